@@ -1,11 +1,12 @@
 """The abstract parallel machine: valid programs, which mean what RAM means, under every semiring of scalars."""
 
 import gzip
-import inspect
-from dataclasses import replace
+from collections import Counter
+from typing import NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,43 +14,60 @@ import derivable as dv
 from data import data_path
 from datalog.naive import fact_sets, programs, text_of
 from datalog.test_errors import compare
-from derivable.core.diagnostics import LayoutError
-from derivable.datalog.apm import check, nodes, text
-from derivable.datalog.apm import lower as lowering
-from derivable.datalog.apm import nodes as a
-from derivable.datalog.apm.check import check_apm
-from derivable.datalog.apm.interpret import Interpreter
+from derivable.bridge.torch_columns import Torch
+from derivable.core.diagnostics import DomainError, OutOfMemory, UnsupportedError
+from derivable.datalog.apm import run as machine_run
 from derivable.datalog.apm.lower import lower
-from derivable.datalog.apm.text import apm_text
+from derivable.datalog.apm.run import run_program
 from derivable.datalog.facts.facts import load_program_facts, load_python_facts, new_store
 from derivable.datalog.facts.inputs import taken
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.tags.provenance import provenance_of, tags_of
+from derivable.datalog.tags.tags import Untagged
 from derivable.datalog.values.values import show_column
+from derivable.parallel.program import nodes as n
+from derivable.parallel.program.check import check_program
+from derivable.parallel.program.execute import NumPy
 from drawn import examples
 
 CLOSURE = "type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))"
 
 
-def run_apm(program, facts, provenance="unit", limit=None):
-    """(relation -> tuple -> tag, the interpreter) of a program on the reference interpreter of APM."""
+class Machine(NamedTuple):
+    """What a run of the machine did: rounds of each recursion, and how often each kind of node ran."""
+
+    rounds: list[int]
+    counts: Counter
+
+
+def run_apm(program, facts, provenance="unit", limit=None, arrays=None):
+    """(relation -> tuple -> tag, what the machine did) of a program on the reference of the column program."""
     ram = program.lowered(taken(facts))
     store = new_store(ram)
     load_program_facts(ram, store)
     load_python_facts(ram, taken(facts), store)
-    compiled = lower(ram)
-    check_apm(compiled)
-    algebra = None if provenance == "unit" else tags_of(provenance_of(provenance), store.random, 3)
-    machine = Interpreter(compiled, store, algebra, limit)
-    model = {}
-    for name, part in machine.run().items():
+    algebra = Untagged() if provenance == "unit" else tags_of(provenance_of(provenance), store.random, 3)
+    check_program(results_of(lower(ram, getattr(algebra, "typed", None))))
+    rounds, counts, model = {}, Counter(), {}
+
+    def watch(loop, number, size):
+        if number == limit:
+            return False
+        rounds[loop.text] = number + 1
+        return True
+
+    for name, part in run_program(ram, store, algebra, arrays or NumPy(), watch=watch, counts=counts).items():
         types = ram.relations[name].types
         columns = [show_column(c, t, store.symbols).tolist() for c, t in zip(part.columns, types)]
-        rows = list(zip(*columns)) if columns else [()] * len(part.tags)
-        tags = [True] * len(rows) if algebra is None else algebra.show(part.tags).tolist()
+        rows = list(zip(*columns)) if columns else [()] * part.count
+        tags = [True] * len(rows) if part.tags is None else algebra.show(part.tags).tolist()
         assert len(set(rows)) == len(rows)
         model[name] = dict(zip(rows, tags))
-    return model, machine
+    return model, Machine(list(rounds.values()), counts)
+
+
+def results_of(tables):
+    return [column for table in tables.values() for column in table.all]
 
 
 @examples(60, 120, programs(), fact_sets())
@@ -58,6 +76,7 @@ def test_random_programs_agree_with_ram_and_the_machine(program, facts):
     program = dv.Program(text_of(rules))
     meaning = interpret(program.lowered(), facts)
     model, _ = run_apm(program, facts)
+    assert run_apm(program, facts, arrays=Torch("cpu"))[0] == model
     db = program.run(facts=facts)
     for name in order:
         assert set(model[name]) == meaning[name] == set(db[name])
@@ -79,8 +98,10 @@ def test_tags_agree_with_the_machine(program, facts, provenance, random, limit):
     if provenance == "real" and any(s.is_recursive for s in program.lowered().strata):
         return
     model, _ = run_apm(program, tagged, provenance, limit)
+    on_device, _ = run_apm(program, tagged, provenance, limit, Torch("cpu"))
     db = program.run(facts=tagged, provenance=provenance, iteration_limit=limit)
     for name in order:
+        assert on_device[name] == pytest.approx(model[name], rel=1e-12)
         there = {row: tag for row, tag in model[name].items() if row in db[name]}
         assert set(there) == set(db[name])
         for row, tag in db[name].items():
@@ -119,6 +140,8 @@ def test_every_operator_agrees_with_the_machine(facts, weights):
     program = dv.Program(EVERYTHING)
     db = program.run(facts=facts)
     model, _ = run_apm(program, facts)
+    assert run_apm(program, facts, arrays=Torch("cpu"))[0] == model
+    assert run_apm(program, facts, arrays=NumPy("cpu"))[0] == model
     for name in db:
         assert set(model[name]) == set(db[name]), name
 
@@ -143,6 +166,8 @@ def test_terms_texts_and_functions(provenance):
     facts = {"kept": [2, 5] if provenance == "unit" else {(2,): 0.25, (5,): 0.5}}
     program = dv.Program(TERMS, narrow=False)
     model, _ = run_apm(program, facts, provenance)
+    on_device, _ = run_apm(program, facts, provenance, arrays=Torch("cpu"))
+    assert all(on_device[name] == pytest.approx(model[name]) for name in model)
     db = program.run(facts=facts, provenance=provenance)
     assert set(db["result"]) == {(2,)}
     for name in ("result", "word", "longest"):
@@ -160,7 +185,7 @@ def test_aggregates_and_choices_are_calls(provenance):
     db = program.run(facts=facts, provenance=provenance)
     for name in db:
         assert model[name] == pytest.approx(dict(db[name].items())), name
-    assert machine.counts[a.Call] == 3
+    assert machine.counts[n.Call] == 3
 
 
 def test_a_small_real_graph():
@@ -172,149 +197,116 @@ def test_a_small_real_graph():
     assert set(model["p"]) == set(db["p"])
 
 
+def loop_of(program):
+    """The loop of a program with one recursion."""
+    tables = lower(program.lowered())
+    (loop,) = {node for node in n.nodes_of(results_of(tables)) if isinstance(node, n.Loop)}
+    return loop
+
+
 def test_indexes_of_what_does_not_change_are_built_once():
     edges = [(i, i + 1) for i in range(10)]
-    model, machine = run_apm(dv.Program(CLOSURE), {"e": edges})
+    program = dv.Program(CLOSURE)
+    model, machine = run_apm(program, {"e": edges})
     assert len(model["p"]) == 55
-    assert machine.rounds == [0, 10]
-    loop = machine.program.strata[1].loop
-    static = [i for i in loop if isinstance(i, a.Build) and i.into.is_static]
-    moving = [i for i in loop if isinstance(i, a.Build) and not i.into.is_static]
-    assert len(static) == 1
-    assert machine.counts[a.Build] == 1 + 10 * len(moving)
+    assert machine.rounds == [10]
+    loop = loop_of(program)
+    built = [node for node in n.nodes_of(loop.body) if isinstance(node, n.Build)]
+    moving = [node for node in built if node in loop.moving]
+    assert len(built) - len(moving) == 1
+    assert machine.counts[n.Build] == 1 + 10 * len(moving)
 
 
-def test_equal_instructions_of_a_block_are_one():
-    loop = lower(dv.Program(CLOSURE + "\nrel p(y, x) = p(x, z), e(z, y)").lowered()).strata[1].loop
-    assert sum(isinstance(i, a.Load) and i.relation == "e" for i in loop) == 1
-    assert sum(isinstance(i, a.Join) for i in loop) == 1
-
-
-@pytest.mark.parametrize("module", [nodes, text, check, lowering])
-def test_only_the_interpreter_knows_arrays(module):
-    """What a GPU will run must not depend on how a CPU does."""
-    imported = [line for line in inspect.getsource(module).splitlines() if line.startswith(("import", "from"))]
-    assert not any(library in line for line in imported for library in ("numpy", "numba", "parallel", "storage"))
-
-
-# The validator
-
-
-def changed(program, number, make):
-    """The program with another instruction in the loop of its second stratum, or with none."""
-    stratum = program.strata[1]
-    loop = list(stratum.loop)
-    made = make(loop[number])
-    loop[number : number + 1] = made if isinstance(made, list) else [made]
-    strata = list(program.strata)
-    strata[1] = replace(stratum, loop=tuple(loop))
-    return replace(program, strata=tuple(strata))
-
-
-def place(program, kind, which=0):
-    return [n for n, i in enumerate(program.strata[1].loop) if isinstance(i, kind)][which]
-
-
-def renamed(registers, size=None, kind=None, static=None):
-    """Registers with another size, type or kind."""
-    return tuple(
-        replace(
-            r,
-            size=r.size if size is None else size,
-            type=r.type if kind is None else kind,
-            is_static=r.is_static if static is None else static,
-        )
-        for r in registers
-    )
-
-
-PROGRAM = lower(dv.Program(CLOSURE).lowered())
-
-
-def without(kind):
-    return lambda: changed(PROGRAM, place(PROGRAM, kind), lambda i: [])
-
-
-def twice(kind):
-    return lambda: changed(PROGRAM, place(PROGRAM, kind), lambda i: [i, i])
-
-
-def wrong_size():
-    def make(i):
-        return replace(i, registers=renamed(i.registers, size=a.Exactly(7)))
-
-    return changed(PROGRAM, place(PROGRAM, a.Alloc, 2), make)
-
-
-def wrong_type():
-    """A column is stored as the tags."""
-    return changed(
-        PROGRAM, place(PROGRAM, a.Store), lambda i: replace(i, table=replace(i.table, tags=i.table.columns[0]))
-    )
-
-
-def size_too_early():
-    """The pairs of a join are allocated before they are counted."""
-    join = PROGRAM.strata[1].loop[place(PROGRAM, a.Join) - 1]
-    return changed(PROGRAM, place(PROGRAM, a.Count), lambda i: [join, i])
-
-
-def static_of_moving():
-    """The probes of the join are made static, although they come from recent rows."""
-    count = place(PROGRAM, a.Count)
-    program = changed(PROGRAM, count, lambda i: replace(i, into=replace(i.into, is_static=True)))
-    alloc = count - 1
-    return changed(program, alloc, lambda i: replace(i, registers=renamed(i.registers, static=True)))
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (without(a.Load), "read before it is assigned"),
-        (without(a.Alloc), "assigned before it is allocated"),
-        (twice(a.Alloc), "allocated twice"),
-        (twice(a.Load), "assigned twice"),
-        (without(a.Count), "read before it is assigned"),
-        (size_too_early, "not known yet"),
-        (wrong_size, "not what was allocated"),
-        (wrong_type, "has type i32 where tag is wanted"),
-        (static_of_moving, "static"),
-    ],
-)
-def test_the_validator_finds(make, message):
-    check_apm(PROGRAM)
-    with pytest.raises(LayoutError, match=message):
-        check_apm(make())
-
-
-def swapped(program, old, new):
-    """The program with a register exchanged everywhere, its allocation included."""
-
-    def exchange(node):
-        if node == old:
-            return new
-        if isinstance(node, tuple):
-            return tuple(map(exchange, node))
-        if isinstance(node, dict):
-            return {key: exchange(value) for key, value in node.items()}
-        if hasattr(node, "__dataclass_fields__") and not isinstance(node, (a.Register, a.Program)):
-            fields = {name: exchange(getattr(node, name)) for name in node.__dataclass_fields__}
-            return type(node)(**fields)
-        return node
-
-    strata = [replace(s, loop=exchange(s.loop)) for s in program.strata]
-    return replace(program, strata=tuple(strata))
-
-
-@pytest.mark.parametrize("kind", [a.Count, a.Scan, a.Compact, a.GatherTags, a.Build, a.Mask, a.Merge, a.Sort])
-def test_the_validator_asks_for_sizes_and_types_of_every_instruction(kind):
-    instruction = PROGRAM.strata[1].loop[place(PROGRAM, kind)]
-    old = a.results(instruction)[0]
-    for new in (replace(old, size=a.Exactly(1)), replace(old, type=a.HASH if old.type != a.HASH else a.TAG)):
-        with pytest.raises(LayoutError, match=r"has size|has type|not what was allocated|wanted"):
-            check_apm(swapped(PROGRAM, old, new))
+def test_equal_nodes_are_one():
+    loop = loop_of(dv.Program(CLOSURE + "\nrel p(y, x) = p(x, z), e(z, y)"))
+    nodes = [node for node in n.nodes_of(loop.body) if node in loop.moving]
+    assert sum(isinstance(node, n.Join) for node in nodes) == 1
 
 
 def test_the_printed_form():
-    text = apm_text(lower(dv.Program(CLOSURE + "\nrel q(x) = p(x, 3), not e(3, x)").lowered()))
-    compare("explain_apm", text)
+    program = dv.Program(CLOSURE + "\nrel q(x) = p(x, 3), not e(3, x)")
+    compare("explain_apm", program.explain("apm"))
+
+
+# Runs on a device: torch on the CPU stands for any.
+
+NODES = 40
+EDGES = [(i, (i * k + 1) % NODES) for i in range(NODES) for k in (2, 3)]
+
+
+@pytest.mark.parametrize("kind", ["i32", "usize", "u32", "String"])
+def test_a_run_on_a_device_gives_the_same_tuples(kind):
+    """Keys of few bits are packed when the program is made, others by their ranges."""
+    edges = [(f"n{a}", f"n{b}") for a, b in EDGES] if kind == "String" else EDGES
+    program = dv.Program(f"type e({kind}, {kind})\nrel p(x, y) = e(x, y) or (p(x, z) and p(z, y))\nrel q(x) = p(x, x)")
+    db, on_device = (program.run({"e": edges}, device=device) for device in (None, "torch:cpu"))
+    for name in ("p", "q"):
+        assert set(on_device[name]) == set(db[name])
+        assert len(on_device[name]) == len(db[name])
+    assert "recursion of p: " in on_device.explain()
+
+
+def test_keys_without_a_common_range_are_ranked():
+    far = [(a << 40, -b << 40) for a, b in EDGES]
+    far += [(-b << 40, a << 40) for a, b in EDGES[::3]]
+    program = dv.Program(
+        "type e(i64, i64)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))\nrel o(x, y) = e(x, y), not p(y, x)"
+    )
+    db, on_device = (program.run({"e": far}, device=device) for device in (None, "torch:cpu"))
+    for name in ("p", "o"):
+        assert set(on_device[name]) == set(db[name])
+
+
+@pytest.mark.parametrize("provenance", ["minmaxprob", "addmultprob", "max_product", "boolean"])
+def test_a_run_on_a_device_gives_the_same_tags(provenance):
+    program = dv.Program(CLOSURE + "\nrel q(x) = p(x, _), not e(x, x)")
+    facts = {"e": [(0.5 + (7 * i % 10) / 25, edge) for i, edge in enumerate(EDGES)]}
+    db, on_device = (program.run(facts, provenance=provenance, device=device) for device in (None, "torch:cpu"))
+    for name in ("p", "q"):
+        assert dict(on_device[name].items()) == pytest.approx(dict(db[name].items()), rel=1e-12)
+
+
+def test_coins_and_aggregates_are_called_on_the_host():
+    program = dv.Program(
+        "type e(i32, i32)\nrel 0.5::h(x) = e(x, y)\nrel n(c) = c := count(x: h(x))\nrel m(x) = x := max(x: e(x, _))"
+    )
+    facts = {"e": [(0.75, (1, 2)), (0.5, (1, 3)), (0.25, (2, 3))]}
+    db, on_device = (program.run(facts, provenance="addmultprob", device=device) for device in (None, "torch:cpu"))
+    for name in ("h", "n", "m"):
+        assert dict(on_device[name].items()) == pytest.approx(dict(db[name].items()))
+
+
+def test_limits_of_a_run_on_a_device():
+    program = dv.Program(CLOSURE)
+    chain = {"e": [(i, i + 1) for i in range(30)]}
+    cut, on_device = (program.run(chain, iteration_limit=3, device=device) for device in (None, "torch:cpu"))
+    assert set(cut["p"]) == set(on_device["p"])
+    with pytest.raises(dv.DerivableError, match="round_limit = 4"):
+        program.run(chain, round_limit=4, device="torch:cpu")
+    with pytest.raises(dv.DerivableError, match="tuple_limit = 20"):
+        program.run(chain, tuple_limit=20, device="torch:cpu")
+
+
+def test_what_a_device_refuses(monkeypatch):
+    program = dv.Program(CLOSURE)
+    facts = {"e": [(0.5, (0, 1))]}
+    with pytest.raises(UnsupportedError, match="'exact' does not run on a device"):
+        program.run(facts, device="torch:cpu")
+    with pytest.raises(DomainError, match="no device 'gpu'"):
+        program.run(facts, "unit", device="gpu")
+    with pytest.raises(DomainError, match="the CPU is what a run without"):
+        program.run(facts, "unit", device="cpu")
+    with pytest.raises(DomainError, match="a run on a device has nothing to go on from"):
+        program.run(facts, "unit", device="torch:cpu", keep=True)
+    with pytest.raises(DomainError, match="goes to the end"):
+        program.run(facts, "unit", device="torch:cpu", stop_at_goal=True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(UnsupportedError, match="torch finds 1 CUDA devices, and the run asks for 'cuda:1'"):
+        program.run(facts, "unit", device="cuda:1")
+
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(machine_run, "execute", full)
+    with pytest.raises(OutOfMemory, match="torch:cpu has no memory left for the run: CUDA out of memory"):
+        program.run(facts, "unit", device="torch:cpu")

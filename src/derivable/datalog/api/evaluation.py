@@ -35,6 +35,7 @@ from derivable.datalog.tags.tags import Algebra, GraphTags, Untagged
 
 if TYPE_CHECKING:
     from derivable.datalog.api.incremental import Addition, Before
+    from derivable.datalog.apm.run import DeviceProfile
     from derivable.datalog.tags.tags import ColumnTags
 
 # The table of an output and its tags as users see them, None without tags.
@@ -71,13 +72,22 @@ class Evaluation:
                 self.algebra = GraphTags(GroundGraph(record))
         self.tables: dict[str, Table] = {}
         self.outputs: dict[str, Shown] = {}
-        self.profile: Profile | None = None
+        self.profile: Profile | DeviceProfile | None = None
         self.foreign = ForeignFacts(facts.random)
         self.coins = Coins(facts.random)
         self.iteration_limit: int | None = None
         self.kin: weakref.WeakSet[Evaluation] = weakref.WeakSet([self])
         self.has_own_facts = True
         self.journal: dict[str, Before] = {}
+
+    def run_on(self, device: Any, name: str, watch: Watch) -> None:
+        """Compute the outputs on a device; `name` is that of the provenance."""
+        from derivable.datalog.apm.run import run_on_device
+
+        self.facts.relations = self.facts.more(demanded(self.ram, self.facts, watch))
+        self.iteration_limit = watch.limits.iteration_limit
+        tables, self.profile = run_on_device(self.ram, self.facts, self.algebra, name, device, watch, self.coins)
+        self.outputs = self.shown(self.ram.outputs, tables, self.algebra, watch)
 
     def run(self, watch: Watch, is_counted: bool = False, goal: str | None = None, is_kept: bool = True) -> None:
         """Compute all relations, or what there is when the goal has a tuple.

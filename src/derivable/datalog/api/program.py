@@ -168,16 +168,16 @@ class Program:
             case "ram":
                 return f"{ram_text(plan.shown_ram(self.narrow))}\n{_default_text(plan.rules)}"
             case "apm":
-                from derivable.datalog.apm.lower import lower as lower_to_apm
-                from derivable.datalog.apm.text import apm_text
+                from derivable.datalog.apm.lower import apm_text
 
-                return apm_text(lower_to_apm(plan.shown_ram(self.narrow)))
+                return apm_text(plan.shown_ram(self.narrow))
         hint = suggestion(str(stage), STAGES, f"the stages are {', '.join(STAGES)}")
         raise DomainError(f"unknown stage {stage!r}", hint=hint)
 
     def _profile(self, facts: Mapping[str, Any], provenance: str | Semiring | None) -> Profile:
         """The seconds of a run, and the rows that another one has counted."""
         from derivable.datalog.run.limits import Watch, checked_limits, watched
+        from derivable.datalog.run.profile import Profile
         from derivable.datalog.tags.provenance import provenance_of
 
         record = None if provenance is None else provenance_of(provenance)
@@ -185,7 +185,7 @@ class Program:
         def run(is_counted: bool) -> Profile:
             watch = Watch(checked_limits(None, None, None, None, None), None)
             database = watched(watch, lambda: self._run(facts, record, provenance, 3, 0, False, watch, is_counted))
-            assert database.profile is not None
+            assert isinstance(database.profile, Profile)
             return database.profile
 
         counted, timed = run(True), run(False)
@@ -231,6 +231,7 @@ class Program:
         seed: int = 0,
         keep: bool = False,
         stop_at_goal: bool = False,
+        device: Any = None,
     ) -> Database:
         """Compute all outputs.
 
@@ -250,6 +251,9 @@ class Program:
         keep             whether the database keeps what `Database.add` goes on from, else its outputs alone
         stop_at_goal     whether the run ends as soon as the relation that is marked `@goal` has its tuple; the other
                          relations are then as far as they are
+        device           "cuda", "cuda:1" or a torch.device runs the program's columns there, "torch:cpu" by torch on
+                         the CPU; None on the CPU's own kernels. Tuples and tags are the same; provenances with columns
+                         of scalars run there, whatever is no array program is called on the host
 
         Under "exact" a tag is the probability that the tuple holds in a random world, under a semiring what `show` of
         its record makes of its value. Raises UnsupportedError where recursion would add up infinitely many derivations.
@@ -259,12 +263,18 @@ class Program:
 
         record = None if provenance is None else provenance_of(provenance)
         k, seed = integer(k, "k", 1), integer(seed, "seed", 0)
-        if stop_at_goal and keep:
-            raise DomainError("a run that ends at its goal has nothing to go on from", hint="keep=False")
+        if (stop_at_goal or device is not None) and keep:
+            what = "a run that ends at its goal" if stop_at_goal else "a run on a device"
+            raise DomainError(f"{what} has nothing to go on from", hint="keep=False")
+        if stop_at_goal and device is not None:
+            raise DomainError("a run on a device goes to the end", hint="stop_at_goal=False, or no device")
         watch = Watch(checked_limits(iteration_limit, round_limit, tuple_limit, time_limit, memory_limit), progress)
         given = checked_facts(facts)
         return watched(
-            watch, lambda: self._run(given, record, provenance, k, seed, keep, watch, stop_at_goal=stop_at_goal)
+            watch,
+            lambda: self._run(
+                given, record, provenance, k, seed, keep, watch, stop_at_goal=stop_at_goal, device=device
+            ),
         )
 
     def _run(
@@ -278,6 +288,7 @@ class Program:
         watch: Watch,
         is_counted: bool = False,
         stop_at_goal: bool = False,
+        device: Any = None,
     ) -> Database:
         from derivable.datalog.api.evaluation import Evaluation
         from derivable.datalog.facts.facts import check_choices, load_program_facts, load_python_facts, new_store
@@ -312,7 +323,10 @@ class Program:
         if record is EXACT:
             watch.hint = EXACT_HINT
         evaluation = Evaluation(ram, store, record, k)
-        evaluation.run(watch, is_counted, goal, keep)
+        if device is None:
+            evaluation.run(watch, is_counted, goal, keep)
+        else:
+            evaluation.run_on(device, name, watch)
         return Database(evaluation, name, keep, is_default, plan.titles)
 
 

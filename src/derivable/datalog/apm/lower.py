@@ -1,213 +1,339 @@
-"""RAM to APM: `compile :: RAM -> instructions x registers`, a rule for each operator.
+"""RAM to a column program: the paper's abstract parallel machine (APM), a rule for each operator.
+
+A relation is columns of words and columns of tags, in three parts: `stable`, `recent` (new or improved in the last
+round) and what a round finds. Rows of `stable` and `recent` are sorted, distinct and disjoint. A recursive stratum is a
+loop over these parts; an index of a relation that does not change is computed once, before the loop.
+
+What is no array program (an aggregate, a coin, a foreign predicate or function, integers without a sign) is a call of
+the host.
 
 Source: Biberstein et al. 2026, figure 14 and section 4.2. Deviations: RAM says which part of a relation a scan reads,
 so a join is one join and not three; the index is of the right side, which is a relation, so that it is static where
-the relation does not change; equal instructions of a block are one.
+the relation does not change; equal nodes are one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
 
-from derivable.datalog.apm import nodes as a
+from derivable.algebra import expr
+from derivable.algebra.expr.optional import TRUE
+from derivable.algebra.expr.types import FLOATS
+from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.nodes import Relation, names
-from derivable.datalog.scalars.nodes import Apply, Const, Expr, Var
-from derivable.datalog.values.values import BOOL
+from derivable.datalog.ram.text import operator_text
+from derivable.datalog.rules.nodes import AggregateRule, Relation, names
+from derivable.datalog.rules.text import expr_text, rule_text
+from derivable.datalog.scalars import arithmetic
+from derivable.datalog.scalars.nodes import Const, Expr, Var
+from derivable.datalog.values.values import ValueType
+from derivable.parallel.program import nodes as n
+from derivable.parallel.program.text import program_text
+
+# What torch computes with on every device.
+_DEVICE_TYPES = {"bool", "int8", "int16", "int32", "int64", "float32", "float64"}
+Column = n.Column
 
 
-def lower(ram: m.Ram) -> a.Program:
-    """The APM program of a RAM program."""
-    return a.Program(ram.relations, tuple(stratum(ram, number) for number in range(len(ram.strata))), ram.outputs)
+class Host(Protocol):
+    """What calls are run by, on NumPy columns of words; tags come behind the columns of a table, a component each.
+
+    word       the word of a constant
+    evaluate   an expression over columns of these names; `gives` is "value", "both" (the value, and where there is one)
+               or "mask"
+    call       the RAM node of a predicate or a coin; `names` are those of the columns given and made
+    aggregate  an aggregate's rule; `types` are those of its relation, `widths` the columns of the body and the groups
+    """
+
+    def word(self, constant: Const) -> Any: ...
+
+    def evaluate(self, expression: Expr, names: Any, gives: str, columns: Any, count: int) -> Any: ...
+
+    def call(self, node: Any, names: Any, columns: Any, count: int) -> Any: ...
+
+    def aggregate(self, rule: AggregateRule, types: Any, widths: Any, columns: Any, count: int) -> Any: ...
 
 
-def stratum(ram: m.Ram, number: int) -> a.Stratum:
-    """The blocks of a stratum."""
-    given = ram.strata[number]
-    # Names of both blocks are different.
-    fresh = _Names()
-    once = _Compiler(ram.relations, set(given.relations), fresh, is_loop=False)
-    for instruction in given.once:
-        once.instruction(instruction)
-    for name in given.relations:
-        once.begin(name, is_recursive=bool(given.loop))
-    if not given.loop:
-        return a.Stratum(given.relations, tuple(once.code), ())
-    loop = _Compiler(ram.relations, set(given.relations), fresh, is_loop=True)
-    for instruction in given.loop:
-        loop.instruction(instruction)
-    for name in given.relations:
-        loop.advance(name)
-    return a.Stratum(given.relations, tuple(once.code), tuple(loop.code))
+class _Printed:
+    """The host of a program that is only looked at."""
 
+    def word(self, constant: Const) -> Any:
+        return expr_text(constant)
 
-class _Names:
-    """Fresh names of registers: a letter for what they hold, and a number."""
+    def evaluate(self, *arguments: Any) -> Any:
+        raise AssertionError("the program has no host")
 
-    def __init__(self):
-        self.count = 0
-
-    def __call__(self, stem: str) -> str:
-        self.count += 1
-        return f"{stem}{self.count}"
+    call = aggregate = evaluate
 
 
 @dataclass(frozen=True)
-class _Table:
-    """A table with named columns."""
+class Table:
+    """Columns of a part of a relation, or of a query by name, and its tags [component]."""
 
-    columns: Mapping[str, a.Register]
-    tags: a.Register
+    columns: Mapping[Any, Column]
+    tags: tuple[Column, ...]
+    size: n.Size
 
     @property
-    def size(self) -> a.Size:
-        return self.tags.size
+    def all(self) -> tuple[Column, ...]:
+        return *self.columns.values(), *self.tags
+
+    def like(self, columns: Sequence[Column], size: n.Size) -> Table:
+        """A table of the same form."""
+        width = len(self.columns)
+        return Table(dict(zip(self.columns, columns)), tuple(columns[width:]), size)
 
 
-class _Compiler:
-    """Compiles the instructions of one block.
+def lower(ram: m.Ram, typed: TypedSemiring | None = None, host: Host | None = None) -> dict[str, Table]:
+    """Relation -> the columns that have its rows, of all relations of a RAM program.
 
-    own  the relations that change while the block runs again and again
+    typed  the semiring of the tags; None for a run without tags
+    host   None for a program that is only looked at
     """
+    return _Lowering(ram, typed, host or _Printed()).program()
 
-    def __init__(self, relations: Mapping[str, Relation], own: set[str], fresh: _Names, is_loop: bool):
-        self.relations, self.own, self.fresh, self.is_loop = relations, own, fresh, is_loop
-        self.code: list[a.Instruction] = []
-        self.known: dict[tuple, tuple[a.Register, ...]] = {}
 
-    # Emission
+def _column_type(t: ValueType, size: n.Size | None = None) -> n.Type:
+    """The type of words: texts are numbers of a table, which has fewer than 2^32."""
+    if t.is_integer and t.bits < 64:
+        return n.Type("int64", size, bits=t.bits, is_natural=t.family == "unsigned")
+    bits = {"bool": 1, "char": 21, "text": 32}.get(t.family)
+    return n.Type("int64", size) if bits is None else n.Type("int64", size, bits=bits, is_natural=True)
 
-    def emit(
-        self,
-        key: tuple,
-        wanted: Sequence[tuple[str, a.Type, a.Size]],
-        make: Callable[..., a.Instruction],
-        is_static: bool = True,
-    ) -> tuple[a.Register, ...]:
-        """The results of an instruction: registers (stem, type, size), which are allocated before it.
 
-        Of an instruction that is there already, by its key, the results of that.
-        """
-        if key in self.known:
-            return self.known[key]
-        static = is_static and self.is_loop and all(r.is_static for r in _registers(key))
-        found = tuple(a.Register(self.fresh(stem), kind, size, static) for stem, kind, size in wanted)
-        self.code.append(a.Alloc(found))
-        self.code.append(make(*found))
-        self.known[key] = found
-        return found
+# Of a relation or a call without columns, which has one of zeros.
+_ZEROS = n.Type("int64", bits=1, is_natural=True)
+_MASK = n.Type("bool")
 
-    def load(self, name: str, part: a.Part) -> a.Table:
-        size, types = a.Rows(name, part), self.relations[name].types
-        wanted = [*(("x", t, size) for t in types), ("t", a.TAG, size)]
-        found = self.emit(
-            ("load", name, part),
-            wanted,
-            lambda *r: a.Load(a.Table(r[:-1], r[-1]), name, part),
-            is_static=name not in self.own,
-        )
-        return a.Table(found[:-1], found[-1])
 
-    def gather(self, indices: a.Register, sources: Sequence[a.Register]) -> tuple[a.Register, ...]:
-        if not sources:
-            return ()
-        wanted = [(_stem(source.type), source.type, indices.size) for source in sources]
-        return self.emit(("gather", indices, *sources), wanted, lambda *r: a.Gather(r, indices, tuple(sources)))
+def apm_text(ram: m.Ram) -> str:
+    """The printed form of the program without tags: the outputs, column by column."""
+    tables = lower(ram)
+    shown = {f"{name}.{k}": c for name in ram.outputs for k, c in enumerate(tables[name].all)}
+    return program_text(list(shown.values()), list(shown))
 
-    def mask(self, test: Any, *sources: a.Register) -> a.Register:
-        wanted = [("m", a.MASK, sources[0].size)]
-        return self.emit(("mask", test, *sources), wanted, lambda r: a.Mask(r, test, sources))[0]
 
-    def tags(self, operation: Any, *sources: a.Register) -> a.Register:
-        wanted = [("t", a.TAG, sources[0].size)]
-        return self.emit((operation, *sources), wanted, lambda r: a.TagOperation(r, operation, sources))[0]
+class _Lowering:
+    def __init__(self, ram: m.Ram, typed: TypedSemiring | None, host: Any):
+        self.ram, self.typed, self.host = ram, typed, host
+        self.graph = n.Graph()
+        self.complete: dict[str, Table] = {}
+        self.parts: dict[tuple[str, str], Table] = {}
+        self.own: set[str] = set()
+        if typed is not None:
+            operations = {"times": typed.times, "plus": typed.plus, "negate": typed.negation}
+            operations |= {"saturated": typed.saturated, "discard": typed.discard}
+            self.operations = {name: n.Function.of(name, of) for name, of in operations.items()}
 
-    def choose(self, indices: a.Register, source: a.Register, otherwise: a.Register) -> a.Register:
-        wanted = [(_stem(source.type), source.type, indices.size)]
-        key = ("choose", indices, source, otherwise)
-        return self.emit(key, wanted, lambda r: a.Choose(r, indices, source, otherwise))[0]
+    def program(self) -> dict[str, Table]:
+        for stratum in self.ram.strata:
+            self.stratum(stratum)
+        return self.complete
 
-    def compact(self, mask: a.Register) -> a.Register:
-        """The numbers of the rows where a mask holds."""
-        (offsets,) = self.emit(("scan", mask), [("o", a.INDEX, mask.size)], lambda r: a.Scan(r, mask))
-        wanted = [("i", a.INDEX, a.Total(mask.name))]
-        return self.emit(("compact", mask, offsets), wanted, lambda r: a.Compact(r, mask, offsets))[0]
-
-    def build(self, columns: tuple[a.Register, ...], size: a.Size, like: a.Register) -> a.Register:
-        """An index of a table by some columns, none for all rows; `like` is a register of the table."""
-        return self.emit(("build", like, *columns), [("h", a.HASH, size)], lambda r: a.Build(r, columns))[0]
-
-    def find(self, probes: tuple[a.Register, ...], size: a.Size, table: a.Table, like: a.Register) -> a.Register:
-        index = self.build(table.columns, table.size, table.tags)
-        key = ("find", like, index, *probes, *table.columns)
-        return self.emit(key, [("i", a.INDEX, size)], lambda r: a.Find(r, probes, index, table.columns))[0]
-
-    def evaluate(
-        self, e: Expr, table: _Table, is_condition: bool = False
-    ) -> tuple[a.Register | None, a.Register | None]:
-        """(the value, where there is one) of an expression; of a condition (None, where it holds)."""
-        if isinstance(e, Var) and not is_condition:
-            return table.columns[e.name], None
-        sources = {name: table.columns[name] for name in sorted(names(e))}
-        size, fails = table.size, not isinstance(e, Const)
-        wanted: list[tuple[str, a.Type, a.Size]] = [] if is_condition else [("x", e.type, size)]
-        wanted += [("m", a.MASK, size)] if fails else []
-
-        def make(*r: a.Register) -> a.Eval:
-            return a.Eval(None if is_condition else r[0], r[-1] if fails else None, e, sources)
-
-        found = self.emit(("eval", e, is_condition, table.tags, *sources.items()), wanted, make)
-        return None if is_condition else found[0], found[-1] if fails else None
+    def stratum(self, stratum: m.Stratum) -> None:
+        self.own = set(stratum.relations)
+        self.parts = {}
+        found = {name: [self.facts(name)] for name in stratum.relations}
+        for instruction in stratum.once:
+            found[instruction.relation].append(self.instruction(instruction))
+        begin = {name: self.distinct(name, parts) for name, parts in found.items()}
+        if not stratum.loop:
+            self.complete |= begin
+            return
+        state: list[tuple[Table, Table]] = []
+        for name, table in begin.items():
+            for part in ("stable", "recent"):
+                first = self.nothing(table) if part == "stable" else table
+                self.parts[name, part] = self.state(name, part, first)
+                state.append((first, self.parts[name, part]))
+        found = {name: [] for name in stratum.relations}
+        for instruction in stratum.loop:
+            found[instruction.relation].append(self.instruction(instruction))
+        body: list[Table] = []
+        for name in stratum.relations:
+            body += self.advanced(name, found[name], begin[name])
+        going, place = [], 0
+        for (_, table), part in zip(state, ["stable", "recent"] * len(begin)):
+            if part == "recent":
+                going.append(place)
+            place += len(table.all)
+        columns: list[tuple[Column, ...]] = []
+        for tables in ([first for first, _ in state], [table for _, table in state], body):
+            columns.append(tuple(column for table in tables for column in table.all))
+        last = self.graph(n.Loop, ", ".join(stratum.relations), *columns, tuple(going))
+        place = 0
+        ends: list[Table] = []
+        for _, table in state:
+            width = len(table.all)
+            size = last[place].size
+            assert size is not None
+            ends.append(table.like(last[place : place + width], size))
+            place += width
+        for name, stable, recent in zip(begin, ends[::2], ends[1::2]):
+            # Recent rows are left where a limit ends the recursion.
+            self.complete[name] = self.merged(stable, recent)
 
     # Tables
 
-    def only(self, table: _Table, mask: a.Register, needed: Iterable[str]) -> _Table:
-        """The rows of a table where a mask holds."""
-        indices = self.compact(mask)
-        kept = [name for name in table.columns if name in set(needed)]
-        *columns, tags = self.gather(indices, [*(table.columns[name] for name in kept), table.tags])
-        return _Table(dict(zip(kept, columns)), tags)
+    def facts(self, name: str) -> Table:
+        """The facts of a relation, which a run gives. A relation without columns has one of zeros."""
+        types = self.ram.relations[name].types
+        columns = [_column_type(t) for t in types] or [_ZEROS]
+        return self.given(name, columns, len(columns))
 
-    def rows_of(self, scan: m.Scan) -> a.Table:
-        """The part of a relation that a scan reads."""
-        name = scan.relation
-        if name not in self.own:
-            return self.load(name, "stable")
-        if scan.part != "all":
-            return self.load(name, scan.part)
-        stable, recent = self.load(name, "stable"), self.load(name, "recent")
-        return self.appended(stable, recent)
+    def given(self, name: str, columns: Sequence[n.Type], width: int) -> Table:
+        made = self.graph(n.Given, name, (*columns[:width], *self.tag_types))
+        size = made[0].size
+        assert size is not None
+        return Table(dict(enumerate(made[:width])), made[width:], size)
 
-    def appended(self, first: a.Table, second: a.Table) -> a.Table:
-        size = a.Sum((first.size, second.size))
-        found = [
-            self.emit(("append", x, y), [(_stem(x.type), x.type, size)], lambda r, both=(x, y): a.Append(r, both))[0]
-            for x, y in zip(first.registers, second.registers)
-        ]
-        return a.Table(tuple(found[:-1]), found[-1])
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        return () if self.typed is None else self.typed.dtypes
 
-    def filtered(self, scan: m.Scan) -> tuple[a.Table, list[Var | None]]:
-        """The rows of a scan that have its constants, and the variables of its other columns, None for a wildcard."""
-        table = self.rows_of(scan)
-        for position, term in enumerate(scan.terms):
-            if not isinstance(term, Const):
-                continue
-            column = Var(f"#{position}", term.type)
-            named = _Table({column.name: table.columns[position]}, table.tags)
-            _, mask = self.evaluate(Apply("==", (column, term), BOOL), named, is_condition=True)
-            assert mask is not None
-            found = self.gather(self.compact(mask), table.registers)
-            table = a.Table(found[:-1], found[-1])
-        kept = [position for position, term in enumerate(scan.terms) if not isinstance(term, Const)]
-        variables = [scan.terms[position] for position in kept]
-        table = a.Table(tuple(table.columns[position] for position in kept), table.tags)
-        return table, [v if isinstance(v, Var) else None for v in variables]
+    def state(self, name: str, part: str, like: Table) -> Table:
+        """The columns of a part of a relation in a round."""
+        columns = [replace(c.type, size=None) for c in like.columns.values()]
+        return self.given(f"{part} {name}", columns, len(columns))
+
+    def nothing(self, like: Table) -> Table:
+        """A table of the same form without rows."""
+        empty = [self.graph.one(n.Constant, 0, replace(c.type, size=0)) for c in like.all]
+        return like.like(empty, 0)
+
+    def at(self, table: Table, rows: Column) -> Table:
+        assert rows.size is not None
+        return table.like([self.graph.one(n.Gather, c, rows) for c in table.all], rows.size)
+
+    def appended(self, tables: Sequence[Table]) -> Table:
+        if len(tables) == 1:
+            return tables[0]
+        columns = [self.graph.one(n.Concatenate, parts) for parts in zip(*(table.all for table in tables))]
+        size = columns[0].size
+        assert size is not None
+        return tables[0].like(columns, size)
+
+    def constant(self, value: Any, dtype: str, size: n.Size) -> Column:
+        return self.graph.one(n.Constant, value, n.Type(dtype, size))
+
+    def one(self, size: n.Size) -> tuple[Column, ...]:
+        """The tags of certain rows."""
+        if self.typed is None:
+            return ()
+        return tuple(self.constant(x.item(), of, size) for x, of in zip(self.typed.one, self.dtypes))
+
+    def apply(self, name: str, size: n.Size, *operands: tuple[Column, ...]) -> tuple[Column, ...]:
+        """An operation on tags; there are none in a run without tags."""
+        if self.typed is None:
+            return ()
+        return self.graph(n.Apply, self.operations[name], tuple(c for each in operands for c in each), size)
+
+    def logical(self, operation: str, size: n.Size, *masks: Column) -> Column:
+        return self.graph.one(n.Apply, operation, masks, size, None, _MASK)
+
+    def holds(self, operation: str, size: n.Size, left: Column, right: Column) -> Column:
+        return self.graph.one(n.Apply, operation, (left, right), size, None, _MASK)
+
+    def only(self, table: Table, mask: Column, needed: Iterable[str] | None = None) -> Table:
+        """The rows of a table where a mask holds; `needed` are the columns that are read later."""
+        if needed is not None:
+            wanted = set(needed)
+            table = Table({k: c for k, c in table.columns.items() if k in wanted}, table.tags, table.size)
+        return self.at(table, self.graph.one(n.Compact, mask))
+
+    def index(self, table: Table, is_sorted: bool = False) -> Column:
+        return self.graph.one(n.Build, tuple(table.columns.values()), table.size, is_sorted)
+
+    def merged(self, left: Table, right: Table) -> Table:
+        """Two sorted tables as one."""
+        size = n.added(left.size, right.size)
+        keys = tuple(left.columns.values()), tuple(right.columns.values())
+        return self.at(self.appended([left, right]), self.graph.one(n.Merge, *keys, size))
+
+    # Expressions
+
+    def call(self, text: str, function: Callable, given: Sequence[Column], size: n.Size, result: Any, finds: bool):
+        return self.graph(
+            n.Call, text, function, tuple(given), size, tuple(replace(r, size=None) for r in result), finds
+        )
+
+    def evaluate(self, e: Expr, table: Table, is_condition: bool = False) -> tuple[Column | None, Column | None]:
+        """(the value, where there is one) of an expression; of a condition (None, where it holds)."""
+        if isinstance(e, Var) and not is_condition:
+            return table.columns[e.name], None
+        if isinstance(e, Const) and not is_condition:
+            return self.graph.one(n.Constant, self.host.word(e), _column_type(e.type, table.size)), None
+        translated = arithmetic.translate(e)
+        gives = "mask" if is_condition else "value" if translated.result.valid is TRUE else "both"
+        found = self.device_values(e, translated, table, gives)
+        if found is None:
+            read = sorted(names(e))
+            function = partial(self.host.evaluate, e, read, gives)
+            value = _column_type(e.type)
+            types = {"mask": [_MASK], "value": [value], "both": [value, _MASK]}
+            given = [table.columns[name] for name in read]
+            found = self.call(expr_text(e), function, given, table.size, types[gives], False)
+        if is_condition:
+            return None, found[0]
+        return found[0], found[1] if gives == "both" else None
+
+    def device_values(
+        self, e: Expr, translated: arithmetic.Translated, table: Table, gives: str
+    ) -> tuple[Column, ...] | None:
+        """What an expression gives by scalar operations; None where some are the host's."""
+        result = translated.result
+        roots = {"mask": (result.only_if(result.value).valid,), "value": (result.value,)} if gives != "both" else {}
+        values = roots.get(gives, (result.value, result.valid))
+        nodes = expr.in_order(values)
+        if any(i.function is not None for i in translated.inputs) or {x.dtype for x in nodes} - _DEVICE_TYPES:
+            return None
+        arguments = {x.index: x for x in nodes if isinstance(x, expr.Argument)}
+        given, used = [], []
+        for number, entry in enumerate(translated.inputs):
+            if number in arguments:
+                column = table.columns[entry.variable]
+                given.append(self.graph.one(n.Bits, column) if entry.type.family == "float" else column)
+                used.append(arguments[number])
+        is_float = values[0].dtype in FLOATS
+        first = values[0] if gives == "mask" else expr.cast(values[0], "float64" if is_float else "int64")
+        function = n.Function(expr_text(e), (first, *values[1:]), tuple(used))
+        of = None if is_float or gives == "mask" else _column_type(e.type)
+        found = self.graph(n.Apply, function, tuple(given), table.size, None, of)
+        if gives == "mask":
+            return found
+        value = self.graph.one(n.Bits, found[0]) if is_float else found[0]
+        return value, *found[1:]
 
     # Queries: figure 14
 
-    def query(self, store: m.Store) -> _Table:
+    def instruction(self, instruction: m.Instruction) -> Table:
+        """The rows that an instruction adds to its relation."""
+        if isinstance(instruction, m.Store):
+            return self.stored(instruction)
+        relation = self.ram.relations[instruction.relation]
+        body = self.complete[instruction.body]
+        groups = None if instruction.groups is None else self.complete[instruction.groups]
+        return self.aggregated(instruction, relation, body, groups)
+
+    def stored(self, store: m.Store) -> Table:
+        table = self.query(store)
+        columns: list[Column] = []
+        mask: Column | None = None
+        for term in store.query.terms:
+            value, fine = self.evaluate(term, table)
+            assert value is not None
+            columns.append(value)
+            if fine is not None:
+                mask = fine if mask is None else self.logical("logical_and", table.size, mask, fine)
+        if not columns:
+            columns.append(self.graph.one(n.Constant, 0, replace(_ZEROS, size=table.size)))
+        found = Table(dict(enumerate(columns)), table.tags, table.size)
+        return found if mask is None else self.only(found, mask)
+
+    def query(self, store: m.Store) -> Table:
         nodes = m.steps(store.query.source)
         later = [m.reads(store.query)]
         for node in reversed(nodes):
@@ -218,14 +344,10 @@ class _Compiler:
             table = self.step(table, node, needed)
         return table
 
-    def first(self, node: m.Query, needed: set[str]) -> _Table:
-        if isinstance(node, m.Scan):
-            return self.scan(node, needed)
-        assert isinstance(node, m.Unit)
-        (tags,) = self.emit(("one",), [("t", a.TAG, a.Exactly(1))], a.Fill)
-        return _Table({}, tags)
+    def first(self, node: m.Query, needed: set[str]) -> Table:
+        return self.scan(node, needed) if isinstance(node, m.Scan) else Table({}, self.one(1), 1)
 
-    def step(self, table: _Table, node: m.Query, needed: set[str]) -> _Table:
+    def step(self, table: Table, node: m.Query, needed: set[str]) -> Table:
         match node:
             case m.Join(right=right):
                 return self.join(table, right, needed)
@@ -238,214 +360,182 @@ class _Compiler:
             case m.Extend(variable=v, expression=e):
                 value, mask = self.evaluate(e, table)
                 assert value is not None
-                made = _Table({**table.columns, v.name: value}, table.tags)
+                made = Table({**table.columns, v.name: value}, table.tags, table.size)
                 return made if mask is None else self.only(made, mask, needed)
             case m.Generate():
-                return self.generate(table, node)
+                types = dict(zip((t.name if isinstance(t, Var) else None for t in node.outputs), node.types))
+                made = [name for name in m.columns(node) if name in table.columns or name in types]
+                return self.called(node, table, made, {name: _column_type(of) for name, of in types.items() if name})
             case m.Coin():
-                made = tuple(name for name in table.columns if name in needed)
-                return self.called(table, node, made, [table.columns[name].type for name in made])
+                return self.called(node, table, [name for name in table.columns if name in needed], {})
         raise TypeError(f"not an operator: {node!r}")
 
-    def scan(self, scan: m.Scan, needed: set[str]) -> _Table:
+    def called(
+        self, node: m.Generate | m.Coin, table: Table, made: Sequence[str], types: Mapping[str, n.Type]
+    ) -> Table:
+        """What a predicate or a coin makes of the rows of a table."""
+        given = tuple(table.columns), tuple(made)
+        result = [table.columns[k].type if k in table.columns else types[k] for k in made]
+        function = partial(self.host.call, node, given)
+        # A table without columns and tags still has a number of rows, which the call is given.
+        carried = result or ([] if self.typed is not None else [_ZEROS])
+        found = self.call(operator_text(node), function, table.all, table.size, [*carried, *self.tag_types], True)
+        size = found[0].size
+        assert size is not None
+        return Table(dict(zip(made, found)), found[len(carried) :], size)
+
+    @property
+    def tag_types(self) -> list[n.Type]:
+        return [n.Type(dtype) for dtype in self.dtypes]
+
+    def aggregated(self, rule: AggregateRule, relation: Relation, body: Table, groups: Table | None) -> Table:
+        """The rows of an aggregate, from those of its body and those that name its groups."""
+        tables = [body] if groups is None else [body, groups]
+        result = [_column_type(t) for t in relation.types] or [_ZEROS]
+        function = partial(self.host.aggregate, rule, relation.types, tuple(len(of.all) for of in tables))
+        given = [c for table in tables for c in table.all]
+        found = self.call(rule_text(rule), function, given, body.size, [*result, *self.tag_types], True)
+        made = found[0].size
+        assert made is not None
+        return Table(dict(enumerate(found[: len(result)])), found[len(result) :], made)
+
+    def filtered(self, scan: m.Scan) -> tuple[Table, list[Var | None]]:
+        """The rows of a scan that have its constants, and the variables of its other columns, None for a wildcard."""
+        table = self.rows_of(scan)
+        for position, term in enumerate(scan.terms):
+            if isinstance(term, Const):
+                word = self.constant(self.host.word(term), "int64", table.size)
+                table = self.only(table, self.holds("equal", table.size, table.columns[position], word))
+        kept = [position for position, term in enumerate(scan.terms) if not isinstance(term, Const)]
+        variables = [scan.terms[position] for position in kept]
+        table = Table({position: table.columns[position] for position in kept}, table.tags, table.size)
+        return table, [v if isinstance(v, Var) else None for v in variables]
+
+    def rows_of(self, scan: m.Scan) -> Table:
+        """The part of a relation that a scan reads."""
+        name = scan.relation
+        if name not in self.own:
+            return self.complete[name]
+        if scan.part != "all":
+            return self.parts[name, scan.part]
+        return self.appended([self.parts[name, "stable"], self.parts[name, "recent"]])
+
+    def scan(self, scan: m.Scan, needed: set[str]) -> Table:
         table, variables = self.filtered(scan)
-        columns: dict[str, a.Register] = {}
-        mask: a.Register | None = None
-        for variable, column in zip(variables, table.columns):
+        columns: dict[str, Column] = {}
+        mask: Column | None = None
+        for variable, column in zip(variables, table.columns.values()):
             if variable is None:
                 continue
             there = columns.setdefault(variable.name, column)
             if there is not column:
-                same = self.mask("equal", there, column)
-                mask = same if mask is None else self.mask("and", mask, same)
-        found = _Table(columns, table.tags)
+                same = self.holds("equal", table.size, there, column)
+                mask = same if mask is None else self.logical("logical_and", table.size, mask, same)
+        found = Table(columns, table.tags, table.size)
         return found if mask is None else self.only(found, mask, needed)
 
-    def join(self, left: _Table, scan: m.Scan, needed: set[str]) -> _Table:
+    def join(self, left: Table, scan: m.Scan, needed: set[str]) -> Table:
         right, variables = self.filtered(scan)
-        probes, keys, fresh, repeats = [], [], {}, []
-        for variable, column in zip(variables, right.columns):
+        probes: list[Column] = []
+        keys: list[Any] = []
+        fresh: dict[str, Any] = {}
+        repeats: list[Column] = []
+        for variable, (key, column) in zip(variables, right.columns.items()):
             if variable is None:
                 continue
             if variable.name in left.columns:
                 probes.append(left.columns[variable.name])
-                keys.append(column)
+                keys.append(key)
             elif variable.name in fresh:
-                repeats.append((fresh[variable.name], column))
+                repeats.append(self.holds("equal", right.size, right.columns[fresh[variable.name]], column))
             else:
-                fresh[variable.name] = column
+                fresh[variable.name] = key
         if repeats:
-            mask = self.mask("equal", *repeats[0])
-            for pair in repeats[1:]:
-                mask = self.mask("and", mask, self.mask("equal", *pair))
-            *found, tags = self.gather(self.compact(mask), [*keys, *fresh.values(), right.tags])
-            keys, fresh = found[: len(keys)], dict(zip(fresh, found[len(keys) :]))
-            right = a.Table((), tags)
-        probed, key = tuple(probes), tuple(keys)
-        index = self.build(key, right.size, right.tags)
-        size = left.size
-        (counts,) = self.emit(
-            ("count", left.tags, index, *probed), [("c", a.INDEX, size)], lambda r: a.Count(r, probed, index, key)
-        )
-        (offsets,) = self.emit(("scan", counts), [("o", a.INDEX, size)], lambda r: a.Scan(r, counts))
-        pairs = a.Total(counts.name)
-        i, j = self.emit(
-            ("join", left.tags, index, *probed),
-            [("i", a.INDEX, pairs), ("j", a.INDEX, pairs)],
-            lambda i, j: a.Join(i, j, probed, index, key, counts, offsets),
-        )
-        kept = [name for name in left.columns if name in needed]
-        taken = [name for name in fresh if name in needed]
-        columns = self.gather(i, [left.columns[name] for name in kept])
-        columns += self.gather(j, [fresh[name] for name in taken])
-        (tags,) = self.emit(
-            ("gather times", i, j, left.tags, right.tags),
-            [("t", a.TAG, pairs)],
-            lambda r: a.GatherTags(r, (i, j), (left.tags, right.tags)),
-        )
-        return _Table(dict(zip([*kept, *taken], columns)), tags)
+            mask = repeats[0]
+            for other in repeats[1:]:
+                mask = self.logical("logical_and", right.size, mask, other)
+            right = self.only(right, mask)
+        index = self.graph.one(n.Build, tuple(right.columns[key] for key in keys), right.size)
+        i, j = self.graph(n.Join, tuple(probes), index, left.size)
+        size = i.size
+        assert size is not None
+        columns = {k: self.graph.one(n.Gather, c, i) for k, c in left.columns.items() if k in needed}
+        columns |= {k: self.graph.one(n.Gather, right.columns[key], j) for k, key in fresh.items() if k in needed}
+        tags = [tuple(self.graph.one(n.Gather, t, rows) for t in of.tags) for of, rows in ((left, i), (right, j))]
+        return Table(columns, self.apply("times", size, *tags), size)
 
-    def difference(self, left: _Table, scan: m.Scan, needed: set[str]) -> _Table:
+    def difference(self, left: Table, scan: m.Scan, needed: set[str]) -> Table:
         right, variables = self.filtered(scan)
-        probes = tuple(left.columns[v.name] for v in variables if v is not None)
-        rows = self.find(probes, left.size, right, left.tags)
-        (one,) = self.emit(("one", left.tags), [("t", a.TAG, left.size)], a.Fill)
-        factor = self.choose(rows, self.tags("negate", right.tags), one)
-        tags = self.tags("times", left.tags, factor)
-        return self.only(_Table(left.columns, tags), self.mask("nonzero", tags), needed)
+        wanted = {key: v.name for v, key in zip(variables, right.columns) if v is not None}
+        if len(scan.terms) == 0:
+            keys, probes = (), ()
+        else:
+            keys = tuple(right.columns[key] for key in wanted)
+            probes = tuple(left.columns[name] for name in wanted.values())
+        index = self.graph.one(n.Build, keys, right.size)
+        rows = self.graph.one(n.Find, probes, index, left.size)
+        if self.typed is None:
+            return self.only(left, self.is_absent(rows), needed)
+        negated = self.apply("negate", right.size, right.tags)
+        factors = zip(negated, self.one(left.size))
+        factor = tuple(self.graph.one(n.Gather, there, rows, one) for there, one in factors)
+        tags = self.apply("times", left.size, left.tags, factor)
+        return self.only(Table(left.columns, tags, left.size), self.is_something(tags, left.size), needed)
 
-    def generate(self, table: _Table, node: m.Generate) -> _Table:
-        types = dict(zip((t.name if isinstance(t, Var) else None for t in node.outputs), node.types))
-        made = tuple(name for name in m.columns(node) if name in table.columns or name in types)
-        columns = [table.columns[name].type if name in table.columns else types[name] for name in made]
-        return self.called(table, node, made, columns)
+    def is_absent(self, rows: Column) -> Column:
+        assert rows.size is not None
+        return self.holds("less", rows.size, rows, self.constant(0, "int64", rows.size))
 
-    def called(self, table: _Table, node: m.Generate | m.Coin, made: tuple[str, ...], columns: Sequence[Any]) -> _Table:
-        """What a call makes of the rows of a table: `columns` are the types of the columns `made`."""
-        given = a.Table(tuple(table.columns.values()), table.tags)
-        *found, tags = self.call(node, given, columns, (tuple(table.columns), made))
-        return _Table(dict(zip(made, found)), tags)
+    def is_something(self, tags: tuple[Column, ...], size: n.Size) -> Column:
+        """Where tags are none that the semiring discards."""
+        return self.logical("logical_not", size, *self.apply("discard", size, tags))
 
-    def call(
-        self,
-        what: Any,
-        source: a.Table,
-        types: Sequence[Any],
-        names: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()),
-        groups: a.Table | None = None,
-    ) -> tuple[a.Register, ...]:
-        """The columns and tags that a call gives."""
-        count = self.fresh("n")
-        size = a.Found(count)
-        static = self.is_loop and all(r.is_static for r in (*source.registers, *(groups.registers if groups else ())))
-        found = tuple(a.Register(self.fresh("x"), t, size, static) for t in types)
-        tags = a.Register(self.fresh("t"), a.TAG, size, static)
-        number = a.Register(count, a.COUNT, a.Exactly(1), static)
-        self.code.append(a.Call(a.Table(found, tags), number, what, source, groups, names))
-        return *found, tags
+    # The end of a block
 
-    # Instructions
-
-    def instruction(self, instruction: m.Instruction) -> None:
-        """Add the rows of an instruction to `delta`."""
-        name = instruction.relation
-        if not isinstance(instruction, m.Store):
-            body = self.load(instruction.body, "stable")
-            groups = getattr(instruction, "groups", None)
-            asked = None if groups is None else self.load(groups, "stable")
-            found = self.call(instruction, body, self.relations[name].types, groups=asked)
-            self.code.append(a.Store(name, "delta", a.Table(found[:-1], found[-1])))
-            return
-        table = self.query(instruction)
-        columns: list[a.Register] = []
-        mask: a.Register | None = None
-        for term in instruction.query.terms:
-            value, fine = self.evaluate(term, table)
-            assert value is not None
-            columns.append(value)
-            if fine is not None:
-                mask = fine if mask is None else self.mask("and", mask, fine)
-        tags = table.tags
-        if mask is not None:
-            *columns, tags = self.gather(self.compact(mask), [*columns, tags])
-        self.code.append(a.Store(name, "delta", a.Table(tuple(columns), tags)))
-
-    def distinct_delta(self, name: str) -> a.Table:
+    def distinct(self, name: str, parts: Sequence[Table]) -> Table:
         """What was found, sorted, equal rows added up, without what the semiring discards."""
-        delta = self.load(name, "delta")
-        found = self.gather(self.compact(self.mask("nonzero", delta.tags)), delta.registers)
-        size = found[-1].size
-        wanted: list[tuple[str, a.Type, a.Size]] = [(_stem(r.type), r.type, size) for r in found]
-        source = a.Table(found[:-1], found[-1])
-        ordered = self.emit(("sort", *found), wanted, lambda *r: a.Sort(a.Table(r[:-1], r[-1]), source))
-        table = a.Table(ordered[:-1], ordered[-1])
-        *unique, count = self.emit(
-            ("unique", *ordered),
-            [*wanted, ("n", a.COUNT, a.Exactly(1))],
-            lambda *r: a.Unique(a.Table(r[:-2], r[-2]), r[-1], table),
-        )
-        kept = [
-            self.emit(
-                ("copy", r, count), [(_stem(r.type), r.type, a.Found(count.name))], lambda to, r=r: a.Copy(to, r)
-            )[0]
-            for r in unique
-        ]
-        if self.relations[name].is_certain:
-            (one,) = self.emit(("one", kept[-1]), [("t", a.TAG, kept[-1].size)], a.Fill)
-            return a.Table(tuple(kept[:-1]), one)
-        return a.Table(tuple(kept[:-1]), kept[-1])
+        found = self.appended(parts)
+        if self.typed is not None:
+            found = self.only(found, self.is_something(found.tags, found.size))
+        keys = tuple(found.columns.values())
+        ordered = self.at(found, self.graph.one(n.Sort, keys, found.size))
+        first, group = self.graph(n.Unique, tuple(ordered.columns.values()), ordered.size)
+        size = first.size
+        assert size is not None
+        columns = [self.graph.one(n.Gather, c, first) for c in ordered.columns.values()]
+        if self.typed is None or self.ram.relations[name].is_certain:
+            return found.like([*columns, *self.one(size)], size)
+        tags = self.graph(n.Fold, ordered.tags, group, size, self.typed.plus, True)
+        return found.like([*columns, *tags], size)
 
-    def begin(self, name: str, is_recursive: bool) -> None:
-        """The end of the first block: what was found is recent, or, where nothing is recursive, all there is."""
-        self.code.append(a.Store(name, "recent" if is_recursive else "stable", self.distinct_delta(name)))
-
-    def advance(self, name: str) -> None:
-        """The end of a round: recent rows become stable, new and improved ones recent."""
-        delta = self.distinct_delta(name)
-        everything = self.merge(self.load(name, "stable"), self.load(name, "recent"))
-        rows = self.find(delta.columns, delta.size, everything, delta.tags)
-        is_new = self.mask("absent", rows)
-        new = self.gather(self.compact(is_new), delta.registers)
-        if self.relations[name].is_certain:
+    def advanced(self, name: str, parts: Sequence[Table], like: Table) -> tuple[Table, Table]:
+        """The stable and the recent part after a round: what was recent is stable, what is new or improved recent."""
+        everything = self.merged(self.parts[name, "stable"], self.parts[name, "recent"])
+        if not parts:
+            return everything, self.nothing(like)
+        delta = self.distinct(name, parts)
+        keys = tuple(delta.columns.values())
+        rows = self.graph.one(n.Find, keys, self.index(everything, True), delta.size)
+        is_new = self.is_absent(rows)
+        new = self.only(delta, is_new)
+        if self.typed is None or self.ram.relations[name].is_certain:
             # Nothing makes certain rows better.
-            self.code.append(a.Store(name, "recent", a.Table(new[:-1], new[-1])))
-            self.code.append(a.Store(name, "stable", everything))
-            return
+            return everything, new
         # Rows that were there, with the tags before and after.
-        old = self.compact(self.mask("not", is_new))
-        *columns, added, there = self.gather(old, [*delta.registers, rows])
-        (before,) = self.gather(there, [everything.tags])
-        after = self.tags("plus", before, added)
-        changed = self.mask("changed", before, after)
-        improved = self.gather(self.compact(changed), [*columns, after])
-        recent = self.merge(a.Table(new[:-1], new[-1]), a.Table(improved[:-1], improved[-1]))
-        self.code.append(a.Store(name, "recent", recent))
+        old = self.graph.one(n.Compact, self.logical("logical_not", delta.size, is_new))
+        known, there = self.at(delta, old), self.graph.one(n.Gather, rows, old)
+        size = known.size
+        before = tuple(self.graph.one(n.Gather, t, there) for t in everything.tags)
+        after = self.apply("plus", size, before, known.tags)
+        changed = self.logical("logical_not", size, *self.apply("saturated", size, before, after))
+        improved = self.only(Table(known.columns, after, size), changed)
+        recent = self.merged(new, improved)
         # What is not recent now is stable, with the tag that it has now.
-        touched = self.find(everything.columns, everything.size, a.Table(tuple(columns), after), everything.tags)
-        tags = self.choose(touched, after, everything.tags)
-        leaves = self.choose(touched, changed, self.mask("not", self.mask("absent", touched)))
-        stable = self.gather(self.compact(self.mask("not", leaves)), [*everything.columns, tags])
-        self.code.append(a.Store(name, "stable", a.Table(stable[:-1], stable[-1])))
-
-    def merge(self, left: a.Table, right: a.Table) -> a.Table:
-        size = a.Sum((left.size, right.size))
-        found = self.emit(
-            ("merge", *left.registers, *right.registers),
-            [(_stem(r.type), r.type, size) for r in left.registers],
-            lambda *r: a.Merge(a.Table(r[:-1], r[-1]), left, right),
-        )
-        return a.Table(found[:-1], found[-1])
-
-
-def _stem(kind: a.Type) -> str:
-    """The letter of registers of a type."""
-    letters: dict[a.Type, str] = {a.TAG: "t", a.MASK: "m", a.INDEX: "i"}
-    return letters.get(kind, "x")
-
-
-def _registers(key: Any) -> Iterable[a.Register]:
-    for part in key:
-        if isinstance(part, a.Register):
-            yield part
-        elif isinstance(part, tuple):
-            yield from _registers(part)
+        places = tuple(everything.columns.values())
+        touched = self.graph.one(n.Find, places, self.index(known, True), everything.size)
+        pairs = zip(after, everything.tags)
+        tags = tuple(self.graph.one(n.Gather, now, touched, own) for now, own in pairs)
+        nowhere = self.constant(False, "bool", everything.size)
+        leaves = self.graph.one(n.Gather, changed, touched, nowhere)
+        stays = self.logical("logical_not", everything.size, leaves)
+        return self.only(Table(everything.columns, tags, everything.size), stays), recent

@@ -437,6 +437,12 @@ class Table:
         packing.unpack(rows, self.log)
         self.table, self.size, self.lags = self.table[:0], len(rows), True
 
+    def hold(self, columns: Sequence[np.ndarray], count: int, tags: Any) -> None:
+        """Have these distinct rows, in their order, and their tags; the set of them is made when somebody asks it."""
+        self.may_have_sets = False
+        self.log, self.size, self.visible_size = self.rows_of(columns, count), count, count
+        self.table, self.tags, self.lags = self.table[:0], tags, True
+
     def may_share(self, other: Table) -> bool:
         """Whether this table may have the rows of another, which has all of its own, for itself."""
         is_plain = self.may_be_built and other.new_tags is None and self.types == other.types

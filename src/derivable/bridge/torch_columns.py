@@ -1,0 +1,446 @@
+"""Column programs on torch tensors, on any device: sorts, searches, gathers, folds and scalar operations.
+
+Values are functions that torch differentiates, to any order, forwards and backwards, and maps. Where minima and maxima
+tie, the derivative goes to the smallest index. Folds with an operator that torch does not have go pair by pair, in
+rounds that halve the rows.
+
+An index is sorted keys. Columns of few bits are packed into one key when the program is made; other keys are packed by
+their ranges, which costs a read of the ends, or else replaced by their ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from derivable.algebra.expr import interpreter
+from derivable.algebra.expr.emit_arrays import compile_torch
+from derivable.algebra.expr.functions import apply, lift
+from derivable.algebra.expr.nodes import Argument
+from derivable.algebra.monoid import TypedMonoid
+from derivable.algebra.semiring import Semiring
+from derivable.core.diagnostics import UnsupportedError
+from derivable.parallel.program import nodes as n
+from derivable.parallel.program.execute import Arrays
+
+Key = torch.Tensor
+
+
+@dataclass(frozen=True)
+class Index:
+    """Rows by keys.
+
+    keys    [row] int64 in ascending order
+    order   [row] the numbers of the rows; None if they are in order
+    encode  keys of probes, by column, as one key, and where they can be there at all; None for one column
+    """
+
+    keys: Key
+    order: torch.Tensor | None
+    encode: Callable[[list[Key]], tuple[Key, torch.Tensor | None]] | None
+    types: Sequence[n.Type]
+
+
+class Torch(Arrays):
+    """Columns as tensors.
+
+    device    of all columns
+    dtype     of values of the semiring
+    semiring  of programs that say `times` and `plus`
+    is_exact  whether zero times an infinity or NaN is zero
+    """
+
+    def __init__(
+        self,
+        device: Any,
+        dtype: torch.dtype = torch.float64,
+        semiring: Semiring | None = None,
+        is_exact: bool = False,
+    ):
+        self.device, self.dtype, self.semiring, self.is_exact = torch.device(device), dtype, semiring, is_exact
+
+    # Columns and scalar operations
+
+    def constant(self, values: Any, dtype: str, count: int | None) -> torch.Tensor:
+        kind = self.dtype if dtype == n.VALUE and np.asarray(values).dtype != bool else _torch_type(values, dtype)
+        if isinstance(values, np.ndarray) and values.ndim:
+            return torch.as_tensor(np.ascontiguousarray(values), dtype=kind, device=self.device)
+        if count is None:
+            return torch.as_tensor(np.asarray(values), dtype=kind, device=self.device)
+        return torch.full((count,), np.asarray(values).item(), dtype=kind, device=self.device)
+
+    def to_host(self, column: torch.Tensor) -> np.ndarray:
+        return column.detach().cpu().numpy()
+
+    def gather(self, of: torch.Tensor, rows: torch.Tensor, otherwise: Any) -> torch.Tensor:
+        if otherwise is None:
+            return of.index_select(0, rows)
+        if not len(of):
+            return otherwise
+        return torch.where(rows >= 0, of.index_select(0, rows.clamp(min=0)), otherwise)
+
+    def apply(
+        self, function: n.Function | str, operands: list[Any], count: int | None, lanes: int | None
+    ) -> list[torch.Tensor]:
+        shape = tuple(x for x in (count, lanes) if x is not None)
+        aligned = [x[:, None] if x.ndim and x.ndim < len(shape) else x for x in operands]
+        if isinstance(function, str):
+            aligned = torch.broadcast_tensors(*aligned)
+            compiled = _named(function, tuple(_NAMES[x.dtype] for x in aligned), self.semiring)
+            is_product = self.is_exact and function == "times"
+            return [(self._exact_product(compiled, *aligned) if is_product else compiled(*aligned)).expand(shape)]
+        compiled = _compiled(function)
+        if compiled is None or not aligned:
+            host = interpreter(function.values)
+            places = [a.index for a in function.arguments]
+
+            def computed(columns: Sequence[np.ndarray], _: int) -> list[np.ndarray]:
+                given: list[Any] = [None] * (1 + max(places, default=-1))
+                for place, column in zip(places, columns):
+                    given[place] = column
+                return [np.broadcast_to(x, shape) for x in host(given)]
+
+            return self.call(computed, aligned, count or 0, [str(value.dtype) for value in function.values])
+        given = [x.to(getattr(torch, a.dtype)) for x, a in zip(aligned, function.arguments)]
+        return [x.expand(shape) for x in compiled(*given)]
+
+    def _exact_product(self, times: Callable, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        """The product, and zero where one factor is zero and the other one is not finite.
+
+        Factors are replaced before they are multiplied: the derivative of what is left out would be NaN.
+        """
+        assert self.semiring is not None
+        zero, one = self.semiring.zero, self.semiring.one
+        is_nothing = ((left == zero) & ~right.isfinite()) | ((right == zero) & ~left.isfinite())
+        left, right = (torch.where(is_nothing, one, x) for x in (left, right))
+        return torch.where(is_nothing, zero, times(left, right))
+
+    def bits(self, of: torch.Tensor) -> torch.Tensor:
+        return (of + 0.0).view(torch.int64) if of.dtype == torch.float64 else of.contiguous().view(torch.float64)
+
+    def concatenate(self, parts: list[Any]) -> torch.Tensor:
+        full = [part for part in parts if len(part)]
+        return full[0] if len(full) == 1 else torch.cat(parts)
+
+    def reshape(self, of: torch.Tensor, count: int | None, lanes: int | None) -> torch.Tensor:
+        return of.reshape(tuple(x for x in (count, lanes) if x is not None))
+
+    # Folds
+
+    def fold(
+        self, of: list[Any], rows: torch.Tensor, count: int, monoid: TypedMonoid | None, is_sorted: bool
+    ) -> list[torch.Tensor]:
+        if monoid is None:
+            assert self.semiring is not None
+            return [_sum_of(self.semiring)(of[0], rows, count)]
+        if len(of) == 1 and monoid.special in _SUMS:
+            found = _SUMS[monoid.special]
+            neutral = monoid.neutral[0].item()
+            return [found(of[0], rows, count) if found in _PLAIN else found(of[0], rows, count, neutral)]
+        if not is_sorted:
+            rows, order = torch.sort(rows, stable=True)
+            of = [part.index_select(0, order) for part in of]
+        return self._folded_by_pairs(of, rows, count, monoid)
+
+    def _folded_by_pairs(
+        self, of: list[Any], rows: torch.Tensor, count: int, monoid: TypedMonoid
+    ) -> list[torch.Tensor]:
+        """Of rows in order: the first with the second of each group, the third with the fourth, and again."""
+        plus = n.Function.of("plus", monoid)
+        found = [self.constant(neutral, str(neutral.dtype), count) for neutral in monoid.neutral]
+        while True:
+            number = torch.arange(len(rows), device=self.device)
+            lengths = torch.bincount(rows, minlength=count)
+            rank = number - (lengths.cumsum(0) - lengths).index_select(0, rows)
+            first = (rank % 2 == 0).nonzero().squeeze(1)
+            if len(first) == len(rows):
+                return [x.index_copy(0, rows, part) for x, part in zip(found, of)]
+            partner = (first + 1).clamp(max=len(rows) - 1)
+            has_partner = (partner > first) & (rows.index_select(0, partner) == rows.index_select(0, first))
+            left = [part.index_select(0, first) for part in of]
+            right = [part.index_select(0, partner) for part in of]
+            both = self.apply(plus, [*left, *right], len(first), None)
+            of = [torch.where(has_partner, x, y) for x, y in zip(both, left)]
+            rows = rows.index_select(0, first)
+
+    def fold_lanes(self, of: torch.Tensor) -> torch.Tensor:
+        assert self.semiring is not None
+        plus = _sum_of(self.semiring)
+        if plus is _added:
+            return of.sum(1)
+        count, lanes = of.shape
+        rows = torch.arange(count, device=of.device).repeat_interleave(lanes)
+        return plus(of.reshape(-1), rows, count)
+
+    # Rows
+
+    def compact(self, mask: torch.Tensor) -> torch.Tensor:
+        return mask.nonzero().squeeze(1)
+
+    def sort(self, columns: list[Any], types: list[n.Type], count: int) -> torch.Tensor:
+        keys = _packed(columns, types)
+        if len(keys) > 1:
+            ranges = _ranges(keys)
+            keys = keys if ranges is None else [_by_ranges(keys, ranges)[0]]
+        order = torch.sort(keys[-1], stable=True).indices
+        for key in keys[-2::-1]:
+            order = order.index_select(0, torch.sort(key.index_select(0, order), stable=True).indices)
+        return order
+
+    def merge(self, left: list[Any], right: list[Any], types: list[n.Type]) -> torch.Tensor:
+        first, second = _packed(left, types), _packed(right, types)
+        count, more = len(first[0]), len(second[0])
+        numbers = torch.arange(count + more, device=self.device)
+        if not count or not more:
+            return numbers
+        if len(first) > 1:
+            return self.sort(
+                [torch.cat(pair) for pair in zip(first, second)], [n.Type("int64")] * len(first), count + more
+            )
+        (first,), (second,) = first, second
+        order = torch.empty_like(numbers)
+        order[numbers[:count] + torch.searchsorted(second, first)] = numbers[:count]
+        order[numbers[:more] + torch.searchsorted(first, second, right=True)] = numbers[count:]
+        return order
+
+    def unique(self, columns: list[Any], count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        is_first = torch.ones(count, dtype=torch.bool, device=self.device)
+        if count:
+            is_first[1:] = False
+            for column in columns:
+                is_first[1:] |= column[1:] != column[:-1]
+        return self.compact(is_first), is_first.cumsum(0) - 1
+
+    def build(self, columns: list[Any], types: list[n.Type], count: int, is_sorted: bool) -> Index:
+        if not columns:
+            return Index(torch.zeros(count, dtype=torch.int64, device=self.device), None, None, ())
+        keys, encode = _packed(columns, types), None
+        if len(keys) > 1:
+            ranges = _ranges(keys)
+            encode = _Ranks(keys) if ranges is None else lambda probes: _by_ranges(probes, ranges)
+            key = encode(keys)[0]
+        else:
+            (key,) = keys
+        if is_sorted:
+            return Index(key, None, encode, types)
+        found = torch.sort(key, stable=True)
+        return Index(found.values, found.indices, encode, types)
+
+    def _probes(self, probes: list[Any], index: Index, count: int) -> tuple[Key, torch.Tensor | None]:
+        if not probes:
+            return torch.zeros(count, dtype=torch.int64, device=self.device), None
+        keys = _packed(probes, index.types)
+        return (keys[0].contiguous(), None) if index.encode is None else index.encode(keys)
+
+    def join(self, probes: list[Any], index: Index, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        key, is_possible = self._probes(probes, index, count)
+        first = torch.searchsorted(index.keys, key)
+        counts = torch.searchsorted(index.keys, key, right=True) - first
+        if is_possible is not None:
+            counts = torch.where(is_possible, counts, 0)
+        ends = counts.cumsum(0)
+        total = int(ends[-1]) if count else 0
+        left = torch.repeat_interleave(torch.arange(count, device=self.device), counts, output_size=total)
+        place = torch.arange(total, device=self.device) + (first - ends + counts).index_select(0, left)
+        return left, place if index.order is None else index.order.index_select(0, place)
+
+    def find(self, probes: list[Any], index: Index, count: int) -> torch.Tensor:
+        key, is_possible = self._probes(probes, index, count)
+        size = len(index.keys)
+        if not size:
+            return torch.full((count,), -1, dtype=torch.int64, device=self.device)
+        place = torch.searchsorted(index.keys, key)
+        near = place.clamp(max=size - 1)
+        is_there = (place < size) & (index.keys.index_select(0, near) == key)
+        if is_possible is not None:
+            is_there &= is_possible
+        row = near if index.order is None else index.order.index_select(0, near)
+        return torch.where(is_there, row, -1)
+
+
+# Keys
+
+
+def _packed(columns: Sequence[Key], types: Sequence[n.Type]) -> list[Key]:
+    """Columns as fewer keys in the same order: the bits of neighbours, side by side, as far as 64 go."""
+    keys: list[Key] = []
+    left = 0
+    for column, of in zip(columns, types):
+        middle = 1 << (of.bits - 1)
+        if keys and of.bits <= left:
+            keys[-1] = (keys[-1] << of.bits) + (column if of.is_natural else column + middle)
+            left -= of.bits
+        else:
+            keys.append(column - middle if of.is_natural else column)
+            left = 64 - of.bits
+    return keys
+
+
+def _ranges(keys: list[Key]) -> list[tuple[int, int]] | None:
+    """(the smallest value, the number of values) of each key, if all together are one key; None if not."""
+    if not len(keys[0]):
+        return [(0, 1)] * len(keys)
+    ends = torch.stack([end for key in keys for end in torch.aminmax(key)]).tolist()
+    ranges = [(low, high - low + 1) for low, high in zip(ends[::2], ends[1::2])]
+    product = 1
+    for _, number in ranges:
+        product *= number
+    return ranges if product < 1 << 63 else None
+
+
+def _by_ranges(keys: list[Key], ranges: list[tuple[int, int]]) -> tuple[Key, torch.Tensor]:
+    """One key in the same order, and which rows lie in the ranges."""
+    found: Any = 0
+    inside: Any = True
+    for key, (low, number) in zip(keys, ranges):
+        place = key - low
+        inside = (key >= low) & (key <= low + number - 1) & inside
+        found = found * number + place
+    return torch.where(inside, found, -1), inside
+
+
+class _Ranks:
+    """One key of several that do not fit: the rank of the first, then the rank of that and the next, and so on."""
+
+    def __init__(self, keys: list[Key]):
+        self.values: list[torch.Tensor] = []
+        found = keys[0]
+        for number, key in enumerate(keys):
+            self.values.append(torch.unique(key))
+            rank, _ = _rank(key, self.values[-1])
+            if not number:
+                found = rank
+                continue
+            pair = found * len(self.values[-1]) + rank
+            self.values.append(torch.unique(pair))
+            found, _ = _rank(pair, self.values[-1])
+
+    def __call__(self, keys: list[Key]) -> tuple[Key, torch.Tensor]:
+        found, inside = _rank(keys[0], self.values[0])
+        for key, values, pairs in zip(keys[1:], self.values[1::2], self.values[2::2]):
+            rank, is_there = _rank(key, values)
+            found, is_pair = _rank(found * len(values) + rank, pairs)
+            inside = inside & is_there & is_pair
+        return found, inside
+
+
+def _rank(key: Key, values: torch.Tensor) -> tuple[Key, torch.Tensor]:
+    """The place of each key among sorted distinct values, and whether it is one of them."""
+    place = torch.searchsorted(values, key.contiguous())
+    near = place.clamp(max=max(len(values) - 1, 0))
+    return near, (place < len(values)) & (values.index_select(0, near) == key)
+
+
+# Functions
+
+_NAMES = {torch.float32: "float32", torch.float64: "float64", torch.bool: "bool", torch.int64: "int64"}
+
+
+def _torch_type(values: Any, dtype: str) -> torch.dtype:
+    return torch.bool if dtype == n.VALUE else getattr(torch, dtype)
+
+
+@lru_cache(512)
+def _compiled(function: n.Function) -> Callable | None:
+    """None where torch lacks one of its operations."""
+    try:
+        return compile_torch(function.values, function.arguments, "columns")
+    except UnsupportedError:
+        return None
+
+
+@lru_cache(256)
+def _named(operation: str, dtypes: tuple[Any, ...], semiring: Semiring | None) -> Callable:
+    if operation == "times":
+        assert semiring is not None
+        times = semiring.typed(dtypes[0] if dtypes[0] != "bool" else "float64").times
+        return _single(compile_torch(times.values, (*times.left, *times.right), "times"))
+    arguments = [Argument(k, dtype) for k, dtype in enumerate(dtypes)]
+    return compile_torch(lift(apply(operation, *arguments)), arguments, operation)
+
+
+def _single(function: Callable) -> Callable:
+    return lambda *operands: function(*operands)[0]
+
+
+# Sums by row: (values [row, lane], to which row each goes, how many rows there are) -> [row, lane].
+
+
+@lru_cache(64)
+def _sum_of(semiring: Semiring) -> Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]:
+    name, zero = semiring.typed("float64").plus.special, semiring.zero
+    if name not in _SUMS:
+        return lambda values, rows, count: _folded(values, rows, count, semiring)
+    found = _SUMS[name]
+    return found if found in _PLAIN else lambda values, rows, count: found(values, rows, count, zero)
+
+
+def _folded(values: torch.Tensor, rows: torch.Tensor, count: int, semiring: Semiring) -> torch.Tensor:
+    """By any plus, of which torch has no sums by index: one row after another, in their order."""
+    from derivable.bridge.folds import segment_reduce
+
+    order = torch.argsort(rows, stable=True)
+    ends = torch.bincount(rows, minlength=count).cumsum(0)
+    return segment_reduce(semiring, values.index_select(0, order), torch.cat([ends.new_zeros(1), ends]))
+
+
+def _added(values: torch.Tensor, rows: torch.Tensor, count: int) -> torch.Tensor:
+    return values.new_zeros((count, *values.shape[1:])).index_add(0, rows, values)
+
+
+def _any(values: torch.Tensor, rows: torch.Tensor, count: int) -> torch.Tensor:
+    return _added(values.to(torch.int64), rows, count) > 0
+
+
+def _best(values: torch.Tensor, rows: torch.Tensor, count: int, kind: str, start: Any) -> torch.Tensor:
+    where = rows.reshape(-1, *[1] * (values.ndim - 1)).expand_as(values)
+    filled = values.new_full((count, *values.shape[1:]), start)
+    return filled.scatter_reduce(0, where, values, kind, include_self=False)
+
+
+def _extreme(values: torch.Tensor, rows: torch.Tensor, count: int, kind: str, zero: float) -> torch.Tensor:
+    """The first of the best in each row."""
+    size = len(rows)
+    nothing = values.new_full((count, *values.shape[1:]), zero)
+    if not size:
+        return nothing
+    fixed = values.detach()
+    best = _best(fixed, rows, count, kind, zero)
+    is_best = (fixed == best.index_select(0, rows)) | (fixed != fixed)
+    number = torch.arange(size, device=values.device).reshape(-1, *[1] * (values.ndim - 1))
+    first = _best(torch.where(is_best, number, size), rows, count, "amin", size)
+    chosen = values.gather(0, first.clamp(max=size - 1))
+    return torch.where(first < size, chosen, nothing)
+
+
+def _least(values: torch.Tensor, rows: torch.Tensor, count: int, zero: float) -> torch.Tensor:
+    return _extreme(values, rows, count, "amin", zero)
+
+
+def _greatest(values: torch.Tensor, rows: torch.Tensor, count: int, zero: float) -> torch.Tensor:
+    return _extreme(values, rows, count, "amax", zero)
+
+
+def _log_added(values: torch.Tensor, rows: torch.Tensor, count: int, zero: float) -> torch.Tensor:
+    best = _best(values.detach(), rows, count, "amax", zero)
+    # Differences of infinities are no numbers.
+    shift = torch.where(best.isfinite(), best, 0)
+    total = _added((values - shift.index_select(0, rows)).exp(), rows, count)
+    is_some = total > 0
+    return torch.where(is_some, torch.where(is_some, total, 1).log() + shift, zero)
+
+
+_SUMS: dict[str | None, Callable] = {
+    "add": _added,
+    "or": _any,
+    "min": _least,
+    "max": _greatest,
+    "logaddexp": _log_added,
+}
+# Those that need no neutral element.
+_PLAIN = (_added, _any)

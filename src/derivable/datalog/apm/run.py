@@ -1,0 +1,275 @@
+"""Runs programs of the abstract parallel machine: on the reference of the column program, or on a device.
+
+What is no array program goes to the host: columns travel there and back, which `explain("apm")` shows as calls. Facts
+travel to the device once, outputs back once; a recursion reads back the sizes that it finds, and static indexes stay.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from derivable.core.diagnostics import DomainError, OutOfMemory, UnsupportedError
+from derivable.core.progress import NEVER
+from derivable.datalog.aggregates.groups import Context, run_aggregate
+from derivable.datalog.apm.lower import lower
+from derivable.datalog.facts.coins import Coins
+from derivable.datalog.facts.facts import FactColumns, FactStore
+from derivable.datalog.foreign.standard import PREDICATES
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.rules.nodes import AggregateRule
+from derivable.datalog.run.generate import generate
+from derivable.datalog.run.limits import Watch
+from derivable.datalog.run.queries import Batch, Queries
+from derivable.datalog.run.throw import thrown
+from derivable.datalog.scalars import arithmetic
+from derivable.datalog.scalars.nodes import Const, Expr
+from derivable.datalog.tables.storage import Table
+from derivable.datalog.tables.tag_columns import column_of, parts_of
+from derivable.datalog.tags.random_facts import VALUE
+from derivable.datalog.tags.tags import Algebra, SemiringTags, Untagged
+from derivable.datalog.values.values import ValueType, word_of
+from derivable.parallel.program import nodes as n
+from derivable.parallel.program.execute import Arrays, execute
+
+
+@dataclass
+class DeviceProfile:
+    """What a run on a device has spent.
+
+    rounds  recursion -> its rounds
+    """
+
+    device: str
+    seconds: float
+    rounds: dict[str, int]
+
+    def __str__(self) -> str:
+        rounds = [f"\n  recursion of {name}: {number:,} rounds" for name, number in self.rounds.items()]
+        return f"on {self.device}, {self.seconds:.3f} s, transfers included{''.join(rounds)}"
+
+
+def arrays_on(device: Any) -> Arrays:
+    """The columns of a device: "cuda", "cuda:1", "torch:cpu" or a torch.device; "torch:cpu" is torch on the CPU.
+
+    Raises DomainError for a name that is none, and UnsupportedError for a device that this machine lacks.
+    """
+    import torch
+
+    from derivable.bridge.torch_columns import Torch
+
+    name = str(device)
+    try:
+        found = torch.device(name.removeprefix("torch:"))
+    except RuntimeError:
+        hint = 'device="cuda", "cuda:1" or "torch:cpu"; None runs on the CPU\'s own kernels'
+        raise DomainError(f"there is no device {name!r}", hint=hint) from None
+    if found.type == "cpu" and not name.startswith("torch:") and isinstance(device, str):
+        raise DomainError(
+            "the CPU is what a run without `device` takes", hint='for torch on the CPU: device="torch:cpu"'
+        )
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        raise UnsupportedError(
+            f"torch finds {torch.cuda.device_count()} CUDA devices, and the run asks for {name!r}",
+            hint='leave `device` out, or use device="torch:cpu" for the same program on the CPU',
+        )
+    return Torch(found)
+
+
+def run_on_device(
+    ram: m.Ram, facts: FactStore, algebra: Algebra, name: str, device: Any, watch: Watch, coins: Coins
+) -> tuple[dict[str, Table], DeviceProfile]:
+    """The tables of the outputs, computed on a device, and what that took.
+
+    name   of the provenance, for messages
+    coins  the random facts of the rules' ground instances
+
+    Raises UnsupportedError for tags that are no columns of scalars, and OutOfMemory where the device has no more.
+    """
+    if not isinstance(algebra, (Untagged, SemiringTags)):
+        raise UnsupportedError(
+            f"the provenance {name!r} does not run on a device in this program, as its tags are no columns of scalars",
+            hint='there run "unit", "minmaxprob", "addmultprob" and other semirings of scalars where recursion ends; '
+            "leave `device` out for all others",
+        )
+    arrays = arrays_on(device)
+    queries = Queries({}, algebra, facts.symbols, facts.random, watch)
+    queries.coins = coins
+    rounds: dict[str, int] = {}
+
+    def goes_on(loop: n.Loop, number: int, size: int) -> bool:
+        if number == watch.limits.iteration_limit:
+            return False
+        watch.tuples += size
+        watch.begin_round(0, number)
+        rounds[loop.text] = number + 1
+        return True
+
+    began = perf_counter()
+    try:
+        found = run_program(ram, facts, algebra, arrays, ram.outputs, queries, goes_on)
+    except RuntimeError as error:
+        if "out of memory" not in str(error).lower():
+            raise
+        raise OutOfMemory(
+            f"{device} has no memory left for the run: {str(error).splitlines()[0]}",
+            hint="give fewer facts, bound the recursion, or run without `device`",
+        ) from None
+    tables = {}
+    for relation, part in found.items():
+        table = Table(relation, ram.relations[relation].types, None if isinstance(algebra, Untagged) else algebra.empty)
+        table.hold(part.columns, part.count, part.tags)
+        tables[relation] = table
+    return tables, DeviceProfile(str(device), perf_counter() - began, rounds)
+
+
+@dataclass
+class Part:
+    """Columns of words [row] int64, and tags [row], None without tags."""
+
+    columns: list[np.ndarray]
+    tags: Any
+    count: int
+
+
+def run_program(
+    ram: m.Ram,
+    facts: FactStore,
+    algebra: Untagged | SemiringTags,
+    arrays: Arrays,
+    names: Iterable[str] | None = None,
+    queries: Queries | None = None,
+    watch: Callable[[n.Loop, int, int], bool] | None = None,
+    counts: Counter | None = None,
+) -> dict[str, Part]:
+    """Relation -> its rows, sorted, and their tags.
+
+    arrays   the library and device
+    names    of the relations; None for all
+    queries  of the run: its random facts of predicates and coins
+    watch    called before each round of a recursion; false ends it
+    counts   gets how often each kind of node was run
+    """
+    tags = algebra if isinstance(algebra, SemiringTags) else None
+    typed = None if tags is None else tags.typed
+    host = _Host(ram, facts, algebra, queries or Queries({}, algebra, facts.symbols, facts.random, NEVER))
+    tables = lower(ram, typed, host)
+    tables = {name: tables[name] for name in (tables if names is None else names)}
+    given: dict[str, list[Any]] = {}
+    for name, relation in ram.relations.items():
+        width = len(relation.types)
+        columns, variables = facts.relations.get(name, FactColumns()).joined(width)
+        rows = columns or [np.zeros(len(variables), np.int64)]
+        values = () if tags is None else parts_of(_fact_tags(tags, variables))
+        if tags is None and (variables >= 0).any():
+            there = ~_is_impossible(facts, variables)
+            rows = [column[there] for column in rows]
+        given[name] = [arrays.constant(column, str(column.dtype), len(column)) for column in (*rows, *values)]
+    results = [column for table in tables.values() for column in table.all]
+    found = map(arrays.to_host, execute(results, given, arrays, watch, counts))
+    model = {}
+    for name, table in tables.items():
+        columns = [next(found) for _ in table.columns]
+        components = [next(found) for _ in table.tags]
+        width = len(ram.relations[name].types)
+        model[name] = Part(columns[:width], column_of(components) if components else None, len(columns[0]))
+    return model
+
+
+def _fact_tags(tags: SemiringTags, variables: np.ndarray) -> Any:
+    found, random = tags.one(len(variables)), variables >= 0
+    if random.any():
+        found[random] = tags.fact_tags(variables[random])
+    return found
+
+
+def _is_impossible(facts: FactStore, variables: np.ndarray) -> np.ndarray:
+    """Facts [row] of probability 0, which are not there where tags are ignored."""
+    found = np.zeros(len(variables), bool)
+    random = np.flatnonzero(variables >= 0)
+    numbers = variables[random]
+    is_zero = np.asarray(facts.random.probabilities)[numbers] == 0.0
+    found[random] = is_zero & (facts.random.kinds_of(numbers) == VALUE)
+    return found
+
+
+class _Host:
+    """What calls are run by."""
+
+    def __init__(self, ram: m.Ram, facts: FactStore, algebra: Untagged | SemiringTags, queries: Queries):
+        self.ram = ram
+        self.symbols, self.random, self.mode, self.queries = facts.symbols, facts.random, algebra, queries
+
+    def word(self, constant: Const) -> int:
+        return int(word_of(constant.value, constant.type, self.symbols))
+
+    def evaluate(
+        self, expression: Expr, names: Sequence[str], gives: str, columns: Sequence[np.ndarray], count: int
+    ) -> list[np.ndarray]:
+        given = dict(zip(names, columns))
+        if gives == "mask":
+            return [arithmetic.condition(expression, given, count, self.symbols)]
+        words, valid = arithmetic.evaluate(expression, given, count, self.symbols)
+        if gives == "value":
+            return [words]
+        return [words, np.ones(count, bool) if valid is None else valid]
+
+    def call(
+        self,
+        node: m.Generate | m.Coin,
+        names: tuple[Sequence[str], Sequence[str]],
+        columns: Sequence[np.ndarray],
+        count: int,
+    ) -> list[np.ndarray]:
+        """Rows with the answers of a foreign predicate, or times a coin."""
+        given, made = names
+        tags = self._tags(columns[len(given) :])
+        batch = Batch(count, dict(zip(given, columns)), tags)
+        if isinstance(node, m.Coin):
+            found = list(thrown(self.queries, batch, node))
+        else:
+            found = list(generate(self.queries, batch, node, PREDICATES[node.predicate], self.queries.foreign))
+        rows = [np.concatenate([np.empty(0, np.int64), *(b.columns[name] for b in found)]) for name in made]
+        if isinstance(self.mode, Untagged):
+            return rows or [np.zeros(sum(b.count for b in found), np.int64)]
+        return [*rows, *parts_of(self.mode.concatenate([self.mode.one(0), *(b.tags for b in found)]))]
+
+    def aggregate(
+        self,
+        rule: AggregateRule,
+        types: tuple[ValueType, ...],
+        widths: Sequence[int],
+        columns: Sequence[np.ndarray],
+        count: int,
+    ) -> list[np.ndarray]:
+        body, *others = widths
+        tables = [self._table(rule.body, columns[:body])]
+        if others:
+            assert rule.groups is not None
+            tables.append(self._table(rule.groups, columns[body:]))
+        groups = tables[1] if others else None
+        context = Context(self.mode, self.symbols, self.random)
+        rows, count, tags = run_aggregate(rule, types, tables[0], groups, context)
+        rows = rows if types else [np.zeros(count, np.int64)]
+        if isinstance(self.mode, Untagged):
+            return rows
+        return [*rows, *parts_of(self.mode.one(count) if tags is None else tags)]
+
+    def _table(self, name: str, columns: Sequence[np.ndarray]) -> Table:
+        """A table of the machine with these rows."""
+        types = self.ram.relations[name].types
+        count, width = len(columns[0]), max(len(types), 1)
+        table = Table(name, types, None if isinstance(self.mode, Untagged) else self.mode.empty)
+        ids = table.insert(columns[: len(types)], count)
+        if not isinstance(self.mode, Untagged):
+            table.tags[ids] = self._tags(columns[width:])
+        table.visible_size = table.size
+        return table
+
+    def _tags(self, components: Sequence[np.ndarray]) -> Any:
+        return None if isinstance(self.mode, Untagged) else column_of(components)

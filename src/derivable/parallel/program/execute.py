@@ -1,0 +1,343 @@
+"""Runs column programs: one walk over the nodes, and the operations of an array library.
+
+`NumPy("reference")` is the interpreter, which says what programs mean; `NumPy("cpu")` takes the CPU's kernels, by the
+table of primitives. The tensors of torch, on any device, are in `bridge.torch_columns`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from derivable.algebra.expr import interpreter
+from derivable.algebra.expr.operations import OPERATIONS
+from derivable.algebra.monoid import TypedMonoid
+from derivable.algebra.semiring import Semiring
+from derivable.parallel import table
+from derivable.parallel.program import nodes as n
+
+
+class Arrays(ABC):
+    """The operations of a library that nodes are run by. Columns are arrays [row] or [row, lane]."""
+
+    @abstractmethod
+    def constant(self, values: Any, dtype: str, count: int | None) -> Any: ...
+
+    @abstractmethod
+    def gather(self, of: Any, rows: Any, otherwise: Any) -> Any: ...
+
+    @abstractmethod
+    def fold(self, of: list[Any], rows: Any, count: int, monoid: TypedMonoid | None, is_sorted: bool) -> list[Any]: ...
+
+    @abstractmethod
+    def fold_lanes(self, of: Any) -> Any: ...
+
+    @abstractmethod
+    def apply(self, function: n.Function | str, operands: list[Any], count: int | None, lanes: int | None) -> list: ...
+
+    @abstractmethod
+    def bits(self, of: Any) -> Any: ...
+
+    @abstractmethod
+    def concatenate(self, parts: list[Any]) -> Any: ...
+
+    @abstractmethod
+    def reshape(self, of: Any, count: int | None, lanes: int | None) -> Any: ...
+
+    @abstractmethod
+    def compact(self, mask: Any) -> Any: ...
+
+    @abstractmethod
+    def build(self, columns: list[Any], types: list[n.Type], count: int, is_sorted: bool) -> Any: ...
+
+    @abstractmethod
+    def join(self, probes: list[Any], index: Any, count: int) -> tuple[Any, Any]: ...
+
+    @abstractmethod
+    def find(self, probes: list[Any], index: Any, count: int) -> Any: ...
+
+    @abstractmethod
+    def sort(self, columns: list[Any], types: list[n.Type], count: int) -> Any: ...
+
+    @abstractmethod
+    def merge(self, left: list[Any], right: list[Any], types: list[n.Type]) -> Any: ...
+
+    @abstractmethod
+    def unique(self, columns: list[Any], count: int) -> tuple[Any, Any]: ...
+
+    @abstractmethod
+    def to_host(self, column: Any) -> np.ndarray: ...
+
+    def call(self, function: Callable, operands: list[Any], count: int, dtypes: list[str]) -> list[Any]:
+        """The columns that a function of the host gives."""
+        found = function([self.to_host(column) for column in operands], count)
+        return [self.constant(np.asarray(x, dtype), dtype, len(x)) for x, dtype in zip(found, dtypes)]
+
+
+def execute(
+    results: Sequence[n.Column],
+    given: Mapping[str, Sequence[Any]],
+    arrays: Arrays,
+    watch: Callable[[n.Loop, int, int], bool] | None = None,
+    counts: Counter | None = None,
+) -> list[Any]:
+    """The columns that a program computes.
+
+    given   name -> the columns [row] of that input, arrays of the library
+    watch   (loop, rounds until now, rows of the state) -> whether the loop may go on; called before each round
+    counts  gets how often each kind of node was run
+    """
+    return _Run(given, arrays, watch, counts).columns(results)
+
+
+class _Run:
+    def __init__(
+        self,
+        given: Mapping[str, Sequence[Any]],
+        arrays: Arrays,
+        watch: Callable[[n.Loop, int, int], bool] | None,
+        counts: Counter | None,
+    ):
+        self.given, self.arrays, self.watch, self.counts = given, arrays, watch, counts
+        self.values: dict[n.Node, Sequence[Any]] = {}
+        self.found: dict[n.Found, int] = {}
+
+    def columns(self, results: Sequence[n.Column]) -> list[Any]:
+        self.run(n.nodes_of(results), results)
+        return [self.value(column) for column in results]
+
+    def value(self, column: n.Column) -> Any:
+        return self.values[column.node][column.number]
+
+    def many(self, columns: Iterable[n.Column]) -> list[Any]:
+        return [self.value(column) for column in columns]
+
+    def size(self, size: n.Size | None) -> Any:
+        """The number that a size stands for now; None for one number without rows."""
+        if size is None or isinstance(size, int):
+            return size
+        if isinstance(size, n.Sum):
+            return sum(map(self.size, size.parts))
+        return self.found[size]
+
+    def run(self, nodes: Sequence[n.Node], kept: Iterable[n.Column]) -> None:
+        """Run nodes in order; a value goes with its last use, as columns of a large relation are most of the memory."""
+        uses = Counter(operand.node for node in nodes for operand in set(node.operands))
+        uses.update(column.node for column in kept)
+        inside = set(nodes)
+        for node in nodes:
+            if self.counts is not None:
+                self.counts[type(node)] += 1
+            self.keep(node, self.node(node))
+            for operand in set(node.operands):
+                uses[operand.node] -= 1
+                if not uses[operand.node] and operand.node in inside:
+                    del self.values[operand.node]
+
+    def keep(self, node: n.Node, values: Sequence[Any]) -> None:
+        self.values[node] = values
+        for size in {of.size for of in node.types}:
+            if isinstance(size, n.Found) and size.node is node:
+                self.found[size] = len(values[size.number])
+
+    def node(self, node: n.Node) -> Sequence[Any]:
+        arrays, many = self.arrays, self.many
+        match node:
+            case n.Given():
+                return self.given[node.name]
+            case n.Constant():
+                return (arrays.constant(node.values, node.type.dtype, self.size(node.type.size)),)
+            case n.Gather():
+                otherwise = None if node.otherwise is None else self.value(node.otherwise)
+                return (arrays.gather(self.value(node.of), self.value(node.rows), otherwise),)
+            case n.Fold():
+                rows = self.value(node.rows)
+                return arrays.fold(many(node.of), rows, self.size(node.size), node.monoid, node.is_sorted)
+            case n.FoldLanes():
+                return (arrays.fold_lanes(self.value(node.of)),)
+            case n.Apply():
+                return arrays.apply(node.function, many(node.inputs), self.size(node.size), node.lanes)
+            case n.Bits():
+                return (arrays.bits(self.value(node.of)),)
+            case n.Concatenate():
+                return (arrays.concatenate(many(node.of)),)
+            case n.Reshape():
+                return (arrays.reshape(self.value(node.of), self.size(node.size), node.lanes),)
+            case n.Compact():
+                return (arrays.compact(self.value(node.mask)),)
+            case n.Build():
+                columns, types = many(node.columns), _types(node.columns)
+                return (arrays.build(columns, types, self.size(node.size), node.is_sorted),)
+            case n.Join():
+                return arrays.join(many(node.probes), self.value(node.index), self.size(node.size))
+            case n.Find():
+                return (arrays.find(many(node.probes), self.value(node.index), self.size(node.size)),)
+            case n.Sort():
+                return (arrays.sort(many(node.columns), _types(node.columns), self.size(node.size)),)
+            case n.Merge():
+                return (arrays.merge(many(node.left), many(node.right), _types(node.left)),)
+            case n.Unique():
+                return arrays.unique(many(node.columns), self.size(node.size))
+            case n.Call():
+                dtypes = [of.dtype for of in node.result]
+                return arrays.call(node.function, many(node.of), self.size(node.size), dtypes)
+            case n.Loop():
+                return self.loop(node)
+        raise TypeError(f"not a node: {node!r}")
+
+    def loop(self, loop: n.Loop) -> Sequence[Any]:
+        state = self.many(loop.begin)
+        body = [node for node in n.nodes_of(loop.body) if node in loop.moving and type(node) is not n.Given]
+        fixed = {column.node: self.values[column.node] for column in loop.static}
+        rounds = 0
+        while any(len(state[k]) for k in loop.going):
+            if self.watch is not None and not self.watch(loop, rounds, sum(len(state[k]) for k in loop.going)):
+                break
+            rounds += 1
+            inner = _Run(self.given, self.arrays, self.watch, self.counts)
+            inner.values, inner.found = dict(fixed), dict(self.found)
+            parts: dict[n.Node, list[Any]] = {}
+            for column, value in zip(loop.state, state):
+                parts.setdefault(column.node, []).append(value)
+            for node, values in parts.items():
+                inner.keep(node, values)
+            # The state of the last round goes as soon as the body has read it.
+            state, parts = [], {}
+            inner.run(body, loop.body)
+            state = inner.many(loop.body)
+        return state
+
+
+def _types(columns: Sequence[n.Column]) -> list[n.Type]:
+    return [column.type for column in columns]
+
+
+class NumPy(Arrays):
+    """Columns as NumPy arrays.
+
+    device    of the primitives: "reference" or "cpu"
+    semiring  of programs that say `times` and `plus`
+    """
+
+    def __init__(self, device: str = "reference", semiring: Semiring | None = None):
+        self.device, self.semiring = device, semiring
+
+    def _primitive(self, name: str, *arguments: Any) -> Any:
+        return table.choose(name, *arguments, device=self.device).function(*arguments)
+
+    def constant(self, values: Any, dtype: str, count: int | None) -> np.ndarray:
+        array = np.asarray(values) if dtype == n.VALUE else np.asarray(values, dtype)
+        return array if count is None or array.ndim else np.full(count, array)
+
+    def gather(self, of: np.ndarray, rows: np.ndarray, otherwise: Any) -> np.ndarray:
+        if otherwise is None:
+            return self._primitive("gather", of, rows)
+        chosen, there = otherwise.copy(), rows >= 0
+        chosen[there] = of[rows[there]]
+        return chosen
+
+    def fold(
+        self, of: list[Any], rows: np.ndarray, count: int, monoid: TypedMonoid | None, is_sorted: bool
+    ) -> list[np.ndarray]:
+        if monoid is None:
+            assert self.semiring is not None
+            zero = np.full((count, *of[0].shape[1:]), self.semiring.zero)
+            plus = self.semiring.plus
+            for row, value in zip(rows, of[0]):
+                zero[row] = plus(zero[row], value)
+            return [zero]
+        order = slice(None) if is_sorted else np.argsort(rows, kind="stable")
+        parts, rows = [part[order] for part in of], rows[order]
+        lengths = np.bincount(rows, minlength=count)
+        starts = np.cumsum(lengths) - lengths
+        found = [np.full(count, neutral, part.dtype) for neutral, part in zip(monoid.neutral, parts)]
+        groups, step = np.flatnonzero(lengths), 0
+        while len(groups):
+            more = [part[starts[groups] + step] for part in parts]
+            if step:
+                more = monoid.apply([x[groups] for x in found], more)
+            for x, new in zip(found, more):
+                x[groups] = new
+            step += 1
+            groups = groups[lengths[groups] > step]
+        return found
+
+    def fold_lanes(self, of: np.ndarray) -> np.ndarray:
+        assert self.semiring is not None
+        found = np.full(len(of), self.semiring.zero)
+        for value in of.T:
+            found = self.semiring.plus(found, value)
+        return found
+
+    def apply(
+        self, function: n.Function | str, operands: list[Any], count: int | None, lanes: int | None
+    ) -> list[np.ndarray]:
+        shape = tuple(x for x in (count, lanes) if x is not None)
+        aligned = [x[..., None] if np.ndim(x) and np.ndim(x) < len(shape) else x for x in operands]
+        with np.errstate(all="ignore"):
+            if not isinstance(function, str):
+                found = interpreter(function.values)(_by_index(function, aligned))
+            elif function == "times":
+                assert self.semiring is not None
+                found = (self.semiring.times(*aligned),)
+            else:
+                found = (OPERATIONS[function].meaning(*aligned),)
+        return [np.broadcast_to(x, shape) for x in found]
+
+    def bits(self, of: np.ndarray) -> np.ndarray:
+        if of.dtype == np.float64:
+            return (of + 0.0).view(np.int64)
+        return np.ascontiguousarray(of).view(np.float64)
+
+    def concatenate(self, parts: list[Any]) -> np.ndarray:
+        return np.concatenate(parts)
+
+    def reshape(self, of: np.ndarray, count: int | None, lanes: int | None) -> np.ndarray:
+        return of.reshape(tuple(x for x in (count, lanes) if x is not None))
+
+    def compact(self, mask: np.ndarray) -> np.ndarray:
+        return np.flatnonzero(mask)
+
+    def build(self, columns: list[Any], types: list[n.Type], count: int, is_sorted: bool) -> tuple[tuple, np.ndarray]:
+        """An index: the columns in order, and where each row stood."""
+        if not columns:
+            return (np.zeros(count, np.int64),), np.arange(count)
+        return self._primitive("sort", tuple(columns))
+
+    def join(self, probes: list[Any], index: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
+        ordered, place = self.build(probes, [], count, False)
+        left, right = self._primitive("join", ordered, tuple(index[0]))
+        left, right = place[left], index[1][right]
+        order = np.lexsort((right, left))
+        return left[order], right[order]
+
+    def find(self, probes: list[Any], index: Any, count: int) -> np.ndarray:
+        left, right = self.join(probes, index, count)
+        rows = np.full(count, -1, np.int64)
+        rows[left] = right
+        return rows
+
+    def sort(self, columns: list[Any], types: list[n.Type], count: int) -> np.ndarray:
+        return self._primitive("sort", tuple(columns))[1]
+
+    def merge(self, left: list[Any], right: list[Any], types: list[n.Type]) -> np.ndarray:
+        return self._primitive("sort", tuple(np.concatenate(pair) for pair in zip(left, right)))[1]
+
+    def unique(self, columns: list[Any], count: int) -> tuple[np.ndarray, np.ndarray]:
+        _, offsets = self._primitive("unique", tuple(columns))
+        return offsets[:-1], np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+
+    def to_host(self, column: Any) -> np.ndarray:
+        return column
+
+
+def _by_index(function: n.Function, operands: Sequence[Any]) -> list[Any]:
+    """The operands where the expressions' arguments look for them."""
+    found: list[Any] = [None] * (1 + max((a.index for a in function.arguments), default=-1))
+    for argument, value in zip(function.arguments, operands):
+        found[argument.index] = value
+    return found

@@ -1,0 +1,472 @@
+"""Nodes of the column program. Each node's docstring shows its printed form.
+
+A program is a directed graph of nodes, each with one or more columns as its results. A column has a type, a number of
+rows and perhaps lanes (numbers in a row). Numbers of rows are sizes: numbers, the rows of an input, what a node finds
+at run time, and sums of these. A loop goes round by round over columns of its own state; what its body computes from
+outer columns alone is computed once, before the loop, so indexes of relations that do not change are static.
+
+The program knows no device. `parallel.program.execute` runs it on NumPy, by the reference or by the CPU's kernels,
+`bridge.torch_columns` on the tensors of any device.
+
+Printed form:
+
+    c0 = given edge.0 [rows(edge)]
+    i0 = build c0
+    c1, c2 = join c0 with i0 [found(c1)]
+
+Source: Biberstein et al. 2026, table 1, for what has sizes found at run time. Deviations: registers are the results of
+nodes, so nothing is allocated by an instruction of its own; `count`, `scan` and `join` are one node, because a device
+that knows the counts has no other use of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from derivable.algebra.expr.nodes import Argument, Expr
+from derivable.algebra.monoid import TypedFunction, TypedMonoid
+
+# Sizes
+
+
+@dataclass(frozen=True)
+class Found:
+    """`rows(edge)`, `found(c3)`: the number of rows of a result of a node, which is found at run time"""
+
+    node: Node
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class Sum:
+    """`rows(stable path) + found(c3)`"""
+
+    parts: tuple[Size, ...]
+
+
+Size = int | Found | Sum
+
+
+def finders(size: Any) -> list[Node]:
+    """The nodes that must have run before a size is known."""
+    if isinstance(size, Sum):
+        return [node for part in size.parts for node in finders(part)]
+    return [size.node] if isinstance(size, Found) else []
+
+
+def added(*sizes: Size) -> Size:
+    """The sum of sizes, without sums of sums."""
+    return Sum(tuple(part for size in sizes for part in (size.parts if isinstance(size, Sum) else (size,))))
+
+
+# Types: names of scalars, `value` for values of the semiring that a run takes, `index` for what `Build` gives.
+VALUE, INDEX = "value", "index"
+
+
+@dataclass(frozen=True)
+class Type:
+    """`int64 [3]`
+
+    size        of rows, None for one number without rows
+    lanes       numbers in a row, None for one without an axis of its own
+    bits        of integers: how many hold every value, sign included, so that several columns may be packed as one key
+    is_natural  whether no value is negative: bits have no sign then
+    """
+
+    dtype: str
+    size: Size | None = None
+    lanes: int | None = None
+    bits: int = 64
+    is_natural: bool = False
+
+
+@dataclass(frozen=True)
+class Column:
+    """One result of a node."""
+
+    node: Node
+    number: int = 0
+
+    @property
+    def type(self) -> Type:
+        return self.node.types[self.number]
+
+    @property
+    def size(self) -> Size | None:
+        return self.type.size
+
+
+@dataclass(frozen=True)
+class Function:
+    """Scalar expressions that a column program applies to columns; printed by its name.
+
+    values     [result]
+    arguments  [operand]; an operand is cast to the type of its argument
+    """
+
+    name: str
+    values: tuple[Expr, ...]
+    arguments: tuple[Argument, ...]
+
+    @staticmethod
+    def of(name: str, function: TypedFunction | TypedMonoid) -> Function:
+        """An operation of a typed semiring, such as its times."""
+        if isinstance(function, TypedMonoid):
+            return Function(name, function.values, (*function.left, *function.right))
+        return Function(name, function.values, tuple(a for operand in function.operands for a in operand))
+
+
+# Nodes
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Node:
+    """A node of the graph: two nodes are equal if they are one; `Graph` makes equal ones once."""
+
+    @cached_property
+    def operands(self) -> tuple[Column, ...]:
+        """The columns that it reads."""
+        found = [getattr(self, f.name) for f in fields(self)]
+        return tuple(x for each in found for x in (each if isinstance(each, tuple) else (each,)) if type(x) is Column)
+
+    @cached_property
+    def needs(self) -> tuple[Node, ...]:
+        """The nodes that must have run before it: those that it reads, and those that find its number of rows."""
+        sizes = [getattr(self, f.name) for f in fields(self)]
+        sizes = [size.size if isinstance(size, Type) else size for size in sizes]
+        return tuple(dict.fromkeys([*(x.node for x in self.operands), *(f for size in sizes for f in finders(size))]))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+    @cached_property
+    def types(self) -> tuple[Type, ...]:
+        """The types of its results."""
+        return self._types()
+
+    def _types(self) -> tuple[Type, ...]:
+        raise NotImplementedError
+
+    def _of(self, column: Column, size: Size | None) -> Type:
+        return replace(column.type, size=size)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Given(Node):
+    """`given edge`: columns that a run gives by name, or a part of a loop's state
+
+    of     [column]
+    finds  whether their number of rows is found at run time; else it is that of their types
+    """
+
+    name: str
+    of: tuple[Type, ...]
+    finds: bool = True
+
+    def _types(self) -> tuple[Type, ...]:
+        return tuple(replace(of, size=Found(self)) for of in self.of) if self.finds else self.of
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Constant(Node):
+    """`constant 1.0`: a number in every row, or an array [row] known when the program is made"""
+
+    values: Any
+    type: Type
+
+    def _types(self) -> tuple[Type, ...]:
+        return (self.type,)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Gather(Node):
+    """`gather c0 at c4`, `gather c0 at c4 else c5`: the row of that number; where it is -1, the own row of another
+    column"""
+
+    of: Column
+    rows: Column
+    otherwise: Column | None = None
+
+    def _types(self) -> tuple[Type, ...]:
+        return (self._of(self.of, self.rows.size),)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Fold(Node):
+    """`fold plus c0 by c4`: by the operator, the rows that go to each row of the result, in their order; its neutral
+    element where none does
+
+    of        [component]
+    monoid    the operator; None for the plus of the run's semiring
+    is_sorted whether `rows` does not decrease, so that segments may be folded
+    """
+
+    of: tuple[Column, ...]
+    rows: Column
+    size: Size
+    monoid: TypedMonoid | None = None
+    is_sorted: bool = False
+
+    def _types(self) -> tuple[Type, ...]:
+        return tuple(self._of(column, self.size) for column in self.of)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FoldLanes(Node):
+    """`fold lanes c0`: the sum of each row, in the semiring"""
+
+    of: Column
+
+    def _types(self) -> tuple[Type, ...]:
+        return (replace(self.of.type, lanes=None),)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Apply(Node):
+    """`exp c0`: scalar expressions of each row, an operation of `algebra.expr` by its name, or `times`, the product of
+    the run's semiring
+
+    first  the type of the first result, size aside; None for that of the expression, or of values for a name
+    """
+
+    function: Function | str
+    inputs: tuple[Column, ...]
+    size: Size | None
+    lanes: int | None = None
+    first: Type | None = None
+
+    def _types(self) -> tuple[Type, ...]:
+        dtypes = [VALUE] if isinstance(self.function, str) else [value.dtype for value in self.function.values]
+        types = [Type(dtype, self.size, self.lanes) for dtype in dtypes]
+        if self.first is not None:
+            types[0] = replace(self.first, size=self.size, lanes=self.lanes)
+        return tuple(types)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Bits(Node):
+    """`bits c0`: the same 64 bits, float64 as int64 or int64 as float64; -0.0 becomes 0.0"""
+
+    of: Column
+
+    def _types(self) -> tuple[Type, ...]:
+        return (Type("int64" if self.of.type.dtype == "float64" else "float64", self.of.size),)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Concatenate(Node):
+    """`concatenate c0 c1`: one after the other"""
+
+    of: tuple[Column, ...]
+
+    def _types(self) -> tuple[Type, ...]:
+        sizes = [column.size for column in self.of]
+        whole = sum(sizes) if all(isinstance(size, int) for size in sizes) else added(*sizes)  # type: ignore[arg-type]
+        widest = max((column.type for column in self.of), key=lambda of: of.bits)
+        return (replace(widest, size=whole, lanes=self.of[0].type.lanes),)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reshape(Node):
+    """`reshape c0`: lanes as rows, or rows as lanes"""
+
+    of: Column
+    size: Size | None
+    lanes: int | None = None
+
+    def _types(self) -> tuple[Type, ...]:
+        return (replace(self.of.type, size=self.size, lanes=self.lanes),)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Compact(Node):
+    """`compact c6`: the numbers of the rows where a mask holds"""
+
+    mask: Column
+
+    def _types(self) -> tuple[Type, ...]:
+        return (Type("int64", Found(self)),)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Build(Node):
+    """`build c1 c2`: an index of the rows by these columns; of all rows without one
+
+    is_sorted  whether the rows are in the order of these columns
+    """
+
+    columns: tuple[Column, ...]
+    size: Size
+    is_sorted: bool = False
+
+    def _types(self) -> tuple[Type, ...]:
+        return (Type(INDEX, self.size),)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Join(Node):
+    """`join c3 with i4`: pairs of a probe and a row of an index that agree, by probe, then by row"""
+
+    probes: tuple[Column, ...]
+    index: Column
+    size: Size
+
+    def _types(self) -> tuple[Type, ...]:
+        return (Type("int64", Found(self)),) * 2
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Find(Node):
+    """`find c3 c4 in i5`: for each probe the row of an index of distinct rows that agrees, -1 without one"""
+
+    probes: tuple[Column, ...]
+    index: Column
+    size: Size
+
+    def _types(self) -> tuple[Type, ...]:
+        return (Type("int64", self.size),)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sort(Node):
+    """`sort c1 c2`: the numbers of the rows in ascending order, equal rows as they stand"""
+
+    columns: tuple[Column, ...]
+    size: Size
+
+    def _types(self) -> tuple[Type, ...]:
+        return (Type("int64", self.size),)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Merge(Node):
+    """`merge c1 c2 and c3 c4`: the numbers of the rows of two sorted tables, one after the other, in ascending order"""
+
+    left: tuple[Column, ...]
+    right: tuple[Column, ...]
+    size: Size
+
+    def _types(self) -> tuple[Type, ...]:
+        return (Type("int64", self.size),)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Unique(Node):
+    """`unique c1 c2`: of sorted rows the first of each group of equal ones, and the number of the group of each row"""
+
+    columns: tuple[Column, ...]
+    size: Size
+
+    def _types(self) -> tuple[Type, ...]:
+        return Type("int64", Found(self)), Type("int64", self.size)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Call(Node):
+    """`call count(y)`: what is no array program, on the host's columns; it finds how many rows it gives
+
+    function  (NumPy columns [row] of the operands, the number of rows) -> NumPy columns
+    size      of the rows that it is called for
+    result    the types of the results, without sizes
+    finds     whether the results have rows of their own, and operands may have too; else all have these rows
+    """
+
+    text: str
+    function: Callable[[Sequence[np.ndarray], int], Sequence[np.ndarray]]
+    of: tuple[Column, ...]
+    size: Size
+    result: tuple[Type, ...]
+    finds: bool = True
+
+    def _types(self) -> tuple[Type, ...]:
+        size = Found(self) if self.finds else self.size
+        return tuple(replace(of, size=size) for of in self.result)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Loop(Node):
+    """`loop path`: round by round, as long as a part of the state has rows
+
+    begin   the columns of the state before the first round
+    state   the columns that stand for them in the body, all those of each `Given`
+    body    the columns of the state after a round
+    going   the rows that let it go on, as numbers of columns of the state: one each of the parts that count
+    """
+
+    text: str
+    begin: tuple[Column, ...]
+    state: tuple[Column, ...]
+    body: tuple[Column, ...]
+    going: tuple[int, ...]
+
+    @cached_property
+    def operands(self) -> tuple[Column, ...]:
+        # Columns of the body that depend on no state are computed before the loop.
+        return *self.begin, *self.static
+
+    def _types(self) -> tuple[Type, ...]:
+        # Columns of one part of the state have one number of rows, which the loop finds.
+        nodes = [column.node for column in self.state]
+        return tuple(replace(c.type, size=Found(self, nodes.index(c.node))) for c in self.state)
+
+    @cached_property
+    def moving(self) -> frozenset[Node]:
+        """The nodes of the body that depend on the state."""
+        mine = {column.node for column in self.state}
+        found: set[Node] = set(mine)
+        for node in nodes_of(self.body):
+            if node in mine or not found.isdisjoint(node.needs):
+                found.add(node)
+        return frozenset(found)
+
+    @cached_property
+    def needs(self) -> tuple[Node, ...]:
+        inside = [need for node in nodes_of(self.body) if node in self.moving for need in node.needs]
+        outer = [node for node in inside if node not in self.moving]
+        return tuple(dict.fromkeys([*(column.node for column in self.operands), *outer]))
+
+    @cached_property
+    def static(self) -> tuple[Column, ...]:
+        """The columns that the body reads and that depend on no state."""
+        read = [operand for node in nodes_of(self.body) if node in self.moving for operand in node.operands]
+        return tuple(dict.fromkeys(column for column in (*read, *self.body) if column.node not in self.moving))
+
+
+def nodes_of(columns: Iterable[Column]) -> list[Node]:
+    """The nodes that these columns need, each after those that it reads. Bodies of loops are not among them."""
+    found: dict[Node, None] = {}
+    stack = [(column.node, False) for column in reversed(list(columns))]
+    while stack:
+        node, is_ready = stack.pop()
+        if node in found:
+            continue
+        if is_ready:
+            found[node] = None
+        else:
+            stack.append((node, True))
+            stack += [(need, False) for need in reversed(node.needs)]
+    return list(found)
+
+
+@dataclass
+class Graph:
+    """Makes nodes, equal ones once."""
+
+    known: dict[tuple, Node] = field(default_factory=dict)
+
+    def __call__(self, kind: type[Node], *parts: Any) -> tuple[Column, ...]:
+        """The results of a node of that kind."""
+        key = (kind, *(id(part) if isinstance(part, np.ndarray) else part for part in parts))
+        node = self.known.get(key)
+        if node is None:
+            node = self.known[key] = kind(*parts)
+        return tuple(Column(node, number) for number in range(len(node.types)))
+
+    def one(self, kind: type[Node], *parts: Any) -> Column:
+        """The result of a node that has one."""
+        return self(kind, *parts)[0]

@@ -1,0 +1,189 @@
+"""The column program: nodes are checked, printed, and mean the same by the reference, the CPU's kernels and torch."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from derivable.algebra import semirings
+from derivable.core.diagnostics import LayoutError, ShapeError, TypeMismatchError
+from derivable.parallel.program import nodes as n
+from derivable.parallel.program.check import check_program
+from derivable.parallel.program.execute import NumPy, execute
+from derivable.parallel.program.text import program_text
+
+torch = pytest.importorskip("torch")
+
+from derivable.bridge.torch_columns import Torch  # noqa: E402
+
+LIBRARIES = {"cpu": NumPy("cpu"), "torch": Torch("cpu")}
+FAR = 1 << 61
+
+
+def run(results, given_, arrays):
+    found = execute(
+        results, {k: [arrays.constant(x, str(x.dtype), len(x)) for x in v] for k, v in given_.items()}, arrays
+    )
+    return [arrays.to_host(column) for column in found]
+
+
+def assert_equal_everywhere(results, given_):
+    check_program(results)
+    meaning = run(results, given_, NumPy("reference"))
+    for name, arrays in LIBRARIES.items():
+        for column, found in zip(meaning, run(results, given_, arrays)):
+            np.testing.assert_allclose(found, column, err_msg=name)
+    return meaning
+
+
+def columns_of(values, rows):
+    return st.lists(hnp.arrays(np.int64, rows, elements=values), min_size=2, max_size=2)
+
+
+VALUES = st.one_of(
+    st.just(st.integers(-3, 3)),
+    # Two columns whose ranges are no one key.
+    st.just(st.sampled_from([-FAR, 0, 1, FAR])),
+)
+
+
+@given(st.data())
+def test_rows(data):
+    """Sort, unique, merge, join, find and what is absent, of keys that are packed, have ranges, or are ranked."""
+    values, bits = data.draw(
+        st.sampled_from([(st.integers(-3, 3), 32), (st.integers(-3, 3), 64)]) | VALUES.map(lambda v: (v, 64))
+    )
+    left, right = (data.draw(columns_of(values, data.draw(st.integers(0, 8)))) for _ in range(2))
+    graph = n.Graph()
+    type_ = n.Type("int64", bits=bits)
+    a, b = (graph(n.Given, name, (type_, type_)) for name in ("a", "b"))
+    i, j = graph(n.Join, a, graph.one(n.Build, b, b[0].size), a[0].size)
+    pairs, others = graph(n.Join, a[:1], graph.one(n.Build, b[:1], b[0].size), a[0].size)
+    results = [i, j, pairs, others]
+    tables = []
+    for table in (a, b):
+        order = graph.one(n.Sort, table, table[0].size)
+        ordered = tuple(graph.one(n.Gather, c, order) for c in table)
+        first, group = graph(n.Unique, ordered, order.size)
+        tables.append(tuple(graph.one(n.Gather, c, first) for c in ordered))
+        results += [order, first, group]
+    distinct, known = tables
+    rows = graph.one(n.Find, distinct, graph.one(n.Build, known, known[0].size, True), distinct[0].size)
+    zero = graph.one(n.Constant, 0, n.Type("int64", rows.size))
+    absent = graph.one(n.Compact, graph.one(n.Apply, "less", (rows, zero), rows.size, None, n.Type("bool")))
+    new = tuple(graph.one(n.Gather, c, absent) for c in distinct)
+    merged = graph.one(n.Merge, known, new, n.added(known[0].size, new[0].size))
+    whole = [graph.one(n.Gather, graph.one(n.Concatenate, pair), merged) for pair in zip(known, new)]
+    meaning = assert_equal_everywhere([*results, rows, *whole], {"a": left, "b": right})
+    by_hand = [(x, y) for x in range(len(left[0])) for y in range(len(right[0])) if left[0][x] == right[0][y]]
+    assert list(zip(*meaning[2:4])) == by_hand
+    union = sorted({*zip(*(c.tolist() for c in left)), *zip(*(c.tolist() for c in right))})
+    assert list(zip(*(c.tolist() for c in meaning[-2:]))) == union
+
+
+@pytest.mark.parametrize("semiring", ["real", "minmaxprob", "max_product", "min_plus", "log", "addmultprob", "boolean"])
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_folds_with_any_operator(semiring, is_sorted):
+    plus = semirings.get(semiring).typed("float64").plus
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 7, 40)
+    rows = np.sort(rows) if is_sorted else rows
+    dtype = str(plus.neutral[0].dtype)
+    values = rng.random(40) > 0.5 if dtype == "bool" else rng.random(40)
+    graph = n.Graph()
+    by, given_values = graph(n.Given, "x", (n.Type("int64", 40), n.Type(dtype, 40)), False)
+    folded = graph(n.Fold, (given_values,), by, 8, plus, is_sorted)
+    (meaning,) = assert_equal_everywhere(folded, {"x": [rows, values]})
+    for row in range(8):
+        found = plus.neutral[0]
+        for value in values[rows == row]:
+            (found,) = plus.apply((found,), (value,))
+        np.testing.assert_allclose(meaning[row], found)
+
+
+def counting(to):
+    """A loop that counts a column of one row up to a number; its step is static."""
+    graph = n.Graph()
+    step = graph.one(n.Apply, "add", (ONE, ZERO), 1, None, n.Type("int64"))
+    state = graph(n.Given, "number", (n.Type("int64"),))
+    end = graph.one(n.Constant, to, n.Type("int64", state[0].size))
+    mask = graph.one(n.Apply, "less", (state[0], end), state[0].size, None, n.Type("bool"))
+    kept = graph.one(n.Gather, state[0], graph.one(n.Compact, mask))
+    more = graph.one(n.Constant, 0, n.Type("int64", kept.size))
+    steps = graph.one(n.Gather, step, more)
+    body = graph.one(n.Apply, "add", (kept, steps), kept.size, None, n.Type("int64"))
+    return graph(n.Loop, "number", (ONE,), state, (body,), (0,))
+
+
+ONE = n.Column(n.Constant(1, n.Type("int64", 1)))
+ZERO = n.Column(n.Constant(0, n.Type("int64", 1)))
+
+
+def test_loops_compute_what_does_not_change_once():
+    (last,) = counting(5)
+    loop = last.node
+    assert [type(column.node) for column in loop.static] == [n.Apply]
+    rounds = []
+    for arrays in (NumPy(), *LIBRARIES.values()):
+        (found,) = execute([last], {}, arrays, lambda loop, number, rows: rounds.append((number, rows)) or True)
+        assert len(found) == 0
+    assert rounds == [(k, 1) for k in range(5)] * 3
+
+
+def test_the_printed_form():
+    assert program_text([counting(5)[0]], ["end"]) == (
+        "i0 = constant 1 [1]\n"
+        "i1 = constant 0 [1]\n"
+        "i2 = add i0 i1 [1]\n"
+        "i3 = loop number with i4 from i0\n"
+        "  i5 = constant 5 [rows(number)]\n"
+        "  m6 = less i4 i5 [rows(number)]\n"
+        "  i7 = compact m6 [found(i7)]\n"
+        "  i8 = gather i4 at i7 [found(i7)]\n"
+        "  i9 = constant 0 [found(i7)]\n"
+        "  i10 = gather i2 at i9 [found(i7)]\n"
+        "  i11 = add i8 i10 [found(i7)]\n"
+        "  next i11\n"
+        "end = i3"
+    )
+
+
+THREE, FOUR, MASK = (
+    n.Column(n.Given(name, (n.Type(dtype, size),), False))
+    for name, dtype, size in (("three", "int64", 3), ("four", "int64", 4), ("mask", "bool", 3))
+)
+ROWS = n.Column(n.Constant(np.array([0, 4]), n.Type("int64", 2)))
+SHORT = n.Column(n.Given("short", (n.Type("int64", 4, bits=8),), False))
+INDEX = n.Column(n.Build((FOUR,), 4))
+PLUS = semirings.get("real").typed("float64").plus
+
+
+@pytest.mark.parametrize(
+    ("node", "error", "message"),
+    [
+        (n.Gather(THREE, ROWS), LayoutError, "rows 0 to 4 of 3"),
+        (n.Gather(THREE, MASK), TypeMismatchError, "is bool where int64 is wanted"),
+        (n.Gather(THREE, THREE, FOUR), ShapeError, "has 4 rows where 3 are wanted"),
+        (n.Apply("add", (THREE, FOUR), 3), ShapeError, "has 4 rows where 3 are wanted"),
+        (n.Compact(THREE), TypeMismatchError, "is int64 where bool is wanted"),
+        (n.Join((MASK,), INDEX, 3), TypeMismatchError, "is bool where int64 is wanted"),
+        (n.Find((THREE, THREE), INDEX, 3), ShapeError, "2 key columns meet 1"),
+        (n.Find((THREE,), FOUR, 3), TypeMismatchError, "is int64 where index is wanted"),
+        (n.Fold((THREE,), FOUR, 2, PLUS), ShapeError, "has 3 rows where 4 are wanted"),
+        (n.Fold((THREE, THREE), THREE, 2, PLUS), ShapeError, "1 components, and 2 are given"),
+        (n.FoldLanes(THREE), ShapeError, "without lanes"),
+        (n.Reshape(THREE, 2, 2), ShapeError, "3 numbers are not reshaped to 4"),
+        (n.Bits(MASK), TypeMismatchError, "no 64 bits"),
+        (n.Concatenate((THREE, MASK)), TypeMismatchError, "is bool where int64 is wanted"),
+        (n.Sort((THREE, FOUR), 3), ShapeError, "has 4 rows where 3 are wanted"),
+        (n.Merge((THREE,), (SHORT,), 7), TypeMismatchError, "different bits"),
+        (n.Merge((THREE,), (FOUR,), 8), ShapeError, "merged to 8 rows"),
+        (n.Constant(np.zeros(2), n.Type("float64", 3)), ShapeError, "2 numbers stand for 3 rows"),
+        (n.Loop("x", (THREE,), (THREE,), (), (0,)), ShapeError, "other columns before it"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, n.Node) else None,
+)
+def test_the_validator_finds(node, error, message):
+    with pytest.raises(error, match=message):
+        check_program([n.Column(node)])
