@@ -11,6 +11,7 @@ import numpy as np
 from derivable.algebra.expr.interpret import interpret as evaluate
 from derivable.algebra.expr.interpret import interpreter
 from derivable.algebra.expr.nodes import Argument, Expr, arguments_of
+from derivable.core import splitmix64
 from derivable.kernel import nodes as n
 
 
@@ -35,14 +36,10 @@ def interpret(kernel: n.Kernel, *arguments: Any) -> tuple[Any, ...]:
 
 def _hash(words: list[int]) -> int:
     """Fibonacci hashing of the first word, the finalizer of splitmix64 for each further one."""
-    wrap = (1 << 64) - 1
-    found = words[0] * 0x9E3779B97F4A7C15 & wrap
+    found = words[0] * splitmix64.STEP & splitmix64.MASK
     found ^= found >> 32
     for word in words[1:]:
-        found ^= word & wrap
-        found = (found ^ found >> 30) * 0xBF58476D1CE4E5B9 & wrap
-        found = (found ^ found >> 27) * 0x94D049BB133111EB & wrap
-        found ^= found >> 31
+        found = splitmix64.finalized(found ^ word)
     return found
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from derivable.bridge.torch import is_transformed
+from derivable.core import splitmix64
 from derivable.core.diagnostics import DomainError, OperatorError
 from derivable.core.registry import Registry
 from derivable.vsa.convolution import convolve, correlate, involution
@@ -208,10 +209,8 @@ def _block_cycle(blocks: int, shift: int, device: torch.device) -> tuple[Tensor,
 
 def _scattered(count: int) -> np.ndarray:
     """The numbers below `count` in a fixed order without a pattern."""
-    scrambled = np.arange(count, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    for shifted, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        scrambled = (scrambled ^ (scrambled >> np.uint64(shifted))) * np.uint64(factor)
-    return np.argsort(scrambled, kind="stable")
+    words = np.arange(count, dtype=np.uint64) + np.uint64(splitmix64.STEP)
+    return np.argsort(splitmix64.multiplied(words), kind="stable")
 
 
 @functools.lru_cache(maxsize=256)

@@ -4,20 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from derivable.circuit.kernels.hashcons import GOLDEN, finalized
 from derivable.circuit.kernels.scaled import DOWN, UP
 from derivable.core.and_or import AND, LITERAL, OR
 from derivable.device.cpu.compiling import njit
-
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-MIX_A = np.uint64(0xBF58476D1CE4E5B9)
-MIX_B = np.uint64(0x94D049BB133111EB)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def mix(z):
-    z = (z ^ (z >> np.uint64(30))) * MIX_A
-    z = (z ^ (z >> np.uint64(27))) * MIX_B
-    return z ^ (z >> np.uint64(31))
 
 
 @njit(cache=True, nogil=True)
@@ -58,8 +48,8 @@ def draw_models(kind, literal, offsets, children, root, shares, positive_share, 
     """
     for s in range(len(samples)):
         samples[s] = -1
-        state = mix(np.uint64(seed) + GOLDEN * np.uint64(first + s + 1))
-        state = mix(state ^ np.uint64(seed))
+        state = finalized(np.uint64(seed) + GOLDEN * np.uint64(first + s + 1))
+        state = finalized(state ^ np.uint64(seed))
         stack[0] = root
         top = 1
         while top > 0:
@@ -75,7 +65,7 @@ def draw_models(kind, literal, offsets, children, root, shares, positive_share, 
                     top += 1
             elif k == OR:
                 state += GOLDEN
-                u = float(mix(state) >> np.uint64(11)) * 2.0**-53
+                u = float(finalized(state) >> np.uint64(11)) * 2.0**-53
                 i = offsets[n]
                 u -= shares[i]
                 while u >= 0.0:
@@ -86,5 +76,5 @@ def draw_models(kind, literal, offsets, children, root, shares, positive_share, 
         for v in range(samples.shape[1]):
             if samples[s, v] < 0:
                 state += GOLDEN
-                u = float(mix(state) >> np.uint64(11)) * 2.0**-53
+                u = float(finalized(state) >> np.uint64(11)) * 2.0**-53
                 samples[s, v] = 1 if u < positive_share[v] else 0

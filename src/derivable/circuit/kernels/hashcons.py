@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from derivable.core import splitmix64
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.device.cpu.compiling import njit
 from derivable.device.cpu.lanes import count_less, item, prefetch
@@ -40,16 +41,22 @@ _LAST_STAMP = 2**31 - 1
 SHORT = 256  # children of nodes with more are sorted by `CircuitBuilder.build`
 _ROW = SHORT + 16  # numbers of a row that is read sixteen at a time
 _AHEAD = 16  # elements between asking for a line of the table and looking at it
+GOLDEN, MIX_A, MIX_B = (np.uint64(x) for x in (splitmix64.STEP, *(factor for _, factor in splitmix64.ROUNDS)))
 _LATER = 8  # or-nodes that wait for their lines of the table
 
 
 @njit(cache=True, nogil=True, inline="always")
-def mix(value):
-    """Disperse the bits of a uint64 (the finaliser of splitmix64)."""
-    value = np.uint64(value) + np.uint64(0x9E3779B97F4A7C15)
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+def finalized(value):
+    """As `splitmix64.finalized`, of a uint64."""
+    value = (value ^ (value >> np.uint64(30))) * MIX_A
+    value = (value ^ (value >> np.uint64(27))) * MIX_B
     return value ^ (value >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def mix(value):
+    """Disperse the bits of a uint64."""
+    return finalized(np.uint64(value) + GOLDEN)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -74,7 +81,7 @@ def literal_key(number):
 @njit(cache=True, nogil=True, inline="always")
 def first_slot(key, last):
     """Where the probing for a key starts: the position of an entry in a table whose last position is `last`."""
-    value = (key ^ (key >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
+    value = (key ^ (key >> np.uint64(32))) * GOLDEN
     return ((value ^ (value >> np.uint64(32))) << np.uint64(1)) & last
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from derivable.core import splitmix64
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.aggregates.ordering import emit_places
@@ -26,7 +27,6 @@ from derivable.datalog.tags.derived import Derived
 from derivable.datalog.values.values import SymbolTable, ValueType, show_column, word_of
 
 _MASK = (1 << 64) - 1
-_STEP, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 def _by_weight(groups: Groups, chosen: np.ndarray, ascending: bool = False) -> np.ndarray:
@@ -97,11 +97,8 @@ def _rank_meaning(group: Group) -> Iterator[Any]:
 
 
 def _mixed(state: Any, words: Any) -> Any:
-    """A hash of 64 bits of a hash and words, Vigna's splitmix64; on arrays of uint64, which wrap."""
-    z = (state ^ words) + np.uint64(_STEP)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(_FIRST)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(_SECOND)
-    return z ^ (z >> np.uint64(31))
+    """A hash of 64 bits of a hash and words, by splitmix64; on arrays of uint64, which wrap."""
+    return splitmix64.finalized_words((state ^ words) + np.uint64(splitmix64.STEP))
 
 
 # Values whose words are numbers in the order in which a run meets them.
@@ -164,10 +161,7 @@ def _random(group: Group, row: tuple, draw: int) -> float:
 
 
 def _mixed_word(state: int, word: int) -> int:
-    z = ((state ^ word) + _STEP) & _MASK
-    z = ((z ^ (z >> 30)) * _FIRST) & _MASK
-    z = ((z ^ (z >> 27)) * _SECOND) & _MASK
-    return z ^ (z >> 31)
+    return splitmix64.finalized((state ^ word) + splitmix64.STEP)
 
 
 def _uniform_meaning(group: Group) -> Iterator[Any]:

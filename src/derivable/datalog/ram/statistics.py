@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from derivable.core import splitmix64
 from derivable.datalog.scalars.nodes import Const
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import SymbolTable, word_of
@@ -25,12 +26,7 @@ ALL_ROWS, SAMPLE, BUCKETS, SLOTS = 1 << 17, 1 << 16, 1 << 10, 1 << 18
 def _hashed(words: np.ndarray) -> np.ndarray:
     """Hashes [row] uint64 of words [row] int64: the estimate is about hashes that look random (splitmix64)."""
     with np.errstate(over="ignore"):
-        found = words.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        found ^= found >> np.uint64(30)
-        found *= np.uint64(0xBF58476D1CE4E5B9)
-        found ^= found >> np.uint64(27)
-        found *= np.uint64(0x94D049BB133111EB)
-    return found
+        return splitmix64.multiplied(words.view(np.uint64) * np.uint64(splitmix64.STEP))
 
 
 def _bucket(hashed: np.ndarray, buckets: int) -> np.ndarray:

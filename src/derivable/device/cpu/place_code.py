@@ -7,6 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
+from derivable.core import splitmix64
 from derivable.device.cpu.lanes import intrinsic, of_arity, place_of
 
 
@@ -85,7 +86,7 @@ def _of_words(build: Any) -> Any:
 @_of_words
 def hash_word(builder, word):
     """The hash of one int64 word: Fibonacci hashing, the high half folded onto the low one."""
-    found = builder.mul(word, _I64(0x9E3779B97F4A7C15))
+    found = builder.mul(word, _I64(splitmix64.STEP))
     return builder.xor(found, builder.lshr(found, _I64(32)))
 
 
@@ -93,9 +94,9 @@ def hash_word(builder, word):
 def mix_word(builder, found, word):
     """The hash of the words hashed to `found` and one more: the finalizer of splitmix64."""
     mixed = builder.xor(found, word)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+    for shift, factor in splitmix64.ROUNDS:
         mixed = builder.mul(builder.xor(mixed, builder.lshr(mixed, _I64(shift))), _I64(factor))
-    return builder.xor(mixed, builder.lshr(mixed, _I64(31)))
+    return builder.xor(mixed, builder.lshr(mixed, _I64(splitmix64.LAST)))
 
 
 @_of_words

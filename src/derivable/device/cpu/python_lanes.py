@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.expr.operations import OPERATIONS
+from derivable.core import splitmix64
 from derivable.device.cpu import libm
 from derivable.device.cpu.intrinsics import Intrinsic
 
@@ -151,10 +152,7 @@ def _folded(number: int, shift: int) -> int:
 
 
 def _mix_word(found: int, word: int) -> int:
-    mixed = (found ^ word) & _WRAP
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = _folded(mixed, shift) * factor & _WRAP
-    return _signed(_folded(mixed, 31))
+    return _signed(splitmix64.finalized(found ^ word))
 
 
 def _width(array: Any) -> int:
@@ -172,7 +170,7 @@ _PLACES: dict[str, Callable] = {
     "hidden": lambda number: number,
     "load_bit": lambda array, bit: bool(int(array[bit // _width(array)]) >> bit % _width(array) & 1),
     "set_bit": _set_bit,
-    "hash_word": lambda word: _signed(_folded(word * 0x9E3779B97F4A7C15 & _WRAP, 32)),
+    "hash_word": lambda word: _signed(_folded(word * splitmix64.STEP & _WRAP, 32)),
     "mix_word": _mix_word,
     "slot_in": lambda found, size: found & (size - 1),
     "tag_of": lambda found: (found & _WRAP) >> 32,
