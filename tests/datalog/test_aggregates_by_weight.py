@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from derivable.datalog.ram.interpret import interpret
-from derivable.datalog.tags.derived import Derived
+from derivable.datalog.tags.choice_facts import Derived
 
 # A row of q holds if one of its two facts does, and rows share facts of u.
 PROGRAM = dv.Program("""type e(i32, i32), u(i32)

@@ -20,7 +20,7 @@ from drawn import examples
 TEXTS = ["", "a", "ab", "12", "-7", "300", "1.5", "true", "nan", "inf", "1e400", "\u00e9"]
 NUMBERS = [t for t in TYPES.values() if t.is_number]
 INTEGERS = [t for t in TYPES.values() if t.is_integer]
-# Dates, durations and tensors are in test_moments and test_tensors.
+# Dates, durations and tensors are in test_datetimes and test_tensors.
 SCALARS = [t for t in TYPES.values() if t.family not in ("datetime", "duration", "tensor")]
 
 

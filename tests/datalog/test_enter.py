@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog.test_fused import NEVER, settings_of
-from datalog.test_shares import CLOSURE
+from datalog.test_partition import CLOSURE
 from derivable.core.diagnostics import LimitError
 from derivable.datalog.run import enter
 

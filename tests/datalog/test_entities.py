@@ -23,7 +23,7 @@ from derivable.datalog.ram.check import check_ram
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.ram.lower import lower
 from derivable.datalog.rules.check import check_rules
-from derivable.datalog.rules.creation import with_terms
+from derivable.datalog.rules.new_terms import with_terms
 from derivable.datalog.rules.strata import check_strata, stratify
 from derivable.datalog.syntax.parse import parse
 from derivable.datalog.syntax.text import syntax_text

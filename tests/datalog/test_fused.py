@@ -18,7 +18,7 @@ import derivable as dv
 from datalog.naive import fact_sets, least_model, programs, text_of
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product
-from derivable.datalog.fused import emit, emit_best, emit_enter, emit_tags, frontier, fused, shares
+from derivable.datalog.fused import emit, emit_best, emit_enter, emit_tags, frontier, fused, partition
 from derivable.datalog.kernels import bit_rows as bit_kernels
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.run import bit_rows, enter, execute
@@ -54,8 +54,8 @@ def on_threads(number):
 def settings_of(few, set_rows, room=3, compiled=False, num_threads=1):
     """Kernels from the first row on if `few` is 0, sets of rows from `set_rows` rows on, which all threads share."""
     with pytest.MonkeyPatch.context() as patch, on_threads(num_threads):
-        patch.setattr(shares, "FEW", 0)
-        patch.setattr(shares, "STEP", room)
+        patch.setattr(partition, "FEW", 0)
+        patch.setattr(partition, "STEP", room)
         patch.setattr(execute, "PIECES", 1)
         patch.setattr(fused, "FEW_ROWS", few)
         patch.setattr(fused, "MANY_ROWS", few)

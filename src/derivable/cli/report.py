@@ -23,7 +23,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, (set, frozenset, tuple)):
         return list(value)
     if isinstance(value, (dt.datetime, dt.timedelta)):
-        from derivable.datalog.values.moments import Duration, datetime_literal
+        from derivable.datalog.values.datetimes import Duration, datetime_literal
 
         return datetime_literal(value) if isinstance(value, dt.datetime) else str(Duration.of(value))
     return str(value)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from derivable.datalog.facts.fact_files import FactFile
     from derivable.datalog.facts.inputs import InputMapping, categorical, independent
     from derivable.datalog.foreign.own import function, predicate
-    from derivable.datalog.values.moments import Duration
+    from derivable.datalog.values.datetimes import Duration
     from derivable.datalog.values.terms import Entity
 
 __all__ = [
@@ -34,7 +34,7 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "Database": "derivable.datalog.api.database",
-        "Duration": "derivable.datalog.values.moments",
+        "Duration": "derivable.datalog.values.datetimes",
         "FactFile": "derivable.datalog.facts.fact_files",
         "InputMapping": "derivable.datalog.facts.inputs",
         "Entity": "derivable.datalog.values.terms",

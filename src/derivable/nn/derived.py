@@ -1,4 +1,4 @@
-"""Probabilities of random facts from those of derived tuples, with gradients; see `datalog.derived`."""
+"""Probabilities of random facts from those of derived tuples, with gradients; see `tags.choice_facts`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from derivable.datalog.tags.derived import Derived
+from derivable.datalog.tags.choice_facts import Derived
 
 
 class DerivedFacts(torch.nn.Module):

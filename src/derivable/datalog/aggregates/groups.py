@@ -17,7 +17,7 @@ from derivable.datalog.kernels import relations as kernels
 from derivable.datalog.tables.packing import order_of, runs_of
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import concatenate
-from derivable.datalog.tags.derived import Derived
+from derivable.datalog.tags.choice_facts import Derived
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import ColumnTags, GraphTags, Untagged
 from derivable.datalog.values.values import SymbolTable, ValueType, numbers_of, sort_keys, words_of_numbers

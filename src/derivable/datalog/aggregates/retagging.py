@@ -15,7 +15,7 @@ import numpy as np
 
 from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.aggregates.record import Aggregate, Group
-from derivable.datalog.tags.derived import Derived
+from derivable.datalog.tags.choice_facts import Derived
 from derivable.datalog.tags.tags import GraphTags, IntegerTags, SemiringTags
 
 

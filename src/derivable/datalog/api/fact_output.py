@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from derivable.core.diagnostics import UnsupportedError
 from derivable.core.files import atomic_write, checked_path
 from derivable.datalog.facts.fact_files import COLUMN_ENDINGS, ENDINGS, FileForm
-from derivable.datalog.values.moments import Duration
+from derivable.datalog.values.datetimes import Duration
 
 if TYPE_CHECKING:
     from derivable.datalog.api.database import RelationView

@@ -26,8 +26,8 @@ from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.ram.lower import lower
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.ram.text import ram_text
-from derivable.datalog.rules.creation import with_terms
 from derivable.datalog.rules.demand import Demand, demand, demand_text
+from derivable.datalog.rules.new_terms import with_terms
 from derivable.datalog.rules.nodes import Attribute, Clause, Coin, Generate, Rules
 from derivable.datalog.rules.optimise import optimise
 from derivable.datalog.rules.strata import strata_text, stratify

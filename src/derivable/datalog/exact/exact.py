@@ -31,7 +31,7 @@ from derivable.datalog.run.demanded import demanded
 from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.limits import EXACT_HINT, Watch, checked_limits
 from derivable.datalog.tables.storage import Table
-from derivable.datalog.tags.derived import Derived
+from derivable.datalog.tags.choice_facts import Derived
 from derivable.datalog.tags.ground_graph import GroundGraph
 from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of
 from derivable.datalog.tags.random_facts import RandomFacts

@@ -49,7 +49,7 @@ from derivable.datalog.syntax.terms import parse_term
 from derivable.datalog.tables.entities import EntityStore
 from derivable.datalog.tags.random_facts import Origin, RandomFacts
 from derivable.datalog.values.constructors import Constructor
-from derivable.datalog.values.moments import FIRST, LAST
+from derivable.datalog.values.datetimes import FIRST, LAST
 from derivable.datalog.values.terms import show_value
 from derivable.datalog.values.values import (
     SymbolTable,

@@ -16,7 +16,7 @@ import numpy as np
 from derivable.algebra.expr import Optional
 from derivable.core.diagnostics import DerivableError, DomainError
 from derivable.datalog.foreign.signature import Signature
-from derivable.datalog.values.moments import Duration
+from derivable.datalog.values.datetimes import Duration
 from derivable.datalog.values.terms import Entity
 from derivable.datalog.values.values import SymbolTable, ValueType, fits, show_column, words_of
 

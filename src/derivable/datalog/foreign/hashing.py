@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from derivable.datalog.values.constructors import Constructor
-from derivable.datalog.values.moments import Duration
+from derivable.datalog.values.datetimes import Duration
 from derivable.datalog.values.tensors import key_of
 from derivable.datalog.values.terms import Entity, subterms
 from derivable.datalog.values.values import ValueType

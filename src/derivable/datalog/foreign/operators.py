@@ -16,7 +16,7 @@ import numpy as np
 from derivable.datalog.foreign.function import ForeignFunction, result_words
 from derivable.datalog.foreign.signature import Signature
 from derivable.datalog.values import tensors
-from derivable.datalog.values.moments import Duration, shifted
+from derivable.datalog.values.datetimes import Duration, shifted
 from derivable.datalog.values.values import SymbolTable, ValueType
 
 Computed = tuple[np.ndarray, np.ndarray | None]

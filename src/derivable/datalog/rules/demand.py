@@ -13,7 +13,7 @@ This ends where the rules alone would not, and computes less where they would. F
 they are. A demand relation is certain: its tuples have no tags, so each derivation keeps its tag. Programs with tags
 are therefore run in two steps, the demand first (`first`), then the guarded rules with the demand as facts (`then`).
 These have the strata and the rounds of the program as written; without tags all is one program (`rules`), in which
-recursion that hands its answers through is flipped (`rules.flip`).
+recursion that hands its answers through is flipped (`rules.right_linear`).
 
 Demand may make a cycle through a negation or an aggregate. A demand rule in such a cycle is weakened: it loses its
 literals of that cycle, so that more is demanded than is needed, which changes no result; where these bind what is
@@ -35,10 +35,10 @@ from derivable.core.diagnostics import BindingError
 from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.adorn import Adorned, adorn, guarded, is_caller
-from derivable.datalog.rules.creation import with_terms
-from derivable.datalog.rules.flip import flip
+from derivable.datalog.rules.new_terms import with_terms
 from derivable.datalog.rules.order import bound_columns, order
-from derivable.datalog.rules.passing import Columns, Unbound, evaluable, passing
+from derivable.datalog.rules.right_linear import right_linear
+from derivable.datalog.rules.sideways import Columns, Unbound, evaluable, passing
 from derivable.datalog.rules.strata import cycles, dependencies, dependents, needed_for
 from derivable.datalog.rules.text import rules_text
 
@@ -85,7 +85,7 @@ class Demand:
 def demand(program: r.Rules, automatic: bool = True) -> Demand:
     """Transform a program. `automatic` also makes demand of questions with constants, see `adorn`."""
     found, adorned = _demanded(program, automatic)
-    flipped, notes = flip(program, adorned)
+    flipped, notes = right_linear(program, adorned)
     if not notes:
         return found
     made = tuple(name for name in flipped.relations if name not in program.relations)

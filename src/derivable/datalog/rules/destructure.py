@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from derivable.core.diagnostics import Span
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.rules.passing import evaluable
+from derivable.datalog.rules.sideways import evaluable
 from derivable.datalog.rules.strata import cycles
 from derivable.datalog.values.constructors import Constructor
 from derivable.datalog.values.values import BOOL

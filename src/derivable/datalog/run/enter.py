@@ -20,11 +20,11 @@ from derivable.datalog.tables.storage import Table
 from derivable.device.cpu.threads import get_num_threads
 
 if TYPE_CHECKING:
-    from derivable.datalog.fused import emit_enter, shares
+    from derivable.datalog.fused import emit_enter, partition
     from derivable.datalog.kernels import row_sets
     from derivable.datalog.run.execute import Executor
 else:
-    emit_enter, shares = later("derivable.datalog.fused.emit_enter"), later("derivable.datalog.fused.shares")
+    emit_enter, partition = later("derivable.datalog.fused.emit_enter"), later("derivable.datalog.fused.partition")
     row_sets = later("derivable.datalog.kernels.row_sets")
 
 # Rows and candidates between two looks at the limits; rows of a round that may follow at once, few enough for the sets
@@ -54,7 +54,7 @@ class Entering:
         self.most = MOST if follows else -1
         if follows and get_num_threads() > 1:
             # Several threads have more to share in a larger one.
-            self.most = min(MOST, running.driven_rows * shares.FEW // max(1, running.driven_rows, running.found))
+            self.most = min(MOST, running.driven_rows * partition.FEW // max(1, running.driven_rows, running.found))
         self.start, self.stop = running.driven()
         self.i, self.round = self.start, 0
         self.ends = np.zeros(emit_enter.ENDS, np.int64)

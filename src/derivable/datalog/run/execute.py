@@ -44,12 +44,12 @@ from derivable.datalog.tags.tags import Algebra, ColumnTags, GraphTags, Untagged
 from derivable.device.cpu.threads import get_num_threads
 
 if TYPE_CHECKING:
-    from derivable.datalog.fused import shares
+    from derivable.datalog.fused import partition
     from derivable.datalog.fused.fused import Running
     from derivable.datalog.run import bit_rows
     from derivable.datalog.run.bit_rows import BitRows
 else:
-    bit_rows, shares = later("derivable.datalog.run.bit_rows"), later("derivable.datalog.fused.shares")
+    bit_rows, partition = later("derivable.datalog.run.bit_rows"), later("derivable.datalog.fused.partition")
 
 # Join orders are chosen again when a recursion has so many times the rows that they were chosen for.
 PLAN_AGAIN = 16
@@ -342,8 +342,8 @@ class Executor(Queries):
             return False
         # The store may read the table, whose layout is another now.
         running.settle()
-        if running.expected() >= shares.FEW and shares.may_be_shared(running, table):
-            found = shares.enter_shares(running, table, self.watch.remaining)
+        if running.expected() >= partition.FEW and partition.may_be_partitioned(running, table):
+            found = partition.insert_partitions(running, table, self.watch.remaining)
             effort.candidates += found or 0
             if found is not None:
                 effort.by("threads")

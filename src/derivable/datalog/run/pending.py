@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.datalog.fused.sums import Sums
+from derivable.datalog.fused.tag_accumulator import TagAccumulator
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import ColumnTags, SemiringTags
 
@@ -28,7 +28,7 @@ class Pending:
         self.parts: list[Part] = []
         self.count = 0
         self.size = table.size
-        self.sums: Sums | None = None
+        self.sums: TagAccumulator | None = None
 
     @property
     def keeps_columns(self) -> bool:
@@ -45,8 +45,8 @@ class Pending:
         algebra = self.algebra
         if self.is_certain:
             return
-        if isinstance(algebra, SemiringTags) and Sums.is_ready(self.count, algebra.typed):
-            self.sums = self.sums or Sums(self.table, algebra.typed, self.any_order)
+        if isinstance(algebra, SemiringTags) and TagAccumulator.is_ready(self.count, algebra.typed):
+            self.sums = self.sums or TagAccumulator(self.table, algebra.typed, self.any_order)
             self.sum_up(stamp)
 
     def sum_up(self, stamp: int) -> None:

@@ -28,9 +28,9 @@ from derivable.datalog.foreign.function import ForeignError, ForeignFunction, re
 from derivable.datalog.foreign.operators import number_of_tensor, special_operator
 from derivable.datalog.foreign.standard import FUNCTIONS
 from derivable.datalog.scalars.nodes import Const, Expr, Var, applied
-from derivable.datalog.values import wide
+from derivable.datalog.values import int128
 from derivable.datalog.values.constructors import function_of_terms
-from derivable.datalog.values.moments import Duration, parse_datetime
+from derivable.datalog.values.datetimes import Duration, parse_datetime
 from derivable.datalog.values.values import SymbolTable, ValueType, show_column, terms_of, texts_of, to_words, word_of
 
 Valid = np.ndarray | None
@@ -169,7 +169,7 @@ def _foreign_words(
 def scalar_type(t: ValueType) -> Dtype:
     """The scalar type that computes a value type; characters are code points, texts and others ids of a table.
 
-    Integers of 128 bits are words there, which only `datalog.wide` computes.
+    Integers of 128 bits are words there, which only `values.int128` computes.
     """
     prefixes = {"signed": "int", "unsigned": "uint", "float": "float"}
     if t.family in prefixes and not t.is_wide:
@@ -233,7 +233,7 @@ class _Translation:
                 self.variables[e.name] = self.argument(dtype, e.name)
             return Optional(self.variables[e.name])
         if isinstance(e, Const):
-            is_big = e.type.is_wide and not -wide.BIG <= e.value < wide.BIG
+            is_big = e.type.is_wide and not -int128.BIG <= e.value < int128.BIG
             if is_big or e.type.family in ("text", "entity", "datetime", "duration", "tensor"):
                 return Optional(self.foreign(partial(_word, e), e.type).value)
             value = ord(e.value) if e.type.family == "char" else e.value
@@ -242,7 +242,7 @@ class _Translation:
         operator, operands = e.operator, e.operands
         types = tuple(operand.type for operand in operands)
         is_wide = any(t.is_wide for t in (e.type, *types))
-        if is_wide and (on_wide := wide.operation(operator, types, e.type)) is not None:
+        if is_wide and (on_wide := int128.operation(operator, types, e.type)) is not None:
             return self.foreign(on_wide, e.type, *operands)
         if operator.startswith("$"):
             record = FUNCTIONS[operator[1:]]
@@ -289,7 +289,7 @@ class _Translation:
         if source.family == "text":
             return self.foreign(partial(_parse, target), target, operand)
         if (source.is_wide and target.is_number) or (target.is_wide and source.family != "entity"):
-            return self.foreign(partial(wide.converted, source, target), target, operand)
+            return self.foreign(partial(int128.converted, source, target), target, operand)
         found = self.optional(operand)
         if target.family == "bool":
             return Optional(expr.not_equal(found.value, 0), found.valid)

@@ -11,7 +11,7 @@ from derivable.datalog.syntax.escapes import unescape
 from derivable.datalog.syntax.lexer import LITERALS, Token
 from derivable.datalog.syntax.reader import MAX_DEPTH, Reader
 from derivable.datalog.syntax.text import expression_text
-from derivable.datalog.values.moments import Duration, parse_datetime
+from derivable.datalog.values.datetimes import Duration, parse_datetime
 from derivable.datalog.values.terms import Entity
 from derivable.datalog.values.values import TYPE_ALIASES, TYPES
 

@@ -22,7 +22,7 @@ from derivable.core.diagnostics import UnsupportedError
 from derivable.core.progress import Deadline
 from derivable.datalog.tables.tag_columns import column_of, concatenate, parts_of, reduce_segments
 from derivable.datalog.tags.carrier import fact_values, tag_values
-from derivable.datalog.tags.derived import Derived
+from derivable.datalog.tags.choice_facts import Derived
 from derivable.datalog.tags.ground_graph import GroundGraph, negate
 from derivable.datalog.tags.random_facts import KINDS, Kind, RandomFacts
 from derivable.device.cpu.memory import empty

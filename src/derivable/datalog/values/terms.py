@@ -10,7 +10,7 @@ import numpy as np
 
 from derivable.core.diagnostics import DomainError
 from derivable.datalog.values import tensors
-from derivable.datalog.values.moments import Duration, datetime_literal
+from derivable.datalog.values.datetimes import Duration, datetime_literal
 
 
 class Entity:

@@ -2,7 +2,7 @@
 
 Every value is stored in one 64-bit word: integers as themselves (two's complement for unsigned 64-bit), floats as
 the bits of their float64 value, strings and symbols as ids of the symbol table, characters as code points, integers of
-128 bits as themselves or as ids (`datalog.wide`). So one set of kernels serves all types; the types matter only where
+128 bits as themselves or as ids (`values.int128`). So one set of kernels serves all types; the types matter only where
 values are computed, compared or shown.
 """
 
@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from derivable.core.forks import renew_in_children
-from derivable.datalog.values import tensors, wide
+from derivable.datalog.values import int128, tensors
+from derivable.datalog.values.datetimes import Duration, datetime_text, word_of_datetime
 from derivable.datalog.values.hashed_texts import HashedTexts
-from derivable.datalog.values.moments import Duration, datetime_text, word_of_datetime
 from derivable.datalog.values.terms import Entity
 
 
@@ -287,18 +287,18 @@ def from_words(words: np.ndarray, value_type: ValueType) -> np.ndarray:
 
 def numbers_of(words: np.ndarray, t: ValueType, symbols: SymbolTable) -> np.ndarray:
     """The values of words: as `from_words`, integers of 128 bits as int64 or objects."""
-    return wide.integers(words, symbols) if t.is_wide else from_words(words, t)
+    return int128.integers(words, symbols) if t.is_wide else from_words(words, t)
 
 
 def words_of_numbers(values: np.ndarray, t: ValueType, symbols: SymbolTable) -> np.ndarray:
     """Words [row] int64 of typed values [row] that fit the type."""
-    return wide.words(values, t, symbols) if t.is_wide else to_words(values, t)
+    return int128.words(values, t, symbols) if t.is_wide else to_words(values, t)
 
 
 def wrap(values: np.ndarray, t: ValueType) -> np.ndarray:
     """int64 or uint64 values, or Python's integers, reduced to an integer type's width, two's complement."""
     if t.is_wide:
-        return wide.wrapped(values, t)
+        return int128.wrapped(values, t)
     if t.bits == 64:
         return values.view(np.uint64) if t.family == "unsigned" else values
     return values.astype(t.dtype).astype(np.int64)
@@ -321,7 +321,7 @@ def sort_keys(words: np.ndarray, t: ValueType, symbols: SymbolTable) -> np.ndarr
     if t.family == "duration":
         return symbols.duration_ranks(words)
     if t.is_wide:
-        values = wide.integers(words, symbols)
+        values = int128.integers(words, symbols)
         return values if values is words else ranks(values)
     if t.family == "float":
         # The bits of floats below zero grow the other way.
@@ -340,7 +340,7 @@ def show_column(words: np.ndarray, value_type: ValueType, symbols: SymbolTable) 
     if value_type.family == "datetime":
         return np.ascontiguousarray(words, dtype=np.int64).view(value_type.dtype)
     if value_type.is_wide:
-        return wide.integers(words, symbols).astype(object)
+        return int128.integers(words, symbols).astype(object)
     if value_type.dtype == object:
         shown = np.empty(len(words), dtype=object)
         if value_type.family == "char":
@@ -373,7 +373,7 @@ def word_of(value: Any, value_type: ValueType, symbols: SymbolTable) -> int:
         return int(bool(value))
     number = int(value)
     if value_type.is_wide:
-        return wide.word(number, value_type, symbols)
+        return int128.word(number, value_type, symbols)
     return number - (1 << 64) if number >= 1 << 63 else number
 
 

@@ -14,7 +14,7 @@ from datalog.naive import fact_sets, least_model, programs, text_of
 from datalog.test_fused import on_threads, settings_of
 from datalog.test_interrupts import run_child
 from derivable.core.diagnostics import DerivableError, LimitError
-from derivable.datalog.fused import emit, fused, shares
+from derivable.datalog.fused import emit, fused, partition
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.run import bit_rows
 from derivable.datalog.tables import sets
@@ -69,11 +69,11 @@ def split(number, step=1000, few=0):
         made.append(len(found))
         return found
 
-    shares_of = shares._ranges
+    shares_of = partition._ranges
     with pytest.MonkeyPatch.context() as patch, on_threads(number):
-        patch.setattr(shares, "FEW", few)
-        patch.setattr(shares, "STEP", step)
-        patch.setattr(shares, "_ranges", counted)
+        patch.setattr(partition, "FEW", few)
+        patch.setattr(partition, "STEP", step)
+        patch.setattr(partition, "_ranges", counted)
         patch.setattr(fused, "FEW_ROWS", 0)
         patch.setattr(fused, "MANY_ROWS", 0)
         patch.setattr(fused, "ROOM", 256)
@@ -286,9 +286,9 @@ def test_rows_asked_of_the_table_itself_stay_on_one_thread():
         asked.append([k for k, step in steps if isinstance(step, emit.Probe) and running.fused.reads[k][0] is table])
         return is_shared(running, table) and not asked[-1].append("shared")
 
-    is_shared = shares.may_be_shared
+    is_shared = partition.may_be_partitioned
     with split(2), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shares, "may_be_shared", looked_at)
+        patch.setattr(partition, "may_be_partitioned", looked_at)
         found = rows_of(text, facts)
     assert any(asked)
     assert all(places in ([], ["shared"]) or "shared" not in places for places in asked)
@@ -330,10 +330,10 @@ def test_limits(limit):
 
 def test_additions_end_at_any_moment():
     run_child("""
-        from derivable.datalog.fused import fused, shares
+        from derivable.datalog.fused import fused, partition
         from derivable.device.cpu.threads import set_num_threads
-        fused.FEW_ROWS = fused.MANY_ROWS = shares.FEW = 0
-        shares.STEP = 20_000
+        fused.FEW_ROWS = fused.MANY_ROWS = partition.FEW = 0
+        partition.STEP = 20_000
         set_num_threads(2)
         program = dv.Program('''
             type edge(a: usize, b: usize)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import derivable as dv
 from derivable.datalog.api.fact_output import write_facts
 from derivable.datalog.ram.interpret import interpret
-from derivable.datalog.values.moments import Duration, parse_datetime
+from derivable.datalog.values.datetimes import Duration, parse_datetime
 
 MOMENTS = st.datetimes() | st.sampled_from(
     [dt.datetime.min, dt.datetime.max, dt.datetime(2024, 2, 29), dt.datetime(2024, 1, 31), dt.datetime(1969, 12, 31)]

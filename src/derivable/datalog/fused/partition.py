@@ -1,9 +1,10 @@
-"""Large steps on several threads: each finds and enters the rows whose first column lies in its share.
+"""Large steps on several threads: each finds and inserts the rows whose first column lies in its partition.
 
 Every thread goes through the driver of a store, whose kernel asks the bounds of the first column as soon as it is
-known, and enters what it finds into the sets of its own prefixes, which no other thread reads or writes. New rows wait
-with the thread; after a step of so many candidates each they get places in the log, share after share. So the log
-depends on the rows and the number of threads alone, and nothing is locked but the room for sets that grow.
+known, and inserts what it finds into the sets of its own prefixes, which no other thread reads or writes. New rows wait
+with the thread; after a step of a fixed number of candidates each they get places in the log, one partition after the
+other. So the log depends on the rows and the number of threads alone, and nothing is locked but the room for sets that
+grow.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from derivable.device.cpu.threads import get_num_threads, run_chunks
 
 # Candidates that are worth several threads, and those of a thread between two looks at the clock.
 FEW, STEP = 1 << 16, 1 << 18
-# First columns that are looked at to choose the shares.
+# First columns that are looked at to choose the partitions.
 SAMPLE = 1 << 11
 
 
-class Share:
-    """What one thread does.
+class Partition:
+    """The rows whose first column lies in one range, and the thread that inserts them.
 
     columns, count, next  candidates, how many they are, and the next of them to enter
     rows                  [row, 2] int32: `size` new ones, whose place in the log begins at `place` after a step
@@ -89,8 +90,8 @@ class Share:
         self.size = 0
 
 
-def may_be_shared(running: Running, table: Table) -> bool:
-    """Whether the threads may share a store.
+def may_be_partitioned(running: Running, table: Table) -> bool:
+    """Whether threads may insert the partitions of a store.
 
     Its first column has bounds, it does not read the sets it writes to, and rows have no numbers there: a row gets its
     number with its place in the log, which is known after the step alone.
@@ -104,8 +105,8 @@ def may_be_shared(running: Running, table: Table) -> bool:
     return not any(other is table for other in asked)
 
 
-def enter_shares(running: Running, table: Table, look: Callable[[], Any]) -> int | None:
-    """Enter what a store finds, share by share; returns the number of candidates, None if there is only one share.
+def insert_partitions(running: Running, table: Table, look: Callable[[], Any]) -> int | None:
+    """Insert what a store finds, by partitions; returns the number of candidates, None if there is only one partition.
 
     look  who looks at the limits between steps
     """
@@ -115,78 +116,78 @@ def enter_shares(running: Running, table: Table, look: Callable[[], Any]) -> int
     ordered, sets = running.begin(), table.sets
     assert sets is not None
     supplies = sets.share(len(ranges))
-    shares = [Share(running, part, ordered, table, supply) for part, supply in zip(ranges, supplies)]
-    going = shares
+    partitions = [Partition(running, part, ordered, table, supply) for part, supply in zip(ranges, supplies)]
+    going = partitions
     while going:
         run_chunks(_step, len(going), 1, going)
         # Where there was no room depends on who asked first: rows get places when all are at the ends of their steps.
-        while blocked := [share for share in going if share.wants == ARENA_FULL]:
-            for share in blocked:
-                sets.make_room(table, share.supply, ARENA_FULL, [])
+        while blocked := [partition for partition in going if partition.wants == ARENA_FULL]:
+            for partition in blocked:
+                sets.make_room(table, partition.supply, ARENA_FULL, [])
             run_chunks(_go_on, len(blocked), 1, blocked)
         look()
         _place(table, going)
-        if any(share.wants != DONE for share in going) and not _reach(table, shares):
-            return _one_by_one(running, table, shares, look)
-        going = [share for share in going if not share.is_done]
-    run_chunks(_write, len(shares), 1, shares)
-    return _found(running, shares)
+        if any(partition.wants != DONE for partition in going) and not _reach(table, partitions):
+            return _one_by_one(running, table, partitions, look)
+        going = [partition for partition in going if not partition.is_done]
+    run_chunks(_write, len(partitions), 1, partitions)
+    return _found(running, partitions)
 
 
-def _step(start: int, stop: int, shares: list[Share]) -> None:
-    for share in shares[start:stop]:
-        share.begin()
-        share.go_on()
+def _step(start: int, stop: int, partitions: list[Partition]) -> None:
+    for partition in partitions[start:stop]:
+        partition.begin()
+        partition.go_on()
 
 
-def _go_on(start: int, stop: int, shares: list[Share]) -> None:
-    for share in shares[start:stop]:
-        share.go_on()
+def _go_on(start: int, stop: int, partitions: list[Partition]) -> None:
+    for partition in partitions[start:stop]:
+        partition.go_on()
 
 
-def _write(start: int, stop: int, shares: list[Share]) -> None:
-    for share in shares[start:stop]:
-        share.write()
+def _write(start: int, stop: int, partitions: list[Partition]) -> None:
+    for partition in partitions[start:stop]:
+        partition.write()
 
 
-def _place(table: Table, shares: list[Share]) -> None:
+def _place(table: Table, partitions: list[Partition]) -> None:
     """Give new rows their places in the log, to which they are written when the next step begins."""
-    needed = table.size - table.gone + sum(share.size for share in shares)
+    needed = table.size - table.gone + sum(partition.size for partition in partitions)
     if needed > len(table.tail):
         table.grow_log(needed)
-    for share in shares:
-        share.place = table.size - table.gone
-        table.size += share.size
+    for partition in partitions:
+        partition.place = table.size - table.gone
+        table.size += partition.size
 
 
-def _reach(table: Table, shares: list[Share]) -> bool:
-    """Have sets that reach what shares found, if there can be such; else the table leaves its sets."""
-    _write(0, len(shares), shares)
-    for share in shares:
+def _reach(table: Table, partitions: list[Partition]) -> bool:
+    """Have sets that reach what partitions found, if there can be such; else the table leaves its sets."""
+    _write(0, len(partitions), partitions)
+    for partition in partitions:
         # Sets that are made again are made of the whole log.
         sets = table.sets
         assert sets is not None
-        if share.wants != DONE and not sets.make_room(table, share.supply, share.wants, share.rest()):
+        if partition.wants != DONE and not sets.make_room(table, partition.supply, partition.wants, partition.rest()):
             table.leave_sets()
             return False
-        for own, supply in zip(shares, sets.share(len(shares))):
+        for own, supply in zip(partitions, sets.share(len(partitions))):
             own.supply = supply
     return True
 
 
-def _one_by_one(running: Running, table: Table, shares: list[Share], look: Callable[[], Any]) -> int:
+def _one_by_one(running: Running, table: Table, partitions: list[Partition], look: Callable[[], Any]) -> int:
     """Enter the rest in the table, which has left its sets."""
     running.settle()
-    for share in shares:
-        table.insert(share.rest(), share.count - share.next)
-        while share.find():
+    for partition in partitions:
+        table.insert(partition.rest(), partition.count - partition.next)
+        while partition.find():
             look()
-            table.insert(share.columns, share.count)
-    return _found(running, shares)
+            table.insert(partition.columns, partition.count)
+    return _found(running, partitions)
 
 
-def _found(running: Running, shares: list[Share]) -> int:
-    found = sum(share.found for share in shares)
+def _found(running: Running, partitions: list[Partition]) -> int:
+    found = sum(partition.found for partition in partitions)
     running.found += found
     return found
 

@@ -25,11 +25,11 @@ from derivable.core.diagnostics import BindingError
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.adorn import Adorned
 from derivable.datalog.rules.order import asked, order
-from derivable.datalog.rules.passing import Columns
+from derivable.datalog.rules.sideways import Columns
 from derivable.datalog.rules.strata import cycles, dependencies
 
 
-def flip(program: r.Rules, adorned: Adorned) -> tuple[r.Rules, tuple[str, ...]]:
+def right_linear(program: r.Rules, adorned: Adorned) -> tuple[r.Rules, tuple[str, ...]]:
     """The program with what was flipped, and a note on each relation that was."""
     if not adorned.questions:
         return program, ()

@@ -22,7 +22,7 @@ else:
     emit_tags = later("derivable.datalog.fused.emit_tags")
 
 
-class Sums:
+class TagAccumulator:
     """touched, listed, pending: [row], for the rows that were there before the round.
 
     frontier  the rows that wait, where tags have an order and any order of news leads to the same end; nothing is
