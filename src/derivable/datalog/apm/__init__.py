@@ -1,4 +1,4 @@
-"""The abstract parallel machine: straight-line programs over typed, sized registers, for a device with many lanes.
+"""The abstract parallel machine: from RAM to a column program, which runs on any device.
 
 Source: Biberstein et al. 2026, section 3.2, table 1, figures 6 and 14, algorithm 1.
 """
