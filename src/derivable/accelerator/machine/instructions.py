@@ -22,9 +22,9 @@ to wait. Printed form, an instruction a line, fields that are zero or as usual l
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias, get_type_hints
 
 import numpy as np
 
@@ -110,11 +110,11 @@ class Machine:
 class Field:
     """A field of an instruction: some bits, which are a number or the place of a name in `names`."""
 
-    name: str
     bits: int
     is_signed: bool = False
     names: tuple[str, ...] = ()
     least: int = 0
+    name: str = ""
 
     @property
     def range(self) -> tuple[int, int]:
@@ -122,68 +122,17 @@ class Field:
         return low, (1 << (self.bits - self.is_signed)) - 1
 
 
-def _loops(count: int) -> list[Field]:
-    return [Field(f"n{loop}", COUNT_BITS, least=1) for loop in range(count)]
-
-
-def _strided(name: str, bits: int, count: int, own: int = 0) -> list[Field]:
-    """An address, and what each loop adds to it."""
-    return [Field(name, own or bits), *(Field(f"{name}{loop}", bits, is_signed=True) for loop in range(count))]
-
-
-# What all instructions of a unit have: the names of the operations, and the fields in the order of their bits.
-_TABLE: dict[str, tuple[tuple[str, ...], list[Field]]] = {
-    "dma": (("load", "store"), [Field("x", X_BITS), Field("far", FAR_BITS), Field("lines", 20, least=1)]),
-    "move": (
-        ("A", "B", "K", "P"),
-        [
-            *(Field("first", 4), Field("banks", 5, least=1), Field("spread", 5, least=1), Field("bank_loop", 3)),
-            *_loops(4),
-            *_strided("x", X_BITS, 4),
-            *_strided("to", WORD_BITS, 4),
-            Field("valid", 10),
-        ],
-    ),
-    "nn": (
-        ("gemm",),
-        [
-            Field("arrays", 5, least=1),
-            *(Field(name, WORD_BITS) for name in ("a", "b", "k", "c")),
-            *(Field("tiles", COUNT_BITS, least=1), Field("columns", COUNT_BITS, least=1)),
-            *_loops(3),
-            *(Field(f"b{loop}", WORD_BITS, is_signed=True) for loop in range(3)),
-            *(Field("accumulate", 1), Field("nibbles", 1), Field("reach", WORD_BITS)),
-        ],
-    ),
-    "vsa": (
-        ("convolve",),
-        [
-            *(Field("first", 4), Field("arrays", 5, least=1)),
-            *(Field(name, WORD_BITS) for name in ("a", "b", "c")),
-            *(Field("groups", COUNT_BITS, least=1), Field("length", COUNT_BITS, least=1)),
-            *(Field(name, WORD_BITS, is_signed=True) for name in ("a0", "b0")),
-            *(Field("reverse", 1), Field("split", 1), Field("accumulate", 1)),
-        ],
-    ),
-    "vec": (
-        ("add", "sub", "mul", "max", "min", "first", "exp2", "log2", "drain"),
-        [
-            *_loops(3),
-            *(Field("a_from", 1, names=("X", "C")), Field("a_bank", 4)),
-            *(Field("a_type", 2, names=TYPES), Field("a_one", 1)),
-            *_strided("a", X_BITS, 3),
-            *(Field("b_from", 1, names=("value", "X")), Field("b_type", 2, names=TYPES), Field("b_one", 1)),
-            *(Field("b", 32, is_signed=True), *_strided("b", X_BITS, 3)[1:]),
-            Field("y_type", 2, names=TYPES),
-            *_strided("y", X_BITS, 3),
-            *(Field("p", 10), Field("multiplier", 16, is_signed=True), Field("shift", 6)),
-            *(Field("is_clamped", 1), Field("low", 16, is_signed=True), Field("high", 16, is_signed=True)),
-            *(Field("reduction", 1, names=("sum", "max")), Field("along", 1), Field("across", 1)),
-            *(Field("tail", 8), Field("tail_inner", 1), Field("turned", 1)),
-        ],
-    ),
-    "end": (("end",), []),
-}
+# The types of fields; the bits of an instruction are in the order of its fields.
+Flag: TypeAlias = Annotated[int, Field(1)]
+Bank: TypeAlias = Annotated[int, Field(4)]
+Banks: TypeAlias = Annotated[int, Field(5, least=1)]
+Count: TypeAlias = Annotated[int, Field(COUNT_BITS, least=1)]
+Word: TypeAlias = Annotated[int, Field(WORD_BITS)]
+WordStride: TypeAlias = Annotated[int, Field(WORD_BITS, is_signed=True)]
+Byte: TypeAlias = Annotated[int, Field(X_BITS)]  # of X
+ByteStride: TypeAlias = Annotated[int, Field(X_BITS, is_signed=True)]
+Short: TypeAlias = Annotated[int, Field(16, is_signed=True)]
+Type: TypeAlias = Annotated[str, Field(2, names=TYPES)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,6 +146,7 @@ class Instruction:
     """
 
     unit: ClassVar[str] = ""
+    operations: ClassVar[tuple[str, ...]] = ()
     operation: str
     needs: tuple[int, ...] = (0,) * NUM_UNITS
     node: str = field(default="", compare=False)
@@ -214,9 +164,10 @@ class Transfer(Instruction):
     """
 
     unit: ClassVar[str] = "dma"
-    x: int
-    far: int
-    lines: int
+    operations: ClassVar[tuple[str, ...]] = ("load", "store")
+    x: Byte
+    far: Annotated[int, Field(FAR_BITS)]
+    lines: Annotated[int, Field(20, least=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,25 +184,26 @@ class Move(Instruction):
     """
 
     unit: ClassVar[str] = "move"
-    first: int = 0
-    banks: int = 1
-    spread: int = 1
-    bank_loop: int = 4
-    n0: int = 1
-    n1: int = 1
-    n2: int = 1
-    n3: int = 1
-    x: int = 0
-    x0: int = 0
-    x1: int = 0
-    x2: int = 0
-    x3: int = 0
-    to: int = 0
-    to0: int = 0
-    to1: int = 0
-    to2: int = 0
-    to3: int = 0
-    valid: int = 0
+    operations: ClassVar[tuple[str, ...]] = ("A", "B", "K", "P")
+    first: Bank = 0
+    banks: Banks = 1
+    spread: Banks = 1
+    bank_loop: Annotated[int, Field(3)] = 4
+    n0: Count = 1
+    n1: Count = 1
+    n2: Count = 1
+    n3: Count = 1
+    x: Byte = 0
+    x0: ByteStride = 0
+    x1: ByteStride = 0
+    x2: ByteStride = 0
+    x3: ByteStride = 0
+    to: Word = 0
+    to0: WordStride = 0
+    to1: WordStride = 0
+    to2: WordStride = 0
+    to3: WordStride = 0
+    valid: Annotated[int, Field(10)] = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,23 +221,24 @@ class Gemm(Instruction):
     """
 
     unit: ClassVar[str] = "nn"
+    operations: ClassVar[tuple[str, ...]] = ("gemm",)
     operation: str = "gemm"
-    arrays: int = 1
-    a: int = 0
-    b: int = 0
-    k: int = 0
-    c: int = 0
-    tiles: int = 1
-    columns: int = 1
-    n0: int = 1
-    n1: int = 1
-    n2: int = 1
-    b0: int = 0
-    b1: int = 0
-    b2: int = 0
-    accumulate: int = 0
-    nibbles: int = 0
-    reach: int = 0
+    arrays: Banks = 1
+    a: Word = 0
+    b: Word = 0
+    k: Word = 0
+    c: Word = 0
+    tiles: Count = 1
+    columns: Count = 1
+    n0: Count = 1
+    n1: Count = 1
+    n2: Count = 1
+    b0: WordStride = 0
+    b1: WordStride = 0
+    b2: WordStride = 0
+    accumulate: Flag = 0
+    nibbles: Flag = 0
+    reach: Word = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,19 +255,20 @@ class Convolve(Instruction):
     """
 
     unit: ClassVar[str] = "vsa"
+    operations: ClassVar[tuple[str, ...]] = ("convolve",)
     operation: str = "convolve"
-    first: int = 0
-    arrays: int = 1
-    a: int = 0
-    b: int = 0
-    c: int = 0
-    groups: int = 1
-    length: int
-    a0: int = 0
-    b0: int = 0
-    reverse: int = 0
-    split: int = 0
-    accumulate: int = 0
+    first: Bank = 0
+    arrays: Banks = 1
+    a: Word = 0
+    b: Word = 0
+    c: Word = 0
+    groups: Count = 1
+    length: Count
+    a0: WordStride = 0
+    b0: WordStride = 0
+    reverse: Flag = 0
+    split: Flag = 0
+    accumulate: Flag = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -345,41 +299,42 @@ class Vector(Instruction):
     """
 
     unit: ClassVar[str] = "vec"
-    n0: int = 1
-    n1: int = 1
-    n2: int = 1
-    a_from: str = "X"
-    a_bank: int = 0
-    a_type: str = "i8"
-    a_one: int = 0
-    a: int = 0
-    a0: int = 0
-    a1: int = 0
-    a2: int = 0
-    b_from: str = "value"
-    b_type: str = "i8"
-    b_one: int = 0
-    b: int = 0
-    b0: int = 0
-    b1: int = 0
-    b2: int = 0
-    y_type: str = "i8"
-    y: int = 0
-    y0: int = 0
-    y1: int = 0
-    y2: int = 0
-    p: int = 0
-    multiplier: int = 1
-    shift: int = 0
-    is_clamped: int = 0
-    low: int = 0
-    high: int = 0
-    reduction: str = "sum"
-    along: int = 0
-    across: int = 0
-    tail: int = 0
-    tail_inner: int = 0
-    turned: int = 0
+    operations: ClassVar[tuple[str, ...]] = ("add", "sub", "mul", "max", "min", "first", "exp2", "log2", "drain")
+    n0: Count = 1
+    n1: Count = 1
+    n2: Count = 1
+    a_from: Annotated[str, Field(1, names=("X", "C"))] = "X"
+    a_bank: Bank = 0
+    a_type: Type = "i8"
+    a_one: Flag = 0
+    a: Byte = 0
+    a0: ByteStride = 0
+    a1: ByteStride = 0
+    a2: ByteStride = 0
+    b_from: Annotated[str, Field(1, names=("value", "X"))] = "value"
+    b_type: Type = "i8"
+    b_one: Flag = 0
+    b: Annotated[int, Field(32, is_signed=True)] = 0
+    b0: ByteStride = 0
+    b1: ByteStride = 0
+    b2: ByteStride = 0
+    y_type: Type = "i8"
+    y: Byte = 0
+    y0: ByteStride = 0
+    y1: ByteStride = 0
+    y2: ByteStride = 0
+    p: Annotated[int, Field(10)] = 0
+    multiplier: Short = 1
+    shift: Annotated[int, Field(6)] = 0
+    is_clamped: Flag = 0
+    low: Short = 0
+    high: Short = 0
+    reduction: Annotated[str, Field(1, names=("sum", "max"))] = "sum"
+    along: Flag = 0
+    across: Flag = 0
+    tail: Annotated[int, Field(8)] = 0
+    tail_inner: Flag = 0
+    turned: Flag = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -387,12 +342,22 @@ class End(Instruction):
     """The end of a program, once all units are done. Printed form: `end`"""
 
     unit: ClassVar[str] = "end"
+    operations: ClassVar[tuple[str, ...]] = ("end",)
     operation: str = "end"
 
 
 KINDS: dict[str, type[Instruction]] = {kind.unit: kind for kind in (Transfer, Move, Gemm, Convolve, Vector, End)}
-FIELDS: dict[str, tuple[Field, ...]] = {unit: tuple(listed) for unit, (_, listed) in _TABLE.items()}
-OPERATIONS: dict[str, tuple[str, ...]] = {unit: operations for unit, (operations, _) in _TABLE.items()}
+OPERATIONS: dict[str, tuple[str, ...]] = {unit: kind.operations for unit, kind in KINDS.items()}
+
+
+def _fields(kind: type[Instruction]) -> tuple[Field, ...]:
+    """In the order of their bits."""
+    hints = get_type_hints(kind, include_extras=True)
+    encoded = {item.name: getattr(hints[item.name], "__metadata__", ()) for item in fields(kind)}
+    return tuple(replace(of[0], name=name) for name, of in encoded.items() if of)
+
+
+FIELDS: dict[str, tuple[Field, ...]] = {unit: _fields(kind) for unit, kind in KINDS.items()}
 Place: TypeAlias = tuple[int, int]
 # What every instruction has.
 HEADER: dict[str, Place] = {"UNIT": _UNIT, "OPERATION": _OPERATION} | {
