@@ -8,7 +8,7 @@ at once. So whatever ends an addition early, the evaluation is what it was.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -27,7 +27,7 @@ from derivable.datalog.run.demanded import demanded
 from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.generate import ForeignFacts
 from derivable.datalog.run.limits import Watch
-from derivable.datalog.run.profile import Profile
+from derivable.datalog.run.profile import Profile, StratumEffort
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.ground_graph import GroundGraph
 from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of, needs_derivations, tags_of
@@ -36,6 +36,8 @@ from derivable.datalog.tags.tags import Algebra, GraphTags, Untagged
 if TYPE_CHECKING:
     from derivable.datalog.api.incremental import Addition, Before
     from derivable.datalog.apm.run import DeviceProfile
+    from derivable.datalog.exact.exact import Grounding
+    from derivable.datalog.exact.kept import Kept
     from derivable.datalog.tags.tags import ColumnTags
 
 # The table of an output and its tags as users see them, None without tags.
@@ -89,12 +91,33 @@ class Evaluation:
         tables, self.profile = run_on_device(self.ram, self.facts, self.algebra, name, device, watch, self.coins)
         self.outputs = self.shown(self.ram.outputs, tables, self.algebra, watch)
 
-    def run(self, watch: Watch, is_counted: bool = False, goal: str | None = None, is_kept: bool = True) -> None:
+    def run(
+        self,
+        watch: Watch,
+        is_counted: bool = False,
+        goal: str | None = None,
+        is_kept: bool = True,
+        is_profiled: bool = False,
+    ) -> None:
         """Compute all relations, or what there is when the goal has a tuple.
 
-        is_counted  whether the rows of each operator are counted for the profile
-        is_kept     whether facts may be added later
+        is_counted   whether the rows of each operator are counted for the profile
+        is_kept      whether facts may be added later
+        is_profiled  whether the costs of a run are what is asked for
         """
+        pattern = None
+        if self.record is EXACT and not (is_kept or is_profiled or goal):
+            from derivable.datalog.exact.kept import kept_of, pattern_of
+
+            pattern = pattern_of(self.ram, self.facts, watch.limits)
+            kept = None if pattern is None else kept_of(self.ram).get(pattern)
+            if kept is not None:
+                watch.remaining()
+                self.facts = replace(self.facts, symbols=kept.symbols)
+                self.profile = Profile(self.ram, [StratumEffort() for _ in self.ram.strata], [], is_kept=True)
+                self.outputs = _of_kept(kept, self.facts.random.probabilities)
+                return
+        given = len(self.facts.random.probabilities)
         self.facts.relations = self.facts.more(demanded(self.ram, self.facts, watch))
         executor = Executor(self.ram, self.facts, self.algebra, watch, None, goal)
         executor.foreign, executor.coins = self.foreign, self.coins
@@ -105,7 +128,26 @@ class Evaluation:
             with self.weighing(self.algebra, executor.tables, watch):
                 self.tables = executor.run()
             self.profile = executor.profile()
-            self.outputs = self.shown(self.ram.outputs, self.tables, self.algebra, watch)
+            if pattern is None or not any(self.tables[name].size for name in self.ram.outputs):
+                self.outputs = self.shown(self.ram.outputs, self.tables, self.algebra, watch)
+            else:
+                self.keep(pattern, given, watch)
+
+    def keep(self, pattern: Hashable, given: int, watch: Watch) -> None:
+        """Compile what a run has found, show it, and keep it for runs of the same pattern.
+
+        given  the number of random facts before the run
+        """
+        from derivable.datalog.exact.exact import Compiled
+        from derivable.datalog.exact.kept import Kept, keep
+
+        outputs = {name: self.tables[name] for name in self.ram.outputs}
+        roots, random = np.concatenate([*map(_tags, outputs.values())]), self.facts.random
+        assert isinstance(self.algebra, GraphTags)
+        compiled = Compiled.of(self.grounding(self.tables, self.algebra.graph, watch), roots, watch)
+        kept = Kept(outputs, self.facts.symbols, compiled, random.probabilities[given:])
+        self.outputs = _of_kept(kept, random.probabilities[:given])
+        keep(self.ram, pattern, kept)
 
     @contextmanager
     def watched_by(self, watch: Watch) -> Iterator[None]:
@@ -159,16 +201,22 @@ class Evaluation:
 
     def values(self, nodes: np.ndarray, tables: Mapping[str, Table], graph: GroundGraph, watch: Watch) -> Any:
         """The values [node] of nodes of a ground derivation graph."""
-        from derivable.datalog.exact.exact import Grounding, exact_probabilities
+        from derivable.datalog.exact.exact import exact_probabilities
 
-        grounding = Grounding(tables, graph.finish(), self.facts, tuple(graph.recursive))
-        watch.hide()
+        grounding = self.grounding(tables, graph, watch)
         if self.columns is None:
             return exact_probabilities(grounding, nodes, watch)
         from derivable.datalog.exact.batched import levelled
 
         assert isinstance(self.record, Semiring)
         return levelled(grounding, nodes, {}, self.record, watch).evaluate(self.columns)
+
+    def grounding(self, tables: Mapping[str, Table], graph: GroundGraph, watch: Watch) -> Grounding:
+        """What a run has found, to be compiled."""
+        from derivable.datalog.exact.exact import Grounding
+
+        watch.hide()
+        return Grounding(tables, graph.finish(), self.facts, tuple(graph.recursive))
 
     # More facts
 
@@ -271,6 +319,11 @@ class Evaluation:
         made.kin = self.kin
         self.kin.add(made)
         return made
+
+
+def _of_kept(kept: Kept, given: Sequence[float]) -> dict[str, Shown]:
+    """What users see of a run that is kept, with these probabilities of facts."""
+    return {name: _possible(table, tags, tags != 0.0) for name, table, tags in kept.shown(given)}
 
 
 def _possible(table: Table, tags: Any, kept: np.ndarray) -> Shown:

@@ -184,7 +184,8 @@ class Program:
 
         def run(is_counted: bool) -> Profile:
             watch = Watch(checked_limits(None, None, None, None, None), None)
-            database = watched(watch, lambda: self._run(facts, record, provenance, 3, 0, False, watch, is_counted))
+            given = facts, record, provenance, 3, 0, False, watch
+            database = watched(watch, lambda: self._run(*given, is_counted, is_profiled=True))
             assert isinstance(database.profile, Profile)
             return database.profile
 
@@ -289,6 +290,7 @@ class Program:
         is_counted: bool = False,
         stop_at_goal: bool = False,
         device: Any = None,
+        is_profiled: bool = False,
     ) -> Database:
         from derivable.datalog.api.evaluation import Evaluation
         from derivable.datalog.facts.facts import check_choices, load_program_facts, load_python_facts, new_store
@@ -324,7 +326,7 @@ class Program:
             watch.hint = EXACT_HINT
         evaluation = Evaluation(ram, store, record, k)
         if device is None:
-            evaluation.run(watch, is_counted, goal, keep)
+            evaluation.run(watch, is_counted, goal, keep, is_profiled)
         else:
             evaluation.run_on(device, name, watch)
         return Database(evaluation, name, keep, is_default, plan.titles)

@@ -248,13 +248,34 @@ def _circuit_of(grounding: Grounding, nodes: np.ndarray, deadline: Deadline) -> 
         raise deadline.error() from None
 
 
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """The circuit of signed nodes, and what of its weights are choices.
+
+    roots         [node] the root of each node
+    is_exclusive  [variable] whether it is one of a choice, whose negative literal has weight one
+    """
+
+    circuit: Circuit
+    roots: np.ndarray
+    is_exclusive: np.ndarray
+
+    @staticmethod
+    def of(grounding: Grounding, nodes: np.ndarray, deadline: Deadline = NEVER) -> Compiled:
+        """Compile the nodes of a grounding."""
+        distinct, where = np.unique(nodes, return_inverse=True)
+        circuit = _circuit_of(grounding, distinct, deadline)
+        return Compiled(circuit, where.reshape(-1), grounding.facts.random.group_of() >= 0)
+
+    def probabilities(self, given: Sequence[float]) -> np.ndarray:
+        """P(node) [node] under the probabilities [variable] of the random facts."""
+        weights = np.asarray(given, dtype=np.float64)
+        negative = np.where(self.is_exclusive, 1.0, 1.0 - weights)
+        return np.asarray(self.circuit.evaluate(weights, negative, "real"))[self.roots]
+
+
 def exact_probabilities(grounding: Grounding, nodes: np.ndarray, deadline: Deadline = NEVER) -> np.ndarray:
     """P(node) [node] under the probabilities of the grounding's own random facts."""
     if not len(nodes):
         return np.empty(0, dtype=np.float64)
-    distinct, where = np.unique(nodes, return_inverse=True)
-    circuit = _circuit_of(grounding, distinct, deadline)
-    random = grounding.facts.random
-    weights = np.asarray(random.probabilities, dtype=np.float64)
-    negative = np.where(random.group_of() >= 0, 1.0, 1.0 - weights)
-    return np.asarray(circuit.evaluate(weights, negative, "real"))[where.reshape(-1)]
+    return Compiled.of(grounding, nodes, deadline).probabilities(grounding.facts.random.probabilities)

@@ -19,3 +19,9 @@ PREDICATES: Registry[ForeignPredicate] = Registry(
     {record.name: record for part in _PARTS for record in part.PREDICATES},
     more="`derivable.datalog.predicate` adds one",
 )
+_OWN = {record.name for part in _PARTS for record in (*part.FUNCTIONS, *part.PREDICATES)}
+
+
+def is_standard(name: str) -> bool:
+    """Whether the language has the function or predicate of that name; those that users have added may do anything."""
+    return name in _OWN

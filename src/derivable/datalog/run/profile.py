@@ -92,15 +92,17 @@ class StratumEffort:
 class Profile:
     """What a run has spent.
 
-    strata  of each stratum
-    rules   of each instruction that ran
-    counts  rows that each operator gave, by its identity, if they were counted
+    strata   of each stratum
+    rules    of each instruction that ran
+    counts   rows that each operator gave, by its identity, if they were counted
+    is_kept  whether an exact run has found the tuples and the circuit of an earlier one, and ran no rule
     """
 
     ram: m.Ram
     strata: Sequence[StratumEffort]
     rules: Sequence[Effort]
     counts: Mapping[int, int] | None = None
+    is_kept: bool = False
 
     def __str__(self) -> str:
         return "\n".join(_Text(self).lines())
@@ -153,6 +155,8 @@ class _Text:
         profile = self.profile
         total = sum(entry.seconds for entry in self.rules)
         lines = [f"{len(profile.strata)} strata, {_seconds(profile.seconds)}"]
+        if profile.is_kept:
+            lines.append("no rule ran: an earlier run over the same facts has left its tuples and its circuit")
         if self.rules:
             first = self.rules[0]
             part = f" ({first.seconds / total:.0%} of all rules)" if total else ""

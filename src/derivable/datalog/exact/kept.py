@@ -1,0 +1,123 @@
+"""Circuits of exact runs, kept with the program: runs over the same facts differ in probabilities alone.
+
+Which tuples there may be, and how they follow from facts, depends on which facts there are and which of them are
+random. So a run that finds both as an earlier one had them evaluates the circuit of that run, and grounds and compiles
+nothing.
+A layer (`dv.nn.Logic`) does the same from the start, because its inputs are declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from derivable.datalog.exact.exact import Compiled
+from derivable.datalog.facts.facts import FactStore
+from derivable.datalog.foreign.standard import is_standard
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.run.limits import Limits
+from derivable.datalog.scalars.nodes import Const, Var, applied
+from derivable.datalog.tables.storage import Table
+from derivable.datalog.values.values import SymbolTable
+
+# Facts of a run, and nodes of a circuit or rows of outputs, up to which it is kept; runs that a program keeps.
+MOST_FACTS, MOST_NODES, MOST_KEPT = 1 << 12, 1 << 16, 16
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What runs over the same facts have in common.
+
+    outputs   relation -> its table, which nobody writes to any more
+    compiled  the circuit of the rows of all outputs, in order
+    made      probabilities of the random facts that rules have made, behind those of the facts
+    """
+
+    outputs: Mapping[str, Table]
+    symbols: SymbolTable
+    compiled: Compiled
+    made: Sequence[float]
+
+    def shown(self, given: Sequence[float]) -> Iterator[tuple[str, Table, np.ndarray]]:
+        """Each output with its table and the probabilities [row] of its rows, from those `given` of the facts."""
+        values = self.compiled.probabilities([*given, *self.made])
+        ends = np.cumsum([0, *(table.size for table in self.outputs.values())]).tolist()
+        for (name, table), (start, stop) in zip(self.outputs.items(), pairwise(ends)):
+            yield name, table, values[start:stop]
+
+
+def pattern_of(ram: m.Ram, facts: FactStore, limits: Limits) -> Hashable | None:
+    """What decides on the tuples and the circuit of a run; None where more than the facts does, or facts are many.
+
+    A limit of rounds or tuples is one of grounding, so such a run grounds.
+    """
+    symbols, random = facts.symbols, facts.random
+    if limits != Limits(time_limit=limits.time_limit, memory_limit=limits.memory_limit) or not _depends_on_facts(ram):
+        return None
+    count = sum(len(variables) for columns in facts.relations.values() for variables in columns.variables)
+    types = [t for name in facts.relations if name in ram.relations for t in ram.relations[name].types]
+    has_terms = any(t.family == "entity" for t in types)
+    if count > MOST_FACTS or symbols.things or symbols.hashed is not None or has_terms:
+        return None
+    found: list[Any] = [len(random.probabilities), *symbols.texts, *(group.tobytes() for group in random.groups)]
+    for name, columns in facts.relations.items():
+        for words, variables in zip(columns.columns, columns.variables):
+            found += name, variables.tobytes()
+            for column in words:
+                found += column.dtype.str, column.tobytes()
+    return tuple(found)
+
+
+def kept_of(ram: m.Ram) -> dict[Hashable, Kept]:
+    """The runs that a program keeps, by their patterns."""
+    return ram.plans.setdefault("kept runs", {})
+
+
+def keep(ram: m.Ram, pattern: Hashable, kept: Kept) -> None:
+    """Keep a run, unless it is large; a program that runs over ever other facts begins anew now and then."""
+    rows = sum(table.size for table in kept.outputs.values())
+    if max(rows, kept.compiled.circuit.num_nodes) <= MOST_NODES:
+        known = kept_of(ram)
+        if len(known) >= MOST_KEPT:
+            known.clear()
+        known[pattern] = kept
+
+
+def _depends_on_facts(ram: m.Ram) -> bool:
+    """Whether nothing but the facts decides what rules find: no function of a user, and no aggregate.
+
+    An aggregate may choose by probabilities or draw samples.
+    """
+    key = "depends on facts"
+    found = ram.plans.get(key)
+    if found is None:
+        programs = [ram, *([] if ram.demand is None else [ram.demand])]
+        rules = [rule for one in programs for stratum in one.strata for rule in (*stratum.full, *stratum.loop)]
+        found = ram.plans[key] = all(isinstance(rule, m.Store) and _is_standard(rule.query) for rule in rules)
+    return found
+
+
+def _is_standard(query: m.Project) -> bool:
+    for node in m.steps(query):
+        expressions: Sequence[Any] = ()
+        match node:
+            case m.Project(terms=terms):
+                expressions = terms
+            case m.Select(condition=e) | m.Extend(expression=e):
+                expressions = (e,)
+            case m.Generate(predicate=name, inputs=inputs):
+                if not is_standard(name):
+                    return False
+                expressions = inputs
+            case m.Coin(key=key, probability=e):
+                expressions = (*key, e)
+        for e in expressions:
+            if isinstance(e, (Var, Const)):
+                continue
+            if not all(is_standard(a.operator[1:]) for a in applied(e) if a.operator.startswith("$")):
+                return False
+    return True
