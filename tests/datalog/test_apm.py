@@ -14,8 +14,9 @@ import derivable as dv
 from data import data_path
 from datalog.naive import fact_sets, programs, text_of
 from datalog.test_errors import compare
+from derivable.bridge import torch_columns
 from derivable.bridge.torch_columns import Torch
-from derivable.core.diagnostics import DomainError, OutOfMemory, UnsupportedError
+from derivable.core.diagnostics import DomainError, LimitError, OutOfMemory, UnsupportedError
 from derivable.datalog.apm import run as machine_run
 from derivable.datalog.apm.lower import lower
 from derivable.datalog.apm.run import run_program
@@ -58,8 +59,9 @@ def run_apm(program, facts, provenance="unit", limit=None, arrays=None):
 
     for name, part in run_program(ram, store, algebra, arrays or NumPy(), watch=watch, counts=counts).items():
         types = ram.relations[name].types
-        columns = [show_column(c, t, store.symbols).tolist() for c, t in zip(part.columns, types)]
-        rows = list(zip(*columns)) if columns else [()] * part.count
+        words = part.rows.T.astype(np.int64)
+        columns = [show_column(c, t, store.symbols).tolist() for c, t in zip(words, types)]
+        rows = list(zip(*columns)) if columns else [()] * len(part.rows)
         tags = [True] * len(rows) if part.tags is None else algebra.show(part.tags).tolist()
         assert len(set(rows)) == len(rows)
         model[name] = dict(zip(rows, tags))
@@ -307,6 +309,9 @@ def test_what_a_device_refuses(monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
+    monkeypatch.setattr(torch_columns, "MOST_PAIRS", 0)
+    with pytest.raises(LimitError, match="a join has 1 pairs, and torch sorts 0 rows at most"):
+        dv.Program("type e(i32, i32)\nrel p(x, z) = e(x, y), e(y, z)").run({"e": [(0, 1), (1, 2)]}, device="torch:cpu")
     monkeypatch.setattr(machine_run, "execute", full)
     with pytest.raises(OutOfMemory, match="torch:cpu has no memory left for the run: CUDA out of memory"):
         program.run(facts, "unit", device="torch:cpu")

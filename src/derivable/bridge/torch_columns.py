@@ -24,11 +24,14 @@ from derivable.algebra.expr.functions import apply, lift
 from derivable.algebra.expr.nodes import Argument
 from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import Semiring
-from derivable.core.diagnostics import UnsupportedError
+from derivable.core.diagnostics import LimitError, UnsupportedError
+from derivable.device.cpu.memory import empty
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.execute import Arrays
 
 Key = torch.Tensor
+# What torch sorts at once on a GPU.
+MOST_PAIRS = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,14 @@ class Torch(Arrays):
 
     def to_host(self, column: torch.Tensor) -> np.ndarray:
         return column.detach().cpu().numpy()
+
+    def rows_to_host(self, columns: list[Any]) -> np.ndarray:
+        # Half the bytes travel, into memory whose pages are there.
+        fits = all(len(c) == 0 or (int(c.min()) >= 0 and int(c.max()) <= torch.iinfo(torch.int32).max) for c in columns)
+        rows = torch.stack(columns, 1).to(torch.int32 if fits else torch.int64)
+        found = empty(tuple(rows.shape), np.int32 if fits else np.int64)
+        torch.from_numpy(found).copy_(rows)
+        return found
 
     def gather(self, of: torch.Tensor, rows: torch.Tensor, otherwise: Any) -> torch.Tensor:
         if otherwise is None:
@@ -245,6 +256,11 @@ class Torch(Arrays):
             counts = torch.where(is_possible, counts, 0)
         ends = counts.cumsum(0)
         total = int(ends[-1]) if count else 0
+        if total > MOST_PAIRS:
+            raise LimitError(
+                f"a join has {total:,} pairs, and torch sorts {MOST_PAIRS:,} rows at most",
+                hint="have the rule join fewer rows at once (a recursive atom and a base one), or run on the CPU",
+            )
         left = torch.repeat_interleave(torch.arange(count, device=self.device), counts, output_size=total)
         place = torch.arange(total, device=self.device) + (first - ends + counts).index_select(0, left)
         return left, place if index.order is None else index.order.index_select(0, place)

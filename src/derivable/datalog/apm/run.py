@@ -123,18 +123,17 @@ def run_on_device(
     tables = {}
     for relation, part in found.items():
         table = Table(relation, ram.relations[relation].types, None if isinstance(algebra, Untagged) else algebra.empty)
-        table.hold(part.columns, part.count, part.tags)
+        table.hold(part.rows, part.tags)
         tables[relation] = table
     return tables, DeviceProfile(str(device), perf_counter() - began, rounds)
 
 
 @dataclass
 class Part:
-    """Columns of words [row] int64, and tags [row], None without tags."""
+    """Rows of words [row, column], int32 or int64, of a relation without columns of zeros; tags [row], or None."""
 
-    columns: list[np.ndarray]
+    rows: np.ndarray
     tags: Any
-    count: int
 
 
 def run_program(
@@ -171,13 +170,12 @@ def run_program(
             rows = [column[there] for column in rows]
         given[name] = [arrays.constant(column, str(column.dtype), len(column)) for column in (*rows, *values)]
     results = [column for table in tables.values() for column in table.all]
-    found = map(arrays.to_host, execute(results, given, arrays, watch, counts))
+    found = iter(execute(results, given, arrays, watch, counts))
     model = {}
     for name, table in tables.items():
-        columns = [next(found) for _ in table.columns]
-        components = [next(found) for _ in table.tags]
-        width = len(ram.relations[name].types)
-        model[name] = Part(columns[:width], column_of(components) if components else None, len(columns[0]))
+        rows = arrays.rows_to_host([next(found) for _ in table.columns])
+        components = [arrays.to_host(next(found)) for _ in table.tags]
+        model[name] = Part(rows, column_of(components) if components else None)
     return model
 
 

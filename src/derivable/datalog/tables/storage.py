@@ -437,10 +437,15 @@ class Table:
         packing.unpack(rows, self.log)
         self.table, self.size, self.lags = self.table[:0], len(rows), True
 
-    def hold(self, columns: Sequence[np.ndarray], count: int, tags: Any) -> None:
-        """Have these distinct rows, in their order, and their tags; the set of them is made when somebody asks it."""
-        self.may_have_sets = False
-        self.log, self.size, self.visible_size = self.rows_of(columns, count), count, count
+    def hold(self, rows: np.ndarray, tags: Any) -> None:
+        """Have these distinct rows [row, column], in their order, and their tags; their set is made when somebody asks.
+
+        rows  int64, or int32 without negative ones
+        """
+        is_short = rows.dtype == np.int32 and self.may_have_sets and len(rows) > 0
+        self.may_have_sets = is_short and RowSets.can_hold(list(rows.T))
+        self.log = rows if self.may_have_sets else rows.astype(np.int64, copy=False)
+        self.size = self.visible_size = len(rows)
         self.table, self.tags, self.lags = self.table[:0], tags, True
 
     def may_share(self, other: Table) -> bool:

@@ -72,6 +72,12 @@ class Arrays(ABC):
     @abstractmethod
     def to_host(self, column: Any) -> np.ndarray: ...
 
+    def rows_to_host(self, columns: list[Any]) -> np.ndarray:
+        """Columns of integers as rows [row, column]: int32 if no value is negative or larger than that, else int64."""
+        rows = np.stack([self.to_host(column) for column in columns], 1)
+        fits = not rows.size or (rows.min() >= 0 and rows.max() <= np.iinfo(np.int32).max)
+        return rows.astype(np.int32) if fits else rows
+
     def call(self, function: Callable, operands: list[Any], count: int, dtypes: list[str]) -> list[Any]:
         """The columns that a function of the host gives."""
         found = function([self.to_host(column) for column in operands], count)
