@@ -46,6 +46,16 @@ class Rounds:
     levels: tuple[Level, ...]
     root_rows: np.ndarray
 
+    @cached_property
+    def positive_column(self) -> np.ndarray:
+        return self.positive[:, None]
+
+    @cached_property
+    def by_sign(self) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+        """(rows of literals, columns of their variables) of the positive and of the negative ones."""
+        chosen = [np.flatnonzero(self.positive == sign) for sign in (True, False)]
+        return tuple((rows, self.variable[rows]) for rows in chosen)
+
 
 def rounds_of(graph: Any) -> Rounds:
     """The rounds of a graph (a plan, a circuit, derivations) whose children come before their parents."""
@@ -149,11 +159,18 @@ class RoundsFold(Engine):
             end = start
         return self._of_operands(arrays, operands, leaves, [x[2:end] for x in below])
 
+    @cached_property
+    def _torch(self) -> _Arrays:
+        import torch
+
+        return _Torch(torch)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_torch"}
+
     def elsewhere(self, library: str) -> Functions:
         if library == "torch":
-            import torch
-
-            arrays: _Arrays = _Torch(torch)
+            arrays: _Arrays = self._torch
         else:
             import jax.numpy as jnp
 
@@ -169,7 +186,7 @@ class RoundsFold(Engine):
         if self.complement is not None:
             columns += arrays.function(self.complement.values, self.complement.operands[0])(*columns)
         if len(columns) > size:
-            positive = arrays.constant(rounds.positive[:, None], columns[0])
+            positive = arrays.constant(rounds.positive_column, columns[0])
             others = [arrays.take(x, rounds.variable) for x in columns[size:]]
             literals = [arrays.where(positive, x, other) for x, other in zip(literals, others)]
         end = 2 + len(rounds.variable)
@@ -216,9 +233,7 @@ class RoundsFold(Engine):
         """Adjoints of the float operands from those of the literals [component][literal, row]."""
         rounds, size, found = self.rounds, self.leaves, []
         by_group: list[list[Any]] = []
-        for positive in (True, False)[: len(columns) // size]:
-            chosen = np.flatnonzero(rounds.positive == positive)
-            places = rounds.variable[chosen]
+        for chosen, places in rounds.by_sign[: len(columns) // size]:
             by_group.append(
                 [arrays.add_at(arrays.zeros(columns[0].shape, x), places, arrays.take(x, chosen)) for x in below]
             )
@@ -280,7 +295,12 @@ class _NumPy(_Arrays):
 
 
 class _Torch(_Arrays):
-    """On the device of the tensors."""
+    """On the device of the tensors, where the numbers of rows stay: to send them there takes longer than a round."""
+
+    def __init__(self, functions: Any):
+        super().__init__(functions)
+        # The arrays are kept beside their tensors, so that their identities stay theirs.
+        self.sent: dict[tuple[int, Any], tuple[np.ndarray, Any]] = {}
 
     def take(self, values: Any, rows: np.ndarray) -> Any:
         return values.index_select(0, self.constant(rows, values))
@@ -295,7 +315,12 @@ class _Torch(_Arrays):
         return like.new_full(shape, value.item())
 
     def constant(self, array: np.ndarray, like: Any) -> Any:
-        return self.functions.as_tensor(array, device=like.device)
+        key = id(array), like.device
+        if like.device.type == "cpu":
+            return self.functions.as_tensor(array)
+        if key not in self.sent:
+            self.sent[key] = array, self.functions.as_tensor(array, device=like.device)
+        return self.sent[key][1]
 
     def function(self, exprs: Sequence[Any], arguments: Sequence[Any]) -> Callable:
         compute = compile_torch(tuple(exprs), tuple(arguments))
