@@ -18,6 +18,7 @@ from derivable.tensor.language.interpret import NOTHING, _Run, interpret
 from derivable.tensor.language.program import Program
 from derivable.tensor.language.syntax import parse
 from derivable.tensor.language.types import INT, REAL, product, tensor
+from derivable.tensor.values.values import Coordinates
 from drawn import examples
 from tensor.random_programs import INPUTS, SIZE, inputs, is_same, programs, tensors
 
@@ -29,10 +30,10 @@ STEP = 1e-30
 
 
 class _Moved(_Run):
-    """Guards look at numbers as they are before they are moved by a complex step."""
+    """Guards look at numbers as they are before they are moved by a complex step, whose square is real."""
 
     def is_nonzero(self, value):
-        return super().is_nonzero(value.real if isinstance(value, complex) else value)
+        return abs(value.real) > STEP if isinstance(value, complex) else super().is_nonzero(value)
 
 
 def run(program, values, semiring=REALS):
@@ -107,6 +108,40 @@ def test_own_gradients_are_those_of_the_complex_step(mode, wrt, data):
     found = gradient(program, wrt, mode, "own")
     assert found.type == product(program.type, program.inputs[wrt])
     assert_close(run(found, values), expected_gradient(program, values, wrt))
+
+
+# By `A` and `X`, at rows and numbers that are stored and zero: a sum takes the row or the number itself, which has a
+# derivative there, or something else of it, so that it leaves it out and has none.
+STORED = {"X": {0: 1.0, 1: 0.0}, "A": {1: {2: 0.0}, 2: {2: -1.25}}}
+AT_STORED_ZEROS = {
+    "sum(<x, k> in A) k": {2: {1: {2: 1.0}, 2: {2: 1.0}}},
+    "sum(<x, k> in A) A(x)": {2: {1: {2: 1.0}, 2: {2: 1.0}}},
+    "sum(<x, _> in A) { x -> A(x) }": {1: {2: {1: {2: 1.0}}}, 2: {2: {2: {2: 1.0}}}},
+    "let B = A in sum(<x, k> in B) sum(<j, a> in A(x)) { j -> a }": {2: {1: {2: 1.0}, 2: {2: 1.0}}},
+    "sum(<x, k> in A) sum(<j, a> in k) (exp(A(x)(j)) - 1.0)": {1: {2: 1.0}, 2: {2: math.exp(-1.25)}},
+    "sum(<i, a> in X) (exp(X(i)) - 1.0)": {0: math.e, 1: 1.0},
+    "sum(<i, a> in X) exp(X(i))": {0: math.e},
+    "sum(<x, k> in A) exp(sum(<j, a> in k) a)": {2: {2: math.exp(-1.25)}},
+    "sum(<x, k> in A) { x -> exp(sum(<j, a> in k) a) }": {2: {2: {2: math.exp(-1.25)}}},
+    "sum(<x, k> in A) (1.0 + sum(<j, a> in k) a)": {2: {2: 1.0}},
+    "sum(<i, v> in X * X(1)) X(0)": {},
+    "sum(<x, k> in A) { x -> { x -> 1.0 } + k }": {2: {2: {2: {2: 1.0}}}},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("text", AT_STORED_ZEROS)
+@pytest.mark.parametrize("passes", [None, dict.fromkeys(("anf", "sparsity", "products", "fusion", "gathering"), False)])
+def test_own_gradients_at_zeros_that_are_stored(text, mode, passes):
+    wrt = "X" if "X" in text else "A"
+    program = parse(text, {wrt: INPUTS[wrt]})
+    found, expected = gradient(program, wrt, mode, "own", passes=passes), AT_STORED_ZEROS[text]
+    assert_close(run(found, STORED), expected)
+    assert_close(expected_gradient(program, STORED, wrt), expected)
+    flat, order = entries(STORED[wrt], INPUTS[wrt].order), found.type.order
+    stored = Coordinates.of((3,) * INPUTS[wrt].order, list(zip(*flat)), list(flat.values()))
+    called = found(**{wrt: stored}, output="dict", shape=(3,) * order)
+    assert_close(called, expected)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -66,10 +66,12 @@ def without_zeros(node: t.Node) -> t.Node:
 
 
 def _without_guards(node: t.If, condition: t.Node, body: t.Node) -> t.Node:
-    """A guard goes where the body is zero without it."""
+    """A guard goes where the body is zero without it, also for a tensor whose entries are zeros that are stored."""
     terms = conjuncts(condition)
     kept = [
-        term for term in terms if not isinstance(part := guarded_part(term), t.Var) or not vanishes(body, {part.name})
+        term
+        for term in terms
+        if not isinstance(part := guarded_part(term), t.Var) or not vanishes(body, {part.name}, is_stored=True)
     ]
     if len(kept) == len(terms):
         return node

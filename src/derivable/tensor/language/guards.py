@@ -6,8 +6,10 @@ zero for an entry that is zero, a condition, the guard, leaves that entry out:
     sum(<i, a> in X) exp(a)   ~>   sum(<i, a> in X) if a != {} then exp(a)
     sum(<i, r> in A) 1.0      ~>   sum(<i, r> in A) if r != {} then 1.0
 
-Bodies that are zero there, as products are, need none. A guard decides no entry of a sparse result: an entry that is
-zero is as good as none, so that loops keep the entries that are stored and make their values zero.
+Bodies that are zero there, as products are, need none. Inside the loop the lookup `X(i)` is replaced by its name `a`,
+so that `X(i)` needs none either: a guard without need would leave out the derivative at a zero. A guard decides no
+entry of a sparse result: an entry that is zero is as good as none, so that loops keep the entries that are stored and
+make their values zero.
 
 Zero times an infinity is zero as well, in every format. Loops that multiply without a look give NaN there, so where a
 result has one, the program runs once more with a look at each factor.
@@ -26,7 +28,7 @@ from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.semiring import Semiring
 from derivable.core.names import FreshNames
 from derivable.tensor.language import nodes as t
-from derivable.tensor.language.binding import names_in, unique_names
+from derivable.tensor.language.binding import free_variables, names_in, unique_names
 from derivable.tensor.language.linearity import guarded_part, vanishes
 
 # Values of names: None where nothing is known.
@@ -44,7 +46,7 @@ def guarded(node: t.Node, semiring: Semiring | None) -> t.Node:
     semiring  that it will run in, in which functions of numbers may be zero for zero, as the sine is. None: in any
     """
     node = unique_names(node)
-    return _guarded(node, semiring, FreshNames(names_in(node)))
+    return _guarded(node, semiring, FreshNames(names_in(node)), {})
 
 
 def hides_products(node: t.Node, stored: Set[str]) -> bool:
@@ -85,14 +87,26 @@ def _is_stored(node: t.Node, stored: Set[str]) -> bool:
     return isinstance(node, (t.Number, t.Zero, t.One))
 
 
-def _guarded(node: t.Node, semiring: Semiring | None, fresh: FreshNames) -> t.Node:
-    node = node.with_children(tuple(_guarded(child, semiring, fresh) for child in node.children))
-    if not isinstance(node, t.Sum) or isinstance(node.range, (*t.PHYSICAL, t.Zero)):
-        return node
-    if node.value != "_" and is_zero_for(node.body, node.value, semiring):
-        return node
+def _guarded(node: t.Node, semiring: Semiring | None, fresh: FreshNames, known: Mapping[t.Node, t.Node]) -> t.Node:
+    """`known` are names that expressions have: with `R(i)` called `a` in `sum(<i, a> in R)` it is seen that `exp(R(i))`
+    needs a guard and that `R(i)` needs none."""
+    if isinstance(node, t.Sum) and not isinstance(node.range, (*t.PHYSICAL, t.Zero)):
+        return _guarded_sum(node, semiring, fresh, known)
+    if isinstance(node, t.Let) and isinstance(node.value, (t.Var, t.Lookup)):
+        value = _guarded(node.value, semiring, fresh, known)
+        if isinstance(value, t.Var):
+            return _guarded(node.body, semiring, fresh, {**known, t.Var(node.name): value})
+    node = node.with_children(tuple(_guarded(child, semiring, fresh, known) for child in node.children))
+    return known.get(node, node) if isinstance(node, (t.Var, t.Lookup)) else node
+
+
+def _guarded_sum(node: t.Sum, semiring: Semiring | None, fresh: FreshNames, known: Mapping[t.Node, t.Node]) -> t.Node:
+    over = _guarded(node.range, semiring, fresh, known)
     name = fresh("a") if node.value == "_" else node.value
-    return replace(node, value=name, body=t.If(guard(t.Var(name)), node.body))
+    body = _guarded(node.body, semiring, fresh, {**known, t.Lookup(over, t.Var(node.key)): t.Var(name)})
+    if not is_zero_for(body, name, semiring):
+        body = t.If(guard(t.Var(name)), body)
+    return replace(node, value=name if name in free_variables(body) else "_", range=over, body=body)
 
 
 def is_zero_for(node: t.Node, name: str, semiring: Semiring | None) -> bool:

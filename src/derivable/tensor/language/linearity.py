@@ -14,12 +14,20 @@ from derivable.tensor.language import nodes as t
 from derivable.tensor.language.binding import free_variables
 
 
-def vanishes(node: t.Node, names: Set[str], absent: t.Node | None = None, *, is_real: bool = False) -> bool:
+def vanishes(
+    node: t.Node, names: Set[str], absent: t.Node | None = None, *, is_real: bool = False, is_stored: bool = False
+) -> bool:
     """Whether an expression certainly has no entries where all those names are `{}`.
 
-    absent   an expression that is `{}` too, wherever it stands
-    is_real  a number that is zero is as good as none, and functions of real numbers count: `sin(a)`, not `cos(a)`
+    absent     an expression that is `{}` too, wherever it stands
+    is_real    a number that is zero is as good as none, and functions of real numbers count: `sin(a)`, not `cos(a)`
+    is_stored  the names may have entries that are zero, over which loops run: whether it is zero then. So it is of
+               `sum(<_, a> in r) a` for `r`, and not of `sum(<_, a> in r) one`, as derivatives have it
     """
+
+    def is_zero(part: t.Node, names: Set[str]) -> bool:
+        return vanishes(part, names, absent, is_real=is_real, is_stored=is_stored)
+
     if node == absent:
         return True
     match node:
@@ -28,31 +36,30 @@ def vanishes(node: t.Node, names: Set[str], absent: t.Node | None = None, *, is_
         case t.Zero():
             return True
         case t.Sum():
-            return vanishes(node.range, names, absent, is_real=is_real) or vanishes(
-                node.body, names, absent, is_real=is_real
-            )
+            if not is_zero(node.range, names):
+                return is_zero(node.body, names)
+            return not is_stored or is_zero(node.body, names | {node.value})
         case t.Let():
-            inner = names | {node.name} if vanishes(node.value, names, absent, is_real=is_real) else names
-            return vanishes(node.body, inner, absent, is_real=is_real)
+            return is_zero(node.body, names | {node.name} if is_zero(node.value, names) else names)
         case t.Singleton():
-            return vanishes(node.value, names, absent, is_real=is_real)
+            return is_zero(node.value, names)
         case t.Lookup():
-            return vanishes(node.tensor, names, absent, is_real=is_real)
+            return is_zero(node.tensor, names)
         case t.If():
             # A guard fails for what is absent.
             parts = filter(None, map(guarded_part, conjuncts(node.condition)))
-            return any(vanishes(part, names, absent) for part in parts) or vanishes(
-                node.body, names, absent, is_real=is_real
+            return any(vanishes(part, names, absent, is_stored=is_stored) for part in parts) or is_zero(
+                node.body, names
             )
         case t.Add():
-            return all(vanishes(part, names, absent, is_real=is_real) for part in node.children)
+            return all(is_zero(part, names) for part in node.children)
         case t.Multiply():
-            return any(vanishes(part, names, absent, is_real=is_real) for part in node.children)
+            return any(is_zero(part, names) for part in node.children)
         case t.Apply():
             return (
                 is_real
                 and OPERATIONS[node.operation].rule in ("arithmetic", "float")
-                and all(vanishes(part, names, absent, is_real=True) for part in node.operands)
+                and all(is_zero(part, names) for part in node.operands)
                 and _at_zero(node.operation) == 0
             )
     return False
