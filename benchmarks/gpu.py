@@ -164,7 +164,13 @@ def seconds(call: Callable[[], object], calls: int) -> float:
 
 
 def measured(walk: Walk, calls: int) -> list[str]:
-    ours, theirs = walk.cpu(), walk.device()
+    from derivable.core.diagnostics import LimitError
+
+    ours = walk.cpu()
+    try:
+        theirs = walk.device()
+    except LimitError as error:
+        return [walk.name, walk.note(ours), harness.duration(seconds(walk.cpu, calls)), f"refused: {error.message}", ""]
     walk.check(ours, theirs)
     device, cpu = seconds(walk.device, calls), seconds(walk.cpu, calls)
     return [walk.name, walk.note(ours), harness.duration(cpu), harness.duration(device), f"{cpu / device:.2f}"]
