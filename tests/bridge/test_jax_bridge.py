@@ -12,7 +12,7 @@ import derivable as dv
 from bridge.test_torch_bridge import DAMPED
 from circuit.decimal_circuits import random_circuit
 from derivable.algebra import semirings
-from derivable.circuit.fold.fold import GraphFold
+from derivable.circuit.fold.engine import GraphFold
 
 pytestmark = pytest.mark.usefixtures("tier")
 P = dv.parallel

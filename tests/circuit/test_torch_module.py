@@ -13,7 +13,7 @@ from torch import library
 
 from circuit.decimal_circuits import random_circuit
 from derivable.algebra import semirings
-from derivable.circuit.fold.fold import GraphFold
+from derivable.circuit.fold.engine import GraphFold
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 
 # Kernels of the other semirings are generated like those of max_product: the long suite alone compiles them.

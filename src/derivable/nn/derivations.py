@@ -16,7 +16,7 @@ from derivable.algebra.semiring import Semiring
 from derivable.bridge.engines import Chain, Elementwise, TensorFunction
 from derivable.bridge.protocol import Engine, Functions, Shape
 from derivable.bridge.torch import call, physical
-from derivable.circuit.fold.fold import GraphFold
+from derivable.circuit.fold.engine import GraphFold
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
 from derivable.datalog.exact.batched import GroundProgram

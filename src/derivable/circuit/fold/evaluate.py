@@ -58,7 +58,7 @@ def evaluate(circuit: Circuit, weights, negative_weights=None, semiring: str | S
     weights = in_columns(circuit, weights, "weights")
     negative_weights = in_columns(circuit, negative_weights, "negative_weights")
     if not ring.is_scalar:
-        from derivable.circuit.fold.nested_weights import fold_nests
+        from derivable.circuit.fold.pytree_weights import fold_nests
 
         return fold_nests(plan, ring, weights, negative_weights, None, has_gradient=False)[0]
     weights, negatives, batch = rows_of(weights, negative_weights, plan.num_variables, ring)
@@ -89,7 +89,7 @@ def value_and_gradient(
     weights = in_columns(circuit, weights, "weights")
     negative_weights = in_columns(circuit, negative_weights, "negative_weights")
     if not ring.is_scalar:
-        from derivable.circuit.fold.nested_weights import fold_nests
+        from derivable.circuit.fold.pytree_weights import fold_nests
 
         return fold_nests(plan, ring, weights, negative_weights, adjoints, has_gradient=True)
     weights, negatives, batch = rows_of(weights, negative_weights, plan.num_variables, ring)

@@ -14,11 +14,11 @@ import numpy as np
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.engines import Elementwise
+from derivable.circuit.fold.engine import GraphFold
 from derivable.circuit.fold.evaluate import check_size
-from derivable.circuit.fold.fold import GraphFold
 from derivable.circuit.fold.fold_rows import check_complement
-from derivable.circuit.fold.nested_weights import composed, is_nest, parts_of
 from derivable.circuit.fold.plan import plan_of
+from derivable.circuit.fold.pytree_weights import composed, is_nest, parts_of
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.diagnostics import DomainError, MissingDependencyError, UnsupportedError
 

@@ -13,10 +13,10 @@ from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.engines import Elementwise
 from derivable.bridge.torch import call
+from derivable.circuit.fold.engine import GraphFold
 from derivable.circuit.fold.evaluate import check_size
-from derivable.circuit.fold.fold import GraphFold
 from derivable.circuit.fold.fold_rows import check_complement, raise_bad_weight
-from derivable.circuit.fold.nested_weights import composed, is_nest, parts_of
+from derivable.circuit.fold.pytree_weights import composed, is_nest, parts_of
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 

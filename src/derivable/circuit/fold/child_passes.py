@@ -1,7 +1,7 @@
-"""The fold in rounds over child positions: array operations of NumPy, torch or jax.numpy, in any algebra.
+"""The fold by child passes: array operations of NumPy, torch or jax.numpy, in any algebra.
 
-Round j of a level combines the partial results of all its nodes of one kind with their j-th children; nodes with
-more children come first, so a round works on a prefix. It serves tensors on other devices, and dual numbers in
+Pass j of a level combines the partial results of all its nodes of one kind with their j-th children; nodes with
+more children come first, so a pass works on a prefix. It serves tensors on other devices, and dual numbers in
 derivatives of higher order; on the CPU the kernels are many times faster.
 
 All values have one buffer of their final size, and so have all adjoints. Each level writes its rows, so the work is
@@ -27,14 +27,14 @@ from derivable.core.and_or import LITERAL, NOT, OR, TRUE
 
 @dataclass(frozen=True)
 class Level:
-    """Nodes of one kind and height: `rounds[j]` are the rows of the j-th children of the nodes that have one."""
+    """Nodes of one kind and height: `passes[j]` are the rows of the j-th children of the nodes that have one."""
 
     kind: int
-    rounds: tuple[np.ndarray, ...]
+    passes: tuple[np.ndarray, ...]
 
 
 @dataclass(frozen=True)
-class Rounds:
+class Passes:
     """Rows 0 and 1 are zero and one, then the literals, then the levels.
 
     positive   [literal] bool; variable [literal]: the column of the weights
@@ -57,8 +57,8 @@ class Rounds:
         return tuple((rows, self.variable[rows]) for rows in chosen)
 
 
-def rounds_of(graph: Any) -> Rounds:
-    """The rounds of a graph (a plan, a circuit, derivations) whose children come before their parents."""
+def passes_of(graph: Any) -> Passes:
+    """The passes of a graph (a plan, a circuit, derivations) whose children come before their parents."""
     kind, offsets, children = graph.kind, graph.offsets, graph.children
     arity = np.diff(offsets)
     height = np.zeros(len(kind), np.int64)
@@ -74,24 +74,24 @@ def rounds_of(graph: Any) -> Rounds:
     inner = inner[np.lexsort((-arity[inner], kind[inner], height[inner]))]
     first = np.flatnonzero(np.diff(height[inner] * (NOT + 1) + kind[inner], prepend=-1))
     for nodes in np.split(inner, first[1:]) if len(inner) else []:
-        rounds = []
+        passes = []
         for position in range(int(arity[nodes[0]])):
             having = nodes[: int((arity[nodes] > position).sum())]
-            rounds.append(row[children[offsets[having] + position]])
+            passes.append(row[children[offsets[having] + position]])
         row[nodes] = free + np.arange(len(nodes))
         free += len(nodes)
-        levels.append(Level(int(kind[nodes[0]]), tuple(rounds)))
+        levels.append(Level(int(kind[nodes[0]]), tuple(passes)))
     variable = np.abs(graph.literal[literals]) - 1
-    return Rounds(variable, graph.literal[literals] > 0, tuple(levels), row[graph.roots])
+    return Passes(variable, graph.literal[literals] > 0, tuple(levels), row[graph.roots])
 
 
-class RoundsFold(Engine):
+class ChildPasses(Engine):
     """Weights [*batch, variable] of each component, and in a second group the negative weights, to values
     [*batch, root] of each component; without a second group negative literals weigh the complement."""
 
     def __init__(
         self,
-        rounds: Rounds,
+        passes: Passes,
         plus: TypedMonoid,
         times: TypedMonoid,
         complement: TypedFunction | None,
@@ -99,29 +99,29 @@ class RoundsFold(Engine):
         groups: int,
         differentiable: bool,
     ):
-        self.rounds, self.plus, self.times = rounds, plus, times
-        self.complement = None if groups == 2 or bool(rounds.positive.all()) else complement
-        self.negation = negation if any(level.kind == NOT for level in rounds.levels) else None
+        self.passes, self.plus, self.times = passes, plus, times
+        self.complement = None if groups == 2 or bool(passes.positive.all()) else complement
+        self.negation = negation if any(level.kind == NOT for level in passes.levels) else None
         self.groups, self.leaves = groups, plus.size
         self.float_leaves = plus.float_components if differentiable else ()
 
     def __str__(self) -> str:
         operations = self.plus, self.times, self.complement, self.negation
-        return "the fold in rounds of\n" + "\n".join(map(str, operations)) + f"\n{self.groups} groups"
+        return "the fold by child passes of\n" + "\n".join(map(str, operations)) + f"\n{self.groups} groups"
 
     @cached_property
     def dual(self) -> Engine:  # type: ignore[override]
         complement, negation = (None if one is None else one.dual for one in (self.complement, self.negation))
-        return RoundsFold(self.rounds, self.plus.dual, self.times.dual, complement, negation, self.groups, True)
+        return ChildPasses(self.passes, self.plus.dual, self.times.dual, complement, negation, self.groups, True)
 
     def result_shapes(self, structure_shape: Shape | None, shapes: Sequence[Shape]) -> list[Shape]:
-        return [(*shape[:-1], len(self.rounds.root_rows)) for shape in shapes[: self.leaves]]
+        return [(*shape[:-1], len(self.passes.root_rows)) for shape in shapes[: self.leaves]]
 
     def apply(self, structure: Any, operands: Sequence[Any], arrays: Any = None) -> list[Any]:
         arrays = arrays or _NumPy(np)
         batch = operands[0].shape[:-1]
         _, values, _ = self._values(arrays, operands)
-        roots = self.rounds.root_rows
+        roots = self.passes.root_rows
         return [arrays.take(x, roots).T.reshape(*batch, len(roots)) for x in values]
 
     def pull(
@@ -133,18 +133,18 @@ class RoundsFold(Engine):
         kept: Sequence[Any] = (),
         arrays: Any = None,
     ) -> list[Any]:
-        rounds, floats, arrays = self.rounds, self.float_leaves, arrays or _NumPy(np)
+        passes, floats, arrays = self.passes, self.float_leaves, arrays or _NumPy(np)
         leaves, values, totals = self._values(arrays, operands)
         below: list[Any] = [arrays.zeros(x.shape, x) for x in values]
         for k, seed in zip(floats, adjoints):
             if seed is not None:
-                by_root = seed.reshape(-1, len(rounds.root_rows)).T
-                below[k] = arrays.add_at(below[k], rounds.root_rows, by_root)
+                by_root = seed.reshape(-1, len(passes.root_rows)).T
+                below[k] = arrays.add_at(below[k], passes.root_rows, by_root)
         end = len(values[0])
-        for level, partials in zip(reversed(rounds.levels), reversed(totals)):
-            start, monoid = end - len(level.rounds[0]), self.plus if level.kind == OR else self.times
+        for level, partials in zip(reversed(passes.levels), reversed(totals)):
+            start, monoid = end - len(level.passes[0]), self.plus if level.kind == OR else self.times
             adjoint = [x[start:end] for x in below]
-            for positions, before in zip(reversed(level.rounds[1:]), reversed(partials)):
+            for positions, before in zip(reversed(level.passes[1:]), reversed(partials)):
                 count = len(positions)
                 given = [x[:count] for x in before], [arrays.take(x, positions) for x in values]
                 left, right = self._pulled(arrays, monoid, *given, [x[:count] for x in adjoint])
@@ -153,9 +153,9 @@ class RoundsFold(Engine):
                     adjoint[k] = arrays.join([left[k], rest]) if len(rest) else left[k]
                     below[k] = arrays.add_at(below[k], positions, right[k])
             if level.kind == NOT:
-                adjoint = self._negated_back(arrays, [arrays.take(x, level.rounds[0]) for x in values], adjoint)
+                adjoint = self._negated_back(arrays, [arrays.take(x, level.passes[0]) for x in values], adjoint)
             for k in floats:
-                below[k] = arrays.add_at(below[k], level.rounds[0], adjoint[k])
+                below[k] = arrays.add_at(below[k], level.passes[0], adjoint[k])
             end = start
         return self._of_operands(arrays, operands, leaves, [x[2:end] for x in below])
 
@@ -179,31 +179,31 @@ class RoundsFold(Engine):
 
     def _values(self, arrays: Any, operands: Sequence[Any]) -> tuple[list[Any], list[Any], list[list[Any]]]:
         """([component] columns [variable, row] of each group in turn, [component] values [2 + literal and node, row],
-        [level][round] the partial results before it)."""
-        rounds, size = self.rounds, self.leaves
+        [level][pass] the partial results before it)."""
+        passes, size = self.passes, self.leaves
         columns = [x.reshape(math.prod(x.shape[:-1]), x.shape[-1]).T for x in operands]
-        literals = [arrays.take(x, rounds.variable) for x in columns[:size]]
+        literals = [arrays.take(x, passes.variable) for x in columns[:size]]
         if self.complement is not None:
             columns += arrays.function(self.complement.values, self.complement.operands[0])(*columns)
         if len(columns) > size:
-            positive = arrays.constant(rounds.positive_column, columns[0])
-            others = [arrays.take(x, rounds.variable) for x in columns[size:]]
+            positive = arrays.constant(passes.positive_column, columns[0])
+            others = [arrays.take(x, passes.variable) for x in columns[size:]]
             literals = [arrays.where(positive, x, other) for x, other in zip(literals, others)]
-        end = 2 + len(rounds.variable)
-        values, rows = [], end + sum(len(level.rounds[0]) for level in rounds.levels)
+        end = 2 + len(passes.variable)
+        values, rows = [], end + sum(len(level.passes[0]) for level in passes.levels)
         for x, zero, one in zip(literals, self.plus.neutral, self.times.neutral):
             leaves = [arrays.full((1, x.shape[1]), constant, x) for constant in (zero, one)]
             values.append(arrays.put(arrays.zeros((rows, x.shape[1]), x), 0, arrays.join([*leaves, x])))
         totals = []
-        for level in rounds.levels:
+        for level in passes.levels:
             monoid = self.plus if level.kind == OR else self.times
-            total = [arrays.take(x, level.rounds[0]) for x in values]
+            total = [arrays.take(x, level.passes[0]) for x in values]
             if level.kind == NOT:
                 assert self.negation is not None
                 total = arrays.function(self.negation.values, self.negation.operands[0])(*total)
             operation = arrays.function(monoid.values, (*monoid.left, *monoid.right))
             partials = []
-            for positions in level.rounds[1:]:
+            for positions in level.passes[1:]:
                 count = len(positions)
                 partials.append(total)
                 made = operation(*(x[:count] for x in total), *(arrays.take(x, positions) for x in values))
@@ -231,9 +231,9 @@ class RoundsFold(Engine):
 
     def _of_operands(self, arrays: Any, operands: Sequence[Any], columns: list, below: list) -> list[Any]:
         """Adjoints of the float operands from those of the literals [component][literal, row]."""
-        rounds, size, found = self.rounds, self.leaves, []
+        passes, size, found = self.passes, self.leaves, []
         by_group: list[list[Any]] = []
-        for chosen, places in rounds.by_sign[: len(columns) // size]:
+        for chosen, places in passes.by_sign[: len(columns) // size]:
             by_group.append(
                 [arrays.add_at(arrays.zeros(columns[0].shape, x), places, arrays.take(x, chosen)) for x in below]
             )
@@ -248,7 +248,7 @@ class RoundsFold(Engine):
 
 
 class _Arrays(ABC):
-    """What rounds need of an array library: rows by their numbers, sums into them, and functions of expressions.
+    """What passes need of an array library: rows by their numbers, sums into them, and functions of expressions.
 
     functions  the module that has the library's functions
     """
@@ -295,7 +295,7 @@ class _NumPy(_Arrays):
 
 
 class _Torch(_Arrays):
-    """On the device of the tensors, where the numbers of rows stay: to send them there takes longer than a round."""
+    """On the device of the tensors, where the numbers of rows stay: to send them there takes longer than a pass."""
 
     def __init__(self, functions: Any):
         super().__init__(functions)
