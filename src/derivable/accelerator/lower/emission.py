@@ -7,13 +7,25 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from derivable.accelerator.machine.hazards import Memory, regions
-from derivable.accelerator.machine.instructions import NUM_UNITS, UNITS, End, Instruction, Machine, Program, Vector
+from derivable.accelerator.machine.instructions import (
+    NUM_UNITS,
+    UNITS,
+    End,
+    Instruction,
+    Machine,
+    Move,
+    Program,
+    Vector,
+)
 from derivable.accelerator.machine.layouts import View
 from derivable.accelerator.machine.machine import Demand, Latencies, cycles_of, demand
 from derivable.accelerator.operators.runtime import ceil_div
+
+Loop: TypeAlias = tuple[int, int, int]
+ONCE: Loop = (1, 0, 0)
 
 
 class Written(NamedTuple):
@@ -76,6 +88,25 @@ class Emitter:
         )
         self.done = max(self.done, end)
 
+    def move(self, operation: str, loops: Sequence[Loop], x: int, to: int, **rest: int) -> None:
+        """A `Move` in up to four loops: how often, and what each time adds to x and to `to`; the innermost is last."""
+        fields: dict[str, Any] = {"x": x, "to": to, **rest}
+        for loop, (count, of_x, of_to) in enumerate(loops, 4 - len(loops)):
+            fields |= {f"n{loop}": count, f"x{loop}": of_x, f"to{loop}": of_to}
+        self.add(Move(operation=operation, **fields))
+
+    def step(
+        self, operation: str, loops: Sequence[Loop], a: int, y: int, kept: tuple[int, int] | None, **rest: Any
+    ) -> None:
+        """A `Vector` in up to three loops: how often, and what each time adds to a and to y; the innermost is last.
+
+        kept  the least and the largest result
+        """
+        fields = {"a": a, "y": y, **_clamp(kept), **rest}
+        for loop, (count, of_a, of_y) in enumerate(loops, 3 - len(loops)):
+            fields |= {f"n{loop}": count, f"a{loop}": of_a, f"y{loop}": of_y}
+        self.add(Vector(operation=operation, **fields))
+
     def needs(self, order: Sequence[int]) -> list[tuple[int, ...]]:
         """What each instruction needs if they are done in an order of their numbers: [place in the order][unit].
 
@@ -136,8 +167,7 @@ class Emitter:
         if plans is None:
             return False
         common = {"y_type": y.type, "a_type": a.type, "multiplier": multiplier, "shift": shift, "reduction": reduction}
-        if kept is not None:
-            common |= {"is_clamped": 1, "low": kept[0], "high": kept[1]}
+        common |= _clamp(kept)
         if isinstance(b, View):
             common |= {"b_from": "X", "b_type": b.type}
         for plan in plans:
@@ -169,32 +199,17 @@ class Emitter:
         rest.sort()
         outer, loops = rest[:-2], [*rest[-2:], (1, 0, 0), (1, 0, 0)][:2]
         (n0, a0, y0), (n2, a2, y2) = loops
+        size = a.size
+        steps = [(n0, a0 * size, y0), (ceil_div(count, lanes), lanes * size, lanes // 2), (n2, a2 * size, y2)]
+        settings = {"b": added, "multiplier": multiplier, "shift": shift, "tail": count % lanes}
         for place in itertools.product(*(range(length) for length, _, _ in outer)):
-            self.add(
-                Vector(
-                    operation="add",
-                    n0=n0,
-                    n1=ceil_div(count, lanes),
-                    n2=n2,
-                    a=a.address + a.size * sum(i * axis[1] for i, axis in zip(place, outer)),
-                    a_type=a.type,
-                    a0=a0 * a.size,
-                    a1=lanes * a.size,
-                    a2=a2 * a.size,
-                    b=added,
-                    y=y.address + sum(i * axis[2] for i, axis in zip(place, outer)),
-                    y_type="i4",
-                    y0=y0,
-                    y1=lanes // 2,
-                    y2=y2,
-                    multiplier=multiplier,
-                    shift=shift,
-                    is_clamped=int(kept is not None),
-                    low=kept[0] if kept else 0,
-                    high=kept[1] if kept else 0,
-                    tail=count % lanes,
-                )
-            )
+            at = a.address + size * sum(i * axis[1] for i, axis in zip(place, outer))
+            to = y.address + sum(i * axis[2] for i, axis in zip(place, outer))
+            self.step("add", steps, at, to, kept, a_type=a.type, y_type="i4", **settings)
+
+
+def _clamp(kept: tuple[int, int] | None) -> dict[str, int]:
+    return {} if kept is None else {"is_clamped": 1, "low": kept[0], "high": kept[1]}
 
 
 @dataclass(frozen=True)

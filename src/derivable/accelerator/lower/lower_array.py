@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from derivable.accelerator.lower.emission import ONCE
 from derivable.accelerator.lower.lowering import Lowering
-from derivable.accelerator.machine.instructions import BITS, Gemm, Move, Vector
+from derivable.accelerator.machine.instructions import BITS, Gemm
 from derivable.accelerator.machine.layouts import View
 from derivable.accelerator.numbers.formats import scaling
 from derivable.accelerator.operators.runtime import ceil_div
@@ -332,27 +333,14 @@ def _ahead(low: Lowering, loaded: Loaded, tiles: int, columns: int) -> list[tupl
 
 def _load_table(low: Lowering, loaded: Loaded, column: int, columns: int, to: int) -> None:
     size = 8 * low.machine.width
-    low.emitter.add(Move(operation="P", n3=columns, x=loaded.added + column * size, x3=size, to=to, to3=1))
+    low.emitter.move("P", [(columns, size, 1)], x=loaded.added + column * size, to=to)
 
 
 def _load_offsets(low: Lowering, loaded: Loaded, part: Slice, to: int) -> None:
     for first, words, steps in dealt(loaded.arrays, low.machine.line // 4):
-        low.emitter.add(
-            Move(
-                operation="K",
-                first=first,
-                banks=words,
-                spread=words,
-                bank_loop=0,
-                n0=steps,
-                x0=4 * words,
-                n3=part.tiles,
-                x=part.offsets + 4 * first,
-                x3=4 * loaded.arrays,
-                to=to,
-                to3=1,
-            )
-        )
+        loops = [(steps, 4 * words, 0), ONCE, ONCE, (part.tiles, 4 * loaded.arrays, 1)]
+        x, banks = part.offsets + 4 * first, {"first": first, "banks": words, "spread": words}
+        low.emitter.move("K", loops, x=x, to=to, bank_loop=0, **banks)
 
 
 def _move_stream(
@@ -364,25 +352,10 @@ def _move_stream(
     last = min(stream.terms - (of.first + of.parts - 1) * size, size)
     for part, count, valid in pieces(of.parts, size, last):
         for image in range(images):
-            low.emitter.add(
-                Move(
-                    operation="B",
-                    banks=loaded.arrays,
-                    spread=loaded.spread,
-                    n1=rows,
-                    n2=stream.across,
-                    n3=count,
-                    x=start + image * stream.image + (of.first + part) * size,
-                    x1=stream.row,
-                    x2=stream.step,
-                    x3=size,
-                    to=to + image * rows * line + part,
-                    to1=line,
-                    to2=of.parts,
-                    to3=1,
-                    valid=valid,
-                )
-            )
+            loops = [(rows, stream.row, line), (stream.across, stream.step, of.parts), (count, size, 1)]
+            x = start + image * stream.image + (of.first + part) * size
+            banks = {"banks": loaded.arrays, "spread": loaded.spread}
+            low.emitter.move("B", loops, x=x, to=to + image * rows * line + part, valid=valid, **banks)
 
 
 def pieces(parts: int, size: int, last: int) -> list[tuple[int, int, int]]:
@@ -410,26 +383,10 @@ def _move_weights(
     if stage is not None:
         start, of_column = stage, of.column
     for first, words, steps in dealt(loaded.arrays, low.machine.line // width):
-        low.emitter.add(
-            Move(
-                operation="A",
-                first=first,
-                banks=words,
-                spread=words,
-                bank_loop=0,
-                n0=steps,
-                x0=words * width,
-                n1=columns,
-                x1=of_column,
-                to1=tiles * height,
-                n3=tiles * height,
-                x3=row,
-                to=to,
-                to3=1,
-                x=start + tile * height * row + first * width,
-                valid=words * width,
-            )
-        )
+        per = tiles * height
+        loops = [(steps, words * width, 0), (columns, of_column, per), ONCE, (per, row, 1)]
+        x, banks = start + tile * height * row + first * width, {"first": first, "banks": words, "spread": words}
+        low.emitter.move("A", loops, x=x, to=to, bank_loop=0, valid=words * width, **banks)
 
 
 def _move_held(
@@ -456,36 +413,15 @@ def _move_held(
         stop = (of.first + of.parts) * height
         end, beyond = min(first + per, stop, data.shape[0]), max(first, stop)
         if beyond < first + per:
-            low.emitter.add(
-                Move(
-                    operation="A",
-                    first=bank,
-                    n1=columns,
-                    to1=per,
-                    n3=first + per - beyond,
-                    to=to + beyond - first,
-                    to3=1,
-                )
-            )
+            loops = [(columns, 0, per), ONCE, (first + per - beyond, 0, 1)]
+            low.emitter.move("A", loops, x=0, to=to + beyond - first, first=bank)
         if end <= first:
             continue
         stride = data.strides[0]
         for part, some, valid in pieces(columns, width, last if is_last else width):
-            low.emitter.add(
-                Move(
-                    operation="A",
-                    first=bank,
-                    n1=some,
-                    x1=width,
-                    to1=per,
-                    n3=end - first,
-                    x=data.address + first * stride + (column + part) * width,
-                    x3=stride,
-                    to=to + part * per,
-                    to3=1,
-                    valid=valid,
-                )
-            )
+            loops = [(some, width, per), ONCE, (end - first, stride, 1)]
+            x = data.address + first * stride + (column + part) * width
+            low.emitter.move("A", loops, x=x, to=to + part * per, first=bank, valid=valid)
 
 
 def _drain(low: Lowering, out: View, column: int, columns: int, c: int, added: int, rows: int, loaded: Loaded) -> None:
@@ -501,7 +437,6 @@ def _drain(low: Lowering, out: View, column: int, columns: int, c: int, added: i
             axes.append((n, words, stride * size))
         words *= n
     axes += [(1, 0, 0)] * 3
-    low_high = loaded.kept or (0, 0)
     tail = width if loaded.has_gaps else min(width, out.shape[3] - (column + columns - 1) * width)
     for part, count, lanes in pieces(columns, width, tail):
         # The last lanes are left out in each step where the middle loop has one.
@@ -510,28 +445,6 @@ def _drain(low: Lowering, out: View, column: int, columns: int, c: int, added: i
         for place in np.ndindex(*(axis[0] for axis in outer)):
             at = c + part * rows + sum(i * axis[1] for i, axis in zip(place, outer))
             y = out.address + (column + part) * block + sum(i * axis[2] for i, axis in zip(place, outer))
-            low.emitter.add(
-                Vector(
-                    operation="drain",
-                    n0=count,
-                    n1=middle[0],
-                    n2=inner[0],
-                    a_from="C",
-                    a_type="i32",
-                    a=at,
-                    a0=rows,
-                    a1=middle[1],
-                    a2=inner[1],
-                    y_type=type,
-                    y=y,
-                    y0=block,
-                    y1=middle[2],
-                    y2=inner[2],
-                    p=added + part,
-                    shift=loaded.shift,
-                    is_clamped=int(loaded.kept is not None),
-                    low=low_high[0],
-                    high=low_high[1],
-                    tail=0 if is_whole else lanes,
-                )
-            )
+            loops = [(count, rows, block), middle, inner]
+            settings = {"p": added + part, "shift": loaded.shift, "tail": 0 if is_whole else lanes}
+            low.emitter.step("drain", loops, at, y, loaded.kept, a_from="C", a_type="i32", y_type=type, **settings)

@@ -9,7 +9,7 @@ from derivable.accelerator.lower.emission import moving_cycles
 from derivable.accelerator.lower.lower_array import MOST_TERMS, pieces
 from derivable.accelerator.lower.lower_products import contract
 from derivable.accelerator.lower.lowering import Lowering
-from derivable.accelerator.machine.instructions import Convolve, Move, Vector
+from derivable.accelerator.machine.instructions import Convolve
 from derivable.accelerator.machine.layouts import Shape, View, canonical, columns_like, dense, elements
 from derivable.accelerator.numbers.formats import Format
 from derivable.accelerator.operators.operators import Operator
@@ -141,21 +141,8 @@ def _move(low: Lowering, of: _Columns, bank: int, group: int, groups: int, to: i
     width = low.machine.width
     last = min(width, of.row - (group + groups - 1) * width)
     for part, some, valid in pieces(groups, width, last):
-        low.emitter.add(
-            Move(
-                operation="A",
-                first=bank,
-                n2=some,
-                x2=width,
-                to2=of.length,
-                n3=of.length,
-                x3=of.row,
-                x=of.address + (group + part) * width,
-                to=to + part * of.length,
-                to3=1,
-                valid=valid,
-            )
-        )
+        loops, x = [(some, width, of.length), (of.length, of.row, 1)], of.address + (group + part) * width
+        low.emitter.move("A", loops, x=x, to=to + part * of.length, first=bank, valid=valid)
 
 
 def _drain(
@@ -181,29 +168,11 @@ def _drain(
         some = groups if left > 0 else groups - 1
         if not some:
             continue
-        low.emitter.add(
-            Vector(
-                operation="first",
-                n1=some,
-                n2=length,
-                a_from="C",
-                a_bank=bank,
-                a_type="i16" if is_split else "i32",
-                a=halves * c + half,
-                a1=halves * length,
-                a2=halves,
-                y_type=out.type,
-                y=out.address + at * size,
-                y1=halves * width * size,
-                y2=count * size,
-                multiplier=factor[0],
-                shift=factor[1],
-                is_clamped=int(kept is not None),
-                low=kept[0] if kept else 0,
-                high=kept[1] if kept else 0,
-                tail=left if 0 < left < width else 0,
-            )
-        )
+        loops = [(some, halves * length, halves * width * size), (length, halves, count * size)]
+        source = {"a_from": "C", "a_bank": bank, "a_type": "i16" if is_split else "i32"}
+        settings = {"multiplier": factor[0], "shift": factor[1], "tail": left if 0 < left < width else 0}
+        a, y = halves * c + half, out.address + at * size
+        low.emitter.step("first", loops, a, y, kept, y_type=out.type, **source, **settings)
 
 
 def match_probability(low: Lowering, of: Operator) -> Iterator[None]:
