@@ -80,13 +80,14 @@ class Torch(Arrays):
     def to_host(self, column: torch.Tensor) -> np.ndarray:
         return column.detach().cpu().numpy()
 
-    def rows_to_host(self, columns: list[Any]) -> np.ndarray:
+    def rows_to_host(self, columns: list[Any]) -> tuple[np.ndarray, list[int]]:
         # Half the bytes travel, into memory whose pages are there.
-        fits = all(len(c) == 0 or (int(c.min()) >= 0 and int(c.max()) <= torch.iinfo(torch.int32).max) for c in columns)
+        ends = [tuple(map(int, torch.aminmax(column))) if len(column) else (0, 0) for column in columns]
+        fits = all(low >= 0 and high <= torch.iinfo(torch.int32).max for low, high in ends)
         rows = torch.stack(columns, 1).to(torch.int32 if fits else torch.int64)
         found = empty(tuple(rows.shape), np.int32 if fits else np.int64)
         torch.from_numpy(found).copy_(rows)
-        return found
+        return found, [max(high, 0) for _, high in ends]
 
     def gather(self, of: torch.Tensor, rows: torch.Tensor, otherwise: Any) -> torch.Tensor:
         if otherwise is None:

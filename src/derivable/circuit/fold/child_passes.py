@@ -301,6 +301,7 @@ class _Torch(_Arrays):
         super().__init__(functions)
         # The arrays are kept beside their tensors, so that their identities stay theirs.
         self.sent: dict[tuple[int, Any], tuple[np.ndarray, Any]] = {}
+        self.compiled: dict[tuple[int, ...], tuple[Sequence[Any], Callable]] = {}
 
     def take(self, values: Any, rows: np.ndarray) -> Any:
         return values.index_select(0, self.constant(rows, values))
@@ -323,7 +324,12 @@ class _Torch(_Arrays):
         return self.sent[key][1]
 
     def function(self, exprs: Sequence[Any], arguments: Sequence[Any]) -> Callable:
-        compute = compile_torch(tuple(exprs), tuple(arguments))
+        # An engine's expressions are the same objects in each call.
+        parts = (*exprs, *arguments)
+        key = tuple(map(id, parts))
+        if key not in self.compiled:
+            self.compiled[key] = parts, compile_torch(tuple(exprs), tuple(arguments))
+        compute = self.compiled[key][1]
         return lambda *tensors: [x.expand(tensors[0].shape).to(tensors[0].device) for x in compute(*tensors)]
 
 

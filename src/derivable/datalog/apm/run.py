@@ -123,16 +123,18 @@ def run_on_device(
     tables = {}
     for relation, part in found.items():
         table = Table(relation, ram.relations[relation].types, None if isinstance(algebra, Untagged) else algebra.empty)
-        table.hold(part.rows, part.tags)
+        table.hold(part.rows, part.tops, part.tags)
         tables[relation] = table
     return tables, DeviceProfile(str(device), perf_counter() - began, rounds)
 
 
 @dataclass
 class Part:
-    """Rows of words [row, column], int32 or int64, of a relation without columns of zeros; tags [row], or None."""
+    """Rows of words [row, column], int32 or int64, of a relation without columns of zeros; the largest values
+    [column]; tags [row], or None."""
 
     rows: np.ndarray
+    tops: list[int]
     tags: Any
 
 
@@ -173,9 +175,9 @@ def run_program(
     found = iter(execute(results, given, arrays, watch, counts))
     model = {}
     for name, table in tables.items():
-        rows = arrays.rows_to_host([next(found) for _ in table.columns])
+        rows, tops = arrays.rows_to_host([next(found) for _ in table.columns])
         components = [arrays.to_host(next(found)) for _ in table.tags]
-        model[name] = Part(rows, column_of(components) if components else None)
+        model[name] = Part(rows, tops, column_of(components) if components else None)
     return model
 
 

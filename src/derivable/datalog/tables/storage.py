@@ -437,13 +437,14 @@ class Table:
         packing.unpack(rows, self.log)
         self.table, self.size, self.lags = self.table[:0], len(rows), True
 
-    def hold(self, rows: np.ndarray, tags: Any) -> None:
+    def hold(self, rows: np.ndarray, tops: Sequence[int], tags: Any) -> None:
         """Have these distinct rows [row, column], in their order, and their tags; their set is made when somebody asks.
 
         rows  int64, or int32 without negative ones
+        tops  [column] the largest values
         """
         is_short = rows.dtype == np.int32 and self.may_have_sets and len(rows) > 0
-        self.may_have_sets = is_short and RowSets.can_hold(list(rows.T))
+        self.may_have_sets = is_short and RowSets.holds([0] * len(tops), tops)
         self.log = rows if self.may_have_sets else rows.astype(np.int64, copy=False)
         self.size = self.visible_size = len(rows)
         self.table, self.tags, self.lags = self.table[:0], tags, True

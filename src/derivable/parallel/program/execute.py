@@ -72,11 +72,14 @@ class Arrays(ABC):
     @abstractmethod
     def to_host(self, column: Any) -> np.ndarray: ...
 
-    def rows_to_host(self, columns: list[Any]) -> np.ndarray:
-        """Columns of integers as rows [row, column]: int32 if no value is negative or larger than that, else int64."""
+    def rows_to_host(self, columns: list[Any]) -> tuple[np.ndarray, list[int]]:
+        """Columns of integers as rows [row, column], int32 if no value is negative or larger than that, else int64; and
+        the largest value of each column, 0 of an empty one.
+        """
         rows = np.stack([self.to_host(column) for column in columns], 1)
-        fits = not rows.size or (rows.min() >= 0 and rows.max() <= np.iinfo(np.int32).max)
-        return rows.astype(np.int32) if fits else rows
+        tops = [int(top) for top in rows.max(0, initial=0)]
+        fits = not rows.size or (rows.min() >= 0 and max(tops) <= np.iinfo(np.int32).max)
+        return (rows.astype(np.int32) if fits else rows), tops
 
     def call(self, function: Callable, operands: list[Any], count: int, dtypes: list[str]) -> list[Any]:
         """The columns that a function of the host gives."""
