@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from derivable.algebra import semirings
 from derivable.core.diagnostics import BindingError, DomainError, TypeMismatchError, UnsupportedError
-from derivable.tensor.analysis.support import size_inputs
+from derivable.tensor.analysis.axes import size_inputs
 from derivable.tensor.derivative.derivative import MODES, gradient, hessian, jacobian, jvp, vjp
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.interpret import NOTHING, _Run, interpret

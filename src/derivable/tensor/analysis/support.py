@@ -1,4 +1,4 @@
-"""Where tensors may have entries: sizes of axes, loops over all indices of an axis, and loops over entries again.
+"""Where tensors may have entries: loops over all indices of an axis, and loops over entries again.
 
 A loop over what is differentiated meets only the entries that are there, so neither does its derivative say what
 happens elsewhere. Where no entry is as good as zero, `spread` makes it a loop over all indices,
@@ -6,8 +6,6 @@ happens elsewhere. Where no entry is as good as zero, `spread` makes it a loop o
     sum(<i, x> in X) x * A(i)   ~>   sum(<_, i> in (0:X_size_0)) X(i) * A(i)
 
 and after the derivative `gather` makes it a loop over entries of what the result is zero without: here `A`.
-
-The size of an axis of an input is an integer input too, `size_name` says which; no index of the axis reaches it.
 """
 
 from __future__ import annotations
@@ -19,92 +17,16 @@ from derivable.algebra import semirings
 from derivable.core.diagnostics import UnsupportedError
 from derivable.core.names import FreshNames
 from derivable.tensor.analysis.anf import bound, taken_apart
+from derivable.tensor.analysis.axes import Axes, Known, axes_of, inputs_known, inside, size_of
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.binding import bound_names, free_variables, names_in, replaced, unique_names
 from derivable.tensor.language.guards import at_zero, is_zero_for
 from derivable.tensor.language.linearity import vanishes
-from derivable.tensor.language.types import INT, Type
-
-# The size of each axis, or () of what is no tensor; None where it is not known.
-Sizes = tuple[t.Node | None, ...]
-
-
-def size_name(tensor: str, axis: int) -> str:
-    """The name of the input that is the size of an axis of an input.
-
-    >>> size_name("X", 0)
-    'X_size_0'
-    """
-    return f"{tensor}_size_{axis}"
-
-
-def size_inputs(inputs: Mapping[str, Type]) -> dict[str, Type]:
-    """Those inputs, {name: int}, for all axes of tensors among `inputs`."""
-    return {size_name(name, axis): INT for name, type_ in inputs.items() for axis in range(type_.order)}
+from derivable.tensor.language.types import SIZE, Type
 
 
 def every_index(size: t.Node) -> t.Range:
     return t.Range(t.Number(0), size)
-
-
-class _Axes:
-    """The sizes of the axes of expressions, by those of inputs."""
-
-    def __init__(self, inputs: Mapping[str, Type]):
-        self.tensors: dict[str, Sizes] = {
-            name: tuple(t.Var(size_name(name, axis)) for axis in range(type_.order)) for name, type_ in inputs.items()
-        }
-        # Of an integer, what it stays below.
-        self.bounds: dict[str, t.Node | None] = {}
-        # The sizes of axes that are added, where they are told in two ways.
-        self.added: list[tuple[t.Node, t.Node, t.Node]] = []
-
-    def bind(self, node: t.Node) -> None:
-        """What a node says about the names that it binds, which must be unique."""
-        if isinstance(node, t.Let):
-            self.tensors[node.name] = self.sizes(node.value)
-        elif isinstance(node, t.Sum) and isinstance(node.range, t.PHYSICAL):
-            if isinstance(node.range, t.Range) and node.range.start == t.Number(0):
-                self.bounds[node.value] = node.range.stop
-        elif isinstance(node, t.Sum):
-            first, *others = self.sizes(node.range) or (None,)
-            self.bounds[node.key] = first
-            self.tensors[node.value] = tuple(others)
-
-    def sizes(self, node: t.Node) -> Sizes:
-        match node:
-            case t.Var():
-                return self.tensors.get(node.name, ())
-            case t.Let() | t.Sum():
-                self.bind(node)
-                return self.sizes(node.body)
-            case t.If():
-                return self.sizes(node.body)
-            case t.Singleton(key, value):
-                first = self.bounds.get(key.name) if isinstance(key, t.Var) else None
-                return (first, *self.sizes(value))
-            case t.Lookup():
-                return self.sizes(node.tensor)[1:]
-            case t.Add():
-                left, right = self.sizes(node.left), self.sizes(node.right)
-                self.added += [(a, b, node) for a, b in zip(left, right) if a and b and a != b]
-                return tuple(a or b for a, b in zip(left, right)) if left and right else left or right
-            case t.Multiply():
-                return self.sizes(node.left) + self.sizes(node.right)
-        return ()
-
-
-def axis_sizes(node: t.Node, inputs: Mapping[str, Type]) -> Sizes:
-    """The size of each axis of an expression, in the sizes of the axes of inputs; None where it is not known."""
-    return _Axes(inputs).sizes(unique_names(node))
-
-
-def added_sizes(node: t.Node, inputs: Mapping[str, Type]) -> list[tuple[t.Node, t.Node, t.Node]]:
-    """(size, size, sum) of axes that are added, where two expressions say how long they are, in the sizes of axes of
-    inputs."""
-    axes = _Axes(inputs)
-    axes.sizes(unique_names(node))
-    return axes.added
 
 
 def spread(node: t.Node, inputs: Mapping[str, Type], wrt: str, *, is_real: bool) -> t.Node:
@@ -117,25 +39,28 @@ def spread(node: t.Node, inputs: Mapping[str, Type], wrt: str, *, is_real: bool)
     Raises UnsupportedError if the size of the axis of such a loop is not known.
     """
     node = unique_names(node)
-    return _spread(node, _Axes(inputs), frozenset([wrt]), is_real, FreshNames(names_in(node) | set(inputs)))
+    fresh = FreshNames(names_in(node) | set(inputs))
+    return _spread(node, inputs_known(inputs), frozenset([wrt]), is_real, fresh)
 
 
-def _spread(node: t.Node, axes: _Axes, active: frozenset[str], is_real: bool, fresh: FreshNames) -> t.Node:
+def _spread(
+    node: t.Node, names: Mapping[str, Known], active: frozenset[str], is_real: bool, fresh: FreshNames
+) -> t.Node:
     if not isinstance(node, (t.Let, t.Sum)):
-        return node.with_children(tuple(_spread(child, axes, active, is_real, fresh) for child in node.children))
-    outside, inside = node.children
-    outside = _spread(outside, axes, active, is_real, fresh)
+        return node.with_children(tuple(_spread(child, names, active, is_real, fresh) for child in node.children))
+    outside, body = node.children
+    outside = _spread(outside, names, active, is_real, fresh)
     is_active = _moves(outside, active)
-    axes.bind(node.with_children((outside, inside)))
+    names = inside(replace(node, **{"value" if isinstance(node, t.Let) else "range": outside}), names, Axes())
     if is_active:
         active |= {node.name if isinstance(node, t.Let) else node.value}
-    body = _spread(inside, axes, active, is_real, fresh)
+    body = _spread(body, names, active, is_real, fresh)
     if isinstance(node, t.Let):
         return replace(node, value=outside, body=body)
     node = replace(node, range=outside, body=body)
     if not is_active or isinstance(outside, t.PHYSICAL) or not _is_zero_for(body, node.value, is_real):
         return node
-    size = next(iter(axes.sizes(node.range)), None)
+    size = next(map(size_of, axes_of(node.range, names, Axes()).axes), None)
     if size is None:
         raise UnsupportedError(
             f"the loop over `{node.range}` has no known size, so the gradient has no known extent",
@@ -221,7 +146,7 @@ class _Gather:
             and vanishes(node.body, frozenset(), part)
         ]
         if found:
-            own = [part for part in found if over.stop.name.startswith(f"{_root(part.tensor, roots)}_size_")]
+            own = [part for part in found if over.stop.name.startswith(f"{_root(part.tensor, roots)}{SIZE}")]
             lookup = (own or found)[0]
             value = self.fresh("a")
             return t.Sum(node.value, value, lookup.tensor, replaced(node.body, lookup, t.Var(value)))

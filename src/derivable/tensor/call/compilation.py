@@ -15,9 +15,8 @@ from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.core.lazy import without
 from derivable.core.names import FreshNames
 from derivable.kernel import nodes as n
-from derivable.tensor.analysis.axes import Axes, describe
+from derivable.tensor.analysis.axes import Axes, added_sizes, axis_sizes, describe, size_inputs
 from derivable.tensor.analysis.bound import NotWhole
-from derivable.tensor.analysis.support import added_sizes, axis_sizes, size_inputs
 from derivable.tensor.call.call import Call, Pattern
 from derivable.tensor.call.factored import Factored, Spread, is_even
 from derivable.tensor.call.replay import Replayed
@@ -30,11 +29,11 @@ from derivable.tensor.language.guards import hides_products
 from derivable.tensor.language.interpret import interpret
 from derivable.tensor.language.linearity import conjuncts, guarded_part
 from derivable.tensor.language.program import Program, Stage
-from derivable.tensor.language.types import INT, REAL, Type, is_tensor
+from derivable.tensor.language.types import INT, REAL, SIZE, Type, is_tensor
 from derivable.tensor.lower.emit import Built, Spec, build_kernel, result_axes
 from derivable.tensor.optimisation.optimisation import Optimised, optimised
 from derivable.tensor.optimisation.passes import UNOPTIMISED, Setting, Step, Switches, run_passes, switched
-from derivable.tensor.values.inputs import SIZE, check_literals, checked_names, number
+from derivable.tensor.values.inputs import check_literals, checked_names, number
 from derivable.tensor.values.values import (
     FORMS,
     Coordinates,
@@ -527,7 +526,7 @@ class Kernel(Replayed):
 
     @cached_property
     def _added(self) -> list[tuple[t.Node, t.Node, t.Node]]:
-        """As of `added_sizes`, where one of them is that of a range: of two inputs `axes` says it."""
+        """As of `added_sizes`: of two inputs `axes` says it."""
         if self.shape is not None or self.precision:
             return []
         known = {name for name, of in self.inputs.items() if of == INT}

@@ -23,8 +23,9 @@ from derivable.algebra import semirings
 from derivable.core.diagnostics import BindingError, DomainError, TypeMismatchError, UnsupportedError
 from derivable.core.names import FreshNames
 from derivable.core.registry import suggestion
+from derivable.tensor.analysis.axes import axis_sizes, size_inputs
 from derivable.tensor.analysis.loop_cost import Costs
-from derivable.tensor.analysis.support import axis_sizes, every_index, size_inputs, spread
+from derivable.tensor.analysis.support import every_index, spread
 from derivable.tensor.derivative.forward import differentiate
 from derivable.tensor.derivative.reverse import transpose
 from derivable.tensor.derivative.selection import in_reals

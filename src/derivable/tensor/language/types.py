@@ -13,6 +13,8 @@ from typing import Literal
 
 Scalar = Literal["real", "int", "bool"]
 Index = Literal["int", "dense_int"]
+# `X_size_0` is the size of axis 0 of `X`, which is taken from X where it is not given.
+SIZE = "_size_"
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ class Built:
 def result_axes(program: Program, of: Type, axes: Axes) -> tuple[Any, ...]:
     """The axes of a result of that type; a zero says nothing of its own. Joins axes that are the same."""
     stages = {stage.name: Known((None,) * stage.program.type.order) for stage in program.stages}
-    found = axes_of(program.node, {**inputs_known(program.inputs), **stages}, axes).axes
+    found = axes_of(program.node, {**inputs_known(program.inputs), **stages}, axes).of_inputs
     return found if len(found) == of.order else (None,) * of.order
 
 

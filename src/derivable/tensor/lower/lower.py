@@ -463,7 +463,7 @@ class Lowering:
         is_stage = False
         if of.order > 1 or isinstance(closed, t.Var):
             known = {name: _known(bound) for name, bound in self.inputs.items()}
-            is_stage = None not in (axes_of(closed, known, Axes(is_strict=True)).axes or (None,))
+            is_stage = None not in (axes_of(closed, known, Axes(is_strict=True)).of_inputs or (None,))
         if is_stage or named_in:
             raise NotWhole(node, closed, is_stage)
 
@@ -486,7 +486,7 @@ class Lowering:
 
     def _axes_of(self, node: t.Node, names: Names, of: Type) -> tuple[Any, ...]:
         """The axes whose indices all keys of a tensor are; None where they may be others."""
-        found = axes_of(node, {name: _known(bound) for name, bound in names.items()}, Axes(is_strict=True)).axes
+        found = axes_of(node, {name: _known(bound) for name, bound in names.items()}, Axes(is_strict=True)).of_inputs
         return found if len(found) == of.order else (None,) * of.order
 
     # Results

@@ -12,18 +12,17 @@ from derivable.core.diagnostics import DerivableError, DomainError, UnsupportedE
 from derivable.core.registry import nearest
 from derivable.kernel import nodes as n
 from derivable.kernel.emit_numba import emit_numba
-from derivable.tensor.analysis.support import size_inputs
+from derivable.tensor.analysis.axes import size_inputs
 from derivable.tensor.call.compilation import Kernel, compile
 from derivable.tensor.formats.format import Format
 from derivable.tensor.formats.held import hold
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.binding import substitute
 from derivable.tensor.language.program import Program
-from derivable.tensor.language.types import BOOL, INT, is_tensor
+from derivable.tensor.language.types import BOOL, INT, SIZE, is_tensor
 from derivable.tensor.lower.ahead import asking_ahead
 from derivable.tensor.optimisation.optimisation import costs_of, node_cost, optimised
 from derivable.tensor.optimisation.passes import DIFFERENTIATION, PASSES, Step
-from derivable.tensor.values.inputs import SIZE
 
 # How inputs are stored that nobody gave, by order, and how large they are where loops are looked at.
 _USUAL = {1: "dense", 2: "csr"}

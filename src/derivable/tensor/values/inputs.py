@@ -12,11 +12,8 @@ from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
 from derivable.core.registry import suggestion
 from derivable.tensor.language import nodes as t
-from derivable.tensor.language.types import INT, Type
+from derivable.tensor.language.types import INT, SIZE, Type
 from derivable.tensor.values.values import check_shape, dense_array, elements
-
-# `X_size_0` is the size of axis 0 of `X`, which is taken from X where it is not given.
-SIZE = "_size_"
 
 
 def taken_names(inputs: Mapping[str, Type]) -> set[str]:
