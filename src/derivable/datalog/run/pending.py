@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.datalog.fused.tag_accumulator import TagAccumulator
+from derivable.datalog.fused.tag_accumulator import TagAccumulator, fold
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import ColumnTags, SemiringTags
 
@@ -95,7 +95,8 @@ class Pending:
         starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
         rows = ids[starts]
         if len(rows) < len(ids):
-            tags = algebra.reduce(tags, np.concatenate([starts, [len(ids)]]))
+            offsets = np.concatenate([starts, [len(ids)]])
+            tags = fold(algebra, tags, offsets) if isinstance(algebra, SemiringTags) else algebra.reduce(tags, offsets)
         is_old = rows < old_size
         table.tags[rows[~is_old]] = tags[~is_old]
         recent = rows[~is_old]

@@ -77,3 +77,21 @@ def reduce_segments(column: Any, offsets: np.ndarray, plus: Callable[[Any, Any],
         column = folded
         lengths = (lengths + 1) // 2
     return column
+
+
+def fold_in_order(column: Any, offsets: np.ndarray, plus: Callable[[Any, Any], Any]) -> Any:
+    """Fold each segment [segment] of a column from its first row to its last; segments are not empty.
+
+    One column operation for each place of the longest segment.
+    """
+    lengths = np.diff(offsets)
+    # The segments that go on at a place are the first ones.
+    order = np.argsort(-lengths, kind="stable")
+    starts, ends = offsets[:-1][order], -lengths[order]
+    folded = column[starts]
+    for place in range(1, int(lengths.max(initial=0))):
+        count = int(np.searchsorted(ends, -place))
+        folded[:count] = plus(folded[:count], column[starts[:count] + place])
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order))
+    return folded[places]

@@ -20,7 +20,7 @@ from derivable.algebra.semiring import Semiring, TypedSemiring
 from derivable.core.and_or import FALSE, TRUE
 from derivable.core.diagnostics import UnsupportedError
 from derivable.core.progress import Deadline
-from derivable.datalog.tables.tag_columns import column_of, concatenate, parts_of, reduce_segments
+from derivable.datalog.tables.tag_columns import column_of, concatenate, fold_in_order, parts_of, reduce_segments
 from derivable.datalog.tags.carrier import fact_values, tag_values
 from derivable.datalog.tags.choice_facts import Derived
 from derivable.datalog.tags.ground_graph import GroundGraph, negate
@@ -157,7 +157,7 @@ class ScalarColumns:
 
 
 # What NumPy folds segments of scalars with itself.
-_UFUNCS = {"add": np.add, "min": np.minimum, "max": np.maximum, "logaddexp": np.logaddexp}
+_UFUNCS = {"min": np.minimum, "max": np.maximum, "logaddexp": np.logaddexp}
 
 
 class SemiringTags(ColumnTags):
@@ -189,10 +189,16 @@ class SemiringTags(ColumnTags):
         return column_of(self.typed.times.apply(parts_of(a), parts_of(b)))
 
     def reduce(self, tags: Any, offsets: np.ndarray) -> Any:
-        ufunc = _UFUNCS.get(self.typed.plus.special or "")
-        if ufunc is None or len(offsets) < 2:
+        """Fold from the first row of a segment to its last, as kernels do (`fused.tag_accumulator`): the same bits."""
+        special = self.typed.plus.special
+        if len(offsets) < 2 or (special is None and self.semiring.selective_plus):
             return super().reduce(tags, offsets)
-        return ufunc.reduceat(tags, offsets[:-1])
+        if special == "add":
+            # `reduceat` adds the first row to the sum of the others.
+            return np.bincount(np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), tags)
+        if special in _UFUNCS:
+            return _UFUNCS[special].reduceat(tags, offsets[:-1])
+        return fold_in_order(tags, offsets, self.plus)
 
     def negate(self, a: Any) -> Any:
         return column_of(self.typed.negation.apply(parts_of(a)))
