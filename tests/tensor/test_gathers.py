@@ -5,7 +5,7 @@ import pytest
 from hypothesis import strategies as st
 
 from derivable.algebra import semirings
-from derivable.core.diagnostics import DomainError, LimitError, UnsupportedError
+from derivable.core.diagnostics import DomainError, LimitError, OutOfMemory, UnsupportedError
 from derivable.tensor.call.compilation import compile
 from derivable.tensor.call.gathers import Fetched
 from derivable.tensor.derivative.derivative import gradient
@@ -312,3 +312,12 @@ def test_indices_are_fetched_once():
     mixed = torch.sparse_coo_tensor([[2, 0]], values, (3, 3))
     found = compile(parse("sum(<i, r> in A) { i -> sum(<j, a> in r) a * X(j) }", {"A": M, "X": V}), backend="torch")
     torch.testing.assert_close(found(A=mixed, X=torch.arange(3.0)), mixed.to_dense() @ torch.arange(3.0))
+
+
+def test_an_axis_that_no_memory_holds():
+    x = torch.sparse_coo_tensor([[0, 2**39]], torch.tensor([1.0, 2.0]), (2**40,))
+    square = parse("sum(<i, a> in X) { i -> a * a }", {"X": V})
+    with pytest.raises(OutOfMemory, match=r"of shape \[1099511627776\]"):
+        square(X=x, backend="torch")
+    assert square(X=x, backend="torch", output="coordinates").values.tolist() == [1.0, 4.0]
+    assert parse("sum(<i, a> in X) a * a", {"X": V})(X=x, backend="torch") == 5.0

@@ -42,6 +42,7 @@ from derivable.tensor.values.values import (
     is_dense,
     library_of,
     linear,
+    not_fitting,
 )
 
 # The plans of so many patterns are kept.
@@ -167,7 +168,12 @@ class Gathers(Kernel):
         like = _like(given, device, self.semiring)
         given = {name: _of_type(value, like, self.semiring) for name, value in given.items()}
         plan = self._plan(wheres, others, shape, is_dense, given, like)
-        (found,) = plan.run(given, like)
+        try:
+            (found,) = plan.run(given, like)
+        except RuntimeError as error:
+            if is_dense and _lacks_memory(error):
+                raise not_fitting(shape) from None
+            raise
         if self.may_be_inexact and has_nan(found):
             return self.exact.call_anew(values, None)
         found = _recorded(found, given)
@@ -451,6 +457,11 @@ def _number(value: Any, semiring: Semiring, name: str) -> Any:
     if isinstance(value, torch.Tensor) and value.ndim == 0:
         return value
     return number(value, REAL, semiring, name)
+
+
+def _lacks_memory(error: RuntimeError) -> bool:
+    """Whether torch had no memory for a tensor; its allocator of the CPU has no type of error of its own."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def _device(values: Mapping[str, Any]) -> torch.device:
