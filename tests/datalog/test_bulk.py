@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import derivable as dv
 from datalog.test_fused import on_threads
 from derivable.datalog.fused import fused
-from derivable.datalog.tables import gather, packing, storage
+from derivable.datalog.tables import bulk_load, packing, storage
 from derivable.datalog.tables.packing import Packing, distinct, is_in_order, order_of
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import TYPES
@@ -69,8 +69,8 @@ def test_orders_are_stable(columns):
 def small_bulks(rows=4, most=16):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storage, "SET_ROWS", rows)
-        patch.setattr(gather, "MOST", most)
-        patch.setattr(gather, "FEW", rows)
+        patch.setattr(bulk_load, "MOST", most)
+        patch.setattr(bulk_load, "FEW", rows)
         yield
 
 
@@ -141,7 +141,7 @@ def test_candidates_are_gathered_whatever_their_values(width, batches):
 def check_gathered(width, batches, value):
     with small_bulks(rows=4, most=8):
         table = Table("t", [I64] * width)
-        gathered = gather.Gathered(table)
+        gathered = bulk_load.BulkLoad(table)
         expected = set()
         for batch in batches:
             rows = [tuple(value(v, c) for c in range(width)) for v in batch]

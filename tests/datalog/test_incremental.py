@@ -15,7 +15,7 @@ from datalog.naive import fact_sets, least_model, programs, splits, text_of
 from datalog.test_fused import settings_of
 from derivable.core.diagnostics import DerivableError, LimitError, TypeMismatchError, UnsupportedError
 from derivable.datalog.api import evaluation
-from derivable.datalog.tables import layered
+from derivable.datalog.tables import overlay
 from drawn import examples
 
 PROVENANCES = [None, "unit", "minmaxprob", "max_product", "addmultprob", "topkproofs", "exact", "boolean", "min_plus"]
@@ -105,7 +105,7 @@ def test_adding_by_kernels_and_by_columns_with_layers_and_without(program, facts
     parts = data.draw(splits(facts, 3))
     made = dv.Program(text_of(rules))
     with settings_of(few, set_rows), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layered, "LEAST_BELOW", least)
+        patch.setattr(overlay, "LEAST_BELOW", least)
         db = made.run(facts=parts[0], keep=True)
         db.add(parts[1])
         branch = db.fork()
@@ -398,8 +398,8 @@ def chain(count):
 def test_many_rows_in_layers(monkeypatch):
     """Branches of branches of a table that is never copied, until their own rows are many."""
     merged = []
-    plain_merge = layered.LayeredTable.merge
-    monkeypatch.setattr(layered.LayeredTable, "merge", lambda table: (merged.append(table.name), plain_merge(table)))
+    plain_merge = overlay.OverlayTable.merge
+    monkeypatch.setattr(overlay.OverlayTable, "merge", lambda table: (merged.append(table.name), plain_merge(table)))
     program = dv.Program(CLOSURE)
     db = program.run({"edge": chain(200), "other": []}, keep=True)
     databases, ends = [db], [200]

@@ -116,13 +116,17 @@ def test_the_order_depends_on_steps_by_number_not_by_time():
     facts = {"edge": graph(600, 900)}
     with split(2), pytest.MonkeyPatch.context() as patch:
         wanted = rows_of(CLOSURE, facts)
-        patch.setattr(sets.RowSets, "lend", lambda self, supply, lend=sets.RowSets.lend: stingy(self, supply, lend))
+        patch.setattr(
+            sets.RowSets,
+            "reserve",
+            lambda self, part, reserve=sets.RowSets.reserve: stingy(self, part, reserve),
+        )
         assert (rows_of(CLOSURE, facts) == wanted).all()
 
 
-def stingy(own, supply, lend):
+def stingy(own, arena_slice, reserve):
     """Threads never get room for sets but from the main thread."""
-    return threading.current_thread() is threading.main_thread() and lend(own, supply)
+    return threading.current_thread() is threading.main_thread() and reserve(own, arena_slice)
 
 
 def test_values_that_grow_out_of_reach():
@@ -382,14 +386,14 @@ def test_the_bounds_of_a_kernel():
 def test_supplies_do_not_overlap():
     """Sets of two threads grow in turn; each has room of its own, and none is lost."""
     own = sets.RowSets(2, False, 1 << 20)
-    supplies = own.share(2)
-    lent = [(0, own.lent)]
+    slices = own.slices_for(2)
+    lent = [(0, own.reserved)]
     for _ in range(6):
-        for supply in supplies:
-            while not own.lend(supply):
-                assert own.make_room(Table("t", (TYPES["i64"],) * 2), supply, row_sets.ARENA_FULL, [])
+        for arena_slice in slices:
+            while not own.reserve(arena_slice):
+                assert own.make_room(Table("t", (TYPES["i64"],) * 2), arena_slice, row_sets.ARENA_FULL, [])
                 break
-            start = max(int(supply.state[0]), lent[-1][1])
+            start = max(int(arena_slice.state[0]), lent[-1][1])
             assert start == lent[-1][1]
-            lent.append((start, supply.end))
-    assert lent[-1][1] == own.lent <= len(own.arena) // row_sets.UNIT
+            lent.append((start, arena_slice.end))
+    assert lent[-1][1] == own.reserved <= len(own.arena) // row_sets.UNIT

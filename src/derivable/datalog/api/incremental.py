@@ -24,7 +24,7 @@ from derivable.datalog.ram.lower import store
 from derivable.datalog.rules.nodes import Atom
 from derivable.datalog.rules.order import order
 from derivable.datalog.run.execute import Executor
-from derivable.datalog.tables.layered import LayeredTable, may_be_layered
+from derivable.datalog.tables.overlay import OverlayTable, may_be_overlaid
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import parts_of
 from derivable.datalog.tags.tags import Algebra, ColumnTags, GraphTags, Untagged
@@ -306,8 +306,8 @@ class Continuation(Executor):
         """Make the table of a relation one that nobody else reads, and remember what it is."""
         table = self.tables[name]
         is_shared = self.evaluation.is_shared(name)
-        if may_be_layered(table, is_shared):
-            table = self.tables[name] = LayeredTable.on(table)
+        if may_be_overlaid(table, is_shared):
+            table = self.tables[name] = OverlayTable.on(table)
         elif is_shared:
             table = self.tables[name] = table.fork(with_set=True)
         elif name not in self.journal:

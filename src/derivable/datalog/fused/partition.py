@@ -18,7 +18,7 @@ import numpy as np
 from derivable.datalog.fused import emit, fused
 from derivable.datalog.fused.fused import Range, Running
 from derivable.datalog.kernels.row_sets import ARENA_FULL, DONE
-from derivable.datalog.tables.sets import Supply
+from derivable.datalog.tables.sets import ArenaSlice
 from derivable.datalog.tables.storage import Table
 from derivable.device.cpu.memory import empty
 from derivable.device.cpu.threads import get_num_threads, run_chunks
@@ -38,8 +38,10 @@ class Partition:
     wants                 what there was no room for, DONE if nothing
     """
 
-    def __init__(self, running: Running, part: Range, ordered: np.ndarray | None, table: Table, supply: Supply):
-        self.table, self.supply = table, supply
+    def __init__(
+        self, running: Running, part: Range, ordered: np.ndarray | None, table: Table, arena_slice: ArenaSlice
+    ):
+        self.table, self.arena_slice = table, arena_slice
         self.stream = running.run_part(part, ordered, [])
         self.columns: list[np.ndarray] = []
         self.rows = empty((STEP + fused.ROOM, 2), np.int32)
@@ -74,9 +76,9 @@ class Partition:
         self.wants = DONE
         while self.next < self.count:
             self.wants, self.next, self.size = sets.place(
-                self.supply, self.rows, self.size, self.columns, self.next, self.count
+                self.arena_slice, self.rows, self.size, self.columns, self.next, self.count
             )
-            if self.wants != DONE and not (self.wants == ARENA_FULL and sets.lend(self.supply)):
+            if self.wants != DONE and not (self.wants == ARENA_FULL and sets.reserve(self.arena_slice)):
                 return False
         return True
 
@@ -115,15 +117,15 @@ def insert_partitions(running: Running, table: Table, look: Callable[[], Any]) -
         return None
     ordered, sets = running.begin(), table.sets
     assert sets is not None
-    supplies = sets.share(len(ranges))
-    partitions = [Partition(running, part, ordered, table, supply) for part, supply in zip(ranges, supplies)]
+    slices = sets.slices_for(len(ranges))
+    partitions = [Partition(running, part, ordered, table, arena_slice) for part, arena_slice in zip(ranges, slices)]
     going = partitions
     while going:
         run_chunks(_step, len(going), 1, going)
         # Where there was no room depends on who asked first: rows get places when all are at the ends of their steps.
         while blocked := [partition for partition in going if partition.wants == ARENA_FULL]:
             for partition in blocked:
-                sets.make_room(table, partition.supply, ARENA_FULL, [])
+                sets.make_room(table, partition.arena_slice, ARENA_FULL, [])
             run_chunks(_go_on, len(blocked), 1, blocked)
         look()
         _place(table, going)
@@ -167,11 +169,13 @@ def _reach(table: Table, partitions: list[Partition]) -> bool:
         # Sets that are made again are made of the whole log.
         sets = table.sets
         assert sets is not None
-        if partition.wants != DONE and not sets.make_room(table, partition.supply, partition.wants, partition.rest()):
+        if partition.wants != DONE and not sets.make_room(
+            table, partition.arena_slice, partition.wants, partition.rest()
+        ):
             table.leave_sets()
             return False
-        for own, supply in zip(partitions, sets.share(len(partitions))):
-            own.supply = supply
+        for own, arena_slice in zip(partitions, sets.slices_for(len(partitions))):
+            own.arena_slice = arena_slice
     return True
 
 

@@ -23,7 +23,7 @@ from derivable.datalog.ram import inclusions
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.inclusions import EDGES, Inclusion, System
 from derivable.datalog.ram.plan import planned
-from derivable.datalog.tables.gather import Gathered
+from derivable.datalog.tables.bulk_load import BulkLoad
 from derivable.datalog.tables.sets import MAX_FIRST, RowSets
 from derivable.datalog.tables.storage import CHUNK, PART, Table
 from derivable.device.cpu.memory import empty, zeros
@@ -266,7 +266,7 @@ class BitRows:
         assert table is not None
         counts, executor.counts = executor.counts, None
         try:
-            gathered, count = Gathered(table, self.look), 0
+            gathered, count = BulkLoad(table, self.look), 0
             for columns, found, _ in executor.stored(store, keep=False):
                 gathered.add(columns, found)
                 count += found

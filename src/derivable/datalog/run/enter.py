@@ -75,7 +75,7 @@ class Entering:
         while True:
             sets = table.sets
             assert sets is not None
-            supply, tail = sets.supplies[0], table.tail
+            arena_slice, tail = sets.slices[0], table.tail
             kernel = found.enters.get(sets.form)
             if kernel is None:
                 kernel = found.enters[sets.form] = emit_enter.compiled_enter(found.plan, sets.form)
@@ -88,10 +88,10 @@ class Entering:
                     arguments += fused.argument_of(found, bounds, None, what, step, part)
             code, i, stop, size, left, number, *rest = kernel.function(
                 *(self.i - gone, self.stop - gone, table.size - table.gone, PAUSE, self.round),
-                *(rounds, self.most, until - table.gone, len(tail), supply.end),
+                *(rounds, self.most, until - table.gone, len(tail), arena_slice.end),
                 *(positions or [-1] * kernel.num_positions),
                 *sets.find_arguments,
-                *(sets.count, supply.state, self.ends, tail.reshape(-1)),
+                *(sets.count, arena_slice.state, self.ends, tail.reshape(-1)),
                 *arguments,
             )
             # Else a log that grows now would stay beside its successor.
@@ -104,7 +104,9 @@ class Entering:
                 break
             if code == row_sets.LOG_FULL:
                 table.grow_log(len(table.tail) + 1)
-            elif code != emit_enter.PAUSED and not sets.make_room(table, supply, code, [np.array([w]) for w in row]):
+            elif code != emit_enter.PAUSED and not sets.make_room(
+                table, arena_slice, code, [np.array([w]) for w in row]
+            ):
                 table.leave_sets()
                 break
             running.state.deadline.remaining()

@@ -36,7 +36,7 @@ from derivable.datalog.run.pending import Pending
 from derivable.datalog.run.profile import Effort, Profile, StratumEffort
 from derivable.datalog.run.queries import Queries
 from derivable.datalog.run.rounds import Rounds
-from derivable.datalog.tables.gather import Gathered
+from derivable.datalog.tables.bulk_load import BulkLoad
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.ground_graph import GroundGraph
 from derivable.datalog.tags.random_facts import VALUE
@@ -362,7 +362,7 @@ class Executor(Queries):
             effort.by("shared rows")
             return
         effort.by("bulk")
-        gathered = Gathered(table, self.watch.remaining)
+        gathered = BulkLoad(table, self.watch.remaining)
         for columns, count, _ in self.stored(store, keep=False):
             effort.candidates += count
             gathered.add(columns, count)

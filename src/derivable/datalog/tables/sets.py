@@ -24,10 +24,10 @@ else:
 MAX_FIRST = 1 << 26
 # A relation with so many prefixes and hardly more rows than prefixes is better off with one hash of all rows.
 MANY_PREFIXES = 1 << 16
-# A thread is lent this part of the arena at once, and dense sets of this number at least.
-LENT, LENT_SETS = 16, 16
-_lending = threading.Lock()
-renew_in_children(globals(), _lending=threading.Lock)
+# A slice reserves this part of the arena at once, and room for this number of dense sets at least.
+RESERVE, RESERVE_SETS = 16, 16
+_reserving = threading.Lock()
+renew_in_children(globals(), _reserving=threading.Lock)
 
 
 @cache
@@ -46,11 +46,8 @@ def _read(form: row_sets.SetForm) -> Callable:
 
 
 @dataclass
-class Supply:
-    """Units of the arena for the sets that grow: `state`, of which the last entry is before unit `end`.
-
-    Each thread has one of its own.
-    """
+class ArenaSlice:
+    """The part of the arena that sets which one thread inserts into grow in: units from `state[0]` to `end`."""
 
     state: np.ndarray
     end: int
@@ -59,8 +56,8 @@ class Supply:
 class RowSets:
     """One set of last values per prefix.
 
-    supplies  whence sets get room; without threads, and for prefixes of more than one column, from the first one
-    lent      units of the arena that supplies have or had
+    slices    where sets get room; without threads, and for prefixes of more than one column, from the first one
+    reserved  units of the arena that slices have or had
     """
 
     def __init__(self, width: int, numbered: bool, domain: int):
@@ -74,13 +71,13 @@ class RowSets:
         # Of so many values a dense set is a whole number of units.
         self.domain = -(-max(domain, 1) // 256) * 256
         self.arena = zeros(1 << 14, np.uint32)
-        self.lent = len(self.arena) // row_sets.UNIT
-        self.supplies = [self._supply(self.lent)]
+        self.reserved = len(self.arena) // row_sets.UNIT
+        self.slices = [self._new_slice(self.reserved)]
 
-    def _supply(self, end: int) -> Supply:
+    def _new_slice(self, end: int) -> ArenaSlice:
         state = zeros(40, np.int64)
         state[1] = (self.domain if self.form.numbered else self.domain // 32) // row_sets.UNIT
-        return Supply(state, end)
+        return ArenaSlice(state, end)
 
     @staticmethod
     def of_bits(bits: np.ndarray, rows: np.ndarray, units: int, prefixes: np.ndarray | None = None) -> RowSets:
@@ -90,22 +87,22 @@ class RowSets:
         """
         made = RowSets(2 if prefixes is None else 1 + prefixes.shape[1], False, units * row_sets.UNIT * 32)
         made._grow_firsts(1 << max(0, len(rows) - 1).bit_length())
-        made.arena, made.lent = bits, len(bits) // row_sets.UNIT
+        made.arena, made.reserved = bits, len(bits) // row_sets.UNIT
         made.base[: len(rows)], made.slots[: len(rows)] = rows * units, -1
-        made.supplies = [made._supply(made.lent)]
-        made.supplies[0].state[0] = made.lent
+        made.slices = [made._new_slice(made.reserved)]
+        made.slices[0].state[0] = made.reserved
         if prefixes is not None:
             from derivable.datalog.kernels.relations import rehash_rows
 
             made.words[: len(rows)] = prefixes
-            made.supplies[0].state[3] = len(rows)
+            made.slices[0].state[3] = len(rows)
             rehash_rows(made.words, len(rows), made.table)
         return made
 
     @property
     def num_prefixes(self) -> int:
         """Of longer prefixes, which have numbers."""
-        return int(self.supplies[0].state[3])
+        return int(self.slices[0].state[3])
 
     @staticmethod
     def can_hold(columns: Sequence[np.ndarray]) -> bool:
@@ -139,18 +136,18 @@ class RowSets:
         numbers = [ids] if self.form.numbered else []
         while True:
             used = table.size - table.gone
-            result, i, used = self.place(self.supplies[0], table.tail, used, columns, i, count, numbers)
+            result, i, used = self.place(self.slices[0], table.tail, used, columns, i, count, numbers)
             table.size = table.gone + used
             if result == row_sets.DONE:
                 return count
             if result == row_sets.LOG_FULL:
                 table.grow_log(len(table.tail) + 1)
-            elif not self.make_room(table, self.supplies[0], result, [c[i:count] for c in columns]):
+            elif not self.make_room(table, self.slices[0], result, [c[i:count] for c in columns]):
                 return i
 
     def place(
         self,
-        supply: Supply,
+        arena_slice: ArenaSlice,
         log: np.ndarray,
         size: int,
         columns: Sequence[np.ndarray],
@@ -167,20 +164,20 @@ class RowSets:
             count,
             size,
             len(log),
-            supply.end,
+            arena_slice.end,
             *self.find_arguments,
             self.count,
-            supply.state,
+            arena_slice.state,
             log.reshape(-1),
             *columns,
             *numbers,
         )
 
-    def make_room(self, table: Table, supply: Supply, result: int, rest: Sequence[np.ndarray]) -> bool:
+    def make_room(self, table: Table, arena_slice: ArenaSlice, result: int, rest: Sequence[np.ndarray]) -> bool:
         """Make the room for rows that `place` has not found; False if they are out of reach."""
         if result == row_sets.ARENA_FULL:
-            while not self.lend(supply):
-                used = self.lent * row_sets.UNIT
+            while not self.reserve(arena_slice):
+                used = self.reserved * row_sets.UNIT
                 self.arena = longer(self.arena, next_length(len(self.arena)), used, cleared=True)
         elif result == row_sets.PREFIXES_FULL:
             if len(self.base) >= MANY_PREFIXES and table.size < 2 * len(self.base):
@@ -198,29 +195,29 @@ class RowSets:
 
     # Room for sets
 
-    def share(self, number: int) -> list[Supply]:
-        """Supplies for so many threads, each for prefixes that no other thread asks; there is one column of them."""
-        first = self.supplies[0]
-        if first.end == self.lent:
+    def slices_for(self, number: int) -> list[ArenaSlice]:
+        """A slice for each thread, whose prefixes no other thread reads; prefixes have one column then."""
+        first = self.slices[0]
+        if first.end == self.reserved:
             # It has all that is left.
-            first.end = self.lent = int(first.state[0])
-        self.supplies += [self._supply(0) for _ in range(number - len(self.supplies))]
-        return self.supplies[:number]
+            first.end = self.reserved = int(first.state[0])
+        self.slices += [self._new_slice(0) for _ in range(number - len(self.slices))]
+        return self.slices[:number]
 
-    def lend(self, supply: Supply) -> bool:
-        """Give a supply more of the arena if there is more: all of it to the only one."""
-        with _lending:
+    def reserve(self, arena_slice: ArenaSlice) -> bool:
+        """Reserve more of the arena for a slice; False if there is no more. The only slice gets all of it."""
+        with _reserving:
             there = len(self.arena) // row_sets.UNIT
-            units = there - self.lent
-            if len(self.supplies) > 1:
-                units = max(LENT_SETS * int(supply.state[1]), self.lent // LENT, 1 << 8)
-            if not units or self.lent + units > there:
+            units = there - self.reserved
+            if len(self.slices) > 1:
+                units = max(RESERVE_SETS * int(arena_slice.state[1]), self.reserved // RESERVE, 1 << 8)
+            if not units or self.reserved + units > there:
                 return False
-            if supply.end != self.lent:
+            if arena_slice.end != self.reserved:
                 # What is left of the last ones is too little for a set.
-                supply.state[0] = self.lent
-            self.lent += units
-            supply.end = self.lent
+                arena_slice.state[0] = self.reserved
+            self.reserved += units
+            arena_slice.end = self.reserved
             return True
 
     def _grow_firsts(self, length: int) -> None:
@@ -240,7 +237,7 @@ class RowSets:
         table.restore()
         prefixes, size = self.num_prefixes, table.size
         self._clear(domain)
-        self.supplies[0].state[3] = prefixes
+        self.slices[0].state[3] = prefixes
         self.slots[:], self.count[:] = 0, 0
         table.size = 0
         self.enter(table, size)
@@ -250,7 +247,7 @@ class RowSets:
         number = self.num_prefixes if self.form.has_table else len(self.base)
         found, units = self.count[:number].astype(np.int64), self.domain // (32 * row_sets.UNIT)
         dense = np.flatnonzero(self.slots[:number] < 0)
-        words = self.arena[: self.lent * row_sets.UNIT].view(np.uint64).reshape(-1, row_sets.UNIT // 2)
+        words = self.arena[: self.reserved * row_sets.UNIT].view(np.uint64).reshape(-1, row_sets.UNIT // 2)
         step = max(1, (1 << 12) // units)
         for start in range(0, len(dense), step):
             some = dense[start : start + step]

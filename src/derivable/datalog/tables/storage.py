@@ -173,7 +173,7 @@ class Table:
     stamps  [capacity] int32, the round in which a row last became recent, or None where no rule asks what is stable
     recent  row numbers, or a slice of the log
     top     a guess of the largest integer that its last column will hold
-    gathered  rows that it will get, as `Gathered` knows already
+    gathered  rows that it will get, as `BulkLoad` knows already
     rows_worth_kernels  rows that a rule must go through here before it is worth a kernel
     """
 

@@ -26,7 +26,7 @@ REPEATS = 4
 PACKINGS = 8
 
 
-class Gathered:
+class BulkLoad:
     """Candidates on their way to a table without tags.
 
     look   who looks at the clock between the steps of entering many

@@ -1,6 +1,6 @@
 """Tables of a finished run with more rows: the rows that were there stay where they are, for all that read them.
 
-A layered table costs what its own rows cost, however many lie below them, so a large database has many branches with a
+An overlay table costs what its own rows cost, however many lie below them, so a large database has many branches with a
 few facts each. The set and the indexes of the rows below are made once, for all branches. Whoever wants the rows as one
 log, as kernels do, gets it: the table becomes a plain one then.
 """
@@ -23,25 +23,25 @@ renew_in_children(globals(), _indexing=threading.Lock)
 # Rows from which a table without tags gets a layer rather than more rows of its own; and how many times its own rows
 # lie below a layer at least.
 LEAST_BELOW, TIMES_BELOW = 1 << 12, 4
-# Rows that a rule goes through on a layered table before it is worth one log: this share of all.
+# Rows that a rule goes through on an overlay table before it is worth one log: this share of all.
 WORTH_ONE_LOG = 1 / 64
 
 
-def may_be_layered(table: Table, is_shared: bool) -> bool:
+def may_be_overlaid(table: Table, is_shared: bool) -> bool:
     """Whether to put a layer on a table for more rows, rather than to write to it or to a copy.
 
     A layer with many rows of its own becomes a plain table first, so that there are at most two.
     """
     if table.new_tags is not None or not table.types:
         return False
-    if isinstance(table, LayeredTable):
+    if isinstance(table, OverlayTable):
         if TIMES_BELOW * table.own.size <= table.below.size:
             return is_shared
         table.merge()
     return table.size >= LEAST_BELOW
 
 
-class LayeredTable(Table):
+class OverlayTable(Table):
     """A table without tags: the rows of `below`, which does not change any more, and those of `own`."""
 
     def __init__(self, below: Table, own: Table):
@@ -57,11 +57,11 @@ class LayeredTable(Table):
         self.indexes: dict = {}
 
     @staticmethod
-    def on(table: Table) -> LayeredTable:
+    def on(table: Table) -> OverlayTable:
         """A layer for more rows than those of a table, which must not change any more."""
-        if isinstance(table, LayeredTable):
-            return LayeredTable(table.below, table.own.fork(with_set=True))
-        return LayeredTable(table, Table(table.name, table.types))
+        if isinstance(table, OverlayTable):
+            return OverlayTable(table.below, table.own.fork(with_set=True))
+        return OverlayTable(table, Table(table.name, table.types))
 
     @property
     def size(self) -> int:  # type: ignore[override]
@@ -103,7 +103,7 @@ class LayeredTable(Table):
             self.__dict__ = plain.__dict__
 
     def fork(self, size: int | None = None, with_set: bool = False) -> Table:
-        return LayeredTable(self.below, self.own.fork(None if size is None else size - self.below.size, with_set))
+        return OverlayTable(self.below, self.own.fork(None if size is None else size - self.below.size, with_set))
 
     def catch_up(self) -> None:
         self.below.catch_up()
@@ -147,13 +147,13 @@ class LayeredTable(Table):
         return ids
 
     def index(self, key_columns: tuple[int, ...], is_static: bool) -> Index:
-        return LayeredIndex(self, key_columns)  # type: ignore[return-value]
+        return OverlayIndex(self, key_columns)  # type: ignore[return-value]
 
 
-class LayeredIndex:
+class OverlayIndex:
     """The index of the rows below, and that of the others."""
 
-    def __init__(self, table: LayeredTable, key_columns: tuple[int, ...]):
+    def __init__(self, table: OverlayTable, key_columns: tuple[int, ...]):
         self.count = table.below.size
         # Branches of one database may be added to in several threads.
         with _indexing:
