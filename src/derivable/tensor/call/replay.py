@@ -9,6 +9,10 @@ Arrays that say where entries are must be the very same objects, whose indices w
 they hold may have changed in between: kernels read them anew, and where a kept pattern was found from them they are
 compared with it, but for those that nobody may write to. Other arrays are looked at if they are not the same objects:
 one that is referred to keeps its memory, since NumPy does not let it be resized.
+
+A plan that is looked up by the types, shapes and dtypes of two inputs does not take the place of this. Where a replay
+of 1,000 products takes 1.4 us, a method that has its inputs in a dictionary and calls the replay takes 2.0, and one
+that makes a key of them and looks it up 3.8. `einsum`, which has no names to call by, keeps plans in front of it.
 """
 
 from __future__ import annotations
