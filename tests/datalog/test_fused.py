@@ -18,10 +18,10 @@ import derivable as dv
 from datalog.naive import fact_sets, least_model, programs, text_of
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product
-from derivable.datalog.fused import emit, emit_best, emit_enter, emit_tags, frontier, fused, partition
+from derivable.datalog.fused import emit, emit_best, emit_insert, emit_tags, frontier, fused, partition
 from derivable.datalog.kernels import bit_rows as bit_kernels
 from derivable.datalog.kernels import row_sets
-from derivable.datalog.run import bit_rows, enter, execute
+from derivable.datalog.run import bit_rows, execute, insert_kernel
 from derivable.datalog.tables import sets, storage
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import TYPES
@@ -63,8 +63,8 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1):
         patch.setattr(fused, "DRIVER_ROWS", 2)
         patch.setattr(storage, "SET_ROWS", set_rows)
         patch.setattr(execute, "PIECE", 2)
-        patch.setattr(enter, "PAUSE", room)
-        patch.setattr(enter, "TOLD", 5)
+        patch.setattr(insert_kernel, "PAUSE", room)
+        patch.setattr(insert_kernel, "TOLD", 5)
         patch.setattr(storage, "PART", 1)
         if not compiled:
             patch.setattr(emit, "_compiled", {})
@@ -80,8 +80,8 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1):
             patch.setattr(emit_tags, "_compiled", {})
             patch.setattr(emit_tags, "_improving", {})
             patch.setattr(emit_tags, "compile_kernel", interpreted)
-            patch.setattr(emit_enter, "_compiled", {})
-            patch.setattr(emit_enter, "compile_kernel", interpreted)
+            patch.setattr(emit_insert, "_compiled", {})
+            patch.setattr(emit_insert, "compile_kernel", interpreted)
             patch.setattr(emit_best, "_compiled", {})
             patch.setattr(emit_best, "compile_kernel", interpreted)
         yield

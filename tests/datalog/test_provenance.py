@@ -11,7 +11,7 @@ from datalog.test_agreement import CLOSURE
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
 from derivable.core.diagnostics import UnsupportedError
-from derivable.datalog.exact.batched import ground
+from derivable.datalog.exact.ground_program import ground
 from derivable.datalog.tags.provenance import provenance_of, tags_of
 from derivable.datalog.tags.random_facts import RandomFacts
 

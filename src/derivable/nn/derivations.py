@@ -19,7 +19,7 @@ from derivable.bridge.torch import call, physical
 from derivable.circuit.fold.engine import GraphFold
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
-from derivable.datalog.exact.batched import GroundProgram
+from derivable.datalog.exact.ground_program import GroundProgram
 from derivable.datalog.tags.random_facts import CHANCE
 from derivable.device.cpu.memory import contiguous, zeros
 from derivable.device.cpu.threads import run_chunks

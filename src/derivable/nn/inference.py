@@ -37,7 +37,7 @@ def inference_for(
     if provenance is EXACT:
         query = watched(watch, lambda: compile_exact(program, inputs, outputs, facts, watch=watch))
         return ExactInference(query, list(inputs))
-    from derivable.datalog.exact.batched import ground
+    from derivable.datalog.exact.ground_program import ground
     from derivable.nn.derivations import SemiringInference, TopProofsInference
 
     semiring = provenance if isinstance(provenance, Semiring) else boolean

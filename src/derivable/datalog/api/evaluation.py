@@ -23,9 +23,9 @@ from derivable.core.progress import NEVER
 from derivable.datalog.facts.coins import Coins
 from derivable.datalog.facts.facts import FactStore, load_python_facts
 from derivable.datalog.ram.nodes import Ram
-from derivable.datalog.run.demanded import demanded
+from derivable.datalog.run.demand_facts import demanded
 from derivable.datalog.run.execute import Executor
-from derivable.datalog.run.generate import ForeignFacts
+from derivable.datalog.run.foreign_join import ForeignFacts
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.profile import Profile, StratumEffort
 from derivable.datalog.tables.storage import Table
@@ -206,7 +206,7 @@ class Evaluation:
         grounding = self.grounding(tables, graph, watch)
         if self.columns is None:
             return exact_probabilities(grounding, nodes, watch)
-        from derivable.datalog.exact.batched import levelled
+        from derivable.datalog.exact.ground_program import levelled
 
         assert isinstance(self.record, Semiring)
         return levelled(grounding, nodes, {}, self.record, watch).evaluate(self.columns)

@@ -23,7 +23,7 @@ from derivable.datalog.facts.facts import FactColumns, FactStore
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules.nodes import AggregateRule
-from derivable.datalog.run.generate import generate
+from derivable.datalog.run.foreign_join import generate
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.queries import Batch, Queries
 from derivable.datalog.run.throw import thrown

@@ -27,7 +27,7 @@ from derivable.datalog.facts.facts import (
 )
 from derivable.datalog.facts.inputs import ROUNDING, InputMapping, as_tuple, taken
 from derivable.datalog.ram.nodes import Ram
-from derivable.datalog.run.demanded import demanded
+from derivable.datalog.run.demand_facts import demanded
 from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.limits import EXACT_HINT, Watch, checked_limits
 from derivable.datalog.tables.storage import Table

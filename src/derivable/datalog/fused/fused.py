@@ -33,7 +33,7 @@ from derivable.device.cpu.threads import get_num_threads
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit
-    from derivable.datalog.fused.emit_enter import EnterKernel
+    from derivable.datalog.fused.emit_insert import InsertKernel
     from derivable.datalog.kernels.row_sets import SetForm
     from derivable.kernel import build
 else:
@@ -73,7 +73,7 @@ class Fused:
     names: tuple[str, ...]
     counted: tuple[tuple[m.Query, ...], ...] = ()
     bounds: int | None = None
-    enters: dict[SetForm, EnterKernel] = field(default_factory=dict)
+    enters: dict[SetForm, InsertKernel] = field(default_factory=dict)
 
 
 @dataclass

@@ -29,7 +29,7 @@ from derivable.datalog.ram.estimate import Estimator
 from derivable.datalog.ram.linear import linear_loop
 from derivable.datalog.ram.plan import planned
 from derivable.datalog.ram.statistics import Statistics
-from derivable.datalog.run import enter
+from derivable.datalog.run import insert_kernel
 from derivable.datalog.run.grounding import ground_stratum
 from derivable.datalog.run.limits import Limits, Watch
 from derivable.datalog.run.pending import Pending
@@ -245,11 +245,11 @@ class Executor(Queries):
         pairs = any(len(tables[name].types) == 2 for name in stratum.relations)
         threads = get_num_threads()
         piece, rounds = PIECE, self.rounds(number, is_first)
-        follows = enter.may_follow(rounds.loop, stratum.relations)
+        follows = insert_kernel.may_follow(rounds.loop, stratum.relations)
         if pairs and threads > 1:
             piece = PIECE * PIECES * threads
         elif follows:
-            piece = enter.MOST
+            piece = insert_kernel.MOST
 
         def has_news(name: str) -> bool:
             table = tables[name]
@@ -349,7 +349,7 @@ class Executor(Queries):
                 effort.by("threads")
                 return True
         effort.by("kernel that inserts")
-        return enter.Entering(self, running, table, effort, follows).run()
+        return insert_kernel.Inserting(self, running, table, effort, follows).run()
 
     def insert_first(self, store: m.Store, table: Table, effort: Effort) -> None:
         """Enter the rows of a store, which may be many, in a table that has none yet."""

@@ -17,7 +17,7 @@ from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.fused.fused import CALL_ROWS, Running
 from derivable.datalog.fused.state import Batch, Columns, State
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.run.generate import ForeignFacts, generate
+from derivable.datalog.run.foreign_join import ForeignFacts, generate
 from derivable.datalog.run.throw import thrown
 from derivable.datalog.scalars import arithmetic
 from derivable.datalog.scalars.nodes import Const, Expr

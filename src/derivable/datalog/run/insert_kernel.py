@@ -20,11 +20,11 @@ from derivable.datalog.tables.storage import Table
 from derivable.device.cpu.threads import get_num_threads
 
 if TYPE_CHECKING:
-    from derivable.datalog.fused import emit_enter, partition
+    from derivable.datalog.fused import emit_insert, partition
     from derivable.datalog.kernels import row_sets
     from derivable.datalog.run.execute import Executor
 else:
-    emit_enter, partition = later("derivable.datalog.fused.emit_enter"), later("derivable.datalog.fused.partition")
+    emit_insert, partition = later("derivable.datalog.fused.emit_insert"), later("derivable.datalog.fused.partition")
     row_sets = later("derivable.datalog.kernels.row_sets")
 
 # Rows and candidates between two looks at the limits; rows of a round that may follow at once, few enough for the sets
@@ -43,7 +43,7 @@ def may_follow(loop: tuple[m.Store, ...], relations: tuple[str, ...]) -> bool:
     return own and not any(scan is not None and scan.relation in relations for scan in others)
 
 
-class Entering:
+class Inserting:
     """One call of a store whose kernel enters its rows in a table that has sets by prefix.
 
     most  rows of a round that the kernel goes on with; below zero if no round may follow
@@ -57,7 +57,7 @@ class Entering:
             self.most = min(MOST, running.driven_rows * partition.FEW // max(1, running.driven_rows, running.found))
         self.start, self.stop = running.driven()
         self.i, self.round = self.start, 0
-        self.ends = np.zeros(emit_enter.ENDS, np.int64)
+        self.ends = np.zeros(emit_insert.ENDS, np.int64)
 
     def run(self) -> bool:
         """Whether all rows are entered; else the table has left its sets, and all are to be found again."""
@@ -78,7 +78,7 @@ class Entering:
             arena_slice, tail = sets.slices[0], table.tail
             kernel = found.enters.get(sets.form)
             if kernel is None:
-                kernel = found.enters[sets.form] = emit_enter.compiled_enter(found.plan, sets.form)
+                kernel = found.enters[sets.form] = emit_insert.compiled_enter(found.plan, sets.form)
             gone = self.start if ordered is not None else driver.gone
             arguments: list[Any] = []
             for what, step, part in kernel.parameters:
@@ -104,7 +104,7 @@ class Entering:
                 break
             if code == row_sets.LOG_FULL:
                 table.grow_log(len(table.tail) + 1)
-            elif code != emit_enter.PAUSED and not sets.make_room(
+            elif code != emit_insert.PAUSED and not sets.make_room(
                 table, arena_slice, code, [np.array([w]) for w in row]
             ):
                 table.leave_sets()

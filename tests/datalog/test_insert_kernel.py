@@ -11,7 +11,7 @@ import derivable as dv
 from datalog.test_fused import NEVER, settings_of
 from datalog.test_partition import CLOSURE
 from derivable.core.diagnostics import LimitError
-from derivable.datalog.run import enter
+from derivable.datalog.run import insert_kernel
 
 REACH = """
 type edge(x: i64, y: i64)
@@ -41,7 +41,9 @@ def counted():
     """The kernel's calls."""
     made = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(enter.Entering, "run", lambda own, run=enter.Entering.run: made.append(own) or run(own))
+        patch.setattr(
+            insert_kernel.Inserting, "run", lambda own, run=insert_kernel.Inserting.run: made.append(own) or run(own)
+        )
         yield made
 
 
@@ -71,7 +73,7 @@ def test_tuples_and_rounds_are_those_over_columns(text, edges, room, iterations)
 def test_small_rounds_are_one_call(text):
     edges = [(k, k + 1) for k in range(90)]
     with settings_of(0, 1, 1 << 20, compiled=True), counted() as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(enter, "TOLD", 1 << 20)
+        patch.setattr(insert_kernel, "TOLD", 1 << 20)
         tuples, (*_, rounds), runs = found(text, edges)
     assert len(tuples) == (91 if text == REACH else 91 * 90 // 2)
     assert rounds == 91 - (text == CLOSURE)
@@ -104,6 +106,6 @@ def test_larger_rounds_come_back():
     with settings_of(NEVER, NEVER):
         wanted = found(CLOSURE, edges)
     with settings_of(0, 1, 1 << 20, compiled=True), counted() as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(enter, "MOST", 100)
+        patch.setattr(insert_kernel, "MOST", 100)
         assert found(CLOSURE, edges) == wanted
     assert len(made) > 2

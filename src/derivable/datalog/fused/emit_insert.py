@@ -28,7 +28,7 @@ ENDS = 8
 
 
 @dataclass(frozen=True)
-class EnterKernel:
+class InsertKernel:
     """(*SCALARS, *positions, *sets, count, state, ends, log, *arguments) -> (code, *CHANGING, *row, *positions).
 
     i, stop        rows of the driver that are told; size: rows of the log that is written to
@@ -46,25 +46,25 @@ class EnterKernel:
     num_positions: int
 
 
-_compiled: dict[tuple[emit.Plan, SetForm], EnterKernel] = {}
+_compiled: dict[tuple[emit.Plan, SetForm], InsertKernel] = {}
 
 
-def compiled_enter(plan: emit.Plan, form: SetForm) -> EnterKernel:
+def compiled_enter(plan: emit.Plan, form: SetForm) -> InsertKernel:
     """The kernel of a plan without tags, which enters into sets of this form."""
     key = plan, form
     if key not in _compiled:
-        _compiled[key] = _EnterEmitter(plan, form).emit_enter()
+        _compiled[key] = _InsertEmitter(plan, form).emit_insert()
     return _compiled[key]
 
 
-class _EnterEmitter(emit.Emitter):
+class _InsertEmitter(emit.Emitter):
     def __init__(self, plan: emit.Plan, form: SetForm):
         super().__init__(plan)
         assert plan.tags is None
         assert not plan.counted
         self.form = form
 
-    def emit_enter(self) -> EnterKernel:
+    def emit_insert(self) -> InsertKernel:
         k, plan = self.k, self.plan
         scalars = [k.scalar(name) for name in SCALARS]
         self.i, self.stop, self.size, self.left, self.round = self.changing = scalars[:5]
@@ -97,7 +97,7 @@ class _EnterEmitter(emit.Emitter):
                     k.set(self.stop, self.size)
         self.leave(row_sets.DONE)
         kernel = k.kernel()
-        return EnterKernel(kernel, compile_kernel(kernel), tuple(self.parameters), plan.num_loops)
+        return InsertKernel(kernel, compile_kernel(kernel), tuple(self.parameters), plan.num_loops)
 
     def leave(self, code: int) -> None:
         self.k.return_(code, *self.changing, *self.row, *self.positions)
