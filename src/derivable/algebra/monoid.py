@@ -483,10 +483,12 @@ def evaluate(exprs: Sequence[Expr], values: dict[Argument, Any]) -> tuple[Any, .
 
 def _evaluated(run: Callable, values: dict[Argument, Any]) -> tuple[Any, ...]:
     slots: list[Any] = [0] * (1 + max((argument.index for argument in values), default=-1))
-    shape = np.broadcast_shapes(*(np.shape(value) for value in values.values()))
+    shapes = set()
     for argument, value in values.items():
         slots[argument.index] = value
-    return tuple(np.broadcast_to(value, shape)[()] if np.shape(value) != shape else value for value in run(slots))
+        shapes.add(np.shape(value))
+    shape = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
+    return tuple([np.broadcast_to(value, shape)[()] if np.shape(value) != shape else value for value in run(slots)])
 
 
 def refusal(operator: Monoid, dtype: Any) -> UnsupportedError:

@@ -354,9 +354,12 @@ def _load_rows(relation: Relation, rows: list[Any], store: FactStore, first: int
         store.add(relation.name, words, certain(len(rows)))
         return
     tags: list[Any] = [None] * len(rows)
-    for i, row in enumerate(rows):
-        if isinstance(row, tuple) and len(row) == 2 and isinstance(row[1], tuple):
-            tags[i], rows[i] = row
+    if _are_tuples(rows, 2) and {*map(type, map(itemgetter(1), rows))} == {tuple}:
+        tags, rows = list(map(itemgetter(0), rows)), list(map(itemgetter(1), rows))
+    else:
+        for i, row in enumerate(rows):
+            if isinstance(row, tuple) and len(row) == 2 and isinstance(row[1], tuple):
+                tags[i], rows[i] = row
     _load_tuples(relation, rows, tags, store, first)
 
 
@@ -389,10 +392,15 @@ def _plain_columns(relation: Relation, rows: list[Any]) -> list[list[Any]] | Non
     """Columns of certain tuples of the right length; None if some are something else."""
     if len(relation.types) == 1 and {*map(type, rows)} <= _PLAIN:
         return [rows]
-    if set(map(type, rows)) != {tuple} or set(map(len, rows)) != {len(relation.types)} or not relation.types:
+    if not relation.types or not _are_tuples(rows, len(relation.types)):
         return None
     columns = [list(map(itemgetter(c), rows)) for c in range(len(relation.types))]
     return None if len(columns) == 2 and tuple in set(map(type, columns[1])) else columns
+
+
+def _are_tuples(rows: Sequence[Any], width: int) -> bool:
+    """Whether all rows, at least one, are tuples of this length."""
+    return {*map(type, rows)} == {tuple} and {*map(len, rows)} == {width}
 
 
 def _load_mapping(relation: Relation, given: InputMapping, store: FactStore) -> None:
@@ -408,7 +416,10 @@ def _load_mapping(relation: Relation, given: InputMapping, store: FactStore) -> 
 
 
 def _load_tuples(relation: Relation, rows: list[Any], tags: list[Any], store: FactStore, first: int = 0) -> None:
-    columns = tuple_columns(relation, rows, store.symbols)
+    columns, origin = tuple_columns(relation, rows, store.symbols), _given(relation, first=first)
+    if {*map(type, tags)} <= {int, float} and not np.isnan(values := np.array(tags, np.float64)).any():
+        store.add(relation.name, columns, store.random.add(values, "tag", origin))
+        return
     variables = np.full(len(rows), -1, dtype=np.int64)
     random = [i for i, tag in enumerate(tags) if tag is not None]
     if random:
@@ -420,7 +431,6 @@ def _load_tuples(relation: Relation, rows: list[Any], tags: list[Any], store: Fa
                     hint="a tag is a probability in [0, 1], or a value of the semiring that the program runs in",
                 )
         values = np.array([float(tags[i]) for i in random])
-        origin = _given(relation, first=first)
         variables[random] = store.random.add(values, "tag", lambda number: origin(random[number]))
     store.add(relation.name, columns, variables)
 
@@ -429,6 +439,8 @@ def tuple_columns(relation: Relation, rows: Sequence[Any], symbols: SymbolTable)
     """Word columns of Python tuples (scalars for unary relations), every value checked."""
     types = relation.types
     arity = len(types)
+    if _are_tuples(rows, arity):
+        return [_object_words(relation, c, list(map(itemgetter(c), rows)), symbols) for c in range(arity)]
     tuples = [row if isinstance(row, tuple) else (tuple(row) if isinstance(row, list) else (row,)) for row in rows]
     for i, row in enumerate(tuples):
         if len(row) != arity:

@@ -50,10 +50,10 @@ MOST_TIMES = 8
 
 def only_rule(stratum: m.Stratum) -> m.Store | None:
     """The loop of a stratum if it is one rule that keeps all columns of its recursive atom but the last."""
-    if len(stratum.loop) != 1 or len(stratum.relations) != 1 or not m.reads_news_alone(stratum):
+    if len(stratum.loop) != 1 or len(stratum.relations) != 1 or not stratum.reads_news_alone:
         return None
     (store,) = stratum.loop
-    driver, terms = m.steps(store.query)[0], store.query.terms
+    driver, terms = store.query.steps[0].node, store.query.terms
     assert isinstance(driver, m.Scan)
     kept = len(terms) > 0 and driver.relation == store.relation and driver.terms[:-1] == terms[:-1]
     return store if kept and all(isinstance(term, Var) for term in terms[:-1]) else None

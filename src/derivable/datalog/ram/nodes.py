@@ -179,6 +179,12 @@ class Stratum:
     loop: tuple[Store, ...]
     full: tuple[Instruction, ...]
 
+    @cached_property
+    def reads_news_alone(self) -> bool:
+        """Whether the rules of a recursion read recent rows of its relations, and no others of them."""
+        scans = [scan_of(step.node) for store in self.loop for step in store.query.steps[1:]]
+        return not any(scan is not None and scan.relation in self.relations for scan in scans)
+
 
 @dataclass(frozen=True)
 class Ram:
@@ -315,9 +321,9 @@ def bindings(scan: Scan, bound: Container[str] = ()) -> Bindings:
     return Bindings(tuple(keys), tuple(repeats), fresh)
 
 
-def recent_relation(query: Query) -> str:
+def recent_relation(query: Project) -> str:
     """The relation whose recent rows a query of a loop begins with: its leftmost scan."""
-    first = steps(query)[0]
+    first = query.steps[0].node
     assert isinstance(first, Scan)
     assert first.part == "recent"
     return first.relation
@@ -337,9 +343,3 @@ def stable_relations(ram: Ram) -> set[str]:
     instructions = [instruction for stratum in ram.strata for instruction in stratum.loop]
     scans = [scan_of(node) for instruction in instructions for node in steps(instruction.query)]
     return {scan.relation for scan in scans if scan is not None and scan.part == "stable"}
-
-
-def reads_news_alone(stratum: Stratum) -> bool:
-    """Whether the rules of a recursion read recent rows of its relations, and no others of them."""
-    scans = [scan_of(node) for store in stratum.loop for node in steps(store.query)[1:]]
-    return not any(scan is not None and scan.relation in stratum.relations for scan in scans)

@@ -148,7 +148,11 @@ class BitRows:
 
     @property
     def pairs(self) -> int:
-        return sum(table.size for table in self.tables.values())
+        # It is looked at after each round, however small.
+        count = 0
+        for table in self.tables.values():
+            count += table.size
+        return count
 
     # Whether it pays
 

@@ -240,7 +240,7 @@ class Executor(Queries):
     def plain_loop(self, number: int, is_first: bool) -> None:
         tables = self.tables
         stratum = self.ram.strata[number]
-        forgets = self.forgets and is_first and not self.counts_rounds() and m.reads_news_alone(stratum)
+        forgets = self.forgets and is_first and not self.counts_rounds() and stratum.reads_news_alone
         # Each piece is a step of all threads, who wait for one another at its end.
         pairs = any(len(tables[name].types) == 2 for name in stratum.relations)
         threads = get_num_threads()

@@ -38,7 +38,7 @@ def may_follow(loop: tuple[m.Store, ...], relations: tuple[str, ...]) -> bool:
     """Whether the rounds of a recursion are one rule that reads its own recent rows, once, and nothing else of it."""
     if len(loop) != 1 or len(relations) != 1:
         return False
-    driver, *others = map(m.scan_of, m.steps(loop[0].query))
+    driver, *others = [m.scan_of(step.node) for step in loop[0].query.steps]
     own = driver is not None and driver.relation == loop[0].relation and driver.part == "recent"
     return own and not any(scan is not None and scan.relation in relations for scan in others)
 

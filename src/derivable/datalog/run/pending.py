@@ -79,8 +79,11 @@ class Pending:
         if self.is_certain:
             self.merge_certain(parts, stamp)
             return
-        tags = algebra.concatenate([t for _, _, t in parts])
-        columns = [np.concatenate([c[i] for c, _, _ in parts]) for i in range(len(table.types))]
+        if len(parts) == 1:
+            columns, _, tags = parts[0]
+        else:
+            tags = algebra.concatenate([t for _, _, t in parts])
+            columns = [np.concatenate([c[i] for c, _, _ in parts]) for i in range(len(table.types))]
         keep = ~algebra.is_zero(tags)
         if not keep.all():
             tags = tags[keep]
@@ -90,6 +93,12 @@ class Pending:
         old_size = table.size
         ids = table.insert(columns, len(tags))
         assert table.tags is not None
+        if table.size - old_size == len(tags):
+            # All are new, and no two are equal.
+            table.tags[ids] = tags
+            table.recent = np.arange(old_size, table.size)
+            table.become_recent(slice(old_size, table.size), stamp)
+            return
         order = np.argsort(ids, kind="stable")
         ids, tags = ids[order], tags[order]
         starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))

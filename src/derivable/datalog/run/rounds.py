@@ -36,7 +36,7 @@ class Rounds:
         `has_news(relation)` makes the rows that the last round found the recent ones, and says whether there are any.
         """
         active: Iterable[str] = self.relations
-        while news := tuple(name for name in active if has_news(name)):
+        while news := tuple(filter(has_news, active)):
             found = self._known.get(news)
             if found is None:
                 if len(self._known) == _REMEMBERED:

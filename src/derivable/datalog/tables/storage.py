@@ -34,6 +34,8 @@ from derivable.device.cpu.memory import contiguous, empty, longer, next_length, 
 from derivable.device.cpu.threads import get_num_threads, run_chunks
 
 CHUNK = 1 << 16
+# Rows whose copies are not worth memory that is used again.
+FEW = 1 << 10
 # Rows that are read out of sets at once.
 PART = 1 << 14
 # A table of so many rows goes over to sets by prefix.
@@ -59,16 +61,13 @@ class Index:
         self.offsets: np.ndarray | None = None
         self.ordered: dict[Any, Any] = {}
         self.low = 0
+        # "dense", "chain", or "all" without key columns.
+        self.kind = "chain" if key_columns else "all"
         self.is_ordered = False
         if not key_columns or (is_static and len(key_columns) == 1 and self._build_dense()):
             return
         self.heads = np.full(16, -1, dtype=np.int64)
         self.following = empty(16, np.int64)
-
-    @property
-    def kind(self) -> str:
-        """ "dense", "chain", or "all" without key columns."""
-        return "all" if not len(self.key_columns) else "chain" if self.offsets is None else "dense"
 
     def values_of(self, column: int) -> np.ndarray:
         """A column of the table in the order of a dense index's rows."""
@@ -91,7 +90,7 @@ class Index:
         if high - low > 4 * size + 1024:
             return False
         self.low = low
-        self.offsets = empty(high - low + 2, np.int64)
+        self.kind, self.offsets = "dense", empty(high - low + 2, np.int64)
         self.is_ordered = bool(kernels.dense_offsets(keys, low, self.offsets))
         if not self.is_ordered:
             self.rows = empty(size, np.int64)
@@ -217,7 +216,8 @@ class Table:
 
     @property
     def log(self) -> np.ndarray:
-        self.restore()
+        if self.gone:
+            self.restore()
         return self.tail
 
     @log.setter
@@ -235,6 +235,8 @@ class Table:
         tail, gone = self.tail, self.gone
         if isinstance(rows, slice):
             part = tail[rows.start - gone : rows.stop - gone, position]
+            if len(part) < FEW:
+                return part.astype(dtype)
             column = empty(len(part), dtype)
             np.copyto(column, part, casting="unsafe")
             return column
@@ -519,11 +521,12 @@ class Table:
             return ids
         if not self.size and self.may_be_built and count >= SET_ROWS and self._build(columns, look):
             return ids
-        columns = [contiguous(column, np.int64) for column in columns]
         self.catch_up()
-        if self.sets is None and self.may_have_sets and self.size + count >= SET_ROWS:
-            self.enter_sets(columns)
         done = 0
+        if self.sets is not None or (self.may_have_sets and self.size + count >= SET_ROWS):
+            columns = [contiguous(column, np.int64) for column in columns]
+            if self.sets is None:
+                self.enter_sets(columns)
         if self.sets is not None:
             done = self.sets.insert(self, columns, 0, count, ids)
             if done == count:
@@ -533,13 +536,14 @@ class Table:
             if look is not None:
                 look()
             stop = min(start + CHUNK, count)
-            needed = self.size + stop - start
-            if needed > len(self.log):
+            needed, log = self.size + stop - start, self.log
+            if needed > len(log):
                 self.grow_log(needed)
+                log = self.log
             if 4 * needed > len(self.table):
                 self._rehash(4 * needed)
-            rows = self.rows_of([c[start:stop] for c in columns], stop - start)
-            self.size = kernels.place_rows(self.log, self.size, self.table, rows, ids[start:stop], True)
+            rows = self.rows_of(columns if stop - start == count else [c[start:stop] for c in columns], stop - start)
+            self.size = kernels.place_rows(log, self.size, self.table, rows, ids[start:stop], True)
         return ids
 
     def find(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
