@@ -131,6 +131,34 @@ def test_loops_compute_what_does_not_change_once():
     assert rounds == [(k, 1) for k in range(5)] * 3
 
 
+def test_torch_keeps_constants_of_static_sizes():
+    arrays, x = Torch("cpu"), torch.arange(3.0, dtype=torch.float64).requires_grad_()
+    graph = n.Graph()
+    (given_,) = graph(n.Given, "x", (n.Type(n.VALUE, 3),), False)
+    rows = graph.one(n.Constant, np.array([2, 0]), n.Type("int64", 2))
+    taken = graph.one(n.Gather, given_, rows)
+    # Neither what is made for inference nor what is made inside torch.func may serve in place of them.
+    with torch.inference_mode():
+        execute([taken], {"x": (x,)}, arrays)
+    torch.func.jacrev(lambda x: execute([taken], {"x": (x,)}, Torch("cpu"))[0])(x)
+    kept = arrays._constants[rows.node]
+    (found,) = execute([taken], {"x": (x,)}, arrays)
+    found.sum().backward()
+    assert x.grad.tolist() == [1.0, 0.0, 1.0]
+    assert arrays._constants[rows.node] is kept
+    loose = Torch("cpu")
+    execute(counting(3)[:1], {}, loose)
+    assert all(isinstance(node.type.size, int) for node in loose._constants)
+
+
+def test_a_graph_tells_zeros_apart():
+    graph = n.Graph()
+    zeros = [graph.one(n.Constant, zero, n.Type(n.VALUE)) for zero in (0.0, -0.0, False, 0)]
+    assert len(set(zeros)) == 4
+    assert graph.one(n.Constant, -0.0, n.Type(n.VALUE)) is not zeros[0]
+    assert graph.one(n.Constant, -0.0, n.Type(n.VALUE)) == zeros[1]
+
+
 def test_the_printed_form():
     assert program_text([counting(5)[0]], ["end"]) == (
         "i0 = constant 1 [1]\n"

@@ -1,18 +1,23 @@
 """Programs as gathers and sums of torch tensors, against NumPy, the interpreter and the kernels of the CPU."""
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
 from derivable.algebra import semirings
 from derivable.core.diagnostics import DomainError, LimitError, OutOfMemory, UnsupportedError
+from derivable.parallel.program import nodes as n
+from derivable.parallel.program.check import check_program
+from derivable.parallel.program.execute import NumPy, execute
 from derivable.tensor.call.compilation import compile
 from derivable.tensor.call.gathers import Fetched
 from derivable.tensor.derivative.derivative import gradient
 from derivable.tensor.language.interpret import interpret
 from derivable.tensor.language.program import Program
 from derivable.tensor.language.types import tensor
-from derivable.tensor.lower import columns, flatten
+from derivable.tensor.lower import flatten
 from derivable.tensor.optimisation.passes import KERNEL
 from derivable.tensor.values.values import Coordinates, coordinates
 from drawn import examples
@@ -72,11 +77,11 @@ def test_every_format(case, output):
         np.testing.assert_allclose(as_dense(found), expected)
         for plans in kernel._plans.values():
             for plan in plans:
-                columns.check([plan.column])
+                check_program([plan.column])
 
 
 def numbers_of(kernel, values):
-    return {name: np.asarray(x) for name, x in kernel._parted(values, torch.device("cpu"))[2].items()}
+    return {name: (np.asarray(x),) for name, x in kernel._parted(values, torch.device("cpu"))[2].items()}
 
 
 def stores_zeros(value):
@@ -115,8 +120,9 @@ def test_random_programs(data):
             np.testing.assert_array_equal(held, there)
     for plans in kernel._plans.values():
         for plan in plans:
-            columns.check([plan.column])
-            meaning = columns.evaluate([plan.column], numbers_of(kernel, given_), semirings.get("real"))[0]
+            check_program([plan.column])
+            reference = NumPy("reference", semirings.get("real"))
+            (meaning,) = execute([plan.column], numbers_of(kernel, given_), reference)
             np.testing.assert_allclose(
                 meaning,
                 np.asarray(found.values() if output == "torch_coo" else found).reshape(-1),
@@ -249,6 +255,8 @@ def test_places_are_found_once_for_a_pattern():
         found = kernel(A=given_)
         np.testing.assert_allclose(as_dense(found), given_.to_numpy() @ given_.to_numpy())
     assert len(kernel._plans[False]) == 2
+    copied = pickle.loads(pickle.dumps(kernel))
+    torch.testing.assert_close(as_dense(copied(A=b)), as_dense(found))
 
 
 def test_dense_axes_are_lanes():
@@ -259,7 +267,7 @@ def test_dense_axes_are_lanes():
         kernel = compile(program, output="torch", backend="torch", passes=None if optimise else PLAIN)
         torch.testing.assert_close(kernel(A=VALUES["A"], H=hidden), torch.from_numpy(VALUES["A"].toarray()) @ hidden)
         (plan,) = kernel._plans[True]
-        rows = [len(x.rows) for x in columns.ordered([plan.column]) if isinstance(x, (columns.Take, columns.Fold))]
+        rows = [x.rows.size for x in n.nodes_of([plan.column]) if isinstance(x, (n.Gather, n.Fold))]
         assert max(rows) == VALUES["A"].nnz
 
 
@@ -267,7 +275,13 @@ def test_columns_are_shown():
     kernel = compile(parse(CASES["product with a vector"][0], {"A": M, "X": V}), backend="torch")
     a = coordinates({0: {1: 2.0}, 1: {0: 3.0, 1: 1.0}}, shape=(2, 2))
     assert kernel.explain("columns", A=a, X=np.ones(2)) == (
-        "c0 = given X [2]\nc1 = take c0 [3]\nc2 = given A [3]\nc3 = times c2 c1 [3]\nc4 = fold c3 [2]"
+        "c0 = given A [3]\n"
+        "c1 = given X [2]\n"
+        "i2 = constant [3]\n"
+        "c3 = gather c1 at i2 [3]\n"
+        "c4 = times c0 c3 [3]\n"
+        "i5 = constant [3]\n"
+        "c6 = fold plus c4 by i5 [2]"
     )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from derivable.algebra.expr.functions import apply, lift
 from derivable.algebra.expr.nodes import Argument
 from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import Semiring
+from derivable.bridge.torch import is_transformed
 from derivable.core.diagnostics import LimitError, UnsupportedError
 from derivable.device.cpu.memory import empty
 from derivable.parallel.program import nodes as n
@@ -56,6 +58,8 @@ class Torch(Arrays):
     dtype     of values of the semiring
     semiring  of programs that say `times` and `plus`
     is_exact  whether zero times an infinity or NaN is zero
+
+    It keeps constants of static sizes on the device, as long as their nodes live.
     """
 
     def __init__(
@@ -66,16 +70,32 @@ class Torch(Arrays):
         is_exact: bool = False,
     ):
         self.device, self.dtype, self.semiring, self.is_exact = torch.device(device), dtype, semiring, is_exact
+        self._constants: WeakKeyDictionary[n.Constant, torch.Tensor] = WeakKeyDictionary()
+
+    def __reduce__(self) -> tuple:
+        # Weak references have no pickled form.
+        return Torch, (self.device, self.dtype, self.semiring, self.is_exact)
 
     # Columns and scalar operations
 
     def constant(self, values: Any, dtype: str, count: int | None) -> torch.Tensor:
         kind = self.dtype if dtype == n.VALUE and np.asarray(values).dtype != bool else _torch_type(values, dtype)
         if isinstance(values, np.ndarray) and values.ndim:
-            return torch.as_tensor(np.ascontiguousarray(values), dtype=kind, device=self.device)
+            return torch.as_tensor(np.require(values, requirements=["C", "W"]), dtype=kind, device=self.device)
         if count is None:
             return torch.as_tensor(np.asarray(values), dtype=kind, device=self.device)
         return torch.full((count,), np.asarray(values).item(), dtype=kind, device=self.device)
+
+    def constant_of(self, node: n.Constant, count: int | None) -> torch.Tensor:
+        found = self._constants.get(node)
+        if found is None:
+            # A tensor that is made for gradients serves without, and not the other way round.
+            with torch.inference_mode(False):
+                found = super().constant_of(node, count)
+            is_static = count is None or isinstance(node.type.size, int)
+            if is_static and not is_transformed() and not torch.compiler.is_compiling():
+                self._constants[node] = found
+        return found
 
     def to_host(self, column: torch.Tensor) -> np.ndarray:
         return column.detach().cpu().numpy()

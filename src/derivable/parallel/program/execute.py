@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,10 @@ class Arrays(ABC):
 
     @abstractmethod
     def constant(self, values: Any, dtype: str, count: int | None) -> Any: ...
+
+    def constant_of(self, node: n.Constant, count: int | None) -> Any:
+        """The column of a constant, which a library may keep for the next run."""
+        return self.constant(node.values, node.type.dtype, count)
 
     @abstractmethod
     def gather(self, of: Any, rows: Any, otherwise: Any) -> Any: ...
@@ -100,7 +105,49 @@ def execute(
     watch   (loop, rounds until now, rows of the state) -> whether the loop may go on; called before each round
     counts  gets how often each kind of node was run
     """
-    return _Run(given, arrays, watch, counts).columns(results)
+    return Prepared(results)(given, arrays, watch, counts)
+
+
+class Prepared:
+    """A program whose order of nodes is found once, for those who run it often; called as `execute` is."""
+
+    def __init__(self, results: Sequence[n.Column]):
+        self.results, self.steps = list(results), _steps(n.nodes_of(results), results)
+
+    def __call__(
+        self,
+        given: Mapping[str, Sequence[Any]],
+        arrays: Arrays,
+        watch: Callable[[n.Loop, int, int], bool] | None = None,
+        counts: Counter | None = None,
+    ) -> list[Any]:
+        run = _Run(given, arrays, watch, counts)
+        run.run(self.steps)
+        return run.many(self.results)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A node, the sizes that it finds, and the nodes whose values go, as it is the last to read them: columns of a
+    large relation are most of the memory."""
+
+    node: n.Node
+    finds: tuple[n.Found, ...]
+    drops: tuple[n.Node, ...]
+
+
+def _steps(nodes: Sequence[n.Node], kept: Iterable[n.Column]) -> list[_Step]:
+    last: dict[n.Node, n.Node | None] = {operand.node: node for node in nodes for operand in node.operands}
+    last.update((column.node, None) for column in kept)
+    drops: dict[n.Node | None, list[n.Node]] = {}
+    for node in nodes:
+        drops.setdefault(last.get(node), []).append(node)
+    return [_Step(node, _finds(node), tuple(drops.get(node, ()))) for node in nodes]
+
+
+def _finds(node: n.Node) -> tuple[n.Found, ...]:
+    sizes = dict.fromkeys(of.size for of in node.types)
+    return tuple(size for size in sizes if isinstance(size, n.Found) and size.node is node)
 
 
 class _Run:
@@ -114,10 +161,6 @@ class _Run:
         self.given, self.arrays, self.watch, self.counts = given, arrays, watch, counts
         self.values: dict[n.Node, Sequence[Any]] = {}
         self.found: dict[n.Found, int] = {}
-
-    def columns(self, results: Sequence[n.Column]) -> list[Any]:
-        self.run(n.nodes_of(results), results)
-        return [self.value(column) for column in results]
 
     def value(self, column: n.Column) -> Any:
         return self.values[column.node][column.number]
@@ -133,25 +176,18 @@ class _Run:
             return sum(map(self.size, size.parts))
         return self.found[size]
 
-    def run(self, nodes: Sequence[n.Node], kept: Iterable[n.Column]) -> None:
-        """Run nodes in order; a value goes with its last use, as columns of a large relation are most of the memory."""
-        uses = Counter(operand.node for node in nodes for operand in set(node.operands))
-        uses.update(column.node for column in kept)
-        inside = set(nodes)
-        for node in nodes:
+    def run(self, steps: Iterable[_Step]) -> None:
+        for step in steps:
             if self.counts is not None:
-                self.counts[type(node)] += 1
-            self.keep(node, self.node(node))
-            for operand in set(node.operands):
-                uses[operand.node] -= 1
-                if not uses[operand.node] and operand.node in inside:
-                    del self.values[operand.node]
+                self.counts[type(step.node)] += 1
+            self.keep(step.node, self.node(step.node), step.finds)
+            for node in step.drops:
+                del self.values[node]
 
-    def keep(self, node: n.Node, values: Sequence[Any]) -> None:
+    def keep(self, node: n.Node, values: Sequence[Any], finds: Iterable[n.Found]) -> None:
         self.values[node] = values
-        for size in {of.size for of in node.types}:
-            if isinstance(size, n.Found) and size.node is node:
-                self.found[size] = len(values[size.number])
+        for size in finds:
+            self.found[size] = len(values[size.number])
 
     def node(self, node: n.Node) -> Sequence[Any]:
         arrays, many = self.arrays, self.many
@@ -159,7 +195,7 @@ class _Run:
             case n.Given():
                 return self.given[node.name]
             case n.Constant():
-                return (arrays.constant(node.values, node.type.dtype, self.size(node.type.size)),)
+                return (arrays.constant_of(node, self.size(node.type.size)),)
             case n.Gather():
                 otherwise = None if node.otherwise is None else self.value(node.otherwise)
                 return (arrays.gather(self.value(node.of), self.value(node.rows), otherwise),)
@@ -200,7 +236,8 @@ class _Run:
 
     def loop(self, loop: n.Loop) -> Sequence[Any]:
         state = self.many(loop.begin)
-        body = [node for node in n.nodes_of(loop.body) if node in loop.moving and type(node) is not n.Given]
+        moving = [node for node in n.nodes_of(loop.body) if node in loop.moving and type(node) is not n.Given]
+        body, finds = _steps(moving, loop.body), {column.node: _finds(column.node) for column in loop.state}
         fixed = {column.node: self.values[column.node] for column in loop.static}
         rounds = 0
         while any(len(state[k]) for k in loop.going):
@@ -213,10 +250,10 @@ class _Run:
             for column, value in zip(loop.state, state):
                 parts.setdefault(column.node, []).append(value)
             for node, values in parts.items():
-                inner.keep(node, values)
+                inner.keep(node, values, finds[node])
             # The state of the last round goes as soon as the body has read it.
             state, parts = [], {}
-            inner.run(body, loop.body)
+            inner.run(body)
             state = inner.many(loop.body)
         return state
 

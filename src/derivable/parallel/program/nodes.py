@@ -100,6 +100,10 @@ class Column:
     def size(self) -> Size | None:
         return self.type.size
 
+    @property
+    def lanes(self) -> int | None:
+        return self.type.lanes
+
 
 @dataclass(frozen=True)
 class Function:
@@ -461,7 +465,7 @@ class Graph:
 
     def __call__(self, kind: type[Node], *parts: Any) -> tuple[Column, ...]:
         """The results of a node of that kind."""
-        key = (kind, *(id(part) if isinstance(part, np.ndarray) else part for part in parts))
+        key = (kind, *map(_key, parts))
         node = self.known.get(key)
         if node is None:
             node = self.known[key] = kind(*parts)
@@ -470,3 +474,10 @@ class Graph:
     def one(self, kind: type[Node], *parts: Any) -> Column:
         """The result of a node that has one."""
         return self(kind, *parts)[0]
+
+
+def _key(part: Any) -> Any:
+    """What two parts of equal nodes share: 0.0 equals False and -0.0, and is neither."""
+    if isinstance(part, np.ndarray):
+        return id(part)
+    return (type(part), repr(part)) if isinstance(part, int | float) else part

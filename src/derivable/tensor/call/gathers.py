@@ -16,7 +16,12 @@ import torch
 
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.torch import has_nan, is_transformed
+from derivable.bridge.torch_columns import Torch
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
+from derivable.parallel.program import nodes as n
+from derivable.parallel.program.execute import Prepared, execute
+from derivable.parallel.program.nodes import Column
+from derivable.parallel.program.text import program_text
 from derivable.tensor.call.compilation import Kernel
 from derivable.tensor.call.engine import Derived
 from derivable.tensor.formats.format import Format
@@ -24,9 +29,6 @@ from derivable.tensor.formats.held import Held, entries_of, hold
 from derivable.tensor.formats.standard import PLAIN
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.types import REAL, is_tensor
-from derivable.tensor.lower import columns as c
-from derivable.tensor.lower.columns import Column
-from derivable.tensor.lower.columns_torch import TorchColumns
 from derivable.tensor.lower.flatten import Bound, Flattening, Scalar, View
 from derivable.tensor.lower.tree import Dense, Tree, distinct, levels_of
 from derivable.tensor.values.inputs import checked_names, number
@@ -85,8 +87,8 @@ class Where:
         if not self.indices.shape[1]:
             return None
         if self.places is not None:
-            zero = c.Constant(np.full(1, flattening.semiring.zero), length=1)
-            values = c.Join((values, zero), length=self.num_values + 1)
+            zero = flattening.constant(np.full(1, flattening.semiring.zero))
+            values = flattening.graph.one(n.Concatenate, (values, zero))
             values = flattening.take(values, np.where(self.places < 0, self.num_values, self.places))
         keys, into = distinct(list(self.indices))
         if into is not None:
@@ -130,7 +132,7 @@ class Plan:
     shape: tuple[int, ...]
     indices: np.ndarray | None
     column: Column
-    run: TorchColumns
+    run: Prepared
     keeps: bool = True
 
     def fits(self, wheres: Mapping[str, Where], others: Mapping[str, Any], shape: tuple[int, ...]) -> bool:
@@ -151,6 +153,8 @@ class Gathers(Kernel):
             )
         self._plans: dict[bool, list[Plan]] = {True: [], False: []}
         self._fetched = Fetched()
+        # The libraries of columns, by device and type.
+        self._arrays: dict[tuple[torch.device, torch.dtype], Torch] = {}
 
     def _factors(self) -> None:
         return None
@@ -168,8 +172,9 @@ class Gathers(Kernel):
         like = _like(given, device, self.semiring)
         given = {name: _of_type(value, like, self.semiring) for name, value in given.items()}
         plan = self._plan(wheres, others, shape, is_dense, given, like)
+        columns = {name: (value,) for name, value in given.items()}
         try:
-            (found,) = plan.run(given, like)
+            (found,) = plan.run(columns, self._arrays_of(like))
         except RuntimeError as error:
             if is_dense and _lacks_memory(error):
                 raise not_fitting(shape) from None
@@ -194,7 +199,13 @@ class Gathers(Kernel):
         if stage not in (None, "columns"):
             return super().explain(stage, **values)
         self(**values)
-        return "\n\n".join(c.to_text([plan.column]) for plans in self._plans.values() for plan in plans[-1:])
+        return "\n\n".join(program_text([plan.column]) for plans in self._plans.values() for plan in plans[-1:])
+
+    def _arrays_of(self, like: torch.Tensor) -> Torch:
+        key = like.device, like.dtype
+        if key not in self._arrays:
+            self._arrays[key] = Torch(*key, self.semiring, self.is_exact)
+        return self._arrays[key]
 
     def _holds_all(self, wheres: Mapping[str, Where]) -> bool:
         if self.output is None:
@@ -278,7 +289,8 @@ class Gathers(Kernel):
                     hint="choose a value instead: `where(condition, a, b)`",
                 )
             with torch.no_grad():
-                (found,) = TorchColumns([column], self.semiring, self.is_exact)(given, like)
+                columns = {name: (value,) for name, value in given.items()}
+                (found,) = execute([column], columns, self._arrays_of(like))
             return found.cpu().numpy() if found.ndim else found.item()
 
         flattening = Flattening(self.semiring, known)
@@ -286,16 +298,15 @@ class Gathers(Kernel):
         for name, of in self.staged.inputs.items():
             if name in wheres:
                 where = wheres[name]
-                tree = where.tree(c.Given(name, length=where.num_values), flattening)
+                tree = where.tree(flattening.given(name, where.num_values), flattening)
                 names[name] = Bound(flattening.root, View(tree, 0, np.full(1, 0 if tree else -1)), of)
             elif name in others:
                 names[name] = Bound(flattening.root, Scalar(others[name]), of)
             elif name in given:
-                names[name] = Bound(flattening.root, Scalar(c.Given(name, length=None)), of)
+                names[name] = Bound(flattening.root, Scalar(flattening.given(name, None)), of)
         column, indices = self._result(flattening, names, shape, is_dense)
         kept = {name: where.kept() for name, where in wheres.items()}
-        run = TorchColumns([column], self.semiring, self.is_exact)
-        plan = Plan(kept, dict(others), shape, indices, column, run, not depends)
+        plan = Plan(kept, dict(others), shape, indices, column, Prepared([column]), not depends)
         plans.append(plan)
         del plans[:-_PLANS]
         return plan
@@ -310,10 +321,7 @@ class Gathers(Kernel):
             return flattening.rowed(values, 1), None
         found = flattening.entries(self.staged.node, root, names)
         if found is None:
-            empty = c.Constant(
-                np.full(math.prod(shape) if is_dense else 0, self.semiring.zero), length=math.prod(shape)
-            )
-            empty = empty if is_dense else replace(empty, length=0)
+            empty = flattening.constant(np.full(math.prod(shape) if is_dense else 0, self.semiring.zero))
             return empty, None if is_dense else np.empty((len(shape), 0), np.int64)
         self._check_inside(found.keys, found.lanes, shape)
         count = len(found.rows)

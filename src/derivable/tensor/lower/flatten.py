@@ -1,4 +1,4 @@
-"""SDQLite to columns: all loops of a program at once, for inputs whose entries are where they are.
+"""SDQLite to the column program: all loops of a program at once, for inputs whose entries are where they are.
 
 A sum makes a frame with a row for each of its rounds, in all rounds of the sums outside. An expression is evaluated in
 a frame for all rows together: indices are arrays here and now, numbers are columns that are computed when the program
@@ -9,7 +9,7 @@ says where things are is as large as the sparse part alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -19,13 +19,13 @@ import numpy as np
 from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import LimitError, UnsupportedError
+from derivable.parallel.program import nodes as n
+from derivable.parallel.program.nodes import VALUE, Column
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.binding import free_variables
 from derivable.tensor.language.check import check
 from derivable.tensor.language.linearity import conjuncts, guarded_part
 from derivable.tensor.language.types import INT, Type
-from derivable.tensor.lower import columns as c
-from derivable.tensor.lower.columns import Column
 from derivable.tensor.lower.frames import LANE, Bound, Entries, Frame, Names, NeedsRows, Scalar, View
 from derivable.tensor.lower.tree import Dense, Tree, distinct, levels_of
 
@@ -43,77 +43,81 @@ class Flattening:
     def __init__(self, semiring: Semiring, known: Any):
         self.semiring, self.known = semiring, known
         self.root = Frame(1)
-        self._made: dict[tuple, tuple[Column, tuple]] = {}
+        self.graph = n.Graph()
 
     # Columns
 
-    def take(self, of: Column, rows: np.ndarray | None) -> Column:
-        if of.length is None or rows is None:
-            return of
-        if len(rows) == of.length and (rows == np.arange(len(rows))).all():
-            return of
-        return self._once(("take", of, rows), lambda: self._taken_from(of, rows))
+    def rows(self, rows: np.ndarray) -> Column:
+        return self.graph.one(n.Constant, rows, n.Type("int64", len(rows)))
 
-    def _taken_from(self, of: Column, rows: np.ndarray) -> Column:
-        if isinstance(of, c.Constant):
-            return replace(of, values=of.values[rows], length=len(rows))
-        if isinstance(of, c.Take):
-            of, rows = of.of, of.rows[rows]
-        return c.Take(of, rows, length=len(rows), lanes=of.lanes)
+    def take(self, of: Column, rows: np.ndarray | None) -> Column:
+        if of.size is None or rows is None:
+            return of
+        if len(rows) == of.size and (rows == np.arange(len(rows))).all():
+            return of
+        node = of.node
+        if isinstance(node, n.Constant):
+            return self.graph.one(n.Constant, node.values[rows], replace(node.type, size=len(rows)))
+        if isinstance(node, n.Gather):
+            before = node.rows.node
+            assert isinstance(before, n.Constant)
+            return self.graph.one(n.Gather, node.of, self.rows(before.values[rows]))
+        return self.graph.one(n.Gather, of, self.rows(rows))
 
     def fold(self, of: Column, rows: np.ndarray, count: int) -> Column:
         of = self.rowed(of, len(rows))
         if count == len(rows) and (rows == np.arange(count)).all():
             return of
-        return c.Fold(of, rows, length=count, lanes=of.lanes)
+        return self.graph.one(n.Fold, (of,), self.rows(rows), count)
 
     def rowed(self, of: Column, count: int, lanes: int | None = None) -> Column:
         """With rows, and lanes, of its own."""
-        if of.length is None or (lanes is not None and of.lanes is None):
-            ones = c.Constant(
-                np.broadcast_to(self.semiring.one, (count,) if lanes is None else (count, lanes)),
-                length=count,
-                lanes=lanes,
-            )
-            return c.Apply("times", (of, ones), length=count, lanes=lanes)
+        if of.size is None or (lanes is not None and of.lanes is None):
+            one = self.graph.one(n.Constant, self.semiring.one, n.Type(VALUE))
+            return self.graph.one(n.Apply, "times", (of, one), count, of.lanes if lanes is None else lanes)
         return of
 
     def flat(self, of: Column) -> Column:
-        return c.Reshape(of, length=(of.length or 0) * (of.lanes or 0)) if of.lanes is not None else of
+        return of if of.lanes is None else self.graph.one(n.Reshape, of, _size(of) * of.lanes)
 
     def applied(self, operation: str, operands: Sequence[Column]) -> Column:
         if operation == "times":
-            rest = [x for x in operands if not (isinstance(x, c.Constant) and self._is_one(x))]
+            rest = [x for x in operands if not self._is_one(x)]
             if len(rest) < 2:
                 return rest[0] if rest else operands[0]
-        length = next((x.length for x in operands if x.length is not None), None)
+        size = next((x.size for x in operands if x.size is not None), None)
         lanes = next((x.lanes for x in operands if x.lanes is not None), None)
-        key = ("apply", operation, *operands)
-        return self._once(key, lambda: c.Apply(operation, tuple(operands), length=length, lanes=lanes))
+        return self.graph.one(n.Apply, operation, tuple(operands), size, lanes)
 
-    def _is_one(self, column: c.Constant) -> bool:
-        return column.length is None and bool(column.values == self.semiring.one)
-
-    def _once(self, key: tuple, make: Callable[[], Column]) -> Column:
-        numbers = tuple(part if isinstance(part, str) else id(part) for part in key)
-        if numbers not in self._made:
-            # What is named by its number must stay alive.
-            self._made[numbers] = make(), key
-        return self._made[numbers][0]
+    def _is_one(self, column: Column) -> bool:
+        node = column.node
+        return isinstance(node, n.Constant) and column.size is None and bool(node.values == self.semiring.one)
 
     def constant(self, value: Any) -> Column:
         """A number, or an array [row], as a column."""
         array = np.asarray(value)
-        return c.Constant(array if array.ndim else array.item(), length=len(array) if array.ndim else None)
+        values = array if array.ndim else array.item()
+        return self.graph.one(n.Constant, values, n.Type(VALUE, len(array) if array.ndim else None))
+
+    @property
+    def zero(self) -> Column:
+        return self.constant(self.semiring.zero)
+
+    @property
+    def one(self) -> Column:
+        return self.constant(self.semiring.one)
+
+    def given(self, name: str, size: int | None) -> Column:
+        """The values of an input, one after the other; without a size one number."""
+        return self.graph.one(n.Given, name, (n.Type(VALUE, size),), False)
 
     def column(self, scalar: Scalar) -> Column:
         """The values of a scalar, zero where it has none."""
-        values = scalar.values if c.is_column(scalar.values) else self.constant(scalar.values)
+        values = scalar.values if is_column(scalar.values) else self.constant(scalar.values)
         # A sum of nothing is zero.
-        if scalar.exists is None or isinstance(values, c.Fold) or scalar.exists.all():
+        if scalar.exists is None or isinstance(values.node, n.Fold) or scalar.exists.all():
             return values
-        zero = c.Constant(self.semiring.zero, length=None)
-        return self.applied("where", (self.constant(scalar.exists), values, zero))
+        return self.applied("where", (self.constant(scalar.exists), values, self.zero))
 
     # Names
 
@@ -133,7 +137,7 @@ class Flattening:
         if rows is None:
             return value
         exists = None if value.exists is None else value.exists[rows]
-        if c.is_column(value.values):
+        if is_column(value.values):
             return Scalar(self.take(value.values, rows), exists)
         return Scalar(value.values[rows] if np.ndim(value.values) else value.values, exists)
 
@@ -154,10 +158,10 @@ class Flattening:
             case t.Number():
                 if isinstance(node.value, float):
                     value = bool(node.value) if self.semiring.carrier == "bool" else node.value
-                    return Scalar(c.Constant(value, length=None))
+                    return Scalar(self.constant(value))
                 return Scalar(node.value)
             case t.One():
-                return Scalar(c.Constant(self.semiring.one, length=None))
+                return Scalar(self.one)
         home = self.home(node, names)
         if home is not frame and home.depth < frame.depth:
             return self._taken(self.scalar(node, home, names), frame.rows_of(home))
@@ -202,16 +206,14 @@ class Flattening:
         return Scalar(self.take(values, np.where(exists, found, 0)), exists)
 
     def nothing(self, frame: Frame) -> Scalar:
-        return Scalar(c.Constant(self.semiring.zero, length=None), np.zeros(frame.count, bool))
+        return Scalar(self.zero, np.zeros(frame.count, bool))
 
     def laned(self, tree: Tree, lanes: int) -> Column:
         """The values of a tree with those of the last axis as lanes."""
-        values = tree.values
-        if isinstance(values, c.Reshape) and values.of.lanes == lanes:
-            return values.of
-        return self._once(
-            ("lanes", values), lambda: c.Reshape(values, length=(values.length or 0) // lanes, lanes=lanes)
-        )
+        node = tree.values.node
+        if isinstance(node, n.Reshape) and node.of.lanes == lanes:
+            return node.of
+        return self.graph.one(n.Reshape, tree.values, _size(tree.values) // lanes, lanes)
 
     def integers(self, node: t.Node, frame: Frame, names: Names) -> np.ndarray:
         """[row] of an index, which has rows of its own."""
@@ -222,7 +224,7 @@ class Flattening:
         found = self.scalar(node, frame, names).values
         if found is LANE:
             raise NeedsRows
-        if c.is_column(found):
+        if is_column(found):
             if found.lanes is not None:
                 raise NeedsRows
             found = self.known(found, node)
@@ -236,7 +238,7 @@ class Flattening:
         if any(operand.values is LANE for operand in operands):
             raise NeedsRows
         row = OPERATIONS[node.operation]
-        if all(not c.is_column(operand.values) for operand in operands):
+        if all(not is_column(operand.values) for operand in operands):
             given = [np.asarray(operand.values) for operand in operands]
             with np.errstate(all="ignore"):
                 if row.rule == "cast":
@@ -244,7 +246,7 @@ class Flattening:
                 return Scalar(row.meaning(*given))
         if row.rule == "cast":
             return Scalar(self.column(operands[0]))
-        chosen = row.rule == "where" and not any(c.is_column(operand.values) for operand in operands[1:])
+        chosen = row.rule == "where" and not any(is_column(operand.values) for operand in operands[1:])
         if chosen:
             # An index that a condition on reals decides.
             given = [self.plain(operand, frame, names) for operand in node.operands]
@@ -420,8 +422,7 @@ class Flattening:
         found = self._guarded(rest, body, frame, names)
         if found is None:
             return None
-        zero = c.Constant(self.semiring.zero, length=None)
-        values = self.applied("where", (self.take(mask, found.rows), found.values, zero))
+        values = self.applied("where", (self.take(mask, found.rows), found.values, self.zero))
         return replace(found, values=values)
 
     def _stored(self, node: t.Node, frame: Frame, names: Names) -> Entries | None:
@@ -432,25 +433,22 @@ class Flattening:
 
     def _nonzero(self, value: Scalar | Entries | None, frame: Frame) -> Column:
         """Whether a number, or an entry of a tensor, is not zero in each row."""
-        zero = c.Constant(self.semiring.zero, length=None)
         if isinstance(value, Scalar):
-            return self.applied("not_equal", (self.column(value), zero))
+            return self.applied("not_equal", (self.column(value), self.zero))
         if value is None:
             return self.constant(np.zeros(frame.count, bool))
-        one = c.Constant(self.semiring.one, length=None)
         found = self.rowed(value.values, len(value.rows), value.lanes)
-        found = self.applied("where", (self.applied("not_equal", (found, zero)), one, zero))
+        found = self.applied("where", (self.applied("not_equal", (found, self.zero)), self.one, self.zero))
         if found.lanes is not None:
-            found = c.FoldLanes(found, length=len(value.rows))
-        return self.applied("not_equal", (self.fold(found, value.rows, frame.count), zero))
+            found = self.graph.one(n.FoldLanes, found)
+        return self.applied("not_equal", (self.fold(found, value.rows, frame.count), self.zero))
 
     def _without_zeros(self, value: Scalar | Entries | None, mask: Column, frame: Frame) -> Scalar | View:
         """The same with ones in rows where the mask does not hold."""
-        one = c.Constant(self.semiring.one, length=None)
         if isinstance(value, Scalar):
-            return Scalar(self.applied("where", (mask, self.column(value), one)), value.exists)
+            return Scalar(self.applied("where", (mask, self.column(value), self.one)), value.exists)
         assert value is not None
-        values = self.applied("where", (self.take(mask, value.rows), value.values, one))
+        values = self.applied("where", (self.take(mask, value.rows), value.values, self.one))
         return self.collected(replace(value, values=values), frame)
 
     def outside(self, found: Entries | None, inner: Frame) -> Entries | None:
@@ -474,7 +472,7 @@ class Flattening:
         widths = {part.values.lanes for part in given}
         wide = next((width for width in widths if width is not None), None)
         columns = tuple(self.rowed(part.values, len(part.rows), wide) for part in given)
-        return Entries(rows, keys, c.Join(columns, length=len(rows), lanes=wide), lanes)
+        return Entries(rows, keys, self.graph.one(n.Concatenate, columns), lanes)
 
     def spread(self, found: Entries) -> Entries:
         """With a row for each lane."""
@@ -572,7 +570,17 @@ class Flattening:
             return found
         # What has no index of a lane is summed up over all of them.
         laned = self.rowed(found.values, len(found.rows), lanes)
-        return replace(found, values=c.FoldLanes(laned, length=len(found.rows)))
+        return replace(found, values=self.graph.one(n.FoldLanes, laned))
+
+
+def is_column(value: Any) -> bool:
+    return isinstance(value, Column)
+
+
+def _size(column: Column) -> int:
+    """The number of rows, which is known before anything runs."""
+    assert isinstance(column.size, int)
+    return column.size
 
 
 def _both(left: np.ndarray | None, right: np.ndarray | None) -> np.ndarray | None:

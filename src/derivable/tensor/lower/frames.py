@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from derivable.parallel.program.nodes import Column
 from derivable.tensor.language.types import Type
-from derivable.tensor.lower.columns import Column
 from derivable.tensor.lower.tree import Tree
 
 

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from derivable.core.graph import offsets_of
-from derivable.tensor.lower.columns import Column
+from derivable.parallel.program.nodes import Column
 
 
 class Level(ABC):
