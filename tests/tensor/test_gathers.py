@@ -107,7 +107,13 @@ def test_random_programs(data):
         with pytest.raises((DomainError, UnsupportedError)):
             kernel(**given_)
         return
-    found = kernel(**given_)
+    try:
+        found = kernel(**given_)
+    except DomainError:
+        # A zero that is stored, as dense tensors store it, has a place, and that is outside.
+        stored = interpret(program.guarded(None).node, meant, semirings.get("real"), is_guarded=True)
+        assert is_outside(stored)
+        return
     dense = dense_of(expected, order)
     np.testing.assert_allclose(as_dense(found), dense, rtol=1e-6, atol=1e-9)
     if output == "torch_coo" and not optimise:
