@@ -341,3 +341,13 @@ def test_an_axis_that_no_memory_holds():
         square(X=x, backend="torch")
     assert square(X=x, backend="torch", output="coordinates").values.tolist() == [1.0, 4.0]
     assert parse("sum(<i, a> in X) a * a", {"X": V})(X=x, backend="torch") == 5.0
+
+
+@pytest.mark.parametrize("condition", ["i == i + 1", "(i == i + 1) & (Y != {})", "(Y != {}) & (i == i + 1)"])
+def test_a_guard_where_no_row_is_left(condition):
+    """A condition on indices leaves no rows, and the tensor that a guard asks for has no entries."""
+    text = f"sum(<i, x> in X) if {condition} then if Y != {{}} then {{ i -> x * (1.5 + sum(<_, y> in Y) y) }}"
+    program = parse(text, {"X": tensor(1), "Y": tensor(1)})
+    for value in (Coordinates((3,), np.empty((1, 0), np.int64), np.empty(0)), np.ones(3)):
+        kernel = compile(program, output="torch", backend="torch", passes=PLAIN)
+        np.testing.assert_array_equal(kernel(X=np.arange(3.0), Y=value), np.zeros(3))

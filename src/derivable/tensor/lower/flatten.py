@@ -447,9 +447,10 @@ class Flattening:
         """The same with ones in rows where the mask does not hold."""
         if isinstance(value, Scalar):
             return Scalar(self.applied("where", (mask, self.column(value), self.one)), value.exists)
-        assert value is not None
-        values = self.applied("where", (self.take(mask, value.rows), value.values, self.one))
-        return self.collected(replace(value, values=values), frame)
+        if value is not None:
+            values = self.applied("where", (self.take(mask, value.rows), value.values, self.one))
+            value = replace(value, values=values)
+        return self.collected(value, frame)
 
     def outside(self, found: Entries | None, inner: Frame) -> Entries | None:
         """The entries of a frame as those of its parent."""
