@@ -12,8 +12,8 @@ from derivable.datalog.desugar import desugar
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.ram.lower import lower
 from derivable.datalog.rules.check import check_rules
+from derivable.datalog.rules.literal_order import Ordering
 from derivable.datalog.rules.optimise import optimise, reached
-from derivable.datalog.rules.order import Ordering
 from derivable.datalog.rules.share import share
 from derivable.datalog.rules.simplify import simplify
 from derivable.datalog.rules.strata import stratify

@@ -16,7 +16,7 @@ from datalog.programs import RichRule, inputs, questions, sources
 from datalog.test_apm import run_apm
 from datalog.test_fused import SET_ROWS, by_bits, settings_of
 from datalog.test_plan import ALWAYS, PROJECTED
-from derivable.datalog.ram import plan, project
+from derivable.datalog.ram import join_order, project
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.syntax.nodes import Query
 from derivable.datalog.syntax.parse import parse
@@ -30,7 +30,7 @@ def planned(few_atoms):
     """Every body is planned, whatever that costs, by trying all orders of up to so many atoms."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (*ALWAYS, ("FEW_ATOMS", few_atoms)):
-            patch.setattr(plan, name, value)
+            patch.setattr(join_order, name, value)
         for name, value in PROJECTED:
             patch.setattr(project, name, value)
         yield

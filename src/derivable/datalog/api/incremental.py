@@ -21,8 +21,8 @@ from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.facts.facts import FactColumns, FactStore
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.lower import store
+from derivable.datalog.rules.literal_order import order
 from derivable.datalog.rules.nodes import Atom
-from derivable.datalog.rules.order import order
 from derivable.datalog.run.execute import Executor
 from derivable.datalog.tables.overlay import OverlayTable, may_be_overlaid
 from derivable.datalog.tables.storage import Table

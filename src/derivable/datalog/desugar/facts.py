@@ -8,7 +8,7 @@ from typing import Any
 from derivable.core.diagnostics import BindingError, DomainError, Span, UnsupportedError
 from derivable.datalog.desugar.core import Core
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.rules.order import constant_meant
+from derivable.datalog.rules.literal_order import constant_meant
 from derivable.datalog.scalars.arithmetic import value_of
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.text import expression_text

@@ -19,7 +19,7 @@ from derivable.datalog.desugar.scope import Environment
 from derivable.datalog.desugar.variables import variables_of
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.attributes import checked
-from derivable.datalog.rules.order import order
+from derivable.datalog.rules.literal_order import order
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.parse import as_written
 from derivable.datalog.syntax.text import expression_text

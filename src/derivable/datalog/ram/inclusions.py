@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.lower import store
+from derivable.datalog.rules.literal_order import Ordering
 from derivable.datalog.rules.nodes import Atom, Clause, Filter, Generate, Literal, names
-from derivable.datalog.rules.order import Ordering
 from derivable.datalog.rules.text import RANGES
 from derivable.datalog.scalars.nodes import Apply, Const, Expr, Var, applied
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.lower import store
+from derivable.datalog.rules.literal_order import Ordering
 from derivable.datalog.rules.nodes import Atom, Clause
-from derivable.datalog.rules.order import Ordering
 from derivable.datalog.scalars.nodes import Var
 
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.rules.order import Define, Step, order
+from derivable.datalog.rules.literal_order import Define, Step, order
 from derivable.datalog.rules.strata import Strata
 
 
 def lower(strata: Strata) -> m.Ram:
     """RAM of a stratified program; recursive rules are split by the atom that changes.
 
-    Join orders know no sizes here: `ram.plan` chooses again when they are known.
+    Join orders know no sizes here: `ram.join_order` chooses again when they are known.
     """
     program = strata.program
     lowered = []

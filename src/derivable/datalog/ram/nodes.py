@@ -188,7 +188,7 @@ class Stratum:
 
 @dataclass(frozen=True)
 class Ram:
-    """A RAM program: relations, facts, strata, outputs. `plans` are those that `ram.plan` has made for sizes.
+    """A RAM program: relations, facts, strata, outputs. `plans` are those that `ram.join_order` has made for sizes.
 
     demand  a program to run first, over the same facts and without tags, whose outputs are facts of this one
     tagged  the program for runs with tags, None if it is this one

@@ -19,7 +19,7 @@ from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.estimate import STORE, Estimate, Estimator
 from derivable.datalog.ram.lower import store
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.rules.order import Define, Ordering, Step
+from derivable.datalog.rules.literal_order import Define, Ordering, Step
 from derivable.datalog.values.values import BOOL
 
 # The nanoseconds from which a store is worth a look, which takes two tenths of a millisecond, and a look at all its

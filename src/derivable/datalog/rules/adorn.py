@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.rules.order import asked, bound_columns
+from derivable.datalog.rules.literal_order import asked, bound_columns
 from derivable.datalog.rules.sideways import Columns, Patterns, Unbound, passing
 from derivable.datalog.rules.strata import cycles, dependencies, dependents
 

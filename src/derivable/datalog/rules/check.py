@@ -7,7 +7,7 @@ from typing import Any
 from derivable.core.diagnostics import LayoutError
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.rules.order import order
+from derivable.datalog.rules.literal_order import order
 from derivable.datalog.rules.text import literal_text, rule_text
 from derivable.datalog.values.values import F64, ValueType, same_words
 

@@ -35,8 +35,8 @@ from derivable.core.diagnostics import BindingError
 from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.adorn import Adorned, adorn, guarded, is_caller
+from derivable.datalog.rules.literal_order import bound_columns, order
 from derivable.datalog.rules.new_terms import with_terms
-from derivable.datalog.rules.order import bound_columns, order
 from derivable.datalog.rules.right_linear import right_linear
 from derivable.datalog.rules.sideways import Columns, Unbound, evaluable, passing
 from derivable.datalog.rules.strata import cycles, dependencies, dependents, needed_for

@@ -24,7 +24,7 @@ from dataclasses import replace
 from derivable.core.diagnostics import BindingError
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.adorn import Adorned
-from derivable.datalog.rules.order import asked, order
+from derivable.datalog.rules.literal_order import asked, order
 from derivable.datalog.rules.sideways import Columns
 from derivable.datalog.rules.strata import cycles, dependencies
 

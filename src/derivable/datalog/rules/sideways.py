@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.rules.order import Define, Step, cheap_step, generator
+from derivable.datalog.rules.literal_order import Define, Step, cheap_step, generator
 
 Columns = tuple[int, ...]
 # Relation -> the columns that it is asked with.

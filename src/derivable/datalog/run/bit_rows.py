@@ -22,7 +22,7 @@ from derivable.core.lazy import later
 from derivable.datalog.ram import inclusions
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.inclusions import EDGES, Inclusion, System
-from derivable.datalog.ram.plan import planned
+from derivable.datalog.ram.join_order import planned
 from derivable.datalog.tables.bulk_load import BulkLoad
 from derivable.datalog.tables.sets import MAX_FIRST, RowSets
 from derivable.datalog.tables.storage import CHUNK, PART, Table

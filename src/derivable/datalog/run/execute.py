@@ -26,8 +26,8 @@ from derivable.datalog.fused import best_first
 from derivable.datalog.fused.state import Columns
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.estimate import Estimator
+from derivable.datalog.ram.join_order import planned
 from derivable.datalog.ram.linear import linear_loop
-from derivable.datalog.ram.plan import planned
 from derivable.datalog.ram.statistics import Statistics
 from derivable.datalog.run import insert_kernel
 from derivable.datalog.run.grounding import ground_stratum

@@ -17,8 +17,8 @@ from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.estimate import Estimate, Estimator, Known
 from derivable.datalog.ram.lower import extended, store
 from derivable.datalog.ram.project import parted
+from derivable.datalog.rules.literal_order import Ordering
 from derivable.datalog.rules.nodes import Atom, Clause, names
-from derivable.datalog.rules.order import Ordering
 
 # Atoms up to which all orders are compared; rows of all atoms from which a clause is worth it; what a plan must cost of
 # the order without sizes, and nanoseconds that it must save, to replace it.
