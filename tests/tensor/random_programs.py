@@ -33,13 +33,13 @@ def programs(draw, order=None, inputs=INPUTS, depths=(2, 6), functions=SMOOTH, i
 
 @st.composite
 def tensors(draw, order, size=SIZE):
-    """A nested dictionary without empty rows; a quarter of the stored numbers, and so whole rows, are zero."""
+    """A nested dictionary without empty rows; some stored numbers are zero."""
     return _tensor(Random(draw(st.integers(0, 1 << 30))), order, size)
 
 
 def _tensor(random, order, size):
     if order == 0:
-        return 0.0 if random.random() < 0.25 else random.randint(-8, 8) / 4
+        return random.randint(-8, 8) / 4
     rows = {key: _tensor(random, order - 1, size) for key in range(size) if random.random() < 0.7}
     return {key: row for key, row in rows.items() if row != {}}
 
