@@ -16,7 +16,7 @@ EDGES = EDGES[EDGES[:, 0] != EDGES[:, 1]]
 
 @pytest.fixture
 def benchmark(monkeypatch):
-    names = "harness", "datalog", "datalog_cases", "sql_loop"
+    names = "harness", "datalog", "datalog_cases", "sql_loop", "commits"
     # A package of tests has the benchmark's name.
     kept = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] in names}
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
@@ -78,3 +78,13 @@ def test_tables_say_who_was_too_slow(benchmark):
     assert len(row) == len(module.HEADER)
     rows = module.scaling_rows([module.scaling_child(count, ["l"]) for count in (300, 3000)])
     assert {row[0] for row in rows} >= {"loading arrays", "loading a file", "to tuples of Python", "peak memory"}
+
+
+def test_commits_are_compared_by_the_quick_cases(benchmark, monkeypatch):
+    _, cases = benchmark
+    monkeypatch.setitem(cases.CASES, "closure of tiny", (True, lambda: cases.closure("grid 4")))
+    commits = importlib.import_module("commits")
+    assert commits.groups("datalog") == [title for title, (is_quick, _) in cases.CASES.items() if is_quick]
+    ((title, seconds),) = commits.datalog_rows("closure of tiny", 1, 2)
+    assert title == "closure of tiny"
+    assert 0 < seconds < 60
