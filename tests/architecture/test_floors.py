@@ -68,7 +68,7 @@ STAGES = {
 }
 # The class of an engine that users hold, where it is defined below what its methods do: it alone may name later stages,
 # inside its methods and for types.
-FACES = {"circuit/graph/circuit.py", "tensor/language/program.py"}
+FACES = ("circuit/graph/circuit.py", "tensor/language/program.py")
 # Generated kernels import the substrate by name; the text is the device's, whatever floor prints it.
 SUBSTRATE = "derivable.device.cpu"
 MODULE = re.compile(r"derivable(\.\w+)+")
