@@ -129,13 +129,9 @@ class Torch(Arrays):
         compiled = _compiled(function)
         if compiled is None or not aligned:
             host = interpreter(function.values)
-            places = [a.index for a in function.arguments]
 
             def computed(columns: Sequence[np.ndarray], _: int) -> list[np.ndarray]:
-                given: list[Any] = [None] * (1 + max(places, default=-1))
-                for place, column in zip(places, columns):
-                    given[place] = column
-                return [np.broadcast_to(x, shape) for x in host(given)]
+                return [np.broadcast_to(x, shape) for x in host(function.by_index(columns))]
 
             return self.call(computed, aligned, count or 0, [str(value.dtype) for value in function.values])
         given = [x.to(getattr(torch, a.dtype)) for x, a in zip(aligned, function.arguments)]

@@ -299,7 +299,7 @@ class _Torch(_Arrays):
 
     def __init__(self, functions: Any):
         super().__init__(functions)
-        # The arrays are kept beside their tensors, so that their identities stay theirs.
+        # Arrays are kept with their tensors: the identity of an array that is gone may become another one's.
         self.sent: dict[tuple[int, Any], tuple[np.ndarray, Any]] = {}
         self.compiled: dict[tuple[int, ...], tuple[Sequence[Any], Callable]] = {}
 

@@ -182,10 +182,11 @@ class _Lowering:
         """The facts of a relation, which a run gives. A relation without columns has one of zeros."""
         types = self.ram.relations[name].types
         columns = [_column_type(t) for t in types] or [_ZEROS]
-        return self.given(name, columns, len(columns))
+        return self.given(name, columns)
 
-    def given(self, name: str, columns: Sequence[n.Type], width: int) -> Table:
-        made = self.graph(n.Given, name, (*columns[:width], *self.tag_types))
+    def given(self, name: str, columns: Sequence[n.Type]) -> Table:
+        width = len(columns)
+        made = self.graph(n.Given, name, (*columns, *self.tag_types))
         size = made[0].size
         assert size is not None
         return Table(dict(enumerate(made[:width])), made[width:], size)
@@ -197,7 +198,7 @@ class _Lowering:
     def state(self, name: str, part: str, like: Table) -> Table:
         """The columns of a part of a relation in a round."""
         columns = [replace(c.type, size=None) for c in like.columns.values()]
-        return self.given(f"{part} {name}", columns, len(columns))
+        return self.given(f"{part} {name}", columns)
 
     def nothing(self, like: Table) -> Table:
         """A table of the same form without rows."""
@@ -231,11 +232,9 @@ class _Lowering:
             return ()
         return self.graph(n.Apply, self.operations[name], tuple(c for each in operands for c in each), size)
 
-    def logical(self, operation: str, size: n.Size, *masks: Column) -> Column:
-        return self.graph.one(n.Apply, operation, masks, size, None, _MASK)
-
-    def holds(self, operation: str, size: n.Size, left: Column, right: Column) -> Column:
-        return self.graph.one(n.Apply, operation, (left, right), size, None, _MASK)
+    def logical(self, operation: str, size: n.Size, *operands: Column) -> Column:
+        """The mask that a comparison or a logical operation gives."""
+        return self.graph.one(n.Apply, operation, operands, size, None, _MASK)
 
     def only(self, table: Table, mask: Column, needed: Iterable[str] | None = None) -> Table:
         """The rows of a table where a mask holds; `needed` are the columns that are read later."""
@@ -405,7 +404,7 @@ class _Lowering:
         for position, term in enumerate(scan.terms):
             if isinstance(term, Const):
                 word = self.constant(self.host.word(term), "int64", table.size)
-                table = self.only(table, self.holds("equal", table.size, table.columns[position], word))
+                table = self.only(table, self.logical("equal", table.size, table.columns[position], word))
         kept = [position for position, term in enumerate(scan.terms) if not isinstance(term, Const)]
         variables = [scan.terms[position] for position in kept]
         table = Table({position: table.columns[position] for position in kept}, table.tags, table.size)
@@ -429,7 +428,7 @@ class _Lowering:
                 continue
             there = columns.setdefault(variable.name, column)
             if there is not column:
-                same = self.holds("equal", table.size, there, column)
+                same = self.logical("equal", table.size, there, column)
                 mask = same if mask is None else self.logical("logical_and", table.size, mask, same)
         found = Table(columns, table.tags, table.size)
         return found if mask is None else self.only(found, mask, needed)
@@ -447,7 +446,7 @@ class _Lowering:
                 probes.append(left.columns[variable.name])
                 keys.append(key)
             elif variable.name in fresh:
-                repeats.append(self.holds("equal", right.size, right.columns[fresh[variable.name]], column))
+                repeats.append(self.logical("equal", right.size, right.columns[fresh[variable.name]], column))
             else:
                 fresh[variable.name] = key
         if repeats:
@@ -484,7 +483,7 @@ class _Lowering:
 
     def is_absent(self, rows: Column) -> Column:
         assert rows.size is not None
-        return self.holds("less", rows.size, rows, self.constant(0, "int64", rows.size))
+        return self.logical("less", rows.size, rows, self.constant(0, "int64", rows.size))
 
     def is_something(self, tags: tuple[Column, ...], size: n.Size) -> Column:
         """Where tags are none that the semiring discards."""

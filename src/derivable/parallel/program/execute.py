@@ -326,7 +326,7 @@ class NumPy(Arrays):
         aligned = [x[..., None] if np.ndim(x) and np.ndim(x) < len(shape) else x for x in operands]
         with np.errstate(all="ignore"):
             if not isinstance(function, str):
-                found = interpreter(function.values)(_by_index(function, aligned))
+                found = interpreter(function.values)(function.by_index(aligned))
             elif function == "times":
                 assert self.semiring is not None
                 found = (self.semiring.times(*aligned),)
@@ -379,11 +379,3 @@ class NumPy(Arrays):
 
     def to_host(self, column: Any) -> np.ndarray:
         return column
-
-
-def _by_index(function: n.Function, operands: Sequence[Any]) -> list[Any]:
-    """The operands where the expressions' arguments look for them."""
-    found: list[Any] = [None] * (1 + max((a.index for a in function.arguments), default=-1))
-    for argument, value in zip(function.arguments, operands):
-        found[argument.index] = value
-    return found

@@ -21,6 +21,7 @@ that knows the counts has no other use of them.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -124,12 +125,19 @@ class Function:
             return Function(name, function.values, (*function.left, *function.right))
         return Function(name, function.values, tuple(a for operand in function.operands for a in operand))
 
+    def by_index(self, operands: Sequence[Any]) -> list[Any]:
+        """The operands where `algebra.expr.interpret` looks for them."""
+        found: list[Any] = [None] * (1 + max((a.index for a in self.arguments), default=-1))
+        for argument, value in zip(self.arguments, operands):
+            found[argument.index] = value
+        return found
+
 
 # Nodes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Node:
+class Node(ABC):
     """A node of the graph: two nodes are equal if they are one; `Graph` makes equal ones once."""
 
     @cached_property
@@ -153,8 +161,8 @@ class Node:
         """The types of its results."""
         return self._types()
 
-    def _types(self) -> tuple[Type, ...]:
-        raise NotImplementedError
+    @abstractmethod
+    def _types(self) -> tuple[Type, ...]: ...
 
     def _of(self, column: Column, size: Size | None) -> Type:
         return replace(column.type, size=size)
