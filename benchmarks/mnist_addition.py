@@ -15,8 +15,8 @@ from pathlib import Path
 
 from harness import machine, peak_memory_bytes, table
 
-from derivable.cli.demos.digits import LearnedDigits, Settings, learn
-from derivable.cli.demos.handwriting import mnist
+from derivable_demos.digits import LearnedDigits, Settings, learn
+from derivable_demos.handwriting import mnist
 
 CASES = [(1, "sums"), (1, "columns"), (2, "sums"), (2, "columns"), (3, "sums"), (3, "columns")]
 BATCH = 128

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from data import data_path
-from derivable.cli.demos.digits import Settings, learn
-from derivable.cli.demos.handwriting import scikit_digits
-from derivable.cli.demos.picture import digits_picture
 from derivable.cli.main import USER_ERROR, main
 from derivable.core.diagnostics import DerivableError
+from derivable_demos.digits import Settings, learn
+from derivable_demos.handwriting import scikit_digits
+from derivable_demos.picture import digits_picture
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from data import data_path
-from derivable.cli.demos.handwriting import mnist, scikit_digits
 from derivable.core.diagnostics import DomainError, ParseError, ShapeError
+from derivable_demos.handwriting import mnist, scikit_digits
 
 
 def test_scikit_digits_are_split_by_image():

@@ -10,12 +10,12 @@ import torch
 
 import derivable as dv
 from data import data_path
-from derivable.cli.demos import addition
-from derivable.cli.demos.digits import Settings, SumLoss, sum_layer
-from derivable.cli.demos.stopwatch import Stopwatch
-from derivable.cli.demos.sudoku import ValidityLayer, best_matching
-from derivable.cli.demos.sudoku_grids import clauses, draw, is_valid, solutions
 from derivable.core.diagnostics import DomainError
+from derivable_demos import addition
+from derivable_demos.digits import Settings, SumLoss, sum_layer
+from derivable_demos.stopwatch import Stopwatch
+from derivable_demos.sudoku import ValidityLayer, best_matching
+from derivable_demos.sudoku_grids import clauses, draw, is_valid, solutions
 
 
 def convolved(p, num_digits):

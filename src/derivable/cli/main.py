@@ -25,6 +25,7 @@ import click
 from derivable import __version__
 from derivable.cli.report import write_json
 from derivable.core.diagnostics import DerivableError, DerivableWarning
+from derivable.core.lazy import optional_module
 
 USER_ERROR, BUG, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 
@@ -48,6 +49,8 @@ class LateGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        if cmd_name == "demo":  # a package of examples, which stands on the library as a user's code does
+            return optional_module("derivable_demos.command", "derivable_demos", "demo").demo_command
         return getattr(importlib.import_module(f"derivable.cli.{cmd_name}"), f"{cmd_name}_command")
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:

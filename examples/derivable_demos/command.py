@@ -68,8 +68,8 @@ def digits_command(digits: int, encoding: str, provenance: str, k: int, rounds: 
     Images are split into train and test before they are paired. Prints the training time, the part of it
     in the logic layer (forward and backward), and accuracies on the test images, and writes a picture.
     """
-    from derivable.cli.demos.digits import Settings, learn
-    from derivable.cli.demos.picture import digits_picture
+    from derivable_demos.digits import Settings, learn
+    from derivable_demos.picture import digits_picture
 
     on_mnist = shared["data"] is not None
     settings = Settings(
@@ -104,8 +104,8 @@ def sudoku_command(grids: int, compiler: str, **shared: Any) -> None:
     The visual Sudoku task of the KLay paper: no digit is ever told. The rules, a CNF over 64 variables, are
     compiled to a circuit that gives the exact probability of validity.
     """
-    from derivable.cli.demos.picture import sudoku_picture
-    from derivable.cli.demos.sudoku import Settings, learn
+    from derivable_demos.picture import sudoku_picture
+    from derivable_demos.sudoku import Settings, learn
 
     settings = Settings(num_grids=grids, compiler=compiler, **_training(shared, epochs=20, batch_size=16))
     _run(
@@ -154,9 +154,9 @@ def _data(shared: dict[str, Any]) -> Any:
     """The images; also sets torch's threads, since this process has nothing else to do."""
     import torch
 
-    from derivable.cli.demos.handwriting import mnist, scikit_digits
     from derivable.core.lazy import optional_module
     from derivable.device.cpu.threads import available_cores
+    from derivable_demos.handwriting import mnist, scikit_digits
 
     optional_module("matplotlib.figure", "matplotlib", "demo")  # before the training, not after it
     torch.set_num_threads(shared["threads"] or (available_cores() if shared["data"] else 1))

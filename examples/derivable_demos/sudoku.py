@@ -16,12 +16,12 @@ import numpy as np
 import torch
 
 from derivable.circuit.graph.circuit import Circuit
-from derivable.cli.demos.handwriting import Handwriting
-from derivable.cli.demos.network import DigitReader
-from derivable.cli.demos.stopwatch import Stopwatch
-from derivable.cli.demos.sudoku_grids import CELLS, DIGITS, SIZE, clauses, draw
-from derivable.cli.demos.training import EVALUATION_BATCH, Learned, Training, fit, pick_device
 from derivable.nn.log_space import log1mexp
+from derivable_demos.handwriting import Handwriting
+from derivable_demos.network import DigitReader
+from derivable_demos.stopwatch import Stopwatch
+from derivable_demos.sudoku_grids import CELLS, DIGITS, SIZE, clauses, draw
+from derivable_demos.training import EVALUATION_BATCH, Learned, Training, fit, pick_device
 
 
 @dataclass(frozen=True)

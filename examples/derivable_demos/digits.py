@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from derivable.cli.demos.addition import (
+from derivable.core.diagnostics import DomainError
+from derivable.datalog.facts.inputs import categorical
+from derivable.nn.logic import Logic
+from derivable_demos.addition import (
     columns_program,
     digit_relations,
     num_sums,
@@ -18,13 +21,10 @@ from derivable.cli.demos.addition import (
     sums,
     sums_program,
 )
-from derivable.cli.demos.handwriting import Handwriting
-from derivable.cli.demos.network import DigitReader
-from derivable.cli.demos.stopwatch import Stopwatch
-from derivable.cli.demos.training import Learned, Training, fit, pick_device, read
-from derivable.core.diagnostics import DomainError
-from derivable.datalog.facts.inputs import categorical
-from derivable.nn.logic import Logic
+from derivable_demos.handwriting import Handwriting
+from derivable_demos.network import DigitReader
+from derivable_demos.stopwatch import Stopwatch
+from derivable_demos.training import Learned, Training, fit, pick_device, read
 
 
 @dataclass(frozen=True)
