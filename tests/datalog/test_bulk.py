@@ -11,9 +11,11 @@ import derivable as dv
 from datalog.test_fused import on_threads
 from derivable.datalog.fused import fused
 from derivable.datalog.tables import bulk_load, packing, storage
-from derivable.datalog.tables.packing import Packing, distinct, is_in_order, order_of
+from derivable.datalog.tables.packing import Packing, distinct
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import TYPES
+from derivable.parallel import order
+from derivable.parallel.order import is_in_order, order_of
 from drawn import examples
 
 I64 = TYPES["i64"]
@@ -48,21 +50,19 @@ def test_packed_rows_sort_like_rows_and_come_back(columns):
 
 
 @settings(max_examples=300, deadline=None)
-@given(tables(min_rows=0))
-def test_orders_are_stable(columns):
+@given(tables(min_rows=0), st.sampled_from([0, order.MANY]))
+def test_orders_are_stable(columns, many):
     rows = list(zip(*(column.tolist() for column in columns)))
-    expected = sorted(range(len(rows)), key=rows.__getitem__)
-    assert np.arange(len(rows))[order_of(columns)].tolist() == expected
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("derivable.datalog.tables.packing.PART", 3)
+        patch.setattr(order, "MANY", many)
+        for dtype in (np.int64, np.uint64, np.float64, object):
+            typed = [column.astype(dtype) for column in columns]
+            keys = list(zip(*(column.tolist() for column in typed)))
+            expected = sorted(range(len(rows)), key=keys.__getitem__)
+            assert np.arange(len(rows))[order_of(typed)].tolist() == expected
+        patch.setattr(order, "PART", 3)
         assert is_in_order(columns) == (rows == sorted(rows))
         assert is_in_order([np.sort(columns[0])])
-    unsigned = [column.astype(np.uint64) for column in columns]
-    keys = list(zip(*(column.tolist() for column in unsigned)))
-    assert np.arange(len(rows))[order_of(unsigned)].tolist() == sorted(range(len(rows)), key=keys.__getitem__)
-    floats = [column.astype(np.float64) for column in columns]
-    keys = list(zip(*(column.tolist() for column in floats)))
-    assert np.arange(len(rows))[order_of(floats)].tolist() == sorted(range(len(rows)), key=keys.__getitem__)
 
 
 @contextmanager
@@ -198,10 +198,11 @@ def test_words_and_runs_in_parts(words, part, is_sorted, num_threads):
     given_words = np.array(sorted(words) if is_sorted else words, np.uint64)
     with pytest.MonkeyPatch.context() as patch, on_threads(num_threads):
         patch.setattr(packing, "PART", part)
+        patch.setattr(order, "PART", part)
         patch.setattr(packing, "SHARED", 2)
         column = given_words.view(np.int64).copy()
         if len(words):
-            runs = packing.runs_of(lambda rows: [column[rows]], len(words))
+            runs = order.runs_of(lambda rows: [column[rows]], len(words))
             changes = [0, *(i for i in range(1, len(words)) if column[i] != column[i - 1])]
             assert (runs is None) == (column.tolist() != sorted(words))
             assert runs is None or runs.tolist() == changes

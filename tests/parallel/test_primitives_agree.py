@@ -19,6 +19,7 @@ from derivable.bridge.fold import Fold
 from derivable.core.diagnostics import LayoutError, ShapeError, TypeMismatchError, UnsupportedError
 from derivable.device.cpu import threads
 from derivable.parallel import element_cuts, picked, reference
+from derivable.parallel import order as order_of_rows
 from derivable.parallel.table import PRIMITIVES
 from parallel import element_oracle
 from parallel.tiered import either_tier
@@ -428,8 +429,15 @@ def python_key(columns, row):
 
 
 @settings(max_examples=150, deadline=None)
-@given(tables())
-def test_sort_and_unique_against_python(table):
+@given(tables(), st.sampled_from([0, order_of_rows.MANY]))
+def test_sort_and_unique_against_python(table, many):
+    with pytest.MonkeyPatch.context() as patch:
+        # Few rows too are sorted by digits.
+        patch.setattr(order_of_rows, "MANY", many)
+        _sort_and_unique(table)
+
+
+def _sort_and_unique(table):
     (columns,) = table
     n = len(columns[0])
     expected = sorted(range(n), key=lambda row: python_key(columns, row))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from derivable.device.cpu.memory import empty, zeros
 from derivable.device.cpu.threads import run_chunks
 from derivable.parallel import layout
 from derivable.parallel.element_by_index import reduce_by_index
+from derivable.parallel.order import order_of
 from derivable.parallel.reference import check_sides, gather, gather_jvp, sort_jvp, sort_vjp, unsorted
 
 __all__ = ["gather", "gather_jvp", "gather_vjp", "join", "sort", "sort_jvp", "sort_vjp"]
@@ -87,26 +89,28 @@ def _radix_pass(key, order, shift, mask, histogram, out):
     return True
 
 
-def _order(keys: np.ndarray) -> np.ndarray:
-    num_rows = keys.shape[1]
+def order_by_digits(columns: Sequence[np.ndarray]) -> np.ndarray:
+    """Row numbers [row] that bring rows of columns of numbers in order, the first column first; stable."""
+    num_rows = len(columns[0])
     order, other = np.arange(num_rows, dtype=np.int64), empty(num_rows, np.int64)
-    if _is_sorted(keys) < 0:
-        return order
     histogram = empty(1 << DIGIT_BITS, np.int64)
     mask = np.uint64((1 << DIGIT_BITS) - 1)
-    for key in keys[::-1]:
+    for column in reversed(columns):
+        key = _encode(column)
         # Only the digits in which the smallest and the largest key differ can order anything.
-        spread = int(key.max() - key.min()).bit_length()
-        moved = key - key.min()
+        low = key.min()
+        spread = int(key.max() - low).bit_length()
+        key -= low
         for shift in range(0, spread, DIGIT_BITS):
-            if _radix_pass(moved, order, np.uint64(shift), mask, histogram, other):
+            if _radix_pass(key, order, np.uint64(shift), mask, histogram, other):
                 order, other = other, order
     return order
 
 
 def sort(columns):
     columns = layout.check_columns(columns)
-    order = _order(_encode_all(columns))
+    order = order_of(columns)
+    order = np.arange(len(columns[0])) if isinstance(order, slice) else order
     return tuple(column[order] for column in columns), order
 
 

@@ -102,7 +102,7 @@ PRIMITIVES = {
             "sort",
             lambda *columns: (columns, columns[0]),
             "NumPy, slow and obvious",
-            "stable radix sort, digits that do not vary are skipped",
+            "stable radix sort, digits that do not vary are skipped; few rows by NumPy, rows in order not at all",
             _ROWS,
             "float columns; the order is locally constant",
         ),

@@ -14,7 +14,6 @@ from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.aggregates.record import AGGREGATES
 from derivable.datalog.kernels import relations as kernels
-from derivable.datalog.tables.packing import order_of, runs_of
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import concatenate
 from derivable.datalog.tags.choice_facts import Derived
@@ -22,6 +21,7 @@ from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import ColumnTags, GraphTags, Untagged
 from derivable.datalog.values.values import SymbolTable, ValueType, numbers_of, sort_keys, words_of_numbers
 from derivable.device.cpu.memory import empty
+from derivable.parallel.order import order_of, runs_of
 
 Result = tuple[list[np.ndarray], int, Any]
 

@@ -18,12 +18,12 @@ from derivable.core.locks import OwnLock
 from derivable.core.names import FreshNames
 from derivable.core.registry import suggestion
 from derivable.datalog.facts.inputs import as_tuple, checked_facts, taken
-from derivable.datalog.tables.packing import order_of
 from derivable.datalog.values.datetimes import Duration
 from derivable.datalog.values.tensors import is_tensor
 from derivable.datalog.values.terms import show_character, show_value
 from derivable.datalog.values.values import SymbolTable, ValueType, fits, ranks, show_column, sort_keys, word_of
 from derivable.device.cpu.memory import empty
+from derivable.parallel.order import order_of
 
 if TYPE_CHECKING:
     from derivable.datalog.api.evaluation import Evaluation

@@ -19,10 +19,10 @@ from derivable.datalog.fused.frontier import Frontier
 from derivable.datalog.fused.state import State
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars.nodes import Var
-from derivable.datalog.tables.packing import order_of
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import parts_of
 from derivable.device.cpu.memory import full
+from derivable.parallel.order import order_of
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit_best

@@ -14,9 +14,9 @@ from __future__ import annotations
 import numpy as np
 
 from derivable.algebra.semiring import TypedSemiring
-from derivable.datalog.tables.packing import Packing
 from derivable.datalog.tables.storage import Table
-from derivable.device.cpu.memory import empty, longer, next_length, zeros
+from derivable.device.cpu.memory import longer, next_length, zeros
+from derivable.parallel.order import order_of
 
 # Levels into which rows are split.
 LEVELS, MOST_LEVELS, _SAMPLE = 64, 1 << 10, 1 << 10
@@ -146,12 +146,4 @@ class Frontier:
 
     def in_order(self, rows: np.ndarray) -> np.ndarray:
         """The rows, prefix after prefix, so that what they join with and where that is entered stays in cache."""
-        columns = [self.table.column(0, rows), rows]
-        packing = Packing.of(columns) if len(rows) else None
-        if packing is None:
-            return rows
-        words = packing.pack(columns)
-        words.sort()
-        ordered = empty((len(rows), 2), np.int64)
-        packing.unpack(words, ordered)
-        return np.ascontiguousarray(ordered[:, 1])
+        return rows[order_of([self.table.column(0, rows), rows])]

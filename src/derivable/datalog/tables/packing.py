@@ -7,12 +7,12 @@ depend on the order of what is given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from derivable.device.cpu.memory import empty, longer, next_length
+from derivable.device.cpu.memory import empty
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
 
 WORD_BITS = 64
@@ -140,98 +140,3 @@ def _overlapping(words: np.ndarray) -> Iterator[np.ndarray]:
     """Parts that begin with the last word of the part before."""
     for start in range(1, len(words), PART):
         yield words[start - 1 : start + PART]
-
-
-def runs_of(columns_of: Callable[[slice], Sequence[np.ndarray]], count: int) -> np.ndarray | None:
-    """Where runs of equal rows begin [run], of at least one row; None if rows are not in order, the first column first.
-
-    columns_of  gives the columns of some rows
-    """
-    starts, found = empty(1 << 15, np.int64), 1
-    starts[0] = 0
-    for start in range(1, count, PART):
-        columns = columns_of(slice(start - 1, min(start + PART, count)))
-        if not is_in_order(columns):
-            return None
-        is_new = columns[0][1:] != columns[0][:-1]
-        for column in columns[1:]:
-            is_new |= column[1:] != column[:-1]
-        fresh = np.flatnonzero(is_new)
-        if found + len(fresh) > len(starts):
-            starts = longer(starts, next_length(len(starts), found + len(fresh)), found)
-        np.add(fresh, start, out=starts[found : found + len(fresh)])
-        found += len(fresh)
-    return starts[:found]
-
-
-def is_in_order(columns: Sequence[np.ndarray]) -> bool:
-    """Whether rows of columns that can be compared come in order, the first column first."""
-    count = len(columns[0]) if columns else 0
-    # Parts overlap in one row; what is compared stays in cache.
-    return all(
-        _are_in_order([column[start : start + PART + 1] for column in columns]) for start in range(0, count, PART)
-    )
-
-
-def _are_in_order(columns: Sequence[np.ndarray]) -> bool:
-    fine: np.ndarray | bool = True
-    for column in reversed(columns):
-        before, after = column[:-1], column[1:]
-        if fine is True:
-            fine = before <= after
-        else:
-            fine = (before < after) | ((before == after) & fine)
-    return bool(np.all(fine))
-
-
-def order_of(columns: Sequence[np.ndarray]) -> slice | np.ndarray:
-    """Row numbers that bring rows in order, the first column first; equal rows stay as they come."""
-    if is_in_order(columns):
-        return slice(None)
-    words = [_words(column) for column in columns]
-    if any(column is None for column in words):
-        return np.lexsort(tuple(reversed(columns)))
-    order: np.ndarray | None = None
-    for group in reversed(_groups(words, len(columns[0]))):  # type: ignore[arg-type]
-        order = _sorted_by(group if order is None else [column[order] for column in group], order)
-    assert order is not None
-    return order
-
-
-def _groups(columns: Sequence[np.ndarray], count: int) -> list[list[np.ndarray]]:
-    """The columns in groups that fit in a word beside a row number; wide ones are cut in two."""
-    most = WORD_BITS - (count - 1).bit_length()
-    groups: list[list[np.ndarray]] = [[]]
-    room = most
-    for column in columns:
-        parts = [column]
-        if (int(column.max()) - int(column.min())).bit_length() > most:
-            parts = [column >> 32, column & 0xFFFFFFFF]
-        for part in parts:
-            bits = (int(part.max()) - int(part.min())).bit_length()
-            if bits > room:
-                groups.append([])
-                room = most
-            groups[-1].append(part)
-            room -= bits
-    return groups
-
-
-def _sorted_by(columns: Sequence[np.ndarray], order: np.ndarray | None) -> np.ndarray:
-    """Row numbers by the columns, which come in an order, None for that of the rows; equal rows keep it."""
-    count = len(columns[0])
-    numbered = [*columns, np.arange(count)]
-    packing = Packing.of(numbered)
-    assert packing is not None
-    packed = packing.pack(numbered)
-    sort(packed)
-    np.bitwise_and(packed, np.uint64((1 << (count - 1).bit_length()) - 1), out=packed)
-    places = packed.view(np.int64)
-    return places if order is None else order[places]
-
-
-def _words(column: np.ndarray) -> np.ndarray | None:
-    """A column of integers as int64; None if it holds others, or some that are too large."""
-    if column.dtype.kind not in "iub" or (column.dtype == np.uint64 and column.max(initial=0) >> np.uint64(63)):
-        return None
-    return np.ascontiguousarray(column, np.int64)
