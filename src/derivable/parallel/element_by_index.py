@@ -10,7 +10,6 @@ import numpy as np
 from derivable.algebra.monoid import TypedMonoid
 from derivable.device.cpu.memory import empty, empty_like, full, zeros
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
-from derivable.parallel import element_specials as special
 from derivable.parallel.element_cuts import (
     clear,
     copy,
@@ -31,6 +30,7 @@ from derivable.parallel.element_leaves import (
     outputs,
     prefix_arrays,
 )
+from derivable.parallel.extremum_adjoints import gather_adjoint, keep_of_destination, scatter_adjoint
 from derivable.parallel.fold_kernels import needs
 
 # Buckets that take more than this are asked for ahead of their use, and even more ahead where they take more yet.
@@ -123,10 +123,7 @@ def _keeps(plan: _Plan) -> bool:
         return False
     if _is_extremum(op):
         return bool(op.float_leaves) and not _is_sparse(plan.rows, plan.buckets)
-    if needs(op).additive or not needs(op).prefix_leaves(op):
-        return False
-    # Dividing reads less memory than prefixes do, but three more times from the buckets.
-    return op.special != "mul" or plan.ahead > 0 or _too_many_to_divide(plan)
+    return not needs(op).additive and bool(needs(op).prefix_leaves(op))
 
 
 def _is_sparse(rows: int, buckets: int) -> bool:
@@ -168,16 +165,14 @@ def reduce_by_index_vjp(
     destination: Sequence[np.ndarray],
     indices: np.ndarray,
     values: Sequence[np.ndarray],
-    results: Sequence[np.ndarray] | None = None,
     *,
     kept: Sequence[np.ndarray] | None = None,
     out: Sequence[np.ndarray | None] | None = None,
 ) -> tuple[Adjoints, Adjoints]:
     """(adjoints of the destination, adjoints of the values).
 
-    results  saves computing them again where the rule needs them
-    kept     of `reduce_by_index_keeping`, which saves a walk forward; is not changed
-    out      [leaf] for the adjoints of the values
+    kept  of `reduce_by_index_keeping`, which saves a walk forward; is not changed
+    out   [leaf] for the adjoints of the values
 
     Generic rule: forward again, keeping each element's exclusive prefix in the memory of its adjoint; then back, one
     vjp of the operator per element. No sort.
@@ -187,17 +182,10 @@ def reduce_by_index_vjp(
     if needs(op).additive:
         return _additive_vjp(op, adjoints, destination, indices, values, out)
     if kept is None and _is_sparse(len(values[0]), len(destination[0])):
-        return _sparse_vjp(op, adjoints, destination, indices, values, results, out)
+        return _sparse_vjp(op, adjoints, destination, indices, values, out)
     incoming = incoming_adjoints(op, adjoints, destination)
     if _is_extremum(op):
         return _extremum_vjp(op, incoming[0], destination, indices, values, kept, out)
-    if kept is None and op.special == "mul" and len(values[0]) and len(destination[0]):
-        if results is None:
-            results = reduce_by_index(op, destination, indices, values)
-        firsts, answers = adjoint_outputs(op, destination, None), adjoint_outputs(op, values, out)
-        arrays = [flat(leaves)[0] for leaves in (destination, values, results, firsts, answers)]
-        if _product_vjp(_Plan(op, destination, indices, values), incoming[0], *arrays):
-            return firsts, answers
     return _generic_vjp(op, incoming, destination, indices, values, out, kept)
 
 
@@ -213,7 +201,7 @@ def _additive_vjp(op: TypedMonoid, adjoints, destination, indices, values, out) 
     return tuple(firsts), answers
 
 
-def _sparse_vjp(op: TypedMonoid, adjoints, destination, indices, values, results, out) -> tuple[Any, Any]:
+def _sparse_vjp(op: TypedMonoid, adjoints, destination, indices, values, out) -> tuple[Any, Any]:
     """Far more buckets than rows: only those that have rows are looked at; the others pass their adjoint on."""
     incoming = incoming_adjoints(op, adjoints, destination)
     rows = np.flatnonzero((indices >= 0) & (indices < len(destination[0])))
@@ -226,8 +214,7 @@ def _sparse_vjp(op: TypedMonoid, adjoints, destination, indices, values, results
     number[rows] = position[indices[rows]]
     some = [None if adjoint is None else adjoint.take(touched, axis=0) for adjoint in adjoints]
     inner = [leaf.take(touched, axis=0) for leaf in destination]
-    known = None if results is None or _is_extremum(op) else [leaf.take(touched, axis=0) for leaf in results]
-    changed, answers = reduce_by_index_vjp(op, some, inner, number, values, known, out=out)
+    changed, answers = reduce_by_index_vjp(op, some, inner, number, values, out=out)
     firsts = adjoint_outputs(op, destination, None)
     for leaf, adjoint in zip(op.float_leaves, incoming):
         copy(firsts[leaf], adjoint)
@@ -334,12 +321,8 @@ class _Plan:
         rest = (0, self.width, self.width, self.buckets, self.indices, *arrays)
         run_chunks(run, self.rows, self.smallest, *rest)
 
-    def split(self, array: np.ndarray) -> np.ndarray:
-        """[part, scalar], or [scalar] of a single part."""
-        return array.reshape(-1) if self.parts == 1 else array.reshape(self.parts, -1)
-
     def begun(self, results: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """[leaf] the parts before any row, as `split` has them; a single one is the results themselves."""
+        """[leaf] the parts [part, scalar] before any row; a single one is the results themselves, [scalar]."""
         pairs = zip(results, self.destination)
         if self.parts == 1:
             return [(result if result is leaf else copy(result, leaf)).reshape(-1) for result, leaf in pairs]
@@ -379,59 +362,10 @@ def _extremum_vjp(op: TypedMonoid, incoming, destination, indices, values, kept,
     firsts, answers = adjoint_outputs(op, destination, None), adjoint_outputs(op, values, out)
     winners, to_first, to_values = flat([kept[0], firsts[0], answers[0]])
     plan, least = _Plan(op, destination, indices, values), smallest_chunk(incoming.size, incoming.size)
-    run_chunks(special.keep_of_destination, plan.items, least, incoming, winners, to_first)
+    run_chunks(keep_of_destination, plan.items, least, incoming, winners, to_first)
     if not plan.single and 8 * plan.items > plan.numbers:
-        plan.run_rows(special.take, [incoming, winners, to_values])
+        plan.run_rows(gather_adjoint, [incoming, winners, to_values])
     else:
         clear(to_values)
-        run_chunks(special.give, plan.items, least, plan.width, incoming, winners, to_values)
+        run_chunks(scatter_adjoint, plan.items, least, plan.width, incoming, winners, to_values)
     return firsts, answers
-
-
-def _product_vjp(plan: _Plan, adjoints, destination, values, results, firsts, out) -> bool:
-    """Of mul, all arrays flat; False if the generic rule is better, and then nothing is done."""
-    if _too_many_to_divide(plan):
-        return False
-    with np.errstate(all="ignore"):
-        scaled = adjoints * results
-        bad: Any = special.outside_range(results, scaled, adjoints)
-        if np.count_nonzero(bad) * 8 > len(bad):
-            return False
-        if plan.single:
-            pairs = full((plan.parts, plan.buckets, 2), 1, values.dtype)
-            pairs[:, :, 0] = scaled
-            plan.run(special.divide_single, [values, plan.ahead > 0], [plan.split(pairs)], [out])
-            large = pairs[:, :, 1].prod(axis=0)
-        else:
-            bounds = full((plan.parts, plan.buckets, plan.width), 1, values.dtype)
-            plan.run(special.divide, [values, scaled], [plan.split(bounds)], [out])
-            large = np.broadcast_to(bounds.prod(axis=(0, 2))[:, None], bounds.shape[1:]).reshape(-1)
-        bad |= special.parts_outside_range(results, destination, large)
-        np.divide(scaled, destination, out=firsts)
-    if bad.any():
-        _repair(plan, bad.reshape(plan.buckets, plan.width).any(axis=1), adjoints, values, firsts, out)
-    return True
-
-
-def _too_many_to_divide(plan: _Plan) -> bool:
-    """Whether what is done for each bucket would cost more than it saves."""
-    return 4 * plan.items > plan.numbers
-
-
-def _repair(plan: _Plan, bad: np.ndarray, adjoints, values, firsts, out) -> None:
-    """The generic rule for the buckets `bad` [bucket]; flat arrays."""
-    buckets = np.flatnonzero(bad)
-    number = full(plan.buckets, -1, np.int64)
-    number[buckets] = np.arange(len(buckets))
-    inside = (plan.indices >= 0) & (plan.indices < plan.buckets)
-    rows = np.flatnonzero(inside & bad[np.where(inside, plan.indices, 0)])
-    first, answer = _generic_vjp(
-        plan.op,
-        [adjoints.reshape(plan.buckets, -1)[buckets].reshape(-1)],
-        [plan.destination[0][buckets]],
-        number[plan.indices[rows]],
-        [values.reshape(plan.rows, plan.width, 1)[rows]],
-        None,
-    )
-    firsts.reshape(plan.buckets, -1)[buckets] = first[0][:, :, 0]
-    out.reshape(plan.rows, -1)[rows] = answer[0][:, :, 0]

@@ -1,0 +1,55 @@
+"""The reverse rule of reduce-by-index for minima and maxima.
+
+All of a bucket's adjoint goes to its first element that has the result; the destination comes before all. The forward
+pass finds which row that is, so no prefixes are read.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from derivable.device.cpu.compiling import njit
+from derivable.device.cpu.lanes import prefetch, prefetch_to_write
+from derivable.device.cpu.places import load, store
+from derivable.parallel.element_kernels import AHEAD, WIDE_AHEAD
+
+
+@njit(cache=True, nogil=True)
+def keep_of_destination(start, stop, adjoints, winners, firsts):
+    """The adjoints [item] that stay with the destination."""
+    zero = adjoints.dtype.type(0)
+    for m in range(start, stop):
+        store(firsts, m, load(adjoints, m) if load(winners, m) < 0 else zero)
+
+
+@njit(cache=True, nogil=True)
+def scatter_adjoint(start, stop, width, adjoints, winners, out):
+    """The adjoints [item] to the rows of `out` that won, for few items; all others are zero before."""
+    column, column_ahead = start % width, (start + AHEAD) % width
+    for m in range(start, stop):
+        prefetch_to_write(out, np.int64(load(winners, min(m + AHEAD, stop - 1))) * width + column_ahead)
+        row = np.int64(load(winners, m))
+        if row >= 0:
+            store(out, row * width + column, load(adjoints, m))
+        column = column + 1 if column + 1 < width else 0
+        column_ahead = column_ahead + 1 if column_ahead + 1 < width else 0
+
+
+@njit(cache=True, nogil=True)
+def gather_adjoint(start, stop, first, last, width, buckets, indices, adjoints, winners, out):
+    """`scatter_adjoint` by rows, for few rows of many columns for each bucket: vector code."""
+    limit = np.uint64(buckets)
+    zero = adjoints.dtype.type(0)
+    for e in range(start, stop):
+        ahead = np.int64(load(indices, min(e + WIDE_AHEAD, stop - 1))) * width
+        for j in range(first, last, 64 // adjoints.itemsize):
+            prefetch(adjoints, ahead + j)
+            prefetch(winners, ahead + j)
+        k, row = np.int64(load(indices, e)), winners.dtype.type(e)
+        if np.uint64(k) < limit:
+            for j in range(first, last):
+                adjoint, won = load(adjoints, k * width + j), load(winners, k * width + j) == row
+                store(out, e * width + j, adjoint if won else zero)
+        else:
+            for j in range(first, last):
+                store(out, e * width + j, 0)
