@@ -20,9 +20,10 @@ from typing import Any
 
 import harness
 import numpy as np
+from comparison_models import ROOFLINES, Dpu, SystolicArray
+from exact_schedule import exact
 
 from derivable.accelerator.explore import schedule, sizing
-from derivable.accelerator.explore.baselines import ROOFLINES, Dpu, SystolicArray
 from derivable.accelerator.explore.exploration import Exploration, explore, phase_two
 from derivable.accelerator.explore.schedule import Workload
 from derivable.accelerator.hardware import resources
@@ -308,7 +309,7 @@ def section_exact(fast: bool) -> Iterator[str]:
         ]
         pes = 64 * int(generator.choice((2, 3, 4, 6, 8)))
         found = explore(Workload(layers, vectors), pes, heights=[8], widths=[8])
-        best = schedule.exact(found.costs)
+        best = exact(found.costs)
         assert best is not None
         assert best.cycles <= found.cycles <= found.phase_one
         tuned = schedule.beside(found.costs, phase_two(found.costs, found.parallel.neural)) if found.parallel else None

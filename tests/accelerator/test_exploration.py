@@ -11,11 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import benchmark_modules
 from derivable.accelerator.explore import exploration, schedule
 from derivable.accelerator.explore.exploration import explore
 from derivable.accelerator.explore.schedule import Costs, Placed, Schedule, Workload, costs
 from derivable.accelerator.operators.runtime import Layer, Vectors
 from derivable.core.diagnostics import DomainError, LimitError
+
+exact = benchmark_modules.load("exact_schedule").exact
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "accelerator"
 
@@ -81,11 +84,11 @@ def test_the_exact_search_finds_what_enumeration_finds(times, others):
     cost = cost_of(times, others)
     if not times:
         cost = Costs(cost.workload, np.zeros((0, 4), np.int64), cost.vectors)
-    found = schedule.exact(cost)
+    found = exact(cost)
     schedule.check(found, cost)
     assert found.cycles == enumerated(cost)
-    assert schedule.exact(cost, at_most=found.cycles) is None
-    assert schedule.exact(cost, at_most=found.cycles + 1) == found
+    assert exact(cost, at_most=found.cycles) is None
+    assert exact(cost, at_most=found.cycles + 1) == found
 
 
 @given(workloads(), st.integers(2, 6), st.data())
@@ -143,7 +146,7 @@ def test_the_exploration_is_between_phase_one_and_the_best(workload, pes):
     assert found.cycles <= found.phase_one <= found.sequential.cycles
     if found.parallel is not None:
         assert found.cycles <= found.tuned <= found.parallel.cycles
-    best = schedule.exact(found.costs)
+    best = exact(found.costs)
     schedule.check(best, found.costs)
     assert best.cycles <= found.cycles
     assert explore(workload, pes) == found
@@ -157,7 +160,7 @@ def test_the_exploration_is_near_the_best_on_random_workloads():
         picks = [Layer(*(int(generator.choice(of)) for of in ((16, 64, 256), (9, 64, 288), (8, 32)))) for _ in range(3)]
         others = [Vectors(int(generator.choice((4, 16, 64))), int(generator.choice((32, 64)))) for _ in range(3)]
         found = explore(Workload(picks, others), 256, heights=[8], widths=[8])
-        gaps.append(found.cycles / schedule.exact(found.costs).cycles)
+        gaps.append(found.cycles / exact(found.costs).cycles)
     assert min(gaps) >= 1
     assert np.mean(gaps) < 1.01
 
@@ -293,4 +296,4 @@ def test_errors(call, message):
 def test_the_exact_search_gives_up():
     cost = costs(Workload([Layer(64, 270, 16)] * 6, [Vectors(12, 32)] * 6), 4, 4, 8)
     with pytest.raises(LimitError, match="more than 20 states of 6 layers, 6 vector nodes and 8 sub-arrays"):
-        schedule.exact(cost, states=20)
+        exact(cost, states=20)

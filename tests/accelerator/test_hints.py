@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import derivable as dv
-from derivable.accelerator.explore import schedule
-from derivable.accelerator.hardware import resources, simulation, synthesis
+from derivable.accelerator.hardware import resources, simulation
 from derivable.accelerator.machine import instructions
 from derivable.accelerator.numbers import quantisation
 from derivable.cli.accelerate import accelerate_command
@@ -24,8 +23,6 @@ OURS = [
     instructions.Machine,
     simulation.OffChip,
     quantisation.calibrate,
-    schedule.exact,
-    synthesis.synthesise,
 ]
 # Arguments of functions of torch and NumPy, and what stands in texts that are no messages.
 THEIRS = {"dropout_p", "mode", "padding", "padding_mode", "p", "track_running_stats", "x"}

@@ -4,16 +4,19 @@ from pathlib import Path
 
 import pytest
 
+import benchmark_modules
 from derivable.accelerator.explore import sizing
 from derivable.accelerator.explore.schedule import Workload
-from derivable.accelerator.hardware import resources, synthesis
+from derivable.accelerator.hardware import resources
 from derivable.accelerator.hardware.resources import DEVICES, Resources, device, estimate
 from derivable.accelerator.machine.instructions import Machine
 from derivable.accelerator.operators.runtime import Layer, Vectors
 from derivable.core.diagnostics import CompileTimeout, DomainError, LimitError, MissingDependencyError, ParseError
 
+yosys = benchmark_modules.load("yosys")
+
 MULTIPLIERS = Path(__file__).parent / "multipliers.sv"
-needs_yosys = pytest.mark.skipif(synthesis.version() is None, reason="yosys is not installed")
+needs_yosys = pytest.mark.skipif(yosys.version() is None, reason="yosys is not installed")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +169,7 @@ def _broken():
 
 @needs_yosys
 def test_yosys_counts_what_a_module_has():
-    found = synthesis.synthesise([MULTIPLIERS], "multipliers", {"COUNT": 3}, family="xc7")
+    found = yosys.synthesise([MULTIPLIERS], "multipliers", {"COUNT": 3}, family="xc7")
     assert found.resources == Resources(dsp=3)
     assert found.tool.startswith("Yosys ")
     assert found.tool.endswith(", xc7")
@@ -176,14 +179,14 @@ def test_yosys_counts_what_a_module_has():
 @needs_yosys
 def test_what_yosys_refuses():
     with pytest.raises(DomainError, match="yosys does not synthesise `nothing`: "):
-        synthesis.synthesise([MULTIPLIERS], "nothing")
+        yosys.synthesise([MULTIPLIERS], "nothing")
     with pytest.raises(CompileTimeout, match="yosys did not finish `multipliers` within 0"):
-        synthesis.synthesise([MULTIPLIERS], "multipliers", time_limit=0.01)
+        yosys.synthesise([MULTIPLIERS], "multipliers", time_limit=0.01)
 
 
 def test_without_yosys(monkeypatch):
     monkeypatch.setenv("PATH", "")
-    synthesis.version.cache_clear()
+    yosys.version.cache_clear()
     with pytest.raises(MissingDependencyError, match="yosys is not installed"):
-        synthesis.synthesise([MULTIPLIERS], "multipliers")
-    synthesis.version.cache_clear()
+        yosys.synthesise([MULTIPLIERS], "multipliers")
+    yosys.version.cache_clear()

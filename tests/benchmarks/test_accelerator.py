@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def benchmark():
-    names = "harness", "accelerator"
+    names = "harness", "accelerator", "comparison_models", "exact_schedule"
     # A package of tests has the benchmark's name.
     before = {name: sys.modules.pop(name) for name in names if name in sys.modules}
     sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

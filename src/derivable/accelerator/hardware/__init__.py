@@ -1,1 +1,1 @@
-"""Hardware: SystemVerilog, its simulation and synthesis, host code, and resources of devices."""
+"""Hardware: SystemVerilog, its simulation, host code, and resources of devices."""

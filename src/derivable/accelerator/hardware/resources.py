@@ -1,10 +1,10 @@
 """What a design takes of a device: an analytic estimate, and whether it fits.
 
-Numbers of a synthesis tool are in `synthesis`. The estimate is the sum of elements, of adders and skew registers around
-them, of SIMD lanes with their share of the paths to the cache, of the controller with all that is there once, and of
-blocks of memory. DSP slices are exact. Against yosys 0.23 (`xcup`), look-up tables and flip-flops of arrays of
-4 x 4 x 2 to 32 x 16 x 4 are within 1 %, and constants of whole accelerators come from one of 8 x 8 x 2
-(docs/benchmarks/accelerator.md). A vendor's tool packs registers and adders into the slices and needs fewer.
+The estimate is the sum of elements, of adders and skew registers around them, of SIMD lanes with their share of the
+paths to the cache, of the controller with all that is there once, and of blocks of memory. DSP slices are exact.
+Against yosys 0.23 (`xcup`, `benchmarks/yosys.py`), look-up tables and flip-flops of arrays of 4 x 4 x 2 to 32 x 16 x 4
+are within 1 %, and constants of whole accelerators come from one of 8 x 8 x 2 (docs/benchmarks/accelerator.md). A
+vendor's tool packs registers and adders into the slices and needs fewer.
 
 Printed form:
 

@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derivable.accelerator.explore import baselines
-from derivable.accelerator.explore.baselines import ROOFLINES, Dpu, Roofline, SystolicArray
+import benchmark_modules
 from derivable.accelerator.explore.schedule import Workload
 from derivable.accelerator.operators.runtime import Layer, Vectors
 from derivable.core.diagnostics import DomainError
+
+models = benchmark_modules.load("comparison_models")
+ROOFLINES, Dpu, Roofline, SystolicArray = models.ROOFLINES, models.Dpu, models.Roofline, models.SystolicArray
 
 layers = st.builds(Layer, *[st.integers(1, 300)] * 3, repeats=st.integers(1, 3))
 nodes = st.builds(Vectors, st.integers(1, 100), st.integers(1, 300))
@@ -72,7 +74,7 @@ def test_a_roofline_has_three_regimes():
 
 
 def test_transforms_of_a_convolution():
-    ((launches, flops, numbers),) = baselines.kernels(Workload([], [Vectors(3, 256)]))
+    ((launches, flops, numbers),) = models.kernels(Workload([], [Vectors(3, 256)]))
     assert launches == 4
     assert flops == 3 * (3 * 2.5 * 256 * math.log2(256) + 3 * 256)
     assert numbers == 10 * 3 * 256
