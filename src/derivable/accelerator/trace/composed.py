@@ -39,16 +39,39 @@ def refuse(condition: Any, message: str, hint: str | None = None) -> None:
         raise Refused(f"{message} has no operator", hint=hint)
 
 
-def axes_of(x: Any, dim: Any) -> tuple[int, ...]:
+def axes_of(rank: int, dim: Any) -> tuple[int, ...]:
     """Axes as torch names them, None or none at all for all."""
     if dim is None or dim == () or dim == []:
-        return tuple(range(x.dim()))
-    return tuple(axis % x.dim() for axis in ((dim,) if isinstance(dim, int) else dim))
+        return tuple(range(rank))
+    return tuple(axis % rank for axis in ((dim,) if isinstance(dim, int) else dim))
+
+
+def each_axis(value: Any, count: int) -> tuple[Any, ...]:
+    """A setting for each of some axes, of which one alone is for all."""
+    given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    return (given * count)[:count]
+
+
+def edges(padding: Any, kernel: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
+    """The padding of a convolution along each axis, in numbers."""
+    if padding == "same":
+        total = [apart * (taps - 1) for apart, taps in zip(dilation, kernel)]
+        refuse(any(pad % 2 for pad in total), "padding='same' of an even kernel", "pad both sides alike")
+        return tuple(pad // 2 for pad in total)
+    return each_axis(0 if padding == "valid" else padding, len(kernel))
 
 
 # Entry by entry
 
 COMPOSED |= {
+    "rsub": lambda input, other: other - input,
+    "square": lambda input: input * input,
+    "reciprocal": lambda input: 1.0 / input,
+    "rsqrt": lambda input: 1.0 / torch.sqrt(input),
+    "hardtanh": lambda input, min_val=-1.0, max_val=1.0, inplace=False: torch.clamp(input, min_val, max_val),
+    "relu6": lambda input, inplace=False: torch.clamp(input, 0.0, 6.0),
+    "clamp_min": lambda input, min: torch.clamp(input, min=min),
+    "clamp_max": lambda input, max: torch.clamp(input, max=max),
     "lerp": lambda input, end, weight: input + weight * (end - input),
     "addcmul": lambda input, tensor1, tensor2, *, value=1: input + value * (tensor1 * tensor2),
     "addcdiv": lambda input, tensor1, tensor2, *, value=1: input + value * (tensor1 / tensor2),
@@ -67,11 +90,20 @@ COMPOSED |= {
     # The hardware has no other numbers.
     "nan_to_num": lambda input, nan=0.0, posinf=None, neginf=None: torch.clone(input),
     # activations
+    "silu": lambda input, inplace=False: input * torch.sigmoid(input),
+    "mish": lambda input, inplace=False: input * torch.tanh(F.softplus(input)),
+    "softsign": lambda input: input / (torch.abs(input) + 1.0),
+    "hardsigmoid": lambda input, inplace=False: torch.clamp(input + 3.0, 0.0, 6.0) * (1 / 6),
+    "hardswish": lambda input, inplace=False: input * F.hardsigmoid(input),
     "logsigmoid": lambda input: -F.softplus(-input),
     "log_sigmoid": lambda input: -F.softplus(-input),
     "selu": lambda input, inplace=False: 1.0507009873554805 * F.elu(input, 1.6732632423543772),
     "celu": lambda input, alpha=1.0, inplace=False: (
         F.relu(input) + alpha * (torch.exp(torch.clamp(input, max=0) / alpha) - 1)
+    ),
+    **dict.fromkeys(
+        ("threshold", "_threshold"),
+        lambda input, threshold, value, inplace=False: torch.where(input > threshold, input, value),
     ),
     "tanhshrink": lambda input: input - torch.tanh(input),
     "hardshrink": lambda input, lambd=0.5: input * (torch.abs(input) > lambd),
@@ -93,15 +125,47 @@ COMPOSED |= {
 }
 
 
+def scaled(x: Any, factor: Any) -> Any:
+    return x if factor == 1 else x * factor
+
+
+@row("leaky_relu")
+def _leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Any:
+    refuse(not 0 <= negative_slope <= 1, f"the slope {negative_slope}", "from 0 to 1")
+    return torch.maximum(input, input * negative_slope)
+
+
+@row("prelu")
+def _prelu(input: Any, weight: Any) -> Any:
+    slopes = weight.reshape(-1, *(1,) * (input.dim() - 2)) if input.dim() > 2 else weight
+    return F.relu(input) + torch.clamp(input, max=0) * slopes
+
+
+@row("elu")
+def _elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
+    return F.relu(input) + scaled(torch.exp(torch.clamp(input, max=0)) - 1.0, alpha)
+
+
+@row("softplus")
+def _softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+    # Beyond the threshold torch gives its input, and this gives it but for exp(-threshold).
+    x = scaled(input, beta)
+    return scaled(F.relu(x) + torch.log(torch.exp(-torch.abs(x)) + 1.0), 1 / beta)
+
+
 @row("glu")
 def _glu(input: Any, dim: int = -1) -> Any:
     value, gate = input.chunk(2, dim)
     return value * torch.sigmoid(gate)
 
 
-@row("threshold", "_threshold")
-def _threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Any:
-    return torch.where(input > threshold, input, value)
+@row("masked_fill")
+def _masked_fill(input: Any, mask: Any, value: Any) -> Any:
+    if not isinstance(mask, torch.Tensor) or hasattr(value, "dim"):
+        return torch.where(mask, value, input)
+    filled = torch.where(mask, float(value), 0.0)
+    # Products of infinity with zero would be none.
+    return (input if math.isinf(value) else input * torch.where(mask, 0.0, 1.0)) + filled
 
 
 @row("round")
@@ -135,7 +199,7 @@ def _moments(x: Any, dim: Any, unbiased: bool, keepdim: bool, correction: Any) -
     """Variance and mean; a truth value in the place of `dim` is `unbiased`."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
-    axes = axes_of(x, dim)
+    axes = axes_of(x.dim(), dim)
     mean = x.mean(axes, keepdim=True)
     count = math.prod(x.shape[axis] for axis in axes)
     divisor = count - (int(unbiased) if correction is None else correction)
@@ -174,7 +238,7 @@ def _norm(
     out: Any = None,
 ) -> Any:
     kind = p if ord is None else ord
-    axes = axes_of(input, dim)
+    axes = axes_of(input.dim(), dim)
     if kind in (2, "fro", None):
         return torch.sqrt((input * input).sum(axes, keepdim=keepdim))
     if kind == 1:
@@ -189,14 +253,12 @@ def _cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any
     return ((x1 / first) * (x2 / second)).sum(dim)
 
 
-@row("pairwise_distance")
-def _pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Any:
-    return torch.norm(x1 - x2 + eps, p, -1, keepdim)
-
-
-@row("cdist")
-def _cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = None) -> Any:
-    return torch.norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
+@row("logsumexp")
+def _logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Any:
+    axes = axes_of(input.dim(), dim)
+    largest = torch.amax(input, axes, True)
+    found = torch.log(torch.exp(input - largest).sum(axes, keepdim=True)) + largest
+    return found if keepdim else found.squeeze(axes)
 
 
 @row("cumsum")
@@ -206,16 +268,6 @@ def _cumsum(input: Any, dim: int, *, dtype: Any = None) -> Any:
     return (input.transpose(dim, -1) @ sums).transpose(dim, -1)
 
 
-@row("triu")
-def _triu(input: Any, diagonal: int = 0) -> Any:
-    return input * torch.triu(torch.ones(input.shape[-2:]), diagonal)
-
-
-@row("tril")
-def _tril(input: Any, diagonal: int = 0) -> Any:
-    return input * torch.tril(torch.ones(input.shape[-2:]), diagonal)
-
-
 @row("diagonal")
 def _diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     rows = input.movedim((dim1, dim2), (-2, -1))
@@ -223,22 +275,33 @@ def _diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     return rows.flatten(-2)[..., places]
 
 
-@row("any")
-def _any(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return torch.amax((input != 0).double(), axes_of(input, dim), keepdim) > 0
-
-
-@row("all")
-def _all(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return torch.amin((input != 0).double(), axes_of(input, dim), keepdim) > 0
-
-
-@row("count_nonzero")
-def _count_nonzero(input: Any, dim: Any = None) -> Any:
-    return (input != 0).sum(axes_of(input, dim))
+COMPOSED |= {
+    "argmin": lambda input, dim=None, keepdim=False: torch.argmax(-input, dim, keepdim),
+    "any": lambda input, dim=None, keepdim=False: (
+        torch.amax((input != 0).double(), axes_of(input.dim(), dim), keepdim) > 0
+    ),
+    "all": lambda input, dim=None, keepdim=False: (
+        torch.amin((input != 0).double(), axes_of(input.dim(), dim), keepdim) > 0
+    ),
+    "count_nonzero": lambda input, dim=None: (input != 0).sum(axes_of(input.dim(), dim)),
+    "pairwise_distance": lambda x1, x2, p=2.0, eps=1e-6, keepdim=False: torch.norm(x1 - x2 + eps, p, -1, keepdim),
+    "cdist": lambda x1, x2, p=2.0, compute_mode=None: torch.norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1),
+    "triu": lambda input, diagonal=0: input * torch.triu(torch.ones(input.shape[-2:]), diagonal),
+    "tril": lambda input, diagonal=0: input * torch.tril(torch.ones(input.shape[-2:]), diagonal),
+    "take_along_dim": lambda input, indices, dim: torch.gather(input, dim, indices),
+}
 
 
 # Products
+
+
+COMPOSED |= {
+    "outer": lambda input, vec2: input.unsqueeze(-1) * vec2,
+    **dict.fromkeys(
+        ("addmm", "baddbmm"),
+        lambda input, a, b, *, beta=1, alpha=1: scaled(torch.matmul(a, b), alpha) + scaled(input, beta),
+    ),
+}
 
 
 def _spelled(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
@@ -291,7 +354,7 @@ def _bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
 def _tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     if isinstance(dims, int):
         dims = (tuple(range(a.dim() - dims, a.dim())), tuple(range(dims)))
-    inner = [axes_of(x, tuple(each)) for x, each in zip((a, b), dims)]
+    inner = [axes_of(x.dim(), tuple(each)) for x, each in zip((a, b), dims)]
     kept = [[axis for axis in range(x.dim()) if axis not in axes] for x, axes in zip((a, b), inner)]
     shape = [*(a.shape[axis] for axis in kept[0]), *(b.shape[axis] for axis in kept[1])]
     length = math.prod(a.shape[axis] for axis in inner[0])
@@ -316,11 +379,6 @@ def _kron(input: Any, other: Any) -> Any:
 def _one_hot(tensor: Any, num_classes: int = -1) -> Any:
     refuse(num_classes < 0, "one_hot of as many classes as the values say", "give num_classes")
     return (tensor.unsqueeze(-1) == torch.arange(num_classes)).long()
-
-
-@row("take_along_dim")
-def _take_along_dim(input: Any, indices: Any, dim: int) -> Any:
-    return torch.gather(input, dim, indices)
 
 
 @row("gather")
@@ -351,21 +409,22 @@ def _embedding_bag(
     return found * (1 / input.shape[1]) if mode == "mean" else found
 
 
+@row("stack")
+def _stack(tensors: Any, dim: int = 0) -> Any:
+    return torch.cat(tuple(x.unsqueeze(dim) for x in tensors), dim)
+
+
 @row("broadcast_tensors")
 def _broadcast_tensors(*tensors: Any) -> Any:
     shape = torch.broadcast_shapes(*(x.shape for x in tensors))
     return tuple(x.expand(shape) for x in tensors)
 
 
-def _pair(value: Any) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else tuple(value)
-
-
 def _windows(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Any:
     """The windows of pictures [image, channel, row, column] as columns: each tap is a slice."""
-    rows, columns = _pair(padding)
+    rows, columns = each_axis(padding, 2)
     x = F.pad(input, (columns, columns, rows, rows)) if rows or columns else input
-    sizes = list(zip(x.shape[2:], _pair(kernel_size), _pair(dilation), _pair(stride)))
+    sizes = list(zip(x.shape[2:], *(each_axis(of, 2) for of in (kernel_size, dilation, stride))))
     counts = [(n - apart * (taps - 1) - 1) // step + 1 for n, taps, apart, step in sizes]
 
     def places(axis: int, tap: int) -> slice:

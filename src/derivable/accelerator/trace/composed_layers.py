@@ -1,28 +1,20 @@
 """Layers that are made of others, written in torch: norms, attention, recurrent networks, transposed convolutions,
-resizing, padding and pooling; and operations of `derivable.vsa` whose models need no operators of their own. `composed`
-says how rows are called."""
+resizing, padding and pooling; `composed` says how rows are called."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from operator import floordiv
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from derivable import vsa
 from derivable.accelerator.operators.runtime import ceil_div
-from derivable.accelerator.trace.composed import COMPOSED, refuse, row
-from derivable.vsa import models
-from derivable.vsa.operations import products, soft_choice
-
-
-def _several(value: Any, count: int) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
-
+from derivable.accelerator.trace.composed import COMPOSED, each_axis, refuse, row
 
 # Norms
 
@@ -35,6 +27,28 @@ def _rms_norm(input: Any, normalized_shape: Sequence[int], weight: Any = None, e
     return found if weight is None else found * weight
 
 
+def _affine(x: Any, weight: Any, bias: Any, shape: Sequence[int]) -> Any:
+    x = x if weight is None else x * weight.reshape(shape)
+    return x if bias is None else x + bias.reshape(shape)
+
+
+@row("layer_norm")
+def _layer_norm(
+    input: Any, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Any:
+    axes = tuple(range(-len(normalized_shape), 0))
+    centred = input - input.mean(axes, keepdim=True)
+    variance = (centred * centred).mean(axes, keepdim=True)
+    return _affine(centred / torch.sqrt(variance + eps), weight, bias, tuple(normalized_shape))
+
+
+@row("group_norm")
+def _group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+    apart = input.reshape(input.shape[0], num_groups, -1)
+    found = F.layer_norm(apart, apart.shape[-1:], eps=eps).reshape(input.shape)
+    return _affine(found, weight, bias, (-1, *(1,) * (input.dim() - 2)))
+
+
 @row("instance_norm")
 def _instance_norm(
     input: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
@@ -43,9 +57,12 @@ def _instance_norm(
     if not use_input_stats:
         return F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     found = F.layer_norm(input, input.shape[2:], eps=eps)
-    channels = (-1, *(1,) * (input.dim() - 2))
-    found = found if weight is None else found * weight.reshape(channels)
-    return found if bias is None else found + bias.reshape(channels)
+    return _affine(found, weight, bias, (-1, *(1,) * (input.dim() - 2)))
+
+
+@row("normalize")
+def _normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> Any:
+    return input / torch.clamp(torch.norm(input, p, dim, True), min=eps)
 
 
 # Attention
@@ -201,6 +218,16 @@ for _name, _step in _STEPS.items():
 # Convolutions
 
 
+@row("conv1d")
+def _conv1d(
+    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Any:
+    step, apart = (each_axis(of, 1) for of in (stride, dilation))
+    edge = padding if isinstance(padding, str) else (0, *each_axis(padding, 1))
+    found = F.conv2d(input.unsqueeze(-2), weight.unsqueeze(-2), bias, (1, *step), edge, (1, *apart), groups)
+    return found.squeeze(-2)
+
+
 def _transposed(count: int) -> Callable:
     """A transposed convolution of stride s gives s places along each axis from the same window: one convolution with s
     times as many channels along each axis, which are put between each other."""
@@ -209,7 +236,7 @@ def _transposed(count: int) -> Callable:
         input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
         groups: int = 1, dilation: Any = 1,
     ) -> Any:  # fmt: skip
-        steps, pads, extra, spread = (_several(v, count) for v in (stride, padding, output_padding, dilation))
+        steps, pads, extra, spread = (each_axis(v, count) for v in (stride, padding, output_padding, dilation))
         is_single = input.dim() == count + 1
         x = input.unsqueeze(0) if is_single else input
         refuse(not isinstance(weight, Tensor), "a transposed convolution with computed weights")
@@ -288,7 +315,7 @@ def _interpolate(
 ) -> Any:  # fmt: skip
     """Every axis by itself: places of it, or its product with what each place gives to the others."""
     count = input.dim() - 2
-    sizes, factors = _several(size, count), _several(scale_factor, count)
+    sizes, factors = each_axis(size, count), each_axis(scale_factor, count)
     modes = {"linear": "bilinear", "trilinear": "bilinear"}
     for axis, (n, wanted, factor) in enumerate(zip(input.shape[2:], sizes, factors), 2):
         given: dict[str, Any] = {"mode": modes.get(mode, mode), "antialias": antialias}
@@ -333,10 +360,10 @@ def _max_pool2d(
     """Windows beyond the end have the last entry, whose copies change no maximum."""
     if not ceil_mode or return_indices:
         return NotImplemented
-    refuse(any(n != 1 for n in _several(dilation, 2)), "max_pool2d with ceil_mode and dilation")
+    refuse(any(n != 1 for n in each_axis(dilation, 2)), "max_pool2d with ceil_mode and dilation")
     stride = stride or kernel_size
     output = F.max_pool2d(torch.zeros(1, 1, *input.shape[-2:]), kernel_size, stride, padding, 1, True).shape[-2:]
-    sizes = zip(_several(kernel_size, 2), _several(stride, 2), _several(padding, 2), input.shape[-2:], output)
+    sizes = zip(each_axis(kernel_size, 2), each_axis(stride, 2), each_axis(padding, 2), input.shape[-2:], output)
     pads = [(pad, max(0, (out - 1) * step + kernel - n - pad)) for kernel, step, pad, n, out in sizes]
     return F.max_pool2d(F.pad(input, (*pads[1], *pads[0]), "replicate"), kernel_size, stride)
 
@@ -347,107 +374,64 @@ def _avg_pool2d(
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Any:  # fmt: skip
     """Averages over whole windows, times what each of them is to be divided by instead."""
-    is_padded = any(_several(padding, 2))
+    is_padded = any(each_axis(padding, 2))
     if not ceil_mode and divisor_override is None and (count_include_pad or not is_padded):
         return NotImplemented
     stride = stride or kernel_size
     ones = torch.ones(1, 1, *input.shape[-2:])
     wanted = F.avg_pool2d(ones, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)[0, 0]
-    sizes = zip(_several(kernel_size, 2), _several(stride, 2), _several(padding, 2), input.shape[-2:], wanted.shape)
+    sizes = zip(each_axis(kernel_size, 2), each_axis(stride, 2), each_axis(padding, 2), input.shape[-2:], wanted.shape)
     pads = [(pad, max(0, (out - 1) * step + kernel - n - pad)) for kernel, step, pad, n, out in sizes]
     around = (*pads[1], *pads[0])
     factor = wanted / F.avg_pool2d(F.pad(ones, around), kernel_size, stride)[0, 0]
     return F.avg_pool2d(F.pad(input, around), kernel_size, stride) * factor
 
 
-def _cells(n: int, count: int) -> list[tuple[int, int]]:
-    """Where each of the cells of an axis begins and ends."""
-    return [(k * n // count, ceil_div((k + 1) * n, count)) for k in range(count)]
+def _of_rows(pool: Callable, names: Sequence[str]) -> Callable:
+    """The pool over windows of one axis by that over windows of two, for settings of these names."""
+
+    def compose(input: Any, *rest: Any, **named: Any) -> Any:
+        given = dict(zip(names, rest)) | named
+        for name, other in {"kernel_size": 1, "stride": 1, "padding": 0, "dilation": 1}.items():
+            if given.get(name) not in (None, ()):
+                given[name] = (other, *each_axis(given[name], 1))
+        return pool(input.unsqueeze(-2), **given).squeeze(-2)
+
+    return compose
 
 
-def _adaptive(whole: Callable, is_mean: bool, axes: int) -> Callable:
+_SETTINGS = ("kernel_size", "stride", "padding")
+COMPOSED |= {
+    "max_pool1d": _of_rows(F.max_pool2d, (*_SETTINGS, "dilation", "ceil_mode", "return_indices")),
+    "avg_pool1d": _of_rows(F.avg_pool2d, (*_SETTINGS, "ceil_mode", "count_include_pad")),
+}
+
+
+def _adaptive(whole: Callable, pool: Callable, axes: int) -> Callable:
+    """`whole` is over all of some axes; `pool` serves pictures of which each cell has as many places."""
+
     def compose(input: Any, output_size: Any, return_indices: bool = False) -> Any:
         refuse(return_indices, "adaptive pooling with return_indices")
-        wanted = _several(output_size, axes)
-        for number, count in enumerate(wanted):
-            axis = input.dim() - axes + number
-            n = input.shape[axis]
-            if count is None or count == n:
+        shape = input.shape[-axes:]
+        wanted = [n if count is None else count for count, n in zip(each_axis(output_size, axes), shape)]
+        if axes == 2 and all(n % count == 0 for n, count in zip(shape, wanted)):
+            return whole(input, (-2, -1), True) if wanted == [1, 1] else pool(input, [*map(floordiv, shape, wanted)])
+        for axis, (n, count) in enumerate(zip(shape, wanted), input.dim() - axes):
+            cells = [(k * n // count, ceil_div((k + 1) * n, count)) for k in range(count)]
+            if count == n:
                 continue
-            cells = _cells(n, count)
             if n % count == 0:
                 input = whole(input.unflatten(axis, (count, n // count)), axis + 1)
-            elif is_mean:
+            elif whole is torch.mean:
                 matrix = torch.stack([torch.ones(b - a) @ torch.eye(n)[a:b] / (b - a) for a, b in cells], 1)
                 input = _along(input, axis, matrix)
             else:
                 input = torch.stack([whole(input.narrow(axis, a, b - a), axis) for a, b in cells], axis)
         return input
 
-    def divides(input: Any, output_size: Any, return_indices: bool = False) -> Any:
-        shape = input.shape[-2:]
-        sizes = [n if want is None else want for want, n in zip(_several(output_size, 2), shape)]
-        is_whole = all(n % want == 0 for n, want in zip(shape, sizes))
-        return NotImplemented if is_whole else compose(input, output_size, return_indices)
-
-    return divides if axes == 2 else compose
+    return compose
 
 
-COMPOSED |= {
-    "adaptive_avg_pool1d": _adaptive(lambda x, axis: x.mean(axis), True, 1),
-    "adaptive_max_pool1d": _adaptive(lambda x, axis: torch.amax(x, axis), False, 1),
-    "adaptive_avg_pool2d": _adaptive(lambda x, axis: x.mean(axis), True, 2),
-    "adaptive_max_pool2d": _adaptive(lambda x, axis: torch.amax(x, axis), False, 2),
-    "adaptive_avg_pool3d": _adaptive(lambda x, axis: x.mean(axis), True, 3),
-    "adaptive_max_pool3d": _adaptive(lambda x, axis: torch.amax(x, axis), False, 3),
-}
-
-
-# Models of vectors, by what their records do
-
-
-def _of_record(operation: Callable, own: Sequence[str], compose: Callable) -> None:
-    """An operation of models but those that have operators of their `own`."""
-
-    def composed(*args: Any, model: Any = "block", **kwargs: Any) -> Any:
-        record = models.get(model)
-        if record.name in own:
-            return NotImplemented
-        return compose(record, *args, **kwargs)
-
-    COMPOSED[operation] = composed
-
-
-def _bundled(record: Any, *items: Any, weights: Any = None) -> Any:
-    stacked = items[0] if len(items) == 1 else torch.stack(torch.broadcast_tensors(*items), -record.rank - 1)
-    return record.bundle(stacked, weights)
-
-
-def _similarities(record: Any, queries: Any, codebook: Any) -> Any:
-    return products(record.features(queries), record.features(codebook))
-
-
-def _cleaned(record: Any, queries: Any, codebook: Any, *, temperature: Any = None) -> Any:
-    found = _similarities(record, queries, codebook)
-    if temperature is None:
-        places = found.argmax(-1)
-        # `codebook[places]` would take a tensor of the trace for a sequence.
-        return type(places).__torch_function__(Tensor.__getitem__, (), (codebook, places))
-    return record.bundle(codebook, soft_choice(found, temperature))
-
-
-_WITH_OPERATORS = ("block", "hrr", "map")
-_of_record(
-    vsa.record,
-    _WITH_OPERATORS,
-    lambda record, roles, fillers: vsa.bundle(vsa.bind(roles, fillers, model=record.name), model=record.name),
-)
-_of_record(vsa.bind, _WITH_OPERATORS, lambda record, a, b: record.bind(a, b))
-_of_record(vsa.unbind, _WITH_OPERATORS, lambda record, c, a: record.bind(c, record.inverse(a)))
-_of_record(vsa.inverse, _WITH_OPERATORS, lambda record, a: record.inverse(a))
-_of_record(vsa.permute, _WITH_OPERATORS, lambda record, a, shift=1: record.permute(a, shift))
-_of_record(vsa.bundle, _WITH_OPERATORS, _bundled)
-_of_record(vsa.normalise, ("block", "hrr"), lambda record, a: record.normalise(a))
-_of_record(vsa.similarity, _WITH_OPERATORS, lambda record, a, b: (record.features(a) * record.features(b)).sum(-1))
-_of_record(vsa.similarities, _WITH_OPERATORS, _similarities)
-_of_record(vsa.cleanup, _WITH_OPERATORS, _cleaned)
+for _axes in (1, 2, 3):
+    COMPOSED[f"adaptive_avg_pool{_axes}d"] = _adaptive(torch.mean, F.avg_pool2d, _axes)
+    COMPOSED[f"adaptive_max_pool{_axes}d"] = _adaptive(torch.amax, F.max_pool2d, _axes)

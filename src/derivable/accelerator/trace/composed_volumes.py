@@ -9,12 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from derivable.accelerator.trace.composed import refuse, row
-
-
-def _three(value: Any) -> tuple[int, int, int]:
-    first, second, third = (value,) * 3 if isinstance(value, int) else (*value, *value, *value)[:3]
-    return first, second, third
+from derivable.accelerator.trace.composed import each_axis, edges, refuse, row
 
 
 def _taps(x: Any, count: int, step: int, apart: int = 1) -> list[Any]:
@@ -38,12 +33,8 @@ def _conv3d(
 ) -> Any:
     """Depths that a window meets are further channels of one convolution of pictures."""
     x = input.unsqueeze(0) if input.dim() == 4 else input
-    steps, apart, kernel = _three(stride), _three(dilation), weight.shape[2:]
-    if padding == "same":
-        total = [spread * (taps - 1) for spread, taps in zip(apart, kernel)]
-        refuse(any(pad % 2 for pad in total), "padding='same' of an even kernel", "pad both sides alike")
-        padding = [pad // 2 for pad in total]
-    pads = (0, 0, 0) if padding == "valid" else _three(padding)
+    steps, apart, kernel = each_axis(stride, 3), each_axis(dilation, 3), weight.shape[2:]
+    pads = edges(padding, kernel, apart)
     x = F.pad(x, (0, 0, 0, 0, pads[0], pads[0])) if pads[0] else x
     taps = _taps(x, kernel[0], steps[0], apart[0])
     met = taps[0] if len(taps) == 1 else torch.stack(taps, 2).flatten(1, 2)
@@ -53,8 +44,8 @@ def _conv3d(
 
 
 def _pool(input: Any, kernel_size: Any, stride: Any, padding: Any, is_max: bool) -> Any:
-    kernel = _three(kernel_size)
-    steps, pads = _three(stride or kernel), _three(padding)
+    kernel = each_axis(kernel_size, 3)
+    steps, pads = each_axis(stride or kernel, 3), each_axis(padding, 3)
     x = input.unsqueeze(0) if input.dim() == 4 else input
     pool = F.max_pool2d if is_max else F.avg_pool2d
     found = _as_volumes(pool(_as_pictures(x), kernel[1:], steps[1:], pads[1:]), x.shape[0])
@@ -72,9 +63,8 @@ def _max_pool3d(
     input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
-    refuse(
-        return_indices or ceil_mode or _three(dilation) != (1, 1, 1), "max_pool3d with these options", "plain windows"
-    )
+    is_odd = return_indices or ceil_mode or each_axis(dilation, 3) != (1, 1, 1)
+    refuse(is_odd, "max_pool3d with these options", "plain windows")
     return _pool(input, kernel_size, stride, padding, True)
 
 
@@ -83,7 +73,7 @@ def _avg_pool3d(
     input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Any:  # fmt: skip
-    is_odd = ceil_mode or divisor_override is not None or (any(_three(padding)) and not count_include_pad)
+    is_odd = ceil_mode or divisor_override is not None or (any(each_axis(padding, 3)) and not count_include_pad)
     refuse(is_odd, "avg_pool3d with these options", "plain windows")
     return _pool(input, kernel_size, stride, padding, False)
 

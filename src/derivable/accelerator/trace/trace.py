@@ -35,9 +35,11 @@ from derivable.accelerator.trace import (  # noqa: F401 - they enter their rows
     composed_layers,
     composed_places,
     composed_volumes,
-    translate_layers,
+    composed_vsa,
+    translate_views,
+    translate_vsa,
 )
-from derivable.accelerator.trace.composed import COMPOSED
+from derivable.accelerator.trace.composed import COMPOSED, Refused
 from derivable.accelerator.trace.place import Place, calls_model, place_here, place_of
 from derivable.accelerator.trace.recording import (
     Recorder,
@@ -49,8 +51,7 @@ from derivable.accelerator.trace.recording import (
     record,
     widened,
 )
-from derivable.accelerator.trace.translate import ROWS, Ref, Refused, Translation
-from derivable.accelerator.trace.translate_vsa import ROWS as VSA_ROWS
+from derivable.accelerator.trace.translate import ROWS, Ref, Translation
 from derivable.core.arguments import several
 from derivable.core.diagnostics import DerivableError, DomainError, ShapeError, UnsupportedError
 from derivable.core.registry import suggestion
@@ -358,14 +359,12 @@ def _operation(
     if node.op == "output":
         return ready(node.args[0])
     name = name_of(node.target)
-    translate = (VSA_ROWS.get(node.target) if callable(node.target) else None) or ROWS.get(name)
+    translate = ROWS.get(node.target) or ROWS.get(name)
     if translate is None:
-        names = [key for key in COMPOSED if isinstance(key, str)]
-        raise place.error(
-            UnsupportedError,
-            f"{name} has no operator",
-            _INSTEAD.get(name) or suggestion(name, {*ROWS, *names}, "write it with operations that have one"),
-        )
+        known_names = {key for key in (*ROWS, *COMPOSED) if isinstance(key, str)}
+        hint = _INSTEAD.get(name) or suggestion(name, known_names, "write it with operations that have one")
+        raise place.error(UnsupportedError, f"{name} has no operator", hint)
+    translation.result = node.meta.get("shape", ())
     try:
         found = translate(translation, *ready(node.args), **ready(node.kwargs))
     except Refused as error:

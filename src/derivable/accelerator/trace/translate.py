@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from derivable.accelerator.operators.kinds import Shape, size
 from derivable.accelerator.operators.operators import Builder
-from derivable.core.diagnostics import UnsupportedError
+from derivable.accelerator.trace.composed import Refused, axes_of, each_axis, edges, refuse
 
 
 @dataclass(frozen=True)
@@ -25,15 +26,14 @@ class Ref:
     name: str
 
 
-class Refused(UnsupportedError):
-    """An operation that no operator is, or not with these arguments; the trace adds where it is."""
-
-
 class Translation:
-    """The operator graph so far."""
+    """The operator graph so far.
+
+    result  the shape of what the operation at hand gives
+    """
 
     def __init__(self, builder: Builder):
-        self.builder = builder
+        self.builder, self.result = builder, ()
         self._arrays: dict[tuple[str, Shape, bytes], str] = {}
 
     def add(self, kind: str, *inputs: Any, **attributes: Any) -> Ref:
@@ -76,15 +76,6 @@ class Translation:
     def permute(self, x: Ref, order: Sequence[int]) -> Ref:
         return x if list(order) == list(range(self.rank(x))) else self.add("permute", x, order=tuple(order))
 
-    def cut(self, x: Ref, axis: int, start: int, length: int, step: int = 1) -> Ref:
-        """`length` entries of an axis from `start`."""
-        shape = self.shape(x)
-        if (start, length, step) == (0, shape[axis], 1):
-            return x
-        starts, lengths, steps = [0] * len(shape), list(shape), [1] * len(shape)
-        starts[axis], lengths[axis], steps[axis] = start, length, step
-        return self.add("slice", x, starts=tuple(starts), lengths=tuple(lengths), steps=tuple(steps))
-
     def without(self, x: Ref, axis: int) -> Ref:
         """An axis of one entry less."""
         shape = self.shape(x)
@@ -95,32 +86,20 @@ class Translation:
 
     def axes(self, x: Ref, dim: Any) -> tuple[int, ...]:
         """Axes as torch names them, None or none at all for all."""
-        if dim is None or dim == () or dim == []:
-            return tuple(range(self.rank(x)))
-        return tuple(self.axis(x, axis) for axis in ((dim,) if isinstance(dim, int) else dim))
+        return axes_of(self.rank(x), dim)
 
 
-ROWS: dict[str, Callable[..., Any]] = {}
+ROWS: dict[Any, Callable[..., Any]] = {}
 
 
-def row(*names: str) -> Callable:
-    """Enter a function for operations of torch, by their names."""
+def row(*keys: Any) -> Callable:
+    """Enter a function for operations of torch by their names, or for operations of `derivable.vsa`."""
 
     def enter(function: Callable) -> Callable:
-        ROWS.update(dict.fromkeys(names, function))
+        ROWS.update(dict.fromkeys(keys, function))
         return function
 
     return enter
-
-
-def _pair(value: Any) -> tuple[int, int]:
-    first, second = (value, value) if isinstance(value, int) else (*value, *value)[:2]
-    return int(first), int(second)
-
-
-def refuse(condition: Any, message: str, hint: str | None = None) -> None:
-    if condition:
-        raise Refused(f"{message} has no operator", hint=hint)
 
 
 # Entry by entry
@@ -130,21 +109,16 @@ for _name in ("relu", "tanh", "exp", "log", "sqrt", "abs", "sigmoid", "neg", "fl
 ROWS["absolute"], ROWS["negative"] = ROWS["abs"], ROWS["neg"]
 for _name, _kind in {"mul": "mul", "multiply": "mul", "maximum": "maximum", "minimum": "minimum"}.items():
     ROWS[_name] = lambda g, input, other, kind=_kind: g.add(kind, input, other)
-
-
-@row("add")
-def _add(g: Translation, input: Any, other: Any, *, alpha: float = 1) -> Ref:
-    return g.add("add", input, other if alpha == 1 else g.add("mul", other, alpha))
-
-
-@row("sub", "subtract")
-def _sub(g: Translation, input: Any, other: Any, *, alpha: float = 1) -> Ref:
-    return g.add("sub", input, other if alpha == 1 else g.add("mul", other, alpha))
-
-
-@row("rsub")
-def _rsub(g: Translation, input: Any, other: Any) -> Ref:
-    return g.add("sub", other, input)
+for _name, _kind in {"add": "add", "sub": "sub", "subtract": "sub"}.items():
+    ROWS[_name] = lambda g, input, other, *, alpha=1, kind=_kind: g.add(
+        kind, input, other if alpha == 1 else g.add("mul", other, alpha)
+    )
+ROWS |= {
+    "gelu": lambda g, input, approximate="none": g.add("gelu", input, approximate=approximate),
+    "where": lambda g, condition, input, other: g.add("where", condition, input, other),
+    "linear": lambda g, input, weight, bias=None: g.add("linear", input, weight, *(() if bias is None else (bias,))),
+    "embedding": lambda g, input, weight, padding_idx=None, *rest, **more: g.add("take", weight, input),
+}
 
 
 @row("div", "truediv", "divide", "true_divide")
@@ -173,55 +147,12 @@ def _pow(g: Translation, input: Any, exponent: Any) -> Ref:
     return g.add("div", 1.0, found) if exponent < 0 else g.ref(found)
 
 
-@row("square")
-def _square(g: Translation, input: Ref) -> Ref:
-    return g.add("mul", input, input)
-
-
-@row("reciprocal")
-def _reciprocal(g: Translation, input: Ref) -> Ref:
-    return g.add("div", 1.0, input)
-
-
-@row("rsqrt")
-def _rsqrt(g: Translation, input: Ref) -> Ref:
-    return g.add("div", 1.0, g.add("sqrt", input))
-
-
-@row("clamp", "clip", "hardtanh")
-def _clamp(g: Translation, input: Ref, min: Any = None, max: Any = None, inplace: bool = False, **named: Any) -> Ref:
-    low, high = named.get("min_val", min), named.get("max_val", max)
-    if isinstance(low, Ref) or isinstance(high, Ref):
-        raised = input if low is None else g.add("maximum", input, low)
-        return raised if high is None else g.add("minimum", raised, high)
-    return g.add("clamp", input, low=None if low is None else float(low), high=None if high is None else float(high))
-
-
-@row("relu6")
-def _relu6(g: Translation, input: Ref, inplace: bool = False) -> Ref:
-    return g.add("clamp", input, low=0.0, high=6.0)
-
-
-@row("clamp_min")
-def _clamp_min(g: Translation, input: Ref, min: Any) -> Ref:
-    return _clamp(g, input, min)
-
-
-@row("clamp_max")
-def _clamp_max(g: Translation, input: Ref, max: Any) -> Ref:
-    return _clamp(g, input, None, max)
-
-
-@row("softmax")
-def _softmax(g: Translation, input: Ref, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Ref:
-    refuse(dim is None, "softmax without a dim", "name the axis")
-    return g.add("softmax", input, axis=g.axis(input, dim))
-
-
-@row("log_softmax")
-def _log_softmax(g: Translation, input: Ref, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Ref:
-    refuse(dim is None, "log_softmax without a dim", "name the axis")
-    return g.add("log_softmax", input, axis=g.axis(input, dim))
+@row("clamp", "clip")
+def _clamp(g: Translation, input: Ref, min: Any = None, max: Any = None) -> Ref:
+    if isinstance(min, Ref) or isinstance(max, Ref):
+        raised = input if min is None else g.add("maximum", input, min)
+        return raised if max is None else g.add("minimum", raised, max)
+    return g.add("clamp", input, low=None if min is None else float(min), high=None if max is None else float(max))
 
 
 @row("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
@@ -235,7 +166,103 @@ def _same(g: Translation, input: Ref, *rest: Any, **more: Any) -> Ref:
     return input
 
 
+# Comparisons, which are 0 and 1, and what follows from them
+
+
+def _not(g: Translation, input: Any) -> Ref:
+    return g.add("equal", input, 0.0)
+
+
+ROWS |= {
+    "gt": lambda g, input, other: g.add("greater", input, other),
+    "lt": lambda g, input, other: g.add("greater", other, input),
+    "le": lambda g, input, other: _not(g, g.add("greater", input, other)),
+    "ge": lambda g, input, other: _not(g, g.add("greater", other, input)),
+    "eq": lambda g, input, other: g.add("equal", input, other),
+    "ne": lambda g, input, other: _not(g, g.add("equal", input, other)),
+}
+ROWS["greater"], ROWS["greater_equal"] = ROWS["gt"], ROWS["ge"]
+ROWS["less"], ROWS["less_equal"], ROWS["not_equal"] = ROWS["lt"], ROWS["le"], ROWS["ne"]
+
+
+def _truth(g: Translation, x: Any) -> Ref:
+    """What is not zero."""
+    x = g.ref(x)
+    return x if g.dtype(x) == "bool" else ROWS["ne"](g, x, 0.0)
+
+
+def _of_bits(logical: Callable) -> Callable:
+    def translate(g: Translation, *operands: Any) -> Ref:
+        is_number = any(g.dtype(g.ref(x)) != "bool" for x in operands)
+        refuse(is_number, "a bitwise operation on numbers", "truth values have them")
+        return logical(g, *operands)
+
+    return translate
+
+
+for _name, _logical in {
+    "and": lambda g, input, other: g.add("minimum", _truth(g, input), _truth(g, other)),
+    "or": lambda g, input, other: g.add("maximum", _truth(g, input), _truth(g, other)),
+    "xor": lambda g, input, other: ROWS["ne"](g, _truth(g, input), _truth(g, other)),
+    "not": _not,
+}.items():
+    ROWS[f"logical_{_name}"] = _logical
+    ROWS[f"bitwise_{_name}"] = ROWS["invert" if _name == "not" else _name] = _of_bits(_logical)
+
+
+@row("to", "type", "type_as")
+def _to(g: Translation, input: Ref, *rest: Any, **more: Any) -> Ref:
+    for value in (*rest, *more.values()):
+        wanted = g.dtype(value) if isinstance(value, Ref) else value
+        if isinstance(wanted, torch.dtype):
+            wanted = str(wanted).removeprefix("torch.")
+        if isinstance(wanted, str) and wanted not in ("cpu",) and not wanted.startswith("cuda"):
+            return _converted(g, input, wanted)
+    return input
+
+
+def _converted(g: Translation, x: Ref, wanted: str) -> Ref:
+    """Numbers of another sort: what is cut off, and what is not zero."""
+    is_float = g.dtype(x).startswith(("float", "bfloat"))
+    if wanted == "bool":
+        return _truth(g, x)
+    if wanted.startswith(("float", "bfloat")):
+        return x if is_float else g.add("mul", x, 1.0)
+    refuse(not wanted.startswith(("int", "uint", "long")), f"a conversion to {wanted}")
+    if not is_float or g.builder.operators[x.name].kind == "floor":
+        return x
+    above, below = (g.add("floor", g.add("relu", part)) for part in (x, g.add("neg", x)))
+    return g.add("sub", above, below)
+
+
+for _wanted, _names in {
+    "float": ("float", "double", "half", "bfloat16"),
+    "int": ("long", "int", "short"),
+    "bool": ("bool",),
+}.items():
+    ROWS.update(dict.fromkeys(_names, lambda g, input, *rest, wanted=_wanted, **more: _converted(g, input, wanted)))
+
 # Over axes
+
+
+def _softmax(kind: str) -> Callable:
+    def translate(g: Translation, input: Ref, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Ref:
+        refuse(dim is None, f"{kind} without a dim", "name the axis")
+        return g.add(kind, input, axis=g.axis(input, dim))
+
+    return translate
+
+
+def _reduction(kind: str) -> Callable:
+    def translate(g: Translation, input: Ref, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Ref:
+        return g.add(kind, input, axes=g.axes(input, dim), keepdims=keepdim)
+
+    return translate
+
+
+ROWS |= {kind: _softmax(kind) for kind in ("softmax", "log_softmax")}
+for _name, _kind in {"mean": "mean", "prod": "prod", "amax": "max", "amin": "min"}.items():
+    ROWS[_name] = _reduction(_kind)
 
 
 @row("sum")
@@ -243,26 +270,6 @@ def _sum(g: Translation, input: Ref, dim: Any = None, keepdim: bool = False, *, 
     axes = g.axes(input, dim)
     input = g.add("mul", input, 1.0) if g.dtype(input) == "bool" else input  # truth values are counted
     return g.add("sum", input, axes=axes, keepdims=keepdim) if axes else input
-
-
-@row("mean")
-def _mean(g: Translation, input: Ref, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Ref:
-    return g.add("mean", input, axes=g.axes(input, dim), keepdims=keepdim)
-
-
-@row("prod")
-def _prod(g: Translation, input: Ref, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Ref:
-    return g.add("prod", input, axes=g.axes(input, dim), keepdims=keepdim)
-
-
-@row("amax")
-def _amax(g: Translation, input: Ref, dim: Any = (), keepdim: bool = False) -> Ref:
-    return g.add("max", input, axes=g.axes(input, dim), keepdims=keepdim)
-
-
-@row("amin")
-def _amin(g: Translation, input: Ref, dim: Any = (), keepdim: bool = False) -> Ref:
-    return g.add("min", input, axes=g.axes(input, dim), keepdims=keepdim)
 
 
 def _extreme(kind: str, elementwise: str) -> Callable:
@@ -288,27 +295,7 @@ def _argmax(g: Translation, input: Ref, dim: int | None = None, keepdim: bool = 
     return g.add("argmax", input, axis=g.axis(input, dim), keepdims=keepdim)
 
 
-@row("argmin")
-def _argmin(g: Translation, input: Ref, dim: int | None = None, keepdim: bool = False) -> Ref:
-    return _argmax(g, g.add("neg", input), dim, keepdim)
-
-
-@row("logsumexp")
-def _logsumexp(g: Translation, input: Ref, dim: Any, keepdim: bool = False) -> Ref:
-    axes = g.axes(input, dim)
-    largest = g.add("max", input, axes=axes, keepdims=True)
-    total = g.add("sum", g.add("exp", g.add("sub", input, largest)), axes=axes, keepdims=True)
-    found = g.add("add", g.add("log", total), largest)
-    kept = tuple(length for axis, length in enumerate(g.shape(input)) if axis not in axes)
-    return found if keepdim else g.reshape(found, kept)
-
-
 # Products of matrices
-
-
-@row("linear")
-def linear(g: Translation, input: Ref, weight: Ref, bias: Any = None) -> Ref:
-    return g.add("linear", input, weight, *(() if bias is None else (bias,)))
 
 
 @row("conv2d")
@@ -322,41 +309,13 @@ def _conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Ref:
-    dilation, kernel = _pair(dilation), g.shape(weight)[2:]
-    if padding == "same":
-        total = [spread * (taps - 1) for spread, taps in zip(dilation, kernel)]
-        refuse(any(pad % 2 for pad in total), "padding='same' of an even kernel", "pad both sides alike")
-        padding = [pad // 2 for pad in total]
-    padding = (0, 0) if padding == "valid" else _pair(padding)
+    dilation = each_axis(dilation, 2)
+    padding = edges(padding, g.shape(weight)[2:], dilation)
     is_single = g.rank(input) == 3
     x = g.reshape(input, (1, *g.shape(input))) if is_single else input
     operands = (x, weight) if bias is None else (x, weight, bias)
-    found = g.add("conv2d", *operands, stride=_pair(stride), padding=padding, dilation=dilation, groups=groups)
+    found = g.add("conv2d", *operands, stride=each_axis(stride, 2), padding=padding, dilation=dilation, groups=groups)
     return g.without(found, 0) if is_single else found
-
-
-@row("conv1d")
-def _conv1d(
-    g: Translation,
-    input: Ref,
-    weight: Ref,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Ref:
-    *batch, channels, length = g.shape(input)
-    output, inner, taps = g.shape(weight)
-    step, spread = _pair(stride)[0], _pair(dilation)[0]
-    edge = padding if isinstance(padding, str) else (0, _pair(padding)[0])
-    found = _conv2d(
-        g,
-        g.reshape(input, (math.prod(batch), channels, 1, length)),
-        g.reshape(weight, (output, inner, 1, taps)),
-        *(bias, (1, step), edge, (1, spread), groups),
-    )
-    return g.reshape(found, (*batch, output, g.shape(found)[-1]))
 
 
 @row("matmul", "mm", "bmm", "dot", "mv")
@@ -367,18 +326,6 @@ def _matmul(g: Translation, input: Ref, other: Ref) -> Ref:
     found = g.add("matmul", left, right)
     found = g.without(found, g.rank(found) - 1) if len(b) == 1 else found
     return g.without(found, g.rank(found) - (1 if len(b) == 1 else 2)) if len(a) == 1 else found
-
-
-@row("addmm", "baddbmm")
-def _addmm(g: Translation, input: Ref, mat1: Ref, mat2: Ref, *, beta: float = 1, alpha: float = 1) -> Ref:
-    found = g.add("matmul", mat1, mat2)
-    found = found if alpha == 1 else g.add("mul", found, alpha)
-    return g.add("add", found, input if beta == 1 else g.add("mul", input, beta))
-
-
-@row("outer")
-def _outer(g: Translation, input: Ref, vec2: Ref) -> Ref:
-    return g.add("mul", g.reshape(input, (*g.shape(input), 1)), vec2)
 
 
 @row("einsum")
@@ -423,71 +370,44 @@ def _einsum(g: Translation, equation: str, *operands: Any) -> Ref:
 
 @row("max_pool2d")
 def _max_pool2d(
-    g: Translation,
-    input: Ref,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Ref:
+    g: Translation, input: Ref, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> Ref:  # fmt: skip
     refuse(return_indices, "max_pool2d with return_indices")
-    kernel = _pair(kernel_size)
-    step = _pair(stride) if stride else kernel
-    return g.add("max_pool2d", input, kernel=kernel, stride=step, padding=_pair(padding), dilation=_pair(dilation))
+    return _pool(g, "max_pool2d", input, kernel_size, stride, padding, dilation=each_axis(dilation, 2))
 
 
 @row("avg_pool2d")
 def _avg_pool2d(
+    g: Translation, input: Ref, kernel_size: Any, stride: Any = None, padding: Any = 0, *rest: Any, **more: Any
+) -> Ref:
+    return _pool(g, "avg_pool2d", input, kernel_size, stride, padding)
+
+
+def _pool(g: Translation, kind: str, x: Ref, kernel: Any, stride: Any, padding: Any, **more: Any) -> Ref:
+    sizes = {"kernel": kernel, "stride": stride or kernel, "padding": padding}
+    return g.add(kind, x, **{name: each_axis(value, 2) for name, value in sizes.items()}, **more)
+
+
+@row("batch_norm")
+def _batch_norm(
     g: Translation,
     input: Ref,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
 ) -> Ref:
-    kernel = _pair(kernel_size)
-    at = {"kernel": kernel, "stride": _pair(stride) if stride else kernel, "padding": _pair(padding)}
-    return g.add("avg_pool2d", input, **at)
-
-
-def _of_rows(kind: str) -> Callable:
-    """The operation on windows of one axis, by that on windows of two."""
-
-    def translate(g: Translation, input: Ref, kernel_size: Any, stride: Any = None, *rest: Any, **named: Any) -> Ref:
-        def pair(value: Any, other: int) -> Any:
-            return (
-                (other, _pair(value)[1]) if not isinstance(value, bool) and isinstance(value, (int, tuple)) else value
-            )
-
-        *before, length = g.shape(input)
-        strides = pair(kernel_size if stride is None or stride == () else stride, 1)
-        rest = tuple(pair(value, 0 if k == 0 else 1) for k, value in enumerate(rest))
-        named = {name: pair(value, {"padding": 0, "dilation": 1}.get(name, 1)) for name, value in named.items()}
-        found = ROWS[kind](g, g.reshape(input, (*before, 1, length)), pair(kernel_size, 1), strides, *rest, **named)
-        return g.without(found, g.rank(found) - 2)
-
-    return translate
-
-
-ROWS["max_pool1d"], ROWS["avg_pool1d"] = _of_rows("max_pool2d"), _of_rows("avg_pool2d")
-
-
-def _adaptive(kind: str, whole: str) -> Callable:
-    def translate(g: Translation, input: Ref, output_size: Any, return_indices: bool = False) -> Ref:
-        shape = g.shape(input)
-        wanted = output_size if isinstance(output_size, (tuple, list)) else (output_size, output_size)
-        output = [shape[-2 + k] if n is None else n for k, n in enumerate(wanted)]
-        if output == [1, 1]:
-            return g.add(whole, input, axes=(len(shape) - 2, len(shape) - 1), keepdims=True)
-        kernel = (shape[-2] // output[0], shape[-1] // output[1])
-        return g.add(kind, input, kernel=kernel, stride=kernel)
-
-    return translate
-
-
-ROWS["adaptive_avg_pool2d"] = _adaptive("avg_pool2d", "mean")
-ROWS["adaptive_max_pool2d"] = _adaptive("max_pool2d", "max")
+    refuse(
+        training or running_mean is None,
+        "batch norm by the statistics of its batch",
+        "call `model.eval()` first; layers need track_running_stats=True",
+    )
+    channels = g.shape(input)[1]
+    weight = g.constant(np.ones(channels)) if weight is None else weight
+    bias = g.constant(np.zeros(channels)) if bias is None else bias
+    return g.add("batch_norm", input, weight, bias, running_mean, running_var, eps=eps)

@@ -1,92 +1,75 @@
-"""What operations of torch that only move numbers are in the operator graph; `translate` says how rows are called."""
+"""What operations of torch that only move numbers are in the operator graph; `translate` says how rows are called.
+
+What views do follows from torch: the operation is applied to a tensor of the input's shape without numbers, and the
+strides of what comes out say which part of the input it is, in which order of axes.
+"""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from derivable.accelerator.operators.kinds import Shape, size
-from derivable.accelerator.operators.runtime import ceil_div
-from derivable.accelerator.trace.translate import Ref, Translation, refuse, row
+from derivable.accelerator.trace.composed import refuse
+from derivable.accelerator.trace.translate import ROWS, Ref, Translation, row
 
 
 def _sizes(given: Sequence[Any]) -> tuple[Any, ...]:
-    """What `x.reshape(2, 3)` and `x.reshape((2, 3))` both mean."""
+    """What `x.repeat(2, 3)` and `x.repeat((2, 3))` both mean."""
     return tuple(given[0]) if len(given) == 1 and isinstance(given[0], (tuple, list)) else tuple(given)
 
 
-def _completed(shape: Sequence[int], count: int) -> tuple[int, ...]:
-    """The shape with what -1 stands for."""
-    known = math.prod(n for n in shape if n != -1)
-    return tuple(count // known if n == -1 else int(n) for n in shape)
+@row("reshape", "view", "view_as", "reshape_as", "flatten", "unflatten", "unsqueeze", "squeeze")
+def _reshape(g: Translation, input: Ref, *rest: Any, **more: Any) -> Ref:
+    refuse(bool(rest) and isinstance(rest[0], torch.dtype), "a view as another dtype")
+    return g.reshape(input, g.result)
 
 
-@row("reshape", "view")
-def _reshape(g: Translation, input: Ref, *sizes: Any, shape: Any = None) -> Ref:
-    refuse(bool(sizes) and isinstance(sizes[0], torch.dtype), "a view as another dtype")
-    return g.reshape(input, _completed(_sizes(sizes) if shape is None else shape, size(g.shape(input))))
+@row("expand", "expand_as", "broadcast_to")
+def _expand(g: Translation, input: Ref, *rest: Any, **more: Any) -> Ref:
+    return input if g.result == g.shape(input) else g.add("expand", input, shape=g.result)
 
 
-@row("view_as", "reshape_as")
-def _view_as(g: Translation, input: Ref, other: Ref) -> Ref:
-    return g.reshape(input, g.shape(other))
+def _permutation(method: Callable) -> Callable:
+    def translate(g: Translation, input: Ref, *rest: Any, **more: Any) -> Ref:
+        probe = torch.empty((2,) * g.rank(input), device="meta")  # whose strides are all different
+        return g.permute(input, [probe.stride().index(stride) for stride in method(probe, *rest, **more).stride()])
+
+    return translate
 
 
-@row("flatten")
-def _flatten(g: Translation, input: Ref, start_dim: int = 0, end_dim: int = -1) -> Ref:
-    shape, rank = g.shape(input), max(g.rank(input), 1)
-    start, end = start_dim % rank, end_dim % rank
-    return g.reshape(input, (*shape[:start], math.prod(shape[start : end + 1]), *shape[end + 1 :]))
+def _parts(method: Callable) -> Callable:
+    def translate(g: Translation, input: Ref, *rest: Any, **more: Any) -> Any:
+        found = method(torch.empty(g.shape(input), device="meta"), *rest, **more)
+        return _part(g, input, found) if isinstance(found, torch.Tensor) else tuple(_part(g, input, x) for x in found)
+
+    return translate
 
 
-@row("unflatten")
-def _unflatten(g: Translation, input: Ref, dim: int, sizes: Any) -> Ref:
-    axis, shape = g.axis(input, dim), g.shape(input)
-    return g.reshape(input, (*shape[:axis], *_completed(_sizes((sizes,)), shape[axis]), *shape[axis + 1 :]))
+def _part(g: Translation, x: Ref, view: torch.Tensor) -> Ref:
+    """The part of `x` that a view is of a tensor of its shape: places at equal distances along each axis."""
+    shape = g.shape(x)
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    offset = int(view.storage_offset()) if view.numel() else 0
+    starts = [offset // stride % n for n, stride in zip(shape, strides)]
+    lengths, steps = [1] * len(shape), [1] * len(shape)
+    for n, stride in zip(view.shape, view.stride()):
+        if n != 1:
+            axis = next(k for k, inner in enumerate(strides) if inner <= stride < inner * shape[k])
+            lengths[axis], steps[axis] = n, stride // strides[axis]
+    if tuple(lengths) != shape:
+        x = g.add("slice", x, starts=tuple(starts), lengths=tuple(lengths), steps=tuple(steps))
+    return g.reshape(x, view.shape)
 
 
-@row("unsqueeze")
-def _unsqueeze(g: Translation, input: Ref, dim: int) -> Ref:
-    axis, shape = g.axis(input, dim, 1), g.shape(input)
-    return g.reshape(input, (*shape[:axis], 1, *shape[axis:]))
-
-
-@row("squeeze")
-def _squeeze(g: Translation, input: Ref, dim: Any = None) -> Ref:
-    axes = g.axes(input, dim)
-    return g.reshape(input, [n for axis, n in enumerate(g.shape(input)) if n != 1 or axis not in axes])
-
-
-@row("permute")
-def _permute(g: Translation, input: Ref, *dims: Any) -> Ref:
-    return g.permute(input, [g.axis(input, axis) for axis in _sizes(dims)])
-
-
-@row("transpose", "swapaxes", "swapdims")
-def _transpose(g: Translation, input: Ref, dim0: int, dim1: int) -> Ref:
-    order = list(range(g.rank(input)))
-    a, b = g.axis(input, dim0), g.axis(input, dim1)
-    order[a], order[b] = b, a
-    return g.permute(input, order)
-
-
-@row("t")
-def _t(g: Translation, input: Ref) -> Ref:
-    return _transpose(g, input, 0, 1) if g.rank(input) == 2 else input
-
-
-@row("movedim", "moveaxis")
-def _movedim(g: Translation, input: Ref, source: Any, destination: Any) -> Ref:
-    moved, places = g.axes(input, source), g.axes(input, destination)
-    order = [axis for axis in range(g.rank(input)) if axis not in moved]
-    for place, axis in sorted(zip(places, moved)):
-        order.insert(place, axis)
-    return g.permute(input, order)
+for _name in ("permute", "transpose", "swapaxes", "swapdims", "t", "movedim", "moveaxis"):
+    ROWS[_name] = _permutation(getattr(torch.Tensor, _name))
+for _name in ("select", "narrow", "split", "split_with_sizes", "chunk", "unbind"):
+    ROWS[_name] = _parts(getattr(torch.Tensor, _name))
 
 
 @row("getitem", "__getitem__")
@@ -99,49 +82,35 @@ def _getitem(g: Translation, input: Any, index: Any) -> Any:
             g.dtype(parts[0]) == "bool", "a selection by a mask that depends on the inputs", "torch.where keeps shapes"
         )
         return g.add("take", input, parts[0])
-    consumed = sum(part is not None and part is not Ellipsis for part in parts)
     if Ellipsis in [part for part in parts if not isinstance(part, Ref)]:
         at = next(k for k, part in enumerate(parts) if part is Ellipsis)
+        consumed = sum(part is not None and part is not Ellipsis for part in parts)
         parts[at : at + 1] = [slice(None)] * (g.rank(input) - consumed)
     chosen = [k for k, part in enumerate(parts) if isinstance(part, (Ref, list))]
-    if len(chosen) > 1:
-        input, parts = _joined(g, input, parts, chosen)
-    x, axis = input, 0
-    for part in parts:
-        if part is None:
-            x, axis = _unsqueeze(g, x, axis), axis + 1
-        elif isinstance(part, slice):
-            start, stop, step = part.indices(g.shape(x)[axis])
-            refuse(step < 0, "a slice with a negative step")
-            x, axis = g.cut(x, axis, start, len(range(start, stop, step)), step), axis + 1
-        elif isinstance(part, int) and not isinstance(part, bool):
-            x = g.without(g.cut(x, axis, part % g.shape(x)[axis], 1), axis)
-        else:
-            x, axis = _chosen(g, x, axis, part)
-    return x
-
-
-def _joined(g: Translation, x: Ref, parts: list[Any], chosen: Sequence[int]) -> tuple[Ref, list[Any]]:
-    """Axes side by side that constant numbers index together as one axis, and the numbers along it."""
+    plain = tuple(slice(None) if k in chosen else part for k, part in enumerate(parts))
+    x = _part(g, input, torch.empty(g.shape(input), device="meta")[plain])
+    if not chosen:
+        return x
     arrays = [g.array(parts[k]) if isinstance(parts[k], Ref) else np.asarray(parts[k]) for k in chosen]
-    first = sum(part is not None for part in parts[: chosen[0]])
+    axis = sum(not isinstance(part, (int, np.integer)) for part in parts[: chosen[0]])
+    if len(chosen) == 1:
+        return _chosen(g, x, axis, arrays[0])
+    is_apart = list(chosen) != list(range(chosen[0], chosen[0] + len(chosen)))
     refuse(
-        list(chosen) != list(range(chosen[0], chosen[0] + len(chosen)))
-        or any(array is None or array.dtype.kind not in "iu" for array in arrays),
+        is_apart or any(array is None or array.dtype.kind not in "iu" for array in arrays),
         "indexing by several tensors at once",
         "constant numbers along axes side by side, or one axis at a time",
     )
-    shape, count = g.shape(x), len(chosen)
-    lengths = shape[first : first + count]
+    # Axes that constant numbers index together are one axis.
+    shape, end = g.shape(x), axis + len(chosen)
+    lengths = shape[axis:end]
     numbers = np.broadcast_arrays(*(np.asarray(array) % n for array, n in zip(arrays, lengths)))
-    flat = np.ravel_multi_index(numbers, lengths)
-    x = g.reshape(x, (*shape[:first], math.prod(lengths), *shape[first + count :]))
-    return x, [*parts[: chosen[0]], g.constant(flat), *parts[chosen[0] + count :]]
+    flat = g.reshape(x, (*shape[:axis], math.prod(lengths), *shape[end:]))
+    return _chosen(g, flat, axis, np.ravel_multi_index(numbers, lengths))
 
 
-def _chosen(g: Translation, x: Ref, axis: int, part: Any) -> tuple[Ref, int]:
-    """`x[part]` along an axis, for constant numbers or truth values; with the axis that comes next."""
-    array = g.array(part) if isinstance(part, Ref) else np.asarray(part)
+def _chosen(g: Translation, x: Ref, axis: int, array: np.ndarray | None) -> Ref:
+    """`x[array]` along an axis, for constant numbers or truth values."""
     refuse(array is None, "indexing by numbers that depend on the inputs", "only whole rows: x[indices]")
     assert array is not None
     if array.dtype == bool:
@@ -150,75 +119,18 @@ def _chosen(g: Translation, x: Ref, axis: int, part: Any) -> tuple[Ref, int]:
     refuse(array.dtype.kind not in "iu", f"an index of {array.dtype}")
     shape = g.shape(x)
     found = g.add("index", x, axis=axis, places=tuple((array.reshape(-1) % shape[axis]).tolist()))
-    return g.reshape(found, (*shape[:axis], *array.shape, *shape[axis + 1 :])), axis + array.ndim
+    return g.reshape(found, (*shape[:axis], *array.shape, *shape[axis + 1 :]))
 
 
 @row("index_select")
 def _index_select(g: Translation, input: Ref, dim: int, index: Ref) -> Ref:
-    return _chosen(g, input, g.axis(input, dim), index)[0]
-
-
-@row("embedding")
-def _embedding(g: Translation, input: Ref, weight: Ref, padding_idx: Any = None, *rest: Any, **more: Any) -> Ref:
-    return g.add("take", weight, input)
-
-
-@row("select")
-def _select(g: Translation, input: Ref, dim: int, index: int) -> Ref:
-    axis = g.axis(input, dim)
-    return g.without(g.cut(input, axis, index % g.shape(input)[axis], 1), axis)
-
-
-@row("narrow")
-def _narrow(g: Translation, input: Ref, dim: int, start: int, length: int) -> Ref:
-    axis = g.axis(input, dim)
-    return g.cut(input, axis, start % g.shape(input)[axis] if start < 0 else start, length)
-
-
-@row("split", "split_with_sizes")
-def _split(g: Translation, input: Ref, split_size_or_sections: Any = None, dim: int = 0, **named: Any) -> Any:
-    axis = g.axis(input, dim)
-    wanted = next(iter(named.values())) if split_size_or_sections is None else split_size_or_sections
-    length = g.shape(input)[axis]
-    if isinstance(wanted, int):
-        wanted = [min(wanted, length - start) for start in range(0, length, wanted)]
-    starts = itertools.accumulate(wanted, initial=0)
-    return tuple(g.cut(input, axis, start, count) for start, count in zip(starts, wanted))
-
-
-@row("chunk")
-def _chunk(g: Translation, input: Ref, chunks: int, dim: int = 0) -> Any:
-    return _split(g, input, ceil_div(g.shape(input)[g.axis(input, dim)], chunks), dim)
-
-
-@row("unbind")
-def unbind(g: Translation, input: Ref, dim: int = 0) -> Any:
-    return tuple(_select(g, input, dim, k) for k in range(g.shape(input)[g.axis(input, dim)]))
+    return _chosen(g, input, g.axis(input, dim), g.array(index))
 
 
 @row("cat", "concat", "concatenate")
 def _cat(g: Translation, tensors: Any, dim: int = 0, axis: int | None = None) -> Ref:
     tensors = [x for x in tensors if g.shape(x) != (0,)]
     return g.add("concatenate", *tensors, axis=g.axis(tensors[0], dim if axis is None else axis))
-
-
-@row("stack")
-def stack(g: Translation, tensors: Any, dim: int = 0) -> Ref:
-    axis = g.axis(tensors[0], dim, 1)
-    return g.add("concatenate", *(_unsqueeze(g, x, axis) for x in tensors), axis=axis)
-
-
-@row("expand", "broadcast_to")
-def expand(g: Translation, input: Ref, *sizes: Any, **named: Any) -> Ref:
-    wanted = _sizes(sizes) if sizes else tuple(next(iter(named.values())))
-    own = (1,) * (len(wanted) - g.rank(input)) + g.shape(input)
-    shape = tuple(have if want == -1 else want for have, want in zip(own, wanted))
-    return input if shape == g.shape(input) else g.add("expand", input, shape=shape)
-
-
-@row("expand_as")
-def _expand_as(g: Translation, input: Ref, other: Ref) -> Ref:
-    return expand(g, input, g.shape(other))
 
 
 @row("repeat", "tile")
@@ -236,8 +148,7 @@ def _repeat(g: Translation, input: Ref, *repeats: Any, dims: Any = None) -> Ref:
 def _repeat_interleave(g: Translation, input: Ref, repeats: Any, dim: int | None = None, **more: Any) -> Ref:
     refuse(not isinstance(repeats, int) or dim is None, "repeat_interleave without one number and an axis")
     axis = g.axis(input, dim or 0)
-    places = tuple(place for place in range(g.shape(input)[axis]) for _ in range(repeats))
-    return g.add("index", input, axis=axis, places=places)
+    return _chosen(g, input, axis, np.arange(g.shape(input)[axis]).repeat(repeats))
 
 
 @row("roll")
@@ -252,7 +163,7 @@ def _roll(g: Translation, input: Ref, shifts: Any, dims: Any = None) -> Ref:
 @row("flip")
 def _flip(g: Translation, input: Ref, *dims: Any) -> Ref:
     for axis in g.axes(input, _sizes(dims)):
-        input = g.add("index", input, axis=axis, places=tuple(reversed(range(g.shape(input)[axis]))))
+        input = _chosen(g, input, axis, np.arange(g.shape(input)[axis])[::-1])
     return input
 
 
