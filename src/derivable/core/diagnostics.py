@@ -17,7 +17,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 
 @dataclass(frozen=True)
@@ -178,6 +178,16 @@ def warn(
         level, frame = level + 1, frame.f_back
     report = _Notice(message, hint=hint, source=source, text=text, span=span).report()
     warnings.warn(report, DerivableWarning, stacklevel=level)
+
+
+class Written:
+    """What was written as a text, into which the spans of its errors point."""
+
+    text: str
+    source: str
+
+    def error(self, kind: type[DerivableError], message: str, span: Span, hint: str | None = None) -> NoReturn:
+        raise kind(message, hint=hint, source=self.source, text=self.text, span=span) from None
 
 
 class ParseError(DerivableError):

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from derivable.core.diagnostics import DerivableError, UnsupportedError
+from derivable.core.diagnostics import DerivableError, UnsupportedError, Written
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.aggregates.record import AGGREGATES
@@ -27,7 +27,7 @@ Result = tuple[list[np.ndarray], int, Any]
 
 
 @dataclass(frozen=True)
-class Context:
+class Context(Written):
     """What an aggregate needs of the run: its tags, strings, random facts and limits, and the program for messages."""
 
     mode: Untagged | ColumnTags | GraphTags
@@ -86,8 +86,7 @@ class Groups:
         return self._finished()
 
     def error(self, kind: type[DerivableError], message: str, hint: str | None = None) -> NoReturn:
-        context = self.context
-        raise kind(message, hint=hint, source=context.source, text=context.text, span=self.rule.span)
+        self.context.error(kind, message, self.rule.span, hint)
 
     # Groups
 

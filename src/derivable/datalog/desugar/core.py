@@ -19,13 +19,13 @@ class Core:
     def __init__(self, typed: Typed):
         self.typed = typed
         self.syntax = typed.syntax
-        self.relations: dict[str, r.Relation] = {}
+        self.relations: dict[str, r.Relation] = dict(typed.relations)
         self.facts: list[r.Facts] = []
         self.rules: list[r.Rule] = []
         self.counts: dict[str, int] = {}
 
     def error(self, kind: type[DerivableError], message: str, span: Span, hint: str | None = None) -> NoReturn:
-        raise kind(message, hint=hint, source=self.syntax.source, text=self.syntax.text, span=span)
+        self.syntax.error(kind, message, span, hint)
 
     def fresh(self, stem: str) -> str:
         self.counts[stem] = self.counts.get(stem, 0) + 1

@@ -12,7 +12,7 @@ from derivable.datalog.rules.literal_order import constant_meant
 from derivable.datalog.scalars.arithmetic import value_of
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.text import expression_text
-from derivable.datalog.types.constants import core_tag
+from derivable.datalog.types.conversion import core_tag
 from derivable.datalog.types.data_types import ground
 from derivable.datalog.values.values import ValueType
 

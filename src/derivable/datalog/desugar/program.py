@@ -20,11 +20,12 @@ from derivable.datalog.desugar.variables import variables_of
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.attributes import checked
 from derivable.datalog.rules.literal_order import order
+from derivable.datalog.scalars.nodes import walk
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.parse import as_written
 from derivable.datalog.syntax.text import expression_text
 from derivable.datalog.types import Typed
-from derivable.datalog.types.constants import core_tag
+from derivable.datalog.types.conversion import as_real, core_tag
 from derivable.datalog.types.data_types import is_term
 from derivable.datalog.values.terms import Entity, subterms
 from derivable.datalog.values.values import BOOL, F64, USIZE
@@ -53,15 +54,6 @@ class Desugaring(Constants):
     # Items
 
     def run(self) -> r.Rules:
-        for signature in self.typed.relations.values():
-            self.relations[signature.name] = r.Relation(
-                signature.name,
-                signature.types,
-                is_input=not (signature.is_declared or signature.is_defined),
-                span=signature.span,
-                column_names=signature.column_names,
-                is_emptied=signature.is_emptied,
-            )
         errors = Errors()
         for item in self.syntax.items:
             with errors:
@@ -263,7 +255,7 @@ class Desugaring(Constants):
     def exclusive_heads(self, item: s.Rule, environment: Environment) -> None:
         """For each instance of the body, a choice of one of the heads: the aggregate `disjunct` over their numbers."""
         wanted = dict.fromkeys(v for head in item.heads for v in variables_of(head) if v in environment)
-        spans = {v.name: v.span for head in reversed(item.heads) for v in s.walk(head) if isinstance(v, s.Variable)}
+        spans = {v.name: v.span for head in reversed(item.heads) for v in walk(head) if isinstance(v, s.Variable)}
         for clause, literals, coin in self.bodies(list(item.heads), item.body, environment, item, item.tag):
             named = tuple(clause.named((*literals, *clause.extra)))
             instance = {v.name: v for v in clause.instance(named)}
@@ -345,8 +337,8 @@ class Desugaring(Constants):
         kind = "chance" if value.type is BOOL else "tag"
         if core_tag(tag, self.typed) is not None:
             value = r.Const(self.tag_value(tag), F64)
-        elif value.type is not F64:
-            value = r.Apply("cast", (value,), F64)
+        else:
+            value = as_real(value)
         literals[:] = clause.named((*literals, *clause.extra))
         clause.extra = []
         return r.Coin(f"#{self.fresh('coin_')}", tuple(clause.instance(literals)), value, kind, tag.span)

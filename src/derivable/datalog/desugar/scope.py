@@ -12,9 +12,8 @@ from derivable.datalog.desugar.terms import Terms
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.text import expression_text
-from derivable.datalog.types.constants import core_tag
-from derivable.datalog.types.mixed import ARITHMETIC
-from derivable.datalog.values.values import BOOL, F64, ValueType
+from derivable.datalog.types.conversion import Conversion
+from derivable.datalog.values.values import BOOL, ValueType
 
 if TYPE_CHECKING:
     from derivable.datalog.desugar.program import Desugaring
@@ -38,10 +37,12 @@ def exact(e: r.Expr) -> r.Expr:
     return e
 
 
-class Scope(Terms, ABC):
+class Scope(Conversion, Terms, ABC):
     """One conjunctive body under construction: the environment of variable types and the equations it collects."""
 
     def __init__(self, owner: Desugaring, item: Any, environment: Environment):
+        typed = owner.typed
+        super().__init__(typed.types, typed.constants, typed.real, typed.definitions)
         self.owner = owner
         self.item = item
         self.environment = dict(environment)
@@ -91,56 +92,19 @@ class Scope(Terms, ABC):
             value = fresh
         return value
 
-    def tag(self, node: Any) -> r.Expr:
-        """A tag: real numbers, as `Expressions.tag` types them; a truth value stays one."""
-        typed = self.owner.typed
-        known = core_tag(node, typed)
-        if known is not None:
-            return known
-        match node:
-            case s.Unary(operator="-", operand=a):
-                return r.Apply("neg", (self._real(a),), F64)
-            case s.Binary(operator=operator, left=a, right=b) if operator in ARITHMETIC:
-                return r.Apply(operator, (self._real(a), self._real(b)), F64, node.span)
-            case s.Conditional(condition=c, then=a, otherwise=b):
-                return r.Apply("if", (self.expression(c), self._real(a), self._real(b)), F64)
-            case s.Call(name=name, arguments=arguments) if typed.of(node) is F64:
-                operands = (self._real(a) if id(a) in typed.real else self.expression(a) for a in arguments)
-                return r.Apply(f"${name}", tuple(operands), F64, node.span)
-        return self.expression(node)
-
-    def _real(self, node: Any) -> r.Expr:
-        value = self.tag(node)
-        return value if value.type is F64 else r.Apply("cast", (value,), F64)
-
     def expression(self, node: Any) -> r.Expr:
+        if isinstance(node, s.Variable) and node.name in self.environment:
+            return r.Var(node.name, self.environment[node.name], node.span)
+        return super().expression(node)
+
+    def other(self, node: Any) -> r.Expr:
         match node:
-            case s.Constant(value=value):
-                t = self.owner.typed.of(node)
-                return r.Const(float(value) if t.family == "float" else value, t)
-            case s.Variable(name=name):
-                if name in self.environment:
-                    return r.Var(name, self.environment[name], node.span)
-                if name in self.owner.typed.constants:
-                    return r.Const(*self.owner.typed.constants[name])
-                self.owner.error(BindingError, f"variable `{name}` is not bound", node.span)
             case r.Const() | r.Var() | r.Apply():
                 return node
             case s.Atom() | s.New() if self.is_term(node):
                 return self.construct(node)
+            case s.Variable(name=name):
+                self.owner.error(BindingError, f"variable `{name}` is not bound", node.span)
             case s.Wildcard():
                 self.owner.error(BindingError, "a wildcard cannot stand in an expression", node.span)
-            case s.Unary(operator=operator, operand=a):
-                value = self.expression(a)
-                return r.Apply("neg" if operator == "-" else operator, (value,), value.type)
-            case s.Binary(operator=operator, left=a, right=b):
-                return r.Apply(operator, (self.expression(a), self.expression(b)), self.owner.typed.of(node), node.span)
-            case s.Conditional(condition=c, then=a, otherwise=b):
-                parts = tuple(map(self.expression, (c, a, b)))
-                return r.Apply("if", parts, parts[1].type)
-            case s.Call(name=name, arguments=arguments):
-                t = self.owner.typed.of(node)
-                return r.Apply(f"${name}", tuple(map(self.expression, arguments)), t, node.span)
-            case s.Cast(operand=a):
-                return r.Apply("cast", (self.expression(a),), self.owner.typed.of(node))
         return self.owner.error(UnsupportedError, f"`{expression_text(node)}` cannot stand in an expression", node.span)

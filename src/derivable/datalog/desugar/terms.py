@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from derivable.core.diagnostics import Span
 from derivable.datalog.desugar.variables import variables_of
 from derivable.datalog.rules import nodes as r
+from derivable.datalog.scalars.nodes import walk
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.types.data_types import ground, is_term
 from derivable.datalog.values.constructors import Constructor
@@ -121,8 +122,4 @@ class Terms(ABC):
         """Whether a pattern has wildcards, or variables that occur nowhere else."""
         constants = self.owner.typed.constants
         own = any(n not in elsewhere and n not in constants for n in variables_of(pattern))
-        return own or any(isinstance(node, s.Wildcard) for node in _parts(pattern))
-
-
-def _parts(node: Any) -> list[Any]:
-    return [node, *(part for child in s.children(node) for part in _parts(child))]
+        return own or any(isinstance(node, s.Wildcard) for node in walk(pattern))

@@ -6,6 +6,7 @@ from collections.abc import Container
 from typing import Any
 
 from derivable.datalog.foreign.standard import PREDICATES
+from derivable.datalog.scalars.nodes import children
 from derivable.datalog.syntax import nodes as s
 
 
@@ -18,7 +19,7 @@ def variables_of(node: Any) -> list[str]:
         inner = [n for part in (node.body, node.group_body) if part is not None for n in variables_of(part)]
         outputs = [n for o in node.outputs or () for n in variables_of(o)]
         return outputs + [n for n in inner if n not in local] + [n for n in node.group if n not in local]
-    return [n for child in s.children(node) for n in variables_of(child)]
+    return [n for child in children(node) for n in variables_of(child)]
 
 
 def bound_in(disjunct: list[tuple[Any, bool]], relations: Container[str]) -> set[str]:

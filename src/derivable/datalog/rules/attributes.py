@@ -96,7 +96,7 @@ def checked(syntax: s.Syntax, attribute: s.Attribute, place: str) -> Attribute:
     """
 
     def fail(kind: type[DerivableError], message: str, hint: str | None = None, span: Span | None = None) -> NoReturn:
-        raise kind(message, hint=hint, source=syntax.source, text=syntax.text, span=span or attribute.span)
+        syntax.error(kind, message, span or attribute.span, hint)
 
     name = attribute.name
     if name not in ATTRIBUTES:

@@ -137,13 +137,10 @@ def _check_whole(program: r.Rules, name: str) -> None:
             try:
                 order(rule, plain)
             except BindingError as error:
-                raise BindingError(
-                    f"`{name}` cannot be computed on demand: {_STUCK}",
-                    hint="bind its variables in the rule itself, or ask for it before the negation or aggregate",
-                    source=program.source,
-                    text=program.text,
-                    span=error.span,
-                ) from None
+                hint = "bind its variables in the rule itself, or ask for it before the negation or aggregate"
+                program.error(
+                    BindingError, f"`{name}` cannot be computed on demand: {_STUCK}", error.span or rule.span, hint
+                )
 
 
 class _Transformation:

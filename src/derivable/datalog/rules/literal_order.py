@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import NoReturn
@@ -76,12 +77,10 @@ class Ordering:
             self.look(i)
 
     def copy(self) -> Ordering:
-        made = Ordering(())
-        made.body = self.body
-        made.remaining, made.bound, made.steps = dict(self.remaining), set(self.bound), list(self.steps)
-        made.missing, made.scores, made.in_atoms = list(self.missing), list(self.scores), dict(self.in_atoms)
-        made.cheap, made.solvable, made.late = list(self.cheap), list(self.solvable), list(self.late)
-        made.ready, made.atoms = list(self.ready), list(self.atoms)
+        made = copy(self)
+        for name, value in vars(self).items():
+            if name != "body":
+                setattr(made, name, value.copy())
         return made
 
     def look(self, position: int) -> None:
@@ -116,7 +115,7 @@ class Ordering:
             self.look(i)
 
     def take(self, position: int, step: Step) -> None:
-        """Do a step; `position` is that of its literal, -1 for a definition whose equation stays as a check."""
+        """Do a step; `position` is that of its literal, `~position` if that is solved and stays as a check."""
         literal = self.remaining.pop(position, None)
         if isinstance(literal, r.Atom):
             for name in self.body.names[position]:
@@ -138,11 +137,7 @@ class Ordering:
         """Take what remains, greedily, as far as it can be: the atom with the most bound terms comes first."""
         while self.remaining:
             chosen = (
-                self.next_cheap()
-                or self.next_atom()
-                or self.next_generator()
-                or self.next_of(self.late, solved_by)
-                or self.next_coin()
+                self.next_cheap() or self.next_atom() or self.next_generator() or self.next_late() or self.next_coin()
             )
             if chosen is None:
                 return
@@ -152,13 +147,22 @@ class Ordering:
         """The first literal that only filters or computes, else one that is solved for an unknown."""
         return self.next_of(self.cheap, step_of) or self.next_of(self.solvable, solved_by)
 
+    def next_generator(self) -> tuple[int, Step] | None:
+        """The first generator whose inputs are bound."""
+        return self.next_of(self.ready, lambda literal, *_: literal)
+
+    def next_late(self) -> tuple[int, Step] | None:
+        """The first equation with several solutions, which is solved when nothing else can be done."""
+        return self.next_of(self.late, solved_by)
+
     def next_of(self, heap: list[int], find: Callable[..., Step | None]) -> tuple[int, Step] | None:
-        """The first literal of a heap that `find` has a step for, and the step."""
+        """The first literal of a heap that `find` has a step for, and the step; `~position` if it is solved and stays
+        as a check."""
         while heap:
             literal = self.remaining.get(heap[0])
             step = None if literal is None else find(literal, self.bound, self.in_atoms)
             if step is not None:
-                return (heap[0] if find is step_of else -1), step
+                return (~heap[0] if find is solved_by else heap[0]), step
             heappop(heap)
         return None
 
@@ -169,14 +173,6 @@ class Ordering:
             if literal is not None and -score == self.scores[i]:
                 return i, literal
             heappop(self.atoms)
-        return None
-
-    def next_generator(self) -> tuple[int, Step] | None:
-        while self.ready:
-            literal = self.remaining.get(self.ready[0])
-            if literal is not None:
-                return self.ready[0], literal
-            heappop(self.ready)
         return None
 
     def next_coin(self) -> tuple[int, Step] | None:
@@ -212,13 +208,7 @@ def order(clause: r.Clause, program: r.Rules, atoms: Sequence[int] = ()) -> list
                     hint = constant_meant(v.name)
                 elif not clause.body and not clause.relation.startswith("#"):
                     hint += f"; {constant_meant(v.name)}"
-                raise BindingError(
-                    f"variable `{v.name}` {place} is not bound by the body",
-                    hint=hint,
-                    source=program.source,
-                    text=program.text,
-                    span=v.span,
-                )
+                program.error(BindingError, f"variable `{v.name}` {place} is not bound by the body", v.span, hint)
     return ordering.steps
 
 
@@ -242,26 +232,6 @@ def asked(clause: r.Clause, columns: tuple[int, ...]) -> tuple[tuple[r.Var | r.C
     return tuple(terms), tuple(equations)
 
 
-def cheap_step(
-    remaining: list[tuple[int, r.Literal]], bound: set[str], is_late: bool = False
-) -> tuple[int, Step] | None:
-    """The place of a literal that only filters or computes and what it does, given what is bound; `~place` if the
-    literal is solved for an unknown and stays as a check. None if there is none.
-
-    is_late  whether nothing else can be done, so that equations with several solutions are solved too
-    """
-    in_atoms = {n for _, literal in remaining if isinstance(literal, r.Atom) for n in r.names(literal)}
-    for i, literal in remaining:
-        if (step := step_of(literal, bound, in_atoms)) is not None:
-            return i, step
-    for i, literal in remaining:
-        if is_late or not has_several_solutions(literal):
-            solved = solved_by(literal, bound, in_atoms)
-            if solved is not None:
-                return ~i, solved
-    return None
-
-
 def has_several_solutions(literal: r.Literal) -> bool:
     """Whether an equation of unsigned integers stops at a limit, as `y == b - 1` does at 0 for the b 0 and 1.
 
@@ -280,11 +250,9 @@ def step_of(literal: r.Literal, bound: set[str], in_atoms: Container[str]) -> St
     if isinstance(literal, r.Filter):
         if r.names(literal) <= bound:
             return literal
-        match literal.condition:
-            case r.Apply(operator="==", operands=(left, right)):
-                for target, value in ((left, right), (right, left)):
-                    if isinstance(target, r.Var) and target.name not in bound and r.names(value) <= bound:
-                        return Define(target, value)
+        for target, value in r.sides(literal):
+            if isinstance(target, r.Var) and target.name not in bound and r.names(value) <= bound:
+                return Define(target, value)
     elif (isinstance(literal, r.Negated) and r.names(literal) <= bound) or (
         isinstance(literal, r.Generate)
         and r.inputs(literal) <= bound
@@ -296,13 +264,11 @@ def step_of(literal: r.Literal, bound: set[str], in_atoms: Container[str]) -> St
 
 def solved_by(literal: r.Literal, bound: set[str], in_atoms: Container[str]) -> Define | None:
     """What an equation with one unknown inside an expression is solved to; the equation itself stays as a check."""
-    match literal:
-        case r.Filter(condition=r.Apply(operator="==", operands=(left, right))):
-            for known, expression in ((left, right), (right, left)):
-                if r.names(known) <= bound:
-                    solved = _solve(known, expression, bound)
-                    if solved is not None and solved.variable.name not in in_atoms:
-                        return solved
+    for known, expression in r.sides(literal):
+        if r.names(known) <= bound:
+            solved = _solve(known, expression, bound)
+            if solved is not None and solved.variable.name not in in_atoms:
+                return solved
     return None
 
 
@@ -329,14 +295,6 @@ def _solve(known: r.Expr, expression: r.Expr, bound: set[str]) -> Define | None:
     return Define(unknown[0], known)
 
 
-def generator(remaining: list[tuple[int, r.Literal]], bound: set[str]) -> tuple[int, r.Generate] | None:
-    """The place of a generator whose inputs are bound, and itself; None if there is none."""
-    for i, literal in remaining:
-        if isinstance(literal, r.Generate) and r.inputs(literal) <= bound:
-            return i, literal
-    return None
-
-
 def _fail(clause: r.Clause, program: r.Rules, left: Sequence[r.Literal], bound: set[str]) -> NoReturn:
     for literal in left:
         for v in r.variables(literal):
@@ -353,13 +311,7 @@ def _fail(clause: r.Clause, program: r.Rules, left: Sequence[r.Literal], bound: 
                 where, hint = f"in {what}", f"bind `{v.name}` in a positive atom first"
             else:
                 where, hint = "in this expression", f"bind `{v.name}` in a positive atom of the same body"
-            raise BindingError(
-                f"variable `{v.name}` {where} is not bound",
-                hint=hint,
-                source=program.source,
-                text=program.text,
-                span=v.span,
-            )
+            program.error(BindingError, f"variable `{v.name}` {where} is not bound", v.span, hint)
     raise AssertionError("a clause without unbound variables was not ordered")
 
 

@@ -55,11 +55,9 @@ def _definitions(rule: r.Clause) -> dict[str, list[r.Expr]]:
     """The expressions that variables of a clause are equal to."""
     found: dict[str, list[r.Expr]] = {}
     for literal in rule.body:
-        match literal:
-            case r.Filter(condition=r.Apply(operator="==", operands=(a, b))):
-                for name, value in ((a, b), (b, a)):
-                    if isinstance(name, r.Var) and not isinstance(value, r.Const):
-                        found.setdefault(name.name, []).append(value)
+        for variable, value in r.sides(literal):
+            if isinstance(variable, r.Var) and not isinstance(value, r.Const):
+                found.setdefault(variable.name, []).append(value)
     return found
 
 

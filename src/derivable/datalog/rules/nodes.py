@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from derivable.core.diagnostics import Span
+from derivable.core.diagnostics import Span, Written
 from derivable.datalog.aggregates.nodes import AggregateRule, Parameters
-from derivable.datalog.scalars.nodes import NOWHERE, Apply, Const, Expr, Var
+from derivable.datalog.scalars.nodes import NOWHERE, Apply, Const, Expr, Node, Var, walk
 from derivable.datalog.tags.random_facts import Kind
 from derivable.datalog.values.constructors import Constructor
 from derivable.datalog.values.values import ValueType
@@ -29,7 +29,7 @@ class Attribute:
 
 
 @dataclass(frozen=True)
-class Atom:
+class Atom(Node):
     """`edge(x, 3, _)`: terms are variables, constants or None (a wildcard)."""
 
     relation: str
@@ -38,7 +38,7 @@ class Atom:
 
 
 @dataclass(frozen=True)
-class Negated:
+class Negated(Node):
     """`not edge(x, 3)`: all variables are bound by the rest of the clause."""
 
     relation: str
@@ -47,7 +47,7 @@ class Negated:
 
 
 @dataclass(frozen=True)
-class Filter:
+class Filter(Node):
     """`(x < 3)`: a bool expression; `(x == e)` binds x if nothing else does."""
 
     condition: Expr
@@ -55,7 +55,7 @@ class Filter:
 
 
 @dataclass(frozen=True)
-class Generate:
+class Generate(Node):
     """`string_chars(s; i, _)`, `not string_find(s, "a"; _, _)`, `x in low..high`: a foreign predicate.
 
     The inputs are before the semicolon, the outputs after it; `types` are those of the outputs. It holds for as many
@@ -71,7 +71,7 @@ class Generate:
 
 
 @dataclass(frozen=True)
-class Coin:
+class Coin(Node):
     """`0.3::#coin_1(x, y)`: the probability of a rule, a random fact of its own for each row of the key, which has all
     variables that the body of the rule binds. It binds nothing, and comes last.
 
@@ -161,7 +161,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Rules:
+class Rules(Written):
     """The whole core program. `outputs` are the relations that a run returns."""
 
     relations: Mapping[str, Relation]
@@ -174,24 +174,19 @@ class Rules:
     constructors: Mapping[str, Constructor] = field(default_factory=dict)
 
 
-def variables(node: Any) -> Iterator[Var]:
+def sides(literal: Literal) -> list[tuple[Expr, Expr]]:
+    """The two sides of an equation, in both orders; nothing of another literal."""
+    match literal:
+        case Filter(condition=Apply(operator="==", operands=(a, b))):
+            return [(a, b), (b, a)]
+    return []
+
+
+def variables(node: Node | None) -> Iterator[Var]:
     """All variables of an expression or literal, in order of writing, repeats included."""
-    match node:
-        case Var():
-            yield node
-        case Apply(operands=many) | Atom(terms=many) | Negated(terms=many):
-            for child in many:
-                yield from variables(child)
-        case Filter(condition=condition):
-            yield from variables(condition)
-        case Generate():
-            for child in (*node.inputs, *node.outputs):
-                yield from variables(child)
-        case Coin():
-            for child in (*node.key, node.probability):
-                yield from variables(child)
+    return (part for part in walk(node) if isinstance(part, Var))
 
 
-def names(node: Any) -> set[str]:
+def names(node: Node | None) -> set[str]:
     """The names of all variables of an expression or literal."""
-    return {v.name for v in variables(node)}
+    return {part.name for part in walk(node) if isinstance(part, Var)}

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.rules.literal_order import Define, Step, cheap_step, generator
+from derivable.datalog.rules.literal_order import Ordering
 
 Columns = tuple[int, ...]
 # Relation -> the columns that it is asked with.
@@ -59,7 +59,7 @@ def passing(
     """
     found = _Passing(body, patterns, flexible, frugal)
     if is_asked:
-        found.take(0, body[0])
+        found.take(0)
     return found.run()
 
 
@@ -68,116 +68,86 @@ class _Passing:
         self, body: Sequence[r.Literal], patterns: Patterns, flexible: Collection[str], frugal: Collection[str]
     ):
         self.patterns, self.flexible, self.frugal = patterns, flexible, frugal
-        self.remaining = list(enumerate(body))
-        self.bound: set[str] = set()
+        self.ordering = Ordering(body)
         self.before: list[r.Literal] = []
         self.calls: list[Call | Unbound] = []
 
     def run(self) -> list[Call | Unbound] | Unbound:
+        ordering = self.ordering
         while True:
-            self.compute()
-            atoms = [(i, a) for i, a in self.remaining if isinstance(a, r.Atom)]
+            while (found := ordering.next_cheap()) is not None:
+                self.take(found[0])
+            atoms = [(i, a) for i, a in ordering.remaining.items() if isinstance(a, r.Atom)]
             others = [(i, a) for i, a in atoms if a.relation not in self.patterns]
             wanted = [(i, a) for i, a in atoms if a.relation in self.patterns]
-            if not wanted and not any(self.is_asked(literal) for _, literal in self.remaining):
+            if not wanted and not any(map(self.is_negated_call, ordering.remaining.values())):
                 return self.calls
-            joined = next((place for place in others if self.is_joined(place[1])), None)
-            if joined:
-                self.take(*joined)
+            joined = next((i for i, a in others if self.is_joined(a)), None)
+            if joined is not None:
+                self.take(joined)
                 continue
-            ready = next(((i, a) for i, a in wanted if self.columns(a) == self.patterns[a.relation]), None)
-            if ready:
-                self.call(ready[1])
-                self.take(*ready)
+            ready = next((i for i, a in wanted if self.columns(a) == self.patterns[a.relation]), None)
+            if ready is not None:
+                self.take(ready)
                 continue
             partly = next((a for _, a in wanted if a.relation in self.frugal and self.columns(a)), None)
             if partly:
                 return Unbound(partly, self.columns(partly))
-            found = generator(self.remaining, self.bound)
-            if found:
-                self.take(*found)
-                continue
-            if others:
+            if (found := ordering.next_generator()) is not None:
+                self.take(found[0])
+            elif others:
                 # The one with the most constants; the first of equals.
-                self.take(*max(others, key=lambda place: sum(isinstance(t, r.Const) for t in place[1].terms)))
-                continue
-            if (solved := cheap_step(self.remaining, self.bound, is_late=True)) is not None:
-                self.take_solved(*solved)
-                continue
-            if wanted:
+                self.take(max(others, key=lambda place: sum(isinstance(t, r.Const) for t in place[1].terms))[0])
+            elif (found := ordering.next_late()) is not None:
+                self.take(found[0])
+            elif wanted:
                 whole = next((a for _, a in wanted if a.relation in self.flexible), None)
                 if whole is not None:
                     return Unbound(whole, self.columns(whole))
                 place, atom = wanted[0]
                 self.calls.append(Unbound(atom, self.columns(atom)))
-                self.take(place, atom)
-                continue
-            return self.calls
+                self.take(place, is_call=False)
+            else:
+                return self.calls
 
-    def compute(self) -> None:
-        """Everything that only filters or computes."""
-        while (found := cheap_step(self.remaining, self.bound)) is not None:
-            place, step = found
-            if place < 0:
-                self.take_solved(place, step)
-                continue
-            literal = next(literal for i, literal in self.remaining if i == place)
-            if self.is_asked(literal):
-                assert isinstance(literal, r.Negated)
-                self.call(literal)
-            self.take(place, literal)
-
-    def is_asked(self, literal: r.Literal) -> bool:
+    def is_negated_call(self, literal: r.Literal) -> bool:
         return isinstance(literal, r.Negated) and literal.relation in self.patterns
 
     def is_joined(self, atom: r.Atom) -> bool:
         """Whether an atom is related to what is bound, or has no variable of its own."""
         names = r.names(atom)
-        return not names or not names.isdisjoint(self.bound)
+        return not names or not names.isdisjoint(self.ordering.bound)
 
     def columns(self, atom: r.Atom) -> Columns:
         """Those of the columns of its relation's pattern that are bound."""
-        terms = atom.terms
+        terms, bound = atom.terms, self.ordering.bound
         return tuple(
             c
             for c in self.patterns[atom.relation]
-            if (isinstance(term := terms[c], r.Var) and term.name in self.bound) or isinstance(term, r.Const)
+            if (isinstance(term := terms[c], r.Var) and term.name in bound) or isinstance(term, r.Const)
         )
 
-    def take_solved(self, place: int, step: Step) -> None:
-        """Take an equation that is solved: what is evaluated next may be demanded for the variable that it binds."""
-        assert isinstance(step, Define)
-        self.take(~place, next(literal for i, literal in self.remaining if i == ~place))
-
-    def take(self, place: int, literal: r.Literal) -> None:
-        self.remaining = [(i, other) for i, other in self.remaining if i != place]
+    def take(self, place: int, is_call: bool = True) -> None:
+        """Evaluate a literal next, which demands something if its relation is demanded. An equation that is solved is
+        evaluated too: what comes next may be demanded for the variable that it binds."""
+        place = max(place, ~place)
+        literal = self.ordering.remaining[place]
+        if is_call and isinstance(literal, (r.Atom, r.Negated)) and literal.relation in self.patterns:
+            names = {name for c in self.patterns[literal.relation] for name in r.names(literal.terms[c])}
+            self.calls.append(Call(literal, _pruned(self.before, names, self.patterns)))
+        self.ordering.take(place, literal)
         self.before.append(literal)
-        self.bound |= r.names(literal)
-
-    def call(self, literal: r.Atom | r.Negated) -> None:
-        names = {name for c in self.patterns[literal.relation] for name in r.names(literal.terms[c])}
-        self.calls.append(Call(literal, _pruned(self.before, names, self.patterns)))
 
 
 def evaluable(literals: Sequence[r.Literal]) -> tuple[list[r.Literal], set[str]]:
     """The literals that can be evaluated if all atoms can, in their order, and the variables that they bind."""
-    bound = set().union(*(r.names(literal) for literal in literals if isinstance(literal, r.Atom)))
-    remaining: list[tuple[int, r.Literal]] = [
-        (i, literal) for i, literal in enumerate(literals) if not isinstance(literal, r.Atom)
-    ]
-    while (
-        found := cheap_step(remaining, bound)
-        or generator(remaining, bound)
-        or cheap_step(remaining, bound, is_late=True)
-    ) is not None:
-        place, step = found
-        if place < 0 and isinstance(step, Define):
-            bound.add(step.variable.name)
-            continue
-        bound |= r.names(literals[place])
-        remaining = [(i, literal) for i, literal in remaining if i != place]
-    lost = {i for i, _ in remaining}
-    return [literal for i, literal in enumerate(literals) if i not in lost], bound
+    ordering = Ordering(literals)
+    for place, literal in enumerate(literals):
+        if isinstance(literal, r.Atom):
+            ordering.take(place, literal)
+    while (found := ordering.next_cheap() or ordering.next_generator() or ordering.next_late()) is not None:
+        ordering.take(*found)
+    return [literal for i, literal in enumerate(literals) if i not in ordering.remaining], ordering.bound
 
 
 def _pruned(before: Sequence[r.Literal], names: set[str], patterns: Patterns) -> tuple[r.Literal, ...]:
@@ -201,9 +171,4 @@ def _pruned(before: Sequence[r.Literal], names: set[str], patterns: Patterns) ->
 
 def _defines(literal: r.Literal, elsewhere: set[str]) -> bool:
     """Whether a literal says what a variable is that occurs nowhere else."""
-    match literal:
-        case r.Filter(condition=r.Apply(operator="==", operands=(a, b))):
-            for variable, value in ((a, b), (b, a)):
-                if isinstance(variable, r.Var) and variable.name not in elsewhere | r.names(value):
-                    return True
-    return False
+    return any(isinstance(v, r.Var) and v.name not in elsewhere | r.names(value) for v, value in r.sides(literal))

@@ -17,6 +17,7 @@ from typing import Any
 
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.scalars.arithmetic import value_of
+from derivable.datalog.scalars.nodes import mapped
 from derivable.datalog.values.values import BOOL
 
 Substitution = Mapping[str, r.Var | r.Const]
@@ -65,14 +66,11 @@ def _conditions(body: Sequence[r.Literal]) -> list[r.Literal] | None:
     found: list[r.Literal] = []
     seen: set[r.Literal] = set()
     for literal in body:
-        if isinstance(literal, r.Generate):
-            literal = replace(literal, inputs=tuple(map(fold, literal.inputs)))
-        elif isinstance(literal, r.Coin):
-            literal = replace(literal, probability=fold(literal.probability))
+        literal = mapped(literal, fold)
         if not isinstance(literal, r.Filter):
             found.append(literal)
             continue
-        parts = [fold(literal.condition)]
+        parts = [literal.condition]
         while parts:
             condition = parts.pop()
             if isinstance(condition, r.Apply) and condition.operator == "&&":
@@ -91,11 +89,10 @@ def _conditions(body: Sequence[r.Literal]) -> list[r.Literal] | None:
 
 def _equation(literal: r.Literal) -> tuple[r.Literal, str, r.Var | r.Const] | None:
     """A variable that a condition makes equal to a constant or another variable: the condition, its name, the other."""
+    for variable, value in r.sides(literal):
+        if isinstance(variable, r.Var) and isinstance(value, (r.Var, r.Const)) and variable.type == value.type:
+            return literal, variable.name, value
     match literal:
-        case r.Filter(condition=r.Apply(operator="==", operands=(a, b))):
-            for variable, value in ((a, b), (b, a)):
-                if isinstance(variable, r.Var) and isinstance(value, (r.Var, r.Const)) and variable.type == value.type:
-                    return literal, variable.name, value
         case r.Filter(condition=r.Var(name=name)):
             return literal, name, TRUE
         case r.Filter(condition=r.Apply(operator="!", operands=(r.Var(name=name),))):
@@ -105,37 +102,16 @@ def _equation(literal: r.Literal) -> tuple[r.Literal, str, r.Var | r.Const] | No
 
 def substitute(node: Any, known: Substitution) -> Any:
     """An expression, term or literal with variables replaced."""
-    match node:
-        case r.Var(name=name):
-            return known.get(name, node)
-        case r.Apply(operands=operands):
-            return replace(node, operands=tuple(substitute(e, known) for e in operands))
-        case r.Atom(terms=terms) | r.Negated(terms=terms):
-            return replace(node, terms=tuple(substitute(term, known) for term in terms))
-        case r.Filter(condition=condition):
-            return replace(node, condition=substitute(condition, known))
-        case r.Generate(inputs=inputs, outputs=outputs):
-            return replace(
-                node,
-                inputs=tuple(substitute(e, known) for e in inputs),
-                outputs=tuple(substitute(term, known) for term in outputs),
-            )
-        case r.Coin(key=key, probability=probability):
-            return replace(
-                node,
-                key=tuple(substitute(e, known) for e in key),
-                probability=substitute(probability, known),
-            )
-    return node
+    if isinstance(node, r.Var):
+        return known.get(node.name, node)
+    return mapped(node, lambda child: substitute(child, known))
 
 
 def fold(e: r.Expr) -> r.Expr:
     """The expression with what constants determine computed, as a run would."""
     if not isinstance(e, r.Apply):
         return e
-    operands = tuple(map(fold, e.operands))
-    if operands != e.operands:
-        e = replace(e, operands=operands)
+    e = mapped(e, fold)
     match e:
         case r.Apply(operator="if", operands=(r.Const(value=condition), a, b)):
             return a if condition else b
@@ -151,8 +127,8 @@ def fold(e: r.Expr) -> r.Expr:
             return a
         case r.Apply(operator=operator, operands=(r.Var(name=a), r.Var(name=b))) if a == b and operator in _REFLEXIVE:
             return r.Const(_REFLEXIVE[operator], BOOL)
-    is_plain = e.operator in _FOLDED and all(t.family in _PLAIN for t in (e.type, *(o.type for o in operands)))
-    if is_plain and all(isinstance(operand, r.Const) for operand in operands):
+    is_plain = e.operator in _FOLDED and all(t.family in _PLAIN for t in (e.type, *(o.type for o in e.operands)))
+    if is_plain and all(isinstance(operand, r.Const) for operand in e.operands):
         value = value_of(e)
         return e if value is None else r.Const(value, e.type)
     return e

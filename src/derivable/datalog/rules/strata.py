@@ -207,15 +207,12 @@ def _fail(
     shown = _shown_cycle(steps)
     named = [step[0] for step in steps if not step[0].startswith("#")]
     shown_relation = named[0] if named else rule.relation
-    raise StratificationError(
+    message = (
         f"the program is not stratifiable: `{shown_relation}` depends on itself through "
         f"{'negation' if kind == 'negation' else 'an aggregate'}\n"
-        f"  cycle: {shown}",
-        hint=_hint(rule, kind),
-        source=program.source,
-        text=program.text,
-        span=rule.span,
+        f"  cycle: {shown}"
     )
+    program.error(StratificationError, message, rule.span, _hint(rule, kind))
 
 
 def _hint(rule: r.Rule, kind: str) -> str:

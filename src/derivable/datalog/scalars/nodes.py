@@ -1,10 +1,14 @@
-"""Scalar expressions of the core rules. Each node's docstring shows its printed form."""
+"""Scalar expressions of the core rules. Each node's docstring shows its printed form.
+
+Nodes of the syntax, of core rules and of their expressions are frozen dataclasses over one base, whose children are
+those of its fields that are nodes, alone or in tuples.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeVar, cast
 
 from derivable.core.diagnostics import Span
 from derivable.datalog.values.values import ValueType
@@ -12,8 +16,58 @@ from derivable.datalog.values.values import ValueType
 NOWHERE = Span(1, 1)
 
 
+# Annotations of fields in which no nodes are.
+_PLAIN = {"Any", "Kind", "Parameters", "Span", "ValueType", "bool", "str", "tuple[ValueType, ...]", "tuple[str, ...]"}
+
+
+class Node:
+    """A dataclass that is a node of a tree; `branches` are its fields that may have nodes, alone or in tuples."""
+
+    branches: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        cls.branches = tuple(name for name, t in cls.__annotations__.items() if t not in _PLAIN)
+
+
+Tree = TypeVar("Tree", bound=Node)
+
+
+def children(node: Node) -> list[Any]:
+    """The nodes right below a node, in the order of its fields."""
+    found: list[Any] = []
+    for name in node.branches:
+        value = getattr(node, name)
+        if isinstance(value, tuple):
+            found += [part for part in value if isinstance(part, Node)]
+        elif isinstance(value, Node):
+            found.append(value)
+    return found
+
+
+def walk(node: Node | None) -> Iterator[Any]:
+    """A node and all nodes below it, from the first; nothing of None, which is a wildcard."""
+    stack = [] if node is None else [node]
+    while stack:
+        top = stack.pop()
+        yield top
+        if top.branches:
+            stack += children(top)[::-1]
+
+
+def mapped(node: Tree, change: Callable[[Any], Any]) -> Tree:
+    """The node with its children changed; itself if none of them is."""
+    changed = {}
+    for name in node.branches:
+        value = getattr(node, name)
+        parts = value if isinstance(value, tuple) else (value,)
+        new = tuple(change(part) if isinstance(part, Node) else part for part in parts)
+        if any(a is not b for a, b in zip(parts, new)):
+            changed[name] = new if parts is value else new[0]
+    return replace(cast(Any, node), **changed) if changed else node
+
+
 @dataclass(frozen=True)
-class Var:
+class Var(Node):
     """`x`"""
 
     name: str
@@ -22,7 +76,7 @@ class Var:
 
 
 @dataclass(frozen=True)
-class Const:
+class Const(Node):
     """`3`, `"a"`"""
 
     value: Any
@@ -30,7 +84,7 @@ class Const:
 
 
 @dataclass(frozen=True)
-class Apply:
+class Apply(Node):
     """`(x + 1)`: operators + - * / % == != < <= > >= && || ^ ! neg if cast, operands of one type, result `type`;
     `$name(x, y)`, a foreign function; `new Node(x, l)`, a term; `(e is Node)`, whether a term has this functor; and
     `Node.1(e)`, one of its fields, which has a value only then. `(x -! 1)` and `(x +! 1)` are differences and sums of
@@ -48,7 +102,4 @@ Expr = Var | Const | Apply
 
 def applied(node: Expr) -> Iterator[Apply]:
     """All applied operators and functions of an expression."""
-    if isinstance(node, Apply):
-        yield node
-        for operand in node.operands:
-            yield from applied(operand)
+    return (part for part in walk(node) if isinstance(part, Apply))

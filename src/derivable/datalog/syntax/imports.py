@@ -40,15 +40,12 @@ def _items(syntax: s.Syntax, directory: Path, seen: set[Path]) -> list[s.Item]:
 
 
 def _read(path: Path, item: s.Import, syntax: s.Syntax) -> str:
-    def error(message: str, hint: str) -> ParseError:
-        return ParseError(message, hint=hint, source=syntax.source, text=syntax.text, span=item.span)
-
     if not path.is_file():
-        raise error(f"cannot find the imported file `{item.path}`", f"looked for {path}")
+        syntax.error(ParseError, f"cannot find the imported file `{item.path}`", item.span, f"looked for {path}")
     try:
         return read(path)
     except DerivableError as failed:
-        raise error(f"cannot read the imported file `{item.path}`", failed.message) from None
+        return syntax.error(ParseError, f"cannot read the imported file `{item.path}`", item.span, failed.message)
 
 
 def read(path: Path) -> str:

@@ -5,18 +5,18 @@ Formulas and expressions share one node family, as they share one grammar: `p(x)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from derivable.core.diagnostics import Span
+from derivable.core.diagnostics import Span, Written
+from derivable.datalog.scalars import nodes as scalars
+from derivable.datalog.scalars.nodes import NOWHERE
 
-NOWHERE = Span(1, 1)
 Parameters = tuple[tuple[str | None, Any], ...]
 
 
 @dataclass(frozen=True)
-class Node:
+class Node(scalars.Node):
     span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
@@ -376,40 +376,9 @@ Item = (
 
 
 @dataclass(frozen=True)
-class Syntax:
+class Syntax(Written):
     """The items of one program; text and source name are kept for messages."""
 
     items: tuple[Item, ...]
     text: str = field(default="", repr=False)
     source: str = "<program>"
-
-
-def children(node: Any) -> list[Any]:
-    """Direct sub-expressions of an expression or formula, in order of writing."""
-    match node:
-        case Unary(operand=a) | Cast(operand=a) | Not(operand=a):
-            return [a]
-        case Binary(left=a, right=b) | Implies(condition=a, conclusion=b):
-            return [a, b]
-        case Conditional(condition=a, then=b, otherwise=c):
-            return [a, b, c]
-        case InRange(variable=a, low=b, high=c):
-            return [a, b, c]
-        case Tuple(items=many) | Conjunction(operands=many) | Disjunction(operands=many):
-            return list(many)
-        case Case(subject=a, pattern=b):
-            return [a, b]
-        case Call(arguments=many) | Atom(arguments=many) | New(arguments=many):
-            return list(many)
-        case Aggregate():
-            parts = [*(node.outputs or ()), node.body]
-            return parts + ([node.group_body] if node.group_body is not None else [])
-        case _:
-            return []
-
-
-def walk(node: Any) -> Iterator[Any]:
-    """An expression or formula and all its sub-expressions, in order of writing."""
-    yield node
-    for child in children(node):
-        yield from walk(child)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, NoReturn
 
-from derivable.core.diagnostics import DerivableError, ParseError, Span, UnsupportedError
+from derivable.core.diagnostics import DerivableError, ParseError, Span
 from derivable.datalog.syntax.lexer import ITEM_KEYWORDS, Places, Token, bad_token
 from derivable.datalog.syntax.other_languages import other_form
 
@@ -80,9 +80,6 @@ class Reader:
 
     def fail(self, message: str, hint: str | None = None, span: Span | None = None) -> NoReturn:
         raise self.error(message, hint, span)
-
-    def unsupported(self, message: str, span: Span, hint: str | None = None) -> NoReturn:
-        raise UnsupportedError(message, hint=hint, source=self.source, text=self.text, span=span)
 
     def recover(self) -> None:
         """Go on to where the next item may begin."""

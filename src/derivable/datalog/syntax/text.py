@@ -7,53 +7,47 @@ from typing import Any
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.values.terms import show_character, show_value
 
+# Nodes by their fields, expressions and formulas fully parenthesised; lists have commas.
+_FORMS = {
+    s.Variable: "{name}",
+    s.Wildcard: "_",
+    s.Unary: "({operator}{operand})",
+    s.Binary: "({left} {operator} {right})",
+    s.Conditional: "(if {condition} then {then} else {otherwise})",
+    s.Cast: "({operand} as {type_name})",
+    s.Tuple: "({items})",
+    s.Call: "${name}({arguments})",
+    s.New: "new {constructor}({arguments})",
+    s.Case: "case {subject} is {pattern}",
+    s.Not: "not {operand}",
+    s.Implies: "({condition} implies {conclusion})",
+}
+
 
 def expression_text(node: Any) -> str:
     """An expression or formula, fully parenthesised."""
-    show = expression_text
+    if (form := _FORMS.get(type(node))) is not None:
+        return form.format(**{name: _field(getattr(node, name)) for name in node.__match_args__})
     match node:
         case s.Constant(value=value, kind="char"):
             return show_character(value)
-        case s.Constant(value=value, kind="symbol"):
-            return f"s{show_value(value)}"
-        case s.Constant(value=value):
-            return show_value(value)
-        case s.Variable(name=name):
-            return name
-        case s.Wildcard():
-            return "_"
-        case s.Unary(operator=operator, operand=a):
-            return f"({operator}{show(a)})"
-        case s.Binary(operator=operator, left=a, right=b):
-            return f"({show(a)} {operator} {show(b)})"
-        case s.Conditional(condition=c, then=a, otherwise=b):
-            return f"(if {show(c)} then {show(a)} else {show(b)})"
-        case s.Cast(operand=a, type_name=name):
-            return f"({show(a)} as {name})"
-        case s.Tuple(items=items):
-            return f"({_list(items)})"
-        case s.Call(name=name, arguments=arguments):
-            return f"${name}({_list(arguments)})"
+        case s.Constant(value=value, kind=kind):
+            return f"{'s' if kind == 'symbol' else ''}{show_value(value)}"
         case s.Atom(relation=name, arguments=arguments, parameters=parameters):
             special = f"<{', '.join(parameters)}>" if parameters else ""
             return f"{name}{special}({_list(arguments)})"
-        case s.New(constructor=name, arguments=arguments):
-            return f"new {name}({_list(arguments)})"
-        case s.Case(subject=subject, pattern=pattern):
-            return f"case {show(subject)} is {show(pattern)}"
-        case s.Not(operand=a):
-            return f"not {show(a)}"
-        case s.Conjunction(operands=operands):
-            return "(" + " and ".join(map(show, operands)) + ")"
-        case s.Disjunction(operands=operands):
-            return "(" + " or ".join(map(show, operands)) + ")"
-        case s.Implies(condition=a, conclusion=b):
-            return f"({show(a)} implies {show(b)})"
+        case s.Conjunction(operands=operands) | s.Disjunction(operands=operands):
+            word = " and " if isinstance(node, s.Conjunction) else " or "
+            return f"({word.join(map(expression_text, operands))})"
         case s.InRange(variable=v, low=a, high=b, inclusive=inclusive):
-            return f"{show(v)} in {show(a)}..{'=' if inclusive else ''}{show(b)}"
+            return f"{expression_text(v)} in {expression_text(a)}..{'=' if inclusive else ''}{expression_text(b)}"
         case s.Aggregate():
             return _aggregate(node)
     raise TypeError(f"not an expression: {node!r}")
+
+
+def _field(value: Any) -> str:
+    return value if isinstance(value, str) else _list(value) if isinstance(value, tuple) else expression_text(value)
 
 
 def _list(items) -> str:
@@ -106,6 +100,10 @@ def _columns(columns: tuple[s.Column, ...]) -> str:
 
 def item_text(item: s.Item) -> str:
     """One item, as it would be written."""
+    return _attributes(getattr(item, "attributes", ())) + _bare_text(item)
+
+
+def _bare_text(item: s.Item) -> str:
     match item:
         case s.AliasType(name=name, type_name=target, is_subtype=is_subtype):
             return f"type {name} {'<:' if is_subtype else '='} {target}"
@@ -113,35 +111,37 @@ def item_text(item: s.Item) -> str:
             return f"type {name} = " + " | ".join(m if v is None else f"{m} = {v}" for m, v in members)
         case s.DataType(name=name, variants=variants):
             return f"type {name} = " + " | ".join(f"{v.name}({_columns(v.columns)})" for v in variants)
-        case s.RelationType(name=name, columns=columns, attributes=attributes):
-            return f"{_attributes(attributes)}type {name}({_columns(columns)})"
-        case s.FunctionType(name=name, parameters=parameters, result=result, attributes=attributes):
-            return f"{_attributes(attributes)}type ${name}({_columns(parameters)}) -> {result}"
+        case s.RelationType(name=name, columns=columns):
+            return f"type {name}({_columns(columns)})"
+        case s.FunctionType(name=name, parameters=parameters, result=result):
+            return f"type ${name}({_columns(parameters)}) -> {result}"
         case s.ConstantItem(name=name, type_name=type_name, value=value):
             return f"const {name}{': ' + type_name if type_name else ''} = {expression_text(value)}"
-        case s.FactSet(relation=name, facts=facts, exclusive=exclusive):
-            shown = [
-                (f"{expression_text(f.tag)}::" if f.tag is not None else "") + f"({_list(f.arguments)})" for f in facts
-            ]
-            return f"{_attributes(item.attributes)}rel {name} = {{{('; ' if exclusive else ', ').join(shown)}}}"
-        case s.FactTable(relation=name, kinds=kinds, columns=columns, tags=tags, exclusive=exclusive):
-            shown = [f"({_list(map(s.Constant, row, kinds))})" for row in zip(*columns)]
-            if tags is not None:
-                shown = [f"{show_value(tag)}::{row}" for tag, row in zip(tags, shown)]
-            return f"{_attributes(item.attributes)}rel {name} = {{{('; ' if exclusive else ', ').join(shown)}}}"
+        case s.FactSet(facts=facts):
+            return _fact_set(item, [f"{_tag(fact.tag)}({_list(fact.arguments)})" for fact in facts])
+        case s.FactTable(kinds=kinds, columns=columns, tags=tags):
+            rows = [f"({_list(map(s.Constant, row, kinds))})" for row in zip(*columns)]
+            return _fact_set(item, rows if tags is None else [f"{show_value(t)}::{row}" for t, row in zip(tags, rows)])
         case s.Rule(heads=heads, body=body, tag=tag):
             head = expression_text(heads[0])
             if len(heads) > 1:
                 head = "{" + ("; " if item.exclusive_heads else ", ").join(map(expression_text, heads)) + "}"
-            text = f"{_attributes(item.attributes)}rel {expression_text(tag) + '::' if tag is not None else ''}{head}"
-            return text if body is None else f"{text} = {expression_text(body)}"
+            return f"rel {_tag(tag)}{head}" + ("" if body is None else f" = {expression_text(body)}")
         case s.ReduceRule(relation=name, aggregate=aggregate):
-            return f"{_attributes(item.attributes)}rel {name} = {expression_text(aggregate)}"
-        case s.Query(relation=name, arguments=arguments, attributes=attributes):
-            return f"{_attributes(attributes)}query {name}" + (f"({_list(arguments)})" if arguments is not None else "")
+            return f"rel {name} = {expression_text(aggregate)}"
+        case s.Query(relation=name, arguments=arguments):
+            return f"query {name}" + (f"({_list(arguments)})" if arguments is not None else "")
         case s.Import(path=path):
             return f"import {show_value(path)}"
     raise TypeError(f"not an item: {item!r}")
+
+
+def _tag(tag: Any) -> str:
+    return "" if tag is None else f"{expression_text(tag)}::"
+
+
+def _fact_set(item: s.FactSet | s.FactTable, rows: list[str]) -> str:
+    return f"rel {item.relation} = {{{('; ' if item.exclusive else ', ').join(rows)}}}"
 
 
 def syntax_text(syntax: s.Syntax) -> str:

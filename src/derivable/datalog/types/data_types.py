@@ -13,7 +13,7 @@ from derivable.core.registry import suggestion
 from derivable.datalog.scalars.arithmetic import value_of
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.parse import term_as_written
-from derivable.datalog.types.constants import core_expression
+from derivable.datalog.types.conversion import core_expression
 from derivable.datalog.types.declarations import Declarations
 from derivable.datalog.types.unification import Type, final
 from derivable.datalog.values.constructors import Constructor, check_term

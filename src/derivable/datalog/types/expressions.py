@@ -84,7 +84,7 @@ class Expressions(DataTypes):
         if kinds is None or found.results[0] not in families:
             return None
         opened = [families.get(kind, kind) if isinstance(kind, str) else kind for kind in (*kinds, found.results[0])]
-        is_real = all(isinstance(k, ValueType) or "float" in FAMILIES.get(k, ()) for k in opened)
+        is_real = all(isinstance(k, ValueType) or (k in FAMILIES and "float" in FAMILIES[k].members) for k in opened)
         return kinds if is_real else None
 
     def expression(self, node: Any) -> Type:

@@ -8,6 +8,7 @@ from derivable.core.diagnostics import BindingError, TypeMismatchError
 from derivable.core.registry import suggestion
 from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.foreign.standard import PREDICATES
+from derivable.datalog.scalars.nodes import children
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.types.expressions import Expressions
 from derivable.datalog.types.mixed import ARITHMETIC
@@ -23,7 +24,7 @@ class Formulas(Expressions):
             case s.Atom():
                 self.atom(node)
             case s.Not() | s.Conjunction() | s.Disjunction() | s.Implies() | s.Tuple():
-                for child in s.children(node):
+                for child in children(node):
                     self.formula(child)
             case s.Aggregate():
                 result = self.aggregate(node)

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from derivable.core.diagnostics import BindingError, TypeMismatchError
+from derivable.datalog.rules.nodes import Relation
+from derivable.datalog.scalars.nodes import NOWHERE
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.parse import as_written
 from derivable.datalog.syntax.text import expression_text
 from derivable.datalog.types.formulas import Formulas
-from derivable.datalog.types.typed import RelationSignature, Typed
+from derivable.datalog.types.typed import Typed
 from derivable.datalog.types.unification import Open, final, meet, resolve
 from derivable.datalog.values.values import BOOL, USIZE, ValueType, castable
 
@@ -59,7 +61,7 @@ class _Inference(Formulas):
         self.declare_functions()
         self.declare_terms()
         for name, families in self.hints.items():
-            self.relation(name, len(families), s.NOWHERE)
+            self.relation(name, len(families), NOWHERE)
             for column, family in zip(self.columns[name], families):
                 open_type = resolve(column)
                 if name not in self.declared and isinstance(open_type, Open):
@@ -220,20 +222,20 @@ class _Inference(Formulas):
                     node.span,
                     f"go through an integer: `{expression_text(node.operand)} as u32 as {target}`",
                 )
-        signatures = {}
-        for name, columns in self.columns.items():
-            signatures[name] = RelationSignature(
+        relations = {
+            name: Relation(
                 name,
-                tuple(final(c) for c in columns),
-                self.names[name],
-                name in self.declared,
-                name in self.defined,
-                self.declared.get(name) or self.first_use.get(name, s.NOWHERE),
-                name in self.emptied,
+                tuple(map(final, columns)),
+                is_input=name not in self.declared and name not in self.defined,
+                span=self.declared.get(name) or self.first_use.get(name, NOWHERE),
+                column_names=self.names[name],
+                is_emptied=name in self.emptied,
             )
+            for name, columns in self.columns.items()
+        }
         return Typed(
             self.syntax,
-            signatures,
+            relations,
             self.constant_terms(),
             {key: final(t) for key, t in self.of.items()},
             {key: {name: final(t) for name, t in scope.items()} for key, scope in self.variables.items()},

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from derivable.core.diagnostics import TypeMismatchError
-from derivable.datalog.types.unification import FAMILY_NAMES, Open, Type, Unifier, resolve
+from derivable.datalog.types.unification import Open, Type, Unifier, resolve, shown
 from derivable.datalog.values.values import DATETIME, DURATION, F64, I32, TENSOR, ValueType
 
 ARITHMETIC = ("+", "-", "*", "/", "%")
@@ -91,11 +91,10 @@ class Mixed(Unifier):
             self.unify(operation.result, self.alike(node, operation.left, operation.right), node.span, "this")
             return True
         if not fitting:
-            shown = [str(t) if isinstance(t, ValueType) else FAMILY_NAMES[t.family] for t in (a, b)]
             known = [f"{x} {o} {y}" for (o, x, y) in MIXED if o == node.operator and (x in (a, b) or y in (a, b))]
             self.error(
                 TypeMismatchError,
-                f"type clash: `{node.operator}` cannot stand between {shown[0]} and {shown[1]}",
+                f"type clash: `{node.operator}` cannot stand between {shown(a)} and {shown(b)}",
                 node.span,
                 f"there is {', '.join(known)}" if known else None,
             )

@@ -4,35 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from derivable.core.diagnostics import Span
+from derivable.datalog.rules.nodes import Relation
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.values.constructors import Constructor
 from derivable.datalog.values.values import ValueType
 
 
 @dataclass(frozen=True)
-class RelationSignature:
-    """`edge(src: usize, dst: usize)`: resolved types; `is_declared` by `type`, `is_defined` by facts or rules,
-    `is_emptied` by a set without facts."""
-
-    name: str
-    types: tuple[ValueType, ...]
-    column_names: tuple[str | None, ...]
-    is_declared: bool
-    is_defined: bool
-    span: Span
-    is_emptied: bool = False
-
-    def __str__(self) -> str:
-        shown = [f"{n}: {t}" if n else str(t) for n, t in zip(self.column_names, self.types)]
-        return f"{self.name}({', '.join(shown)})"
-
-
-@dataclass(frozen=True)
 class Typed:
-    """A program with types: the syntax, the signatures, the type of each expression node (by identity).
+    """A program with types: the syntax, the relations, the type of each expression node (by identity).
 
     constants  named constants and enum members: name -> (value, type)
     types      of the expression nodes, by `id`
@@ -40,13 +23,19 @@ class Typed:
     """
 
     syntax: s.Syntax
-    relations: Mapping[str, RelationSignature]
+    relations: Mapping[str, Relation]
     constants: Mapping[str, tuple[Any, ValueType]]
     types: Mapping[int, ValueType] = field(repr=False)
     _variables: Mapping[int, Mapping[str, ValueType]] = field(repr=False)
     aliases: Mapping[str, ValueType] = field(default_factory=dict)
     constructors: Mapping[str, Constructor] = field(default_factory=dict)
     real: frozenset[int] = field(default=frozenset(), repr=False)
+
+    @cached_property
+    def definitions(self) -> dict[str, Any]:
+        """The definitions of the constants whose types are not declared."""
+        items = (item for item in self.syntax.items if isinstance(item, s.ConstantItem))
+        return {item.name: item.value for item in items if item.type_name is None}
 
     def of(self, node: Any) -> ValueType:
         """The type of an expression node of this program."""
@@ -60,6 +49,8 @@ class Typed:
 def types_text(typed: Typed) -> str:
     """The printer: one signature a line."""
     rows = [f"constructor {constructor}" for constructor in typed.constructors.values()]
-    rows += [f"type {typed.relations[name]}" for name in typed.relations]
+    for relation in typed.relations.values():
+        columns = (f"{n}: {t}" if n else str(t) for n, t in zip(relation.column_names, relation.types))
+        rows.append(f"type {relation.name}({', '.join(columns)})")
     rows += [f"const {name}: {t} = {value}" for name, (value, t) in typed.constants.items()]
     return "\n".join(rows)

@@ -14,48 +14,34 @@ from derivable.core.diagnostics import DerivableError, Span, TypeMismatchError
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.values.values import BOOL, DATETIME, DURATION, ENTITY, F32, I32, STRING, TENSOR, ValueType
 
-# What an open type may become, from loose to strict.
+
+@dataclass(frozen=True)
+class Family:
+    """What an open type may become: `members`, families of types; it is `default` where nothing says which."""
+
+    title: str
+    default: ValueType
+    members: tuple[str, ...]
+
+
+def _family(title: str, default: ValueType, members: str) -> Family:
+    return Family(title, default, tuple(members.split()))
+
+
+# From loose to strict.
 FAMILIES = {
-    "any": ("signed", "unsigned", "float", "bool", "char", "text", "entity", "datetime", "duration", "tensor"),
-    "ordered": ("signed", "unsigned", "float", "bool", "char", "text", "entity", "datetime", "duration"),
-    "number": ("signed", "unsigned", "float"),
-    "addable": ("signed", "unsigned", "float", "text"),
-    "integer": ("signed", "unsigned"),
-    "float": ("float",),
-    "text": ("text",),
-    "bool": ("bool",),
-    "entity": ("entity",),
-    "datetime": ("datetime",),
-    "duration": ("duration",),
-    "tensor": ("tensor",),
-}
-_DEFAULTS = {
-    "any": I32,
-    "ordered": I32,
-    "number": I32,
-    "addable": I32,
-    "integer": I32,
-    "float": F32,
-    "text": STRING,
-    "bool": BOOL,
-    "entity": ENTITY,
-    "datetime": DATETIME,
-    "duration": DURATION,
-    "tensor": TENSOR,
-}
-FAMILY_NAMES = {
-    "any": "unknown",
-    "ordered": "something with an order",
-    "number": "a number",
-    "addable": "a number or text",
-    "integer": "an integer",
-    "float": "a float",
-    "text": "a text",
-    "bool": "a bool",
-    "entity": "a term",
-    "datetime": "a DateTime",
-    "duration": "a Duration",
-    "tensor": "a Tensor",
+    "any": _family("unknown", I32, "signed unsigned float bool char text entity datetime duration tensor"),
+    "ordered": _family("something with an order", I32, "signed unsigned float bool char text entity datetime duration"),
+    "number": _family("a number", I32, "signed unsigned float"),
+    "addable": _family("a number or text", I32, "signed unsigned float text"),
+    "integer": _family("an integer", I32, "signed unsigned"),
+    "float": _family("a float", F32, "float"),
+    "text": _family("a text", STRING, "text"),
+    "bool": _family("a bool", BOOL, "bool"),
+    "entity": _family("a term", ENTITY, "entity"),
+    "datetime": _family("a DateTime", DATETIME, "datetime"),
+    "duration": _family("a Duration", DURATION, "duration"),
+    "tensor": _family("a Tensor", TENSOR, "tensor"),
 }
 
 
@@ -83,17 +69,19 @@ def resolve(t: Type) -> Type:
 
 @cache
 def meet(a: str, b: str) -> str | None:
-    common = set(FAMILIES[a]) & set(FAMILIES[b])
-    for family, members in FAMILIES.items():
-        if set(members) == common:
-            return family
-    return None
+    common = {*FAMILIES[a].members} & {*FAMILIES[b].members}
+    return next((name for name, family in FAMILIES.items() if {*family.members} == common), None)
 
 
 def final(t: Type) -> ValueType:
     """The type itself, or what an open one defaults to."""
     t = resolve(t)
-    return t if isinstance(t, ValueType) else _DEFAULTS[t.family]
+    return t if isinstance(t, ValueType) else FAMILIES[t.family].default
+
+
+def shown(t: Type) -> str:
+    """A resolved type in a message."""
+    return str(t) if isinstance(t, ValueType) else FAMILIES[t.family].title
 
 
 class Unifier:
@@ -103,22 +91,19 @@ class Unifier:
         self.syntax = syntax
 
     def error(self, kind: type[DerivableError], message: str, span: Span, hint: str | None = None) -> NoReturn:
-        raise kind(message, hint=hint, source=self.syntax.source, text=self.syntax.text, span=span)
+        self.syntax.error(kind, message, span, hint)
 
     def require(self, t: Type, family: str, span: Span, what: str) -> None:
         t = resolve(t)
         if isinstance(t, ValueType):
-            if t.family not in FAMILIES[family]:
-                self.error(TypeMismatchError, f"type clash: {what} needs {FAMILY_NAMES[family]}, this is {t}", span)
-            return
-        met = meet(t.family, family)
+            met = family if t.family in FAMILIES[family].members else None
+        else:
+            met = meet(t.family, family)
         if met is None:
-            self.error(
-                TypeMismatchError,
-                f"type clash: {what} needs {FAMILY_NAMES[family]}, this is {FAMILY_NAMES[t.family]}",
-                span,
-            )
-        t.family = met
+            message = f"type clash: {what} needs {FAMILIES[family].title}, this is {shown(t)}"
+            self.error(TypeMismatchError, message, span)
+        if isinstance(t, Open):
+            t.family = met
 
     def unify(self, found: Type, wanted: Type, span: Span, where: str) -> None:
         a, b = resolve(found), resolve(wanted)
@@ -139,19 +124,16 @@ class Unifier:
         open_type, fixed = (a, b) if isinstance(a, Open) else (b, a)
         assert isinstance(open_type, Open)
         assert isinstance(fixed, ValueType)
-        if fixed.family not in FAMILIES[open_type.family]:
+        if fixed.family not in FAMILIES[open_type.family].members:
             self.clash(a, b, span, where)
         open_type.link = fixed
 
     def may_be(self, t: Type, wanted: ValueType) -> bool:
         """Whether a type, open or not, may still be this one."""
         t = resolve(t)
-        return t == wanted if isinstance(t, ValueType) else wanted.family in FAMILIES[t.family]
+        return t == wanted if isinstance(t, ValueType) else wanted.family in FAMILIES[t.family].members
 
     def clash(self, a: Type, b: Type, span: Span, where: str) -> NoReturn:
-        def shown(t: Type) -> str:
-            return str(t) if isinstance(t, ValueType) else FAMILY_NAMES[t.family]
-
         hint = None
         if isinstance(a, ValueType) and isinstance(b, ValueType) and a.is_number and b.is_number:
             hint = f"convert one side: `x as {b}`"
