@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog.test_fused import on_threads
-from derivable.datalog.fused import fused
 from derivable.datalog.tables import bulk_load, packing, storage
 from derivable.datalog.tables.packing import Packing, distinct
 from derivable.datalog.tables.storage import Table
@@ -82,16 +81,13 @@ def test_a_table_built_in_bulk_goes_on_as_a_set(columns, data):
     with small_bulks():
         table = Table("t", [I64] * width)
         table.insert(columns, len(columns[0]))
-        copy = Table("copy", [I64] * width)
-        shares = copy.may_share(table)
-        if shares:
-            copy.share(table)
+        copy = table.fork()
         assert table.size == len(rows)
         before = table.log[: table.size].copy()
         more = data.draw(st.lists(st.tuples(*[st.one_of(st.sampled_from(sorted(c.tolist())), st.integers(-9, 9))
                                               for c in columns]), max_size=30))  # fmt: skip
         words = [np.array([row[c] for row in more], np.int64) for c in range(width)]
-        for each in [copy, table] if shares else [table]:
+        for each in [copy, table]:
             each.insert(words, len(more))
             assert set(map(tuple, each.log[: each.size].tolist())) == rows | set(more)
             assert each.size == len(rows | set(more))
@@ -162,9 +158,7 @@ def test_joins_in_bulk_agree_with_sets_of_python(data):
     key = data.draw(KEYS)
     r, s = (data.draw(st.lists(st.tuples(key, key), max_size=40)) for _ in range(2))
     t = {(a, d) for a, b in r for c, d in s if b == c}
-    with small_bulks(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fused, "ORDERED_ROWS", 1)
-        patch.setattr(fused, "CACHE_BYTES", 0)
+    with small_bulks():
         db = dv.Program(JOINS).run({"r": r, "s": s})
     assert set(db["t"]) == t
     assert set(db["back"]) == {(d, a) for a, d in t} | {(a, d) for a, b in s for c, d in r if b == c}

@@ -23,7 +23,6 @@ from derivable.datalog.fused.state import State
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars import arithmetic
 from derivable.datalog.scalars.nodes import Const, Var
-from derivable.datalog.tables.packing import Packing, sort
 from derivable.datalog.tables.storage import Index, Table
 from derivable.datalog.tables.tag_columns import column_of, parts_of
 from derivable.datalog.tags.tags import SemiringTags, Untagged
@@ -46,8 +45,6 @@ CALL_ROWS = 4
 # Candidates, which stay in cache until they are entered; and rows of the driver between looks at the clock.
 ROOM, DRIVER_ROWS = 1 << 14, 1 << 16
 MOST_LOOPS = 8
-# So many rows of a driver are sorted by the keys of an index of so many bytes, rather than to miss the cache for each.
-ORDERED_ROWS, CACHE_BYTES = 1 << 16, 1 << 20
 
 
 class _Unsupported(Exception):
@@ -383,8 +380,8 @@ class Running:
             assert self.fused is not None
             self.kernel = emit.compiled_store(self.fused.plan)
 
-    def begin(self) -> np.ndarray | None:
-        """Enter what indexes lack; returns the driver's rows as `run` is to read them, None for those of its log."""
+    def begin(self) -> None:
+        """Bring indexes up to date, and the rows of the driver into its log."""
         assert self.fused is not None
         for _, index in self.fused.reads.values():
             if index is not None:
@@ -394,7 +391,6 @@ class Running:
         if not isinstance(self.state.rows_of(self.driver), slice) or start < self.tables[0].gone:
             self.tables[0].restore()
         self.driven_rows += stop - start
-        return self._in_order_of_keys(start, stop)
 
     def expected(self) -> float:
         """About how many rows the store will find: as many for each of the driver as so far, and one at least."""
@@ -410,7 +406,8 @@ class Running:
         """
         assert self.kernel is not None
         columns = [] if keep or self.kernel.columns != self.kinds else self.columns
-        for found in self.run_part(Range(), self.begin(), columns, keep):
+        self.begin()
+        for found in self.run_part(Range(), columns, keep):
             self.state.deadline.remaining()
             self.found += found[1]
             if found[1]:
@@ -418,9 +415,7 @@ class Running:
         if not keep:
             self.kinds, self.columns = self.kernel.columns, columns
 
-    def run_part(
-        self, part: Range, ordered: np.ndarray | None, columns: list[np.ndarray], keep: bool = False
-    ) -> Iterator[tuple[list, int, Any]]:
+    def run_part(self, part: Range, columns: list[np.ndarray], keep: bool = False) -> Iterator[tuple[list, int, Any]]:
         """The same of a part, after `begin`, also without rows; several threads may run parts at once.
 
         columns  to write to, or an empty list that gets some
@@ -431,7 +426,7 @@ class Running:
         assert isinstance(self.driver, m.Scan)
         rows = state.rows_of(self.driver)
         i, end = self.driven()
-        start, table = i, self.tables[0]
+        table = self.tables[0]
         bounds = {step: state.bounds_of(scan) for step, scan in fused.scans.items()}
         positions = [-1] * kernel.num_positions
         # Kernels of tagged rows read their numbers from a list, also where they are a slice; it is made in parts.
@@ -457,13 +452,11 @@ class Running:
                 stop = first + len(listed)
             elif isinstance(rows, slice):
                 # Where the first row lies in what is read.
-                first = table.gone if ordered is None else start
+                first = table.gone
             arguments: list[Any] = []
             for what, step, place in kernel.parameters:
                 if what == "word":
                     arguments.append(words[place])
-                elif ordered is not None and step == 0 and what == "log":
-                    arguments.append(ordered)
                 else:
                     arguments += argument_of(fused, bounds, listed, what, step, place)
             written, i, *found = kernel.function(i - first, stop - first, ROOM, *positions, *arguments, *columns)
@@ -478,37 +471,6 @@ class Running:
             number = len(fused.plan.outputs)
             yield found[:number], written, _tags(state.mode, fused, found[number:])
             self.settle()
-
-    def _in_order_of_keys(self, start: int, stop: int) -> np.ndarray | None:
-        """These rows of the driver's log, flat, in the order of the keys of the first join.
-
-        None where that would not pay: the index that is asked is in cache, or it is asked in order anyway.
-        """
-        fused = self.fused
-        assert fused is not None
-        steps = fused.plan.steps
-        number = next((k for k, step in enumerate(steps) if k and not isinstance(step, emit.Condition)), 0)
-        driver, match = steps[0], steps[number]
-        index = fused.reads[number][1] if isinstance(match, emit.Match) else None
-        if stop - start < ORDERED_ROWS or index is None or index.offsets is None or fused.plan.tags is not None:
-            return None
-        assert isinstance(driver, emit.Rows)
-        assert isinstance(match, emit.Match)
-        columns = {register: column for column, register in driver.takes}
-        column = columns.get(match.keys[0][1], 0)  # type: ignore[call-overload]
-        if not column or driver.checks or index.offsets.nbytes < CACHE_BYTES:
-            return None
-        table = self.tables[0]
-        order = [column, *(c for c in range(table.width) if c != column)]
-        words = [table.view(c, slice(start, stop)) for c in order]
-        packing = Packing.of(words)
-        if packing is None:
-            return None
-        packed = packing.pack(words)
-        sort(packed)
-        ordered = empty((stop - start, len(order)), table.tail.dtype)
-        packing.unpack(packed, ordered, order)
-        return ordered.reshape(-1)
 
 
 def argument_of(fused: Fused, bounds: dict[int, tuple[int, int]], rows: Any, what: str, step: int, part: int) -> Any:

@@ -38,11 +38,9 @@ class Partition:
     wants                 what there was no room for, DONE if nothing
     """
 
-    def __init__(
-        self, running: Running, part: Range, ordered: np.ndarray | None, table: Table, arena_slice: ArenaSlice
-    ):
+    def __init__(self, running: Running, part: Range, table: Table, arena_slice: ArenaSlice):
         self.table, self.arena_slice = table, arena_slice
-        self.stream = running.run_part(part, ordered, [])
+        self.stream = running.run_part(part, [])
         self.columns: list[np.ndarray] = []
         self.rows = empty((STEP + fused.ROOM, 2), np.int32)
         self.count = self.next = self.size = self.place = self.found = self.left = 0
@@ -115,10 +113,11 @@ def insert_partitions(running: Running, table: Table, look: Callable[[], Any]) -
     ranges = _ranges(running, table)
     if len(ranges) == 1:
         return None
-    ordered, sets = running.begin(), table.sets
+    running.begin()
+    sets = table.sets
     assert sets is not None
     slices = sets.slices_for(len(ranges))
-    partitions = [Partition(running, part, ordered, table, arena_slice) for part, arena_slice in zip(ranges, slices)]
+    partitions = [Partition(running, part, table, arena_slice) for part, arena_slice in zip(ranges, slices)]
     going = partitions
     while going:
         run_chunks(_step, len(going), 1, going)

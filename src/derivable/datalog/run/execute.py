@@ -352,15 +352,7 @@ class Executor(Queries):
         return insert_kernel.Inserting(self, running, table, effort, follows).run()
 
     def insert_first(self, store: m.Store, table: Table, effort: Effort) -> None:
-        """Enter the rows of a store, which may be many, in a table that has none yet."""
-        copied = m.copied_relation(store.query)
-        if copied in self.complete and table.may_share(self.tables[copied]):
-            effort.candidates += self.tables[copied].size
-            if self.counts is not None:
-                self.count(store.query.source, self.tables[copied].size)
-            table.share(self.tables[copied])
-            effort.by("shared rows")
-            return
+        """Insert the rows of a store, which may be many, in a table that has none yet."""
         effort.by("bulk")
         gathered = BulkLoad(table, self.watch.remaining)
         for columns, count, _ in self.stored(store, keep=False):

@@ -62,9 +62,7 @@ class Inserting:
     def run(self) -> bool:
         """Whether all rows are entered; else the table has left its sets, and all are to be found again."""
         running, table = self.running, self.table
-        ordered = running.begin()
-        if ordered is not None:
-            self.most = -1
+        running.begin()
         driver = running.tables[0]
         found = running.fused
         assert found is not None
@@ -79,13 +77,10 @@ class Inserting:
             kernel = found.enters.get(sets.form)
             if kernel is None:
                 kernel = found.enters[sets.form] = emit_insert.compiled_enter(found.plan, sets.form)
-            gone = self.start if ordered is not None else driver.gone
+            gone = driver.gone
             arguments: list[Any] = []
             for what, step, part in kernel.parameters:
-                if ordered is not None and step == 0 and what == "log":
-                    arguments.append(ordered)
-                else:
-                    arguments += fused.argument_of(found, bounds, None, what, step, part)
+                arguments += fused.argument_of(found, bounds, None, what, step, part)
             code, i, stop, size, left, number, *rest = kernel.function(
                 *(self.i - gone, self.stop - gone, table.size - table.gone, PAUSE, self.round),
                 *(rounds, self.most, until - table.gone, len(tail), arena_slice.end),

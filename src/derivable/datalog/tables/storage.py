@@ -451,17 +451,6 @@ class Table:
         self.size = self.visible_size = len(rows)
         self.table, self.tags, self.lags = self.table[:0], tags, True
 
-    def may_share(self, other: Table) -> bool:
-        """Whether this table may have the rows of another, which has all of its own, for itself."""
-        is_plain = self.may_be_built and other.new_tags is None and self.types == other.types
-        return is_plain and not self.size and other.size >= SET_ROWS
-
-    def share(self, other: Table) -> None:
-        """Have the rows of another table, on the same memory until one more is inserted."""
-        self.log, self.size, other.lent = other.log[: other.size], other.size, True
-        self.may_have_sets = other.log.dtype == np.int32
-        self.table, self.lags, self.shared = self.table[:0], True, True
-
     def fork(self, size: int | None = None, with_set: bool = False) -> Table:
         """A table with the first `size` rows, all if it is None, on the same memory until one of the two gets more.
 
