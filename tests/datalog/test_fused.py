@@ -18,7 +18,7 @@ import derivable as dv
 from datalog.naive import fact_sets, least_model, programs, text_of
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product
-from derivable.datalog.fused import emit, emit_best, emit_insert, emit_tags, frontier, fused, partition
+from derivable.datalog.fused import emit, emit_tags, frontier, fused, partition
 from derivable.datalog.kernels import bit_rows as bit_kernels
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.run import bit_rows, execute, insert_kernel
@@ -78,12 +78,7 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1):
                 bit_rows, "_compiled", lambda name: made.get(name) or interpreted(getattr(bit_kernels, name)())
             )
             patch.setattr(emit_tags, "_compiled", {})
-            patch.setattr(emit_tags, "_improving", {})
             patch.setattr(emit_tags, "compile_kernel", interpreted)
-            patch.setattr(emit_insert, "_compiled", {})
-            patch.setattr(emit_insert, "compile_kernel", interpreted)
-            patch.setattr(emit_best, "_compiled", {})
-            patch.setattr(emit_best, "compile_kernel", interpreted)
         yield
 
 

@@ -25,10 +25,11 @@ from derivable.device.cpu.memory import full
 from derivable.parallel.order import order_of
 
 if TYPE_CHECKING:
-    from derivable.datalog.fused import emit_best
+    from derivable.datalog.fused import emit, emit_best
     from derivable.datalog.kernels import row_sets
 else:
-    row_sets, emit_best = later("derivable.datalog.kernels.row_sets"), later("derivable.datalog.fused.emit_best")
+    emit, emit_best = later("derivable.datalog.fused.emit"), later("derivable.datalog.fused.emit_best")
+    row_sets = later("derivable.datalog.kernels.row_sets")
 
 # Levels of a queue, powers of two: of one for the rows of a prefix, and of one for all rows.
 LEVELS, ALL_LEVELS = 1 << 10, 1 << 14
@@ -182,7 +183,7 @@ class BestFirst:
         """Run the kernel on prefixes; None, or the rows that wait if it cannot go on."""
         table, found, state = self.table, self.fused, self.state
         assert found is not None
-        kernel = emit_best.compiled_best(found.plan, self.sign)
+        kernel = emit.compiled(emit_best.BestEmitter, found.plan, self.sign)
         positions: list[Any] = [-1] * kernel.num_positions
         bounds = {step: state.bounds_of(scan) for step, scan in found.scans.items()}
         first, entry, level, size, used, free, left, floor = -1, -1, 0, table.size, 0, -1, TOLD_ROWS, 0
@@ -194,9 +195,9 @@ class BestFirst:
                 *(group, first, entry, level, size, used, free, left, 0, 0),
                 *(stop, len(table.log), len(self.keys), len(self.local), floor),
                 *(self.base, self.scale, len(self.cells) - 1.0),
-                *positions,
                 *(self.starts, self.own, self.waits, self.local),
                 *(self.cells, self.lasts, self.following, self.queued, self.keys),
+                *positions,
                 *arguments,
             )
             table.size = size

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 
 from derivable.algebra.expr.functions import cast, equal
 from derivable.algebra.expr.nodes import Argument, Constant, Expr, in_order
@@ -135,11 +136,11 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class StoreKernel:
-    """The compiled kernel: (i, stop, room, *positions, *arguments, *columns) -> (written, i, *positions, *counts).
+class RuleKernel:
+    """The compiled kernel of a plan; its emitter says what it is called with before the arguments of `parameters`.
 
-    parameters  for each argument (what, number of the step, column or component), see `datalog.fused`
-    columns     dtypes of the columns to write
+    parameters  for each argument (what, number of the step, column or component), see `fused.argument_of`
+    columns     dtypes of the columns to write, if it writes any
     """
 
     kernel: n.Kernel
@@ -149,22 +150,28 @@ class StoreKernel:
     columns: tuple[str, ...]
 
 
-_compiled: dict[Plan, StoreKernel] = {}
+_compiled: dict[tuple, RuleKernel] = {}
 
 
-def is_compiled(plan: Plan) -> bool:
-    """Whether this process has the kernel already."""
-    return plan in _compiled
+def is_compiled(*key: Any) -> bool:
+    """Whether this process has the kernel of an emitter and its arguments already."""
+    return key in _compiled
 
 
-def compiled_store(plan: Plan) -> StoreKernel:
-    """The kernel of a plan; compiled when it is called first."""
-    if plan not in _compiled:
-        _compiled[plan] = Emitter(plan).emit()
-    return _compiled[plan]
+def compiled(emitter: type[Emitter], *arguments: Any) -> RuleKernel:
+    """The kernel of an emitter and its arguments, a plan first; compiled when it is called first."""
+    key = emitter, *arguments
+    if key not in _compiled:
+        _compiled[key] = emitter(*arguments).emit()
+    return _compiled[key]
 
 
 class Emitter:
+    """Candidates to columns: (i, stop, room, *positions, *arguments, *columns) -> (written, i, *positions, *counts).
+
+    Other emitters have their own loop round the driver, and write each row elsewhere.
+    """
+
     def __init__(self, plan: Plan):
         self.plan = plan
         self.k = Builder("store")
@@ -194,17 +201,26 @@ class Emitter:
     def bind(self, register: Argument, value: Expr) -> None:
         self.values[register] = value if isinstance(value, Argument) else self.k.let("x", value)
 
-    def emit(self) -> StoreKernel:
+    def begin(self) -> None:
+        """The parameters and registers of all emitters: positions of loops, constants, and what is counted."""
         k, plan = self.k, self.plan
-        self.i, stop, self.room = k.scalar("i"), k.scalar("stop"), k.scalar("room")
         self.positions = [k.scalar(f"p{j}") for j in range(plan.num_loops)]
         self.free = iter(self.positions)
         for word in plan.words:
             self.values[word] = self.scalar("word", 0, word.index)
-        self.written = k.let("written", 0)
         self.counts = {number: k.let("count", 0) for number in plan.counted}
         self.first_free = first_free_loop(plan)
         self.found = k.let("found", 0) if self.first_free < len(plan.steps) else None
+
+    def compiled(self, columns: Sequence[str] = ()) -> RuleKernel:
+        kernel, count = self.k.kernel(), self.plan.num_loops
+        return RuleKernel(kernel, compile_kernel(kernel), tuple(self.parameters), count, tuple(columns))
+
+    def emit(self) -> RuleKernel:
+        k, plan = self.k, self.plan
+        self.i, stop, self.room = k.scalar("i"), k.scalar("stop"), k.scalar("room")
+        self.begin()
+        self.written = k.let("written", 0)
         kinds = ["int64"] * len(plan.outputs)
         with k.while_(self.i < stop):
             self.driver()
@@ -216,8 +232,7 @@ class Emitter:
             kinds += ["int64"] * len(self.rows)
         # Columns to write come last, wherever they were needed first.
         k.parameters.extend(self.columns)
-        kernel = k.kernel()
-        return StoreKernel(kernel, compile_kernel(kernel), tuple(self.parameters), plan.num_loops, tuple(kinds))
+        return self.compiled(kinds)
 
     def driver(self) -> None:
         k, step = self.k, self.plan.steps[0]

@@ -12,17 +12,14 @@ What is in the lowest level waits there until there are levels for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 
 from derivable.algebra.expr.functions import cast, equal, where
 from derivable.algebra.expr.nodes import Constant, Expr
 from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog.fused import emit
 from derivable.datalog.kernels.row_sets import DONE, LOG_FULL, OUT_OF_REACH
-from derivable.kernel import nodes as n
-from derivable.kernel.emit_numba import compile_kernel
 
 # What a kernel returns besides the codes of `row_sets`.
 QUEUE_FULL, PAUSED, LOWEST = range(10, 13)
@@ -31,58 +28,37 @@ LIMITS = ("groups", "log_room", "queue_room", "domain", "floor")
 FLOATS = ("base", "scale", "last_cell")
 
 
-@dataclass(frozen=True)
-class BestKernel:
-    """(*SCALARS, *LIMITS, *FLOATS, *positions, starts, own, waits, local, cells, lasts, following, queued, keys,
+class BestEmitter(emit.Emitter):
+    """Rows of one prefix after another, with tags of one float: larger ones are better if `sign` is 1, else smaller
+    ones. (*SCALARS, *LIMITS, *FLOATS, starts, own, waits, local, cells, lasts, following, queued, keys, *positions,
     *arguments) -> (code, *SCALARS, *positions).
 
     group, groups  the prefix at hand, and how many there are; first: the row where its new ones begin, -1 before it
                    begins
     entry          the entry whose row is at hand, -1 if none is
-    left           rows to tell before a pause; made: candidates; beyond: a last column that is not below `domain`
-    floor          a level that is not told: 0, or -1 to tell all
+    left           rows to propagate before a pause; made: candidates; beyond: a last column that is not below `domain`
+    floor          a level that is not propagated: 0, or -1 to propagate all
     starts, own, waits  [group + 1], [k], [k]: the rows that are there, prefix after prefix, and whether they wait
     local          [domain] float64, worse than all tags where there is no row
     base, scale    what is taken from a tag, times the direction, and what it is multiplied by, to find its cell
     cells, lasts   [cell], [level] int32: the level of a cell, better tags being higher; the last entry of a level
     following, queued, keys  [entry]: the next one of its level, after the last the first, its last column and its tag;
                    free ones have column -1, and are a list from `free` on
-    parameters     the rest, see `emit.StoreKernel`
     """
 
-    kernel: n.Kernel
-    function: Callable
-    parameters: tuple[tuple[str, int, int], ...]
-    num_positions: int
-
-
-_compiled: dict[tuple[emit.Plan, int], BestKernel] = {}
-
-
-def compiled_best(plan: emit.Plan, sign: int) -> BestKernel:
-    """The kernel of a plan with tags of one float; larger ones are better if `sign` is 1, else smaller ones."""
-    key = plan, sign
-    if key not in _compiled:
-        _compiled[key] = _BestEmitter(plan, sign).emit_best()
-    return _compiled[key]
-
-
-class _BestEmitter(emit.Emitter):
     def __init__(self, plan: emit.Plan, sign: int):
         super().__init__(plan)
         assert isinstance(plan.tags, TypedSemiring)
         self.sign = sign
         self.absent = Constant(-sign * float("inf"), "float64")
 
-    def emit_best(self) -> BestKernel:
-        k, plan = self.k, self.plan
+    def emit(self) -> emit.RuleKernel:
+        k = self.k
         self.changing = [k.scalar(name) for name in SCALARS]
         self.group, self.first, self.entry, self.level, self.size = self.changing[:5]
         self.used, self.next_free, self.left, self.made, self.beyond = self.changing[5:]
         groups, self.log_room, self.queue_room, self.domain, self.floor = map(k.scalar, LIMITS)
         self.base, self.scale, self.last_cell = (k.scalar(name, "float64") for name in FLOATS)
-        self.positions = [k.scalar(f"p{j}") for j in range(plan.num_loops)]
-        self.free = iter(self.positions)
         self.starts, self.own, self.waits = (
             k.array("starts", "int64"),
             k.array("own", "int64"),
@@ -92,10 +68,8 @@ class _BestEmitter(emit.Emitter):
         self.cells, self.lasts = k.array("cells", "int32"), k.array("lasts", "int64")
         self.following, self.queued = k.array("following", "int64"), k.array("queued", "int64")
         self.keys = k.array("keys", "float64")
-        self.counts, self.first_free, self.found = {}, len(plan.steps), None
-        for word in plan.words:
-            self.values[word] = self.scalar("word", 0, word.index)
-        driver = plan.steps[0]
+        self.begin()
+        driver = self.plan.steps[0]
         assert isinstance(driver, emit.Rows)
         self.width = driver.layout.width
         self.log = self.array("log", driver.layout.dtype, 0)
@@ -104,25 +78,24 @@ class _BestEmitter(emit.Emitter):
             row = k.load(self.own, k.load(self.starts, self.group, "start"), "row")
             self.prefix = [k.load(self.log, row * self.width + c, "first") for c in range(self.width - 1)]
             with k.when(self.first < 0):
-                self.begin()
+                self.begin_prefix()
             with k.while_(self.level > self.floor):
                 with k.when(self.entry < 0):
                     self.take()
-                self.tell(driver)
+                self.propagate(driver)
                 self.release()
             with k.when(equal(self.floor, 0)), k.when(k.load(self.lasts, 0, "end") >= 0):
                 self.leave(LOWEST)
             self.finish()
         self.leave(DONE)
-        kernel = k.kernel()
-        return BestKernel(kernel, compile_kernel(kernel), tuple(self.parameters), plan.num_loops)
+        return self.compiled()
 
     def leave(self, code: int) -> None:
         self.k.return_(code, *self.changing, *self.positions)
 
     # One prefix
 
-    def begin(self) -> None:
+    def begin_prefix(self) -> None:
         """Spread the tags of the rows that are there, and queue those that wait."""
         k = self.k
         k.set((self.first, self.used, self.next_free, self.level), (self.size, 0, -1, 0))
@@ -173,7 +146,7 @@ class _BestEmitter(emit.Emitter):
             k.continue_()
         k.set(self.left, self.left - 1)
 
-    def tell(self, driver: emit.Rows) -> None:
+    def propagate(self, driver: emit.Rows) -> None:
         k = self.k
         row = [*self.prefix, k.load(self.queued, self.entry, "y")]
         with ExitStack() as blocks:

@@ -7,16 +7,11 @@ followed by those that they have led to, as long as these are few: so many small
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from derivable.algebra.expr.functions import equal, not_equal, where
 from derivable.algebra.expr.nodes import Argument, in_order
 from derivable.datalog.fused import emit
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.kernels.row_sets import SetForm, SetParameters
-from derivable.kernel import nodes as n
-from derivable.kernel.emit_numba import compile_kernel
 
 # What a kernel returns besides the codes of `row_sets`.
 PAUSED = 10
@@ -27,59 +22,35 @@ CHANGING = SCALARS[:5]
 ENDS = 8
 
 
-@dataclass(frozen=True)
-class InsertKernel:
-    """(*SCALARS, *positions, *sets, count, state, ends, log, *arguments) -> (code, *CHANGING, *row, *positions).
+class InsertEmitter(emit.Emitter):
+    """Rows to sets of one form: (*SCALARS, *sets, count, state, ends, log, *positions, *arguments) -> (code,
+    *CHANGING, *row, *positions).
 
-    i, stop        rows of the driver that are told; size: rows of the log that is written to
+    i, stop        rows of the driver that are propagated; size: rows of the log that is written to
     left           rows and candidates before a pause
     round, rounds  rounds that have ended, and how many may
     most, until    rows of the next round, and where it may end, if it is to follow; -1 where the driver is another log
     ends           [k] the size of the log at the end of the k-th round of the call, from the first again after ENDS
     row            the candidate that there was no room for
-    parameters     the rest, see `emit.StoreKernel`
     """
 
-    kernel: n.Kernel
-    function: Callable
-    parameters: tuple[tuple[str, int, int], ...]
-    num_positions: int
-
-
-_compiled: dict[tuple[emit.Plan, SetForm], InsertKernel] = {}
-
-
-def compiled_enter(plan: emit.Plan, form: SetForm) -> InsertKernel:
-    """The kernel of a plan without tags, which enters into sets of this form."""
-    key = plan, form
-    if key not in _compiled:
-        _compiled[key] = _InsertEmitter(plan, form).emit_insert()
-    return _compiled[key]
-
-
-class _InsertEmitter(emit.Emitter):
     def __init__(self, plan: emit.Plan, form: SetForm):
         super().__init__(plan)
         assert plan.tags is None
         assert not plan.counted
         self.form = form
 
-    def emit_insert(self) -> InsertKernel:
-        k, plan = self.k, self.plan
+    def emit(self) -> emit.RuleKernel:
+        k = self.k
         scalars = [k.scalar(name) for name in SCALARS]
         self.i, self.stop, self.size, self.left, self.round = self.changing = scalars[:5]
         self.rounds, self.most, self.until, self.log_room, self.arena_room = scalars[5:]
-        self.positions = [k.scalar(f"p{j}") for j in range(plan.num_loops)]
-        self.free = iter(self.positions)
         self.sets = SetParameters(k, self.form)
         self.count, self.state = k.array("count", "int32"), k.array("state", "int64")
         self.ends, self.log = k.array("ends", "int64"), k.array("written", "int32")
-        for word in plan.words:
-            self.values[word] = self.scalar("word", 0, word.index)
-        self.counts, self.first_free = {}, emit.first_free_loop(plan)
-        self.found = k.let("found", 0) if self.first_free < len(plan.steps) else None
+        self.begin()
         self.row = [k.let(f"v{c}", -1) for c in range(self.form.width)]
-        self.prefix_step = _prefix_step(plan)
+        self.prefix_step = _prefix_step(self.plan)
         self.x = k.let("x", -1 if self.form.has_table else 0)
         self.block = k.let("slots", 0), k.let("start", 0)
         at = k.let("at", 0)
@@ -96,8 +67,7 @@ class _InsertEmitter(emit.Emitter):
                 with k.when(may_follow & (self.round < self.rounds)):
                     k.set(self.stop, self.size)
         self.leave(row_sets.DONE)
-        kernel = k.kernel()
-        return InsertKernel(kernel, compile_kernel(kernel), tuple(self.parameters), plan.num_loops)
+        return self.compiled()
 
     def leave(self, code: int) -> None:
         self.k.return_(code, *self.changing, *self.row, *self.positions)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from derivable.algebra.expr.functions import equal, not_equal
+from derivable.algebra.expr.functions import equal
 from derivable.algebra.expr.nodes import Argument, Expr
 from derivable.algebra.semiring import TypedSemiring
 from derivable.kernel import nodes as n
@@ -17,45 +17,19 @@ from derivable.kernel.build import Builder, substitute
 from derivable.kernel.emit_numba import compile_kernel
 
 
-def improve_kernel(typed: TypedSemiring) -> n.Kernel:
-    """Add candidates to the tags of rows; of a selective plus.
-
-    As `accumulate_kernel`, but older rows get their better tags at once.
-    """
-    k = Builder("improve")
-    count, old, known, stamp, number = (k.scalar(name) for name in ("count", "old", "known", "stamp", "number"))
-    ids, touched, listed = k.array("ids", "int64"), k.array("touched", "int32"), k.array("listed", "int64")
-    given, tags = (_arrays(k, name, typed) for name in ("given", "tags"))
-    with k.loop("i", 0, count) as i:
-        row, tag = k.load(ids, i, "row"), _load(k, given, i, typed)
-        with k.when(known <= row):
-            _store(k, tags, row, tag)
-            k.set(known, row + 1)
-            k.continue_()
-        total = k.registers("total", typed.dtypes)
-        there = _load(k, tags, row, typed)
-        k.set(total, _plus(typed, there, tag))
-        with k.when(~_same(there, total)):
-            _store(k, tags, row, total)
-            with k.when(row < old), k.when(not_equal(k.load(touched, row, "last"), stamp)):
-                k.store(touched, row, stamp)
-                k.store(listed, number, row)
-                k.set(number, number + 1)
-    k.return_(number, known)
-    return k.kernel()
-
-
-def accumulate_kernel(typed: TypedSemiring) -> n.Kernel:
-    """Add candidates to the tags of new rows and to the pending tags of older ones.
+def accumulate_kernel(typed: TypedSemiring, at_once: bool) -> n.Kernel:
+    """Add candidates to the tags of new rows, and to the pending tags of older ones.
 
     ids      [candidate] rows; those from `old` on are new in this round, and those from `known` on new here
     touched  [row] the round in which an older row was touched last; listed [k] those touched in the round `stamp`
+    at_once  whether older rows get their tags at once, which then must have a selective plus; nothing is pending
     Returns (length of `listed`, number of rows known).
     """
-    k = Builder("accumulate")
+    k = Builder("improve" if at_once else "accumulate")
     count, old, known, stamp, number = (k.scalar(name) for name in ("count", "old", "known", "stamp", "number"))
     ids, touched, listed = k.array("ids", "int64"), k.array("touched", "int32"), k.array("listed", "int64")
-    given, tags, pending = (_arrays(k, name, typed) for name in ("given", "tags", "pending"))
+    given, tags = (_arrays(k, name, typed) for name in ("given", "tags"))
+    pending = [] if at_once else _arrays(k, "pending", typed)
     with k.loop("i", 0, count) as i:
         row, tag = k.load(ids, i, "row"), _load(k, given, i, typed)
         with k.when(known <= row):
@@ -64,21 +38,25 @@ def accumulate_kernel(typed: TypedSemiring) -> n.Kernel:
             k.continue_()
         there = _load(k, tags, row, typed)
         total = k.registers("total", typed.dtypes)
-        if typed.semiring.idempotent_plus:
+        if at_once or typed.semiring.idempotent_plus:
             k.comment("What changes nothing is no news; of a sum that is not idempotent everything is.")
             k.set(total, _plus(typed, there, tag))
             with k.when(_same(there, total)):
                 k.continue_()
+        if at_once:
+            _store(k, tags, row, total)
         with k.when(old <= row):
-            _store(k, tags, row, _plus(typed, there, tag))
+            if not at_once:
+                _store(k, tags, row, _plus(typed, there, tag))
             k.continue_()
         with k.when(equal(k.load(touched, row, "last"), stamp)):
-            _store(k, pending, row, _plus(typed, _load(k, pending, row, typed), tag))
-        with k.otherwise():
-            k.store(touched, row, stamp)
-            _store(k, pending, row, tag)
-            k.store(listed, number, row)
-            k.set(number, number + 1)
+            if not at_once:
+                _store(k, pending, row, _plus(typed, _load(k, pending, row, typed), tag))
+            k.continue_()
+        k.store(touched, row, stamp)
+        _store(k, pending, row, tag)
+        k.store(listed, number, row)
+        k.set(number, number + 1)
     k.return_(number, known)
     return k.kernel()
 
@@ -107,29 +85,21 @@ def merge_kernel(typed: TypedSemiring) -> n.Kernel:
     return k.kernel()
 
 
-_compiled: dict[TypedSemiring, tuple[Callable, Callable]] = {}
+_compiled: dict[tuple[TypedSemiring, bool], tuple[Callable, ...]] = {}
 
 
 def is_compiled(typed: TypedSemiring) -> bool:
-    """Whether this process has the kernels already."""
-    return typed in _compiled or typed in _improving
+    """Whether this process has kernels for these tags already."""
+    return (typed, False) in _compiled or (typed, True) in _compiled
 
 
-def compiled_tags(typed: TypedSemiring) -> tuple[Callable, Callable]:
-    """(accumulate, merge)"""
-    if typed not in _compiled:
-        _compiled[typed] = compile_kernel(accumulate_kernel(typed)), compile_kernel(merge_kernel(typed))
-    return _compiled[typed]
-
-
-_improving: dict[TypedSemiring, Callable] = {}
-
-
-def compiled_improve(typed: TypedSemiring) -> Callable:
-    """`improve_kernel`"""
-    if typed not in _improving:
-        _improving[typed] = compile_kernel(improve_kernel(typed))
-    return _improving[typed]
+def compiled_tags(typed: TypedSemiring, at_once: bool) -> tuple[Callable, ...]:
+    """(accumulate, merge); the first alone if older rows get their tags at once."""
+    key = typed, at_once
+    if key not in _compiled:
+        kernels = [accumulate_kernel(typed, at_once), *([] if at_once else [merge_kernel(typed)])]
+        _compiled[key] = tuple(map(compile_kernel, kernels))
+    return _compiled[key]
 
 
 def _same(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:

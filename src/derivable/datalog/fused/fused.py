@@ -32,7 +32,6 @@ from derivable.device.cpu.threads import get_num_threads
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit
-    from derivable.datalog.fused.emit_insert import InsertKernel
     from derivable.datalog.kernels.row_sets import SetForm
     from derivable.kernel import build
 else:
@@ -70,7 +69,7 @@ class Fused:
     names: tuple[str, ...]
     counted: tuple[tuple[m.Query, ...], ...] = ()
     bounds: int | None = None
-    enters: dict[SetForm, InsertKernel] = field(default_factory=dict)
+    enters: dict[SetForm, emit.RuleKernel] = field(default_factory=dict)
 
 
 @dataclass
@@ -333,7 +332,7 @@ class Running:
         self.driven_rows = self.found = 0
         self.signature: Any = None
         self.fused: Fused | None = None
-        self.kernel: emit.StoreKernel | None = None
+        self.kernel: emit.RuleKernel | None = None
         # Columns that nobody keeps are written again: many small rounds would spend their time on new ones.
         self.kinds: tuple[str, ...] = ()
         self.columns: list[np.ndarray] = []
@@ -353,8 +352,8 @@ class Running:
         self._plan()
         if self.fused is None:
             return False
-        if self.kernel is None and (seen >= MANY_ROWS or emit.is_compiled(self.fused.plan)):
-            self.kernel = emit.compiled_store(self.fused.plan)
+        if self.kernel is None and (seen >= MANY_ROWS or emit.is_compiled(emit.Emitter, self.fused.plan)):
+            self.kernel = emit.compiled(emit.Emitter, self.fused.plan)
         return self.kernel is not None
 
     def _plan(self) -> None:
@@ -378,7 +377,7 @@ class Running:
         self._plan()
         if self.kernel is None:
             assert self.fused is not None
-            self.kernel = emit.compiled_store(self.fused.plan)
+            self.kernel = emit.compiled(emit.Emitter, self.fused.plan)
 
     def begin(self) -> None:
         """Bring indexes up to date, and the rows of the driver into its log."""

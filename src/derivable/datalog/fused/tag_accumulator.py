@@ -1,4 +1,4 @@
-"""Tags of a table's candidates, added up as they come; see `ram/emit_tags`."""
+"""Tags of a table's candidates, added up as they come; see `emit_tags`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fold(algebra: SemiringTags, tags: Any, offsets: np.ndarray) -> Any:
     lengths = np.diff(offsets)
     if algebra.typed.plus.special is not None or algebra.semiring.selective_plus or lengths.max() <= LONG:
         return algebra.reduce(tags, offsets)
-    accumulate, _ = emit_tags.compiled_tags(algebra.typed)
+    accumulate, _ = emit_tags.compiled_tags(algebra.typed, False)
     segments, folded = np.repeat(np.arange(len(lengths)), lengths), tags[offsets[:-1]]
     # All segments are new in this round: nothing is touched or pending.
     touched, listed = np.empty(0, np.int32), np.empty(0, np.int64)
@@ -61,10 +61,7 @@ class TagAccumulator:
         sign = direction(typed) if any_order else 0
         self.frontier = Frontier(table, typed, sign) if sign else None
         self.dtypes = () if self.frontier else typed.dtypes
-        if self.frontier:
-            self.accumulate = emit_tags.compiled_improve(typed)
-        else:
-            self.accumulate, self.entered = emit_tags.compiled_tags(typed)
+        self.accumulate, *self.merged = emit_tags.compiled_tags(typed, self.frontier is not None)
         self.number = self.known = self.old = 0
         self._grow(0)
         self.is_begun = False
@@ -97,7 +94,7 @@ class TagAccumulator:
         if self.frontier is not None:
             kept = self.number
         elif self.number:
-            kept = self.entered(self.number, self.listed, *parts_of(table.tags), *self.pending)
+            kept = self.merged[0](self.number, self.listed, *parts_of(table.tags), *self.pending)
         changed, new = self.listed[:kept], slice(old, table.size)
         table.recent = new
         if kept:

@@ -20,11 +20,12 @@ from derivable.datalog.tables.storage import Table
 from derivable.device.cpu.threads import get_num_threads
 
 if TYPE_CHECKING:
-    from derivable.datalog.fused import emit_insert, partition
+    from derivable.datalog.fused import emit, emit_insert, partition
     from derivable.datalog.kernels import row_sets
     from derivable.datalog.run.execute import Executor
 else:
-    emit_insert, partition = later("derivable.datalog.fused.emit_insert"), later("derivable.datalog.fused.partition")
+    emit, emit_insert = later("derivable.datalog.fused.emit"), later("derivable.datalog.fused.emit_insert")
+    partition = later("derivable.datalog.fused.partition")
     row_sets = later("derivable.datalog.kernels.row_sets")
 
 # Rows and candidates between two looks at the limits; rows of a round that may follow at once, few enough for the sets
@@ -76,7 +77,7 @@ class Inserting:
             arena_slice, tail = sets.slices[0], table.tail
             kernel = found.enters.get(sets.form)
             if kernel is None:
-                kernel = found.enters[sets.form] = emit_insert.compiled_enter(found.plan, sets.form)
+                kernel = found.enters[sets.form] = emit.compiled(emit_insert.InsertEmitter, found.plan, sets.form)
             gone = driver.gone
             arguments: list[Any] = []
             for what, step, part in kernel.parameters:
@@ -84,9 +85,9 @@ class Inserting:
             code, i, stop, size, left, number, *rest = kernel.function(
                 *(self.i - gone, self.stop - gone, table.size - table.gone, PAUSE, self.round),
                 *(rounds, self.most, until - table.gone, len(tail), arena_slice.end),
-                *(positions or [-1] * kernel.num_positions),
                 *sets.find_arguments,
                 *(sets.count, arena_slice.state, self.ends, tail.reshape(-1)),
+                *(positions or [-1] * kernel.num_positions),
                 *arguments,
             )
             # Else a log that grows now would stay beside its successor.
