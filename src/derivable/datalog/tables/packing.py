@@ -84,18 +84,17 @@ class Packing:
                 if c:
                     np.bitwise_or(whole, into, out=whole)
 
-    def unpack(self, words: np.ndarray, rows: np.ndarray, order: Sequence[int] | None = None) -> None:
-        """Write the columns of `words` to `rows` [row, column], there in their order or to the columns `order`."""
-        places = range(len(self.lows)) if order is None else order
-        run_chunks(self._unpack, len(words), SHARED, words, rows, places)
+    def unpack(self, words: np.ndarray, rows: np.ndarray) -> None:
+        """Write the columns of `words` to `rows` [row, column]."""
+        run_chunks(self._unpack, len(words), SHARED, words, rows)
 
-    def _unpack(self, begin: int, end: int, words: np.ndarray, rows: np.ndarray, places: Sequence[int]) -> None:
+    def _unpack(self, begin: int, end: int, words: np.ndarray, rows: np.ndarray) -> None:
         part = empty(min(end - begin, PART), np.uint64)
         for start in range(begin, end, PART):
             stop = min(start + PART, end)
             given, made = words[start:stop], rows[start:stop]
             into = part[: len(given)]
-            for c, low, high, shift in zip(places, self.lows, self.highs, self.shifts):
+            for c, (low, high, shift) in enumerate(zip(self.lows, self.highs, self.shifts)):
                 bits = (high - low).bit_length()
                 if not bits:
                     made[:, c] = low
