@@ -20,19 +20,21 @@ c2d (nodes are numbered by line from 0, children before parents, the root is las
 from __future__ import annotations
 
 import os
-import re
 
 import numpy as np
 
-from derivable.circuit.files.read_error import fail, fail_code, fail_empty, fail_header, most_words, read_header
+from derivable.circuit.files.text_file import TextFile
+from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.circuit.graph.builder import circuit_from_arrays
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.kernels import parse_bytes as text
 from derivable.circuit.kernels.and_or import children_first, grouped
-from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
+from derivable.core.and_or import AND, LITERAL, OR, TRUE
 from derivable.core.diagnostics import UnsupportedError
 from derivable.core.files import atomic_write
+from derivable.core.graph import offsets_of
 
+_C2D_LINES = text.grammar(L=(LITERAL, text.SIGNED), A=(AND, text.COUNT), O=(OR, text.PLACE, text.COUNT))
 _C2D_HINTS = {
     text.UNKNOWN_LINE: "lines of this dialect start with L, A or O",
     text.UNDEFINED_ID: "nodes are numbered by line from 0, and children come before parents, so there are no cycles",
@@ -56,125 +58,105 @@ def parse_nnf(
 
     Raises ParseError with line and column, LayoutError if a literal is above `num_variables`.
     """
-    array = np.frombuffer(data, np.uint8)
-    start = int(text.first_line(array))
+    file = TextFile(data, source, _D4_HINTS)
+    start = int(text.first_line(file.array))
     if start >= len(data):
-        fail_empty(data, source, "a d-DNNF file starts with `nnf <nodes> <edges> <variables>` (c2d) or `o 1 0` (D4)")
-    if data[start] == ord("n"):
-        return _parse_c2d(data, array, source, num_variables, origin)
-    return _parse_d4(data, array, source, num_variables, origin)
+        file.fail_empty("a d-DNNF file starts with `nnf <nodes> <edges> <variables>` (c2d) or `o 1 0` (D4)")
+    if data[start] != ord("n"):
+        return circuit_from_arrays(*_d4_graph(file).arrays, num_variables, None, origin)
+    graph, variables = _c2d_graph(TextFile(data, source, _C2D_HINTS))
+    return circuit_from_arrays(*graph.arrays, variables if num_variables is None else num_variables, None, origin)
 
 
-def _parse_c2d(data: bytes | memoryview, array: np.ndarray, source, num_variables: int | None, origin: str) -> Circuit:
-    header = "<nodes> <edges> <variables>"
-    (count, num_edges, variables), position = read_header(data, array, "nnf", header, source, "a d-DNNF file")
-    words = most_words(data)
-    announced = min(count, words // 2)  # a line has two words
-    kind = np.empty(announced, np.uint8)
-    literal = np.empty(announced, np.int32)
-    offsets = np.zeros(announced + 1, np.int64)
-    children = np.empty(words, np.int32)
-    code, position, value, nodes, edges = text.parse_c2d(
-        array, position, announced, variables, kind, literal, offsets, children
-    )
-    if code != text.OK and not (code == text.ID_RANGE and announced < count):
-        fail_code(data, source, code, position, value, count=count, variables=variables, hints=_C2D_HINTS)
-    if nodes != count:
-        fail_header(data, source, b"nnf", f"the header announces {count} nodes, the file has {nodes}")
-    if edges != num_edges:
-        message = f"the header announces {num_edges} edges, the file has {edges}"
-        fail_header(data, source, rb"nnf[ \t]+\d+", message, "the header is `nnf <nodes> <edges> <variables>`")
-    if count == 0:
-        fail_header(data, source, b"nnf", "a circuit has at least one node", hint=None)
-    if num_variables is None:
-        num_variables = variables
-    return circuit_from_arrays(kind, literal, offsets, children[:edges], [count - 1], num_variables, None, origin)
+def _c2d_graph(file: TextFile) -> tuple[AndOrGraph, int]:
+    """The graph of the lines, and the number of variables that the header announces."""
+    (count, num_edges, variables), position = file.header("nnf", "<nodes> <edges> <variables>", "a d-DNNF file")
+    kinds, _, _, numbers, children = file.lines(position, _C2D_LINES, count, "nnf", variables)
+    if len(children) != num_edges:
+        message = f"the header announces {num_edges} edges, the file has {len(children)}"
+        file.fail_header(r"nnf[ \t]+\d+", message, "the header is `nnf <nodes> <edges> <variables>`")
+    is_leaf = kinds == LITERAL
+    offsets = offsets_of(np.where(is_leaf, 0, numbers))
+    return AndOrGraph(kinds, np.where(is_leaf, numbers, 0), offsets, children, np.array([count - 1])), variables
 
 
-def _parse_d4(data: bytes | memoryview, array: np.ndarray, source, num_variables: int | None, origin: str) -> Circuit:
-    words = most_words(data)
-    room = words // 2 + 1
-    ids, kinds = np.empty(room, np.int32), np.empty(room, np.uint8)
-    sources, targets, places = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int64)
-    literal_offsets, literals = np.empty(room + 1, np.int64), np.empty(words, np.int32)
-    code, position, value, nodes, edges = text.parse_d4(
-        array, ids, kinds, sources, targets, places, literal_offsets, literals
-    )
+def _d4_graph(file: TextFile) -> AndOrGraph:
+    """The graph of the lines, in which literals are children and not on edges.
+
+    An edge out of an or-node with literals leads to an and-node of its own; one out of an and-node adds its literals to
+    the conjunction.
+    """
+    room = file.most_words
+    kinds, starts, places = np.empty(room, np.uint8), np.empty(room + 1, np.int64), np.empty(room, np.int64)
+    numbers = np.empty(room, np.int32)
+    code, position, value, count = text.parse_d4(file.array, kinds, starts, places, numbers)
     if code != text.OK:
-        fail_code(data, source, code, position, value, first_id=1, hints=_D4_HINTS)
-    ids, kinds = ids[:nodes], kinds[:nodes]
-    sources, targets, places = sources[:edges], targets[:edges], places[:edges]
-    literal_offsets = literal_offsets[: edges + 1]
-    literals = literals[: literal_offsets[-1]]
-    sources, targets = _declared(data, source, ids, sources, targets, places)
-    leaf_edges = np.flatnonzero(kinds[sources] <= TRUE)
-    if len(leaf_edges):
-        edge = leaf_edges[0]
-        fail(data, source, int(places[edge]), f"node {ids[sources[edge]]} is a constant and cannot have edges")
-    starts, edge_order = grouped(sources, nodes)
-    parent_starts, by_target = grouped(targets, nodes)
-    order, ordered = children_first(starts, parent_starts, sources[by_target])
-    if len(order) < nodes:
-        _fail_cycle(data, source, ids, sources, targets, places, ~ordered)
-    has_parent = np.zeros(nodes, bool)
-    has_parent[targets] = True
-    root = int(np.flatnonzero(~has_parent)[0])
+        file.fail_code(code, position, value, first_id=1)
+    numbers = numbers[: starts[count]]
+    is_edge = kinds[:count] == LITERAL
+    declared, edges = np.flatnonzero(~is_edge), np.flatnonzero(is_edge)
+    kind, first = kinds[declared], starts[edges]
+    ends, edge_places = (numbers[first], numbers[first + 1]), places[edges]
+    sources, targets = _positions(file, numbers[starts[declared]], places[declared], ends, edge_places)
+    for edge in np.flatnonzero(kind[sources] <= TRUE)[:1]:
+        file.fail(int(edge_places[edge]), f"node {ends[0][edge]} is a constant and cannot have edges")
+    sizes = starts[edges + 1] - first - 2
+    is_literal = np.ones(len(numbers), bool)
+    is_literal[starts[declared]] = is_literal[first] = is_literal[first + 1] = False
+    different, literal_nodes = _distinct(numbers[is_literal])
 
-    numbers, literal_nodes = _distinct(literals)
-    leaves = 2 + len(numbers)
-    total_nodes, total_edges = leaves + nodes + edges, 2 * edges + len(literals)
-    kind, literal = np.empty(total_nodes, np.uint8), np.zeros(total_nodes, np.int32)
-    offsets, children = np.zeros(total_nodes + 1, np.int64), np.empty(total_edges, np.int32)
-    kind[:2] = FALSE, TRUE
-    kind[2:leaves] = LITERAL
-    literal[2:leaves] = numbers
-    node_of = np.empty(nodes, np.int32)
-    total_nodes, total_edges = text.emit_d4(
-        kinds, targets, starts, edge_order, order, literal_offsets, literals, literal_nodes + np.int32(2),
-        node_of, kind, offsets, children, leaves, 0,
-    )  # fmt: skip
-    arrays = kind[:total_nodes], literal[:total_nodes], offsets[: total_nodes + 1], children[:total_edges]
-    return circuit_from_arrays(*arrays, [node_of[root]], num_variables, None, origin)
+    # First the literals, then what is declared, then conjunctions of the or-nodes' edges.
+    base, own = len(different), np.flatnonzero((sizes > 0) & (kind[sources] == OR))
+    total = base + len(kind) + len(own)
+    owner = sources + np.int32(base)
+    conjunctions = np.arange(base + len(kind), total, dtype=np.int32)
+    above, owner[own] = owner[own], conjunctions
+    parents = np.concatenate([above, owner, np.repeat(owner, sizes)])
+    children = np.concatenate([conjunctions, targets + np.int32(base), literal_nodes])
+    parent_offsets, by_child = grouped(children, total)
+    sizes = np.bincount(parents, minlength=total)
+    order, is_ordered = children_first(offsets_of(sizes), parent_offsets, parents[by_child])
+    if len(order) < total:
+        _fail_cycle(file, ends[0], sources, targets, edge_places, ~is_ordered[base : base + len(kind)])
+    number = np.empty(total, np.int32)
+    number[order] = np.arange(total, dtype=np.int32)
+    offsets, by_parent = grouped(number[parents], total)
+    kind = np.concatenate([np.full(base, LITERAL, np.uint8), kind, np.full(len(own), AND, np.uint8)])
+    literal = np.zeros(total, np.int32)
+    literal[:base] = different
+    root = number[base + np.flatnonzero(np.diff(parent_offsets)[base : base + len(declared)] == 0)[:1]]
+    return AndOrGraph(kind[order], literal[order], offsets, number[children[by_parent]], root)
 
 
-def _distinct(literals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The different literals, and each literal's position among them, int32; without sorting if they are dense."""
-    top = int(np.abs(literals).max(initial=0))
-    if top > 4 * len(literals) + 1024:
-        numbers, positions = np.unique(literals, return_inverse=True)
-        return numbers, positions.astype(np.int32)
+def _distinct(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The different numbers, ascending, and each one's position among them, int32; no sorting if they are dense."""
+    top = int(np.abs(numbers).max(initial=0))
+    if top > 4 * len(numbers) + 1024:
+        different, position = np.unique(numbers, return_inverse=True)
+        return different, position.astype(np.int32)
     seen = np.zeros(2 * top + 1, bool)
-    seen[literals + top] = True
-    return np.flatnonzero(seen) - top, (np.cumsum(seen, dtype=np.int32) - 1)[literals + top]
+    seen[numbers + np.int32(top)] = True
+    return np.flatnonzero(seen) - top, (np.cumsum(seen, dtype=np.int32) - np.int32(1))[numbers + np.int32(top)]
 
 
-def _declared(data: bytes | memoryview, source, ids, sources, targets, places):
-    """Edges by position of declaration instead of by id; ids may be any positive numbers."""
-    top = int(ids.max(initial=0))
-    by_id = np.argsort(ids, kind="stable") if len(ids) else ids
-    repeated = np.flatnonzero(np.diff(ids[by_id]) == 0)
-    if len(repeated):
-        number = ids[by_id[repeated[0]]]
-        fail(data, source, _declaration(data, number, 1), f"node {number} is declared twice")
-    for ends in (sources, targets):
-        if top <= 4 * len(ids) + 1024:
-            position = np.full(top + 1, -1, np.int32)
-            position[ids] = np.arange(len(ids), dtype=np.int32)
-            found = np.where(ends <= top, position[np.minimum(ends, top)], -1)
-        else:
-            place = np.minimum(np.searchsorted(ids, ends, sorter=by_id), len(ids) - 1)
-            found = np.where(ids[by_id[place]] == ends, by_id[place], -1).astype(np.int32)
-        dangling = np.flatnonzero(found < 0)
-        if len(dangling):
-            edge = dangling[0]
-            at = int(places[edge]) if ends is sources else _second_word(data, int(places[edge]))
+def _positions(file: TextFile, ids, places, ends, edge_places) -> list[np.ndarray]:
+    """The ends of edges by position of declaration instead of by id; ids may be any positive numbers."""
+    named = ids, *ends
+    if max(int(one.max(initial=0)) for one in named) > 4 * len(ids) + 1024:
+        dense = np.unique(np.concatenate(named), return_inverse=True)[1]
+        named = np.split(dense, [len(ids), len(ids) + len(edge_places)])
+    declaration = np.full(max(int(one.max(initial=0)) for one in named) + 1, -1, np.int32)
+    declaration[named[0][::-1]] = np.arange(len(ids), dtype=np.int32)[::-1]
+    for line in np.flatnonzero(declaration[named[0]] != np.arange(len(ids)))[:1]:
+        file.fail(_second_word(file.data, int(places[line])), f"node {ids[line]} is declared twice")
+    found = [declaration[one] for one in named[1:]]
+    for side, (given, one) in enumerate(zip(ends, found)):
+        for edge in np.flatnonzero(one < 0)[:1]:
+            at = int(edge_places[edge])
             hint = "declare it with a line such as `o 5 0` (or a, t, f)"
-            fail(data, source, at, f"the edge names node {ends[edge]}, which no line declares", hint)
-        if ends is sources:
-            new_sources = found
-        else:
-            new_targets = found
-    return new_sources, new_targets
+            message = f"the edge names node {given[edge]}, which no line declares"
+            file.fail(_second_word(file.data, at) if side else at, message, hint)
+    return found
 
 
 def _second_word(data: bytes | memoryview, position: int) -> int:
@@ -185,29 +167,22 @@ def _second_word(data: bytes | memoryview, position: int) -> int:
     return position
 
 
-def _declaration(data: bytes | memoryview, number: int, which: int) -> int:
-    found = re.finditer(rb"^[ \t]*[oatf][ \t]+(0*%d)\b" % number, bytes(data).replace(b"\r", b"\n"), re.MULTILINE)
-    return [match.start(1) for match in found][which]
+def _fail_cycle(file: TextFile, names, sources, targets, places, above: np.ndarray):
+    """Name the nodes of one cycle. Every node `above` [node] one has an edge to another such node: follow them.
 
-
-def _fail_cycle(data: bytes | memoryview, source, ids, sources, targets, places, above: np.ndarray):
-    """Name the nodes of one cycle. Every node `above` [node] one has an edge to another such node: follow them."""
-    next_edge = {}
-    for edge in np.flatnonzero(above[sources] & above[targets])[::-1]:
-        next_edge[int(sources[edge])] = int(edge)
+    names  [edge] the ids of the sources
+    """
+    next_edge = {int(sources[edge]): int(edge) for edge in np.flatnonzero(above[sources] & above[targets])[::-1]}
+    path: dict[int, int] = {}
     node = min(next_edge)
-    seen: dict[int, int] = {}
-    path: list[int] = []
-    while node not in seen:
-        seen[node] = len(path)
-        path.append(node)
-        node = int(targets[next_edge[node]])
-    cycle = path[seen[node] :]
-    names = [str(ids[member]) for member in [*cycle, node]]
-    shown = names if len(names) <= 12 else [*names[:6], "...", *names[-5:]]
+    while node not in path:
+        path[node] = next_edge[node]
+        node = int(targets[path[node]])
+    cycle = list(path.values())[list(path).index(node) :]
+    ids = [str(names[edge]) for edge in [*cycle, cycle[0]]]
+    shown = ids if len(ids) <= 12 else [*ids[:6], "...", *ids[-5:]]
     message = f"the edges form a cycle of {len(cycle)} nodes: {' -> '.join(shown)}"
-    hint = "a circuit is acyclic; this line is the edge that closes the cycle"
-    fail(data, source, int(places[next_edge[cycle[-1]]]), message, hint)
+    file.fail(int(places[cycle[-1]]), message, "a circuit is acyclic; this line is the edge that closes the cycle")
 
 
 def write_nnf(circuit: Circuit, path: str | os.PathLike, dialect: str = "d4") -> None:

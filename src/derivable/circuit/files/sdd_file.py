@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from derivable.circuit.files.read_error import fail_code, fail_header, most_words, read_header
 from derivable.circuit.files.sdd_objects import export, manager_of
-from derivable.circuit.files.sdd_structure import StructureCheck
+from derivable.circuit.files.sdd_structure import LINES, StructureCheck
+from derivable.circuit.files.text_file import TextFile
 from derivable.circuit.files.vtree_file import load_vtree, parse_vtree
 from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.circuit.graph.circuit import Circuit
@@ -75,9 +75,9 @@ def _insert(
     builder: CircuitBuilder, data: bytes | memoryview, source: str | None, vtree: Vtree | None, check: bool
 ) -> int:
     """Insert the nodes of a file; the id of its root."""
-    array = np.frombuffer(data, np.uint8)
-    (count,), position = read_header(data, array, "sdd", "<number of nodes>", source, "an SDD file")
-    words = most_words(data)
+    file = TextFile(data, source, _HINTS)
+    (count,), position = file.header("sdd", "<number of nodes>", "an SDD file")
+    words = file.most_words
     announced = min(count, words // 2)  # a line has two words
     letters = empty_pages(announced, np.uint8)
     names = empty_pages(announced, np.int32)
@@ -89,7 +89,7 @@ def _insert(
     ids.fill(-1)
     # Decompositions are few and elements often equal: the table starts smaller than the file might need.
     builder._reserve(words // 2, 2 * words, len(data) // 24)
-    checked = StructureCheck(data, source, announced, vtree) if check else None
+    checked = StructureCheck(file, announced, vtree) if check else None
     code, value = text.OK, 0
     lines, end, line, first = 0, 0, 0, 0
 
@@ -101,8 +101,9 @@ def _insert(
         if stop == 2:
             # Steps grow from a small one, which nothing can hide behind.
             until = min(position + min(_STEP, max(_STEP >> 5, position)), len(data))
-            code, position, value, lines, end = text.parse_sdd(
-                array, position, until, lines, end, defined, letters, names, numbers, places, elements
+            rows = letters, names, places, numbers, elements
+            code, position, value, lines, end = text.parse_lines(
+                file.array, position, until, text.LIMIT, LINES, lines, end, defined, *rows
             )
             if checked is not None:
                 checked.check(letters[:lines], names[:lines], numbers[:lines], elements[:end], places, ready, filled)
@@ -114,12 +115,7 @@ def _insert(
             run_chunks(step, 2, 1)
         else:
             step(0, 2)
-    if code != text.OK and not (code == text.ID_RANGE and announced < count):
-        fail_code(data, source, code, position, value, count=count, hints=_HINTS)
-    if lines != count:
-        fail_header(data, source, b"sdd", f"the header announces {count} nodes, the file has {lines}")
-    if count == 0:
-        fail_header(data, source, b"sdd", "an SDD has at least one node", hint=None)
+    file.check_lines((code, position, value, lines, end), announced, count, "sdd")
     return int(ids[names[lines - 1]])
 
 

@@ -6,13 +6,11 @@ refused, an assignment is looked for that shows what is wrong.
 
 from __future__ import annotations
 
-import re
-from itertools import islice
 from typing import NoReturn
 
 import numpy as np
 
-from derivable.circuit.files.read_error import fail, most_words, read_header
+from derivable.circuit.files.text_file import TextFile
 from derivable.circuit.graph.vtree import Vtree
 from derivable.circuit.kernels import parse_bytes as text
 from derivable.circuit.kernels.partitions import (
@@ -25,9 +23,15 @@ from derivable.circuit.kernels.partitions import (
     first_misplaced,
     first_not_partition,
 )
-from derivable.core.and_or import LITERAL, OR
+from derivable.core.and_or import FALSE, LITERAL, OR, TRUE
 from derivable.device.cpu.pages import empty_pages
 
+LINES = text.grammar(
+    F=(FALSE, text.NEW_ID),
+    T=(TRUE, text.NEW_ID),
+    L=(LITERAL, text.NEW_ID, text.PLACE, text.SIGNED),
+    D=(OR, text.NEW_ID, text.PLACE, text.PAIRS),
+)
 _SHOWN = 12  # literals of an assignment
 _NO_SDD = "the primes of a decomposition are mutually exclusive and exhaustive; write the file again with its compiler"
 _VTREE = "pass the vtree that the SDD was made with, vtree=path; or vtree=False to read without one"
@@ -39,9 +43,8 @@ class StructureCheck:
     announced  the number of lines that the file may have
     """
 
-    def __init__(self, data: bytes | memoryview, source: str | None, announced: int, vtree: Vtree | None):
-        self.data = data
-        self.source = source
+    def __init__(self, file: TextFile, announced: int, vtree: Vtree | None):
+        self.file = file
         self.vtree = vtree
         self.values = empty_pages(LANES * announced, np.int32)
         self.place_of = empty_pages(announced, np.int32)
@@ -64,11 +67,6 @@ class StructureCheck:
         if wrong < len(letters):
             self._fail_partition(wrong)
 
-    def _fail(self, line: int, message: str, hint: str) -> NoReturn:
-        lines = re.finditer(rb"^[ \t]*[FTLD][ \t]+(\d+)", bytes(self.data).replace(b"\r", b"\n"), re.MULTILINE)
-        match = next(islice(lines, line, None))
-        fail(self.data, self.source, match.start(1), message, hint)
-
     def _fail_place(self, finding: int, name: int, number: int, place: int, part: int, line: int) -> NoReturn:
         assert self.vtree is not None
         if number and abs(number) not in self.vtree.variable and finding != NOT_INNER:
@@ -87,7 +85,7 @@ class StructureCheck:
             message = (
                 f"node {name} has the {role} {part}, which does not stand below the {side} child of vtree node {place}"
             )
-        self._fail(line, message, _VTREE)
+        self.file.fail_line(line, message, _VTREE)
 
     def _fail_partition(self, line: int) -> NoReturn:
         """Fix one variable after the other so that the primes still do not add up to one, then look which are true."""
@@ -117,22 +115,15 @@ class StructureCheck:
             message = f"the primes of node {name} are not exhaustive: none of them is true {where}"
         else:
             message = f"below the primes of node {name}, a prime and its sub share a variable"
-        self._fail(line, message, _NO_SDD)
+        self.file.fail_line(line, message, _NO_SDD)
 
     def _lines_below(self, line: int):
         """(letters, names, numbers, elements) of the lines below the primes of a line and of that line, and its primes.
 
         They are read once more: what has been inserted is no longer in the arrays.
         """
-        data = np.frombuffer(self.data, np.uint8)
-        words = most_words(self.data)
-        letters, names, numbers, places, elements = (
-            np.empty(words, dtype) for dtype in (np.uint8, np.int32, np.int32, np.int32, np.int32)
-        )
-        _, position = read_header(self.data, data, "sdd", "<number of nodes>", self.source, "an SDD file")
-        defined = np.zeros(len(self.place_of), np.uint8)
-        rows = letters, names, numbers, places, elements
-        text.parse_sdd(data, position, len(data), 0, 0, defined, *rows)
+        (count,), position = self.file.header("sdd", "<number of nodes>", "an SDD file")
+        letters, names, _, numbers, elements = self.file.lines(position, LINES, count, "sdd")
         starts = np.concatenate([[0], np.cumsum(2 * np.where(letters[: line + 1] == OR, numbers[: line + 1], 0))])
         line_of = {int(name): at for at, name in enumerate(names[: line + 1])}
         primes = elements[starts[line] : starts[line + 1] : 2].copy()

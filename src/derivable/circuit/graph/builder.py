@@ -167,7 +167,7 @@ class CircuitBuilder:
         )
 
     def _add_decompositions(self, letters, names, numbers, elements, ids, line: int, first: int) -> tuple[int, int]:
-        """Insert lines of an SDD file, arrays as `text.parse_sdd` writes them; there is room for their nodes.
+        """Insert lines of an SDD file, arrays as `parse_bytes.parse_lines` writes them; there is room for their nodes.
 
         line, first  how many of the lines and elements have been inserted before
         ids          [file id] int32, the node of each line; -1 where there is none yet

@@ -305,7 +305,7 @@ def insert_decompositions(
     letters, names, numbers, elements, line, first, node_of,
     kind, literal, info, offsets, children, table, counts,
 ):  # fmt: skip
-    """Insert the lines of an SDD file, as `text.parse_sdd` wrote them, in the order of their NNF.
+    """Insert the lines of an SDD file, as `parse_bytes.parse_lines` wrote them, in the order of their NNF.
 
     line, first  where to go on: a line and the position in `elements` of its first child
     node_of      [file id] int32, the node of each file id, -1 where no line has been inserted

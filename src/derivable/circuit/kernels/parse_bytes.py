@@ -1,8 +1,10 @@
-"""Numba byte parsers of the circuit file formats: SDD, vtree, and the two d-DNNF dialects.
+"""Numba byte parsers of the circuit file formats: one for SDD, vtree and c2d's d-DNNF, one for D4's.
 
 Each reads `data` [byte] uint8 once, front to back, and writes flat arrays that the caller allocated
 (over-allocated from the length of the file: pages that are not written are never touched). Lines end with
 LF, CRLF or CR; blank lines and lines that start with `c` are skipped anywhere; blanks and tabs separate.
+
+In all formats but D4's a letter says what a line is, and a grammar what numbers stand behind each letter.
 
 All return (code, position, value, ...): code OK or one of the constants below, the byte position of the
 offending token, and a number for the message. Nothing here builds a message or allocates.
@@ -41,9 +43,11 @@ ZERO_LITERAL = 10
 NUMBER_RANGE = 11  # an integer that does not fit
 BAD_COUNT = 12  # a negative count
 NOT_TERMINATED = 13  # a D4 line without its closing 0
-DANGLING = 14  # a D4 edge to a node that no line declares
-LEAF_EDGE = 15  # a D4 edge out of a constant
-VARIABLE_RANGE = 16  # a literal whose variable the header does not announce
+VARIABLE_RANGE = 14  # a literal whose variable the header does not announce
+
+# The fields of a line: the id that it defines, a number that is only kept, a literal, a variable, and last the number
+# of ids or of pairs of ids that follow, or a pair of ids without such a number.
+NEW_ID, PLACE, SIGNED, VARIABLE, COUNT, PAIRS, ONE_PAIR = range(1, 8)
 
 NEWLINE, RETURN, SPACE, TAB, MINUS, ZERO, NINE = 10, 13, 32, 9, 45, 48, 57
 LIMIT = 2**31 - 1
@@ -195,8 +199,7 @@ def parse_header(content, word, numbers):
     if position < stop and data[position] > SPACE:
         return MISSING_HEADER, start, 0
     for i in range(len(numbers)):
-        token = skip_blanks(data, stop, position)
-        code, position, value = read_number(data, stop, token)
+        code, position, value, token = number_at(data, stop, position)
         if code != OK:
             return code, position, 0
         if value < 0:
@@ -208,17 +211,29 @@ def parse_header(content, word, numbers):
     return OK, position, 0
 
 
-@njit(cache=True, nogil=True)
-def parse_sdd(content, position, until, lines, end, defined, letters, names, numbers, places, elements):
-    """The lines of an SDD file that start before the byte `until`, after `lines` lines with `end` ids of elements.
+def grammar(**lines: tuple[int, ...]) -> np.ndarray:
+    """[byte, 4] uint8 of the letters of lines: the kind of node and the fields of the line."""
+    table = np.zeros((256, 4), np.uint8)
+    for letter, row in lines.items():
+        table[ord(letter), : len(row)] = row
+    return table
 
-    defined   [announced node] uint8, 0 everywhere; written: 1 where a line has that id
-    letters   [line] uint8: FALSE, TRUE, LITERAL, or OR for a decomposition
-    names     [line] int32: ids of the file
-    numbers   [line] int32: the literal, or the number of elements of a decomposition
-    places    [line] int32: the vtree node of a literal or decomposition
-    elements  [2 * element] int32: ids, prime and sub after each other, in the order of the file
-    returns   (code, position, value, lines, end); position is len(content) if all has been read
+
+@njit(cache=True, nogil=True)
+def parse_lines(
+    content, position, until, num_variables, grammar, lines, end, defined, kinds, names, places, numbers, elements
+):
+    """The lines that start before the byte `until`, after `lines` lines with `end` ids in lists.
+
+    num_variables  literals are of variables up to this one
+    grammar        made by `grammar`
+    defined        [announced node] uint8, 0 everywhere; written: 1 where a line has that id
+    kinds          [line] uint8
+    names          [line] int32: the id that the line defines; its number if the grammar has no `NEW_ID`
+    places         [line] int32: the number that is only kept
+    numbers        [line] int32: the literal or variable, or how many ids or pairs follow
+    elements       [id] int32: the lists of all lines, in the order of the file
+    returns        (code, position, value, lines, end); position is len(content) if all has been read
     """
     data, stop = pointer(content), len(content)
     count = len(defined)
@@ -226,215 +241,89 @@ def parse_sdd(content, position, until, lines, end, defined, letters, names, num
         position = next_line(data, stop, position)
         if position >= until:
             return OK, position, 0, lines, end
-        start = position
         letter = data[position]
-        if letter not in (70, 84, 76, 68) or (position + 1 < stop and data[position + 1] > SPACE):  # F, T, L, D
-            return UNKNOWN_LINE, start, 0, lines, end
+        if grammar[letter, 1] == 0 or (position + 1 < stop and data[position + 1] > SPACE):
+            return UNKNOWN_LINE, position, 0, lines, end
         if lines == count:
-            return TOO_MANY_NODES, start, 0, lines, end
-        code, position, this, token = number_at(data, stop, position + 1)
-        if code != OK:
-            return code, position, 0, lines, end
-        if this < 0 or this >= count:
-            return ID_RANGE, token, this, lines, end
-        if defined[this] != 0:
-            return DUPLICATE_ID, token, this, lines, end
-        number, place = 0, 0
-        kind = TRUE if letter == 84 else FALSE
-        if letter == 76 or letter == 68:  # L id vtree literal; D id vtree size {prime sub}*
-            code, position, place, token = number_at(data, stop, position)
+            return TOO_MANY_NODES, position, 0, lines, end
+        position += 1
+        this, place, number, listed = lines, 0, 0, 0
+        for column in range(1, 4):
+            field = grammar[letter, column]
+            if field == 0:
+                break
+            if field == ONE_PAIR:
+                number, listed = 1, 2
+                break
+            code, position, value, token = number_at(data, stop, position)
             if code != OK:
                 return code, position, 0, lines, end
-            code, position, number, token = number_at(data, stop, position)
-            if code != OK:
-                return code, position, 0, lines, end
-            if letter == 76:
-                if number == 0:
-                    return ZERO_LITERAL, token, 0, lines, end
-                kind = LITERAL
+            if field == NEW_ID:
+                this = value
+                if value < 0 or value >= count:
+                    code = ID_RANGE
+                elif defined[value] != 0:
+                    code = DUPLICATE_ID
+            elif field == PLACE:
+                place = value
+            elif field in (SIGNED, VARIABLE):
+                number = value
+                if value == 0 or (value < 0 and field == VARIABLE):
+                    code = ZERO_LITERAL
+                elif abs(value) > num_variables:
+                    code = VARIABLE_RANGE
             else:
-                if number < 1:
-                    return BAD_COUNT, token, number, lines, end
-                kind = OR
-                for _ in range(2 * number):
-                    after, child = plain_number(data, stop, position)
-                    token = position + 1
-                    if after < 0:
-                        code, after, child, token = number_at(data, stop, position)
-                        if code != OK:
-                            return code, after, 0, lines, end
-                    position = after
-                    if child < 0 or child >= count:
-                        return ID_RANGE, token, child, lines, end
-                    if item(defined, child) == 0:
-                        return UNDEFINED_ID, token, child, lines, end
-                    elements[end] = child
-                    end += 1
+                number = value
+                listed = 2 * value if field == PAIRS else value
+                if value < (1 if field == PAIRS else 0):
+                    code = BAD_COUNT
+            if code != OK:
+                return code, token, value, lines, end
+        for _ in range(listed):
+            after, child = plain_number(data, stop, position)
+            token = position + 1
+            if after < 0:
+                code, after, child, token = number_at(data, stop, position)
+                if code != OK:
+                    return code, after, 0, lines, end
+            position = after
+            if child < 0 or child >= count:
+                return ID_RANGE, token, child, lines, end
+            if item(defined, child) == 0:
+                return UNDEFINED_ID, token, child, lines, end
+            elements[end] = child
+            end += 1
         position = skip_blanks(data, stop, position)
         if not at_end(data, stop, position):
             return EXPECTED_END, position, 0, lines, end
-        letters[lines] = kind
+        kinds[lines] = grammar[letter, 0]
         names[lines] = this
-        numbers[lines] = number
         places[lines] = place
+        numbers[lines] = number
         defined[this] = 1
         lines += 1
 
 
 @njit(cache=True, nogil=True)
-def parse_vtree(content, position, left, right, variable):
-    """The nodes of a vtree file; left = right = -1 for a leaf, variable = 0 for an inner node.
-
-    left, right, variable  [announced node] int32, variable -1 everywhere beforehand
-    returns                (code, position, value, lines, last id)
-    """
-    data, stop = pointer(content), len(content)
-    lines = 0
-    last = -1
-    count = len(variable)
-    while True:
-        position = next_line(data, stop, position)
-        if position >= stop:
-            return OK, position, 0, lines, last
-        letter = data[position]
-        if letter not in (76, 73) or (position + 1 < stop and data[position + 1] > SPACE):  # L, I
-            return UNKNOWN_LINE, position, 0, lines, last
-        if lines == count:
-            return TOO_MANY_NODES, position, 0, lines, last
-        code, position, this, token = number_at(data, stop, position + 1)
-        if code != OK:
-            return code, position, 0, lines, last
-        if this < 0 or this >= count:
-            return ID_RANGE, token, this, lines, last
-        if variable[this] >= 0:
-            return DUPLICATE_ID, token, this, lines, last
-        if letter == 76:
-            code, position, number, token = number_at(data, stop, position)
-            if code != OK:
-                return code, position, 0, lines, last
-            if number < 1:
-                return ZERO_LITERAL, token, number, lines, last
-            left[this] = right[this] = -1
-            variable[this] = number
-        else:
-            for side in range(2):
-                code, position, child, token = number_at(data, stop, position)
-                if code != OK:
-                    return code, position, 0, lines, last
-                if child < 0 or child >= count:
-                    return ID_RANGE, token, child, lines, last
-                if variable[child] < 0:
-                    return UNDEFINED_ID, token, child, lines, last
-                if side == 0:
-                    left[this] = child
-                else:
-                    right[this] = child
-            variable[this] = 0
-        position = skip_blanks(data, stop, position)
-        if not at_end(data, stop, position):
-            return EXPECTED_END, position, 0, lines, last
-        last = this
-        lines += 1
-
-
-@njit(cache=True, nogil=True)
-def parse_c2d(content, position, count, num_variables, kind, literal, offsets, children):
-    """The nodes of c2d's dialect: `L literal`, `A size child*`, `O variable size child*`, numbered by line from 0.
-
-    returns  (code, position, value, nodes, edges)
-    """
-    data, stop = pointer(content), len(content)
-    nodes, edges = 0, 0
-    while True:
-        position = next_line(data, stop, position)
-        if position >= stop:
-            return OK, position, 0, nodes, edges
-        letter = data[position]
-        if (letter != 76 and letter != 65 and letter != 79) or (position + 1 < stop and data[position + 1] > SPACE):
-            return UNKNOWN_LINE, position, 0, nodes, edges
-        if nodes == count:
-            return TOO_MANY_NODES, position, 0, nodes, edges
-        code, position, number, token = number_at(data, stop, position + 1)
-        if code != OK:
-            return code, position, 0, nodes, edges
-        if letter == 76:
-            if number == 0:
-                return ZERO_LITERAL, token, 0, nodes, edges
-            if abs(number) > num_variables:
-                return VARIABLE_RANGE, token, number, nodes, edges
-            kind[nodes] = LITERAL
-            literal[nodes] = number
-        else:
-            if letter == 79:
-                code, position, number, token = number_at(data, stop, position)
-                if code != OK:
-                    return code, position, 0, nodes, edges
-            if number < 0:
-                return BAD_COUNT, token, number, nodes, edges
-            for _ in range(number):
-                code, position, child, token = number_at(data, stop, position)
-                if code != OK:
-                    return code, position, 0, nodes, edges
-                if child < 0 or child >= count:
-                    return ID_RANGE, token, child, nodes, edges
-                if child >= nodes:
-                    return UNDEFINED_ID, token, child, nodes, edges
-                children[edges] = child
-                edges += 1
-            kind[nodes] = AND if letter == 65 else OR
-            literal[nodes] = 0
-        position = skip_blanks(data, stop, position)
-        if not at_end(data, stop, position):
-            return EXPECTED_END, position, 0, nodes, edges
-        nodes += 1
-        offsets[nodes] = edges
-
-
-@njit(cache=True, nogil=True)
-def parse_d4(content, ids, kinds, sources, targets, places, literal_offsets, literals):
+def parse_d4(content, kinds, starts, places, numbers):
     """The lines of D4's dialect, in any order: `o|a|t|f id 0` declares, `source target literal* 0` is an edge.
 
-    ids, kinds        [node] in order of declaration
-    sources, targets  [edge] ids; places [edge] the byte position of the edge's line
-    literal_offsets   [edge + 1]; literals [literal]
-    returns           (code, position, value, nodes, edges)
+    kinds    [line] uint8: of the node that a line declares, or LITERAL for an edge
+    starts   [line + 1]; numbers [number] int32: those of a line but its closing 0
+    places   [line] the byte position of the line
+    returns  (code, position, value, lines)
     """
     data, stop = pointer(content), len(content)
-    position = 0
-    nodes, edges, end = 0, 0, 0
-    literal_offsets[0] = 0
+    position, lines, end = 0, 0, 0
+    starts[0] = 0
     while True:
         position = next_line(data, stop, position)
         if position >= stop:
-            return OK, position, 0, nodes, edges
+            return OK, position, 0, lines
         start = position
         letter = data[position]
-        if letter == MINUS or ZERO <= letter <= NINE:
-            for side in range(2):
-                code, position, value, token = number_at(data, stop, position)
-                if code != OK:
-                    return code, position, 0, nodes, edges
-                if value < 1:
-                    return ID_RANGE, token, value, nodes, edges
-                if side == 0:
-                    sources[edges] = value
-                else:
-                    targets[edges] = value
-            while True:
-                position = skip_blanks(data, stop, position)
-                if at_end(data, stop, position):
-                    return NOT_TERMINATED, position, 0, nodes, edges
-                code, position, value = read_number(data, stop, position)
-                if code != OK:
-                    return code, position, 0, nodes, edges
-                if value == 0:
-                    break
-                literals[end] = value
-                end += 1
-            places[edges] = start
-            edges += 1
-            literal_offsets[edges] = end
-        else:
+        this = LITERAL
+        if letter != MINUS and (letter < ZERO or letter > NINE):
             if letter == 111:
                 this = OR
             elif letter == 97:
@@ -443,80 +332,29 @@ def parse_d4(content, ids, kinds, sources, targets, places, literal_offsets, lit
                 this = TRUE
             elif letter == 102:
                 this = FALSE
-            else:
-                return UNKNOWN_LINE, start, 0, nodes, edges
-            if position + 1 < stop and data[position + 1] > SPACE:
-                return UNKNOWN_LINE, start, 0, nodes, edges
-            code, position, value, token = number_at(data, stop, position + 1)
+            position += 1
+            if this == LITERAL or (position < stop and data[position] > SPACE):
+                return UNKNOWN_LINE, start, 0, lines
+        ids = end + (2 if this == LITERAL else 1)
+        while True:
+            token = skip_blanks(data, stop, position)
+            if end >= ids and at_end(data, stop, token):
+                return NOT_TERMINATED, token, 0, lines
+            code, position, value, token = number_at(data, stop, position)
             if code != OK:
-                return code, position, 0, nodes, edges
-            if value < 1:
-                return ID_RANGE, token, value, nodes, edges
-            ids[nodes] = value
-            kinds[nodes] = this
-            nodes += 1
-            position = skip_blanks(data, stop, position)
-            if at_end(data, stop, position):
-                return NOT_TERMINATED, position, 0, nodes, edges
-            token = position
-            code, position, value = read_number(data, stop, position)
-            if code != OK:
-                return code, position, 0, nodes, edges
-            if value != 0:
-                return EXPECTED_END, token, value, nodes, edges
+                return code, position, 0, lines
+            if end < ids and value < 1:
+                return ID_RANGE, token, value, lines
+            if value == 0:
+                break
+            if end == ids and this != LITERAL:
+                return EXPECTED_END, token, value, lines
+            numbers[end] = value
+            end += 1
+        kinds[lines] = this
+        places[lines] = start
+        lines += 1
+        starts[lines] = end
         position = skip_blanks(data, stop, position)
         if not at_end(data, stop, position):
-            return EXPECTED_END, position, 0, nodes, edges
-
-
-@njit(cache=True, nogil=True)
-def emit_d4(
-    kinds, targets, starts, edge_order, order, literal_offsets, literals, literal_nodes,
-    node_of, kind, offsets, children, node, edge,
-):  # fmt: skip
-    """Append the declared nodes to NNF arrays that already hold the leaves; literals move from edges to nodes.
-
-    An edge out of an or-node with literals becomes an and-node; one out of an and-node adds its literals
-    to the conjunction. `literal_nodes` [literal] is the NNF node of each edge literal, `node_of` [declared
-    node] is written. Returns (nodes, edges).
-    """
-    for i in range(len(order)):
-        this = order[i]
-        if kinds[this] <= TRUE:
-            node_of[this] = kinds[this]
-            continue
-        if kinds[this] == AND:
-            for j in range(starts[this], starts[this + 1]):
-                source = edge_order[j]
-                children[edge] = node_of[targets[source]]
-                edge += 1
-                for k in range(literal_offsets[source], literal_offsets[source + 1]):
-                    children[edge] = literal_nodes[k]
-                    edge += 1
-        else:
-            first = node
-            for j in range(starts[this], starts[this + 1]):
-                source = edge_order[j]
-                if literal_offsets[source] == literal_offsets[source + 1]:
-                    continue
-                children[edge] = node_of[targets[source]]
-                edge += 1
-                for k in range(literal_offsets[source], literal_offsets[source + 1]):
-                    children[edge] = literal_nodes[k]
-                    edge += 1
-                kind[node] = AND
-                node += 1
-                offsets[node] = edge
-            for j in range(starts[this], starts[this + 1]):
-                source = edge_order[j]
-                if literal_offsets[source] == literal_offsets[source + 1]:
-                    children[edge] = node_of[targets[source]]
-                else:
-                    children[edge] = first
-                    first += 1
-                edge += 1
-        kind[node] = kinds[this]
-        node_of[this] = node
-        node += 1
-        offsets[node] = edge
-    return node, edge
+            return EXPECTED_END, position, 0, lines

@@ -36,7 +36,7 @@ def _reduced(value):
 
 @kernel
 def first_not_partition(letters, names, numbers, elements, line, first, fixed, values):
-    """Evaluate lines of an SDD file, as `parse_bytes.parse_sdd` writes them, until primes do not add up to one.
+    """Evaluate lines of an SDD file, as `parse_bytes.parse_lines` writes them, until primes do not add up to one.
 
     line, first  where to begin: a line, and the position in `elements` of its first element
     fixed        [variable + 1] int8: 1 and -1 where a variable is true and false, 0 where it has a random weight
