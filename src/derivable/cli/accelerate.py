@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from derivable.cli.report import write_facts, write_json
-from derivable.cli.user_file import failure, run_file
+from derivable.cli.user_file import failure, from_file
 from derivable.core.diagnostics import DerivableError, LimitError, UnsupportedError
 from derivable.core.files import atomic_write
 from derivable.core.progress import progress
-from derivable.core.registry import nearest
 
 if TYPE_CHECKING:
     from derivable.accelerator.designs.designs import Design
@@ -67,7 +66,9 @@ def accelerate_command(
     if not output:
         raise DerivableError("the name of the folder is empty", hint="name a folder after -o")
     with progress("designing", 5) as advance:
-        build = _function(model)
+        build = from_file(model, "function", callable)
+        if build is None:
+            raise DerivableError(f"{model!r} names no function in a Python file", hint="write MODEL.py:build")
         network, example = _built(model, build)
         advance(note="explore")
         from derivable.accelerator.designs.designs import CalibrationWarning, design, summary_rows
@@ -156,26 +157,6 @@ def _hardware(made: Design, folder: Path) -> str:
     _, end = machine.timing(lowered.machine, lowered.program)
     program = f"{len(lowered.program)} instructions, modelled latency {int(end[-1]):,} cycles"
     return f"{lowered.machine}, {program}, in {folder / 'rtl'}"
-
-
-def _function(place: str) -> Any:
-    """The function that FILE.py:NAME names. Raises DerivableError, with the nearest name of the file."""
-    path, colon, name = place.rpartition(":")
-    if not colon or not path.endswith(".py"):
-        raise DerivableError(
-            f"{place!r} names no function in a Python file",
-            hint="write MODEL.py:build",
-        )
-    module = run_file(path)
-    found = getattr(module, name, None)
-    if callable(found):
-        return found
-    known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-    close = nearest(name, known)
-    raise DerivableError(
-        f"{path} has no function {name!r}",
-        hint=f"did you mean {close!r}?" if close else f"it has {', '.join(known) or 'none'}",
-    )
 
 
 def _built(place: str, build: Any) -> tuple[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +15,13 @@ from derivable.core.diagnostics import UnsupportedError
 from derivable.core.files import STANDARD_INPUT, read_standard_input
 
 CNF_ENDINGS = (".cnf", ".dimacs")
+# Ending -> the module and the name of the function (circuit, path) that writes the format.
+WRITERS = {
+    ".dvc": ("derivable.circuit.files.store", "save"),
+    ".dot": ("derivable.circuit.show.dot", "to_dot"),
+    ".nnf": ("derivable.circuit.files.nnf_file", "write_nnf"),
+    ".sdd": ("derivable.circuit.files.sdd_file", "write_sdd"),
+}
 FORMATS = ".dvc (our compact format), .nnf (d-DNNF of D4), .sdd (its .vtree goes beside it) or .dot (Graphviz)"
 
 
@@ -58,16 +66,8 @@ def compile_command(file: str, output: str, compiler: str, time_limit: float | N
     seconds = time.perf_counter() - began
     save(circuit, output)
     if as_json:
-        document = {
-            "file": file,
-            "output": output,
-            "variables": circuit.num_variables,
-            "nodes": circuit.num_nodes,
-            "edges": circuit.num_edges,
-            "levels": circuit.num_levels,
-            "seconds": seconds,
-        }
-        write_json(document)
+        sizes = {name: getattr(circuit, f"num_{name}") for name in ("variables", "nodes", "edges", "levels")}
+        write_json({"file": file, "output": output, **sizes, "seconds": seconds})
         return
     write_facts(
         [
@@ -82,18 +82,10 @@ def compile_command(file: str, output: str, compiler: str, time_limit: float | N
 def _writer(output: str):
     """The function that writes the format the name asks for; found before the work, so a typo costs nothing."""
     ending = Path(output).suffix.lower()
-    if ending == ".dvc":
-        return lambda circuit, path: circuit.save(path)
-    if ending == ".dot":
-        return lambda circuit, path: circuit.to_dot(path)
-    if ending == ".nnf":
-        from derivable.circuit.files.nnf_file import write_nnf
-
-        return write_nnf
-    if ending == ".sdd":
-        from derivable.circuit.files.sdd_file import write_sdd
-
-        return write_sdd
+    found = WRITERS.get(ending)
+    if found is not None:
+        module, name = found
+        return getattr(importlib.import_module(module), name)
     raise UnsupportedError(
         f"cannot tell the format of {output!r} from its ending {ending or '(none)'}",
         hint=f"end the name in {FORMATS}",

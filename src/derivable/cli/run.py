@@ -50,21 +50,12 @@ PART = 1 << 14
 @click.option("--json", "as_json", is_flag=True, help="One JSON document with the tuples and tags of each relation.")
 def run_command(
     file: str,
-    provenance: str | None,
-    k: int,
     queries: tuple[str, ...],
     facts: str | None,
-    iteration_limit: int | None,
-    time_limit: float | None,
-    round_limit: int | None,
-    tuple_limit: int | None,
-    memory_limit: str | None,
     compatible: bool,
-    stop_at_goal: bool,
-    seed: int,
-    progress: bool | None,
     output: str | None,
     as_json: bool,
+    **settings: Any,
 ) -> None:
     """Run the logic program in FILE (- for stdin) and print its output relations.
 
@@ -78,19 +69,8 @@ def run_command(
 
         relations = program.lowered().relations
         given = facts_from(facts, {name: r for name, r in relations.items() if not name.startswith("#")})
-    database: Any = program.run(
-        facts=given,
-        provenance=provenance,
-        k=k,
-        iteration_limit=iteration_limit,
-        time_limit=time_limit,
-        round_limit=round_limit,
-        tuple_limit=tuple_limit,
-        memory_limit=memory_limit,
-        stop_at_goal=stop_at_goal,
-        seed=seed,
-        progress=progress,
-    )
+    # The other options have the names that they have there.
+    database: Any = program.run(facts=given, **settings)
     names = [name for name in database if shown is None or name in shown]
     _note_missing(program, given, [name for name in names if not len(database[name])])
     _write_files(program, database, file, names, output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from derivable.core.diagnostics import DerivableError
-from derivable.core.registry import suggestion
+from derivable.core.registry import nearest, suggestion
 
 
 def run_file(path: str) -> ModuleType:
@@ -47,6 +48,26 @@ def run_file(path: str) -> ModuleType:
     return module
 
 
+def from_file(place: str, what: str, fits: Callable[[Any], bool]) -> Any:
+    """What FILE.py:NAME names; None for a text of another form.
+
+    Raises DerivableError, with the nearest name of the file, if the file has nothing of that name that fits.
+    """
+    path, _, name = place.rpartition(":")
+    if not path.endswith(".py"):
+        return None
+    module = run_file(path)
+    found = getattr(module, name, None)
+    if fits(found):
+        return found
+    known = [key for key, value in vars(module).items() if fits(value) and not key.startswith("_")]
+    close = nearest(name, known)
+    raise DerivableError(
+        f"{path} has no {what} {name!r}",
+        hint=f"did you mean {close!r}?" if close else f"it has {', '.join(known) or 'none'}",
+    )
+
+
 def failure(path: str, error: BaseException, what: str = "") -> DerivableError:
     """What is told of an error in a user's file: the last line of the file that was running, and the error."""
     trace, line, file = error.__traceback__, None, os.path.abspath(path)
@@ -71,22 +92,12 @@ class ProvenanceType(click.ParamType):
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
         from derivable.algebra import semirings
         from derivable.algebra.semiring import Semiring
-        from derivable.core.registry import nearest
         from derivable.datalog.tags.provenance import provenance_of
 
-        path, colon, name = value.rpartition(":")
-        if not colon or not path.endswith(".py"):
+        record = from_file(value, "semiring", lambda found: isinstance(found, Semiring))
+        if record is None:
             provenance_of(value)
             return value
-        module = run_file(path)
-        record = getattr(module, name, None)
-        if not isinstance(record, Semiring):
-            known = [key for key, found in vars(module).items() if isinstance(found, Semiring)]
-            close = nearest(name, known)
-            raise DerivableError(
-                f"{path} has no semiring {name!r}",
-                hint=f"did you mean {close!r}?" if close else f"it has {', '.join(known) or 'none'}",
-            )
         return semirings.register(record).name
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import click
 
@@ -103,36 +104,34 @@ def warm_command(jobs: int | None, as_json: bool) -> None:
 
 
 def _run(names: list[str], jobs: int) -> dict[str, float]:
-    waiting, running, seconds = list(names), {}, {}
-    environment = {**os.environ, "DERIVABLE_TIER": "compiled"}
-    with progress("compiling kernels", len(names)) as advance:
+    seconds = {}
+    with progress("compiling kernels", len(names)) as advance, ThreadPoolExecutor(jobs) as pool:
+        running = {pool.submit(_seconds_of, name): name for name in names}
         try:
-            while waiting or running:
-                while waiting and len(running) < jobs:
-                    name = waiting.pop(0)
-                    command = [sys.executable, "-m", "derivable.cli.warm", name]
-                    child = subprocess.Popen(
-                        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-                    )
-                    running[name] = child, time.perf_counter()
-                    advance(0, ", ".join(running))
-                time.sleep(0.05)
-                for name, (child, begin) in list(running.items()):
-                    if child.poll() is None:
-                        continue
-                    del running[name]
-                    seconds[name] = round(time.perf_counter() - begin, 2)
-                    if child.returncode:
-                        said = child.stderr.read().decode(errors="replace").strip().splitlines()
-                        raise DerivableError(
-                            f"compiling the kernels of {name} failed: {said[-1] if said else 'it said nothing'}",
-                            hint=f"see the whole message with `python -m derivable.cli.warm {name}`",
-                        )
-                    advance(1, ", ".join(running))
-        finally:
-            for child, _ in running.values():
-                child.kill()
+            for done in as_completed(running):
+                seconds[running[done]] = done.result()
+                advance(1, running[done])
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
     return {name: seconds[name] for name in names}
+
+
+def _seconds_of(name: str) -> float:
+    """The seconds that a workload takes in a process of its own. Raises DerivableError where it fails."""
+    command, environment = (
+        [sys.executable, "-m", "derivable.cli.warm", name],
+        {**os.environ, "DERIVABLE_TIER": "compiled"},
+    )
+    begin = time.perf_counter()
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise DerivableError(
+            f"compiling the kernels of {name} failed: {said[-1] if said else 'it said nothing'}",
+            hint=f"see the whole message with `python -m derivable.cli.warm {name}`",
+        )
+    return round(time.perf_counter() - begin, 2)
 
 
 if __name__ == "__main__":
