@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from derivable.cli.report import percent, write_facts, write_json
+from derivable.cli.report import write_facts, write_json
 from derivable.cli.user_file import provenance_option
 
 
@@ -145,7 +145,7 @@ def _run(
         _write_document(learned, output, [*documented, *accuracies])
         return
     seconds = f"{learned.training_seconds:.1f} (after {learned.preparation_seconds:.1f} to compile)"
-    shares = [(name, percent(getattr(learned, field))) for field, name in accuracies.items()]
+    shares = [(name, _percent(getattr(learned, field))) for field, name in accuracies.items()]
     symbolic = ("symbolic seconds", _symbolic(learned))
     write_facts([("training seconds", seconds), symbolic, *shares, ("picture", str(output))])
 
@@ -174,7 +174,7 @@ def _output(shared: dict[str, Any], default: str) -> Path:
 
 def _symbolic(learned: Any) -> str:
     share = learned.symbolic_seconds / max(learned.training_seconds, 1e-9)
-    return f"{learned.symbolic_seconds:.2f} ({percent(share)} of training; {learned.circuit})"
+    return f"{learned.symbolic_seconds:.2f} ({_percent(share)} of training; {learned.circuit})"
 
 
 def _write_document(learned: Any, output: Path, names: list[str]) -> None:
@@ -191,3 +191,7 @@ def _write_document(learned: Any, output: Path, names: list[str]) -> None:
             "output": str(output),
         }
     )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

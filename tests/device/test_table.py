@@ -6,7 +6,7 @@ import pytest
 
 import derivable
 from derivable.core.diagnostics import UnsupportedError
-from derivable.parallel import picked as primitives
+from derivable.parallel import dispatch as primitives
 from derivable.parallel import reference, table
 from derivable.parallel.table import PRIMITIVES
 

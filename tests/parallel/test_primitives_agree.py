@@ -18,13 +18,13 @@ from derivable.algebra.semiring import Semiring
 from derivable.bridge.fold import Fold
 from derivable.core.diagnostics import LayoutError, ShapeError, TypeMismatchError, UnsupportedError
 from derivable.device.cpu import threads
-from derivable.parallel import element_cuts, picked, reference
+from derivable.parallel import dispatch, element_cuts, reference
 from derivable.parallel import order as order_of_rows
 from derivable.parallel.table import PRIMITIVES
 from parallel import element_oracle
 from parallel.tiered import either_tier
 
-DEVICES = {"reference": reference, "cpu": picked}
+DEVICES = {"reference": reference, "cpu": dispatch}
 SOFT = Semiring("probabilistic_or", plus=lambda a, b: a + b - a * b, times=lambda a, b: a * b, zero=0.0, one=1.0)
 FLOAT_OPERATORS = ["add", "mul", "min", "max", "logaddexp", SOFT]
 
@@ -74,7 +74,7 @@ def values_for(operator, n, batch, seed, dtype="float64"):
 
 
 def test_signatures_are_those_of_the_reference():
-    assert set(picked.__all__) == set(reference.__all__)
+    assert set(dispatch.__all__) == set(reference.__all__)
     for primitive in PRIMITIVES.values():
         if primitive.name in reference.__all__:
             run, meaning = primitive.function("cpu"), primitive.function("reference")
@@ -193,11 +193,11 @@ def derivatives_against_finite_differences(operator, batch):
         np.testing.assert_allclose(total, (adjoint * slope).sum(), rtol=1e-5, atol=1e-6)
         return adjoints
 
-    check(lambda v: picked.segment_reduce(operator, v, offsets), "segment_reduce", offsets, values)
+    check(lambda v: dispatch.segment_reduce(operator, v, offsets), "segment_reduce", offsets, values)
     for exclusive in (False, True):
-        check(lambda v, e=exclusive: picked.scan(operator, v, exclusive=e), "scan", None, values, exclusive=exclusive)
+        check(lambda v, e=exclusive: dispatch.scan(operator, v, exclusive=e), "scan", None, values, exclusive=exclusive)
     _, to_values = check(
-        lambda d, v: picked.reduce_by_index(d, operator, indices, v), "reduce_by_index", indices, destination, values
+        lambda d, v: dispatch.reduce_by_index(d, operator, indices, v), "reduce_by_index", indices, destination, values
     )
     assert (to_values[indices < 0] == 0).all()
 
@@ -335,8 +335,8 @@ def test_integers_and_float32(device):
     assert device.segment_reduce("mul", half, [0, 3]).dtype == np.float32
     assert pull("segment_reduce", "mul", np.ones(1, np.float32), [0, 3], half)[0].tolist() == [6, 3, 2]
     big = np.array([2**70, 3**50], dtype=object)
-    assert picked.segment_reduce("add", big, [0, 2])[0] == 2**70 + 3**50
-    assert picked.segment_reduce("semiring:counting", big, [0, 2, 2]).tolist() == [2**70 + 3**50, 0]
+    assert dispatch.segment_reduce("add", big, [0, 2])[0] == 2**70 + 3**50
+    assert dispatch.segment_reduce("semiring:counting", big, [0, 2, 2]).tolist() == [2**70 + 3**50, 0]
 
 
 def test_out_is_written_and_checked(device):
@@ -479,7 +479,7 @@ def test_join_against_nested_loops(table, num_threads):
 def test_a_large_sort_is_numpys():
     rng = np.random.default_rng(10)
     columns = (rng.integers(0, 50, 20000), rng.normal(size=20000), rng.integers(-(2**62), 2**62, 20000))
-    np.testing.assert_array_equal(picked.sort(columns)[1], np.lexsort(columns[::-1]))
+    np.testing.assert_array_equal(dispatch.sort(columns)[1], np.lexsort(columns[::-1]))
 
 
 def test_rows_carry_adjoints(device):
@@ -519,11 +519,11 @@ def test_the_same_bits_again(monkeypatch):
         rng = np.random.default_rng(11)
         values, indices = rng.normal(size=(5000, 2)), rng.integers(0, 9, 5000)
         zeros = np.full((9, 2), -np.inf)
-        first = picked.reduce_by_index(zeros, "logaddexp", indices, values)
+        first = dispatch.reduce_by_index(zeros, "logaddexp", indices, values)
         adjoint = rng.normal(size=first.shape)
         first_adjoint = pull("reduce_by_index", "logaddexp", adjoint, indices, zeros, values)[1]
         for _ in range(10):
-            assert np.array_equal(picked.reduce_by_index(zeros, "logaddexp", indices, values), first)
+            assert np.array_equal(dispatch.reduce_by_index(zeros, "logaddexp", indices, values), first)
             again = pull("reduce_by_index", "logaddexp", adjoint, indices, zeros, values)[1]
             assert np.array_equal(again, first_adjoint)
     finally:

@@ -4,7 +4,7 @@ import pytest
 
 import derivable as dv
 from derivable.algebra.semiring import Semiring
-from derivable.parallel import picked as primitives
+from derivable.parallel import dispatch as primitives
 from robust.refusal import refuses
 
 

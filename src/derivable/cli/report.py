@@ -54,7 +54,3 @@ def write_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     Console().print(table)
     if table.row_count < count:
         click.echo(f"... {count - table.row_count:,} more of {count:,}; pipe the output or use --json to see all")
-
-
-def percent(share: float) -> str:
-    return f"{100 * share:.1f} %"

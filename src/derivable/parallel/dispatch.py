@@ -15,7 +15,7 @@ __all__ = []
 __all__ += reference.__all__
 
 
-def _picked(name: str) -> Any:
+def _dispatched(name: str) -> Any:
     primitive, _, rule = name.rpartition("_") if name.endswith(("_vjp", "_jvp")) else (name, "", "")
 
     @functools.wraps(getattr(reference, name))
@@ -26,7 +26,7 @@ def _picked(name: str) -> Any:
 
 
 for _name in __all__:
-    globals()[_name] = _picked(_name)
+    globals()[_name] = _dispatched(_name)
 
 
 def __getattr__(name: str) -> Any:
