@@ -15,7 +15,7 @@ from datalog.test_errors import compare
 from datalog.test_fused import NEVER, settings_of
 from derivable.datalog.fused import fused
 from derivable.datalog.ram import join_order, project, statistics
-from derivable.datalog.ram.nodes import Store, steps
+from derivable.datalog.ram.nodes import Store
 from derivable.datalog.ram.statistics import summary_of
 from derivable.datalog.run import execute, profile
 from drawn import examples
@@ -66,7 +66,7 @@ def test_all_orders_of_a_body_have_the_same_rows_and_tags(provenance, monkeypatc
     for atoms in orders:
 
         def one_order(search, given, worth, atoms=atoms):
-            partial = join_order._Partial(join_order.Ordering(search.clause.body), join_order.m.Unit(), None)
+            partial = join_order._Partial(join_order.Ordering(search.clause.body), None)
             for atom in atoms:
                 partial = search.with_atom(partial, atom)
             return search.finished(partial)
@@ -231,7 +231,7 @@ def test_kernels_count_the_rows_that_columns_count(provenance):
 
     def actual():
         database = dv.Program(PROFILED)._profile(facts, provenance)
-        return [[database.counts.get(id(n), 0) for n in steps(e.instruction.query.source)] for e in stores(database)]
+        return [[database.counts.get(id(n), 0) for n in e.instruction.query.operators] for e in stores(database)]
 
     def stores(found):
         return sorted(

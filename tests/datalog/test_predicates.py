@@ -129,7 +129,7 @@ def test_the_validators_know_signatures():
     program = dv.Program("type q(s: String)\nrel r(s, c) = q(s), string_chars(s, 0, c)")
     ram = program.lowered()
     store = ram.strata[-1].full[0]
-    node = store.query.source
+    node = store.query.operators[-1]
     check_generator(node, "here")
     place, letter = node.types
     for changes, message in [

@@ -75,7 +75,7 @@ def _read_by(instruction: m.Instruction) -> list[tuple[str, str | None]]:
         bodies = [instruction.body, *([instruction.groups] if instruction.groups else [])]
         return [(name, "an aggregate") for name in bodies]
     found: list[tuple[str, str | None]] = []
-    for node in m.steps(instruction.query):
+    for node in instruction.query.operators:
         scan = m.scan_of(node)
         if scan is not None:
             found.append((scan.relation, "a negation" if isinstance(node, m.Difference) else None))

@@ -24,7 +24,7 @@ from derivable.algebra.expr.optional import TRUE
 from derivable.algebra.expr.types import FLOATS
 from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.ram.text import operator_text
+from derivable.datalog.ram.text import operator_texts
 from derivable.datalog.rules.nodes import AggregateRule, Relation, names
 from derivable.datalog.rules.text import expr_text, rule_text
 from derivable.datalog.scalars import arithmetic
@@ -333,20 +333,16 @@ class _Lowering:
         return found if mask is None else self.only(found, mask)
 
     def query(self, store: m.Store) -> Table:
-        nodes = m.steps(store.query.source)
-        later = [m.reads(store.query)]
-        for node in reversed(nodes):
-            later.append(later[-1] | m.reads(node))
-        first, *others = zip(nodes, reversed(later[:-1]))
+        first, *others = zip(store.query.operators, store.query.later)
         table = self.first(*first)
         for node, needed in others:
             table = self.step(table, node, needed)
         return table
 
-    def first(self, node: m.Query, needed: set[str]) -> Table:
+    def first(self, node: m.Operator, needed: frozenset[str]) -> Table:
         return self.scan(node, needed) if isinstance(node, m.Scan) else Table({}, self.one(1), 1)
 
-    def step(self, table: Table, node: m.Query, needed: set[str]) -> Table:
+    def step(self, table: Table, node: m.Operator, needed: frozenset[str]) -> Table:
         match node:
             case m.Join(right=right):
                 return self.join(table, right, needed)
@@ -363,7 +359,7 @@ class _Lowering:
                 return made if mask is None else self.only(made, mask, needed)
             case m.Generate():
                 types = dict(zip((t.name if isinstance(t, Var) else None for t in node.outputs), node.types))
-                made = [name for name in m.columns(node) if name in table.columns or name in types]
+                made = list(dict.fromkeys((*table.columns, *m.binds(node))))
                 return self.called(node, table, made, {name: _column_type(of) for name, of in types.items() if name})
             case m.Coin():
                 return self.called(node, table, [name for name in table.columns if name in needed], {})
@@ -378,7 +374,7 @@ class _Lowering:
         function = partial(self.host.call, node, given)
         # A table without columns and tags still has a number of rows, which the call is given.
         carried = result or ([] if self.typed is not None else [_ZEROS])
-        found = self.call(operator_text(node), function, table.all, table.size, [*carried, *self.tag_types], True)
+        found = self.call(operator_texts([node])[0], function, table.all, table.size, [*carried, *self.tag_types], True)
         size = found[0].size
         assert size is not None
         return Table(dict(zip(made, found)), found[len(carried) :], size)
@@ -419,7 +415,7 @@ class _Lowering:
             return self.parts[name, scan.part]
         return self.appended([self.parts[name, "stable"], self.parts[name, "recent"]])
 
-    def scan(self, scan: m.Scan, needed: set[str]) -> Table:
+    def scan(self, scan: m.Scan, needed: frozenset[str]) -> Table:
         table, variables = self.filtered(scan)
         columns: dict[str, Column] = {}
         mask: Column | None = None
@@ -433,7 +429,7 @@ class _Lowering:
         found = Table(columns, table.tags, table.size)
         return found if mask is None else self.only(found, mask, needed)
 
-    def join(self, left: Table, scan: m.Scan, needed: set[str]) -> Table:
+    def join(self, left: Table, scan: m.Scan, needed: frozenset[str]) -> Table:
         right, variables = self.filtered(scan)
         probes: list[Column] = []
         keys: list[Any] = []
@@ -463,7 +459,7 @@ class _Lowering:
         tags = [tuple(self.graph.one(n.Gather, t, rows) for t in of.tags) for of, rows in ((left, i), (right, j))]
         return Table(columns, self.apply("times", size, *tags), size)
 
-    def difference(self, left: Table, scan: m.Scan, needed: set[str]) -> Table:
+    def difference(self, left: Table, scan: m.Scan, needed: frozenset[str]) -> Table:
         right, variables = self.filtered(scan)
         wanted = {key: v.name for v, key in zip(variables, right.columns) if v is not None}
         if len(scan.terms) == 0:

@@ -20,7 +20,7 @@ from derivable.datalog.facts.facts import FactStore
 from derivable.datalog.foreign.standard import is_standard
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.limits import Limits
-from derivable.datalog.scalars.nodes import Const, Var, applied
+from derivable.datalog.scalars.nodes import applied
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import SymbolTable
 
@@ -102,22 +102,7 @@ def _depends_on_facts(ram: m.Ram) -> bool:
 
 
 def _is_standard(query: m.Project) -> bool:
-    for node in m.steps(query):
-        expressions: Sequence[Any] = ()
-        match node:
-            case m.Project(terms=terms):
-                expressions = terms
-            case m.Select(condition=e) | m.Extend(expression=e):
-                expressions = (e,)
-            case m.Generate(predicate=name, inputs=inputs):
-                if not is_standard(name):
-                    return False
-                expressions = inputs
-            case m.Coin(key=key, probability=e):
-                expressions = (*key, e)
-        for e in expressions:
-            if isinstance(e, (Var, Const)):
-                continue
-            if not all(is_standard(a.operator[1:]) for a in applied(e) if a.operator.startswith("$")):
-                return False
-    return True
+    nodes = (*query.terms, *query.operators)
+    calls = [a.operator[1:] for node in nodes for a in applied(node) if a.operator.startswith("$")]
+    calls += [node.predicate for node in query.operators if isinstance(node, m.Generate)]
+    return all(map(is_standard, calls))

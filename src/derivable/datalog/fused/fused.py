@@ -65,9 +65,9 @@ class Fused:
     words: list[int]
     reads: dict[int, tuple[Table, Index | None]]
     scans: dict[int, m.Scan]
-    prefix: m.Query | None
+    prefix: m.Operator | None
     names: tuple[str, ...]
-    counted: tuple[tuple[m.Query, ...], ...] = ()
+    counted: tuple[tuple[m.Operator, ...], ...] = ()
     bounds: int | None = None
     enters: dict[SetForm, emit.RuleKernel] = field(default_factory=dict)
 
@@ -117,24 +117,17 @@ class _Planner:
 
     def plan(self) -> Fused | None:
         project = self.store.query
-        nodes = m.steps(project.source)
-        used = m.reads(project)
-        # What the steps from each one on need.
-        needed = [used]
-        for node in reversed(nodes):
-            used = used | m.reads(node)
-            needed.append(used)
-        needed.reverse()
+        nodes = project.operators
         if not isinstance(nodes[0], m.Scan):
             return None
-        prefix: m.Query | None = None
+        prefix: m.Operator | None = None
         outputs: tuple[Expr, ...] = ()
         number, loops = 0, 0
-        marks: dict[int, tuple[m.Query, ...]] = {}
+        marks: dict[int, tuple[m.Operator, ...]] = {}
         for number, node in enumerate(nodes):
             before = len(self.steps)
             try:
-                self.step(node, needed[number + 1])
+                self.step(node, project.later[number])
                 self.bound_by(project.terms)
             except _Unsupported:
                 del self.steps[before:]
@@ -159,7 +152,7 @@ class _Planner:
             return None
         kept: tuple[str, ...] = ()
         if prefix is not None:
-            kept = tuple(name for name in self.registers if name in needed[number])
+            kept = tuple(name for name in self.registers if name in project.later[number - 1])
             outputs = tuple(self.registers[name] for name in kept)
         words = tuple(Argument(k, "int64", f"word{k}") for k in range(len(self.words)))
         made = emit.Plan(tuple(self.steps), outputs, words, self.tags, tuple(marks))
@@ -220,7 +213,7 @@ class _Planner:
 
     # Steps
 
-    def step(self, node: m.Query, needed: set[str]) -> None:
+    def step(self, node: m.Operator, needed: frozenset[str]) -> None:
         match node:
             case m.Scan():
                 table = self.read(node, None)
@@ -257,14 +250,14 @@ class _Planner:
         self.scans[len(self.steps)] = scan
         return table
 
-    def columns(self, scan: m.Scan, needed: set[str]) -> tuple[tuple, tuple, tuple]:
+    def columns(self, scan: m.Scan, needed: frozenset[str]) -> tuple[tuple, tuple, tuple]:
         """(what columns must hold, pairs that must be equal, what to take) of a scan; names are bound."""
         found = m.bindings(scan, self.registers)
         checks = tuple((c, self.term(term)) for c, term in found.keys)
         takes = tuple((c, self.register(name)) for name, c in found.fresh.items() if name in needed)
         return checks, found.repeats, takes
 
-    def join(self, scan: m.Scan, needed: set[str]) -> None:
+    def join(self, scan: m.Scan, needed: frozenset[str]) -> None:
         keys, repeats, takes = self.columns(scan, needed)
         plain = self.tags is None
         is_stamped = scan.part == "stable" and not plain

@@ -63,7 +63,7 @@ class State:
         self.mode: Any = algebra
         self.counts: dict[int, int] | None = None
 
-    def count(self, node: m.Query, rows: int) -> None:
+    def count(self, node: m.Operator, rows: int) -> None:
         """An operator of a query has given rows."""
         assert self.counts is not None
         self.counts[id(node)] = self.counts.get(id(node), 0) + rows

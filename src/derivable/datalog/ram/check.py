@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from derivable.core.diagnostics import LayoutError
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.ram.text import query_lines
+from derivable.datalog.ram.text import operator_texts
 from derivable.datalog.rules.check import check_generator
 from derivable.datalog.rules.nodes import names
 from derivable.datalog.rules.text import generator_text
@@ -29,9 +29,10 @@ def check_ram(ram: m.Ram) -> None:
         complete |= own
 
 
-def _check(ram: m.Ram, query: m.Query, complete: set[str], own: set[str]) -> None:
-    for node in m.steps(query):
-        scan, source = m.scan_of(node), m.source(node)
+def _check(ram: m.Ram, query: m.Project, complete: set[str], own: set[str]) -> None:
+    there: set[str] = set()
+    for node, title in zip(query.operators, operator_texts(query.operators)):
+        scan = m.scan_of(node)
         if scan is not None:
             name = scan.relation
             if name not in ram.relations or len(scan.terms) != len(ram.relations[name].types):
@@ -42,11 +43,11 @@ def _check(ram: m.Ram, query: m.Query, complete: set[str], own: set[str]) -> Non
                 raise LayoutError(f"{name} does not change here, but its {scan.part} rows are read")
             if isinstance(node, m.Difference) and name in own:
                 raise LayoutError(f"{name} is negated in its own stratum")
-        if source is not None and not isinstance(node, m.Join):
-            missing = m.reads(node) - set(m.columns(source))
-            if isinstance(node, m.Generate):
-                check_generator(node, generator_text(node))
-                missing &= {name for e in node.inputs for name in names(e)}
-                missing |= set(m.columns(node)) - set(m.columns(source)) if node.negated else set()
-            if missing:
-                raise LayoutError(f"columns {sorted(missing)} are not there in `{query_lines(node, 0)[0].strip()}`")
+        if isinstance(node, m.Generate):
+            check_generator(node, generator_text(node))
+        free = set() if isinstance(node, m.Generate) and node.negated else set(m.binds(node))
+        if missing := m.reads(node) - there - free:
+            raise LayoutError(f"columns {sorted(missing)} are not there in `{title}`")
+        there |= set(m.binds(node))
+    if missing := {name for term in query.terms for name in names(term)} - there:
+        raise LayoutError(f"columns {sorted(missing)} are not there in the head of a rule")

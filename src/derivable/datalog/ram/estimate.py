@@ -61,15 +61,14 @@ class Estimator:
 
     def store(self, store: m.Store) -> list[Estimate]:
         """Estimates of all operators of a store's query, from its first to the one that is projected."""
-        return self.chain(None, m.steps(store.query.source), m.reads(store.query))
+        return self.chain(None, store.query.operators, store.query.later)
 
-    def chain(self, before: Estimate | None, nodes: Sequence[m.Query], needed: set[str]) -> list[Estimate]:
-        """Estimates of operators, each of which gets the rows of the one before; `needed` names are read at last."""
-        later = [needed]
-        for node in reversed(nodes):
-            later.append(later[-1] | m.reads(node))
+    def chain(
+        self, before: Estimate | None, nodes: Sequence[m.Operator], later: Sequence[frozenset[str]]
+    ) -> list[Estimate]:
+        """Estimates of operators, each of which gets the rows of the one before; `later` names are read behind each."""
         found: list[Estimate] = []
-        for node, names in zip(nodes, reversed(later[:-1])):
+        for node, names in zip(nodes, later):
             before = self.step(before, node, names)
             found.append(before)
         return found
@@ -78,7 +77,7 @@ class Estimator:
         """The cost of a query whose last operator is estimated so, its rows being stored."""
         return last.cost + STORE * last.rows
 
-    def step(self, before: Estimate | None, node: m.Query, needed: set[str]) -> Estimate:
+    def step(self, before: Estimate | None, node: m.Operator, needed: frozenset[str]) -> Estimate:
         """The rows of an operator; `needed` are the names that are read after it."""
         match node:
             case m.Unit():
@@ -125,7 +124,7 @@ class Estimator:
                 return self.holds(before, a) * self.holds(before, b)
         return COMPARISON
 
-    def joined(self, before: Estimate, scan: m.Scan, needed: set[str], is_driver: bool) -> Estimate:
+    def joined(self, before: Estimate, scan: m.Scan, needed: frozenset[str], is_driver: bool) -> Estimate:
         known, name = self.known, scan.relation
         size = float(known.rows(name))
         found = m.bindings(scan, before.values)

@@ -7,7 +7,7 @@ machine also shows that splitting recursive rules by the atom that changes loses
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -70,50 +70,41 @@ def _instruction(instruction: m.Instruction, model: Database, ram: m.Ram) -> Ite
     if isinstance(instruction, AggregateRule):
         yield from _aggregate(instruction, model, ram.relations[instruction.relation].types)
     else:
-        for row in query_rows(instruction.query.source, model):
+        for row in query_rows(instruction.query, model):
             try:
                 yield tuple(evaluate(t, row) for t in instruction.query.terms)
             except _NoValueError:
                 continue
 
 
-def query_rows(query: m.Query, model: Database) -> Iterator[Row]:
+def query_rows(query: m.Project, model: Database) -> Iterable[Row]:
     """The rows of a query as dictionaries, repeats possible; the parts of a relation are not told apart."""
-    match query:
-        case m.Unit():
-            yield {}
-        case m.Scan():
-            yield from _matches(query, {}, model)
-        case m.Join(left=left, right=right):
-            for row in query_rows(left, model):
-                yield from _matches(right, row, model)
-        case m.Difference(left=left, right=right):
-            for row in query_rows(left, model):
-                if not any(True for _ in _matches(right, row, model)):
-                    yield row
-        case m.Select(source=source, condition=condition):
-            for row in query_rows(source, model):
-                try:
-                    if evaluate(condition, row):
-                        yield row
-                except _NoValueError:
-                    continue
-        case m.Extend(source=source, variable=v, expression=e):
-            for row in query_rows(source, model):
-                try:
-                    yield {**row, v.name: evaluate(e, row)}
-                except _NoValueError:
-                    continue
-        case m.Generate(source=source):
-            for row in query_rows(source, model):
-                try:
-                    inputs = [evaluate(e, row) for e in query.inputs]
-                except _NoValueError:
-                    continue
-                found = list(_answers(query, inputs, row))
-                yield from ([row] if not found else []) if query.negated else found
-        case m.Coin(source=source):
-            yield from query_rows(source, model)
+    rows: Iterable[Row] = [{}]
+    for node in query.operators:
+        rows = [made for row in rows for made in _made_of(node, row, model)]
+    return rows
+
+
+def _made_of(node: m.Operator, row: Row, model: Database) -> list[Row]:
+    """The rows that an operator makes of one."""
+    try:
+        match node:
+            case m.Scan() | m.Join():
+                scan = m.scan_of(node)
+                assert scan is not None
+                return list(_matches(scan, row, model))
+            case m.Difference(right=right):
+                return [] if any(True for _ in _matches(right, row, model)) else [row]
+            case m.Select(condition=condition):
+                return [row] if evaluate(condition, row) else []
+            case m.Extend(variable=v, expression=e):
+                return [{**row, v.name: evaluate(e, row)}]
+            case m.Generate():
+                found = list(_answers(node, [evaluate(e, row) for e in node.inputs], row))
+                return found if not node.negated else [] if found else [row]
+    except _NoValueError:
+        return []
+    return [row]
 
 
 def _matches(scan: m.Scan, row: Row, model: Database) -> Iterator[Row]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.estimate import Estimate, Estimator, Known
-from derivable.datalog.ram.lower import extended, store
+from derivable.datalog.ram.lower import operator, store
 from derivable.datalog.ram.project import parted
 from derivable.datalog.rules.literal_order import Ordering
 from derivable.datalog.rules.nodes import Atom, Clause, names
@@ -112,12 +112,12 @@ def cost(instruction: m.Store, estimator: Estimator) -> float:
 
 
 class _Partial:
-    """An order of some atoms: its steps, its query and the estimate of that."""
+    """An order of some atoms: its steps, and the estimate of their query."""
 
-    __slots__ = ("estimate", "ordering", "query")
+    __slots__ = ("estimate", "ordering")
 
-    def __init__(self, ordering: Ordering, query: m.Query, estimate: Estimate | None):
-        self.ordering, self.query, self.estimate = ordering, query, estimate
+    def __init__(self, ordering: Ordering, estimate: Estimate | None):
+        self.ordering, self.estimate = ordering, estimate
 
     @property
     def cost(self) -> float:
@@ -131,7 +131,7 @@ class _Search:
 
     def best(self, atoms: list[int], worth: float) -> _Partial | None:
         """The cheapest order; None if there is none. Looking at all orders may cost so many nanoseconds."""
-        first = _Partial(Ordering(self.clause.body), m.Unit(), None)
+        first = _Partial(Ordering(self.clause.body), None)
         if self.origin.driver is not None:
             first = self.with_atom(first, self.origin.driver)
         looks = len(atoms) << (len(atoms) - 1)
@@ -180,19 +180,14 @@ class _Search:
         return made
 
     def grown(self, partial: _Partial, ordering: Ordering) -> _Partial:
-        """The query and its estimate for the steps that an ordering has more."""
-        query, estimate = partial.query, partial.estimate
-        added = ordering.steps[len(partial.ordering.steps) :]
-        nodes = []
-        for step in added:
-            query = extended(query, step, self.origin)
-            nodes.append(query)
+        """The estimate for the steps that an ordering has more."""
+        begun = len(partial.ordering.steps)
+        nodes = [operator(step, self.origin, place == 0) for place, step in enumerate(ordering.steps)][begun:]
         needed = set(self.head)
         for literal in ordering.remaining.values():
             needed |= names(literal)
-        chain = self.estimator.chain(estimate, nodes, needed)
-        estimate = chain[-1] if chain else estimate
-        return _Partial(ordering, query, estimate)
+        chain = self.estimator.chain(partial.estimate, nodes, m.read_behind(nodes, needed))
+        return _Partial(ordering, chain[-1] if chain else partial.estimate)
 
 
 def _rows(partial: _Partial) -> float:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.rules.literal_order import Define, Step, order
+from derivable.datalog.rules.literal_order import Step, order
 from derivable.datalog.rules.strata import Strata
 
 
@@ -53,26 +54,18 @@ def lower(strata: Strata) -> m.Ram:
 
 def store(origin: m.Origin, steps: Iterable[Step]) -> m.Store:
     """The store of a clause whose body is evaluated in these steps."""
-    query: m.Query = m.Unit()
-    for step in steps:
-        query = extended(query, step, origin)
-    return m.Store(origin.clause.relation, m.Project(query, origin.clause.terms), origin)
+    operators = tuple(operator(step, origin, place == 0) for place, step in enumerate(steps))
+    if not operators or not isinstance(operators[0], m.Scan):
+        operators = (m.Unit(), *operators)
+    return m.Store(origin.clause.relation, m.Project(operators, origin.clause.terms), origin)
 
 
-def extended(query: m.Query, step: Step, origin: m.Origin) -> m.Query:
-    """A query and one more step of the body."""
+def operator(step: Step, origin: m.Origin, is_first: bool) -> m.Operator:
+    """The operator of a step of the body. Each query has its own objects, by which a profile counts rows."""
     match step:
         case r.Atom(relation=name, terms=terms):
             scan = m.Scan(name, terms, origin.part_of(step))
-            return scan if isinstance(query, m.Unit) else m.Join(query, scan)
+            return scan if is_first else m.Join(scan)
         case r.Negated(relation=name, terms=terms):
-            return m.Difference(query, m.Scan(name, terms))
-        case r.Filter(condition=condition):
-            return m.Select(query, condition)
-        case Define(variable=v, expression=e):
-            return m.Extend(query, v, e)
-        case r.Generate():
-            return m.Generate(query, step.predicate, step.inputs, step.outputs, step.types, step.negated, step.span)
-        case r.Coin(name=name, key=key, probability=probability, kind=kind):
-            return m.Coin(query, name, key, probability, kind, step.span)
-    raise TypeError(f"not a step: {step!r}")
+            return m.Difference(m.Scan(name, terms))
+    return copy(step)

@@ -1,6 +1,7 @@
 """RAM nodes. Each node's docstring shows its printed form.
 
-Columns are named; a join is natural. A query is left-deep: the right side of every join and difference is a scan.
+Columns are named; a join is natural. A query is left-deep, and so a list of operators, each of which gets the rows of
+the one before: the right side of every join and difference is a scan.
 Scalar expressions are those of the core rules, over column names.
 Source: Biberstein et al. 2026, figure 4. Deviation: a scan says which part of a relation it reads (semi-naive
 evaluation is visible here, not only in the machine below), and unions are several rules with one target.
@@ -8,29 +9,27 @@ evaluation is visible here, not only in the machine below), and unions are sever
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from derivable.core.diagnostics import Span
 from derivable.datalog.aggregates.nodes import AggregateRule
-from derivable.datalog.rules.nodes import Atom, Clause, Facts, Relation, names
-from derivable.datalog.scalars.nodes import NOWHERE, Const, Expr, Var
-from derivable.datalog.tags.random_facts import Kind
+from derivable.datalog.rules.literal_order import Define
+from derivable.datalog.rules.nodes import Atom, Clause, Coin, Facts, Filter, Generate, Relation, names
+from derivable.datalog.scalars.nodes import Const, Expr, Node, Var
 from derivable.datalog.values.constructors import Constructor
-from derivable.datalog.values.values import ValueType
 
 Part = Literal["all", "recent", "stable"]
 
 
 @dataclass(frozen=True)
-class Unit:
+class Unit(Node):
     """`unit`: one row, no columns"""
 
 
 @dataclass(frozen=True)
-class Scan:
+class Scan(Node):
     """`scan edge(x, 3, _)`, `scan recent path(x, y)`: the rows of a part of a relation"""
 
     relation: str
@@ -39,97 +38,60 @@ class Scan:
 
 
 @dataclass(frozen=True)
-class Join:
+class Join(Node):
     """`join [y] <left> <scan>`: rows of both sides that agree on the shared columns; the product if there are none"""
 
-    left: Query
     right: Scan
 
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(Node):
     """`difference <left> <scan>`: rows of the left side, tags times the negation of the matching row's tag"""
 
-    left: Query
     right: Scan
 
 
-@dataclass(frozen=True)
-class Select:
-    """`select (x < 3) <source>`"""
-
-    source: Query
-    condition: Expr
-
-
-@dataclass(frozen=True)
-class Extend:
-    """`extend z := (x + y) <source>`: one computed column more; rows whose value fails are dropped"""
-
-    source: Query
-    variable: Var
-    expression: Expr
-
-
-@dataclass(frozen=True)
-class Generate:
-    """`generate x in low..high <source>`, `generate string_chars(s; i, _) <source>`: one row for each row of outputs
-    that a foreign predicate gives, and that agrees with the columns there are; negated, the rows for which none does.
-    Tags are multiplied by those that the predicate gives"""
-
-    source: Query
-    predicate: str
-    inputs: tuple[Expr, ...]
-    outputs: tuple[Var | Const | None, ...]
-    types: tuple[ValueType, ...]
-    negated: bool = False
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
-
-
-@dataclass(frozen=True)
-class Coin:
-    """`coin 0.3::#coin_1(x, y) <source>`: the tag of each row times a random fact of its own for each row of the key;
-    rows of probability 0 are dropped"""
-
-    source: Query
-    name: str
-    key: tuple[Expr, ...]
-    probability: Expr
-    kind: Kind = "tag"
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
+# The other operators are literals of core rules, of the rows that come from the operator before:
+# `select (x < 3) <source>`;
+# `extend z := (x + y) <source>`, one computed column more, rows whose value fails being dropped;
+# `generate x in low..high <source>`, `generate string_chars(s; i, _) <source>`, one row for each row of outputs that a
+# foreign predicate gives, and that agrees with the columns there are, its tag times the predicate's; negated, the rows
+# for which none does; and `coin 0.3::#coin_1(x, y) <source>`, the tag of each row times a random fact of its own for
+# each row of the key, rows of probability 0 being dropped.
+Select, Extend = Filter, Define
+Operator = Unit | Scan | Join | Difference | Select | Extend | Generate | Coin
 
 
 @dataclass(frozen=True)
 class Project:
-    """`project [x, (y + 1)] <source>`"""
+    """`project [x, (y + 1)] <source>`: a query, whose operators come one after the other, a scan or the unit first"""
 
-    source: Query
+    operators: tuple[Operator, ...]
     terms: tuple[Expr, ...]
 
     @cached_property
+    def later(self) -> tuple[frozenset[str], ...]:
+        """[operator] the names that what comes behind it reads."""
+        return read_behind(self.operators, {name for term in self.terms for name in names(term)})
+
+    @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The operators before the projection, from the first, with what their places say: found out once."""
-        nodes = steps(self.source)
+        """The operators with what their places say: found out once."""
         # The operator that binds a name first.
         binder: dict[str, int] = {}
-        for number, node in enumerate(nodes):
+        for number, node in enumerate(self.operators):
             for name in binds(node):
                 binder.setdefault(name, number)
-        found, needed = [], frozenset(reads(self))
-        for number, node in reversed(list(enumerate(nodes))):
-            there = frozenset(name for name in needed | reads(node) if binder.get(name, number) < number)
-            found.append(Step.of(node, needed, there))
-            needed = there
-        return tuple(reversed(found))
+        return tuple(
+            Step.of(node, needed, frozenset(n for n in needed | reads(node) if binder.get(n, number) < number))
+            for number, (node, needed) in enumerate(zip(self.operators, self.later))
+        )
 
     @cached_property
     def names(self) -> tuple[str, ...] | None:
         """The names of the columns that it takes as they are; None if it computes some."""
         found = tuple(term.name for term in self.terms if isinstance(term, Var))
         return found if len(found) == len(self.terms) else None
-
-
-Query = Unit | Scan | Join | Difference | Select | Extend | Generate | Coin | Project
 
 
 @dataclass(frozen=True)
@@ -211,14 +173,7 @@ class Ram:
         return any(stratum.is_recursive for stratum in self.strata)
 
 
-def columns(query: Query) -> tuple[str, ...]:
-    """The column names of a query's rows, in order of first binding."""
-    if isinstance(query, Project):
-        return tuple(str(i) for i in range(len(query.terms)))
-    return tuple(dict.fromkeys(name for node in steps(query) for name in binds(node)))
-
-
-def binds(node: Query) -> list[str]:
+def binds(node: Operator) -> list[str]:
     """The names that are bound after an operator because of it, some of them maybe before."""
     match node:
         case Scan(terms=terms) | Join(right=Scan(terms=terms)) | Generate(outputs=terms):
@@ -228,25 +183,7 @@ def binds(node: Query) -> list[str]:
     return []
 
 
-def source(node: Query) -> Query | None:
-    """What an operator gets its rows from; None for those that queries begin with."""
-    match node:
-        case Join(left=left) | Difference(left=left):
-            return left
-        case Select() | Extend() | Generate() | Coin() | Project():
-            return node.source
-    return None
-
-
-def steps(query: Query) -> list[Query]:
-    """The operators of a query from the first, a scan or the unit, to itself."""
-    found = [query]
-    while (before := source(found[-1])) is not None:
-        found.append(before)
-    return found[::-1]
-
-
-def scan_of(node: Query) -> Scan | None:
+def scan_of(node: Operator) -> Scan | None:
     """The scan that an operator reads rows of a relation with: itself, or its right side."""
     match node:
         case Scan():
@@ -256,20 +193,17 @@ def scan_of(node: Query) -> Scan | None:
     return None
 
 
-def reads(node: Query) -> set[str]:
+def reads(node: Operator) -> set[str]:
     """The names in what an operator computes or looks up, those that it binds itself included."""
-    match node:
-        case Select(condition=e) | Extend(expression=e):
-            return names(e)
-        case Generate(inputs=inputs, outputs=outputs):
-            return {name for e in (*inputs, *outputs) for name in names(e)}
-        case Coin(key=key, probability=probability):
-            return {name for e in (*key, probability) for name in names(e)}
-        case Join(right=right) | Difference(right=right):
-            return {t.name for t in right.terms if isinstance(t, Var)}
-        case Project(terms=terms):
-            return {name for term in terms for name in names(term)}
-    return set()
+    return names(node.expression if isinstance(node, Extend) else node)
+
+
+def read_behind(operators: Sequence[Operator], needed: Iterable[str]) -> tuple[frozenset[str], ...]:
+    """[operator] the names that those behind it read, and `needed`, which are read at last."""
+    found = [frozenset(needed)]
+    for node in reversed(operators[1:]):
+        found.append(found[-1] | reads(node))
+    return tuple(reversed(found[: len(operators)]))
 
 
 @dataclass(frozen=True)
@@ -295,13 +229,13 @@ class Step:
     keeps     the names bound before it whose columns they read
     """
 
-    node: Query
+    node: Operator
     bindings: Bindings | None
     takes: tuple[tuple[str, int], ...]
     keeps: tuple[str, ...]
 
     @staticmethod
-    def of(node: Query, needed: frozenset[str], there: frozenset[str]) -> Step:
+    def of(node: Operator, needed: frozenset[str], there: frozenset[str]) -> Step:
         """The step of an operator of which `needed` is read, and which has `there` before it."""
         scan = scan_of(node)
         found = None if scan is None else bindings(scan, there)
@@ -331,8 +265,8 @@ def recent_relation(query: Project) -> str:
 
 def copied_relation(query: Project) -> str | None:
     """The relation whose rows are those of a query, column by column; None if the query computes anything."""
-    scan = query.source
-    if not isinstance(scan, Scan) or scan.part != "all" or scan.terms != query.terms:
+    scan = query.operators[0]
+    if len(query.operators) > 1 or not isinstance(scan, Scan) or scan.part != "all" or scan.terms != query.terms:
         return None
     names = {term.name for term in scan.terms if isinstance(term, Var)}
     return scan.relation if len(names) == len(scan.terms) else None
@@ -341,5 +275,5 @@ def copied_relation(query: Project) -> str | None:
 def stable_relations(ram: Ram) -> set[str]:
     """The relations of which some query reads what is stable."""
     instructions = [instruction for stratum in ram.strata for instruction in stratum.loop]
-    scans = [scan_of(node) for instruction in instructions for node in steps(instruction.query)]
+    scans = [scan_of(node) for instruction in instructions for node in instruction.query.operators]
     return {scan.relation for scan in scans if scan is not None and scan.part == "stable"}

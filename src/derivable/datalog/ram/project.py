@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import permutations
 from math import prod
-from typing import Any
 
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.estimate import STORE, Estimate, Estimator
@@ -68,15 +67,12 @@ class _Cut:
         assert instruction.origin is not None
         self.clause = instruction.origin.clause
         # What begins with no relation begins with the unit, which is no step.
-        nodes = [node for node in m.steps(instruction.query.source) if not isinstance(node, m.Unit)]
+        nodes = [node for node in instruction.query.operators if not isinstance(node, m.Unit)]
         self.steps = [_step(node) for node in nodes]
         self.places: dict[int, tuple[r.Var, ...]] = {}
         estimates = estimator.store(instruction)
         end, estimates = estimator.stored(estimates[-1]), estimates[len(estimates) - len(nodes) :]
-        later = [m.reads(instruction.query)]
-        for node in reversed(nodes[1:]):
-            later.append(later[-1] | m.reads(node))
-        later.reverse()
+        later = instruction.query.later[-len(nodes) :]
         scale, before, self.cost = 1.0, 0.0, 0.0
         there: dict[str, r.Var] = {}
         for i, estimate in enumerate(estimates[:-1]):
@@ -125,19 +121,12 @@ def _binds(step: Step) -> Iterable[r.Var]:
     return [] if isinstance(step, r.Filter) else r.variables(step)
 
 
-def _step(node: Any) -> Step:
+def _step(node: m.Operator) -> Step:
     """The step of a body that an operator does."""
-    match node:
-        case m.Scan(relation=name, terms=terms) | m.Join(right=m.Scan(relation=name, terms=terms)):
-            return r.Atom(name, terms)
-        case m.Difference(right=m.Scan(relation=name, terms=terms)):
-            return r.Negated(name, tuple(term for term in terms if term is not None))
-        case m.Select(condition=condition):
-            return r.Filter(condition)
-        case m.Extend(variable=v, expression=e):
-            return Define(v, e)
-        case m.Generate():
-            return r.Generate(node.predicate, node.inputs, node.outputs, node.types, node.negated, node.span)
-        case m.Coin():
-            return r.Coin(node.name, node.key, node.probability, node.kind, node.span)
-    raise TypeError(f"not an operator of a body: {node!r}")
+    scan = m.scan_of(node)
+    if scan is None:
+        assert not isinstance(node, (m.Unit, m.Scan, m.Join, m.Difference))
+        return node
+    if isinstance(node, m.Difference):
+        return r.Negated(scan.relation, tuple(term for term in scan.terms if term is not None))
+    return r.Atom(scan.relation, scan.terms)

@@ -8,36 +8,30 @@ from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules.text import coin_text, expr_text, facts_text, generator_text, rule_text, terms_text
 
 
-def query_lines(query: m.Query, indent: int) -> list[str]:
+def query_lines(query: m.Project, indent: int) -> list[str]:
     """One operator a line, sources indented below it."""
-    nodes = m.steps(query)
-    depths = range(indent + len(nodes) - 1, indent - 1, -1)
-    lines = [f"{'  ' * depth}{title}" for depth, title in zip(depths, _titles(nodes))]
+    nodes, depth = query.operators, indent + len(query.operators)
+    lines = [f"{'  ' * indent}project [{terms_text(query.terms)}]"]
+    titles = [f"{'  ' * (depth - place)}{title}" for place, title in enumerate(_titles(nodes))]
     # What operators read beside their sources stands below these.
     beside = [
-        f"{'  ' * (depth + 1)}{_scan_text(scan)}"
-        for depth, node in zip(depths, nodes)
+        f"{'  ' * (depth - place + 1)}{_scan_text(scan)}"
+        for place, node in enumerate(nodes)
         if (scan := m.scan_of(node)) is not None and scan is not node
     ]
-    return [*reversed(lines), *beside]
+    return [*lines, *reversed(titles), *beside]
 
 
-def operator_texts(query: m.Query) -> list[str]:
+def operator_texts(operators: Sequence[m.Operator]) -> list[str]:
     """The operators of a query from the first, each in a line without its source: `join [y] edge(y, z)`."""
-    nodes = m.steps(query)
-    scans = [m.scan_of(node) for node in nodes]
+    scans = [m.scan_of(node) for node in operators]
     return [
         title if scan is None or scan is node else f"{title} {_scan_text(scan).removeprefix('scan ')}"
-        for node, scan, title in zip(nodes, scans, _titles(nodes))
+        for node, scan, title in zip(operators, scans, _titles(operators))
     ]
 
 
-def operator_text(node: m.Query) -> str:
-    """The last operator of a query in one line, without its source."""
-    return operator_texts(node)[-1]
-
-
-def _titles(nodes: Sequence[m.Query]) -> list[str]:
+def _titles(nodes: Sequence[m.Operator]) -> list[str]:
     """What operators do, without what they read: of all that lead to a query, from the first."""
     bound: dict[str, None] = {}
     found = []
@@ -47,14 +41,14 @@ def _titles(nodes: Sequence[m.Query]) -> list[str]:
     return found
 
 
-def _title(node: m.Query, bound: Container[str]) -> str:
+def _title(node: m.Operator, bound: Container[str]) -> str:
     match node:
         case m.Unit():
             return "unit"
         case m.Scan():
             return _scan_text(node)
-        case m.Join(right=right):
-            return f"join [{', '.join(name for name in m.columns(right) if name in bound)}]"
+        case m.Join():
+            return f"join [{', '.join(name for name in dict.fromkeys(m.binds(node)) if name in bound)}]"
         case m.Difference():
             return "difference"
         case m.Select(condition=condition):
@@ -65,9 +59,7 @@ def _title(node: m.Query, bound: Container[str]) -> str:
             return f"generate {generator_text(node)}"
         case m.Coin():
             return f"coin {coin_text(node)}"
-        case m.Project(terms=terms):
-            return f"project [{terms_text(terms)}]"
-    raise TypeError(f"not a query: {node!r}")
+    raise TypeError(f"not an operator: {node!r}")
 
 
 def _scan_text(scan: m.Scan) -> str:

@@ -11,12 +11,12 @@ from typing import NoReturn
 from derivable.core.diagnostics import BindingError
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.text import RANGES
-from derivable.datalog.scalars.nodes import applied
+from derivable.datalog.scalars.nodes import Node, applied
 from derivable.datalog.values.values import BOOL
 
 
 @dataclass(frozen=True)
-class Define:
+class Define(Node):
     """`x := e`: a column computed from the columns there are"""
 
     variable: r.Var

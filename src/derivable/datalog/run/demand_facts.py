@@ -15,7 +15,7 @@ import numpy as np
 from derivable.algebra.semirings import godel
 from derivable.datalog.facts.facts import FactStore, add_terms
 from derivable.datalog.foreign.standard import PREDICATES
-from derivable.datalog.ram.nodes import Coin, Generate, Instruction, Query, Ram, Store, steps
+from derivable.datalog.ram.nodes import Coin, Generate, Instruction, Operator, Ram, Store
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.carrier import Carrier
@@ -69,15 +69,15 @@ def demanded(
     return found
 
 
-def _is_random(node: Instruction | Query) -> bool:
+def _is_random(node: Instruction | Operator) -> bool:
     if isinstance(node, Generate):
         return PREDICATES[node.predicate].is_tagged
     return isinstance(node, Coin)
 
 
-def _nodes(ram: Ram) -> Iterator[Instruction | Query]:
+def _nodes(ram: Ram) -> Iterator[Instruction | Operator]:
     """The instructions of a program and the operators of their queries."""
     for instruction in (i for stratum in ram.strata for i in stratum.full):
         yield instruction
         if isinstance(instruction, Store):
-            yield from steps(instruction.query)
+            yield from instruction.query.operators

@@ -186,9 +186,9 @@ class _Text:
         head += f"; by {', then '.join(effort.routes)}" if effort.routes else ""
         if not isinstance(effort.instruction, m.Store):
             return [head]
-        nodes = m.steps(effort.instruction.query.source)
+        nodes = effort.instruction.query.operators
         table = [("estimated", "a run", "in all", "")]
-        for place, (node, text) in enumerate(zip(nodes, operator_texts(nodes[-1]))):
+        for place, (node, text) in enumerate(zip(nodes, operator_texts(nodes))):
             actual = None if self.profile.counts is None else self.profile.counts.get(id(node), 0)
             expected = f"{effort.estimates[place]:,.0f}" if place < len(effort.estimates) else "-"
             mean = "-" if actual is None else f"{actual / max(effort.runs, 1):,.0f}"

@@ -118,7 +118,7 @@ class Queries(State):
             batches = chain.from_iterable(map(operator, batches))
         return iter(batches)
 
-    def counted(self, query: m.Query, operator: Callable[..., Iterable[Batch]]) -> Callable[..., Iterable[Batch]]:
+    def counted(self, query: m.Operator, operator: Callable[..., Iterable[Batch]]) -> Callable[..., Iterable[Batch]]:
         """An operator whose rows are counted, if they are to be."""
         if self.counts is None:
             return operator

@@ -100,6 +100,6 @@ class Apply(Node):
 Expr = Var | Const | Apply
 
 
-def applied(node: Expr) -> Iterator[Apply]:
+def applied(node: Node) -> Iterator[Apply]:
     """All applied operators and functions of an expression."""
     return (part for part in walk(node) if isinstance(part, Apply))
