@@ -403,8 +403,16 @@ _COLUMNS: tuple[_Column, ...] = (
 )
 
 
-def _class(kind: str) -> str:
-    return f" class={kind}" if kind else ""
+def _grid(titles: Sequence[tuple[str, str]], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """A table: the title and the class of each column, and what stands in each row."""
+    classes = [f" class={kind}" if kind else "" for _, kind in titles]
+    yield '<div class="wide"><table><thead><tr>'
+    yield "".join(f"<th{kind}>{safe(title)}</th>" for (title, _), kind in zip(titles, classes))
+    yield "</tr></thead><tbody>"
+    for row in rows:
+        cells = (f"<td{kind}>{safe(cell, 300)}</td>" for cell, kind in zip(row, classes))
+        yield f"<tr>{''.join(cells)}</tr>"
+    yield "</tbody></table></div>"
 
 
 def _table(made: Design, rows: Sequence[NodeRow], simulated: Mapping[str, int] | None) -> Iterator[str]:
@@ -420,13 +428,7 @@ def _table(made: Design, rows: Sequence[NodeRow], simulated: Mapping[str, int] |
             ("difference", "number", difference),
             ("because of, in cycles", "long", lambda row: words.get(row.node, "")),
         ]
-    yield '<div class="wide"><table><thead><tr>'
-    yield "".join(f"<th{_class(kind)}>{safe(title)}</th>" for title, kind, _ in columns)
-    yield "</tr></thead><tbody>"
-    for row in rows:
-        cells = (f"<td{_class(kind)}>{safe(show(row), 300)}</td>" for _, kind, show in columns)
-        yield f"<tr>{''.join(cells)}</tr>"
-    yield "</tbody></table></div>"
+    yield from _grid([column[:2] for column in columns], ([show(row) for _, _, show in columns] for row in rows))
 
 
 _UNIT_NAMES = {"nn": "layers", "vsa": "vectors", "vec": "SIMD unit", "move": "moves", "dma": "off-chip"}
@@ -470,6 +472,9 @@ def _program(made: Design, passes: int) -> Iterator[str]:
     yield f"<figcaption>{what}. Blue: of neural operators; orange: of symbolic ones.</figcaption>"
 
 
+_OF_EQUATION = ("equation", "blocks", "cuts", "constants")  # what cycles of the array are made of, see `cycles.Node`
+
+
 def _passes(found: Simulation) -> str:
     if found.passes == 1:
         return "One pass of the program"
@@ -486,17 +491,12 @@ def _losses(found: Simulation) -> Iterator[str]:
         "<p>Numbers that saturated are beyond what the calibration saw; those flushed to zero are less than half a "
         "step of their format.</p>"
     )
-    yield '<div class="wide"><table><thead><tr><th>tensor</th>'
-    yield "".join(f"<th class=number>{title}</th>" for title in ("numbers", "saturated", "flushed to zero"))
-    yield "</tr></thead><tbody>"
+    titles = [("tensor", ""), *((title, "number") for title in ("numbers", "saturated", "flushed to zero"))]
+    rows = []
     for name, counts in lossy.items():
-        cells = (
-            f"{counts.numbers:,}",
-            f"{counts.saturated:,} ({counts.saturated / counts.numbers:.1%})",
-            f"{counts.flushed:,} ({counts.flushed / counts.numbers:.1%})",
-        )
-        yield f"<tr><td>{safe(name)}</td>{''.join(f'<td class=number>{cell}</td>' for cell in cells)}</tr>"
-    yield "</tbody></table></div>"
+        shares = (f"{count:,} ({count / counts.numbers:.1%})" for count in (counts.saturated, counts.flushed))
+        rows.append((name, f"{counts.numbers:,}", *shares))
+    yield from _grid(titles, rows)
 
 
 def _simulation(made: Design, found: Simulation | None) -> Iterator[str]:
@@ -525,21 +525,17 @@ def _simulation(made: Design, found: Simulation | None) -> Iterator[str]:
         "of the table are cycles.</p>"
     )
     beside = {node.name: node for node in cycles.nodes(made.lowered)}
-    titles = (
-        *(("operator", 0), ("begin", 1), ("end", 1), ("modelled", 1), ("simulated", 1), ("difference", 0)),
-        *(("array", 1), ("equation", 1), ("blocks", 1), ("cuts", 1), ("constants", 1)),
-    )
-    yield '<div class="wide"><table><thead><tr>'
-    yield "".join(f"<th{' class=number' * is_number}>{title}</th>" for title, is_number in titles)
-    yield "</tr></thead><tbody>"
+    titles = [("operator", ""), *((title, "number") for title in ("begin", "end", "modelled", "simulated"))]
+    titles += [("difference", "long"), *((title, "number") for title in ("array", *_OF_EQUATION))]
+    rows = []
     for node in found.per_node:
-        numbers = (node.begin, node.end, node.modelled, node.simulated)
-        cells = "".join(f"<td class=number>{number:,}</td>" for number in numbers)
+        numbers = (f"{number:,}" for number in (node.begin, node.end, node.modelled, node.simulated))
         parts = beside.get(node.node)
-        counts: tuple[int | str, ...] = ("",) * 5
+        counts: list[str] = []
         if parts is not None and parts.unit:
-            counts = (parts.busy[parts.unit], parts.equation, parts.blocks, parts.cuts, parts.constants)
-        array = "".join(f"<td class=number>{count if count == '' else f'{count:,}'}</td>" for count in counts)
+            counts = [
+                f"{count:,}" for count in (parts.busy[parts.unit], *(getattr(parts, name) for name in _OF_EQUATION))
+            ]
         name = f"{node.node} of pass {node.of_pass}" if found.passes > 1 else node.node
-        yield f"<tr><td>{safe(name)}</td>{cells}<td class=long>{safe(node.explanation, 160)}</td>{array}</tr>"
-    yield "</tbody></table></div>"
+        rows.append((name, *numbers, node.explanation, *(counts or [""] * (1 + len(_OF_EQUATION)))))
+    yield from _grid(titles, rows)

@@ -16,29 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from derivable.accelerator.lower.lower_lanes import (
-    added,
-    averaged,
-    bounded,
-    compared,
-    concatenated,
-    divided,
-    floored,
-    gelu,
-    indexed,
-    multiplied,
-    normalised,
-    pooled,
-    raised,
-    reduced,
-    relu,
-    rolled,
-    softmax,
-    to_mass,
-    viewed,
-)
-from derivable.accelerator.lower.lower_products import bundle, conv2d, linear, matmul
-from derivable.accelerator.lower.lower_vectors import convolved, match_probability
+from derivable.accelerator.lower import lower_lanes as lanes
+from derivable.accelerator.lower import lower_products as products
+from derivable.accelerator.lower import lower_vectors as vectors
 from derivable.accelerator.lower.lowering import Lowering, channels_last, wanted_border
 from derivable.accelerator.lower.ordering import quickest
 from derivable.accelerator.lower.passes import Pass, write
@@ -56,33 +36,33 @@ if TYPE_CHECKING:
     from derivable.accelerator.numbers.quantisation import Quantised
 
 _KINDS: dict[str, Callable[[Lowering, Operator], Iterator[None]]] = {
-    "conv2d": conv2d,
-    "linear": linear,
-    "matmul": matmul,
-    "bundle": bundle,
-    "bind": convolved,
-    "unbind": convolved,
-    "match_probability": match_probability,
-    "add": added,
-    "sub": added,
-    "mul": multiplied,
-    "div": divided,
-    "softmax": softmax,
-    "gelu": gelu,
-    "to_mass": to_mass,
-    "normalise": normalised,
-    "relu": relu,
-    **dict.fromkeys(("clamp", "maximum", "minimum", "abs"), bounded),
-    **dict.fromkeys(("greater", "equal"), compared),
-    "floor": floored,
-    **dict.fromkeys(("exp", "log", "sqrt", "tanh"), raised),
-    **dict.fromkeys(("sum", "mean", "max", "min", "prod"), reduced),
-    "max_pool2d": pooled,
-    "avg_pool2d": averaged,
-    **dict.fromkeys(("reshape", "permute", "slice", "expand"), viewed),
-    "index": indexed,
-    "roll": rolled,
-    "concatenate": concatenated,
+    "conv2d": products.conv2d,
+    "linear": products.linear,
+    "matmul": products.matmul,
+    "bundle": products.bundle,
+    "bind": vectors.convolved,
+    "unbind": vectors.convolved,
+    "match_probability": vectors.match_probability,
+    "add": lanes.added,
+    "sub": lanes.added,
+    "mul": lanes.multiplied,
+    "div": lanes.divided,
+    "softmax": lanes.softmax,
+    "gelu": lanes.gelu,
+    "to_mass": lanes.to_mass,
+    "normalise": lanes.normalised,
+    "relu": lanes.relu,
+    **dict.fromkeys(("clamp", "maximum", "minimum", "abs"), lanes.bounded),
+    **dict.fromkeys(("greater", "equal"), lanes.compared),
+    "floor": lanes.floored,
+    **dict.fromkeys(("exp", "log", "sqrt", "tanh"), lanes.raised),
+    **dict.fromkeys(("sum", "mean", "max", "min", "prod"), lanes.reduced),
+    "max_pool2d": lanes.pooled,
+    "avg_pool2d": lanes.averaged,
+    **dict.fromkeys(("reshape", "permute", "slice", "expand"), lanes.viewed),
+    "index": lanes.indexed,
+    "roll": lanes.rolled,
+    "concatenate": lanes.concatenated,
 }
 
 

@@ -9,7 +9,7 @@ count as in conflict.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -219,8 +219,9 @@ def check(machine: Machine, program: Program, far: int) -> None:
     if ends != [len(program) - 1]:
         raise LayoutError(f"a program has one end, after all else; here are {len(ends)} of {len(program)} instructions")
     sizes = _sizes(machine, far)
-    # For each unit, for each of its instructions: its regions, and how many of each unit are done before it begins.
-    done: list[list[tuple[int, list[Region]]]] = [[] for _ in range(NUM_UNITS)]
+    memories: dict[tuple[str, int], Memory] = defaultdict(Memory)
+    places: list[tuple[int, int]] = []  # of each instruction: its unit, and the how manieth of it that it is, from 1 on
+    # For each unit, for each of its instructions, from 1 on: how many of each unit are done when it is.
     clocks: list[list[tuple[int, ...]]] = [[(0,) * NUM_UNITS] for _ in range(NUM_UNITS)]
     for number, instruction in enumerate(program):
         try:
@@ -229,20 +230,25 @@ def check(machine: Machine, program: Program, far: int) -> None:
                 continue
             unit = UNITS.index(instruction.unit)
             clock = list(clocks[unit][-1])
-            clock[unit] = len(done[unit])
             for other, need in enumerate(instruction.needs):
-                if need > len(done[other]):
+                if need >= len(clocks[other]):
                     raise LayoutError(
-                        f"it needs {need} instructions of {UNITS[other]}, and {len(done[other])} come before it"
+                        f"it needs {need} instructions of {UNITS[other]}, and {len(clocks[other]) - 1} come before it"
                     )
-                if need:
-                    clock = [max(pair) for pair in zip(clock, clocks[other][need])]
-                    clock[other] = max(clock[other], need)
-            _check_conflicts(found, clock, done)
+                clock = [max(pair) for pair in zip(clock, clocks[other][need])]
+            for region in found:
+                for other in memories[region.memory, region.bank].touch(number, region):
+                    if places[other][1] > clock[places[other][0]]:
+                        name = UNITS[places[other][0]]
+                        raise LayoutError(
+                            f"it touches {region} while instruction {other} of {name} may do so",
+                            hint=f"it has to need {name}:{places[other][1]}",
+                        )
         except DerivableError as error:
             raise type(error)(f"instruction {number}, {instruction}: {error.message}", hint=error.hint) from None
+        clock[unit] = len(clocks[unit])
+        places.append((unit, clock[unit]))
         clocks[unit].append(tuple(clock))
-        done[unit].append((number, found))
     check_counts(program)
 
 
@@ -326,16 +332,3 @@ def _steps_are_apart(machine: Machine, of: Vector) -> bool:
     order = np.argsort(starts, axis=None, kind="stable")
     ends = (starts + (live * BITS[of.y_type] + 7) // 8).ravel()[order]
     return bool(np.all(ends[:-1] <= starts.ravel()[order][1:]))
-
-
-def _check_conflicts(found: list[Region], clock: list[int], done: list[list[tuple[int, list[Region]]]]) -> None:
-    for other in range(NUM_UNITS):
-        for count in range(clock[other], len(done[other])):
-            number, before = done[other][count]
-            for region in found:
-                for earlier in before:
-                    if region.meets(earlier):
-                        raise LayoutError(
-                            f"it touches {region} while instruction {number} of {UNITS[other]} may do so",
-                            hint=f"it has to need {UNITS[other]}:{count + 1}",
-                        )

@@ -125,10 +125,6 @@ def _log_softmax_composite(graph: Any, inputs: Sequence[str], attributes: Attrib
     return graph.add("sub", shifted, graph.add("log", total))
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return 0.5 * (1 + np.tanh(0.5 * x))
-
-
 def _sigmoid_composite(graph: Any, inputs: Sequence[str], attributes: Attributes) -> str:
     raised = graph.add("tanh", graph.add("mul", inputs[0], graph.scalar(0.5)))
     return graph.add("mul", graph.add("add", raised, graph.scalar(1.0)), graph.scalar(0.5))
@@ -184,11 +180,6 @@ def _take_composite(graph: Any, inputs: Sequence[str], attributes: Attributes) -
     return graph.add("reshape", graph.add("matmul", hot, rows), shape=(*shape, *rest))
 
 
-def _chosen(arrays: Sequence[np.ndarray], attributes: Attributes) -> np.ndarray:
-    condition, a, b = arrays
-    return np.where(condition != 0, a, b)
-
-
 def _where_composite(graph: Any, inputs: Sequence[str], attributes: Attributes) -> str:
     condition, a, b = inputs
     is_float = any(graph.operators[name].dtype.startswith(("float", "bfloat")) for name in (a, b))
@@ -205,10 +196,6 @@ def _mean_composite(graph: Any, inputs: Sequence[str], attributes: Attributes) -
 
 def _mean(x: np.ndarray, axis: Shape, keepdims: bool) -> np.ndarray:
     return np.asarray(x, np.float64).mean(axis, keepdims=keepdims)
-
-
-def _neg_composite(graph: Any, inputs: Sequence[str], attributes: Attributes) -> str:
-    return graph.add("mul", inputs[0], graph.scalar(-1.0))
 
 
 def _unit(x: np.ndarray, rank: int) -> np.ndarray:
@@ -454,18 +441,9 @@ for _name, _kind in {
         values="float",
     ),
     # made of others
-    "where": Kind(
-        *("simd", (3, 3), {}, _broadcast, _chosen, _passes(4)), composite=_where_composite, is_entrywise=True
-    ),
-    "neg": Kind(
-        "simd", (1, 1), {}, _first, lambda x, at: -x[0], _passes(1), composite=_neg_composite, is_entrywise=True
-    ),
-    "sigmoid": Kind(
-        *("simd", (1, 1), {}, _first, lambda x, at: _sigmoid(x[0]), _passes(2)),
-        values="float",
-        composite=_sigmoid_composite,
-        is_entrywise=True,
-    ),
+    "where": _elementwise(lambda condition, a, b: np.where(condition != 0, a, b), 3, 4, composite=_where_composite),
+    "neg": _elementwise(np.negative, 1, composite=lambda graph, x, at: graph.add("mul", x[0], graph.scalar(-1.0))),
+    "sigmoid": _elementwise(lambda x: 0.5 * (1 + np.tanh(0.5 * x)), 1, 2, "float", _sigmoid_composite),
     "log_softmax": Kind(
         *("simd", (1, 1), {"axis": REQUIRED}, _one_axis, _log_softmax, _of_inputs(4)),
         values="float",

@@ -24,6 +24,11 @@ _OF_SHAPES = {
     *("size", "dim", "numel", "ndimension", "is_floating_point", "is_complex", "element_size", "stride"),
     *("storage_offset", "is_contiguous", "get_device", "is_tensor", "result_type", "__len__"),
 }
+# What a tensor of the trace is, which its value on the examples says; no derivative is asked of it.
+_KNOWN = {
+    *("shape", "ndim", "dtype", "device", "requires_grad", "is_cuda", "is_nested", "is_sparse", "is_quantized"),
+    *("size", "dim", "numel", "is_floating_point"),
+}
 _FILLED = {
     *("zeros_like", "ones_like", "full_like", "empty_like"),
     *("new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"),
@@ -42,32 +47,6 @@ class Value(torch.fx.Proxy):
     tracer: Recorder
 
     @property
-    def shape(self) -> torch.Size:
-        return self.value.shape
-
-    @property
-    def ndim(self) -> int:
-        return self.value.dim()
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.value.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.value.device
-
-    @property
-    def requires_grad(self) -> bool:
-        return False
-
-    @property
-    def is_cuda(self) -> bool:
-        return False
-
-    is_nested = is_sparse = is_quantized = is_cuda
-
-    @property
     def T(self) -> Any:
         return self.permute(*reversed(range(self.ndim)))
 
@@ -82,18 +61,6 @@ class Value(torch.fx.Proxy):
     def where(self, condition: Any, other: Any) -> Any:
         return torch.where(condition, self, other)  # type: ignore[call-overload]
 
-    def size(self, dim: int | None = None) -> Any:
-        return self.value.shape if dim is None else self.value.shape[dim]
-
-    def dim(self) -> int:
-        return self.value.dim()
-
-    def numel(self) -> int:
-        return self.value.numel()
-
-    def is_floating_point(self) -> bool:
-        return self.value.is_floating_point()
-
     def __len__(self) -> int:
         return len(self.value)
 
@@ -101,22 +68,12 @@ class Value(torch.fx.Proxy):
         return iter([self.select(0, k) for k in range(len(self.value))])
 
     def __getattr__(self, name: str) -> Any:
+        if name in _KNOWN:
+            return getattr(self.value, name)
         if callable(getattr(torch.Tensor, name, None)) or name.startswith("__"):
             return super().__getattr__(name)
         place = place_here(self.tracer.module)
         raise place.error(UnsupportedError, f"a trace does not know the attribute .{name} of a tensor")
-
-    def __iadd__(self, other: Any) -> Any:
-        return self.add_(other)
-
-    def __isub__(self, other: Any) -> Any:
-        return self.sub_(other)
-
-    def __imul__(self, other: Any) -> Any:
-        return self.mul_(other)
-
-    def __itruediv__(self, other: Any) -> Any:
-        return self.div_(other)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         place = place_here(self.tracer.module)
@@ -134,32 +91,17 @@ class Value(torch.fx.Proxy):
             "compute both branches and mix them with weights from 0 to 1, or let the condition be one of shapes",
         )
 
-    def __bool__(self) -> bool:
-        return self._read("the truth value")
 
-    def __float__(self) -> float:
-        return self._read("the number")
-
-    def __int__(self) -> int:
-        return self._read("the number")
-
-    def __index__(self) -> int:
-        return self._read("the number")
-
-    def __contains__(self, value: object) -> bool:
-        return self._read("an entry")
-
-    def item(self) -> Any:
-        return self._read("the number")
-
-    def tolist(self) -> Any:
-        return self._read("the numbers")
-
-    def numpy(self) -> Any:
-        return self._read("the numbers")
-
-    def __array__(self, *rest: Any) -> Any:
-        return self._read("the numbers")
+for _name, _method in {"__iadd__": "add_", "__isub__": "sub_", "__imul__": "mul_", "__itruediv__": "div_"}.items():
+    setattr(Value, _name, lambda self, other, method=_method: getattr(self, method)(other))
+for _what, _names in {
+    "the truth value": ("__bool__",),
+    "the number": ("__float__", "__int__", "__index__", "item"),
+    "the numbers": ("tolist", "numpy", "__array__"),
+    "an entry": ("__contains__",),
+}.items():
+    for _name in _names:
+        setattr(Value, _name, lambda self, *rest, what=_what: self._read(what))
 
 
 class Recorder(torch.fx.Tracer):
