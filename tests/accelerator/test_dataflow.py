@@ -1,7 +1,6 @@
 """The dataflow graph against enumeration of paths and orders, and what fusing may not change."""
 
 import dataclasses
-import itertools
 import os
 from pathlib import Path
 
@@ -132,40 +131,6 @@ def test_random_graphs(graph, seed, least):
     x = random.normal(size=(2, 4))
     for found, expected in zip(d.evaluate(flow, graph, x), evaluation.evaluate(graph, x)):
         np.testing.assert_array_equal(found, expected)
-
-
-@settings(max_examples=80, deadline=None)
-@given(graphs(), st.integers(1, 4))
-def test_overlapping_loops(graph, loops):
-    flow = d.dataflow(graph)
-    placed = d.overlap(flow, loops)
-    assert sorted((item.loop, item.name) for item in placed) == sorted(
-        (loop, name) for loop in range(loops) for name in flow.by_name
-    )
-    starts = {(item.loop, item.name): item for item in placed}
-    for item in placed:
-        assert item.end - item.start == flow.cycles[item.name]
-        for name in flow.by_name[item.name].inputs:
-            assert starts[item.loop, name].end <= item.start
-    for lane in ("layers", "vectors", "simd"):
-        own = sorted((item.start, item.end) for item in placed if item.lane == lane and item.end > item.start)
-        assert all(one[1] <= other[0] for one, other in itertools.pairwise(own))
-    last = max(item.end for item in placed)
-    busiest = max(sum(item.end - item.start for item in placed if item.lane == lane) for lane in flow_lanes(placed))
-    assert busiest <= last <= loops * sum(flow.weights)
-
-
-def flow_lanes(placed):
-    return {item.lane for item in placed}
-
-
-def test_the_next_loop_starts_where_the_array_is_free():
-    """As in figure 4: the layers of the second loop run beside the vector nodes of the first."""
-    flow = d.dataflow(small(), weight=lambda node: 10.0)
-    placed = {(item.loop, item.name): item for item in d.overlap(flow, 2)}
-    assert placed[1, "conv2d_1"].start == placed[0, "conv2d_1"].end == 10
-    assert placed[0, "bind_1"].start == 10
-    assert placed[1, "conv2d_1"].end == placed[0, "bind_1"].end
 
 
 def test_the_validator():

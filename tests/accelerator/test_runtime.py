@@ -88,16 +88,6 @@ def test_more_sub_arrays_never_take_vectors_longer(node, array):
         assert times == sorted(times, reverse=True)
 
 
-@given(st.lists(layers, max_size=5), st.lists(vectors, max_size=5), arrays)
-def test_sums_are_those_of_the_nodes(some, others, array):
-    height, width, count = array
-    assert runtime.neural_cycles(some, height, width, count) == sum(
-        runtime.layer_cycles(layer, height, width, count) for layer in some
-    )
-    of = {mapping: runtime.symbolic_cycles(others, height, width, count, mapping) for mapping in runtime.MAPPINGS}
-    assert of["node"] <= of["printed"] == min(of["temporal"], of["spatial"])
-
-
 @given(layers, vectors, arrays)
 def test_no_node_is_faster_than_its_multipliers(layer, node, array):
     height, width, count = array
@@ -134,8 +124,6 @@ def test_printed_forms():
         (lambda: Layer(0, 1, 1), "m of Layer is 0, expected a positive integer"),
         (lambda: Vectors(1, 2.5), "d of Vectors is 2.5, expected a positive integer"),
         (lambda: Vectors(1, 2, products=3), "products of Vectors is 3, expected an integer from 1 to 2"),
-        (lambda: runtime.neural_cycles([Layer(1, 1, 1)], 1, 1, [1, 2]), "sub_arrays has 2 numbers for 1 layers"),
-        (lambda: runtime.symbolic_cycles([], 1, 1, 1, "both"), "there is no mapping 'both'"),
     ],
 )
 def test_errors(make, message):

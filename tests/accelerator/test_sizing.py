@@ -11,7 +11,7 @@ from derivable.accelerator.explore import sizing
 from derivable.accelerator.explore.schedule import Workload
 from derivable.accelerator.explore.sizing import Memory, simd_width
 from derivable.accelerator.hardware import resources
-from derivable.accelerator.operators.runtime import Elementwise, Layer, Vectors, layer_cycles
+from derivable.accelerator.operators.runtime import Elementwise, Layer, Vectors
 from derivable.core.diagnostics import DomainError
 
 LAYERS = [Layer(100, 27, 64), Layer(25, 576, 64)]
@@ -43,16 +43,6 @@ def test_what_is_too_large_runs_in_parts():
     least = sizing.memories(Workload(LAYERS, VECTORS), (8, 4, 3), limit=1)
     assert least.tiles == (100, 25)
     assert (least.a1.bytes, least.a2.bytes) == (8 * 12, 1536)  # a fold of weights; all pairs have columns
-
-
-@given(st.integers(1, 60), st.integers(1, 4), st.integers(1, 60))
-def test_parts_of_a_layer_have_all_its_rows(m, repeats, parts):
-    layer = Layer(m, 9, 5, repeats=repeats)
-    found = sizing.tiled(layer, parts)
-    assert found.m * found.repeats >= m * repeats
-    assert found.repeats >= min(parts, repeats)
-    assert layer_cycles(found, 4, 4, 2) >= layer_cycles(layer, 4, 4, 2)
-    assert sizing.tiled(layer, 1) == layer
 
 
 def test_printed_forms_are_those_of_the_documentation():

@@ -2,8 +2,7 @@
 
 Entry-by-entry operators are fused into the node of the array that they follow, and stand in it for the SIMD unit, which
 takes the values as they leave the array. The nodes of one loop (one pass of the model) have a critical path, found by
-depth-first search, and what can run beside each node of it, found breadth first. Loops overlap: the next one begins
-where the array becomes free (`overlap`).
+depth-first search, and what can run beside each node of it, found breadth first.
 
 Printed form, a node of the critical path a line, with what runs beside it below:
 
@@ -18,7 +17,6 @@ Source: NSFlow (Yang et al., 2025), section V-B and figure 4.
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -413,58 +411,3 @@ def evaluate(flow: DataflowGraph, graph: OperatorGraph, inputs: Inputs) -> tuple
                 values[name] = np.asarray(operator.row.evaluate(operands, operator.at))
             found[each.result] = values[each.result]
     return tuple(found[name] for name in graph.outputs)
-
-
-# Loops
-
-
-@dataclass(frozen=True)
-class Started:
-    """A node of loop number `loop`, from cycle `start` to cycle `end`, on what it runs: "layers", "vectors" or
-    "simd"."""
-
-    name: str
-    loop: int
-    lane: str
-    start: float
-    end: float
-
-
-def overlap(flow: DataflowGraph, loops: int = 2) -> tuple[Started, ...]:
-    """Consecutive loops fused: every node starts as soon as its inputs are there and what it runs on is free.
-
-    Layers run on one part of the array, vector nodes on the other, the rest on the SIMD unit, each one node at a time,
-    of several the earlier loop's first: so the first layer of a loop starts when the last of the loop before has ended,
-    beside the vector nodes of that loop. Cycles are the weights of the graph.
-    """
-    layers = {node.name for node in flow.layers}
-    lanes = ["simd" if not node.on_array else "layers" if node.name in layers else "vectors" for node in flow]
-    number = {node.name: index for index, node in enumerate(flow)}
-    readers: list[list[int]] = [[] for _ in flow]
-    for node in flow:
-        for name in node.inputs:
-            readers[number[name]].append(number[node.name])
-    waits = {(loop, index): len(node.inputs) for loop in range(loops) for index, node in enumerate(flow)}
-    ready: dict[str, list[tuple[int, int]]] = {"layers": [], "vectors": [], "simd": []}
-    for (loop, index), count in waits.items():
-        if not count:
-            heapq.heappush(ready[lanes[index]], (loop, index))
-    found: list[Started] = []
-    ends: list[tuple[float, int, int]] = []
-    busy: set[str] = set()
-    now = 0.0
-    while ends or any(ready.values()):
-        for lane, queue in ready.items():
-            if queue and lane not in busy:
-                loop, index = heapq.heappop(queue)
-                found.append(Started(flow.nodes[index].name, loop, lane, now, now + flow.weights[index]))
-                heapq.heappush(ends, (found[-1].end, loop, index))
-                busy.add(lane)
-        if not any(queue and lane not in busy for lane, queue in ready.items()):
-            now, loop, index = heapq.heappop(ends)
-            busy.discard(lanes[index])
-            for reader in readers[index]:
-                waits[loop, reader] -= 1
-                if not waits[loop, reader]:
-                    heapq.heappush(ready[lanes[reader]], (loop, reader))
-    return tuple(found)

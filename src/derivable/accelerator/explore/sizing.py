@@ -17,7 +17,7 @@ Printed form:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from derivable.accelerator.explore.schedule import Workload
 from derivable.accelerator.numbers.precision import PRECISIONS, bytes_of
@@ -138,7 +138,7 @@ def memories(
     inputs  elements of the input of each layer, see `layer_footprint`
     limit   bytes that each memory may have. What needs more runs in parts: weights by output channels and vectors by
             pairs, which costs nothing, for the array loads them fold by fold anyway; inputs and outputs by rows, which
-            loads weights again: see `tiled`. MemA1 and MemA2 have at least what all sub-arrays load at a time.
+            loads weights again. MemA1 and MemA2 have at least what all sub-arrays load at a time.
     """
     height, width, sub_arrays = array
     given = [None] * len(workload.layers) if inputs is None else list(inputs)
@@ -184,12 +184,6 @@ def memories(
         Memory("cache", 2 * (a1 + a2 + b + c), URAM_SHAPE[0], copies=1),
         tuple(tiles),
     )
-
-
-def tiled(layer: Layer, parts: int) -> Layer:
-    """The layer that costs what `layer` does in so many parts of its rows, of which each loads the weights again."""
-    of_each = ceil_div(parts, layer.repeats)
-    return replace(layer, m=ceil_div(layer.m, of_each), repeats=layer.repeats * of_each)
 
 
 @dataclass(frozen=True)

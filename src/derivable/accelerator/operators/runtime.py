@@ -12,14 +12,12 @@ and both are separate functions here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from derivable.core.arguments import integer
-from derivable.core.diagnostics import DomainError
 
 Count: TypeAlias = Any  # an integer, or an integer array that broadcasts with the others
 Dataflow = Literal["weight", "output"]
@@ -198,53 +196,6 @@ def column_sum_cycles(vectors: Vectors, height: Count, width: Count, sub_arrays:
     used = np.minimum(width * sub_arrays, ceil_div(vectors.d, height))
     passes = ceil_div(vectors.d, width * height * sub_arrays)
     return ceil_div(vectors.n, vectors.products) * passes * tree_depth(used)
-
-
-def neural_cycles(layers: Sequence[Layer], height: int, width: int, sub_arrays: int | Sequence[int]) -> int:
-    """Cycles of all layers, one after the other, equation (2).
-
-    sub_arrays  of every layer, or one number for all
-    """
-    return sum(
-        layer_cycles(layer, height, width, count)
-        for layer, count in zip(layers, _each(sub_arrays, len(layers), "layers"), strict=True)
-    )
-
-
-def symbolic_cycles(
-    vectors: Sequence[Vectors],
-    height: int,
-    width: int,
-    sub_arrays: int | Sequence[int],
-    mapping: Mapping = "printed",
-) -> int:
-    """Cycles of all vector nodes, one after the other, equation (5).
-
-    sub_arrays  of every vector node, or one number for all
-    mapping     "printed": all nodes temporal or all spatial, whichever is the smaller sum, which is equation (5);
-                "node": the smaller of the two at every node, never more; "temporal" or "spatial": that one
-    """
-    counts = _each(sub_arrays, len(vectors), "vector nodes")
-    pairs = list(zip(vectors, counts, strict=True))
-    temporal = [temporal_cycles(node, height, width, count) for node, count in pairs]
-    spatial = [spatial_cycles(node, height, width, count) for node, count in pairs]
-    if mapping == "temporal":
-        return sum(temporal)
-    if mapping == "spatial":
-        return sum(spatial)
-    if mapping == "printed":
-        return min(sum(temporal), sum(spatial))
-    if mapping == "node":
-        return sum(map(min, temporal, spatial))
-    raise DomainError(f"there is no mapping {mapping!r}", hint=f"known are {', '.join(MAPPINGS)}")
-
-
-def _each(sub_arrays: int | Sequence[int], count: int, what: str) -> Sequence[int]:
-    if isinstance(sub_arrays, (int, np.integer)):
-        return [int(sub_arrays)] * count
-    if len(sub_arrays) != count:
-        raise DomainError(f"sub_arrays has {len(sub_arrays)} numbers for {count} {what}", hint="give one for each")
-    return sub_arrays
 
 
 def elementwise_cycles(work: Elementwise, simd: Count) -> Count:
