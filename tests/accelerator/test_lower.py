@@ -476,7 +476,7 @@ def test_loads_are_ahead_and_text_is_the_program():
 def test_cycles_are_the_equations_and_what_is_told():
     """A layer that fits is equation (1), vectors that fill columns are equation (4); the rest is named."""
     torch.manual_seed(10)
-    quick = Latencies(far=9)
+    quick = Latencies(off_chip=9)
     lowered, run = check(Both(), (torch.randn(1, 8, 10, 10), torch.softmax(torch.randn(16, 2, 16), -1)))
     found = {node.name: node for node in cycles.nodes(lowered, quick)}
     assert set(found) == {operator.name for operator in lowered.graph if operator.kind != "constant"}

@@ -251,7 +251,7 @@ def test_split_sums_are_read_as_they_lie():
 def test_transfers_times_and_errors():
     of = Machine(4, 4, 1, lanes=4, line=16, x=256, program=16)
     far = np.arange(128, dtype=np.uint8)
-    times = Latencies(far=6, load=4, store=4, vec=3)
+    times = Latencies(off_chip=6, load=4, store=4, vec=3)
     program = Program(
         [
             Transfer(operation="load", x=3, far=16, lines=2),

@@ -29,7 +29,7 @@ def test_another_order_leaves_memories_as_they_are(seed, by_length):
     for number in found:
         machine.execute(state, program.instructions[number])
     expected = machine.run(SMALL, program, far)
-    np.testing.assert_array_equal(state.far, expected.memory)
+    np.testing.assert_array_equal(state.off_chip, expected.memory)
     best = quickest(written)
     hazards.check(SMALL, best, len(far))
     run = machine.run(SMALL, best, far)

@@ -64,7 +64,7 @@ def test_without_others_at_the_cache_each_instruction_takes_the_cycles_of_the_mo
     program, far = random_program(SMALL, seed, 40)
     program = serial(program)
     found = device.run(program, far, OffChip(latency=latency))
-    expected = machine.run(SMALL, program, far, Latencies(far=latency))
+    expected = machine.run(SMALL, program, far, Latencies(off_chip=latency))
     np.testing.assert_array_equal(found.memory, expected.memory)
     np.testing.assert_array_equal(found.begin, expected.begin[:-1])
     np.testing.assert_array_equal(found.end, expected.end[:-1])
@@ -76,7 +76,7 @@ def test_slow_memory_is_modelled(device):
     for seed in range(40, 46):
         program, far = random_program(SMALL, seed, 60)
         found = device.run(program, far, OffChip(latency=30, interval=3))
-        begin, end = machine.timing(SMALL, program, Latencies(far=30, interval=3))
+        begin, end = machine.timing(SMALL, program, Latencies(off_chip=30, interval=3))
         np.testing.assert_array_equal(found.begin, begin[:-1])
         np.testing.assert_array_equal(found.end, end[:-1])
         assert found.cycles == end[-1]
@@ -121,7 +121,7 @@ def test_functions_are_those_of_the_tables(device):
     x = x.astype(np.int32)
     composer = Composer(SMALL, 1)
     composer.far[: 4 * len(x)] = x.view(np.uint8)
-    composer.state.far[:] = composer.far
+    composer.state.off_chip[:] = composer.far
     composer.must(Transfer(operation="load", x=0, far=0, lines=4 * len(x) // SMALL.line))
     for at, operation in ((4096, "exp2"), (8192, "log2")):
         composer.must(Vector(operation=operation, n2=len(x) // 8, a_type="i32", a2=32, y_type="i32", y=at, y2=32))

@@ -88,7 +88,7 @@ const std::vector<Tensor> OUTPUTS = {{
 
 
 def _tensor(name: str, view: View, format: Format) -> str:
-    least, most = format.kept or (-format.most, format.most)
+    least, most = format.clamp or (-format.most, format.most)
     # Hexadecimal floating-point numbers are exact.
     numbers = f"{view.address}, {view.size}, {format.scale.hex()}, {format.zero}, {least}, {most}"
     shape, strides = (", ".join(map(str, part)) for part in (view.shape, view.strides))

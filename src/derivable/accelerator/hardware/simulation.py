@@ -269,7 +269,7 @@ def simulate(
         )
     machine, program = lowered.machine, lowered.program
     memory = lowered.pack(inputs)
-    latencies = golden.Latencies(far=off_chip.latency, interval=off_chip.interval)
+    latencies = golden.Latencies(off_chip=off_chip.latency, interval=off_chip.interval)
     expected = golden.timing(machine, program, latencies)
     if backend == "python":
         run = golden.run(machine, program, memory, latencies)

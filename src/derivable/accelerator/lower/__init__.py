@@ -1,1 +1,1 @@
-"""Lowering: from an operator graph to instructions."""
+"""State: from an operator graph to instructions."""

@@ -96,13 +96,13 @@ class Emitter:
         self.add(Move(operation=operation, **fields))
 
     def step(
-        self, operation: str, loops: Sequence[Loop], a: int, y: int, kept: tuple[int, int] | None, **rest: Any
+        self, operation: str, loops: Sequence[Loop], a: int, y: int, clamp: tuple[int, int] | None, **rest: Any
     ) -> None:
         """A `Vector` in up to three loops: how often, and what each time adds to a and to y; the innermost is last.
 
-        kept  the least and the largest result
+        clamp  the least and the largest result
         """
-        fields = {"a": a, "y": y, **_clamp(kept), **rest}
+        fields = {"a": a, "y": y, **_clamp_fields(clamp), **rest}
         for loop, (count, of_a, of_y) in enumerate(loops, 3 - len(loops)):
             fields |= {f"n{loop}": count, f"a{loop}": of_a, f"y{loop}": of_y}
         self.add(Vector(operation=operation, **fields))
@@ -156,23 +156,23 @@ class Emitter:
         shift: int = 0,
         reduced: tuple[int, ...] = (),
         reduction: str = "sum",
-        kept: tuple[int, int] | None = None,
+        clamp: tuple[int, int] | None = None,
     ) -> bool:
         """`y = a OP b` on views of one shape, of which y has no axis that is `reduced`, but for its length.
 
-        The fewest steps are taken; `kept` has the least and the largest result. False, and no instruction, where the
+        The fewest steps are taken; `clamp` has the least and the largest result. False, and no instruction, where the
         loops of an instruction cannot reduce so.
         """
         plans = _plan(a, b if isinstance(b, View) else None, y, reduced, self.machine.lanes)
         if plans is None:
             return False
         common = {"y_type": y.type, "a_type": a.type, "multiplier": multiplier, "shift": shift, "reduction": reduction}
-        common |= _clamp(kept)
+        common |= _clamp_fields(clamp)
         if isinstance(b, View):
             common |= {"b_from": "X", "b_type": b.type}
         for plan in plans:
             of = {**common, "a_one": plan.ones[0], "along": plan.along, "across": plan.across}
-            of |= {"tail": plan.tail, "tail_inner": plan.tail_inner, "turned": plan.turned}
+            of |= {"tail": plan.tail, "tail_inner": plan.tail_inner, "turned": plan.transposed}
             if isinstance(b, View):
                 of["b_one"] = plan.ones[1]
             for loop, axis in enumerate(plan.loops):
@@ -186,7 +186,7 @@ class Emitter:
                 self.add(Vector(operation=operation, **of))
         return True
 
-    def pack(self, a: View, added: int, y: View, multiplier: int, shift: int, kept: tuple[int, int] | None) -> None:
+    def pack(self, a: View, added: int, y: View, multiplier: int, shift: int, clamp: tuple[int, int] | None) -> None:
         """`y = a + added`, multiplied and shifted, of numbers [..., entry] to int4 [..., byte], two in a byte.
 
         The entries of both are together.
@@ -205,11 +205,11 @@ class Emitter:
         for place in itertools.product(*(range(length) for length, _, _ in outer)):
             at = a.address + size * sum(i * axis[1] for i, axis in zip(place, outer))
             to = y.address + sum(i * axis[2] for i, axis in zip(place, outer))
-            self.step("add", steps, at, to, kept, a_type=a.type, y_type="i4", **settings)
+            self.step("add", steps, at, to, clamp, a_type=a.type, y_type="i4", **settings)
 
 
-def _clamp(kept: tuple[int, int] | None) -> dict[str, int]:
-    return {} if kept is None else {"is_clamped": 1, "low": kept[0], "high": kept[1]}
+def _clamp_fields(clamp: tuple[int, int] | None) -> dict[str, int]:
+    return {} if clamp is None else {"is_clamped": 1, "low": clamp[0], "high": clamp[1]}
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ class _Plan:
     across: int
     steps: int
     start: tuple[int, int, int] = (0, 0, 0)  # bytes from the first of a, b and y on
-    turned: int = 0
+    transposed: int = 0
 
     @property
     def cycles(self) -> int:
@@ -249,7 +249,7 @@ def moving_cycles(a: View, y: View, lanes: int) -> int:
 
 
 def _plan(a: View, b: View | None, y: View, reduced: tuple[int, ...], lanes: int) -> list[_Plan] | None:
-    """The loops of the fewest cycles: one instruction at each place of `outer`, or two where a rest is turned."""
+    """The loops of the fewest cycles: one instruction at each place of `outer`, or two where a rest is transposed."""
     operands = (a, b or replace(a, strides=(0,) * len(a.shape), type=a.type), y)
     axes = [
         _Axis(length, tuple(of.strides[axis] * of.size for of in operands), axis in reduced)  # type: ignore[arg-type]
@@ -264,7 +264,7 @@ def _plan(a: View, b: View | None, y: View, reduced: tuple[int, ...], lanes: int
         listed += [
             found
             for lane, inner in itertools.permutations(range(len(axes)), 2)
-            if (found := _turned(axes, lane, inner, sizes, lanes)) is not None
+            if (found := _transposed(axes, lane, inner, sizes, lanes)) is not None
         ]
     return min(listed, key=lambda plans: sum(plan.cycles for plan in plans), default=None)
 
@@ -280,7 +280,7 @@ def _merged(axes: list[_Axis]) -> list[_Axis]:
     return axes
 
 
-def _turned(axes: list[_Axis], lane: int, inner: int, sizes: tuple[int, ...], lanes: int) -> list[_Plan] | None:
+def _transposed(axes: list[_Axis], lane: int, inner: int, sizes: tuple[int, ...], lanes: int) -> list[_Plan] | None:
     """The loops with lanes along an axis that is not together in the result, and one that is inside: None where that
     is not possible. A length that is no multiple of the steps of a pass leaves a rest."""
     wide, deep = axes[lane], axes[inner]

@@ -19,7 +19,7 @@ import numpy as np
 from derivable.accelerator.lower import lower_lanes as lanes
 from derivable.accelerator.lower import lower_products as products
 from derivable.accelerator.lower import lower_vectors as vectors
-from derivable.accelerator.lower.lowering import Lowering, channels_last, wanted_border
+from derivable.accelerator.lower.lowering_state import State, channels_last, wanted_border
 from derivable.accelerator.lower.ordering import quickest
 from derivable.accelerator.lower.passes import Pass, write
 from derivable.accelerator.machine import machine as golden
@@ -35,7 +35,7 @@ from derivable.core.diagnostics import DomainError, LimitError, ShapeError, Unsu
 if TYPE_CHECKING:
     from derivable.accelerator.numbers.quantisation import Quantised
 
-_KINDS: dict[str, Callable[[Lowering, Operator], Iterator[None]]] = {
+_KINDS: dict[str, Callable[[State, Operator], Iterator[None]]] = {
     "conv2d": products.conv2d,
     "linear": products.linear,
     "matmul": products.matmul,
@@ -171,14 +171,14 @@ def lower(
     wrong = next((name for name in counts if not 1 <= counts[name] <= count), None)
     if wrong is not None:
         raise DomainError(f"%{wrong} is given {counts[wrong]} sub-arrays, expected 1 to {count}")
-    low = Lowering(graph, machine, formats, (neural, symbolic), counts)
-    listed = [low]
+    state = State(graph, machine, formats, (neural, symbolic), counts)
+    listed = [state]
     while len(listed) < integer(passes, "passes", 1):
         listed.append(listed[-1].following())
     inputs: list[dict[str, View]] = [{} for _ in listed]
     outputs: list[tuple[View, ...]] = [()] * passes
 
-    def store(each: Lowering) -> None:
+    def store(each: State) -> None:
         outputs[each.number] = _store(each)
 
     write(
@@ -186,79 +186,81 @@ def lower(
         integer(in_flight, "in_flight", 1),
     )
     places = tuple(Places(*each) for each in zip(inputs, outputs))
-    program = quickest(low.emitter)
+    program = quickest(state.emitter)
     if len(program) > machine.program:
         raise LimitError(
             f"the program has {len(program)} instructions, and the machine has memory for {machine.program}",
             hint="lower with fewer passes=; a Machine that is made by hand takes a larger program=",
         )
     check_counts(program)
-    image = np.frombuffer(bytes(low.image), np.uint8)
+    image = np.frombuffer(bytes(state.image), np.uint8)
     return Lowered(
-        graph, machine, program, image, places, formats, low.cache.most, low.emitter.reach, frozenset(low.swapped)
+        graph, machine, program, image, places, formats, state.cache.most, state.emitter.reach, frozenset(state.swapped)
     )
 
 
-def _start(low: Lowering, inputs: dict[str, View], operator: Operator) -> Iterator[None]:
+def _start(state: State, inputs: dict[str, View], operator: Operator) -> Iterator[None]:
     if operator.kind == "input":
-        return _input(low, operator, inputs)
+        return _input(state, operator, inputs)
     if operator.kind not in _KINDS:
         raise UnsupportedError(
             f"%{operator.name}: {operator.kind} is not in what the accelerator does",
             source=operator.source or None,
             hint=f"leave it to the host, or write it with {', '.join(sorted(_KINDS))}",
         )
-    return _KINDS[operator.kind](low, operator)
+    return _KINDS[operator.kind](state, operator)
 
 
-def _input(low: Lowering, operator: Operator, inputs: dict[str, View]) -> Iterator[None]:
-    format, shape = low.formats[operator.name], operator.shape
-    if not low.graph.users[operator.name]:
-        view = low.new(shape, format.stored)
-        low.keep(operator.name, view)
+def _input(state: State, operator: Operator, inputs: dict[str, View]) -> Iterator[None]:
+    format, shape = state.formats[operator.name], operator.shape
+    if not state.graph.users[operator.name]:
+        view = state.new(shape, format.stored)
+        state.keep(operator.name, view)
         yield
         return
-    view = None if format == WIDE else _picture(low, operator)
+    view = None if format == WIDE else _picture(state, operator)
     if view is None:
-        view = low.new(shape, format.stored)
-    length = low.cache.used[view.buffer]
+        view = state.new(shape, format.stored)
+    length = state.cache.used[view.buffer]
     # Borders of pictures are zeros.
-    far = low.place(bytes([format.zero & 255]) * length)
-    inputs[operator.name] = replace(view, address=far + view.address - view.buffer, buffer=far)
-    low.transfer("load", view.buffer, far, length)
-    low.keep(operator.name, view)
+    off_chip = state.place(bytes([format.zero & 255]) * length)
+    inputs[operator.name] = replace(view, address=off_chip + view.address - view.buffer, buffer=off_chip)
+    state.transfer("load", view.buffer, off_chip, length)
+    state.keep(operator.name, view)
     yield
 
 
-def _picture(low: Lowering, operator: Operator) -> View | None:
+def _picture(state: State, operator: Operator) -> View | None:
     """Memory for an input of pictures, perhaps in another shape, as convolutions read them; None for other inputs."""
-    users = [low.graph[name] for name in low.graph.users[operator.name]]
+    users = [state.graph[name] for name in state.graph.users[operator.name]]
     read = users[0] if len(users) == 1 and users[0].kind == "reshape" else operator
     if len(read.shape) != 4:
         return None
-    view = channels_last(low, read.shape, low.formats[operator.name].stored, wanted_border(low, read.name), 1, None)
+    view = channels_last(
+        state, read.shape, state.formats[operator.name].stored, wanted_border(state, read.name), 1, None
+    )
     found = view.reshaped(operator.shape)
     if found is None:
-        low.cache.free(view.buffer)
-        low.bordered.pop(view.buffer, None)
+        state.cache.free(view.buffer)
+        state.bordered.pop(view.buffer, None)
     return found
 
 
-def _store(low: Lowering) -> tuple[View, ...]:
+def _store(state: State) -> tuple[View, ...]:
     """Outputs go off-chip as they lie, each buffer once."""
     places: dict[int, int] = {}
     found: list[View] = []
-    for name in low.graph.outputs:
-        low.enter(low.graph[name])
-        if low.is_constant(name):
-            raise low.refuse("an output is a constant", "the model gives it for every input: leave it out")
-        view = low.values[name].view
+    for name in state.graph.outputs:
+        state.enter(state.graph[name])
+        if state.is_constant(name):
+            raise state.refuse("an output is a constant", "the model gives it for every input: leave it out")
+        view = state.values[name].view
         if view.buffer not in places:
-            length = low.cache.used[view.buffer]
-            places[view.buffer] = low.place(bytes(length))
-            low.transfer("store", view.buffer, places[view.buffer], length)
-        far = places[view.buffer]
-        found.append(replace(view, address=far + view.address - view.buffer, buffer=far))
+            length = state.cache.used[view.buffer]
+            places[view.buffer] = state.place(bytes(length))
+            state.transfer("store", view.buffer, places[view.buffer], length)
+        off_chip = places[view.buffer]
+        found.append(replace(view, address=off_chip + view.address - view.buffer, buffer=off_chip))
     return tuple(found)
 
 

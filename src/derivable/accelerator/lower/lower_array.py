@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from derivable.accelerator.lower.emission import ONCE
-from derivable.accelerator.lower.lowering import Lowering
+from derivable.accelerator.lower.lowering_state import State
 from derivable.accelerator.machine.instructions import BITS, Gemm
 from derivable.accelerator.machine.layouts import View
 from derivable.accelerator.numbers.formats import scaling
@@ -58,8 +58,8 @@ class Slice:
     tiles         of each sub-array
     offsets       in X, int32 [tile, sub-array]
     held          in X, words [column, tile, row, sub-array] without gaps; unused where data stands still
-    far, column   of weights that stay off-chip: where these words are there, and the bytes of a column, which are whole
-                  lines; column is 0 for others
+    off_chip      of weights that stay off-chip: where these words are there
+    column        the bytes of a column of them, which are whole lines; 0 for others
     """
 
     first: int
@@ -67,7 +67,7 @@ class Slice:
     tiles: int
     offsets: int
     held: int
-    far: int = 0
+    off_chip: int = 0
     column: int = 0
 
 
@@ -103,7 +103,7 @@ class Loaded:
     arrays        sub-arrays, a multiple of `spread`
     spread        words of a place that are dealt out to as many sub-arrays
     added, shift  what P takes for each column, and the shift of its multipliers
-    kept          the least and the largest number of the result, None for all
+    clamp         the least and the largest number of the result, None for all
     has_gaps      whether lanes beyond the last channel may be written
     nibbles       whether bytes are two numbers of the reduction
     gives         the type of the result in memory: of i4, two channels share a byte; "" is that of its view
@@ -114,25 +114,25 @@ class Loaded:
     spread: int
     added: int
     shift: int
-    kept: tuple[int, int] | None = None
+    clamp: tuple[int, int] | None = None
     has_gaps: bool = False
     nibbles: bool = False
     gives: str = ""
 
 
-def check_terms(low: Lowering, terms: int) -> None:
+def check_terms(state: State, terms: int) -> None:
     if terms > MOST_TERMS:
-        raise low.refuse(f"sums have {terms} products, and {MOST_TERMS} surely fit into int32", "split the layer")
+        raise state.refuse(f"sums have {terms} products, and {MOST_TERMS} surely fit into int32", "split the layer")
 
 
 def load(
-    low: Lowering,
+    state: State,
     taps: list[int],
     parts: int,
     row: int,
     columns: Columns,
     weights: np.ndarray | None,
-    kept: tuple[int, int] | None = None,
+    clamp: tuple[int, int] | None = None,
     nibbles: bool = False,
     spread: int = 1,
 ) -> Loaded:
@@ -145,18 +145,18 @@ def load(
     weights  [tap, part, height, output] steps, or bytes of two `nibbles`; None where data stands still
     spread   words of a place that are dealt out to as many sub-arrays, of `spreading`
     """
-    machine = low.machine
+    machine = state.machine
     if weights is not None:
         weights = np.pad(weights, ((0, 0), (0, -parts % spread), (0, 0), (0, 0)))
     parts = ceil_div(parts, spread)
-    sharing = min(low.arrays // spread, len(taps) * parts)
+    sharing = min(state.arrays // spread, len(taps) * parts)
     arrays = sharing * spread
     most = min(machine.b // 2 // row, sharing * (machine.k // 2) // len(taps), parts)
     if most < 1 or machine.a // 2 < machine.height:
         need = f"B {2 * row}, K {2 * ceil_div(len(taps), sharing)}, A {2 * machine.height}"
-        raise _too_small(low, need, f"B {machine.b}, K {machine.k}, A {machine.a}")
+        raise _too_small(state, need, f"B {machine.b}, K {machine.k}, A {machine.a}")
     pieces = ceil_div(parts, most)
-    is_far = weights is not None and weights.size > machine.x // LARGEST_PART
+    is_off_chip = weights is not None and weights.size > machine.x // LARGEST_PART
     content: list[bytes] = [b""]
     at = 0
     slices: list[Slice] = []
@@ -170,59 +170,59 @@ def load(
         offsets = np.zeros(sharing * tiles, "<i4")
         offsets[: len(taps) * some] = [tap * some + part for tap in taps for part in range(some)]
         offsets = np.repeat(offsets.reshape(sharing, tiles).T, spread, 1)
-        held, far, column = b"", 0, 0
+        held, off_chip, column = b"", 0, 0
         if weights is not None:
             own = slice(first * spread, (first + some) * spread)
-            words = _words(low, weights[:, own], spread, sharing, tiles)
+            words = _words(state, weights[:, own], spread, sharing, tiles)
             held = words.tobytes()
-            if is_far:
+            if is_off_chip:
                 rows = np.pad(words, ((0, 0), (0, -words.shape[1] % machine.line)))
-                held, far, column = b"", low.fixed(rows), rows.shape[1]
-        slices.append(Slice(first, some, tiles, at, at + offsets.nbytes, far, column))
+                held, off_chip, column = b"", state.fixed(rows), rows.shape[1]
+        slices.append(Slice(first, some, tiles, at, at + offsets.nbytes, off_chip, column))
         content += [offsets.tobytes(), held]
         at += offsets.nbytes + len(held)
-    address = low.load(low.fixed(b"".join(content)), at, "its weights")
+    address = state.load(state.fixed(b"".join(content)), at, "its weights")
     slices = [replace(s, offsets=address + s.offsets, held=address + s.held) for s in slices]
-    return Loaded(tuple(slices), arrays, spread, address, columns.shift, kept, nibbles=nibbles)
+    return Loaded(tuple(slices), arrays, spread, address, columns.shift, clamp, nibbles=nibbles)
 
 
-def spreading(low: Lowering, taps: int, parts: int, outputs: int, rows: int, places: int) -> tuple[int, int, int]:
+def spreading(state: State, taps: int, parts: int, outputs: int, rows: int, places: int) -> tuple[int, int, int]:
     """How many words of a line to deal out to sub-arrays, so that neither the array nor moves take long: the cycles of
     the longer, those of both, and the number.
 
     rows    of the result
     places  that are moved, of `parts` words each
     """
-    machine = low.machine
+    machine = state.machine
     loads = ceil_div(rows, ROWS_A_LOAD * (2 * machine.height + machine.width))
     found = []
-    for spread in range(1, min(low.arrays, machine.line // machine.height, parts) + 1):
+    for spread in range(1, min(state.arrays, machine.line // machine.height, parts) + 1):
         words = ceil_div(parts, spread)
-        tiles = ceil_div(taps * words, low.arrays // spread)
+        tiles = ceil_div(taps * words, state.arrays // spread)
         tile = rows + loads * (2 * machine.height + machine.width - 2)
         multiplied, moved = ceil_div(outputs, machine.width) * tiles * tile, places * words
         found.append((max(multiplied, moved), multiplied + moved, spread))
     return min(found)
 
 
-def dealt(banks: int, most: int) -> list[tuple[int, int, int]]:
+def distributed(banks: int, most: int) -> list[tuple[int, int, int]]:
     """(first bank, words, steps) of moves that deal out up to `most` words at each step, until all banks have one."""
     words = min(banks, most)
     steps, rest = divmod(banks, words)
     return [(0, words, steps), *([(steps * words, rest, 1)] if rest else [])]
 
 
-def _too_small(low: Lowering, need: str, has: str) -> LimitError:
+def _too_small(state: State, need: str, has: str) -> LimitError:
     return LimitError(
-        f"%{low.operator.name} takes at least these words of memories: {need}; the machine has {has}",
-        source=low.operator.source or None,
+        f"%{state.operator.name} takes at least these words of memories: {need}; the machine has {has}",
+        source=state.operator.source or None,
         hint="a design has them from its device=; a Machine that is made by hand takes larger a=, b=, k= and c=",
     )
 
 
-def _words(low: Lowering, weights: np.ndarray, spread: int, sharing: int, tiles: int) -> np.ndarray:
+def _words(state: State, weights: np.ndarray, spread: int, sharing: int, tiles: int) -> np.ndarray:
     """Weights [tap, part, height, output] as words of A: [column, byte], of a column [tile, row, sub-array, width]."""
-    height, width = low.machine.height, low.machine.width
+    height, width = state.machine.height, state.machine.width
     taps, parts, _, outputs = weights.shape
     columns, words = ceil_div(outputs, width), taps * parts // spread
     found = np.zeros((sharing * tiles, spread, height, columns * width), np.int8)
@@ -232,18 +232,23 @@ def _words(low: Lowering, weights: np.ndarray, spread: int, sharing: int, tiles:
 
 
 def product(
-    low: Lowering, stream: Stream, loaded: Loaded, rows: tuple[int, int, int], out: View, data: View | None = None
+    state: State,
+    stream: Stream,
+    loaded: Loaded,
+    rows: tuple[int, int, int],
+    out: View,
+    data: View | None = None,
 ) -> Iterator[None]:
     """Rows [image, row, column] of a product, to out [image, row, column, channel]; `data` [k, channel] stands still,
     or the weights that are loaded. It yields while sums are under way, and others may have instructions."""
-    machine = low.machine
+    machine = state.machine
     images, high, wide = rows
     columns = ceil_div(out.shape[3], machine.width)
     b_half, c_half, a_half = machine.b // 2, machine.c // 2, machine.a // 2
     line = stream.across * max(part.parts for part in loaded.slices)
     most_rows = min((b_half // line - stream.span) // stream.stride + 1, c_half // wide)
     if most_rows < 1:
-        raise _too_small(low, f"C {2 * wide}", f"C {machine.c}")
+        raise _too_small(state, f"C {2 * wide}", f"C {machine.c}")
     # Some rows are moved and drained while others are multiplied; too few rows would load weights too often.
     enough = ceil_div(ROWS_A_LOAD * (2 * machine.height + machine.width), wide)
     chunk, together = min(high, most_rows, enough), 1
@@ -255,11 +260,14 @@ def product(
     tiles = min(longest, a_half // machine.height)
     at_once = min(columns, a_half // (tiles * machine.height), machine.p // 2) if is_whole and tiles == longest else 1
     at_once = max(1, min(at_once, c_half // (together * chunk * wide)))
-    far = max(part.column for part in loaded.slices)
+    column_bytes = max(part.column for part in loaded.slices)
     stages = []  # in the cache, for columns of weights that stay off-chip
-    if far:
-        at_once = max(1, min(at_once, machine.x // (2 * LARGEST_PART * far)))
-        stages = [low.temporary(at_once * far, f"a part of its weights, of {at_once} words of columns") for _ in "ab"]
+    if column_bytes:
+        at_once = max(1, min(at_once, machine.x // (2 * LARGEST_PART * column_bytes)))
+        stages = [
+            state.temporary(at_once * column_bytes, f"a part of its weights, of {at_once} words of columns")
+            for _ in "ab"
+        ]
     is_resident = is_whole and at_once == columns and tiles == longest
     added = a = offsets = b = 0
     for image in range(0, images, together):
@@ -272,33 +280,33 @@ def product(
             is_first = image == row == 0
             for column in range(0, columns, at_once):
                 listed = min(at_once, columns - column)
-                c = low.half("C")
+                c = state.half("C")
                 if is_first or not is_resident:
-                    added = low.half("P")
-                    _load_table(low, loaded, column, listed, added)
+                    added = state.half("P")
+                    _load_table(state, loaded, column, listed, added)
                 for number, part in enumerate(loaded.slices):
                     words = stream.across * part.parts  # of a row
                     if not is_whole or column == 0:
                         if not is_whole or is_first:
-                            offsets = low.half("K")
-                            _load_offsets(low, loaded, part, offsets)
-                        b = low.half("B")
-                        _move_stream(low, stream, loaded, part, start, pictures, depth, b)
-                    if far and (is_first or not is_resident):
+                            offsets = state.half("K")
+                            _load_offsets(state, loaded, part, offsets)
+                        b = state.half("B")
+                        _move_stream(state, stream, loaded, part, start, pictures, depth, b)
+                    if column_bytes and (is_first or not is_resident):
                         stages.reverse()
-                        low.transfer("load", stages[0], part.far + column * part.column, listed * part.column)
+                        state.transfer("load", stages[0], part.off_chip + column * part.column, listed * part.column)
                     for tile in range(0, part.tiles, tiles):
                         some = min(tiles, part.tiles - tile)
                         is_held = is_resident and not is_first
-                        a = a if is_held else low.half("A")
-                        for k, few in _ahead(low, loaded, some, listed) if is_first else [(0, listed)]:
+                        a = a if is_held else state.half("A")
+                        for k, few in _ahead(state, loaded, some, listed) if is_first else [(0, listed)]:
                             at = a + k * some * machine.height
                             if data is None and not is_held:
-                                stage = stages[0] + k * part.column if far else None
-                                _move_weights(low, loaded, part, stage, column + k, few, tile, some, at)
+                                stage = stages[0] + k * part.column if column_bytes else None
+                                _move_weights(state, loaded, part, stage, column + k, few, tile, some, at)
                             elif data is not None and not is_held:
-                                _move_held(low, loaded, part, data, out.shape[3], column + k, few, tile, some, at)
-                            low.emitter.add(
+                                _move_held(state, loaded, part, data, out.shape[3], column + k, few, tile, some, at)
+                            state.emitter.add(
                                 Gemm(
                                     arrays=loaded.arrays,
                                     a=at,
@@ -320,34 +328,34 @@ def product(
                             )
                 yield
                 whole = out.sliced((image, row, 0, 0), (pictures, taken, wide, out.shape[3]), (1, 1, 1, 1))
-                _drain(low, whole, column, listed, c, added, count, loaded)
+                _drain(state, whole, column, listed, c, added, count, loaded)
 
 
-def _ahead(low: Lowering, loaded: Loaded, tiles: int, columns: int) -> list[tuple[int, int]]:
+def _ahead(state: State, loaded: Loaded, tiles: int, columns: int) -> list[tuple[int, int]]:
     """(first, count) of columns whose weights are moved while those of the columns before are multiplied."""
-    machine = low.machine
+    machine = state.machine
     moved = tiles * machine.height * ceil_div(loaded.arrays, max(1, machine.line // machine.width))
     few = max(ceil_div(LEAST_MOVED, moved), ceil_div(columns, 8))
     return [(k, min(few, columns - k)) for k in range(0, columns, few)]
 
 
-def _load_table(low: Lowering, loaded: Loaded, column: int, columns: int, to: int) -> None:
-    size = 8 * low.machine.width
-    low.emitter.move("P", [(columns, size, 1)], x=loaded.added + column * size, to=to)
+def _load_table(state: State, loaded: Loaded, column: int, columns: int, to: int) -> None:
+    size = 8 * state.machine.width
+    state.emitter.move("P", [(columns, size, 1)], x=loaded.added + column * size, to=to)
 
 
-def _load_offsets(low: Lowering, loaded: Loaded, part: Slice, to: int) -> None:
-    for first, words, steps in dealt(loaded.arrays, low.machine.line // 4):
+def _load_offsets(state: State, loaded: Loaded, part: Slice, to: int) -> None:
+    for first, words, steps in distributed(loaded.arrays, state.machine.line // 4):
         loops = [(steps, 4 * words, 0), ONCE, ONCE, (part.tiles, 4 * loaded.arrays, 1)]
         x, banks = part.offsets + 4 * first, {"first": first, "banks": words, "spread": words}
-        low.emitter.move("K", loops, x=x, to=to, bank_loop=0, **banks)
+        state.emitter.move("K", loops, x=x, to=to, bank_loop=0, **banks)
 
 
 def _move_stream(
-    low: Lowering, stream: Stream, loaded: Loaded, of: Slice, start: int, images: int, rows: int, to: int
+    state: State, stream: Stream, loaded: Loaded, of: Slice, start: int, images: int, rows: int, to: int
 ) -> None:
     """Words [image, row, place, part], of which sub-arrays have their own, or the same as others."""
-    size = loaded.spread * low.machine.height
+    size = loaded.spread * state.machine.height
     line = stream.across * of.parts
     last = min(stream.terms - (of.first + of.parts - 1) * size, size)
     for part, count, valid in pieces(of.parts, size, last):
@@ -355,7 +363,7 @@ def _move_stream(
             loops = [(rows, stream.row, line), (stream.across, stream.step, of.parts), (count, size, 1)]
             x = start + image * stream.image + (of.first + part) * size
             banks = {"banks": loaded.arrays, "spread": loaded.spread}
-            low.emitter.move("B", loops, x=x, to=to + image * rows * line + part, valid=valid, **banks)
+            state.emitter.move("B", loops, x=x, to=to + image * rows * line + part, valid=valid, **banks)
 
 
 def pieces(parts: int, size: int, last: int) -> list[tuple[int, int, int]]:
@@ -366,7 +374,7 @@ def pieces(parts: int, size: int, last: int) -> list[tuple[int, int, int]]:
 
 
 def _move_weights(
-    low: Lowering,
+    state: State,
     loaded: Loaded,
     of: Slice,
     stage: int | None,
@@ -377,20 +385,20 @@ def _move_weights(
     to: int,
 ) -> None:
     """Words [column, tile, row] of each sub-array, from where all weights are or, of some columns, from a stage."""
-    height, width = low.machine.height, low.machine.width
+    height, width = state.machine.height, state.machine.width
     row = loaded.arrays * width
     start, of_column = of.held + column * of.tiles * height * row, of.tiles * height * row
     if stage is not None:
         start, of_column = stage, of.column
-    for first, words, steps in dealt(loaded.arrays, low.machine.line // width):
+    for first, words, steps in distributed(loaded.arrays, state.machine.line // width):
         per = tiles * height
         loops = [(steps, words * width, 0), (columns, of_column, per), ONCE, (per, row, 1)]
         x, banks = start + tile * height * row + first * width, {"first": first, "banks": words, "spread": words}
-        low.emitter.move("A", loops, x=x, to=to, bank_loop=0, valid=words * width, **banks)
+        state.emitter.move("A", loops, x=x, to=to, bank_loop=0, valid=words * width, **banks)
 
 
 def _move_held(
-    low: Lowering,
+    state: State,
     loaded: Loaded,
     of: Slice,
     data: View,
@@ -402,7 +410,7 @@ def _move_held(
     to: int,
 ) -> None:
     """Words [column, tile, row] of each sub-array, of a value that stands still."""
-    height, width = low.machine.height, low.machine.width
+    height, width = state.machine.height, state.machine.width
     per = tiles * height  # words of a column
     last = outputs - (ceil_div(outputs, width) - 1) * width
     is_last = (column + columns) * width >= outputs
@@ -414,19 +422,19 @@ def _move_held(
         end, beyond = min(first + per, stop, data.shape[0]), max(first, stop)
         if beyond < first + per:
             loops = [(columns, 0, per), ONCE, (first + per - beyond, 0, 1)]
-            low.emitter.move("A", loops, x=0, to=to + beyond - first, first=bank)
+            state.emitter.move("A", loops, x=0, to=to + beyond - first, first=bank)
         if end <= first:
             continue
         stride = data.strides[0]
         for part, some, valid in pieces(columns, width, last if is_last else width):
             loops = [(some, width, per), ONCE, (end - first, stride, 1)]
             x = data.address + first * stride + (column + part) * width
-            low.emitter.move("A", loops, x=x, to=to + part * per, first=bank, valid=valid)
+            state.emitter.move("A", loops, x=x, to=to + part * per, first=bank, valid=valid)
 
 
-def _drain(low: Lowering, out: View, column: int, columns: int, c: int, added: int, rows: int, loaded: Loaded) -> None:
+def _drain(state: State, out: View, column: int, columns: int, c: int, added: int, rows: int, loaded: Loaded) -> None:
     """Sums [column, image, row, column of the picture] to out [image, row, column of the picture, channel]."""
-    width, size, type = low.machine.width, out.size, loaded.gives or out.type
+    width, size, type = state.machine.width, out.size, loaded.gives or out.type
     block = width * BITS[type] // 8  # bytes
     axes: list[tuple[int, int, int]] = []  # length, words of C, bytes of out
     words = 1
@@ -447,4 +455,4 @@ def _drain(low: Lowering, out: View, column: int, columns: int, c: int, added: i
             y = out.address + (column + part) * block + sum(i * axis[2] for i, axis in zip(place, outer))
             loops = [(count, rows, block), middle, inner]
             settings = {"p": added + part, "shift": loaded.shift, "tail": 0 if is_whole else lanes}
-            low.emitter.step("drain", loops, at, y, loaded.kept, a_from="C", a_type="i32", y_type=type, **settings)
+            state.emitter.step("drain", loops, at, y, loaded.clamp, a_from="C", a_type="i32", y_type=type, **settings)

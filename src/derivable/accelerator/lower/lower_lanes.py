@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from derivable.accelerator.lower.lowering import (
-    Lowering,
+from derivable.accelerator.lower.lowering_state import (
+    State,
     channels_last,
     is_convolved,
     is_flattened,
@@ -35,195 +35,195 @@ from derivable.accelerator.operators.runtime import ceil_div
 # Of wide numbers
 
 
-def _wide(low: Lowering, name: str, shape: Shape) -> View:
-    return low.converted(name, WIDE).expanded(shape)
+def _wide(state: State, name: str, shape: Shape) -> View:
+    return state.converted(name, WIDE).expanded(shape)
 
 
-def _new(low: Lowering, shape: Shape, *operands: View) -> View:
+def _new(state: State, shape: Shape, *operands: View) -> View:
     """Memory for wide numbers, in the order of the operand that is least broadcast."""
     main = max(operands, key=lambda view: sum(n > 1 and stride > 0 for n, stride in zip(view.shape, view.strides)))
-    return low.new(shape, "i32", like(shape, main.strides))
+    return state.new(shape, "i32", like(shape, main.strides))
 
 
-def _scratch(low: Lowering, view: View) -> View:
-    return low.scratch(view.shape, "i32", like(view.shape, view.strides))
+def _scratch(state: State, view: View) -> View:
+    return state.scratch(view.shape, "i32", like(view.shape, view.strides))
 
 
-def _number(low: Lowering, name: str) -> float | None:
+def _number(state: State, name: str) -> float | None:
     """The number that a constant is, if it is one."""
-    if low.is_constant(name) and low.constant(name).size == 1:
-        return float(low.constant(name).reshape(()))
+    if state.is_constant(name) and state.constant(name).size == 1:
+        return float(state.constant(name).reshape(()))
     return None
 
 
-def _fixed(low: Lowering, number: float) -> int:
+def _fixed(state: State, number: float) -> int:
     found = round(number * ONE)
     if not -(1 << 31) <= found < 1 << 31:
-        raise low.refuse(f"the number {number:g} is beyond 32768", "numbers have 16 fractional bits of 32")
+        raise state.refuse(f"the number {number:g} is beyond 32768", "numbers have 16 fractional bits of 32")
     return found
 
 
-def added(low: Lowering, of: Operator) -> Iterator[None]:
+def added(state: State, of: Operator) -> Iterator[None]:
     """add and sub."""
     yield
     left, right = of.inputs
-    numbers = _number(low, left), _number(low, right)
+    numbers = _number(state, left), _number(state, right)
     if numbers[1] is not None:
-        a = _wide(low, left, of.shape)
-        out = _new(low, of.shape, a)
-        low.emitter.vector(of.kind, a, _fixed(low, numbers[1]), out)
+        a = _wide(state, left, of.shape)
+        out = _new(state, of.shape, a)
+        state.emitter.vector(of.kind, a, _fixed(state, numbers[1]), out)
     elif numbers[0] is not None:
-        a = _wide(low, right, of.shape)
-        out = _new(low, of.shape, a)
+        a = _wide(state, right, of.shape)
+        out = _new(state, of.shape, a)
         sign = -1 if of.kind == "sub" else 1
-        low.emitter.vector(of.kind, a, _fixed(low, numbers[0]), out, multiplier=sign)
+        state.emitter.vector(of.kind, a, _fixed(state, numbers[0]), out, multiplier=sign)
     else:
-        a, b = _wide(low, left, of.shape), _wide(low, right, of.shape)
-        out = _new(low, of.shape, a, b)
-        low.emitter.vector(of.kind, a, b, out)
-    low.keep(of.name, out)
+        a, b = _wide(state, left, of.shape), _wide(state, right, of.shape)
+        out = _new(state, of.shape, a, b)
+        state.emitter.vector(of.kind, a, b, out)
+    state.keep(of.name, out)
 
 
-def multiplied(low: Lowering, of: Operator) -> Iterator[None]:
+def multiplied(state: State, of: Operator) -> Iterator[None]:
     yield
     left, right = of.inputs
-    number = _number(low, right)
-    if number is None and _number(low, left) is not None:
-        left, number = right, _number(low, left)
+    number = _number(state, right)
+    if number is None and _number(state, left) is not None:
+        left, number = right, _number(state, left)
     if number is not None:
-        _scaled(low, of, left, number)
+        _scaled(state, of, left, number)
         return
-    a, b = _wide(low, left, of.shape), _wide(low, right, of.shape)
-    out = _new(low, of.shape, a, b)
-    low.emitter.vector("mul", a, b, out, shift=16)
-    low.keep(of.name, out)
+    a, b = _wide(state, left, of.shape), _wide(state, right, of.shape)
+    out = _new(state, of.shape, a, b)
+    state.emitter.vector("mul", a, b, out, shift=16)
+    state.keep(of.name, out)
 
 
-def _scaled(low: Lowering, of: Operator, name: str, number: float) -> None:
-    a = _wide(low, name, of.shape)
-    out = _new(low, of.shape, a)
-    multiplier, shift = low.scaling(number)
-    low.emitter.vector("first", a, 0, out, multiplier=multiplier, shift=shift)
-    low.keep(of.name, out)
+def _scaled(state: State, of: Operator, name: str, number: float) -> None:
+    a = _wide(state, name, of.shape)
+    out = _new(state, of.shape, a)
+    multiplier, shift = state.scaling(number)
+    state.emitter.vector("first", a, 0, out, multiplier=multiplier, shift=shift)
+    state.keep(of.name, out)
 
 
-def divided(low: Lowering, of: Operator) -> Iterator[None]:
+def divided(state: State, of: Operator) -> Iterator[None]:
     yield
     left, right = of.inputs
-    number = _number(low, right)
+    number = _number(state, right)
     if number == 0:
-        raise low.refuse("it divides by zero", "divide by a number above zero")
+        raise state.refuse("it divides by zero", "divide by a number above zero")
     if number is not None:
-        _scaled(low, of, left, 1 / number)
+        _scaled(state, of, left, 1 / number)
         return
-    k, vector = inverse_power(*low.range(right)), low.emitter.vector
-    b, b_sign = _size_and_sign(low, right)
+    k, vector = inverse_power(*state.range(right)), state.emitter.vector
+    b, b_sign = _size_and_sign(state, right)
     if k is None:
-        a, a_sign = _size_and_sign(low, left)
-        out = _quotient(low, of.shape, a, b)
+        a, a_sign = _size_and_sign(state, left)
+        out = _quotient(state, of.shape, a, b)
         for sign in (a_sign, b_sign):
             if sign is not None:
                 vector("mul", out, sign.expanded(of.shape), out)
     else:
-        inverse = _inverse(low, b, k)
+        inverse = _inverse(state, b, k)
         if b_sign is not None:
             vector("mul", inverse, b_sign, inverse)
-        a, inverse = _wide(low, left, of.shape), inverse.expanded(of.shape)
-        out = _new(low, of.shape, a, inverse)
+        a, inverse = _wide(state, left, of.shape), inverse.expanded(of.shape)
+        out = _new(state, of.shape, a, inverse)
         vector("mul", a, inverse, out, shift=16 + k)
-    low.keep(of.name, out)
+    state.keep(of.name, out)
 
 
-def _size_and_sign(low: Lowering, name: str) -> tuple[View, View | None]:
+def _size_and_sign(state: State, name: str) -> tuple[View, View | None]:
     """A wide number that may be negative as its size and its sign, another as it is."""
-    x = low.converted(name, WIDE)
-    if low.range(name)[0] >= 0:
+    x = state.converted(name, WIDE)
+    if state.range(name)[0] >= 0:
         return x, None
-    size, sign = _scratch(low, x), _scratch(low, x)
-    low.emitter.vector("first", x, 0, size, multiplier=-1)
-    low.emitter.vector("max", x, size, size)
-    low.emitter.vector("first", x, 0, sign, kept=(-1, 1))
+    size, sign = _scratch(state, x), _scratch(state, x)
+    state.emitter.vector("first", x, 0, size, multiplier=-1)
+    state.emitter.vector("max", x, size, size)
+    state.emitter.vector("first", x, 0, sign, clamp=(-1, 1))
     return size, sign
 
 
-def _quotient(low: Lowering, shape: Shape, a: View, b: View) -> View:
+def _quotient(state: State, shape: Shape, a: View, b: View) -> View:
     """a / b by logarithms, of numbers that are not negative, in memory of its own."""
-    vector, over, under = low.emitter.vector, _scratch(low, a), _scratch(low, b)
+    vector, over, under = state.emitter.vector, _scratch(state, a), _scratch(state, b)
     vector("log2", a, 0, over)
     vector("max", b, 1, under)
     vector("log2", under, 0, under)
     over, under = over.expanded(shape), under.expanded(shape)
-    out = _new(low, shape, over, under)
+    out = _new(state, shape, over, under)
     vector("sub", over, under, out)
     vector("exp2", out, 0, out)
     return out
 
 
-def _inverse(low: Lowering, divisor: View, k: int) -> View:
+def _inverse(state: State, divisor: View, k: int) -> View:
     """exp2(k - log2(divisor)), wide."""
-    found = _scratch(low, divisor)
-    low.emitter.vector("log2", divisor, 0, found)
-    low.emitter.vector("sub", found, k * ONE, found, multiplier=-1)
-    low.emitter.vector("exp2", found, 0, found)
+    found = _scratch(state, divisor)
+    state.emitter.vector("log2", divisor, 0, found)
+    state.emitter.vector("sub", found, k * ONE, found, multiplier=-1)
+    state.emitter.vector("exp2", found, 0, found)
     return found
 
 
-def bounded(low: Lowering, of: Operator) -> Iterator[None]:
+def bounded(state: State, of: Operator) -> Iterator[None]:
     """clamp, maximum, minimum and abs."""
     yield
-    a = _wide(low, of.inputs[0], of.shape)
+    a = _wide(state, of.inputs[0], of.shape)
     if of.kind == "abs":
-        negative = _scratch(low, a)
-        low.emitter.vector("first", a, 0, negative, multiplier=-1)
-        out = _new(low, of.shape, a)
-        low.emitter.vector("max", a, negative, out)
+        negative = _scratch(state, a)
+        state.emitter.vector("first", a, 0, negative, multiplier=-1)
+        out = _new(state, of.shape, a)
+        state.emitter.vector("max", a, negative, out)
     elif of.kind == "clamp":
-        out = _new(low, of.shape, a)
+        out = _new(state, of.shape, a)
         for operation, bound in (("max", of.at["low"]), ("min", of.at["high"])):
             if bound is not None:
-                low.emitter.vector(operation, a, nearest(bound), out)
+                state.emitter.vector(operation, a, nearest(bound), out)
                 a = out
     else:
-        b = _wide(low, of.inputs[1], of.shape)
-        out = _new(low, of.shape, a, b)
-        low.emitter.vector(of.kind[:3], a, b, out)
-    low.keep(of.name, out)
+        b = _wide(state, of.inputs[1], of.shape)
+        out = _new(state, of.shape, a, b)
+        state.emitter.vector(of.kind[:3], a, b, out)
+    state.keep(of.name, out)
 
 
-def compared(low: Lowering, of: Operator) -> Iterator[None]:
+def compared(state: State, of: Operator) -> Iterator[None]:
     """greater and equal: one or zero, exactly, of wide numbers. What differs does so by a step or more."""
     yield
-    a, b = (_wide(low, name, of.shape) for name in of.inputs)
-    out = _new(low, of.shape, a, b)
-    vector = low.emitter.vector
+    a, b = (_wide(state, name, of.shape) for name in of.inputs)
+    out = _new(state, of.shape, a, b)
+    vector = state.emitter.vector
     if of.kind == "greater":
-        vector("sub", a, b, out, kept=(0, 1))
+        vector("sub", a, b, out, clamp=(0, 1))
     else:
-        vector("sub", a, b, out, kept=(-1, 1))
+        vector("sub", a, b, out, clamp=(-1, 1))
         vector("mul", out, out, out)
         vector("sub", out, 1, out, multiplier=-1)
     vector("mul", out, ONE, out)
-    low.keep(of.name, out)
+    state.keep(of.name, out)
 
 
-def floored(low: Lowering, of: Operator) -> Iterator[None]:
+def floored(state: State, of: Operator) -> Iterator[None]:
     yield
-    a = _wide(low, of.inputs[0], of.shape)
-    out = _new(low, of.shape, a)
+    a = _wide(state, of.inputs[0], of.shape)
+    out = _new(state, of.shape, a)
     # A shift rounds to the nearest.
-    low.emitter.vector("sub", a, ONE // 2, out, shift=16)
-    low.emitter.vector("mul", out, ONE, out)
-    low.keep(of.name, out)
+    state.emitter.vector("sub", a, ONE // 2, out, shift=16)
+    state.emitter.vector("mul", out, ONE, out)
+    state.keep(of.name, out)
 
 
-def raised(low: Lowering, of: Operator) -> Iterator[None]:
+def raised(state: State, of: Operator) -> Iterator[None]:
     """exp, log, sqrt, tanh."""
     yield
-    a = _wide(low, of.inputs[0], of.shape)
-    out = _new(low, of.shape, a)
-    vector = low.emitter.vector
+    a = _wide(state, of.inputs[0], of.shape)
+    out = _new(state, of.shape, a)
+    vector = state.emitter.vector
     if of.kind in ("exp", "tanh"):
-        multiplier, shift = low.scaling(LOG2_E * (2 if of.kind == "tanh" else 1))
+        multiplier, shift = state.scaling(LOG2_E * (2 if of.kind == "tanh" else 1))
         vector("first", a, 0, out, multiplier=multiplier, shift=shift)
         vector("exp2", out, 0, out)
     if of.kind == "tanh":
@@ -233,7 +233,7 @@ def raised(low: Lowering, of: Operator) -> Iterator[None]:
         vector("exp2", out, 0, out)
         vector("sub", out, ONE, out, multiplier=-1)
     if of.kind == "log":
-        multiplier, shift = low.scaling(LN_2)
+        multiplier, shift = state.scaling(LN_2)
         vector("max", a, 1, out)
         vector("log2", out, 0, out)
         vector("first", out, 0, out, multiplier=multiplier, shift=shift)
@@ -241,127 +241,127 @@ def raised(low: Lowering, of: Operator) -> Iterator[None]:
         vector("log2", a, 0, out)
         vector("first", out, 0, out, shift=1)
         vector("exp2", out, 0, out)
-    low.keep(of.name, out)
+    state.keep(of.name, out)
 
 
-def gelu(low: Lowering, of: Operator) -> Iterator[None]:
+def gelu(state: State, of: Operator) -> Iterator[None]:
     """x / (1 + exp(-2 u)), u the polynomial of the form with tanh, which is within 0.0005 of the exact one."""
     yield
-    a = _wide(low, of.inputs[0], of.shape)
-    out, vector = _new(low, of.shape, a), low.emitter.vector
+    a = _wide(state, of.inputs[0], of.shape)
+    out, vector = _new(state, of.shape, a), state.emitter.vector
     vector("mul", a, a, out, shift=16)
     vector("mul", out, a, out, shift=16)
-    multiplier, shift = low.scaling(GELU_CUBE)
+    multiplier, shift = state.scaling(GELU_CUBE)
     vector("first", out, 0, out, multiplier=multiplier, shift=shift)
     vector("add", out, a, out)
-    multiplier, shift = low.scaling(-2 * GELU_SLOPE * LOG2_E)
+    multiplier, shift = state.scaling(-2 * GELU_SLOPE * LOG2_E)
     vector("first", out, 0, out, multiplier=multiplier, shift=shift)
     vector("exp2", out, 0, out)
     vector("add", out, ONE, out)
-    vector("mul", a, _inverse(low, out, 0), out, shift=16)
-    low.keep(of.name, out)
+    vector("mul", a, _inverse(state, out, 0), out, shift=16)
+    state.keep(of.name, out)
 
 
-def softmax(low: Lowering, of: Operator) -> Iterator[None]:
+def softmax(state: State, of: Operator) -> Iterator[None]:
     yield
     axis, shape = of.at["axis"], of.shape
-    a = _wide(low, of.inputs[0], shape)
+    a = _wide(state, of.inputs[0], shape)
     kept = tuple(1 if k == axis else n for k, n in enumerate(shape))
     order = like(kept, a.strides)
-    most, total = low.scratch(kept, "i32", order), low.scratch(kept, "i32", order)
-    low.reduce("first", a, 0, most.expanded(shape), (axis,), "max")
-    multiplier, shift = low.scaling(LOG2_E)
-    part = _scratch(low, a)
-    low.emitter.vector("sub", a, most.expanded(shape), part, multiplier=multiplier, shift=shift)
-    low.emitter.vector("exp2", part, 0, part)
-    low.reduce("first", part, 0, total.expanded(shape), (axis,))
+    most, total = state.scratch(kept, "i32", order), state.scratch(kept, "i32", order)
+    state.reduce("first", a, 0, most.expanded(shape), (axis,), "max")
+    multiplier, shift = state.scaling(LOG2_E)
+    part = _scratch(state, a)
+    state.emitter.vector("sub", a, most.expanded(shape), part, multiplier=multiplier, shift=shift)
+    state.emitter.vector("exp2", part, 0, part)
+    state.reduce("first", part, 0, total.expanded(shape), (axis,))
     k = largest_power(shape[axis])
-    inverse = _inverse(low, total, k)
-    out = _new(low, shape, a)
-    low.emitter.vector("mul", part, inverse.expanded(shape), out, shift=16 + k)
-    low.keep(of.name, out)
+    inverse = _inverse(state, total, k)
+    out = _new(state, shape, a)
+    state.emitter.vector("mul", part, inverse.expanded(shape), out, shift=16 + k)
+    state.keep(of.name, out)
 
 
-def _summed(low: Lowering, operation: str, a: View, b: View | int, axes: tuple[int, ...], shift: int = 0) -> View:
+def _summed(state: State, operation: str, a: View, b: View | int, axes: tuple[int, ...], shift: int = 0) -> View:
     """The sums over axes of a OP b, broadcast along them again."""
     kept = tuple(1 if axis in axes else n for axis, n in enumerate(a.shape))
-    total = low.scratch(kept, "i32", like(kept, a.strides)).expanded(a.shape)
-    low.reduce(operation, a, b, total, axes, "sum", 1, shift)
+    total = state.scratch(kept, "i32", like(kept, a.strides)).expanded(a.shape)
+    state.reduce(operation, a, b, total, axes, "sum", 1, shift)
     return total
 
 
-def to_mass(low: Lowering, of: Operator) -> Iterator[None]:
+def to_mass(state: State, of: Operator) -> Iterator[None]:
     """What is above zero over its sum; all the same where that is zero."""
     yield
-    a, axis = _wide(low, of.inputs[0], of.shape), len(of.shape) - 1
-    out = _new(low, of.shape, a)
-    low.emitter.vector("max", a, 0, out)
-    total = _summed(low, "first", out, 0, (axis,))
-    k = largest_power(of.shape[axis] * max(low.range(of.inputs[0])[1], 0))
+    a, axis = _wide(state, of.inputs[0], of.shape), len(of.shape) - 1
+    out = _new(state, of.shape, a)
+    state.emitter.vector("max", a, 0, out)
+    total = _summed(state, "first", out, 0, (axis,))
+    k = largest_power(of.shape[axis] * max(state.range(of.inputs[0])[1], 0))
     one = total.part(axis, 0, 1)
-    inverse = _inverse(low, one, k)
-    low.emitter.vector("mul", out, inverse.expanded(of.shape), out, shift=16 + k)
-    low.emitter.vector("min", one, 1, one)
-    multiplier, shift = low.scaling(-ONE / of.shape[axis])
-    low.emitter.vector("sub", one, 1, one, multiplier=multiplier, shift=shift)
-    low.emitter.vector("add", out, total, out)
-    low.keep(of.name, out)
+    inverse = _inverse(state, one, k)
+    state.emitter.vector("mul", out, inverse.expanded(of.shape), out, shift=16 + k)
+    state.emitter.vector("min", one, 1, one)
+    multiplier, shift = state.scaling(-ONE / of.shape[axis])
+    state.emitter.vector("sub", one, 1, one, multiplier=multiplier, shift=shift)
+    state.emitter.vector("add", out, total, out)
+    state.keep(of.name, out)
 
 
-def normalised(low: Lowering, of: Operator) -> Iterator[None]:
+def normalised(state: State, of: Operator) -> Iterator[None]:
     """Vectors of length one: times exp2 of half of the logarithm of the sum of squares, negative."""
     yield
-    a, rank = _wide(low, of.inputs[0], of.shape), len(of.shape)
+    a, rank = _wide(state, of.inputs[0], of.shape), len(of.shape)
     axes = tuple(range(rank - of.at["rank"], rank))
-    total = _summed(low, "mul", a, a, axes, 16)
+    total = _summed(state, "mul", a, a, axes, 16)
     one = total.sliced([0] * rank, tuple(1 if k in axes else n for k, n in enumerate(of.shape)), [1] * rank)
-    low.emitter.vector("log2", one, 0, one)
-    low.emitter.vector("first", one, 0, one, multiplier=-1, shift=1)
-    low.emitter.vector("exp2", one, 0, one)
-    out = _new(low, of.shape, a)
-    low.emitter.vector("mul", a, total, out, shift=16)
-    low.keep(of.name, out)
+    state.emitter.vector("log2", one, 0, one)
+    state.emitter.vector("first", one, 0, one, multiplier=-1, shift=1)
+    state.emitter.vector("exp2", one, 0, one)
+    out = _new(state, of.shape, a)
+    state.emitter.vector("mul", a, total, out, shift=16)
+    state.keep(of.name, out)
 
 
 # As they are
 
 
-def relu(low: Lowering, of: Operator) -> Iterator[None]:
+def relu(state: State, of: Operator) -> Iterator[None]:
     yield
-    if of.name in low.values:  # it was done where its input was drained
+    if of.name in state.values:  # it was done where its input was drained
         return
-    view, format = low.values[of.inputs[0]].view, low.formats[of.name]
-    border = wanted_border(low, of.name)
+    view, format = state.values[of.inputs[0]].view, state.formats[of.name]
+    border = wanted_border(state, of.name)
     if len(of.shape) == 4 and any(border):
-        out = channels_last(low, of.shape, format.stored, border, 1, format.zero)
+        out = channels_last(state, of.shape, format.stored, border, 1, format.zero)
     else:
-        out = low.new(of.shape, view.type, like(of.shape, view.strides))
-    low.emitter.vector("max", view, format.zero, out)
-    low.keep(of.name, out)
+        out = state.new(of.shape, view.type, like(of.shape, view.strides))
+    state.emitter.vector("max", view, format.zero, out)
+    state.keep(of.name, out)
 
 
-def reduced(low: Lowering, of: Operator) -> Iterator[None]:
+def reduced(state: State, of: Operator) -> Iterator[None]:
     """sum, mean, max, min and prod over axes."""
     yield
     axes = of.at["axes"]
-    view = low.wide(of.inputs[0]) if of.kind in ("prod", "sum", "mean") else low.values[of.inputs[0]].view
+    view = state.wide(of.inputs[0]) if of.kind in ("prod", "sum", "mean") else state.values[of.inputs[0]].view
     kept = [axis for axis in range(len(view.shape)) if axis not in axes]
     shape = tuple(view.shape[axis] for axis in kept)
     strides = like(shape, tuple(view.strides[axis] for axis in kept))
-    out = low.new(shape, low.formats[of.name].stored, strides)
+    out = state.new(shape, state.formats[of.name].stored, strides)
     whole = out.with_axes(axes).expanded(view.shape)
     if not axes:
-        low.emitter.vector("first", view, 0, out)
+        state.emitter.vector("first", view, 0, out)
     elif of.kind == "sum":
-        low.reduce("first", view, 0, whole, axes)
+        state.reduce("first", view, 0, whole, axes)
     elif of.kind == "mean":
-        multiplier, shift = low.scaling(1 / math.prod(view.shape[axis] for axis in axes))
-        low.reduce("first", view, 0, whole, axes, "sum", multiplier, shift)
+        multiplier, shift = state.scaling(1 / math.prod(view.shape[axis] for axis in axes))
+        state.reduce("first", view, 0, whole, axes, "sum", multiplier, shift)
     elif of.kind == "max":
-        low.reduce("first", view, 0, whole, axes, "max")
+        state.reduce("first", view, 0, whole, axes, "max")
     elif of.kind == "min":
-        negative = _negative(low, view)
-        low.reduce("first", negative, 0, whole, axes, "max", -1)
+        negative = _negative(state, view)
+        state.reduce("first", negative, 0, whole, axes, "max", -1)
     else:
         places = itertools.product(*(range(view.shape[axis]) for axis in axes))
         for number, place in enumerate(places):
@@ -371,34 +371,34 @@ def reduced(low: Lowering, of: Operator) -> Iterator[None]:
             part = part.permuted([*kept, *axes]).reshaped(shape)
             assert part is not None
             if number:
-                low.emitter.vector("mul", out, part, out, shift=16)
+                state.emitter.vector("mul", out, part, out, shift=16)
             else:
-                low.emitter.vector("first", part, 0, out)
+                state.emitter.vector("first", part, 0, out)
     found = out.reshaped(of.shape)
-    low.keep(of.name, out if found is None else found)
+    state.keep(of.name, out if found is None else found)
 
 
-def _negative(low: Lowering, view: View) -> View:
+def _negative(state: State, view: View) -> View:
     # The least number of a byte has no negative one.
     type = "i16" if view.type == "i8" else "i32"
-    found = low.scratch(view.shape, type, like(view.shape, view.strides))
-    low.emitter.vector("first", view, 0, found, multiplier=-1)
+    found = state.scratch(view.shape, type, like(view.shape, view.strides))
+    state.emitter.vector("first", view, 0, found, multiplier=-1)
     return found
 
 
-def pooled(low: Lowering, of: Operator) -> Iterator[None]:
+def pooled(state: State, of: Operator) -> Iterator[None]:
     """max_pool2d: tap by tap."""
     yield
-    shape, x = of.shape, low.values[of.inputs[0]].view
+    shape, x = of.shape, state.values[of.inputs[0]].view
     if len(shape) == 3:
         x, shape = x.with_axes([0]), (1, *shape)
-    border = wanted_border(low, of.name) if len(of.shape) == 4 else (0, 0)
-    format = low.formats[of.name]
-    out = channels_last(low, shape, format.stored, border, 1, format.zero)
+    border = wanted_border(state, of.name) if len(of.shape) == 4 else (0, 0)
+    format = state.formats[of.name]
+    out = channels_last(state, shape, format.stored, border, 1, format.zero)
     is_padded = any(of.at["padding"])
     if is_padded:
         # The least number of the type: below it there is nothing to be kept to.
-        low.emitter.vector("min", out, -(1 << 31), out)
+        state.emitter.vector("min", out, -(1 << 31), out)
     (high, wide), (sy, sx), (py, px) = of.at["kernel"], of.at["stride"], of.at["padding"]
     dy, dx = of.at["dilation"]
     for number, (ky, kx) in enumerate(np.ndindex(high, wide)):
@@ -412,26 +412,26 @@ def pooled(low: Lowering, of: Operator) -> Iterator[None]:
             target = target.part(axis, first, last - first + 1)
         else:
             if number or is_padded:
-                low.emitter.vector("max", target, part, target)
+                state.emitter.vector("max", target, part, target)
             else:
-                low.emitter.vector("first", part, 0, target)
+                state.emitter.vector("first", part, 0, target)
     found = out if len(of.shape) == 4 else out.reshaped(of.shape)
     assert found is not None
-    low.keep(of.name, found)
+    state.keep(of.name, found)
 
 
-def averaged(low: Lowering, of: Operator) -> Iterator[None]:
+def averaged(state: State, of: Operator) -> Iterator[None]:
     """avg_pool2d: the means of the rows of windows, nearly, and sums of these, each in a lane, which is wide enough."""
     yield
     (high, wide), (sy, sx), (py, px) = of.at["kernel"], of.at["stride"], of.at["padding"]
-    x, shape = low.wide(of.inputs[0]), of.shape
+    x, shape = state.wide(of.inputs[0]), of.shape
     if len(shape) == 3:
         x, shape = x.with_axes([0]), (1, *shape)
     if py or px:
         rows, columns = x.shape[2:]
-        around = low.scratch(grown := (*x.shape[:2], rows + 2 * py, columns + 2 * px), "i32", like(grown, x.strides))
-        low.fill(around, 0)
-        low.emitter.vector("first", x, 0, around.part(2, py, rows).part(3, px, columns))
+        around = state.scratch(grown := (*x.shape[:2], rows + 2 * py, columns + 2 * px), "i32", like(grown, x.strides))
+        state.fill(around, 0)
+        state.emitter.vector("first", x, 0, around.part(2, py, rows).part(3, px, columns))
         x = around
     x, power = x.part(2, 0, (shape[2] - 1) * sy + high), 0
     if high == 1:
@@ -441,15 +441,15 @@ def averaged(low: Lowering, of: Operator) -> Iterator[None]:
             x = x.part(3, 0, shape[3], sx)
         else:
             across, power = _windows(x, 3, shape[3], sx, wide), largest_power(wide)
-            x = low.scratch(across.shape[:4], "i32", like(across.shape[:4], across.strides[:4]))
-            low.reduce("first", across, 0, x.with_axes([4]).expanded(across.shape), (4,), shift=power)
+            x = state.scratch(across.shape[:4], "i32", like(across.shape[:4], across.strides[:4]))
+            state.reduce("first", across, 0, x.with_axes([4]).expanded(across.shape), (4,), shift=power)
         met = _windows(x, 2, shape[2], sy, high)
-    out = channels_last(low, shape, "i32", (0, 0), 1)
-    multiplier, shift = low.scaling((1 << power) / (high * wide))
-    low.reduce("first", met, 0, out.with_axes([4]).expanded(met.shape), (4,), "sum", multiplier, shift)
+    out = channels_last(state, shape, "i32", (0, 0), 1)
+    multiplier, shift = state.scaling((1 << power) / (high * wide))
+    state.reduce("first", met, 0, out.with_axes([4]).expanded(met.shape), (4,), "sum", multiplier, shift)
     found = out if len(of.shape) == 4 else out.reshaped(of.shape)
     assert found is not None
-    low.keep(of.name, found)
+    state.keep(of.name, found)
 
 
 def _windows(view: View, axis: int, count: int, step: int, length: int) -> View:
@@ -462,9 +462,9 @@ def _windows(view: View, axis: int, count: int, step: int, length: int) -> View:
 # Views
 
 
-def viewed(low: Lowering, of: Operator) -> Iterator[None]:
+def viewed(state: State, of: Operator) -> Iterator[None]:
     yield
-    value = low.values[of.inputs[0]]
+    value = state.values[of.inputs[0]]
     view, format = value.view, value.format
     if of.kind == "permute":
         found = view.permuted(of.at["order"])
@@ -473,28 +473,28 @@ def viewed(low: Lowering, of: Operator) -> Iterator[None]:
     elif of.kind == "expand":
         found = view.expanded(of.shape)
     else:
-        if is_flattened(low, of.name):
+        if is_flattened(state, of.name):
             view = view.permuted((0, 2, 3, 1))
         found = view.reshaped(of.shape)
         if found is None:
-            format = _of_array(low, of.name) or format
-            copied = low.new(view.shape, format.stored)
-            low.convert(view, value.format, copied, format)
+            format = _of_array(state, of.name) or format
+            copied = state.new(view.shape, format.stored)
+            state.convert(view, value.format, copied, format)
             found = copied.reshaped(of.shape)
             assert found is not None
-    low.keep(of.name, found, format)
+    state.keep(of.name, found, format)
 
 
-def _of_array(low: Lowering, name: str) -> Format | None:
+def _of_array(state: State, name: str) -> Format | None:
     """The format in which the array reads a value, where nothing else does: a copy of it is in that."""
     found, waiting = set(), [name]
     while waiting:
         given = waiting.pop()
-        if given in low.graph.outputs:
+        if given in state.graph.outputs:
             return None
-        for reader in (low.graph[user] for user in low.graph.users[given]):
+        for reader in (state.graph[user] for user in state.graph.users[given]):
             if reader.unit in ("gemm", "vector"):
-                found.update(low.formats.operands[reader.name, k] for k, x in enumerate(reader.inputs) if x == given)
+                found.update(state.formats.operands[reader.name, k] for k, x in enumerate(reader.inputs) if x == given)
             elif reader.kind in ("reshape", "permute", "expand"):
                 waiting.append(reader.name)
             else:
@@ -502,25 +502,25 @@ def _of_array(low: Lowering, name: str) -> Format | None:
     return found.pop() if len(found) == 1 else None
 
 
-def indexed(low: Lowering, of: Operator) -> Iterator[None]:
+def indexed(state: State, of: Operator) -> Iterator[None]:
     """Places along an axis: a slice where they are at equal distances, else a copy of each run of such."""
     yield
-    axis, places, view = of.at["axis"], of.at["places"], low.values[of.inputs[0]].view
+    axis, places, view = of.at["axis"], of.at["places"], state.values[of.inputs[0]].view
     runs = list(_runs(places))
     if len(runs) == 1 and runs[0][2] > 0:
         start, count, step = runs[0]
-        low.keep(of.name, view.part(axis, start, count, step))
+        state.keep(of.name, view.part(axis, start, count, step))
         return
-    out, at = low.new(of.shape, view.type, like(of.shape, view.strides)), 0
+    out, at = state.new(of.shape, view.type, like(of.shape, view.strides)), 0
     for start, count, step in runs:
         part = view.part(axis, start, 1)
         if count > 1:  # also back, or of one place again and again
             strides = tuple(n * step if k == axis else n for k, n in enumerate(view.strides))
             shape = tuple(count if k == axis else n for k, n in enumerate(part.shape))
             part = replace(part, shape=shape, strides=strides)
-        low.emitter.vector("first", part, 0, out.part(axis, at, count))
+        state.emitter.vector("first", part, 0, out.part(axis, at, count))
         at += count
-    low.keep(of.name, out)
+    state.keep(of.name, out)
 
 
 def _runs(places: Sequence[int]) -> Iterator[tuple[int, int, int]]:
@@ -537,10 +537,10 @@ def _runs(places: Sequence[int]) -> Iterator[tuple[int, int, int]]:
         at = end
 
 
-def rolled(low: Lowering, of: Operator) -> Iterator[None]:
+def rolled(state: State, of: Operator) -> Iterator[None]:
     yield
-    view = low.values[of.inputs[0]].view
-    out = low.new(of.shape, view.type, like(of.shape, view.strides))
+    view = state.values[of.inputs[0]].view
+    out = state.new(of.shape, view.type, like(of.shape, view.strides))
     cuts = []
     for axis, n in enumerate(of.shape):
         shift = sum(s for a, s in zip(of.at["axes"], of.at["shifts"]) if a == axis) % n
@@ -550,29 +550,29 @@ def rolled(low: Lowering, of: Operator) -> Iterator[None]:
         part, target = view, out
         for axis, (start, to, count) in enumerate(listed):
             part, target = part.part(axis, start, count), target.part(axis, to, count)
-        low.emitter.vector("first", part, 0, target)
-    low.keep(of.name, out)
+        state.emitter.vector("first", part, 0, target)
+    state.keep(of.name, out)
 
 
-def concatenated(low: Lowering, of: Operator) -> Iterator[None]:
+def concatenated(state: State, of: Operator) -> Iterator[None]:
     yield
-    axis, format = of.at["axis"], low.formats[of.name]
-    views = [None if low.is_constant(name) else low.values[name].view for name in of.inputs]
-    if is_for_vectors(low, of.name) and not is_convolved(low, of.name):
+    axis, format = of.at["axis"], state.formats[of.name]
+    views = [None if state.is_constant(name) else state.values[name].view for name in of.inputs]
+    if is_for_vectors(state, of.name) and not is_convolved(state, of.name):
         # Lanes go along vectors.
-        views = [view and low.rows(name) for name, view in zip(of.inputs, views)]
+        views = [view and state.rows(name) for name, view in zip(of.inputs, views)]
     main = next((view for view in views if view is not None), None)
     strides = dense(of.shape) if main is None else _joined(of.shape, main)
-    out, start = low.new(of.shape, format.stored, strides), 0
+    out, start = state.new(of.shape, format.stored, strides), 0
     for name, view in zip(of.inputs, views):
-        length = low.graph[name].shape[axis]
+        length = state.graph[name].shape[axis]
         target = out.part(axis, start, length)
         if view is None:
-            low.emitter.vector("first", low.converted(name, format), 0, target)
+            state.emitter.vector("first", state.converted(name, format), 0, target)
         else:
-            low.convert(view, low.values[name].format, target, format)
+            state.convert(view, state.values[name].format, target, format)
         start += length
-    low.keep(of.name, out)
+    state.keep(of.name, out)
 
 
 def _joined(shape: Shape, main: View) -> Shape:

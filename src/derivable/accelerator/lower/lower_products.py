@@ -8,7 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from derivable.accelerator.lower.lower_array import Columns, Stream, check_terms, load, product, spreading
-from derivable.accelerator.lower.lowering import Lowering, channels_last, is_flattened, is_for_vectors, wanted_border
+from derivable.accelerator.lower.lowering_state import (
+    State,
+    channels_last,
+    is_flattened,
+    is_for_vectors,
+    wanted_border,
+)
 from derivable.accelerator.machine.layouts import Shape, View, dense, elements
 from derivable.accelerator.numbers.formats import Format, layer_bias
 from derivable.accelerator.operators.operators import Operator
@@ -17,55 +23,55 @@ from derivable.accelerator.operators.runtime import ceil_div
 # Convolutions and layers
 
 
-def conv2d(low: Lowering, of: Operator) -> Iterator[None]:
+def conv2d(state: State, of: Operator) -> Iterator[None]:
     x, weight = of.inputs[:2]
-    if not low.is_constant(weight):
-        raise low.refuse("its weights are computed", "weights of convolutions have to be constants")
+    if not state.is_constant(weight):
+        raise state.refuse("its weights are computed", "weights of convolutions have to be constants")
     groups, (dy, dx) = of.at["groups"], of.at["dilation"]
-    kernel = low.constant(weight)
+    kernel = state.constant(weight)
     outputs, channels, high, wide = kernel.shape
-    check_terms(low, channels * high * wide)
-    every = _steps(low, of, kernel, 0)
-    given_to = _layer_columns(low, of, every.reshape(outputs, -1).sum(1))
+    check_terms(state, channels * high * wide)
+    every = _steps(state, of, kernel, 0)
+    given_to = _layer_columns(state, of, every.reshape(outputs, -1).sum(1))
     steps = every.transpose(0, 2, 3, 1)
     # Channels of a group begin with a byte.
-    nibbles = _takes_nibbles(low, of)
+    nibbles = _takes_nibbles(state, of)
     if nibbles:
         steps = _in_pairs(steps)
         channels = steps.shape[-1]  # bytes, from here on
-    depth = channels if groups > 1 else _depth(low, x, nibbles)
+    depth = channels if groups > 1 else _depth(state, x, nibbles)
     per = outputs // groups
     (sy, sx), (py, px) = of.at["stride"], of.at["padding"]
     images, _, rows, columns = of.shape
     span = dy * (high - 1) + 1
-    together, spread = _cut(low, of, steps.shape, depth)
+    together, spread = _cut(state, of, steps.shape, depth)
     if together:
         terms, across = ((together - 1) * sx + wide) * depth, columns // together
     else:
         terms, across = channels, (columns - 1) * sx + dx * (wide - 1) + 1
-    parts = ceil_div(terms, low.machine.height)
+    parts = ceil_div(terms, state.machine.height)
     taps = [ky * dy * across + kx * dx for ky in range(high) for kx in range(1 if together else wide)]
-    after = _rectified(low, of)
+    after = _rectified(state, of)
     if together:
-        steps, given_to = _windows(low, steps, given_to, together, sx, depth)
+        steps, given_to = _windows(state, steps, given_to, together, sx, depth)
         per = len(steps) // groups
     loaded = []
     for group in range(groups):
         own = slice(group * per, group * per + per)
-        words = _words(steps[own].reshape(per, len(taps), terms), low.machine.height)
-        kept = _kept(low, of, after)
-        loaded.append(load(low, taps, parts, span * across, given_to.part(own), words, kept, nibbles, spread))
+        words = _words(steps[own].reshape(per, len(taps), terms), state.machine.height)
+        clamp = _clamp(state, of, after)
+        loaded.append(load(state, taps, parts, span * across, given_to.part(own), words, clamp, nibbles, spread))
     yield
     per = outputs // groups
-    given = _nibbles(low, x, (py, px)) if nibbles else _activation(low, x, depth if together else 0, (py, px))
-    format, border = low.formats[of.name], wanted_border(low, after)
-    is_packed = _gives_nibbles(low, of)
+    given = _nibbles(state, x, (py, px)) if nibbles else _activation(state, x, depth if together else 0, (py, px))
+    format, border = state.formats[of.name], wanted_border(state, after)
+    is_packed = _gives_nibbles(state, of)
     if is_packed:
-        out = _packed_pictures(low, of.shape, format, border, low.machine.width // 2)
-        low.packed.update((of.name, after))
+        out = _packed_pictures(state, of.shape, format, border, state.machine.width // 2)
+        state.packed.update((of.name, after))
     else:
-        multiple = low.machine.width if groups == 1 else 1
-        out = channels_last(low, of.shape, format.stored, border, multiple, format.zero)
+        multiple = state.machine.width if groups == 1 else 1
+        out = channels_last(state, of.shape, format.stored, border, multiple, format.zero)
     yield
     for group in range(groups):
         own = given.part(1, group * channels, channels)
@@ -91,14 +97,14 @@ def conv2d(low: Lowering, of: Operator) -> Iterator[None]:
                 strides=(*result.strides[:2], together * place, 1),
             )
         ready = replace(loaded[group], has_gaps=groups == 1, gives="i4" if is_packed else out.type)
-        yield from product(low, stream, ready, (images, rows, result.shape[2]), result)
-    _give(low, of, out, after)
+        yield from product(state, stream, ready, (images, rows, result.shape[2]), result)
+    _give(state, of, out, after)
 
 
 MOST_TOGETHER = 8  # places of a result that have a word in common
 
 
-def _cut(low: Lowering, of: Operator, shape: Shape, depth: int) -> tuple[int, int]:
+def _cut(state: State, of: Operator, shape: Shape, depth: int) -> tuple[int, int]:
     """What words of the pictures are, in the fewest cycles: 0 for channels of a place, or, for rows of windows, how
     many places of the result each is for; and how many words are dealt out.
 
@@ -107,30 +113,30 @@ def _cut(low: Lowering, of: Operator, shape: Shape, depth: int) -> tuple[int, in
     of the weights, [output, row, column, channel].
     """
     outputs, high, wide, channels = shape
-    height, width = low.machine.height, low.machine.width
+    height, width = state.machine.height, state.machine.width
     groups, (dy, dx), (sy, sx) = of.at["groups"], of.at["dilation"], of.at["stride"]
     images, _, rows, columns = of.shape
     moved, count = images * ((rows - 1) * sy + dy * (high - 1) + 1), images * rows * columns
     across = (columns - 1) * sx + dx * (wide - 1) + 1
     parts = ceil_div(channels, height)
-    listed = [(*spreading(low, high * wide, parts, outputs // groups, count, moved * across), 0)]
+    listed = [(*spreading(state, high * wide, parts, outputs // groups, count, moved * across), 0)]
     for together in range(1, MOST_TOGETHER + 1) if dx == 1 and groups == 1 else ():
         if columns % together == 0:
             parts = ceil_div(((together - 1) * sx + wide) * depth, height)
             each = outputs if together == 1 else ceil_div(outputs, width) * width
-            found = spreading(low, high, parts, together * each, count // together, moved * columns // together)
+            found = spreading(state, high, parts, together * each, count // together, moved * columns // together)
             listed.append((*found, together))
     _, _, spread, together = min(listed)
     return together, spread
 
 
 def _windows(
-    low: Lowering, steps: np.ndarray, columns: Columns, together: int, stride: int, depth: int
+    state: State, steps: np.ndarray, columns: Columns, together: int, stride: int, depth: int
 ) -> tuple[np.ndarray, Columns]:
     """Weights [output, row, column, channel] for rows of windows that several places of the result share, and what P
     takes for all of them."""
     outputs, high, wide, channels = steps.shape
-    each = outputs if together == 1 else ceil_div(outputs, low.machine.width) * low.machine.width
+    each = outputs if together == 1 else ceil_div(outputs, state.machine.width) * state.machine.width
     found = np.zeros((together, each, high, (together - 1) * stride + wide, depth))
     for place in range(together):
         found[place, :outputs, :, place * stride : place * stride + wide, :channels] = steps
@@ -140,31 +146,31 @@ def _windows(
     return found.reshape(together * each, *found.shape[2:]), replace(columns, added=added, multipliers=multipliers)
 
 
-def _depth(low: Lowering, name: str, nibbles: bool) -> int:
+def _depth(state: State, name: str, nibbles: bool) -> int:
     """Bytes from each place of pictures to the next: convolutions give channels up to a multiple of the width."""
-    operator, width = _producer(low, name), low.machine.width
+    operator, width = _producer(state, name), state.machine.width
     channels = operator.shape[1]
     if nibbles:
-        return ceil_div(channels, width) * (width // 2) if _gives_nibbles(low, operator) else ceil_div(channels, 2)
+        return ceil_div(channels, width) * (width // 2) if _gives_nibbles(state, operator) else ceil_div(channels, 2)
     is_padded = operator.kind == "conv2d" and operator.at["groups"] == 1
     return ceil_div(channels, width) * width if is_padded else channels
 
 
-def _producer(low: Lowering, name: str) -> Operator:
+def _producer(state: State, name: str) -> Operator:
     """What computes a value: the operator before a relu that is done with it."""
-    operator = low.graph[name]
-    if operator.kind == "relu" and _rectified(low, low.graph[operator.inputs[0]]) == name:
-        return low.graph[operator.inputs[0]]
+    operator = state.graph[name]
+    if operator.kind == "relu" and _rectified(state, state.graph[operator.inputs[0]]) == name:
+        return state.graph[operator.inputs[0]]
     return operator
 
 
-def _activation(low: Lowering, name: str, depth: int, padding: tuple[int, int]) -> View:
+def _activation(state: State, name: str, depth: int, padding: tuple[int, int]) -> View:
     """Narrow numbers [image, channel, row, column], channels together and zeros around; with `depth`, so many bytes
     from each place to the next."""
-    format = low.narrow(0)
-    shape = low.graph[name].shape
-    if not low.is_constant(name):
-        value = low.values[name]
+    format = state.narrow(0)
+    shape = state.graph[name].shape
+    if not state.is_constant(name):
+        value = state.values[name]
         view = value.view
         fits = view.strides[1] in (1, 0) or shape[1] == 1
         fits &= view.border[0] >= padding[0] and view.border[1] >= padding[1]
@@ -172,66 +178,66 @@ def _activation(low: Lowering, name: str, depth: int, padding: tuple[int, int]) 
             return view
         key = (format, "channels last", depth, padding)
         if key not in value.forms:
-            value.forms[key] = channels_last(low, shape, format.stored, padding, depth or 1, format.zero)
-            low.convert(view, value.format, value.forms[key], format)
+            value.forms[key] = channels_last(state, shape, format.stored, padding, depth or 1, format.zero)
+            state.convert(view, value.format, value.forms[key], format)
         return value.forms[key]
-    raise low.refuse("its input is a constant", "such an operator should have been folded")
+    raise state.refuse("its input is a constant", "such an operator should have been folded")
 
 
-def _has_nibbles(low: Lowering, of: Operator, place: int = 0) -> bool:
+def _has_nibbles(state: State, of: Operator, place: int = 0) -> bool:
     """Whether both operands of a product are int4, so that the array takes two numbers of the reduction at a time."""
-    type = low.formats.types[of.name] if of.name in low.formats.weights else low.narrow(1 - place).type
-    return low.narrow(place).type == type == "i4"
+    type = state.formats.types[of.name] if of.name in state.formats.weights else state.narrow(1 - place).type
+    return state.narrow(place).type == type == "i4"
 
 
-def _nibbles(low: Lowering, name: str, padding: tuple[int, int]) -> View:
+def _nibbles(state: State, name: str, padding: tuple[int, int]) -> View:
     """Numbers of int4 [image, byte, row, column], two channels in a byte, and zeros around."""
-    format, value, shape = low.narrow(0), low.values[name], low.graph[name].shape
-    if name in low.packed:
+    format, value, shape = state.narrow(0), state.values[name], state.graph[name].shape
+    if name in state.packed:
         return value.view
     key = (format, "nibbles", padding)
     if key not in value.forms:
         view, before = value.view, value.format
         if view.strides[1] != 1 and shape[1] > 1:
-            view, before = _activation(low, name, 0, (0, 0)), format
-        found = value.forms[key] = _packed_pictures(low, shape, format, padding)
+            view, before = _activation(state, name, 0, (0, 0)), format
+        found = value.forms[key] = _packed_pictures(state, shape, format, padding)
         order = (0, 2, 3, 1)
-        low.pack(view.permuted(order), before, found.permuted(order), format)
+        state.pack(view.permuted(order), before, found.permuted(order), format)
     return value.forms[key]
 
 
-def _packed_pictures(low: Lowering, shape: Shape, format: Format, border: tuple[int, int], multiple: int = 1) -> View:
+def _packed_pictures(state: State, shape: Shape, format: Format, border: tuple[int, int], multiple: int = 1) -> View:
     """Memory for numbers of int4 [image, byte, row, column], bytes of a place padded to a multiple."""
     both = format.zero & 15
     blank = both * 17 - 256 * (both > 7)
-    return channels_last(low, (shape[0], ceil_div(shape[1], 2), *shape[2:]), "i8", border, multiple, blank)
+    return channels_last(state, (shape[0], ceil_div(shape[1], 2), *shape[2:]), "i8", border, multiple, blank)
 
 
-def _gives_nibbles(low: Lowering, of: Operator) -> bool:
+def _gives_nibbles(state: State, of: Operator) -> bool:
     """Whether a convolution writes two channels in a byte: all that reads it are convolutions that take them so."""
-    if of.kind != "conv2d" or of.at["groups"] > 1 or low.formats[of.name].type != "i4":
+    if of.kind != "conv2d" or of.at["groups"] > 1 or state.formats[of.name].type != "i4":
         return False
-    after = _rectified(low, of)
-    readers = [low.graph[user] for user in low.graph.users[after]]
-    return after not in low.graph.outputs and all(
-        reader.kind == "conv2d" and reader.at["groups"] == 1 and low.formats.types.get(reader.name) == "i4"
+    after = _rectified(state, of)
+    readers = [state.graph[user] for user in state.graph.users[after]]
+    return after not in state.graph.outputs and all(
+        reader.kind == "conv2d" and reader.at["groups"] == 1 and state.formats.types.get(reader.name) == "i4"
         for reader in readers
     )
 
 
-def _takes_nibbles(low: Lowering, of: Operator) -> bool:
+def _takes_nibbles(state: State, of: Operator) -> bool:
     """Whether a convolution takes two channels at a time: that saves the array more than lanes take to pack them."""
-    if not _has_nibbles(low, of):
+    if not _has_nibbles(state, of):
         return False
-    (images, channels, rows, columns), machine = low.graph[of.inputs[0]].shape, low.machine
-    outputs, own, high, wide = low.graph[of.inputs[1]].shape
+    (images, channels, rows, columns), machine = state.graph[of.inputs[0]].shape, state.machine
+    outputs, own, high, wide = state.graph[of.inputs[1]].shape
     if of.at["groups"] > 1:  # whose channels begin with a byte
         return own % 2 == 0
-    if _gives_nibbles(low, _producer(low, of.inputs[0])):
+    if _gives_nibbles(state, _producer(state, of.inputs[0])):
         return True
     line = columns * ceil_div(channels, machine.lanes) if channels % 2 else ceil_div(columns * channels, machine.lanes)
     tiles = [
-        ceil_div(high * min(wide * ceil_div(each, machine.height), ceil_div(wide * each, machine.height)), low.arrays)
+        ceil_div(high * min(wide * ceil_div(each, machine.height), ceil_div(wide * each, machine.height)), state.arrays)
         for each in (own, ceil_div(own, 2))
     ]
     places, height = elements(of.shape) // outputs, machine.height
@@ -255,117 +261,117 @@ def _words(steps: np.ndarray, height: int) -> np.ndarray:
     return found.reshape(outputs, taps, parts, height).transpose(1, 2, 3, 0)
 
 
-def _steps(low: Lowering, of: Operator, weights: np.ndarray, axis: int) -> np.ndarray:
+def _steps(state: State, of: Operator, weights: np.ndarray, axis: int) -> np.ndarray:
     """Weights of a layer in steps, channels along an axis."""
-    scales = low.formats.weights[of.name]
+    scales = state.formats.weights[of.name]
     shape = [1] * weights.ndim
     shape[axis] = -1
-    return Format(low.formats.types[of.name], 1.0).steps(weights / scales.reshape(shape))
+    return Format(state.formats.types[of.name], 1.0).steps(weights / scales.reshape(shape))
 
 
-def _layer_columns(low: Lowering, of: Operator, sums: np.ndarray) -> Columns:
+def _layer_columns(state: State, of: Operator, sums: np.ndarray) -> Columns:
     """What P takes for a layer, of which the weights of each channel have these sums."""
-    given, result, formats = low.narrow(0), low.formats[of.name], low.formats
+    given, result, formats = state.narrow(0), state.formats[of.name], state.formats
     scales = given.scale * formats.weights[of.name]
     found = Columns.of(scales / result.scale, np.zeros(len(scales)))
-    added = layer_bias(low.graph, of, formats.added) / scales
+    added = layer_bias(state.graph, of, formats.added) / scales
     if result.zero:
         added = added + result.zero * 2.0**found.shift / found.multipliers
     return replace(found, added=np.rint(added) - given.zero * sums)
 
 
-def _columns(low: Lowering, of: Operator, count: int) -> Columns:
+def _columns(state: State, of: Operator, count: int) -> Columns:
     """What P takes for a product of narrow numbers without a zero."""
-    real = low.narrow(0).scale * low.narrow(1).scale / low.formats[of.name].scale
+    real = state.narrow(0).scale * state.narrow(1).scale / state.formats[of.name].scale
     return Columns.of(np.full(count, real), np.zeros(count))
 
 
-def _rectified(low: Lowering, of: Operator) -> str:
+def _rectified(state: State, of: Operator) -> str:
     """The name of the relu that alone reads an operator's narrow result, else its own."""
-    users = low.graph.users[of.name]
-    is_alone = len(users) == 1 and of.name not in low.graph.outputs
-    is_fused = is_alone and low.graph[users[0]].kind == "relu" and low.formats[of.name].type != "i32"
+    users = state.graph.users[of.name]
+    is_alone = len(users) == 1 and of.name not in state.graph.outputs
+    is_fused = is_alone and state.graph[users[0]].kind == "relu" and state.formats[of.name].type != "i32"
     return users[0] if is_fused else of.name
 
 
-def _kept(low: Lowering, of: Operator, after: str) -> tuple[int, int] | None:
+def _clamp(state: State, of: Operator, after: str) -> tuple[int, int] | None:
     """The least and the largest narrow number that a result is kept to; None for what its type keeps it to."""
-    format = low.formats[of.name]
-    return (format.zero, format.most) if after != of.name else format.kept
+    format = state.formats[of.name]
+    return (format.zero, format.most) if after != of.name else format.clamp
 
 
-def _give(low: Lowering, of: Operator, out: View, after: str) -> None:
-    low.keep(of.name, out)
+def _give(state: State, of: Operator, out: View, after: str) -> None:
+    state.keep(of.name, out)
     if after != of.name:
-        low.keep(after, out)
+        state.keep(after, out)
 
 
-def linear(low: Lowering, of: Operator) -> Iterator[None]:
+def linear(state: State, of: Operator) -> Iterator[None]:
     x, weight = of.inputs[:2]
-    if not low.is_constant(weight):
-        raise low.refuse("its weights are computed", "use torch.matmul for a product of two values")
-    steps = _steps(low, of, low.constant(weight), 0)
-    if is_flattened(low, x):
-        _, channels, rows, columns = low.graph[low.graph[x].inputs[0]].shape
+    if not state.is_constant(weight):
+        raise state.refuse("its weights are computed", "use torch.matmul for a product of two values")
+    steps = _steps(state, of, state.constant(weight), 0)
+    if is_flattened(state, x):
+        _, channels, rows, columns = state.graph[state.graph[x].inputs[0]].shape
         steps = steps.reshape(-1, channels, rows, columns).transpose(0, 2, 3, 1).reshape(len(steps), -1)
-    return _of_rows(low, of, 0, steps, _layer_columns(low, of, steps.sum(1)))
+    return _of_rows(state, of, 0, steps, _layer_columns(state, of, steps.sum(1)))
 
 
-def _of_rows(low: Lowering, of: Operator, place: int, steps: np.ndarray, given_to: Columns) -> Iterator[None]:
+def _of_rows(state: State, of: Operator, place: int, steps: np.ndarray, given_to: Columns) -> Iterator[None]:
     """An operand [*batch, k] by weights [n, k]."""
-    check_terms(low, steps.shape[1])
-    height, nibbles = low.machine.height, _has_nibbles(low, of, place)
+    check_terms(state, steps.shape[1])
+    height, nibbles = state.machine.height, _has_nibbles(state, of, place)
     steps = _in_pairs(steps) if nibbles else steps
     terms = steps.shape[1]
     parts = ceil_div(terms, height)
-    after = _rectified(low, of)
-    words, kept, rows = _words(steps[:, None], height), _kept(low, of, after), elements(of.shape) // len(steps)
-    spread = spreading(low, 1, parts, len(steps), rows, rows)[-1]
-    loaded = load(low, [0], parts, 1, given_to, words, kept, nibbles, spread)
+    after = _rectified(state, of)
+    words, clamp, rows = _words(steps[:, None], height), _clamp(state, of, after), elements(of.shape) // len(steps)
+    spread = spreading(state, 1, parts, len(steps), rows, rows)[-1]
+    loaded = load(state, [0], parts, 1, given_to, words, clamp, nibbles, spread)
     yield
-    flat = _rows(low, of.inputs[place], low.narrow(place), rows, nibbles)
+    flat = _rows(state, of.inputs[place], state.narrow(place), rows, nibbles)
     stream = Stream(flat.address, 0, flat.strides[0], 0, 1, terms)
-    out = low.new(of.shape, low.formats[of.name].stored)
+    out = state.new(of.shape, state.formats[of.name].stored)
     result = out.reshaped((1, rows, 1, len(steps)))
     assert result is not None
     yield
-    yield from product(low, stream, loaded, (1, rows, 1), result)
-    _give(low, of, out, after)
+    yield from product(state, stream, loaded, (1, rows, 1), result)
+    _give(state, of, out, after)
 
 
-def _rows(low: Lowering, name: str, format: Format, rows: int, nibbles: bool) -> View:
+def _rows(state: State, name: str, format: Format, rows: int, nibbles: bool) -> View:
     """A value or a constant [row, byte], narrow numbers that are bytes, or `nibbles`."""
-    shape = low.graph[name].shape
-    given = None if low.is_constant(name) or not nibbles else low.values[name]
-    view, before = (given.view, given.format) if given else (low.converted(name, format), format)
+    shape = state.graph[name].shape
+    given = None if state.is_constant(name) or not nibbles else state.values[name]
+    view, before = (given.view, given.format) if given else (state.converted(name, format), format)
     flat = view.reshaped((rows, elements(shape) // rows))
     if flat is None or (flat.strides[1] != 1 and flat.shape[1] > 1):
-        view, before = low.converted(name, format, shape, dense(shape)), format
+        view, before = state.converted(name, format, shape, dense(shape)), format
         flat = view.reshaped((rows, elements(shape) // rows))
     assert flat is not None
     if not nibbles:
         return flat
-    found = low.scratch((rows, ceil_div(flat.shape[1], 2)), "i8")
-    low.pack(flat, before, found, format)
+    found = state.scratch((rows, ceil_div(flat.shape[1], 2)), "i8")
+    state.pack(flat, before, found, format)
     return found
 
 
 # Products of matrices, and bundles
 
 
-def matmul(low: Lowering, of: Operator) -> Iterator[None]:
+def matmul(state: State, of: Operator) -> Iterator[None]:
     a, b = of.inputs
-    if of.name in low.formats.weights:
-        steps = _steps(low, of, low.constant(b), 1).T
-        return _of_rows(low, of, 0, steps, _layer_columns(low, of, steps.sum(1)))
-    if low.is_constant(a) and len(low.graph[a].shape) == 2:
-        return _batched(low, of, low.narrow(0).steps(low.constant(a)), b)
-    return _of_values(low, of)
+    if of.name in state.formats.weights:
+        steps = _steps(state, of, state.constant(b), 1).T
+        return _of_rows(state, of, 0, steps, _layer_columns(state, of, steps.sum(1)))
+    if state.is_constant(a) and len(state.graph[a].shape) == 2:
+        return _batched(state, of, state.narrow(0).steps(state.constant(a)), b)
+    return _of_values(state, of)
 
 
-def _batched(low: Lowering, of: Operator, matrix: np.ndarray, b: str) -> Iterator[None]:
+def _batched(state: State, of: Operator, matrix: np.ndarray, b: str) -> Iterator[None]:
     """Steps of a constant [m, k] by [*batch, k, n]: rows of k stand still, of each all columns of the whole batch."""
-    shape = low.graph[b].shape
+    shape = state.graph[b].shape
     rank, batch = len(shape), shape[:-2]
     order = [rank - 2, *range(rank - 2), rank - 1]
 
@@ -379,49 +385,49 @@ def _batched(low: Lowering, of: Operator, matrix: np.ndarray, b: str) -> Iterato
         assert whole is not None
         return whole.permuted([*range(1, rank - 1), 0, rank - 1])
 
-    return _streamed(low, of, matrix, 1, dense(shape, order), together, apart)
+    return _streamed(state, of, matrix, 1, dense(shape, order), together, apart)
 
 
-def _of_values(low: Lowering, of: Operator) -> Iterator[None]:
+def _of_values(state: State, of: Operator) -> Iterator[None]:
     """Lanes multiply and add: [*batch, m, 1, k] by [*batch, 1, n, k]."""
     yield
-    a, b = (low.converted(name, low.narrow(place)) for place, name in enumerate(of.inputs))
+    a, b = (state.converted(name, state.narrow(place)) for place, name in enumerate(of.inputs))
     batch = of.shape[:-2]
     (m, n), k = of.shape[-2:], a.shape[-1]
     a = a.expanded((*batch, m, k)).with_axes([len(batch) + 1]).expanded((*batch, m, n, k))
     rank = len(batch)
     b = b.expanded((*batch, k, n)).permuted((*range(rank), rank + 1, rank)).with_axes([rank])
-    real = low.narrow(0).scale * low.narrow(1).scale
-    contract(low, of, a, b.expanded((*batch, m, n, k)), (rank + 2,), real)
+    real = state.narrow(0).scale * state.narrow(1).scale
+    contract(state, of, a, b.expanded((*batch, m, n, k)), (rank + 2,), real)
 
 
-def contract(low: Lowering, of: Operator, a: View, b: View, axes: tuple[int, ...], real: float) -> None:
+def contract(state: State, of: Operator, a: View, b: View, axes: tuple[int, ...], real: float) -> None:
     """The sums of products of two values along axes, in the format of the operator."""
-    check_terms(low, elements(tuple(a.shape[axis] for axis in axes)))
-    format = low.formats[of.name]
-    multiplier, shift = low.scaling(real / format.scale)
+    check_terms(state, elements(tuple(a.shape[axis] for axis in axes)))
+    format = state.formats[of.name]
+    multiplier, shift = state.scaling(real / format.scale)
     kept = [axis for axis in range(len(a.shape)) if axis not in axes]
     shape = tuple(a.shape[axis] for axis in kept)
     main = a if elements(shape) == 1 or all(a.strides[axis] for axis in kept if a.shape[axis] > 1) else b
     order = sorted(range(len(shape)), key=lambda at: -main.strides[kept[at]])
-    out = low.new(shape, format.stored, dense(shape, order))
-    low.reduce("mul", a, b, out.with_axes(axes).expanded(a.shape), axes, "sum", multiplier, shift, format.kept)
+    out = state.new(shape, format.stored, dense(shape, order))
+    state.reduce("mul", a, b, out.with_axes(axes).expanded(a.shape), axes, "sum", multiplier, shift, format.clamp)
     found = out.reshaped(of.shape)
-    low.keep(of.name, out if found is None else found)
+    state.keep(of.name, out if found is None else found)
 
 
-def bundle(low: Lowering, of: Operator) -> Iterator[None]:
+def bundle(state: State, of: Operator) -> Iterator[None]:
     """Items [*batch, item, *vector] under weights [*batch, item]."""
     items, weights = of.inputs
-    rank, shape = of.at["rank"], low.graph[items].shape
+    rank, shape = of.at["rank"], state.graph[items].shape
     count, vector = shape[-rank - 1], shape[len(shape) - rank :]
-    if not (low.is_constant(items) and len(shape) == rank + 1):
-        return _bundle_of_values(low, of, rank)
-    book = low.narrow(0).steps(low.constant(items))
+    if not (state.is_constant(items) and len(shape) == rank + 1):
+        return _bundle_of_values(state, of, rank)
+    book = state.narrow(0).steps(state.constant(items))
     batch = of.shape[: len(of.shape) - rank]
-    is_wide = low.formats[of.name].type == "i32"  # and converted for each reader, along vectors
-    if not is_for_vectors(low, of.name) or low.is_constant(weights) or is_wide:
-        return _of_rows(low, of, 1, book.reshape(count, -1).T, _columns(low, of, elements(vector)))
+    is_wide = state.formats[of.name].type == "i32"  # and converted for each reader, along vectors
+    if not is_for_vectors(state, of.name) or state.is_constant(weights) or is_wide:
+        return _of_rows(state, of, 1, book.reshape(count, -1).T, _columns(state, of, elements(vector)))
     # The vectors of a batch lie side by side, as columns take them: the entries of the codebook stream.
     order = list(reversed(range(rank)))
     rows = book.transpose(*(1 + axis for axis in order), 0).reshape(-1, count)
@@ -439,23 +445,23 @@ def bundle(low: Lowering, of: Operator) -> Iterator[None]:
             [*(rank + at for at in reversed(range(len(batch)))), *(order.index(k) for k in range(rank))]
         )
 
-    shape = low.graph[weights].shape
+    shape = state.graph[weights].shape
     strides = dense(shape, [len(shape) - 1, *reversed(range(len(shape) - 1))])
-    return _streamed(low, of, rows, 1, strides, transposed, restored)
+    return _streamed(state, of, rows, 1, strides, transposed, restored)
 
 
-def _bundle_of_values(low: Lowering, of: Operator, rank: int) -> Iterator[None]:
+def _bundle_of_values(state: State, of: Operator, rank: int) -> Iterator[None]:
     yield
-    a, b = (low.converted(name, low.narrow(place)) for place, name in enumerate(of.inputs))
+    a, b = (state.converted(name, state.narrow(place)) for place, name in enumerate(of.inputs))
     batch, vector, count = of.shape[: len(of.shape) - rank], of.shape[len(of.shape) - rank :], b.shape[-1]
     b = b.with_axes([len(b.shape) + k for k in range(rank)])
     whole = (*batch, count, *vector)
-    real = low.narrow(0).scale * low.narrow(1).scale
-    contract(low, of, a.expanded(whole), b.expanded(whole), (len(batch),), real)
+    real = state.narrow(0).scale * state.narrow(1).scale
+    contract(state, of, a.expanded(whole), b.expanded(whole), (len(batch),), real)
 
 
 def _streamed(
-    low: Lowering,
+    state: State,
     of: Operator,
     rows: np.ndarray,
     place: int,
@@ -465,20 +471,20 @@ def _streamed(
 ) -> Iterator[None]:
     """The steps of a constant, [m, k], by an operand, of which `before` makes [k, n] once it has these strides;
     `after` makes the result of [m, n]."""
-    height, data = low.machine.height, of.inputs[place]
-    low.swapped.add(of.name)
+    height, data = state.machine.height, of.inputs[place]
+    state.swapped.add(of.name)
     count, terms = rows.shape
-    check_terms(low, terms)
+    check_terms(state, terms)
     parts = ceil_div(terms, height)
     steps = np.zeros((count, parts * height), np.int8)
     steps[:, :terms] = rows
     columns = elements(of.shape) // count
-    loaded = load(low, [0], parts, 1, _columns(low, of, columns), None, _kept(low, of, of.name))
-    address = low.load(low.fixed(steps), steps.nbytes, "its constant")
+    loaded = load(state, [0], parts, 1, _columns(state, of, columns), None, _clamp(state, of, of.name))
+    address = state.load(state.fixed(steps), steps.nbytes, "its constant")
     yield
-    held = before(low.converted(data, low.narrow(place), low.graph[data].shape, strides))
+    held = before(state.converted(data, state.narrow(place), state.graph[data].shape, strides))
     stream = Stream(address, 0, parts * height, 0, 1, parts * height)
-    flat = low.new((count, columns), low.formats[of.name].stored)
+    flat = state.new((count, columns), state.formats[of.name].stored)
     yield
-    yield from product(low, stream, loaded, (1, count, 1), flat.with_axes([0, 2]), held)
-    low.keep(of.name, after(flat))
+    yield from product(state, stream, loaded, (1, count, 1), flat.with_axes([0, 2]), held)
+    state.keep(of.name, after(flat))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from derivable.accelerator.lower.emission import moving_cycles
 from derivable.accelerator.lower.lower_array import MOST_TERMS, pieces
 from derivable.accelerator.lower.lower_products import contract
-from derivable.accelerator.lower.lowering import Lowering
+from derivable.accelerator.lower.lowering_state import State
 from derivable.accelerator.machine.instructions import Convolve
 from derivable.accelerator.machine.layouts import Shape, View, canonical, columns_like, dense, elements
 from derivable.accelerator.numbers.formats import Format
@@ -20,43 +20,43 @@ LONGEST_SPLIT = 511  # entries of vectors of int4 whose sums fit into 16 bits
 PIECES = 4  # of the vectors of an operator, of which one is convolved while others are moved
 
 
-def convolved(low: Lowering, of: Operator) -> Iterator[None]:
+def convolved(state: State, of: Operator) -> Iterator[None]:
     """bind and unbind: [*batch, length] twice. Columns take `width` vectors that lie side by side."""
     shape, strides = of.shape, canonical(of.shape)
-    formats = low.narrow(0), low.narrow(1)
+    formats = state.narrow(0), state.narrow(1)
     if shape[-1] > MOST_TERMS:
-        raise low.refuse(f"vectors have {shape[-1]} entries, and {MOST_TERMS} surely fit into int32", "shorten them")
+        raise state.refuse(f"vectors have {shape[-1]} entries, and {MOST_TERMS} surely fit into int32", "shorten them")
     # Constants are loaded before the operators in front of this one begin.
     for name, format in zip(of.inputs, formats):
-        if low.is_constant(name):
-            low.converted(name, format, shape, strides)
+        if state.is_constant(name):
+            state.converted(name, format, shape, strides)
     yield
     given = list(zip(of.inputs, formats))
-    if not any(low.is_constant(name) for name in of.inputs):
-        strides = _order(low, of.shape, given)
-    b, a = (low.converted(*each, shape, strides) for each in given)
-    format = low.formats[of.name]
-    factor = low.scaling(formats[0].scale * formats[1].scale / format.scale)
-    out = low.new(shape, format.stored, strides)
+    if not any(state.is_constant(name) for name in of.inputs):
+        strides = _order(state, of.shape, given)
+    b, a = (state.converted(*each, shape, strides) for each in given)
+    format = state.formats[of.name]
+    factor = state.scaling(formats[0].scale * formats[1].scale / format.scale)
+    out = state.new(shape, format.stored, strides)
     length, count = shape[-1], elements(shape[:-1])
     is_split = format_bits(formats) == 4 and length <= LONGEST_SPLIT
     columns = [_Columns(view.address, length, count) for view in (a, b)]
     if is_split:
-        columns = [_packed(low, each) for each in columns]
+        columns = [_packed(state, each) for each in columns]
     yield
-    yield from _convolve(low, columns, out, length, count, of.kind == "unbind", is_split, factor)
-    low.keep(of.name, out)
+    yield from _convolve(state, columns, out, length, count, of.kind == "unbind", is_split, factor)
+    state.keep(of.name, out)
 
 
-def _order(low: Lowering, shape: Shape, given: Sequence[tuple[str, Format]]) -> Shape:
+def _order(state: State, shape: Shape, given: Sequence[tuple[str, Format]]) -> Shape:
     """The strides of columns with which the lanes have least to do, in front of a convolution and behind it."""
 
     def work(strides: Shape) -> int:
         column, row = (View(0, "i8", shape, order, 0) for order in (strides, dense(shape)))
-        before = sum(low.conversion_cycles(*each, shape, strides) for each in given)
-        return before + moving_cycles(column, row, low.machine.lanes)
+        before = sum(state.conversion_cycles(*each, shape, strides) for each in given)
+        return before + moving_cycles(column, row, state.machine.lanes)
 
-    views = (low.values[name].view.expanded(shape) for name, _ in given)
+    views = (state.values[name].view.expanded(shape) for name, _ in given)
     return min(dict.fromkeys((canonical(shape), *(columns_like(shape, view.strides) for view in views))), key=work)
 
 
@@ -74,17 +74,17 @@ class _Columns:
     row: int
 
 
-def _packed(low: Lowering, of: _Columns) -> _Columns:
+def _packed(state: State, of: _Columns) -> _Columns:
     """Two vectors in a byte, of int4 that are bytes."""
     row = ceil_div(of.row, 2)
-    address = low.temporary(of.length * row, "vectors of int4")
+    address = state.temporary(of.length * row, "vectors of int4")
     given = View(of.address, "i8", (of.length, of.row), (of.row, 1), of.address)
-    low.emitter.pack(given, 0, View(address, "i8", (of.length, row), (row, 1), address), 1, 0, None)
+    state.emitter.pack(given, 0, View(address, "i8", (of.length, row), (row, 1), address), 1, 0, None)
     return _Columns(address, of.length, row)
 
 
 def _convolve(
-    low: Lowering,
+    state: State,
     given: list[_Columns],
     out: View,
     length: int,
@@ -94,16 +94,16 @@ def _convolve(
     factor: tuple[int, int],
 ) -> Iterator[None]:
     """The first of what is given stands still. It yields while sums are under way, and others may have instructions."""
-    machine, arrays = low.machine, low.arrays
+    machine, arrays = state.machine, state.arrays
     first = machine.sub_arrays - arrays
     groups = ceil_div(given[0].row, machine.width)
     arrays = min(arrays, groups)
     at_once = min(machine.a // 2 // (2 * length), machine.c // 2 // length)
     if at_once < 1:
         raise LimitError(
-            f"%{low.operator.name}: vectors of {length} entries take {4 * length} words of A and {2 * length} of C, "
+            f"%{state.operator.name}: vectors of {length} entries take {4 * length} words of A and {2 * length} of C, "
             f"and the machine has {machine.a} and {machine.c}",
-            source=low.operator.source or None,
+            source=state.operator.source or None,
             hint="give the model shorter vectors; a Machine that is made by hand takes larger a= and c=",
         )
     # Groups of each sub-array at a time: some are moved and drained while others are convolved.
@@ -112,11 +112,11 @@ def _convolve(
         left = groups - start
         taken = [max(0, min(step, left - step * array)) for array in range(arrays)]
         used = sum(n > 0 for n in taken)
-        base, c = low.room("A", 2 * step * length), low.room("C", step * length)
+        base, c = state.room("A", 2 * step * length), state.room("C", step * length)
         for array in range(used):
             for columns, to in zip(given, (base, base + step * length)):
-                _move(low, columns, first + array, start + step * array, taken[array], to)
-        low.emitter.add(
+                _move(state, columns, first + array, start + step * array, taken[array], to)
+        state.emitter.add(
             Convolve(
                 first=first,
                 arrays=used,
@@ -133,20 +133,20 @@ def _convolve(
         )
         yield
         for array in range(used):
-            _drain(low, out, count, is_split, first + array, start + step * array, taken[array], c, factor)
+            _drain(state, out, count, is_split, first + array, start + step * array, taken[array], c, factor)
 
 
-def _move(low: Lowering, of: _Columns, bank: int, group: int, groups: int, to: int) -> None:
+def _move(state: State, of: _Columns, bank: int, group: int, groups: int, to: int) -> None:
     """Words [group, entry] of a sub-array."""
-    width = low.machine.width
+    width = state.machine.width
     last = min(width, of.row - (group + groups - 1) * width)
     for part, some, valid in pieces(groups, width, last):
         loops, x = [(some, width, of.length), (of.length, of.row, 1)], of.address + (group + part) * width
-        low.emitter.move("A", loops, x=x, to=to + part * of.length, first=bank, valid=valid)
+        state.emitter.move("A", loops, x=x, to=to + part * of.length, first=bank, valid=valid)
 
 
 def _drain(
-    low: Lowering,
+    state: State,
     out: View,
     count: int,
     is_split: bool,
@@ -158,8 +158,8 @@ def _drain(
 ) -> None:
     """Sums [group, entry] of a sub-array to out [entry, vector]; split ones are halves of words, each of them `width`
     vectors."""
-    width, size, length = low.machine.width, out.size, out.shape[-1]
-    kept = low.formats[low.operator.name].kept
+    width, size, length = state.machine.width, out.size, out.shape[-1]
+    clamp = state.formats[state.operator.name].clamp
     halves = 1 + is_split
     for half in range(halves):
         at = (group * halves + half) * width
@@ -172,21 +172,21 @@ def _drain(
         source = {"a_from": "C", "a_bank": bank, "a_type": "i16" if is_split else "i32"}
         settings = {"multiplier": factor[0], "shift": factor[1], "tail": left if 0 < left < width else 0}
         a, y = halves * c + half, out.address + at * size
-        low.emitter.step("first", loops, a, y, kept, y_type=out.type, **source, **settings)
+        state.emitter.step("first", loops, a, y, clamp, y_type=out.type, **source, **settings)
 
 
-def match_probability(low: Lowering, of: Operator) -> Iterator[None]:
+def match_probability(state: State, of: Operator) -> Iterator[None]:
     """The sums over blocks and entries of products, over the number of blocks."""
     yield
-    shapes = [low.graph[name].shape for name in of.inputs]
+    shapes = [state.graph[name].shape for name in of.inputs]
     blocks = shapes[0][-2]
     a, b = (
-        low.rows(name)
-        if not low.is_constant(name) and low.values[name].format == low.narrow(place)
-        else low.converted(name, low.narrow(place), shape, dense(shape))
+        state.rows(name)
+        if not state.is_constant(name) and state.values[name].format == state.narrow(place)
+        else state.converted(name, state.narrow(place), shape, dense(shape))
         for place, (name, shape) in enumerate(zip(of.inputs, shapes))
     )
     whole = (*of.shape, *shapes[0][-2:])
-    real = low.narrow(0).scale * low.narrow(1).scale / blocks
+    real = state.narrow(0).scale * state.narrow(1).scale / blocks
     axes = (len(whole) - 2, len(whole) - 1)
-    contract(low, of, a.expanded(whole), b.expanded(whole), axes, real)
+    contract(state, of, a.expanded(whole), b.expanded(whole), axes, real)

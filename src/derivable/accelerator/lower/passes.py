@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from derivable.accelerator.lower.lowering import Lowering
+from derivable.accelerator.lower.lowering_state import State
 from derivable.accelerator.operators.operators import Operator
 
 _QUICK = ("source", "simd", "view")  # units of operators that are done before a partner begins
@@ -19,8 +19,8 @@ _BESIDE = {"gemm": "vector", "vector": "gemm"}
 
 def write(passes: Sequence[Pass], in_flight: int) -> None:
     """Write the instructions of all passes, of which at most so many are under way."""
-    arrays = _Arrays(passes[0].low.machine.sub_arrays)
-    emitter = passes[0].low.emitter
+    arrays = _Arrays(passes[0].state.machine.sub_arrays)
+    emitter = passes[0].state.emitter
     steps = {each: each.steps(arrays) for each in passes}
     done = dict.fromkeys(passes, 0)  # when the instructions of a pass are, so far
     while steps:
@@ -42,16 +42,16 @@ class _Arrays:
         self.count = count
         self.taken: dict[str, int] = {}  # unit -> sub-arrays
 
-    def are_free(self, low: Lowering, operator: Operator) -> bool:
+    def are_free(self, state: State, operator: Operator) -> bool:
         if operator.unit not in _BESIDE:
             return True
         beside = self.taken.get(_BESIDE[operator.unit], 0)
-        fits = not beside or beside + low.arrays_of(operator) <= self.count
+        fits = not beside or beside + state.arrays_of(operator) <= self.count
         return operator.unit not in self.taken and fits
 
-    def take(self, low: Lowering, operator: Operator) -> None:
+    def take(self, state: State, operator: Operator) -> None:
         if operator.unit in _BESIDE:
-            self.taken[operator.unit] = low.arrays_of(operator)
+            self.taken[operator.unit] = state.arrays_of(operator)
 
     def release(self, operator: Operator) -> None:
         self.taken.pop(operator.unit, None)
@@ -65,21 +65,21 @@ class Pass:
     store  writes what stores the outputs
     """
 
-    def __init__(self, low: Lowering, start: Callable[[Operator], Iterator[None]], store: Callable[[], None]):
-        self.low, self._start, self._store = low, start, store
-        self.pending = {operator.name: operator for operator in low.graph if operator.kind != "constant"}
+    def __init__(self, state: State, start: Callable[[Operator], Iterator[None]], store: Callable[[], None]):
+        self.state, self._start, self._store = state, start, store
+        self.pending = {operator.name: operator for operator in state.graph if operator.kind != "constant"}
         self._steps: dict[str, Iterator[None]] = {}  # of operators that are loaded
         self._ready: set[str] = set()
-        self._unread = {name: len(low.graph.users[name]) for name in self.pending}
+        self._unread = {name: len(state.graph.users[name]) for name in self.pending}
 
     def steps(self, arrays: _Arrays) -> Iterator[bool]:
         """Write a step at a time: whether there was one, False where others have the sub-arrays."""
         while self.pending:
             first = next(iter(self.pending.values()))
             if self._prepare(first):
-                while not arrays.are_free(self.low, first):
+                while not arrays.are_free(self.state, first):
                     yield False
-                arrays.take(self.low, first)
+                arrays.take(self.state, first)
                 yield from self._run([first], arrays)
             yield True
         self._store()
@@ -89,7 +89,7 @@ class Pass:
         while active:
             if len(active) == 1:
                 for partner in self._partner(active[0], arrays):
-                    arrays.take(self.low, partner)
+                    arrays.take(self.state, partner)
                     active.append(partner)
             following = next((later for later in self.pending.values() if later not in active), None)
             if following is not None and self._has_room(following):
@@ -104,7 +104,7 @@ class Pass:
 
     def _load(self, operator: Operator) -> None:
         if operator.name not in self._steps:
-            self.low.enter(operator)
+            self.state.enter(operator)
             self._steps[operator.name] = self._start(operator)
             next(self._steps[operator.name], None)
 
@@ -118,13 +118,13 @@ class Pass:
 
     def _has_room(self, operator: Operator) -> bool:
         """Whether its constants leave at least as much of the cache as they take, by a rough count."""
-        low = self.low
-        taken = sum(low.graph.constants[name].size for name in operator.inputs if low.is_constant(name))
-        return 3 * taken <= low.cache.size - sum(low.cache.used.values())
+        state = self.state
+        taken = sum(state.graph.constants[name].size for name in operator.inputs if state.is_constant(name))
+        return 3 * taken <= state.cache.size - sum(state.cache.used.values())
 
     def _advance(self, operator: Operator) -> bool:
         """Do a step of an operator; False if it was the last."""
-        self.low.enter(operator)
+        self.state.enter(operator)
         if next(self._steps[operator.name], self) is not self:
             return True
         del self.pending[operator.name]
@@ -134,15 +134,15 @@ class Pass:
                 self._unread[name] -= 1
                 unread.append(name)
         unread.append(operator.name)
-        outputs = self.low.graph.outputs
-        self.low.done([name for name in unread if not self._unread[name] and name not in outputs])
+        outputs = self.state.graph.outputs
+        self.state.done([name for name in unread if not self._unread[name] and name not in outputs])
         return False
 
     def _partner(self, operator: Operator, arrays: _Arrays) -> list[Operator]:
         """A convolution of vectors that can run beside a layer, or the other way round; what it needs is done."""
         other = _BESIDE.get(operator.unit)
         for candidate in list(self.pending.values()) if other else ():
-            if candidate.unit != other or not arrays.are_free(self.low, candidate):
+            if candidate.unit != other or not arrays.are_free(self.state, candidate):
                 continue
             needed = self._needed(candidate)
             if operator.name not in needed and all(self.pending[name].unit in _QUICK for name in needed):

@@ -170,14 +170,14 @@ def _vector(machine: Machine, of: Vector) -> Iterator[Region]:
     # A lane that took part in a step of the inner loop has a result, whether it did in the last one or not.
     tail = 0 if of.along and of.tail_inner and of.n2 > 1 else of.tail
     if of.turned:
-        yield Region("X", 0, *_turned(of, count), True)
+        yield Region("X", 0, *_transposed(of, count), True)
     else:
         yield Region("X", 0, *extent("y", of.y_type, bool(of.across), written, tail), True)
     if of.operation == "drain":
         yield Region("P", 0, of.p, of.p + of.n0, False)
 
 
-def _turned(of: Vector, lanes: int) -> tuple[int, int]:
+def _transposed(of: Vector, lanes: int) -> tuple[int, int]:
     """From the first to after the last of what is written the other way round."""
     strides = of.y0, of.y1, of.y2
     if not of.tail:
@@ -189,12 +189,12 @@ def _turned(of: Vector, lanes: int) -> tuple[int, int]:
     return min(low, others[0]), max(high, others[1])
 
 
-def _sizes(machine: Machine, far: int) -> dict[str, tuple[int, int]]:
+def _sizes(machine: Machine, off_chip: int) -> dict[str, tuple[int, int]]:
     """Banks and words of each memory."""
     banks = machine.sub_arrays
     return {
         "X": (1, machine.x),
-        "off-chip": (1, far),
+        "off-chip": (1, off_chip),
         "P": (1, machine.p),
         "sub-array": (banks, banks),
         "A": (banks, machine.a),
@@ -204,8 +204,10 @@ def _sizes(machine: Machine, far: int) -> dict[str, tuple[int, int]]:
     }
 
 
-def check(machine: Machine, program: Program, far: int) -> None:
-    """Raise an error of ours, with the instruction, unless a program is valid on a machine with `far` bytes off-chip.
+def check(machine: Machine, program: Program, off_chip: int) -> None:
+    """Raise an error of ours, with the instruction, unless a program is valid on a machine.
+
+    off_chip  bytes of memory off the chip
 
     DomainError for a field that is out of range; LayoutError for an address beyond a memory, a need of what does not
     come before, or a conflict that no need orders; LimitError for more instructions than fit.
@@ -218,7 +220,7 @@ def check(machine: Machine, program: Program, far: int) -> None:
     ends = [number for number, instruction in enumerate(program) if isinstance(instruction, End)]
     if ends != [len(program) - 1]:
         raise LayoutError(f"a program has one end, after all else; here are {len(ends)} of {len(program)} instructions")
-    sizes = _sizes(machine, far)
+    sizes = _sizes(machine, off_chip)
     memories: dict[tuple[str, int], Memory] = defaultdict(Memory)
     places: list[tuple[int, int]] = []  # of each instruction: its unit, and the how manieth of it that it is, from 1 on
     # For each unit, for each of its instructions, from 1 on: how many of each unit are done when it is.

@@ -50,16 +50,16 @@ class Latencies:
     """Constants of the model of time, in cycles.
 
     An instruction takes what its work takes, and one of these, from the cycle in which its unit takes it to that in
-    which it is done. All but `far` and `interval` are those of the RTL, exactly.
+    which it is done. All but `off_chip` and `interval` are those of the RTL, exactly.
 
-    far       from the address of a burst of off-chip memory to its first line, or from its last line to the answer
+    off_chip  from the address of a burst of off-chip memory to its first line, or from its last line to the answer
     interval  from a line that is read from off-chip memory to the next
-    load, store            beside them; what a transfer takes in all is that, `far` and its lines
+    load, store            beside them; what a transfer takes in all is that, `off_chip` and its lines
     move, nn, vsa, vec     their pipelines, without the trees of nn and of sums across lanes
     turn                   more, where results are turned, than that and the lanes
     """
 
-    far: int = 16
+    off_chip: int = 16
     interval: int = 1
     load: int = 2
     store: int = 5
@@ -90,11 +90,11 @@ class State:
     """The memories of a machine; all zero at the start.
 
     a [bank, word, width], b [bank, word, height], k [bank, word], c [bank, word, width], added and multiplied
-    [word, width] int64, x [byte] and far [byte] uint8
+    [word, width] int64, x [byte] and off_chip [byte] uint8
     """
 
-    def __init__(self, machine: Machine, far: np.ndarray):
-        self.machine, self.far = machine, far
+    def __init__(self, machine: Machine, off_chip: np.ndarray):
+        self.machine, self.off_chip = machine, off_chip
         banks, width = machine.sub_arrays, machine.width
         self.a = np.zeros((banks, machine.a, width), np.uint8)
         self.b = np.zeros((banks, machine.b, machine.height), np.uint8)
@@ -111,18 +111,18 @@ def run(machine: Machine, program: Program, off_chip: np.ndarray, latencies: Lat
     Raises what `hazards.check` raises, and DomainError, with the instruction, where a sum leaves its int32 or what a
     lane holds its 63 bits: the hardware would go on with wrong numbers.
     """
-    far = np.array(off_chip, copy=True)
-    if far.dtype != np.uint8 or far.ndim != 1:
-        raise ShapeError(f"off-chip memory is {far.dtype}{list(far.shape)}, expected uint8 [byte]")
-    hazards.check(machine, program, len(far))
-    state = State(machine, far)
+    memory = np.array(off_chip, copy=True)
+    if memory.dtype != np.uint8 or memory.ndim != 1:
+        raise ShapeError(f"off-chip memory is {memory.dtype}{list(memory.shape)}, expected uint8 [byte]")
+    hazards.check(machine, program, len(memory))
+    state = State(machine, memory)
     for number, instruction in enumerate(program):
         try:
             execute(state, instruction)
         except DomainError as error:
             raise DomainError(f"instruction {number}, {instruction}: {error.message}", hint=error.hint) from None
     begin, end = timing(machine, program, latencies)
-    return Run(far, int(end[-1]), begin, end)
+    return Run(memory, int(end[-1]), begin, end)
 
 
 def execute(state: State, instruction: Instruction) -> None:
@@ -148,8 +148,8 @@ def demand(machine: Machine, of: Instruction, latencies: Latencies) -> Demand:
     """What an instruction takes of its unit and of X: the columns of `clock`, [unit column] cycles and words."""
     if isinstance(of, Transfer):
         if of.operation == "load":
-            return of.lines, latencies.far, 0, 1, latencies.interval - 1, 0, 0, latencies.load
-        return of.lines, 0, 1, 1, 0, 0, 0, latencies.far + latencies.store
+            return of.lines, latencies.off_chip, 0, 1, latencies.interval - 1, 0, 0, latencies.load
+        return of.lines, 0, 1, 1, 0, 0, 0, latencies.off_chip + latencies.store
     if isinstance(of, Move):
         beats = 1 + (of.operation == "P" and 8 * machine.width > machine.line)
         return of.n0 * of.n1 * of.n2 * of.n3 * beats, 0, 1, 1, 0, 0, 0, latencies.move
@@ -231,11 +231,11 @@ def times(
 
 def _transfer(state: State, of: Transfer) -> None:
     length = of.lines * state.machine.line
-    x, far = state.x[of.x : of.x + length], state.far[of.far : of.far + length]
+    x, off_chip = state.x[of.x : of.x + length], state.off_chip[of.far : of.far + length]
     if of.operation == "load":
-        x[:] = far
+        x[:] = off_chip
     else:
-        far[:] = x
+        off_chip[:] = x
 
 
 def _grid(counts: tuple[int, ...], start: int, strides: tuple[int, ...]) -> np.ndarray:

@@ -189,7 +189,7 @@ def _saturated(x: np.ndarray) -> np.ndarray:
 
 
 def _kept(x: np.ndarray, format: Format) -> np.ndarray:
-    least, most = format.kept or (-MOST["i32"] - 1, MOST["i32"])
+    least, most = format.clamp or (-MOST["i32"] - 1, MOST["i32"])
     return np.clip(x, least, most)
 
 

@@ -101,7 +101,7 @@ class Format:
         return MOST[self.type]
 
     @property
-    def kept(self) -> tuple[int, int] | None:
+    def clamp(self) -> tuple[int, int] | None:
         """The least and the largest narrow number; None for wide ones, which are kept by their type."""
         return None if self.type == "i32" else (-self.most - (self.zero != 0), self.most)
 
@@ -112,7 +112,7 @@ class Format:
 
     def steps(self, real: np.ndarray) -> np.ndarray:
         """Numbers in this format, as floats."""
-        least, most = self.kept or (-self.most, self.most)
+        least, most = self.clamp or (-self.most, self.most)
         return np.clip(np.rint(real / self.scale) + self.zero, least, most)
 
     def numbers(self, steps: np.ndarray) -> np.ndarray:

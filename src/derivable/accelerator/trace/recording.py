@@ -15,8 +15,8 @@ import torch
 from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_leaves, tree_map
 
-from derivable.accelerator.trace.composed import COMPOSED, Refused, assigned
-from derivable.accelerator.trace.place import Place, calls_model, place_here, place_of
+from derivable.accelerator.trace.decompositions import DECOMPOSITIONS, Refused, assigned
+from derivable.accelerator.trace.source_location import SourceLocation, calls_model, location_here, location_of
 from derivable.core.diagnostics import DerivableError, ShapeError, UnsupportedError
 
 # What only sizes say, so that a trace has the numbers.
@@ -72,20 +72,20 @@ class Value(torch.fx.Proxy):
             return getattr(self.value, name)
         if callable(getattr(torch.Tensor, name, None)) or name.startswith("__"):
             return super().__getattr__(name)
-        place = place_here(self.tracer.module)
-        raise place.error(UnsupportedError, f"a trace does not know the attribute .{name} of a tensor")
+        location = location_here(self.tracer.module)
+        raise location.error(UnsupportedError, f"a trace does not know the attribute .{name} of a tensor")
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        place = place_here(self.tracer.module)
+        location = location_here(self.tracer.module)
         try:
             found = assigned(self, index, value)
         except Refused as error:
-            raise place.error(UnsupportedError, error.message, error.hint) from None
-        self.tracer.changed(self, found, place)
+            raise location.error(UnsupportedError, error.message, error.hint) from None
+        self.tracer.changed(self, found, location)
 
     def _read(self, what: str) -> Any:
-        place = place_here(self.tracer.module)
-        raise place.error(
+        location = location_here(self.tracer.module)
+        raise location.error(
             UnsupportedError,
             f"{what} of a tensor that depends on the inputs: {_VALUES} cannot be traced",
             "compute both branches and mix them with weights from 0 to 1, or let the condition be one of shapes",
@@ -116,7 +116,8 @@ class Recorder(torch.fx.Tracer):
         self.module = ""
         self.layer: str | None = None  # the path of the module of torch.nn that is running
         self.part: str | None = None  # of what an operation of `derivable.vsa` is composed of
-        self.view_changed: Place | None = None  # where a tensor that has the memory of another was changed first
+        # Where a tensor that has the memory of another was changed first.
+        self.view_changed: SourceLocation | None = None
         # By where memory begins, the value that was recorded first of those that the user still has.
         self._memory: WeakValueDictionary[int, Value] = WeakValueDictionary()
 
@@ -176,20 +177,20 @@ class Recorder(torch.fx.Tracer):
 
     def create_proxy(self, kind: str, target: Any, args: tuple, kwargs: dict, *rest: Any, **more: Any) -> Any:
         name = name_of(target)
-        compose = None if kind == "placeholder" else COMPOSED.get(target) or COMPOSED.get(name)
+        compose = None if kind == "placeholder" else DECOMPOSITIONS.get(target) or DECOMPOSITIONS.get(name)
         if compose is not None:
-            found = self._composed(compose, target, args, kwargs)
+            found = self._decomposed(compose, target, args, kwargs)
             if found is not NotImplemented:
                 return found
         if kind == "placeholder":
-            value, place = self.inputs[target], Place()
+            value, location = self.inputs[target], SourceLocation()
         else:
-            place = place_here(self.module)
-            value = self._computed(kind, target, args, kwargs, place)
+            location = location_here(self.module)
+            value = self._computed(kind, target, args, kwargs, location)
             if name in _OF_SHAPES or name in _FILLED:
                 return value
         proxy: Any = super().create_proxy(kind, target, args, kwargs, *rest, **more)
-        proxy.node.meta.update(place=place, layer=self.layer, part=self.part)
+        proxy.node.meta.update(location=location, layer=self.layer, part=self.part)
         if isinstance(value, (tuple, list)) and all(part is None or isinstance(part, torch.Tensor) for part in value):
             # Results with several tensors are known one by one.
             proxy.value = value
@@ -199,60 +200,60 @@ class Recorder(torch.fx.Tracer):
             ]
             return _rebuilt(value, parts)
         if isinstance(value, (tuple, list)):
-            raise place.error(UnsupportedError, f"{name} has no operator")
+            raise location.error(UnsupportedError, f"{name} has no operator")
         if not isinstance(value, torch.Tensor):
-            raise place.error(
+            raise location.error(
                 UnsupportedError,
                 f"{name} gives {type(value).__name__} that depends on the inputs: {_VALUES} cannot be traced",
                 "only tensors go through a trace; write a fixed number of steps in the place of a search",
             )
-        self._refuse_complex(name, value, place)
+        self._refuse_complex(name, value, location)
         proxy.value = value
         proxy.node.meta["shape"] = tuple(value.shape)
         if _is_in_place(target, kwargs) and args and isinstance(args[0], Value):
-            return self.changed(args[0], proxy, place)
+            return self.changed(args[0], proxy, location)
         self._memory.setdefault(value.untyped_storage().data_ptr(), proxy)
         return proxy
 
-    def _refuse_complex(self, name: str, value: Any, place: Place) -> None:
+    def _refuse_complex(self, name: str, value: Any, location: SourceLocation) -> None:
         if isinstance(value, torch.Tensor) and value.is_complex():
             hint = "take HRR in the place of FHRR, which is the same algebra over real numbers"
-            raise place.error(UnsupportedError, f"{name} gives complex numbers, which no operator has", hint)
+            raise location.error(UnsupportedError, f"{name} gives complex numbers, which no operator has", hint)
 
-    def _composed(self, compose: Callable, target: Any, args: tuple, kwargs: dict) -> Any:
+    def _decomposed(self, compose: Callable, target: Any, args: tuple, kwargs: dict) -> Any:
         """What an operation gives that is made of others, which are recorded; NotImplemented where it is not."""
-        place, before = place_here(self.module), self.part
+        location, before = location_here(self.module), self.part
         try:
             if str(getattr(target, "__module__", "")).startswith("derivable.vsa"):
                 self.part = "symbolic"
-                value = self._computed("call_function", target, args, kwargs, place)  # which checks the arguments
-                self._refuse_complex(name_of(target), value, place)
+                value = self._computed("call_function", target, args, kwargs, location)  # which checks the arguments
+                self._refuse_complex(name_of(target), value, location)
             found = compose(*args, **{key: value for key, value in kwargs.items() if key != "inplace"})
         except Refused as error:
-            raise place.error(UnsupportedError, error.message, error.hint) from None
+            raise location.error(UnsupportedError, error.message, error.hint) from None
         except TypeError as error:
-            raise place.error(
+            raise location.error(
                 UnsupportedError, f"{name_of(target)} with these arguments has no operator: {one_line(error)}"
             ) from error
         finally:
             self.part = before
         if isinstance(found, Value) and _is_in_place(target, kwargs) and args and isinstance(args[0], Value):
-            return self.changed(args[0], found, place)
+            return self.changed(args[0], found, location)
         return found
 
-    def changed(self, before: Value, after: Value, place: Place) -> Value:
+    def changed(self, before: Value, after: Value, location: SourceLocation) -> Value:
         """The same tensor of the user's with what an operation in place made of it."""
         if self.view_changed is None and self._memory.get(before.value.untyped_storage().data_ptr()) is not before:
-            self.view_changed = place
+            self.view_changed = location
         before.node, before.value = after.node, after.value
         self._memory[after.value.untyped_storage().data_ptr()] = before
         return before
 
-    def _computed(self, kind: str, target: Any, args: tuple, kwargs: dict, place: Place) -> Any:
+    def _computed(self, kind: str, target: Any, args: tuple, kwargs: dict, location: SourceLocation) -> Any:
         """What an operation gives on the examples, without changing its operands."""
         name = name_of(target)
         if name in _RANDOM:
-            raise place.error(UnsupportedError, f"{name} draws random numbers", "give them as an input")
+            raise location.error(UnsupportedError, f"{name} draws random numbers", "give them as an input")
 
         def number(value: Any) -> Any:
             if isinstance(value, Value):
@@ -270,9 +271,9 @@ class Recorder(torch.fx.Tracer):
             else:
                 found = target(*args, **kwargs)
         except DerivableError as error:
-            raise place.error(type(error), error.message, error.hint) from error
+            raise location.error(type(error), error.message, error.hint) from error
         except Exception as error:
-            raise place.error(ShapeError, f"{name} fails: {one_line(error)}") from error
+            raise location.error(ShapeError, f"{name} fails: {one_line(error)}") from error
         return _rebuilt(found, map(widened, found)) if isinstance(found, (tuple, list)) else widened(found)
 
 
@@ -302,8 +303,8 @@ def record(recorder: Recorder, model: Callable) -> torch.fx.Graph:
     except DerivableError:
         raise
     except Exception as error:
-        place = place_of(error, recorder.module)
-        raise place.error(
+        location = location_of(error, recorder.module)
+        raise location.error(
             UnsupportedError,
             f"the model cannot be traced: {type(error).__name__}: {one_line(error)}",
             "a trace goes through operations on tensors; other code must not ask what they hold or are",

@@ -32,15 +32,14 @@ from derivable.accelerator.operators.operators import (
     fold_constants,
 )
 from derivable.accelerator.trace import (  # noqa: F401 - they enter their rows
-    composed_layers,
-    composed_places,
-    composed_volumes,
-    composed_vsa,
+    decompositions_layers,
+    decompositions_places,
+    decompositions_volumes,
+    decompositions_vsa,
     translate_views,
     translate_vsa,
 )
-from derivable.accelerator.trace.composed import COMPOSED, Refused
-from derivable.accelerator.trace.place import Place, calls_model, place_here, place_of
+from derivable.accelerator.trace.decompositions import DECOMPOSITIONS, Refused
 from derivable.accelerator.trace.recording import (
     Recorder,
     Value,
@@ -51,6 +50,7 @@ from derivable.accelerator.trace.recording import (
     record,
     widened,
 )
+from derivable.accelerator.trace.source_location import SourceLocation, calls_model, location_here, location_of
 from derivable.accelerator.trace.translate import ROWS, Ref, Translation
 from derivable.core.arguments import several
 from derivable.core.diagnostics import DerivableError, DomainError, ShapeError, UnsupportedError
@@ -109,7 +109,7 @@ def trace(model: Callable, example_inputs: Any, *, symbolic: Sequence[str] = ())
         recorder = Recorder(examples, symbolic)
         graph = record(recorder, wide)
         made = _translate(recorder, graph, float_name)
-        _compare(recorder, expected, recorder.view_changed or mode.drawn or Place())
+        _compare(recorder, expected, recorder.view_changed or mode.drawn or SourceLocation())
         return made
 
 
@@ -251,7 +251,7 @@ class _Wide(TorchFunctionMode):
     drawn  where random numbers were drawn first, which need not depend on an input
     """
 
-    drawn: Place | None = None
+    drawn: SourceLocation | None = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -271,7 +271,7 @@ class _Wide(TorchFunctionMode):
         if func is torch.Tensor.__getitem__ and isinstance(args[1], Value):
             return Value.__torch_function__(func, types, args, kwargs)  # torch would take the index for a sequence
         if self.drawn is None and getattr(func, "__name__", "") in _DRAWN:
-            self.drawn = place_here("")
+            self.drawn = location_here("")
         return func(*map_aggregate(args, self._widened), **map_aggregate(kwargs or {}, self._widened))  # type: ignore[misc]
 
 
@@ -284,8 +284,8 @@ def _run(model: Callable, examples: Mapping[str, Any]) -> list[torch.Tensor]:
     except DerivableError:
         raise
     except Exception as error:
-        place = place_of(error)
-        raise place.error(
+        location = location_of(error)
+        raise location.error(
             ShapeError, f"the model fails on the example inputs: {type(error).__name__}: {one_line(error)}"
         ) from error
     if not any(isinstance(one, torch.Tensor) for one in found):
@@ -293,7 +293,7 @@ def _run(model: Callable, examples: Mapping[str, Any]) -> list[torch.Tensor]:
     return found
 
 
-def _compare(recorder: Recorder, expected: Sequence[Any], suspect: Place) -> None:
+def _compare(recorder: Recorder, expected: Sequence[Any], suspect: SourceLocation) -> None:
     """Raise unless the operations that were recorded give what the model gives; the error shows what is suspected."""
     found = [value.value if isinstance(value, Value) else value for value in recorder.results]
     for number, (one, other) in enumerate(zip(found, expected)):
@@ -326,9 +326,9 @@ def _translate(recorder: Recorder, graph: torch.fx.Graph, float_name: str) -> Op
     graph.eliminate_dead_code()
     for node in graph.nodes:
         before = len(builder.operators)
-        place: Place = node.meta.get("place", Place())
-        builder.source = str(place)
-        known[node] = _operation(recorder, node, translation, known, place, float_name)
+        location: SourceLocation = node.meta.get("location", SourceLocation())
+        builder.source = str(location)
+        known[node] = _operation(recorder, node, translation, known, location, float_name)
         part = _part(recorder, node)
         parts.update(dict.fromkeys(list(builder.operators)[before:], part))
     outputs = known[next(node for node in graph.nodes if node.op == "output")]
@@ -344,7 +344,7 @@ def _operation(
     node: torch.fx.Node,
     translation: Translation,
     known: Mapping[torch.fx.Node, Any],
-    place: Place,
+    location: SourceLocation,
     float_name: str,
 ) -> Any:
     def ready(value: Any) -> Any:
@@ -361,18 +361,18 @@ def _operation(
     name = name_of(node.target)
     translate = ROWS.get(node.target) or ROWS.get(name)
     if translate is None:
-        known_names = {key for key in (*ROWS, *COMPOSED) if isinstance(key, str)}
+        known_names = {key for key in (*ROWS, *DECOMPOSITIONS) if isinstance(key, str)}
         hint = _INSTEAD.get(name) or suggestion(name, known_names, "write it with operations that have one")
-        raise place.error(UnsupportedError, f"{name} has no operator", hint)
+        raise location.error(UnsupportedError, f"{name} has no operator", hint)
     translation.result = node.meta.get("shape", ())
     try:
         found = translate(translation, *ready(node.args), **ready(node.kwargs))
     except Refused as error:
-        raise place.error(UnsupportedError, error.message, error.hint) from None
+        raise location.error(UnsupportedError, error.message, error.hint) from None
     except DerivableError as error:
-        raise place.error(type(error), f"{name}: {error.message}", error.hint) from None
+        raise location.error(type(error), f"{name}: {error.message}", error.hint) from None
     except TypeError as error:
-        raise place.error(
+        raise location.error(
             UnsupportedError, f"{name} with these arguments has no operator: {one_line(error)}"
         ) from error
     shape = node.meta.get("shape")
@@ -405,7 +405,7 @@ _LAYERS = frozenset({"conv2d", "conv1d", "linear", "batch_norm"})
 
 def _part(recorder: Recorder, node: torch.fx.Node) -> Part | None:
     """The part of a node by itself, None if it follows from what is around it."""
-    module = node.meta.get("place", Place()).module
+    module = node.meta.get("location", SourceLocation()).module
     for path in recorder.symbolic:
         if module == path or module.startswith(f"{path}."):
             return "symbolic"

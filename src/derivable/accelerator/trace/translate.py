@@ -16,7 +16,7 @@ import torch
 
 from derivable.accelerator.operators.kinds import Shape, size
 from derivable.accelerator.operators.operators import Builder
-from derivable.accelerator.trace.composed import Refused, axes_of, each_axis, edges, refuse
+from derivable.accelerator.trace.decompositions import Refused, axes_of, each_axis, edges, refuse
 
 
 @dataclass(frozen=True)

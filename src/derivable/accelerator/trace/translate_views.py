@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from derivable.accelerator.operators.kinds import Shape, size
-from derivable.accelerator.trace.composed import refuse
+from derivable.accelerator.trace.decompositions import refuse
 from derivable.accelerator.trace.translate import ROWS, Ref, Translation, row
 
 

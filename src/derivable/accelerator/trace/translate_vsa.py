@@ -1,5 +1,5 @@
 """What operations of `derivable.vsa` are in the operator graph that have operators of their own; those that are made of
-others are in `composed_vsa`."""
+others are in `decompositions_vsa`."""
 
 from __future__ import annotations
 

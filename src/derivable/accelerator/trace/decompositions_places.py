@@ -1,4 +1,4 @@
-"""Operations that order entries or put them to places, written in torch; `composed` says how rows are called."""
+"""Operations that order entries or put them to places, written in torch; `decompositions` says how rows are called."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from derivable.accelerator.trace.composed import refuse, row
+from derivable.accelerator.trace.decompositions import refuse, row
 
 # Rounds of a repeated maximum pass over an axis about so often, where ranks compare each pair of its entries.
 _PASSES_OF_A_ROUND = 4

@@ -1,5 +1,5 @@
 """Layers that are made of others, written in torch: norms, attention, recurrent networks, transposed convolutions,
-resizing, padding and pooling; `composed` says how rows are called."""
+resizing, padding and pooling; `decompositions` says how rows are called."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from derivable.accelerator.operators.runtime import ceil_div
-from derivable.accelerator.trace.composed import COMPOSED, each_axis, refuse, row
+from derivable.accelerator.trace.decompositions import DECOMPOSITIONS, each_axis, refuse, row
 
 # Norms
 
@@ -211,8 +211,8 @@ def _recurrent(step: Callable, count: int) -> Callable:
 
 
 for _name, _step in _STEPS.items():
-    COMPOSED[f"{_name}_cell"] = _cell(_step)
-    COMPOSED[_name] = _recurrent(_step, 2 if _name == "lstm" else 1)
+    DECOMPOSITIONS[f"{_name}_cell"] = _cell(_step)
+    DECOMPOSITIONS[_name] = _recurrent(_step, 2 if _name == "lstm" else 1)
 
 
 # Convolutions
@@ -272,7 +272,7 @@ def _transposed(count: int) -> Callable:
     return compose
 
 
-COMPOSED |= {f"conv_transpose{count}d": _transposed(count) for count in (1, 2, 3)}
+DECOMPOSITIONS |= {f"conv_transpose{count}d": _transposed(count) for count in (1, 2, 3)}
 
 
 @row("pixel_shuffle")
@@ -401,7 +401,7 @@ def _of_rows(pool: Callable, names: Sequence[str]) -> Callable:
 
 
 _SETTINGS = ("kernel_size", "stride", "padding")
-COMPOSED |= {
+DECOMPOSITIONS |= {
     "max_pool1d": _of_rows(F.max_pool2d, (*_SETTINGS, "dilation", "ceil_mode", "return_indices")),
     "avg_pool1d": _of_rows(F.avg_pool2d, (*_SETTINGS, "ceil_mode", "count_include_pad")),
 }
@@ -433,5 +433,5 @@ def _adaptive(whole: Callable, pool: Callable, axes: int) -> Callable:
 
 
 for _axes in (1, 2, 3):
-    COMPOSED[f"adaptive_avg_pool{_axes}d"] = _adaptive(torch.mean, F.avg_pool2d, _axes)
-    COMPOSED[f"adaptive_max_pool{_axes}d"] = _adaptive(torch.amax, F.max_pool2d, _axes)
+    DECOMPOSITIONS[f"adaptive_avg_pool{_axes}d"] = _adaptive(torch.mean, F.avg_pool2d, _axes)
+    DECOMPOSITIONS[f"adaptive_max_pool{_axes}d"] = _adaptive(torch.amax, F.max_pool2d, _axes)

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from derivable.core.diagnostics import UnsupportedError
 
-COMPOSED: dict[Any, Callable[..., Any]] = {}
+DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {}
 
 
 class Refused(UnsupportedError):
@@ -28,7 +28,7 @@ def row(*keys: Any) -> Callable:
     """Enter a function for operations of torch by their names, or for operations of `derivable.vsa`."""
 
     def enter(function: Callable) -> Callable:
-        COMPOSED.update(dict.fromkeys(keys, function))
+        DECOMPOSITIONS.update(dict.fromkeys(keys, function))
         return function
 
     return enter
@@ -63,7 +63,7 @@ def edges(padding: Any, kernel: Sequence[int], dilation: Sequence[int]) -> tuple
 
 # Entry by entry
 
-COMPOSED |= {
+DECOMPOSITIONS |= {
     "rsub": lambda input, other: other - input,
     "square": lambda input: input * input,
     "reciprocal": lambda input: 1.0 / input,
@@ -218,7 +218,7 @@ def _statistic(finish: Callable[[Any, Any], Any]) -> Callable:
     return compose
 
 
-COMPOSED |= {
+DECOMPOSITIONS |= {
     "var": _statistic(lambda variance, mean: variance),
     "std": _statistic(lambda variance, mean: torch.sqrt(variance)),
     "var_mean": _statistic(lambda variance, mean: (variance, mean)),
@@ -275,7 +275,7 @@ def _diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     return rows.flatten(-2)[..., places]
 
 
-COMPOSED |= {
+DECOMPOSITIONS |= {
     "argmin": lambda input, dim=None, keepdim=False: torch.argmax(-input, dim, keepdim),
     "any": lambda input, dim=None, keepdim=False: (
         torch.amax((input != 0).double(), axes_of(input.dim(), dim), keepdim) > 0
@@ -295,7 +295,7 @@ COMPOSED |= {
 # Products
 
 
-COMPOSED |= {
+DECOMPOSITIONS |= {
     "outer": lambda input, vec2: input.unsqueeze(-1) * vec2,
     **dict.fromkeys(
         ("addmm", "baddbmm"),

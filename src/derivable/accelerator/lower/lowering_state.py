@@ -29,7 +29,7 @@ class Value:
     forms: dict[object, View] = field(default_factory=dict)
 
 
-class Lowering:
+class State:
     """What is known while a pass through a graph is lowered.
 
     partition  sub-arrays of products of matrices, from the first on, and of convolutions, up to the last
@@ -64,10 +64,10 @@ class Lowering:
         self._roots: dict[int, View] = {}  # buffer -> the first of these values
         self._rows: dict[int, View] = {}  # buffer -> that value in rows, of the last axis
 
-    def following(self) -> Lowering:
+    def following(self) -> State:
         """The pass after this one, in the same program: both have the memories of one machine, and the same constants
         off-chip."""
-        found = Lowering(self.graph, self.machine, self.formats, self.partition, self.counts)
+        found = State(self.graph, self.machine, self.formats, self.partition, self.counts)
         found.number = self.number + 1
         found.emitter, found.cache, found.image = self.emitter, self.cache, self.image
         found._turns, found._ends, found._fixed = self._turns, self._ends, self._fixed
@@ -102,9 +102,9 @@ class Lowering:
     def place(self, content: bytes | np.ndarray) -> int:
         """Append to the off-chip image, from the beginning of a line on; the address."""
         content = content.tobytes() if isinstance(content, np.ndarray) else content
-        far, line = len(self.image), self.machine.line
+        off_chip, line = len(self.image), self.machine.line
         self.image += content + bytes(-len(content) % line)
-        return far
+        return off_chip
 
     def fixed(self, content: bytes | np.ndarray) -> int:
         """The address off-chip of bytes that are only read; the same bytes are there once, for all passes."""
@@ -114,20 +114,20 @@ class Lowering:
             self._fixed[key] = self.place(content)
         return self._fixed[key]
 
-    def load(self, far: int, length: int, what: str) -> int:
+    def load(self, off_chip: int, length: int, what: str) -> int:
         """Bytes of off-chip memory, until the operator at hand is done; their address in X."""
         address = self.temporary(length, what)
-        self.transfer("load", address, far, length)
+        self.transfer("load", address, off_chip, length)
         return address
 
-    def transfer(self, operation: str, address: int, far: int, length: int) -> None:
+    def transfer(self, operation: str, address: int, off_chip: int, length: int) -> None:
         line = self.machine.line
         lines = ceil_div(length, line)
         # What is moved or stored of the first lines does not wait for the last.
         for first in range(0, lines, TRANSFERRED):
             some = min(TRANSFERRED, lines - first)
             self.emitter.add(
-                Transfer(operation=operation, x=address + first * line, far=far + first * line, lines=some)
+                Transfer(operation=operation, x=address + first * line, far=off_chip + first * line, lines=some)
             )
 
     # The cache
@@ -266,7 +266,7 @@ class Lowering:
             return
         multiplier, shift = self.scaling(before.scale / after.scale)
         more = zero_shift(before, after, multiplier, shift)
-        self.emitter.vector("add", a, more, y, multiplier=multiplier, shift=shift, kept=after.kept)
+        self.emitter.vector("add", a, more, y, multiplier=multiplier, shift=shift, clamp=after.clamp)
 
     def scaling(self, real: float) -> tuple[int, int]:
         try:
@@ -278,11 +278,11 @@ class Lowering:
         """Numbers [..., entry], entries together, to int4: y [..., byte] has two of them in a byte."""
         multiplier, shift = (1, 0) if before == after else self.scaling(before.scale / after.scale)
         more = 0 if before == after else zero_shift(before, after, multiplier, shift)
-        self.emitter.pack(a, more, y, multiplier, shift, after.kept)
+        self.emitter.pack(a, more, y, multiplier, shift, after.clamp)
 
     def fill(self, y: View, number: int) -> None:
         """The same number of at most 16 bits everywhere."""
-        self.emitter.vector("mul", y, 0, y, kept=(number, number) if number else None)
+        self.emitter.vector("mul", y, 0, y, clamp=(number, number) if number else None)
 
     def blank(self, address: int, counts: Shape, strides: Shape, length: int, number: int) -> None:
         """The same byte everywhere: for each step of some loops, with strides in bytes, so many bytes."""
@@ -303,25 +303,27 @@ class Lowering:
         reduction: str = "sum",
         multiplier: int = 1,
         shift: int = 0,
-        kept: tuple[int, int] | None = None,
+        clamp: tuple[int, int] | None = None,
     ) -> None:
-        """`y = reduction over axes of a OP b`, within `kept`, in steps where one instruction cannot.
+        """`y = reduction over axes of a OP b`, within `clamp`, in steps where one instruction cannot.
 
         y has the shape of the operands, and its strides along `axes` do not matter.
         """
         if operation == "first" and (pair := _halves(a, axes)) is not None:
             # A step takes two numbers of the axis.
             halved = replace(y, shape=pair[0].shape)
-            self.reduce("add" if reduction == "sum" else "max", *pair, halved, axes, reduction, multiplier, shift, kept)
+            self.reduce(
+                "add" if reduction == "sum" else "max", *pair, halved, axes, reduction, multiplier, shift, clamp
+            )
             return
         if self.emitter.vector(
-            operation, a, b, y, multiplier=multiplier, shift=shift, reduced=axes, reduction=reduction, kept=kept
+            operation, a, b, y, multiplier=multiplier, shift=shift, reduced=axes, reduction=reduction, clamp=clamp
         ):
             return
         if reduction == "sum" and a.type == "i32":
             # A lane holds any sum, and memory maybe not that over one axis of several.
             a, b, y = self._with_one_axis(a, b, y, axes)
-            self.reduce(operation, a, b, y, (len(a.shape) - 1,), reduction, multiplier, shift, kept)
+            self.reduce(operation, a, b, y, (len(a.shape) - 1,), reduction, multiplier, shift, clamp)
             return
         first, rest = axes[0], axes[1:]
         shape = tuple(1 if axis == first else n for axis, n in enumerate(a.shape))
@@ -329,7 +331,7 @@ class Lowering:
         part = self.scratch(shape, "i32", dense(shape, [*rest, first, *order]))
         self.reduce(operation, a, b, part.expanded(a.shape), (first,), reduction)
         target = replace(y, shape=shape)
-        self.reduce("first", part, 0, target, rest, reduction, multiplier, shift, kept)
+        self.reduce("first", part, 0, target, rest, reduction, multiplier, shift, clamp)
 
     def _with_one_axis(self, a: View, b: View | int, y: View, axes: tuple[int, ...]) -> tuple[View, View | int, View]:
         """The same with all of some axes in one, the last; operands are copied where they do not lie so."""
@@ -374,7 +376,7 @@ def _same(view: View, strides: Shape) -> bool:
 
 
 def channels_last(
-    lowering: Lowering, shape: Shape, type: str, border: tuple[int, int], multiple: int, blank: int | None = 0
+    state: State, shape: Shape, type: str, border: tuple[int, int], multiple: int, blank: int | None = 0
 ) -> View:
     """Memory for an activation [image, channel, row, column]: channels together, padded to a multiple, and a border of
     the byte `blank`; None leaves it as it is."""
@@ -384,38 +386,38 @@ def channels_last(
     picture = (rows + 2 * border[0]) * across * depth
     size = 1 if type == "i8" else 4
     offset = (border[0] * across + border[1]) * depth * size
-    view = lowering.new(shape, type, (picture, 1, across * depth, depth), offset, images * picture * size)
+    view = state.new(shape, type, (picture, 1, across * depth, depth), offset, images * picture * size)
     if any(border) and blank is not None:
         # Before the first row, after each row with what is before the next one, and after the last row.
         row, end = across * depth * size, 2 * border[1] * depth * size
         after = offset + ((rows - 1) * across + columns) * depth * size
         for address, length in ((buffer := view.buffer, offset), (buffer + after, picture * size - after)):
-            lowering.blank(address, (images,), (picture * size,), length, blank)
+            state.blank(address, (images,), (picture * size,), length, blank)
         if end and rows > 1:
             first = buffer + offset + columns * depth * size
-            lowering.blank(first, (images, rows - 1), (picture * size, row), end, blank)
+            state.blank(first, (images, rows - 1), (picture * size, row), end, blank)
     if any(border):
-        view = lowering.bordered[view.buffer] = replace(view, border=border)
+        view = state.bordered[view.buffer] = replace(view, border=border)
     return view
 
 
-def wanted_border(lowering: Lowering, name: str) -> tuple[int, int]:
+def wanted_border(state: State, name: str) -> tuple[int, int]:
     """The zeros around a value that the convolutions that read it ask for."""
-    graph, found = lowering.graph, (0, 0)
+    graph, found = state.graph, (0, 0)
     for reader in (graph[user] for user in graph.users[name]):
         border = (0, 0)
         if reader.kind == "conv2d" and reader.inputs[0] == name:
             border = reader.at["padding"]
         elif reader.kind == "relu":
-            border = wanted_border(lowering, reader.name)
+            border = wanted_border(state, reader.name)
         found = (max(found[0], border[0]), max(found[1], border[1]))
     return found
 
 
-def is_flattened(lowering: Lowering, name: str) -> bool:
+def is_flattened(state: State, name: str) -> bool:
     """Whether a value is pictures that only layers read as rows: they lie there with channels together."""
-    graph, operator = lowering.graph, lowering.graph[name]
-    if operator.kind != "reshape" or name in graph.outputs or lowering.is_constant(operator.inputs[0]):
+    graph, operator = state.graph, state.graph[name]
+    if operator.kind != "reshape" or name in graph.outputs or state.is_constant(operator.inputs[0]):
         return False
     before = graph[operator.inputs[0]].shape
     readers = [graph[user] for user in graph.users[name]]
@@ -423,20 +425,20 @@ def is_flattened(lowering: Lowering, name: str) -> bool:
     return is_read and len(before) == 4 and operator.shape == (before[0], before[1] * before[2] * before[3])
 
 
-def is_convolved(lowering: Lowering, name: str) -> bool:
+def is_convolved(state: State, name: str) -> bool:
     """Whether convolutions of vectors read a value, which then lies as columns take it."""
-    graph = lowering.graph
+    graph = state.graph
     readers = [graph[user] for user in graph.users[name]]
     return any(
-        reader.unit == "vector" or (reader.unit == "view" and is_convolved(lowering, reader.name)) for reader in readers
+        reader.unit == "vector" or (reader.unit == "view" and is_convolved(state, reader.name)) for reader in readers
     )
 
 
-def is_for_vectors(lowering: Lowering, name: str) -> bool:
+def is_for_vectors(state: State, name: str) -> bool:
     """Whether convolutions of vectors, or comparisons, read a value."""
-    graph = lowering.graph
+    graph = state.graph
     return any(
         reader.kind in ("bind", "unbind", "match_probability", "bundle")
-        or (reader.unit == "view" and is_for_vectors(lowering, reader.name))
+        or (reader.unit == "view" and is_for_vectors(state, reader.name))
         for reader in (graph[user] for user in graph.users[name])
     )

@@ -31,7 +31,7 @@ def calls_model(function: Caller) -> Caller:
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLocation:
     """Where in a model something happens: the path of its module, and the line of the user's file, if there is one."""
 
     module: str = ""
@@ -57,10 +57,10 @@ def _is_users(code: CodeType) -> bool:
     return not code.co_filename.startswith((*_NOT_THE_USERS, "<"))
 
 
-def _place(frame: FrameType | None, instruction: int | None = None, module: str = "") -> Place:
+def _location(frame: FrameType | None, instruction: int | None = None, module: str = "") -> SourceLocation:
     """The place of a frame of the user's code."""
     if frame is None:
-        return Place(module)
+        return SourceLocation(module)
     positions = list(frame.f_code.co_positions())
     at = frame.f_lasti if instruction is None else instruction
     line, end_line, column, end = positions[at // 2] if at >= 0 else (frame.f_lineno, None, None, None)
@@ -69,20 +69,20 @@ def _place(frame: FrameType | None, instruction: int | None = None, module: str 
     text = linecache.getline(frame.f_code.co_filename, line or 0)
     # Positions count bytes.
     start = len(text.encode()[:column].decode(errors="ignore"))
-    return Place(module, frame.f_code.co_filename, line or frame.f_lineno, start + 1, length)
+    return SourceLocation(module, frame.f_code.co_filename, line or frame.f_lineno, start + 1, length)
 
 
-def place_here(module: str) -> Place:
+def location_here(module: str) -> SourceLocation:
     """The innermost line of the user's that is running inside the trace."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code not in _CALLERS:
         if _is_users(frame.f_code):
-            return _place(frame, None, module)
+            return _location(frame, None, module)
         frame = frame.f_back
-    return Place(module)
+    return SourceLocation(module)
 
 
-def place_of(error: BaseException, module: str = "") -> Place:
+def location_of(error: BaseException, module: str = "") -> SourceLocation:
     """The innermost line of the user's that an error went through, inside the trace."""
     found = None
     is_inside = False
@@ -93,4 +93,4 @@ def place_of(error: BaseException, module: str = "") -> Place:
                 trace = trace.tb_next
             found = (frame, trace.tb_lasti if trace is not None else None)
         is_inside = is_inside or frame.f_code in _CALLERS
-    return Place(module) if found is None else _place(*found, module)
+    return SourceLocation(module) if found is None else _location(*found, module)

@@ -1,4 +1,4 @@
-"""Operations of `derivable.vsa` by what the records of their models do; `composed` says how rows are called.
+"""Operations of `derivable.vsa` by what the records of their models do; `decompositions` says how rows are called.
 
 Block codes, HRR and MAP have operators, which `translate_vsa` names. Phases are complex, and no operator has them.
 """
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from derivable import vsa
-from derivable.accelerator.trace.composed import COMPOSED, Refused
+from derivable.accelerator.trace.decompositions import DECOMPOSITIONS, Refused
 from derivable.vsa import models
 from derivable.vsa.operations import products
 
@@ -25,10 +25,10 @@ def _row(operation: Callable) -> Callable:
     """Enter a function of the record of a model and the other arguments of an operation."""
 
     def enter(function: Callable) -> Callable:
-        def composed(*args: Any, model: Any = "block", **kwargs: Any) -> Any:
+        def decomposed(*args: Any, model: Any = "block", **kwargs: Any) -> Any:
             return function(models.get(model), *args, **kwargs)
 
-        COMPOSED[operation] = composed
+        DECOMPOSITIONS[operation] = decomposed
         return function
 
     return enter
@@ -135,7 +135,7 @@ def _vector_to_mass(vector: Any, codebook: Any, *, temperature: Any = None) -> A
     return torch.softmax(vsa.match_probabilities(vector, codebook) / temperature, -1)
 
 
-COMPOSED |= {
+DECOMPOSITIONS |= {
     vsa.record: lambda roles, fillers, *, model="block": vsa.bundle(vsa.bind(roles, fillers, model=model), model=model),
     vsa.element: lambda sequence, place, *, model="block": vsa.permute(sequence, -place, model=model),
     vsa.push: lambda stack, item, *, model="block": vsa.permute(stack, 1, model=model) + item,

@@ -1,5 +1,5 @@
 """Convolutions and pools over volumes [image, channel, depth, row, column], by those over pictures; and norms over
-channels. `composed` says how rows are called."""
+channels. `decompositions` says how rows are called."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from derivable.accelerator.trace.composed import each_axis, edges, refuse, row
+from derivable.accelerator.trace.decompositions import each_axis, edges, refuse, row
 
 
 def _taps(x: Any, count: int, step: int, apart: int = 1) -> list[Any]:
