@@ -27,7 +27,6 @@ from derivable.parallel.element_leaves import (
     incoming_adjoints,
     neutral_leaves,
     outgoing_adjoints,
-    outputs,
     prefix_arrays,
 )
 from derivable.parallel.extremum_adjoints import gather_adjoint, keep_of_destination, scatter_adjoint
@@ -53,7 +52,7 @@ def reduce_by_index(
     destination  [leaf] arrays [bucket, column, size]
     indices      [row] int32 or int64; rows with one outside range(bucket) are ignored
     """
-    results = outputs(destination, out)
+    results = tuple(map(empty_like, destination)) if out is None else tuple(out)
     _fold_by_index(_Plan(op, destination, indices, values), "index", values, results)
     return results
 
@@ -79,7 +78,7 @@ def reduce_by_index_keeping(
     plan = _Plan(op, destination, indices, values, 1 if whole and not extremum else None)
     if not (whole or _keeps(plan)):
         return reduce_by_index(op, destination, indices, values), None
-    results = outputs(destination, None)
+    results = tuple(map(empty_like, destination))
     if extremum:
         winners = full(results[0].shape, -1, _winner_dtype(plan.rows))
         _fold_by_index(plan, "index_winners", values, results, winners=winners)
@@ -167,12 +166,10 @@ def reduce_by_index_vjp(
     values: Sequence[np.ndarray],
     *,
     kept: Sequence[np.ndarray] | None = None,
-    out: Sequence[np.ndarray | None] | None = None,
 ) -> tuple[Adjoints, Adjoints]:
     """(adjoints of the destination, adjoints of the values).
 
     kept  of `reduce_by_index_keeping`, which saves a walk forward; is not changed
-    out   [leaf] for the adjoints of the values
 
     Generic rule: forward again, keeping each element's exclusive prefix in the memory of its adjoint; then back, one
     vjp of the operator per element. No sort.
@@ -180,18 +177,18 @@ def reduce_by_index_vjp(
     if not op.float_leaves:
         return (None,) * len(destination), (None,) * len(values)
     if needs(op).additive:
-        return _additive_vjp(op, adjoints, destination, indices, values, out)
+        return _additive_vjp(op, adjoints, destination, indices, values)
     if kept is None and _is_sparse(len(values[0]), len(destination[0])):
-        return _sparse_vjp(op, adjoints, destination, indices, values, out)
+        return _sparse_vjp(op, adjoints, destination, indices, values)
     incoming = incoming_adjoints(op, adjoints, destination)
     if _is_extremum(op):
-        return _extremum_vjp(op, incoming[0], destination, indices, values, kept, out)
-    return _generic_vjp(op, incoming, destination, indices, values, out, kept)
+        return _extremum_vjp(op, incoming[0], destination, indices, values, kept)
+    return _generic_vjp(op, incoming, destination, indices, values, kept)
 
 
-def _additive_vjp(op: TypedMonoid, adjoints, destination, indices, values, out) -> tuple[Any, Any]:
+def _additive_vjp(op: TypedMonoid, adjoints, destination, indices, values) -> tuple[Any, Any]:
     """Of sums: each element gets its bucket's adjoint, and the destination the adjoints themselves."""
-    answers, incoming = adjoint_outputs(op, values, out), incoming_adjoints(op, adjoints, destination)
+    answers, incoming = adjoint_outputs(op, values), incoming_adjoints(op, adjoints, destination)
     plan = _Plan(op, destination, indices, values)
     # Nothing is written to the buckets' adjoints, so any number of threads may read them.
     plan.run_rows(plan.kernel("index_back"), [*flat(values), *incoming, *outgoing_adjoints(answers)])
@@ -201,7 +198,7 @@ def _additive_vjp(op: TypedMonoid, adjoints, destination, indices, values, out) 
     return tuple(firsts), answers
 
 
-def _sparse_vjp(op: TypedMonoid, adjoints, destination, indices, values, out) -> tuple[Any, Any]:
+def _sparse_vjp(op: TypedMonoid, adjoints, destination, indices, values) -> tuple[Any, Any]:
     """Far more buckets than rows: only those that have rows are looked at; the others pass their adjoint on."""
     incoming = incoming_adjoints(op, adjoints, destination)
     rows = np.flatnonzero((indices >= 0) & (indices < len(destination[0])))
@@ -214,8 +211,8 @@ def _sparse_vjp(op: TypedMonoid, adjoints, destination, indices, values, out) ->
     number[rows] = position[indices[rows]]
     some = [None if adjoint is None else adjoint.take(touched, axis=0) for adjoint in adjoints]
     inner = [leaf.take(touched, axis=0) for leaf in destination]
-    changed, answers = reduce_by_index_vjp(op, some, inner, number, values, out=out)
-    firsts = adjoint_outputs(op, destination, None)
+    changed, answers = reduce_by_index_vjp(op, some, inner, number, values)
+    firsts = adjoint_outputs(op, destination)
     for leaf, adjoint in zip(op.float_leaves, incoming):
         copy(firsts[leaf], adjoint)
         firsts[leaf][touched] = changed[leaf]
@@ -223,10 +220,10 @@ def _sparse_vjp(op: TypedMonoid, adjoints, destination, indices, values, out) ->
 
 
 def _generic_vjp(
-    op: TypedMonoid, incoming, destination, indices, values, out, kept: Sequence[np.ndarray] | None = None
+    op: TypedMonoid, incoming, destination, indices, values, kept: Sequence[np.ndarray] | None = None
 ) -> tuple[Any, Any]:
-    answers = adjoint_outputs(op, values, out)
-    firsts = adjoint_outputs(op, destination, None)
+    answers = adjoint_outputs(op, values)
+    firsts = adjoint_outputs(op, destination)
     if kept is None:
         plan = _Plan(op, destination, indices, values)
         prefixes = prefix_arrays(op, values, answers)
@@ -354,12 +351,12 @@ class _Plan:
         return running
 
 
-def _extremum_vjp(op: TypedMonoid, incoming, destination, indices, values, kept, out) -> tuple[Any, Any]:
+def _extremum_vjp(op: TypedMonoid, incoming, destination, indices, values, kept) -> tuple[Any, Any]:
     """Of min and max: zeros, but the adjoint of a bucket to the row that won."""
     if kept is None:
         _, kept = reduce_by_index_keeping(op, destination, indices, values, whole=True)
         assert kept is not None
-    firsts, answers = adjoint_outputs(op, destination, None), adjoint_outputs(op, values, out)
+    firsts, answers = adjoint_outputs(op, destination), adjoint_outputs(op, values)
     winners, to_first, to_values = flat([kept[0], firsts[0], answers[0]])
     plan, least = _Plan(op, destination, indices, values), smallest_chunk(incoming.size, incoming.size)
     run_chunks(keep_of_destination, plan.items, least, incoming, winners, to_first)

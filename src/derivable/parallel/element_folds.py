@@ -4,15 +4,13 @@ A leaf is a C-contiguous array [row, column, size]: `size` scalars of an element
 leaves, in the operator's order. Forward mode is the same fold with `op.dual`.
 
 Adjoints: one per leaf; None, going in, stands for zeros, and is what leaves without derivative get.
-`out` leaves share no memory with the inputs.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property
-from itertools import chain
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +28,6 @@ from derivable.parallel.element_leaves import (
     incoming_adjoints,
     neutral_leaves,
     outgoing_adjoints,
-    outputs,
     prefix_arrays,
 )
 from derivable.parallel.element_log_sums import (
@@ -41,6 +38,76 @@ from derivable.parallel.element_log_sums import (
 )
 
 
+class ScanPlan:
+    """A scan of leaves of known shapes [row, *batch, *element]: what does not depend on the numbers is found once.
+
+    exclusive  result[i] folds what comes before row i: the neutral element first
+    reverse    from the last row to the first
+
+    Of the methods, offsets [segment + 1] int64 scan each segment on its own.
+    """
+
+    def __init__(self, op: TypedMonoid, shapes: Sequence[tuple[int, ...]], exclusive: bool, reverse: bool):
+        self.op, self.shift, self.reverse = op, int(exclusive), reverse
+        self.rows, self.width = shapes[0][0], math.prod(shapes[0][1:]) // op.leaf_sizes[0]
+        self.shapes, self.dtypes = tuple(shapes), tuple(np.dtype(dtype) for dtype in op.leaf_dtypes)
+        # The arguments of one run over all rows.
+        whole = np.array([0, self.rows], np.int64)
+        self.segment = None if is_wide(self.width) else (0, 1, 0, self.width, self.width, self.shift, whole)
+
+    @cached_property
+    def _forward(self) -> Callable:
+        if self.width == 1 and self.op.special == "logaddexp":
+            return partial(scan_log_sums, *neutral_leaves(self.op), self.reverse)
+        return compiled_scan(self.op, self.width == 1, self.reverse, False)
+
+    @cached_property
+    def _back(self) -> Callable:
+        if self.width == 1 and self.op.special == "logaddexp":
+            return partial(scan_log_sums_back, self.reverse)
+        run = compiled_scan(self.op, self.width == 1, self.reverse, True)
+        if self.width == 1:
+            return run
+        sizes = [(self.width * self.op.leaf_sizes[leaf], self.dtypes[leaf]) for leaf in self.op.float_leaves]
+        return _with_rows(run, sizes)
+
+    def _run(self, run: Callable, offsets: np.ndarray | None, arrays: Sequence[np.ndarray]) -> None:
+        # To Numba an array that is read-only has another type.
+        flat = [(array if array.flags.writeable else contiguous(array)).ravel() for array in arrays]
+        if offsets is None and self.segment is not None:
+            run(*self.segment, *flat)
+        else:
+            _run_segments(run, self.rows, self.width, offsets, flat, self.shift)
+
+    def apply(self, values: Sequence[np.ndarray], offsets: np.ndarray | None = None) -> list[np.ndarray]:
+        """The results [leaf] of values [leaf], both in the shapes and types of the plan."""
+        results = [empty(shape, dtype) for shape, dtype in zip(self.shapes, self.dtypes)]
+        if self.rows and self.width:
+            self._run(self._forward, offsets, [*values, *results])
+        return results
+
+    def pull(
+        self,
+        adjoints: Sequence[np.ndarray | None],
+        values: Sequence[np.ndarray],
+        results: Sequence[np.ndarray],
+        offsets: np.ndarray | None = None,
+    ) -> list[np.ndarray]:
+        """Adjoints of the values [float leaf] from those of the results [float leaf].
+
+        The chain rule in one pass, without Jacobians.
+        """
+        floats = self.op.float_leaves
+        answers = [empty(self.shapes[leaf], self.dtypes[leaf]) for leaf in floats]
+        if floats and self.rows and self.width:
+            incoming = [
+                zeros(self.shapes[leaf], self.dtypes[leaf]) if a is None else contiguous(a, self.dtypes[leaf])
+                for leaf, a in zip(floats, adjoints)
+            ]
+            self._run(self._back, offsets, [*incoming, *values, *results, *answers])
+        return answers
+
+
 def scan(
     op: TypedMonoid,
     values: Sequence[np.ndarray],
@@ -48,25 +115,10 @@ def scan(
     exclusive: bool = False,
     reverse: bool = False,
     offsets: np.ndarray | None = None,
-    out: Sequence[np.ndarray] | None = None,
 ) -> Leaves:
-    """All prefixes along the rows.
-
-    values     [leaf] arrays [row, column, size]
-    exclusive  result[i] folds what comes before row i: the neutral element first
-    reverse    from the last row to the first
-    offsets    [segment + 1] int64: each segment on its own
-    """
-    results = outputs(values, out)
-    rows, width = values[0].shape[:2]
-    if rows and width:
-        if width == 1 and op.special == "logaddexp":
-            arrays = [*neutral_leaves(op), *flat(values), *flat(results), reverse, exclusive]
-            _run_segments(scan_log_sums, rows, width, offsets, arrays)
-        else:
-            run = compiled_scan(op, width == 1, reverse, False)
-            _run_segments(run, rows, width, offsets, [*flat(values), *flat(results)], int(exclusive))
-    return results
+    """All prefixes along the rows, as `ScanPlan` has them; values are [leaf] arrays [row, column, size]."""
+    plan = ScanPlan(op, [leaf.shape for leaf in values], exclusive, reverse)
+    return tuple(plan.apply(values, offsets))
 
 
 def scan_vjp(
@@ -78,91 +130,24 @@ def scan_vjp(
     exclusive: bool = False,
     reverse: bool = False,
     offsets: np.ndarray | None = None,
-    out: Sequence[np.ndarray | None] | None = None,
 ) -> Adjoints:
-    """Adjoints of the values from those of the results: the chain rule in one pass, without Jacobians."""
-    answers = adjoint_outputs(op, values, out)
-    rows, width = values[0].shape[:2]
-    if rows and width and op.float_leaves:
-        groups = incoming_adjoints(op, adjoints, results), flat(values), flat(results), outgoing_adjoints(answers)
-        arrays = list(chain(*groups))
-        if width == 1 and op.special == "logaddexp":
-            _run_segments(scan_log_sums_back, rows, width, offsets, [*arrays, reverse, exclusive])
-        else:
-            run = compiled_scan(op, width == 1, reverse, True)
-            if width > 1:
-                run = _with_rows(run, [values[leaf][0] for leaf in op.float_leaves])
-            _run_segments(run, rows, width, offsets, arrays, int(exclusive))
-    return answers
+    """Adjoints of the values from those of the results."""
+    plan = ScanPlan(op, [leaf.shape for leaf in values], exclusive, reverse)
+    found = iter(plan.pull([adjoints[leaf] for leaf in op.float_leaves], values, results, offsets))
+    return tuple(next(found) if leaf in op.float_leaves else None for leaf in range(len(values)))
 
 
-class ScanPlan:
-    """A scan of leaves of known shapes on one thread: what `scan` and `scan_vjp` find out at each call, found once."""
-
-    def __init__(self, op: TypedMonoid, shapes: Sequence[tuple[int, ...]], exclusive: bool, reverse: bool):
-        self.op, self.reverse = op, reverse
-        width = math.prod(shapes[0][1:]) // op.leaf_sizes[0]
-        self.single = width == 1
-        self.shapes, self.dtypes = tuple(shapes), tuple(np.dtype(dtype) for dtype in op.leaf_dtypes)
-        self.scratch = tuple((width * op.leaf_sizes[leaf], self.dtypes[leaf]) for leaf in op.float_leaves)
-        self.segment = 0, 1, 0, width, width, int(exclusive), np.array([0, shapes[0][0]], np.int64)
-
-    @cached_property
-    def _forward(self) -> Callable:
-        return compiled_scan(self.op, self.single, self.reverse, False)
-
-    @cached_property
-    def _back(self) -> Callable:
-        return compiled_scan(self.op, self.single, self.reverse, True)
-
-    def apply(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """values [leaf] in the shapes and types of the plan"""
-        results = [empty(shape, dtype) for shape, dtype in zip(self.shapes, self.dtypes)]
-        self._forward(*self.segment, *[leaf.ravel() for leaf in (*values, *results)])
-        return results
-
-    def pull(
-        self, adjoints: Sequence[np.ndarray | None], values: Sequence[np.ndarray], results: Sequence[np.ndarray]
-    ) -> list[np.ndarray]:
-        """Adjoints of the values [float leaf] from those of the results [float leaf]."""
-        floats = self.op.float_leaves
-        answers = [empty(self.shapes[leaf], self.dtypes[leaf]) for leaf in floats]
-        incoming = [
-            zeros(self.shapes[leaf], self.dtypes[leaf]) if a is None else contiguous(a, self.dtypes[leaf])
-            for leaf, a in zip(floats, adjoints)
-        ]
-        rows = [] if self.single else [empty(size, dtype) for size, dtype in self.scratch]
-        self._back(*self.segment, *[a.ravel() for a in (*incoming, *values, *results, *answers)], *rows)
-        return answers
-
-
-def scan_plan(op: TypedMonoid, shapes: Sequence[tuple[int, ...]], exclusive: bool, reverse: bool) -> ScanPlan | None:
-    """The plan for leaves [row, *batch, *element]; None if there is nothing to do, columns may be cut, or the kernels
-    are others."""
-    columns = math.prod(shapes[0][1:]) // op.leaf_sizes[0]
-    if is_wide(columns) or not columns * shapes[0][0] or op.special == "logaddexp":
-        return None
-    return ScanPlan(op, shapes, exclusive, reverse)
-
-
-def segment_reduce(
-    op: TypedMonoid,
-    values: Sequence[np.ndarray],
-    offsets: np.ndarray,
-    *,
-    out: Sequence[np.ndarray] | None = None,
-) -> Leaves:
+def segment_reduce(op: TypedMonoid, values: Sequence[np.ndarray], offsets: np.ndarray) -> Leaves:
     """The fold of each segment, [segment, column, size] per leaf; the neutral element for an empty one."""
     rows, width = values[0].shape[:2]
-    if out is None:
-        out = tuple(empty((len(offsets) - 1, *leaf.shape[1:]), leaf.dtype) for leaf in values)
+    results = tuple(empty((len(offsets) - 1, *leaf.shape[1:]), leaf.dtype) for leaf in values)
     if width:
-        arrays = [*flat(values), *flat(out)]
         if width == 1 and op.special == "logaddexp":
-            _run_segments(segment_log_sums, rows, width, offsets, [*neutral_leaves(op), *arrays])
+            run = partial(segment_log_sums, *neutral_leaves(op))
         else:
-            _run_segments(compiled_segments(op, width == 1, back=False), rows, width, offsets, arrays)
-    return tuple(out)
+            run = compiled_segments(op, width == 1, back=False)
+        _run_segments(run, rows, width, offsets, [*flat(values), *flat(results)])
+    return results
 
 
 def schedules(kind: str, op: TypedMonoid, width: int) -> tuple[str, str]:
@@ -177,15 +162,10 @@ def schedules(kind: str, op: TypedMonoid, width: int) -> tuple[str, str]:
 
 
 def segment_reduce_vjp(
-    op: TypedMonoid,
-    adjoints: Sequence[np.ndarray | None],
-    values: Sequence[np.ndarray],
-    offsets: np.ndarray,
-    *,
-    out: Sequence[np.ndarray | None] | None = None,
+    op: TypedMonoid, adjoints: Sequence[np.ndarray | None], values: Sequence[np.ndarray], offsets: np.ndarray
 ) -> Adjoints:
     """Adjoints of the values: one vjp of the operator per element, with its exclusive prefix."""
-    answers = adjoint_outputs(op, values, out)
+    answers = adjoint_outputs(op, values)
     rows, width = values[0].shape[:2]
     if rows and width and op.float_leaves:
         like = [np.broadcast_to(leaf[:1], (len(offsets) - 1, *leaf.shape[1:])) for leaf in values]
@@ -195,7 +175,8 @@ def segment_reduce_vjp(
             return answers
         run = compiled_segments(op, width == 1, back=True)
         arrays += prefix_arrays(op, values, answers)
-        _run_segments(_with_rows(run, [leaf[0] for leaf in values]), rows, width, offsets, arrays)
+        scratch = _with_rows(run, [(leaf[0].size, leaf.dtype) for leaf in values])
+        _run_segments(scratch, rows, width, offsets, arrays)
     return answers
 
 
@@ -238,6 +219,6 @@ def _run_segments(
     run_chunks(of_segments, len(bounds) - 1, 1)
 
 
-def _with_rows(run: Callable, like: Sequence[np.ndarray]) -> Callable:
+def _with_rows(run: Callable, sizes: Sequence[tuple[int, np.dtype]]) -> Callable:
     """The kernel with rows of scratch as its last arguments, new ones for each chunk."""
-    return lambda *arguments: run(*arguments, *(empty(row.size, row.dtype) for row in like))
+    return lambda *arguments: run(*arguments, *(empty(size, dtype) for size, dtype in sizes))

@@ -28,17 +28,8 @@ def neutral_leaves(op: TypedMonoid) -> list[np.ndarray]:
     return found
 
 
-def outputs(like: Sequence[np.ndarray], out: Sequence[np.ndarray] | None) -> Leaves:
-    return tuple(empty_like(leaf) for leaf in like) if out is None else tuple(out)
-
-
-def adjoint_outputs(op: TypedMonoid, like: Sequence[np.ndarray], out: Sequence[np.ndarray | None] | None) -> Any:
-    floats = op.float_leaves
-    given = [None] * len(like) if out is None else out
-    return tuple(
-        None if leaf not in floats else empty_like(array) if mine is None else mine
-        for leaf, (array, mine) in enumerate(zip(like, given))
-    )
+def adjoint_outputs(op: TypedMonoid, like: Sequence[np.ndarray]) -> Any:
+    return tuple(empty_like(array) if leaf in op.float_leaves else None for leaf, array in enumerate(like))
 
 
 def incoming_adjoints(

@@ -6,6 +6,8 @@ prefix, so sums are at least 1; a line with a value far above it is computed row
 reverse the weights of a prefix a and a value b are 1 / (1 + exp(b - a)) and the rest, and the recurrence is that of
 `scan_kernels`.
 
+The kernels take what those of `scan_kernels` and `segment_kernels` take, after what is fixed beforehand.
+
 Rows are counted in the direction of the scan: row i is at `begin + i`, or `begin - i` in reverse. The exclusive scan is
 the inclusive one of all rows but the last, moved by one row.
 """
@@ -79,14 +81,12 @@ def place(begin, row, reverse):
 
 
 @njit(cache=True, nogil=True)
-def segment_rows(offsets, s, reverse, exclusive):
+def segment_rows(offsets, s, reverse, shift):
     """Where segment s begins, where its first result goes, and how many rows are folded; -1 if it is empty and the
     scan exclusive."""
     head, tail = load(offsets, s), load(offsets, s + 1)
     begin = tail - 1 if reverse else head
-    if exclusive:
-        return begin, place(begin, 1, reverse), tail - head - 1
-    return begin, begin, tail - head
+    return begin, place(begin, shift, reverse), tail - head - shift
 
 
 @njit(cache=True, nogil=True)
@@ -122,13 +122,13 @@ def log_sum(a, b):
 
 
 @njit(cache=True, nogil=True)
-def scan_log_sums(start, stop, first, last, width, offsets, neutral, values, out, reverse, exclusive):
+def scan_log_sums(neutral, reverse, start, stop, first, last, width, shift, offsets, values, out):
     zero = hidden_zero(np.float64)
     one = like(zero, 1.0)
     lanes = num_lanes(zero)
     for s in range(start, stop):
-        begin, target, count = segment_rows(offsets, s, reverse, exclusive)
-        if count >= 0 and exclusive:
+        begin, target, count = segment_rows(offsets, s, reverse, shift)
+        if count >= 0 and shift:
             store(out, begin, neutral[0])
         if count <= 0:
             continue
@@ -169,14 +169,14 @@ def _shares(a, b):
 
 
 @njit(cache=True, nogil=True)
-def scan_log_sums_back(start, stop, first, last, width, offsets, adjoints, values, results, out, reverse, exclusive):
+def scan_log_sums_back(reverse, start, stop, first, last, width, shift, offsets, adjoints, values, results, out):
     zero = hidden_zero(np.float64)
     one = like(zero, 1.0)
     infinity = like(zero, np.inf)
     lanes = num_lanes(zero)
     for s in range(start, stop):
-        begin, target, count = segment_rows(offsets, s, reverse, exclusive)
-        if count >= 0 and exclusive:
+        begin, target, count = segment_rows(offsets, s, reverse, shift)
+        if count >= 0 and shift:
             store(out, place(begin, count, reverse), 0)
         if count <= 0:
             continue
@@ -235,7 +235,7 @@ def _log_sum_of(values, row, tail):
 
 
 @njit(cache=True, nogil=True)
-def segment_log_sums(start, stop, first, last, width, offsets, neutral, values, out):
+def segment_log_sums(neutral, start, stop, first, last, width, offsets, values, out):
     for s in range(start, stop):
         head, tail = load(offsets, s), load(offsets, s + 1)
         if head == tail:
