@@ -18,6 +18,7 @@ from derivable.tensor.language.interpret import interpret
 from derivable.tensor.language.syntax import parse
 from derivable.tensor.language.types import INT, tensor
 from derivable.tensor.lower import pieces
+from derivable.tensor.values.order import distinct
 from derivable.tensor.values.values import Coordinates, coordinates
 from drawn import examples
 from tensor.random_programs import SIZE, cases, dense_of, is_outside
@@ -419,14 +420,14 @@ def test_every_kernel_in_every_semiring(name):
 
 
 @pytest.mark.parametrize("size", [1, 5, 1000, 70_000, 1 << 40, 1 << 62])
-def test_places_are_sorted_in_parts(size, monkeypatch):
-    for part, count in ((1 << 16, 50), (4, 50), (4, 3), (7, 0), (1, 200)):
-        monkeypatch.setattr(call, "_PART", part)
-        places = np.concatenate([RNG.integers(0, size, count), np.zeros(count // 2, int)])
-        expected, which = np.unique(places, return_inverse=True)
-        found, positions = call._distinct(places, size)
-        np.testing.assert_array_equal(found, expected)
-        np.testing.assert_array_equal(positions, which)
+@pytest.mark.parametrize("count", [0, 3, 50, 200, 100_000])
+def test_distinct_places(size, count):
+    places = np.concatenate([RNG.integers(0, size, count), np.zeros(count // 2, int)])
+    expected, which = np.unique(places, return_inverse=True)
+    first, groups = distinct(places)
+    np.testing.assert_array_equal(places[first], expected)
+    np.testing.assert_array_equal(groups, which)
+    np.testing.assert_array_equal(first, np.unique(places, return_index=True)[1])
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 4), (3, 0), (2, 5, 9)])

@@ -14,13 +14,13 @@ from derivable.algebra.semiring import Semiring, TypedSemiring
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.core.graph import offsets_of
 from derivable.device.cpu.memory import empty
-from derivable.tensor.call.factored import Spread
 from derivable.tensor.call.replay import Recorder, Replay, is_plain
 from derivable.tensor.formats.held import Held
 from derivable.tensor.language.types import BOOL, INT
 from derivable.tensor.lower.emit import Spec
 from derivable.tensor.lower.pieces import Starts
 from derivable.tensor.lower.results import INSIDE, WITH_NAN, filled
+from derivable.tensor.values.order import distinct
 from derivable.tensor.values.values import Coordinates
 
 if TYPE_CHECKING:
@@ -128,10 +128,6 @@ class Call:
 
     def _product(self, factors: tuple[Kernel, Kernel]) -> Any:
         """The result as an outer product of tensors, of which each is computed by itself."""
-        spread = self.kernel.spread
-        if spread is not None:
-            self.replay = self._spread_replay(spread)
-            return spread({**self.held, **self.scalars}, self.out)
         left, right = (
             factor(**{name: self.held.get(name, self.scalars.get(name)) for name in factor.inputs})
             for factor in factors
@@ -174,7 +170,9 @@ class Call:
         positions = None
         if not (places[1:] > places[:-1]).all():
             self.places = None
-            places, positions = _distinct(places, math.prod(shape))
+            first, positions = distinct(places)
+            places = places[first]
+            positions = positions.astype(np.int32) if len(positions) <= _FAR else positions
             if self.starts is not None:
                 self.starts = replace(self.starts, has_own_rows=self.starts.are_apart(positions))
         given = [x.copy() if isinstance(x, np.ndarray) and x.flags.writeable else x for x in given]
@@ -267,41 +265,9 @@ class Call:
         recorder.product(self.kernel.multiplied, [(factor, tuple(factor.inputs)) for factor in factors])
         return recorder.replay(self.kernel)
 
-    def _spread_replay(self, spread: Spread) -> Replay | None:
-        recorder = self._recorder(self.scalars)
-        needed = {*spread.vector.inputs, *spread.whole.inputs} - {spread.name}
-        if recorder is None or not needed <= set(self.given):
-            return None
-        recorder.spread(spread)
-        return recorder.replay(self.kernel)
 
-
-# Positions up to this one are held in 32 bits.
+# So many positions are numbered by 32 bits.
 _FAR = np.iinfo(np.int32).max
-# Places that are sorted together; more are parted by their first bits.
-_PART, _BITS = 1 << 16, 16
-
-
-def _distinct(places: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """(places in order, each once; [given place] which of them it is). All are below `size`."""
-    dtype = np.int32 if len(places) <= _FAR else np.int64
-    if len(places) <= _PART:
-        found, positions = np.unique(places, return_inverse=True)
-        return found, positions.astype(dtype)
-    # Sorted all at once they take twice the time and memory.
-    high = (places >> max(size.bit_length() - _BITS, 0)).astype(np.uint16)
-    ends = np.cumsum(np.bincount(high))
-    order = np.argsort(high, kind="stable")
-    del high
-    cuts = np.unique(ends[np.searchsorted(ends, np.arange(_PART, len(places), _PART))])
-    positions = empty(len(places), dtype)
-    parts, count = [], 0
-    for at in np.split(order, cuts):
-        found, which = np.unique(places[at], return_inverse=True)
-        positions[at] = which + count
-        parts.append(found)
-        count += len(found)
-    return np.concatenate(parts), positions
 
 
 def _unravelled(places: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

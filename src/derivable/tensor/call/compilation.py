@@ -12,13 +12,12 @@ from typing import Any
 from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
-from derivable.core.lazy import without
 from derivable.core.names import FreshNames
 from derivable.kernel import nodes as n
 from derivable.tensor.analysis.axes import Axes, added_sizes, axis_sizes, describe, size_inputs
 from derivable.tensor.analysis.bound import NotWhole
 from derivable.tensor.call.call import Call, Pattern
-from derivable.tensor.call.factored import Factored, Spread, is_even
+from derivable.tensor.call.factored import Factored
 from derivable.tensor.call.replay import Replayed
 from derivable.tensor.formats.format import Format, families, format_of
 from derivable.tensor.formats.held import Held, hold, packed
@@ -117,40 +116,10 @@ class Kernel(Replayed):
     Kernels are compiled when they are first needed for inputs of some dtypes, and kept on disk.
     """
 
-    __dir__ = without(
-        "axes",
-        "built",
-        "call_anew",
-        "depends_on_values",
-        "derived",
-        "exact",
-        "factors",
-        "forget",
-        "formed",
-        "fresh",
-        "gathers",
-        "held",
-        "in_reals",
-        "is_dense",
-        "is_exact",
-        "is_final",
-        "kernels",
-        "may_be_inexact",
-        "multiplied",
-        "on",
-        "outlined",
-        "precision",
-        "product_cost",
-        "remark",
-        "result_axes",
-        "room",
-        "spread",
-        "staged",
-        "stages",
-        "steps",
-        "take",
-        "taken",
-    )
+    def __dir__(self) -> list[str]:
+        # Completion shows what users may name.
+        public = ("explain", "formats", "inputs", "output", "program", "semiring", "shape")
+        return sorted([*(name for name in object.__dir__(self) if name.startswith("__")), *public])
 
     def __init__(
         self,
@@ -287,23 +256,6 @@ class Kernel(Replayed):
             Kernel(part, formats, shape=shape, on=self.on & UNOPTIMISED) for part, shape in zip(parts, shapes)
         )
         return left, right
-
-    @cached_property
-    def spread(self) -> Spread | None:
-        """How a dense outer product is written with one of its factors made on the way; None if both are made first."""
-        assert self.factors is not None
-        node, inputs = self.staged.node, self.staged.inputs
-        even = next((k for k, part in enumerate(node.children) if is_even(part)), None)
-        if self.output not in ("dense", "numpy") or even is None or self._has_out:
-            return None
-        made = self.factors[1 - even]
-        if made.program.type.order != 1:
-            return None
-        name = FreshNames([*inputs, *names_in(node)])("factor")
-        parts = [part if k == even else t.Var(name) for k, part in enumerate(node.children)]
-        whole = Program(t.Multiply(*parts), {**inputs, name: made.program.type}, is_guarded=True)
-        on = (self.on & UNOPTIMISED) - {"factors"}
-        return Spread(name, made, Kernel(whole, output="dense", shape=self.shape, on=on))
 
     def multiplied(self, left: Any, right: Any, out: Any = None) -> Any:
         """An outer product in the form that was asked for."""

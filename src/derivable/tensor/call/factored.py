@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from derivable.core.diagnostics import LayoutError, ShapeError
 from derivable.kernel.build import Builder
 from derivable.kernel.emit_numba import compile_kernel
-from derivable.tensor.language import nodes as t
 from derivable.tensor.lower.results import filled, has_nan
 from derivable.tensor.values.values import Coordinates, linear
-
-if TYPE_CHECKING:
-    from derivable.tensor.call.compilation import Kernel
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,33 +120,3 @@ def _at(part: Any, indices: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
         return np.zeros(len(wanted), part.values.dtype)
     places = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
     return np.where(held[places] == wanted, part.values[places], 0)
-
-
-# Dense ones that are written while one factor is made
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A dense outer product of a vector and of what is computed for each entry.
-
-    name   of the vector in the program of the whole
-    """
-
-    name: str
-    vector: Kernel
-    whole: Kernel
-
-    def __call__(self, given: Mapping[str, Any], out: Any) -> Any:
-        vector = self.vector(**{name: given[name] for name in self.vector.inputs})
-        others = {name: given[name] for name in self.whole.inputs if name != self.name}
-        return self.whole(**others, **{self.name: vector}, out=out)
-
-
-def is_even(node: t.Node) -> bool:
-    """Whether a tensor has an entry for each index of its axes, made from what it is an index of alone."""
-    match node:
-        case t.Sum(range=t.Range(), body=body):
-            return is_even(body)
-        case t.Singleton(value=value):
-            return is_even(value)
-    return not any(isinstance(part, (t.Sum, t.Let, t.If, t.Lookup)) for part in t.walk(node))

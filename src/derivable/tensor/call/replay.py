@@ -30,7 +30,6 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.semiring import Semiring
-from derivable.tensor.call.factored import Spread
 from derivable.tensor.formats.held import Held
 from derivable.tensor.language.types import REAL, Type
 from derivable.tensor.lower.emit import Built
@@ -270,12 +269,6 @@ class Recorder:
         """The outer product of results of other kernels, by the names of their inputs."""
         parts = [self._called(factor, self._taken(names)) for factor, names in factors]
         self.lines.append(f"return {self._constant(multiplied)}({', '.join(parts)}, out)")
-
-    def spread(self, of: Spread) -> None:
-        """The outer product of a vector and of what the kernel of the whole makes on the way."""
-        vector = self._called(of.vector, self._taken(of.vector.inputs))
-        others = self._taken(name for name in of.whole.inputs if name != of.name)
-        self.lines.append(f"return {self._called(of.whole, {**others, of.name: vector}, 'out=out')}")
 
     def _taken(self, names: Iterable[str]) -> dict[str, str]:
         """Inputs, as they come, for another kernel."""

@@ -7,26 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-import numpy as np
-
-from derivable.algebra.expr.operations import OPERATIONS
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.binding import free_variables
 
 
-def vanishes(
-    node: t.Node, names: Set[str], absent: t.Node | None = None, *, is_real: bool = False, is_stored: bool = False
-) -> bool:
+def vanishes(node: t.Node, names: Set[str], absent: t.Node | None = None, *, is_stored: bool = False) -> bool:
     """Whether an expression certainly has no entries where all those names are `{}`.
 
     absent     an expression that is `{}` too, wherever it stands
-    is_real    a number that is zero is as good as none, and functions of real numbers count: `sin(a)`, not `cos(a)`
     is_stored  the names may have entries that are zero, over which loops run: whether it is zero then. So it is of
                `sum(<_, a> in r) a` for `r`, and not of `sum(<_, a> in r) one`, as derivatives have it
     """
 
     def is_zero(part: t.Node, names: Set[str]) -> bool:
-        return vanishes(part, names, absent, is_real=is_real, is_stored=is_stored)
+        return vanishes(part, names, absent, is_stored=is_stored)
 
     if node == absent:
         return True
@@ -48,20 +42,11 @@ def vanishes(
         case t.If():
             # A guard fails for what is absent.
             parts = filter(None, map(guarded_part, conjuncts(node.condition)))
-            return any(vanishes(part, names, absent, is_stored=is_stored) for part in parts) or is_zero(
-                node.body, names
-            )
+            return any(is_zero(part, names) for part in (*parts, node.body))
         case t.Add():
             return all(is_zero(part, names) for part in node.children)
         case t.Multiply():
             return any(is_zero(part, names) for part in node.children)
-        case t.Apply():
-            return (
-                is_real
-                and OPERATIONS[node.operation].rule in ("arithmetic", "float")
-                and all(is_zero(part, names) for part in node.operands)
-                and _at_zero(node.operation) == 0
-            )
     return False
 
 
@@ -79,12 +64,6 @@ def conjuncts(condition: t.Node) -> list[t.Node]:
     if isinstance(condition, t.Apply) and condition.operation == "logical_and":
         return [term for operand in condition.operands for term in conjuncts(operand)]
     return [condition]
-
-
-def _at_zero(operation: str) -> float:
-    row = OPERATIONS[operation]
-    with np.errstate(all="ignore"):
-        return float(row.meaning(*[np.float64(0.0)] * row.arity))
 
 
 def is_linear(node: t.Node, names: Set[str], apart: int = 0, *, is_real: bool = False) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 
 from derivable.core.graph import offsets_of
 from derivable.parallel.program.nodes import Column
+from derivable.tensor.values.order import distinct
 
 
 class Level(ABC):
@@ -114,7 +115,7 @@ def levels_of(count: int, rows: np.ndarray, keys: Sequence[np.ndarray]) -> list[
     return levels
 
 
-def distinct(keys: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray | None]:
+def distinct_keys(keys: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray | None]:
     """(keys in lexicographic order, each combination once; where each entry is among them, None if each is its own)."""
     first = keys[0]
     if not len(first):
@@ -131,5 +132,5 @@ def distinct(keys: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray |
         codes = codes * span + (key - low)
     if (codes[1:] > codes[:-1]).all():
         return list(keys), None
-    _, chosen, places = np.unique(codes, return_index=True, return_inverse=True)
-    return [key[chosen] for key in keys], places
+    first, places = distinct(codes)
+    return [key[first] for key in keys], places

@@ -19,43 +19,52 @@ from egglog import Expr, Set, eq, function, i64, i64Like, relation, rewrite, rul
 class Term(Expr): ...
 
 
-@function
+# What egglog calls each operation of a term, by name.
+OPERATIONS: dict[str, Callable[..., Any]] = {}
+
+
+def operation(made: Callable[..., Any]) -> Callable[..., Any]:
+    OPERATIONS[made.__name__] = found = function(made)
+    return found
+
+
+@operation
 def var(name: i64Like) -> Term: ...
-@function
+@operation
 def number(value: i64Like) -> Term: ...
-@function
+@operation
 def zero() -> Term: ...
-@function
+@operation
 def one() -> Term: ...
-@function
+@operation
 def look(tensor: Term, key: Term) -> Term: ...
-@function
+@operation
 def singleton(key: Term, value: Term) -> Term: ...
-@function
+@operation
 def row(key: Term, value: Term) -> Term: ...
-@function
+@operation
 def over(key: i64Like, range: Term, body: Term) -> Term: ...
-@function
+@operation
 def run(key: i64Like, value: i64Like, range: Term, body: Term) -> Term: ...
-@function
+@operation
 def let(name: i64Like, value: Term, body: Term) -> Term: ...
-@function
+@operation
 def when(condition: Term, body: Term) -> Term: ...
-@function
+@operation
 def add(left: Term, right: Term) -> Term: ...
-@function
+@operation
 def times(left: Term, right: Term) -> Term: ...
-@function
+@operation
 def scale(factor: Term, tensor: Term) -> Term: ...
-@function
+@operation
 def outer(left: Term, right: Term) -> Term: ...
-@function
+@operation
 def apply1(operation: i64Like, a: Term) -> Term: ...
-@function
+@operation
 def apply2(operation: i64Like, a: Term, b: Term) -> Term: ...
-@function
+@operation
 def apply3(operation: i64Like, a: Term, b: Term, c: Term) -> Term: ...
-@function
+@operation
 def between(start: Term, stop: Term) -> Term: ...
 
 
@@ -66,32 +75,9 @@ def free(term: Term) -> Set[i64]: ...
 # That a term is zero where a tensor has nothing at the key of that name.
 needs = relation("needs", Term, Term, i64)
 
-OPERATIONS: dict[str, Callable[..., Any]] = {
-    "var": var,
-    "number": number,
-    "zero": zero,
-    "one": one,
-    "look": look,
-    "singleton": singleton,
-    "row": row,
-    "over": over,
-    "run": run,
-    "let": let,
-    "when": when,
-    "add": add,
-    "times": times,
-    "scale": scale,
-    "outer": outer,
-    "apply1": apply1,
-    "apply2": apply2,
-    "apply3": apply3,
-    "between": between,
-}
-
 a, b, c, e, k, R, S = vars_("a b c e k R S", Term)
 i, j, n, v, w = vars_("i j n v w", i64)
 p, q, r = vars_("p q r", Set[i64])
-_LEAVES = (number, zero, one)
 _STRICT = (look, singleton, row, when, add, times, scale, outer, between)
 _PRODUCTS = (times, scale, outer)
 

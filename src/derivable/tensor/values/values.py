@@ -27,6 +27,7 @@ from derivable.core.registry import Registry
 from derivable.device.cpu.memory import full
 from derivable.tensor.values.libraries import array_of_torch, check_indices, imported, named, reading, sparse_entries
 from derivable.tensor.values.nested import nested_entries
+from derivable.tensor.values.order import order_of
 
 # Entries that a notebook shows.
 _SHOWN_ENTRIES = 20
@@ -115,7 +116,7 @@ class Coordinates(Unfrozen):
             keys = list(indices)
         if len(keys) == 1 and (keys[0][1:] > keys[0][:-1]).all():
             return cls(shape, indices, values)
-        order = np.lexsort(keys[::-1]) if len(keys) > 1 else _order(keys[0])
+        order = np.lexsort(keys[::-1]) if len(keys) > 1 else order_of(keys[0])
         indices, values = np.ascontiguousarray(indices[:, order]), values[order]
         is_first = np.ones(len(values), bool)
         is_first[1:] = np.logical_or.reduce([key[order][1:] != key[order][:-1] for key in keys], axis=0)
@@ -236,16 +237,6 @@ FORMS: Registry[Callable[[Coordinates, Any], Any]] = Registry(
     },
     {"dense": "numpy", **{format: f"scipy_{format}" for format in _SCIPY}},
 )
-
-
-def _order(key: np.ndarray) -> np.ndarray:
-    """The stable order of integers from 0 on. NumPy sorts those of 16 bits by radix, which is three times as fast."""
-    order, shift, most = None, 0, int(key.max(initial=0))
-    while order is None or most >> shift:
-        digit = (key >> shift).astype(np.uint16)
-        found = np.argsort(digit if order is None else digit[order], kind="stable")
-        order, shift = found if order is None else order[found], shift + 16
-    return order
 
 
 def _added_up(values: np.ndarray, offsets: np.ndarray, record: Semiring) -> np.ndarray:
