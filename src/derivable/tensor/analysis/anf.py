@@ -14,9 +14,14 @@ continuations (1993). Ranges of storage formats stay where they are.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
+from derivable.algebra import expr
+from derivable.algebra.expr.nodes import in_order
+from derivable.core.diagnostics import UnsupportedError
 from derivable.core.names import FreshNames
 from derivable.tensor.analysis.sparsity import ATOMS
 from derivable.tensor.language import nodes as t
@@ -52,6 +57,40 @@ def taken_apart(node: t.Node) -> tuple[Bindings, t.Node]:
         bindings.append((node.name, node.value))
         node = node.body
     return bindings, node
+
+
+def from_scalars(
+    exprs: Sequence[expr.Expr], names: Mapping[expr.Expr, t.Node], fresh: Callable[[str], str], *, least_uses: int = 1
+) -> tuple[Bindings, list[t.Node]]:
+    """(bindings, what the expressions are in them), of scalar expressions whose arguments have names.
+
+    least_uses  of an operation that gets a name; others stand where they are used
+
+    Raises UnsupportedError for a cast to a type that the language does not have.
+    """
+    done, bindings = dict(names), []
+    order = in_order(exprs, done)
+    uses = Counter([*exprs, *(operand for node in order for operand in node.operands)])
+    for node in order:
+        if isinstance(node, expr.Constant):
+            kind = {"bool": bool, "int64": int}.get(node.dtype, float)
+            done[node] = t.Number(kind(node.value))
+            continue
+        assert isinstance(node, expr.Apply)
+        made = _operation(node, tuple(done[operand] for operand in node.operands))
+        if uses[node] >= least_uses:
+            bindings.append((fresh("t"), made))
+            made = t.Var(bindings[-1][0])
+        done[node] = made
+    return bindings, [done[node] for node in exprs]
+
+
+def _operation(node: expr.Apply, operands: tuple[t.Node, ...]) -> t.Node:
+    if node.operation == "cast" and node.dtype != "float64":
+        raise UnsupportedError(f"a cast to {node.dtype} is not in the language", hint="numbers are float64 or int64")
+    if node.dtype == "float64" and node.operation in ("add", "multiply"):
+        return (t.Add if node.operation == "add" else t.Multiply)(*operands)
+    return t.Apply(node.operation, operands)
 
 
 class _Anf:

@@ -20,15 +20,14 @@ partial derivatives in the table of `algebra.expr`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from derivable.algebra import expr
-from derivable.algebra.expr.nodes import in_order
 from derivable.algebra.expr.operations import OPERATIONS
 from derivable.core.diagnostics import UnsupportedError
 from derivable.core.names import FreshNames
-from derivable.tensor.analysis.anf import bound, taken_apart
+from derivable.tensor.analysis.anf import bound, from_scalars, taken_apart
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.binding import free_variables, names_in
 
@@ -130,42 +129,15 @@ class _Forward:
         partials = expr.simplify([partials[place] for place in wanted])
         operands = (*node.operands, t.Var(result))
         more, slopes = from_scalars(partials, dict(zip(arguments, operands)), self.fresh)
-        terms = [_product(slope, inner[place]) for place, slope in zip(wanted, slopes)]
+        terms = [_product(_constant(slope), inner[place]) for place, slope in zip(wanted, slopes)]
         tangent = total(*terms)
         return tangent if isinstance(tangent, t.Zero) else bound(bindings + more, tangent)
 
 
-def from_scalars(
-    exprs: tuple[expr.Expr, ...], names: Mapping[expr.Expr, t.Node], fresh: Callable[[str], str]
-) -> tuple[list[tuple[str, t.Node]], list[t.Node]]:
-    """(bindings, what the expressions are in them), of real scalar expressions whose arguments have names.
-
-    The constants 0 and 1 are the zero and the one of the semiring.
-    """
-    done, bindings = dict(names), []
-    for node in in_order(exprs, done):
-        if isinstance(node, expr.Constant):
-            done[node] = _constant(node)
-        else:
-            assert isinstance(node, expr.Apply)
-            name = fresh("t")
-            bindings.append((name, _operation(node, tuple(done[operand] for operand in node.operands))))
-            done[node] = t.Var(name)
-    return bindings, [t.Zero() if _is(node, 0) else t.One() if _is(node, 1) else done[node] for node in exprs]
-
-
-def _constant(node: expr.Constant) -> t.Node:
-    return t.Number(bool(node.value) if node.dtype == "bool" else float(node.value))
-
-
-def _is(node: expr.Expr, value: float) -> bool:
-    return isinstance(node, expr.Constant) and node.value == value
-
-
-def _operation(node: expr.Apply, operands: tuple[t.Node, ...]) -> t.Node:
-    if node.operation == "add":
-        return t.Add(*operands)
-    return t.Multiply(*operands) if node.operation == "multiply" else t.Apply(node.operation, operands)
+def _constant(node: t.Node) -> t.Node:
+    """The constants 0 and 1 as the zero and the one of the semiring."""
+    known: dict[t.Node, t.Node] = {t.Number(0.0): t.Zero(), t.Number(1.0): t.One()}
+    return known.get(node, node)
 
 
 def total(*terms: t.Node) -> t.Node:

@@ -22,17 +22,15 @@ Source: Danskin's theorem for minima and maxima.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from derivable.algebra import semirings
 from derivable.algebra.expr.nodes import Apply as Operation
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import UnsupportedError
 from derivable.core.names import FreshNames
-from derivable.tensor.analysis.anf import bound
-from derivable.tensor.derivative.forward import from_scalars
+from derivable.tensor.analysis.anf import Bindings, bound, from_scalars
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.binding import names_in
 from derivable.tensor.language.check import check
@@ -100,7 +98,7 @@ class _Names:
         self.fresh = fresh
 
     def tail(self, node: t.Node) -> t.Node:
-        lets: list[tuple[str, t.Node]] = []
+        lets: Bindings = []
         match node:
             case t.Let():
                 return replace(node, value=self.tail(node.value), body=self.tail(node.body))
@@ -124,7 +122,7 @@ class _Names:
                 return node.with_children(tuple(self.tail(child) for child in node.children))
         return bound(lets, self.operand(node, lets))
 
-    def operand(self, node: t.Node, lets: list[tuple[str, t.Node]]) -> t.Node:
+    def operand(self, node: t.Node, lets: Bindings) -> t.Node:
         if isinstance(node, (t.Lookup, t.Multiply, t.Apply)):
             return node.with_children(tuple(self.operand(child, lets) for child in node.children))
         if not node.children:
@@ -135,6 +133,25 @@ class _Names:
 
 
 @dataclass(frozen=True)
+class _Leaf:
+    """A number that goes to an entry.
+
+    path   of the sums of two terms around it, which of both it is in
+    loops  the keys of the loops that it stands in
+    keys   of the entry
+    """
+
+    path: tuple[int, ...] = ()
+    loops: tuple[t.Var, ...] = ()
+    keys: tuple[t.Node, ...] = ()
+
+    @property
+    def rivals(self) -> tuple[t.Var, ...]:
+        """The loops whose rounds go to one entry."""
+        return tuple(loop for loop in self.loops if loop not in self.keys)
+
+
+@dataclass(frozen=True)
 class _Scope:
     """Where an expression stands.
 
@@ -142,12 +159,14 @@ class _Scope:
     around   (expression) -> the sums and names outside of it around it, outermost first; sums give their keys to it
     outer    the keys of those sums
     present  names of numbers that certainly have a value
+    leaf     where it stands in what a name stands for, or in the whole program
     """
 
     types: dict[str, Type | None]
     around: tuple[Around, ...] = ()
     outer: tuple[t.Node, ...] = ()
     present: frozenset[str] = frozenset()
+    leaf: _Leaf = _Leaf()
 
     def let(self, node: t.Let) -> _Scope:
         types = {**self.types, node.name: check(node.value, self.types)}
@@ -157,13 +176,15 @@ class _Scope:
     def loop(self, node: t.Sum) -> _Scope:
         over = check(node.range, self.types)
         types = {**self.types, node.key: INT, node.value: over and over.inner}
-        key = _key_of(node)
+        # What tells the rounds of a loop apart.
+        key = t.Var(node.value if isinstance(node.range, t.Range) else node.key)
         return replace(
             self,
             types=types,
             present=self.present | {node.key, node.value},
             outer=(*self.outer, key),
             around=(*self.around, lambda x: replace(node, body=t.Singleton(key, x))),
+            leaf=replace(self.leaf, loops=(*self.leaf.loops, key)),
         )
 
     def when(self, node: t.If) -> _Scope:
@@ -176,35 +197,8 @@ class _Scope:
         return node
 
 
-def _key_of(node: t.Sum) -> t.Var:
-    """What tells the rounds of a loop apart."""
-    return t.Var(node.value if isinstance(node.range, t.Range) else node.key)
-
-
-@dataclass(frozen=True)
-class _Leaf:
-    """A number that goes to an entry: the keys of the loops that it stands in, and those of the entry."""
-
-    number: int
-    loops: tuple[t.Var, ...] = ()
-    keys: tuple[t.Node, ...] = ()
-
-    @property
-    def rivals(self) -> tuple[t.Var, ...]:
-        """The loops whose rounds go to one entry."""
-        return tuple(loop for loop in self.loops if loop not in self.keys)
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """Which terms are taken: by name, for the keys of the loops outside and of an entry.
-
-    branch  which leaf they are of, None if there is one only
-    rounds  [leaf] of each of its loops which round
-    """
-
-    branch: str | None
-    rounds: tuple[tuple[str, ...], ...]
+# (expression, where it stands) -> expression
+Change = Callable[[t.Node, _Scope], t.Node]
 
 
 class _Reals:
@@ -224,100 +218,68 @@ class _Reals:
         """What a name stands for, or the whole program, in real numbers."""
         if isinstance(node, t.Let):
             return replace(node, value=self.unit(node.value, scope), body=self.unit(node.body, scope.let(node)))
-        leaves = list(_leaves(node))
+        scope = replace(scope, leaf=_Leaf())
+        leaves = self.leaves(node, scope)
         is_sum = len(leaves) > 1 or any(leaf.rivals for leaf in leaves)
         if self.kind == "add" or not is_sum:
-            return self.converted(node, scope, lambda leaf, real, names: real, iter(leaves))
-        node = self.expanded(node, scope.types)
-        leaves = list(_leaves(node))
+            return self.converted(node, scope, lambda leaf, real: real)
+        node = _with_terms(node, scope, lambda part, inner: self.expanded(part, check(part, inner.types)))
         if self.kind == "log":
-            return self.log_of_sum(node, scope, leaves)
-        choice = self.choice(node, scope, leaves)
+            return self.log_of_sum(node, scope)
+        taken = self.choice(node, scope, self.leaves(node, scope))
+        return self.converted(node, scope, lambda leaf, real: _when(taken[leaf], real))
 
-        def taken(leaf: _Leaf, real: t.Node, names: _Scope) -> t.Node:
-            conditions = (
-                [] if choice.branch is None else [self.is_round(choice.branch, t.Number(leaf.number), scope, leaf)]
-            )
-            pairs = zip(choice.rounds[leaf.number], leaf.rivals)
-            return _when([*conditions, *(self.is_round(name, loop, scope, leaf) for name, loop in pairs)], real)
+    def leaves(self, node: t.Node, scope: _Scope) -> list[_Leaf]:
+        found: list[_Leaf] = []
 
-        return self.converted(node, scope, taken, iter(leaves))
+        def visit(part: t.Node, inner: _Scope) -> t.Node:
+            found.append(inner.leaf)
+            return part
 
-    def converted(self, node: t.Node, scope: _Scope, finish: Any, leaves: Iterator[_Leaf]) -> t.Node:
-        """A sum with its terms in real numbers; finish: (leaf, its value, what it sees) -> term."""
-        match node:
-            case t.Let():
-                value = self.unit(node.value, scope)
-                return replace(node, value=value, body=self.converted(node.body, scope.let(node), finish, leaves))
-            case t.Sum():
-                return replace(node, body=self.converted(node.body, scope.loop(node), finish, leaves))
-            case t.If():
-                lets: list[tuple[str, t.Node]] = []
-                condition = self.operand(node.condition, scope, lets)
-                body = self.converted(node.body, scope.when(node), finish, leaves)
-                return bound(lets, replace(node, condition=condition, body=body))
-            case t.Add():
-                return node.with_children(tuple(self.converted(x, scope, finish, leaves) for x in node.children))
-            case t.Singleton():
-                return replace(node, value=self.converted(node.value, scope, finish, leaves))
-            case t.Zero():
-                return node
-        return finish(next(leaves), self.term(node, scope), scope)
+        _with_terms(node, scope, visit)
+        return found
 
-    def expanded(self, node: t.Node, types: dict[str, Type | None]) -> t.Node:
-        """The same sum, in which every term is a number that goes to an entry."""
-        match node:
-            case t.Let():
-                inner = {**types, node.name: check(node.value, types)}
-                return replace(node, body=self.expanded(node.body, inner))
-            case t.Sum():
-                over = check(node.range, types)
-                inner = {**types, node.key: INT, node.value: over and over.inner}
-                return replace(node, body=self.expanded(node.body, inner))
-            case t.If():
-                return replace(node, body=self.expanded(node.body, types))
-            case t.Add():
-                return node.with_children(tuple(self.expanded(child, types) for child in node.children))
-            case t.Singleton():
-                return replace(node, value=self.expanded(node.value, types))
-        of = check(node, types)
+    def converted(self, node: t.Node, scope: _Scope, finish: Callable[[_Leaf, t.Node], t.Node]) -> t.Node:
+        """A sum with its terms in real numbers; finish: (leaf, its value) -> term."""
+        return _with_terms(
+            node, scope, lambda part, inner: finish(inner.leaf, self.term(part, inner)), self.unit, self.operand
+        )
+
+    def expanded(self, node: t.Node, of: Type | None) -> t.Node:
+        """A term as numbers that go to entries."""
         if of is None or of.is_scalar:
             return node
         key, value = self.fresh("k"), self.fresh("a")
-        below = self.expanded(t.Var(value), {**types, value: of.inner})
-        return t.Sum(key, value, node, t.Singleton(t.Var(key), below))
+        return t.Sum(key, value, node, t.Singleton(t.Var(key), self.expanded(t.Var(value), of.inner)))
 
-    def choice(self, node: t.Node, scope: _Scope, leaves: Sequence[_Leaf]) -> _Choice:
-        """Stages that find out which terms are taken."""
+    def choice(self, node: t.Node, scope: _Scope, leaves: Sequence[_Leaf]) -> dict[_Leaf, list[t.Node]]:
+        """By leaf, the conditions under which its term is taken: with stages that find it out."""
         best = self.stage("best", node, scope)
-        branch = None
+        taken: dict[_Leaf, list[t.Node]] = {leaf: [] for leaf in leaves}
         if len(leaves) > 1:
-            told = {leaf: self.code(t.Number(leaf.number)) for leaf in leaves}
-            branch = self.stage("branch", self.told(node, scope, leaves, best, told, []), scope)
-        rounds = []
+            numbers: dict[_Leaf, t.Node] = {leaf: t.Number(number) for number, leaf in enumerate(leaves)}
+            branch = self.stage("branch", self.told(node, scope, best, numbers, []), scope)
+            taken = {leaf: [self.is_round(branch, numbers[leaf], scope, leaf)] for leaf in leaves}
         for leaf in leaves:
-            known = [] if branch is None else [self.is_round(branch, t.Number(leaf.number), scope, leaf)]
-            names = []
             for loop in leaf.rivals:
-                made = self.told(node, scope, leaves, best, {leaf: self.code(loop)}, known)
-                names.append(self.stage("first", made, scope))
-                known = [*known, self.is_round(names[-1], loop, scope, leaf)]
-            rounds.append(tuple(names))
-        return _Choice(branch, tuple(rounds))
+                first = self.stage("first", self.told(node, scope, best, {leaf: loop}, taken[leaf]), scope)
+                taken[leaf] = [*taken[leaf], self.is_round(first, loop, scope, leaf)]
+        return taken
 
     def told(
-        self, node: t.Node, scope: _Scope, leaves: Sequence[_Leaf], best: str, told: Any, known: Sequence[t.Node]
+        self, node: t.Node, scope: _Scope, best: str, numbers: Mapping[_Leaf, t.Node], known: Sequence[t.Node]
     ) -> t.Node:
-        """The sum of what is told of terms, {leaf: number}, that attain the best value, under conditions."""
+        """The sum of the codes of numbers of terms that attain the best value, under conditions."""
 
-        def term(leaf: _Leaf, value: t.Node) -> t.Node:
-            if leaf not in told:
+        def term(value: t.Node, inner: _Scope) -> t.Node:
+            leaf = inner.leaf
+            if leaf not in numbers:
                 return t.Zero()
             name = self.fresh("x")
             is_best = t.Apply("equal", (t.Var(name), _at(best, scope, leaf)))
-            return _over(name, value, _when([is_best, *known], told[leaf]))
+            return _over(name, value, _when([is_best, *known], self.code(numbers[leaf])))
 
-        return _with_terms(node, term, iter(leaves))
+        return _with_terms(node, scope, term)
 
     def stage(self, name: str, node: t.Node, scope: _Scope) -> str:
         """The name of a tensor that is computed first, in the semiring: with the keys of the loops outside."""
@@ -335,17 +297,17 @@ class _Reals:
     def is_round(self, name: str, number: t.Node, scope: _Scope, leaf: _Leaf) -> t.Node:
         return t.Apply("equal", (self.code(number), _at(name, scope, leaf)))
 
-    def log_of_sum(self, node: t.Node, scope: _Scope, leaves: Sequence[_Leaf]) -> t.Node:
+    def log_of_sum(self, node: t.Node, scope: _Scope) -> t.Node:
         whole = self.stage("whole", node, scope)
 
-        def relative(leaf: _Leaf, real: t.Node, names: _Scope) -> t.Node:
+        def relative(leaf: _Leaf, real: t.Node) -> t.Node:
             name, at = self.fresh("x"), _at(whole, scope, leaf)
             is_some = t.Apply("less", (t.Number(float(self.record.zero)), at))
             return _over(name, real, _when([is_some], t.Apply("exp", (t.Apply("subtract", (t.Var(name), at)),))))
 
         total = self.fresh("s")
         of = check(node, scope.types)
-        summed = self.converted(node, scope, relative, iter(leaves))
+        summed = self.converted(node, scope, relative)
 
         def logarithms(part: t.Node, order: int, at: t.Node) -> t.Node:
             if not order:
@@ -355,7 +317,7 @@ class _Reals:
             below = logarithms(t.Var(value), order - 1, t.Lookup(at, t.Var(key)))
             return t.Sum(key, value, part, t.Singleton(t.Var(key), below, True))
 
-        at = _at(whole, scope, _Leaf(0))
+        at = _at(whole, scope, _Leaf())
         return t.Let(total, summed, logarithms(t.Var(total), of.order if of else 0, at))
 
     # Numbers
@@ -393,7 +355,7 @@ class _Reals:
                 return found
         return node
 
-    def operand(self, node: t.Node, scope: _Scope, lets: list[tuple[str, t.Node]]) -> t.Node:
+    def operand(self, node: t.Node, scope: _Scope, lets: Bindings) -> t.Node:
         """What stands in a function: a number that has no value is the zero of the semiring."""
         part = guarded_part(node)
         if part is not None and (of := check(part, scope.types)) is not None and of.order:
@@ -435,40 +397,37 @@ class _Reals:
         return t.Apply("where", (has_value, node, t.Number(zero)))
 
 
-def _leaves(node: t.Node) -> Iterator[_Leaf]:
-    found: list[_Leaf] = []
+def _with_terms(
+    node: t.Node,
+    scope: _Scope,
+    change: Change,
+    value: Change = lambda node, scope: node,
+    condition: Callable[[t.Node, _Scope, Bindings], t.Node] = lambda node, scope, lets: node,
+) -> t.Node:
+    """A sum with other terms, values of names and conditions; conditions may have names bound around them."""
 
-    def visit(part: t.Node, loops: tuple[t.Var, ...], keys: tuple[t.Node, ...]) -> None:
-        match part:
-            case t.Let() | t.If():
-                visit(part.body, loops, keys)
-            case t.Sum():
-                visit(part.body, (*loops, _key_of(part)), keys)
-            case t.Singleton():
-                visit(part.value, loops, (*keys, part.key))
-            case t.Add():
-                for child in part.children:
-                    visit(child, loops, keys)
-            case t.Zero():
-                pass
-            case _:
-                found.append(_Leaf(len(found), loops, keys))
+    def inside(node: t.Node, scope: _Scope) -> t.Node:
+        return _with_terms(node, scope, change, value, condition)
 
-    visit(node, (), ())
-    yield from found
-
-
-def _with_terms(node: t.Node, term: Callable[[_Leaf, t.Node], t.Node], leaves: Iterator[_Leaf]) -> t.Node:
     match node:
-        case t.Let() | t.Sum() | t.If():
-            return replace(node, body=_with_terms(node.body, term, leaves))
-        case t.Singleton():
-            return replace(node, value=_with_terms(node.value, term, leaves))
+        case t.Let():
+            return replace(node, value=value(node.value, scope), body=inside(node.body, scope.let(node)))
+        case t.Sum():
+            return replace(node, body=inside(node.body, scope.loop(node)))
+        case t.If():
+            lets: Bindings = []
+            made = condition(node.condition, scope, lets)
+            return bound(lets, replace(node, condition=made, body=inside(node.body, scope.when(node))))
         case t.Add():
-            return node.with_children(tuple(_with_terms(child, term, leaves) for child in node.children))
+            leaf = scope.leaf
+            scopes = (replace(scope, leaf=replace(leaf, path=(*leaf.path, side))) for side in (0, 1))
+            return node.with_children(tuple(map(inside, node.children, scopes)))
+        case t.Singleton():
+            leaf = replace(scope.leaf, keys=(*scope.leaf.keys, node.key))
+            return replace(node, value=inside(node.value, replace(scope, leaf=leaf)))
         case t.Zero():
             return node
-    return term(next(leaves), node)
+    return change(node, scope)
 
 
 def _at(name: str, scope: _Scope, leaf: _Leaf) -> t.Node:

@@ -9,7 +9,6 @@ sum(<i, row> in A) { i -> sum(<j, a> in row) a * x(j) }
 from __future__ import annotations
 
 import inspect
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import Any
@@ -19,8 +18,9 @@ import numpy as np
 from derivable.algebra.expr import nodes as scalars
 from derivable.algebra.expr.trace import trace
 from derivable.core.arguments import integer, is_integer
-from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError, UnsupportedError
+from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError
 from derivable.core.names import FreshNames
+from derivable.tensor.analysis.anf import bound, from_scalars
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.binding import names_in
 from derivable.tensor.language.program import Program
@@ -244,10 +244,13 @@ class Expression(Program):
             made = f"{len(found)} numbers" if len(found) != 1 else f"a value of {found[0].dtype}"
             hints = {"bool": "compare the value: `a < 1`", "float64": '`dv.cast(i, "float64")` is a number of an index'}
             raise TypeMismatchError(f"the function gives {made}, where one of {wanted} is needed", hint=hints[wanted])
-        traced = found[0]
+        known = [each for each in scalars.in_order(found) if isinstance(each, scalars.Argument)]
 
         def body(a: t.Node) -> t.Node:
-            return finish(_node_of(traced, [*map(t.Var, given), a], names), a)
+            arguments = [*map(t.Var, given), a]
+            placed = {each: arguments[each.index] for each in known}
+            lets, (made,) = from_scalars(found, placed, names.fresh, least_uses=2)
+            return finish(bound(lets, made), a)
 
         if not self.order:
             # A number is bound, so that it is computed once.
@@ -382,42 +385,3 @@ def _count_of_parameters(function: Callable[..., Any]) -> int:
     except (TypeError, ValueError):
         return 1
     return sum(each.default is each.empty and each.kind is not each.VAR_KEYWORD for each in parameters)
-
-
-def _node_of(expr: scalars.Expr, arguments: Sequence[t.Node], names: _Names) -> t.Node:
-    """A traced function in the place of its arguments; what is used more than once has a name."""
-    done: dict[scalars.Expr, t.Node] = {}
-    bindings: list[tuple[str, t.Node]] = []
-    order = scalars.in_order((expr,))
-    uses = Counter(operand for node in order for operand in node.operands)
-    for node in order:
-        if isinstance(node, scalars.Argument):
-            done[node] = arguments[node.index]
-        elif isinstance(node, scalars.Constant):
-            done[node] = t.Number(_constant(node))
-        else:
-            assert isinstance(node, scalars.Apply)
-            made = _applied(node, tuple(done[operand] for operand in node.operands))
-            if uses[node] > 1:
-                name = names.fresh("t")
-                bindings.append((name, made))
-                made = t.Var(name)
-            done[node] = made
-    found = done[expr]
-    for name, value in reversed(bindings):
-        found = t.Let(name, value, found)
-    return found
-
-
-def _constant(node: scalars.Constant) -> float | int | bool:
-    if node.dtype == "bool":
-        return bool(node.value)
-    return int(node.value) if node.dtype == "int64" else float(node.value)
-
-
-def _applied(node: scalars.Apply, operands: tuple[t.Node, ...]) -> t.Node:
-    if node.operation == "cast" and node.dtype != "float64":
-        raise UnsupportedError(f"a cast to {node.dtype} is not in the language", hint="numbers are float64 or int64")
-    if node.dtype == "float64" and node.operation in ("add", "multiply"):
-        return (t.Add if node.operation == "add" else t.Multiply)(*operands)
-    return t.Apply(node.operation, operands)
