@@ -30,15 +30,9 @@ def check_bounds(format: Format, shape: tuple[int, ...], parts: Mapping[str, Any
     found = _Bounds(format, shape, {name: parts[name] for name in format.arrays})
     for name, kind in format.arrays.items():
         found.kind(name, kind)
-    names = {**sizes, _OUTSIDE: 0, _PLACE: np.zeros(1, np.uint64)}
-    if packed is None or not _is_listed(format.node):
-        found.visit(format.node, names, 1, 0)
-        found.held = None
-    else:
-        found.zero = packed.zero
-        found.entry(format.node, names, 1) if format.order == 0 else found.visit(format.node, names, 1, 0)
+    found.visit(format.node, {**sizes, _OUTSIDE: 0}, 1, 0)
     if packed is not None:
-        found.compare(packed)
+        _compare(format, packed)
 
 
 @dataclass(frozen=True)
@@ -61,9 +55,6 @@ def is_known(format: Format) -> bool:
 class _Bounds:
     def __init__(self, format: Format, shape: tuple[int, ...], arrays: Mapping[str, np.ndarray]):
         self.format, self.shape, self.arrays = format, shape, arrays
-        # The places of all values that are not zero, see `_places`; None: not listed, unless there is a zero.
-        self.held: list[np.ndarray] | None = []
-        self.zero: Any = None
 
     def error(self, message: str, hint: str | None = None) -> LayoutError:
         return LayoutError(f"{message}, in the format `{self.format.name}`", hint=hint)
@@ -114,71 +105,15 @@ class _Bounds:
                 self.index(key, depth)
                 if node.is_unique:
                     self.once(node, np.broadcast_to(names[_OUTSIDE], (count,)), key)
-                inner = {**names, _OUTSIDE: np.arange(count), _PLACE: _next(names[_PLACE], key, self.size(depth))}
-                if self.zero is not None and depth + 1 == self.format.order:
-                    self.entry(node.value, inner, count)
-                else:
-                    self.visit(node.value, inner, count, depth + 1)
+                self.visit(node.value, {**names, _OUTSIDE: np.arange(count)}, count, depth + 1)
             case t.Sum():
-                self.loop(node, names, count, lambda body, inner, rounds: self.visit(body, inner, rounds, depth))
+                self.loop(node, names, count, depth)
             case _:
                 for child in node.children:
                     self.visit(child, names, count, depth)
         return 0
 
-    def size(self, axis: int) -> int:
-        return self.shape[axis] if axis < len(self.shape) else 1
-
-    def entry(self, node: t.Node, names: Mapping[str, Any], count: int) -> None:
-        """Lists the places where the values of entries are not zero."""
-        match node:
-            case t.Sum():
-                self.loop(node, names, count, self.entry)
-            case t.Let():
-                inner = {**names, node.name: self.visit(node.value, names, count, self.format.order)}
-                self.entry(node.body, inner, count)
-            case t.If():
-                condition = self.visit(node.condition, names, count, self.format.order)
-                rows = np.flatnonzero(np.broadcast_to(condition, (count,)))
-                self.entry(node.body, _taken(names, rows), len(rows))
-            case t.Add():
-                self.entry(node.left, names, count)
-                self.entry(node.right, names, count)
-            case _:
-                is_held = np.broadcast_to(self.is_held(node, names, count), (count,))
-                if self.held is not None:
-                    self.held.append(np.broadcast_to(names[_PLACE], (count,))[is_held])
-
-    def is_held(self, node: t.Node, names: Mapping[str, Any], count: int) -> Any:
-        """Whether a product, [round] or of all rounds, is not zero."""
-        if isinstance(node, t.Multiply):
-            return np.logical_and(self.is_held(node.left, names, count), self.is_held(node.right, names, count))
-        if isinstance(node, (t.One, t.Zero)):
-            return isinstance(node, t.One)
-        return np.not_equal(self.visit(node, names, count, self.format.order), self.zero)
-
-    def compare(self, packed: Packed) -> None:
-        given, places = packed.entries, _places(packed.entries, packed.zero)
-        kept = (
-            _places(packed.read(), packed.zero) if self.held is None else np.unique(np.concatenate([_NONE, *self.held]))
-        )
-        if len(places) == len(kept) and (np.sort(places) == kept).all():
-            return
-        is_lost = ~np.isin(places, kept)
-        lost, more = int(is_lost.sum()), len(kept) - len(places) + int(is_lost.sum())
-        others = f", and {more} that {'was' if more == 1 else 'were'} not" if more else ""
-        hint = "each entry of `entries` is an entry of the definition's, at the same indices"
-        if lost:
-            where = np.flatnonzero(given.values != packed.zero)[np.flatnonzero(is_lost)[0]]
-            value, index = given.values[where], tuple(given.indices[:, where].tolist())
-            hint = f"the entry {value} at {index} is lost; {hint}"
-        raise LayoutError(
-            f"`pack` of the format `{self.format.name}` was given {len(places)} "
-            f"{'entry' if len(places) == 1 else 'entries'}, and its arrays hold {len(places) - lost} of them{others}",
-            hint=hint,
-        )
-
-    def loop(self, node: t.Sum, names: Mapping[str, Any], count: int, inside: Callable[..., Any]) -> None:
+    def loop(self, node: t.Sum, names: Mapping[str, Any], count: int, depth: int) -> None:
         over = node.range
         if not isinstance(over, t.PHYSICAL):
             return
@@ -195,7 +130,7 @@ class _Bounds:
             value = self.arrays[over.array.name][key]
             if self.format.arrays[over.array.name] == "sorted":
                 self.ascending(over.array.name, rows, value)
-        inside(node.body, {**_taken(names, rows), node.key: key, node.value: value}, len(rows))
+        self.visit(node.body, {**_taken(names, rows), node.key: key, node.value: value}, len(rows), depth)
 
     def ascending(self, name: str, rows: np.ndarray, values: np.ndarray) -> None:
         falls = (rows[1:] == rows[:-1]) & (values[1:] <= values[:-1])
@@ -239,9 +174,8 @@ class _Bounds:
             )
 
 
-# No names of the language.
-_OUTSIDE, _PLACE = "{", "->"
-_NONE = np.empty(0, np.uint64)
+# No name of the language.
+_OUTSIDE = "{"
 _SAY_INT = '`pack` says otherwise than `arrays`: an array of the kind "int" promises nothing'
 
 
@@ -249,43 +183,32 @@ def _taken(names: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:
     return {name: value[rows] if np.ndim(value) else value for name, value in names.items()}
 
 
-def _next(place: np.ndarray, key: np.ndarray, size: int) -> np.ndarray:
-    """The place in row-major order of keys behind others; modulo 2^64, which is enough to compare places."""
-    return place * np.uint64(size % (1 << 64)) + key.astype(np.uint64)
+def _compare(format: Format, packed: Packed) -> None:
+    """Raises LayoutError unless the arrays hold the entries that were packed."""
+    given = packed.entries
+    places, kept = _places(given, packed.zero), _places(packed.read(), packed.zero)
+    if len(places) == len(kept) and (places == kept).all():
+        return
+    is_lost = ~np.isin(places, kept)
+    lost, more = int(is_lost.sum()), len(kept) - len(places) + int(is_lost.sum())
+    others = f", and {more} that {'was' if more == 1 else 'were'} not" if more else ""
+    hint = "each entry of `entries` is an entry of the definition's, at the same indices"
+    if lost:
+        where = np.flatnonzero(given.values != packed.zero)[np.flatnonzero(is_lost)[0]]
+        value, index = given.values[where], tuple(given.indices[:, where].tolist())
+        hint = f"the entry {value} at {index} is lost; {hint}"
+    raise LayoutError(
+        f"`pack` of the format `{format.name}` was given {len(places)} "
+        f"{'entry' if len(places) == 1 else 'entries'}, and its arrays hold {len(places) - lost} of them{others}",
+        hint=hint,
+    )
 
 
 def _places(entries: Any, zero: Any) -> np.ndarray:
-    """[entry] the places of all entries that are not zero."""
+    """[entry] the places in row-major order of all entries that are not zero; modulo 2^64, which is enough to compare
+    places."""
     rows = np.flatnonzero(entries.values != zero)
     place = np.zeros(len(rows), np.uint64)
     for keys, size in zip(entries.indices, entries.shape):
-        place = _next(place, keys[rows], size)
+        place = place * np.uint64(size % (1 << 64)) + keys[rows].astype(np.uint64)
     return place
-
-
-def _is_listed(node: t.Node) -> bool:
-    """Whether a definition is sums over its arrays around singletons, so that each value is met at its keys."""
-    for part in t.walk(node):
-        match part:
-            case t.Sum():
-                is_plain = isinstance(part.range, t.PHYSICAL)
-            case t.Lookup():
-                is_plain = isinstance(part.tensor, t.Var) and _is_of(part.key, _LOOKED_UP)
-            case t.Apply():
-                is_plain = _is_of(part, _LOOKED_UP)
-            case t.Let():
-                is_plain = _is_of(part.value, _LOOKED_UP)
-            case t.Multiply():
-                is_plain = _is_of(part, (*_LOOKED_UP, t.Multiply, t.One, t.Zero))
-            case _:
-                is_plain = True
-        if not is_plain:
-            return False
-    return True
-
-
-_LOOKED_UP = (t.Number, t.Var, t.Lookup, t.Apply)
-
-
-def _is_of(node: t.Node, kinds: tuple[type[t.Node], ...]) -> bool:
-    return all(isinstance(part, kinds) for part in t.walk(node))
