@@ -424,10 +424,14 @@ def test_every_kernel_in_every_semiring(name):
 def test_distinct_places(size, count):
     places = np.concatenate([RNG.integers(0, size, count), np.zeros(count // 2, int)])
     expected, which = np.unique(places, return_inverse=True)
-    first, groups = distinct(places)
-    np.testing.assert_array_equal(places[first], expected)
-    np.testing.assert_array_equal(groups, which)
-    np.testing.assert_array_equal(first, np.unique(places, return_index=True)[1])
+    (found,), groups = distinct([places])
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(np.arange(len(places)) if groups is None else groups, which)
+    high, low = np.divmod(places, 1 << 31)
+    expected, which = np.unique(np.stack([high - (1 << 40), low]), axis=1, return_inverse=True)
+    found, groups = distinct([high - (1 << 40), low])
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(np.arange(len(places)) if groups is None else groups, which.reshape(-1))
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 4), (3, 0), (2, 5, 9)])

@@ -165,13 +165,11 @@ class Call:
         _, count, *of_pieces = self._run(spec, "count")
         if of_pieces:
             self.starts = Starts(offsets_of(of_pieces[0]), True)
-        self.places = places = empty(count, np.int64)
+        self.places = empty(count, np.int64)
         self._run(spec, "places")
-        positions = None
-        if not (places[1:] > places[:-1]).all():
-            self.places = None
-            first, positions = distinct(places)
-            places = places[first]
+        (places,), positions = distinct([self.places])
+        self.places = None
+        if positions is not None:
             positions = positions.astype(np.int32) if len(positions) <= _FAR else positions
             if self.starts is not None:
                 self.starts = replace(self.starts, has_own_rows=self.starts.are_apart(positions))

@@ -30,9 +30,10 @@ from derivable.tensor.formats.standard import PLAIN
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.types import REAL, is_tensor
 from derivable.tensor.lower.flatten import Bound, Flattening, Scalar, View
-from derivable.tensor.lower.tree import Dense, Tree, distinct_keys, levels_of
+from derivable.tensor.lower.tree import Dense, Tree, levels_of
 from derivable.tensor.values.inputs import checked_names, number
 from derivable.tensor.values.libraries import check_compressed, check_indices, of_rows
+from derivable.tensor.values.order import distinct
 from derivable.tensor.values.values import (
     FORMS,
     Coordinates,
@@ -90,7 +91,7 @@ class Where:
             zero = flattening.constant(np.full(1, flattening.semiring.zero))
             values = flattening.graph.one(n.Concatenate, (values, zero))
             values = flattening.take(values, np.where(self.places < 0, self.num_values, self.places))
-        keys, into = distinct_keys(list(self.indices))
+        keys, into = distinct(list(self.indices))
         if into is not None:
             values = flattening.fold(values, into, len(keys[0]))
         return Tree(tuple(levels_of(1, np.zeros(len(keys[0]), np.int64), keys)), values)
@@ -337,7 +338,7 @@ class Gathers(Kernel):
         if math.prod(shape) >= 1 << 63:
             raise ShapeError(f"a result of the shape {shape} has more places than 64 bits number")
         if found.keys:
-            keys, into = distinct_keys(found.keys)
+            keys, into = distinct(found.keys)
             values = values if into is None else flattening.fold(values, into, len(keys[0]))
         else:
             keys = []
@@ -409,7 +410,7 @@ def torch_entries(value: torch.Tensor, name: str, derived: Derived | None = None
     if derived is not None and derived.known(shape, indices) is not None:
         return Coordinates(shape, indices, values)
     check_indices(indices, shape, name)
-    found, into = distinct_keys(list(indices))
+    found, into = distinct(list(indices))
     if into is None:
         return Coordinates(shape, indices, values)
     if len(found[0]) < len(into):
@@ -451,7 +452,7 @@ def _held(value: Any, format: Format | None, order: int, semiring: Semiring, nam
         assert format is not None
         where, values = parted(value, None, order, semiring, name)
         indices = np.indices(where.shape).reshape(order, -1) if where.indices is None else where.indices
-        found, into = distinct_keys(list(indices))
+        found, into = distinct(list(indices))
         if into is not None:
             raise UnsupportedError(f"`{name}` has entries of the same indices", hint="coalesce it")
         numbered = hold(

@@ -27,7 +27,8 @@ from derivable.tensor.language.check import check
 from derivable.tensor.language.linearity import conjuncts, guarded_part
 from derivable.tensor.language.types import INT, Type
 from derivable.tensor.lower.frames import LANE, Bound, Entries, Frame, Names, NeedsRows, Scalar, View
-from derivable.tensor.lower.tree import Dense, Tree, distinct_keys, levels_of
+from derivable.tensor.lower.tree import Dense, Tree, levels_of
+from derivable.tensor.values.order import distinct
 
 # So many rows a frame may have: each array that says where things are takes 8 bytes for each of them.
 MOST_ROWS = 1 << 27
@@ -294,7 +295,7 @@ class Flattening:
         """The tensors of a frame, each entry once."""
         if found is None:
             return View(None, 0, np.full(frame.count, -1))
-        (rows, *keys), places = distinct_keys([found.rows, *found.keys])
+        (rows, *keys), places = distinct([found.rows, *found.keys])
         values = self.rowed(found.values, len(found.rows), found.lanes)
         values = values if places is None else self.fold(values, places, len(rows))
         levels = levels_of(frame.count, rows, keys)

@@ -15,7 +15,6 @@ import numpy as np
 
 from derivable.core.graph import offsets_of
 from derivable.parallel.program.nodes import Column
-from derivable.tensor.values.order import distinct
 
 
 class Level(ABC):
@@ -113,24 +112,3 @@ def levels_of(count: int, rows: np.ndarray, keys: Sequence[np.ndarray]) -> list[
         levels.append(Stored(offsets.astype(np.int64), key[starts]))
         above = starts
     return levels
-
-
-def distinct_keys(keys: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray | None]:
-    """(keys in lexicographic order, each combination once; where each entry is among them, None if each is its own)."""
-    first = keys[0]
-    if not len(first):
-        return list(keys), None
-    codes, room = np.zeros(len(first), np.int64), 1
-    for key in keys:
-        low = int(key.min())
-        span = int(key.max()) - low + 1
-        if room * span >= 1 << 62:
-            # The codes so far get small, one for each combination that there is.
-            known, codes = np.unique(codes, return_inverse=True)
-            room = len(known)
-        room *= span
-        codes = codes * span + (key - low)
-    if (codes[1:] > codes[:-1]).all():
-        return list(keys), None
-    first, places = distinct(codes)
-    return [key[first] for key in keys], places

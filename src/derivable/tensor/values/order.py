@@ -1,27 +1,30 @@
-"""The order of numbered places."""
+"""Entries in the order of their indices."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from derivable.device.cpu.memory import empty
+from derivable.parallel.order import order_of
 
 
-def order_of(places: np.ndarray) -> np.ndarray:
-    """The stable order of integers from 0 on. NumPy sorts those of 16 bits by radix, which is three times as fast."""
-    order, shift, most = None, 0, int(places.max(initial=0))
-    while order is None or most >> shift:
-        digit = (places >> shift).astype(np.uint16)
-        found = np.argsort(digit if order is None else digit[order], kind="stable")
-        order, shift = found if order is None else order[found], shift + 16
-    return order
-
-
-def distinct(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """([group] the first entry of each place, [entry] its group), groups in the order of their places, from 0 on."""
-    order = order_of(places)
-    is_first = np.ones(len(order), bool)
-    is_first[1:] = places[order[1:]] != places[order[:-1]]
-    groups = empty(len(order), np.int64)
+def distinct(keys: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray | None]:
+    """(keys in lexicographic order, each combination once; [entry] which of them it has, None if each has its own and
+    they are in order)."""
+    order = order_of(keys)
+    ordered = [key[order] for key in keys]
+    is_first = firsts(ordered)
+    if isinstance(order, slice) and is_first.all():
+        return list(keys), None
+    groups = empty(len(is_first), np.int64)
     groups[order] = np.cumsum(is_first) - 1
-    return order[is_first], groups
+    return [key[is_first] for key in ordered], groups
+
+
+def firsts(keys: Sequence[np.ndarray]) -> np.ndarray:
+    """[entry] whether a combination of keys, which are in order, is another one than that before it."""
+    is_first = np.ones(len(keys[0]), bool)
+    is_first[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys], axis=0)
+    return is_first

@@ -25,9 +25,10 @@ from derivable.core.diagnostics import DomainError, LayoutError, OutOfMemory, Sh
 from derivable.core.lazy import optional_module
 from derivable.core.registry import Registry
 from derivable.device.cpu.memory import full
+from derivable.parallel.order import order_of
 from derivable.tensor.values.libraries import array_of_torch, check_indices, imported, named, reading, sparse_entries
 from derivable.tensor.values.nested import nested_entries
-from derivable.tensor.values.order import order_of
+from derivable.tensor.values.order import firsts
 
 # Entries that a notebook shows.
 _SHOWN_ENTRIES = 20
@@ -114,12 +115,11 @@ class Coordinates(Unfrozen):
             keys = [linear(indices, shape)]
         else:
             keys = list(indices)
-        if len(keys) == 1 and (keys[0][1:] > keys[0][:-1]).all():
+        order = order_of(keys)
+        is_first = firsts([key[order] for key in keys])
+        if isinstance(order, slice) and is_first.all():
             return cls(shape, indices, values)
-        order = np.lexsort(keys[::-1]) if len(keys) > 1 else order_of(keys[0])
         indices, values = np.ascontiguousarray(indices[:, order]), values[order]
-        is_first = np.ones(len(values), bool)
-        is_first[1:] = np.logical_or.reduce([key[order][1:] != key[order][:-1] for key in keys], axis=0)
         if not is_first.all():
             starts = np.flatnonzero(is_first)
             values = _added_up(values, np.append(starts, len(values)), record)

@@ -248,7 +248,7 @@ class Expression(Program):
 
         def body(a: t.Node) -> t.Node:
             arguments = [*map(t.Var, given), a]
-            placed = {each: arguments[each.index] for each in known}
+            placed: dict[scalars.Expr, t.Node] = {each: arguments[each.index] for each in known}
             lets, (made,) = from_scalars(found, placed, names.fresh, least_uses=2)
             return finish(bound(lets, made), a)
 
