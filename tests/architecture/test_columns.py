@@ -8,18 +8,17 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "src" / "derivable"
 ENGINES = ("circuit", "datalog", "nn", "tensor")
 # The engines that lower to the column program; a further one is added with its first use.
-CUSTOMERS = ("datalog", "tensor")
+CUSTOMERS = ("circuit", "datalog", "tensor")
 # Methods of tensors that gather rows, or add to them.
 METHODS = ("index_add", "index_select", "scatter_add", "scatter_reduce")
 OWN = {
-    "circuit/fold/child_passes.py": "one set of operations for NumPy, torch and JAX; the column program lacks jnp",
     "circuit/learn/probabilistic_module.py": "a softmax by node in a torch module, which owns its parameters",
     "datalog/aggregates/totals.py": "sums of Python integers, which no column holds",
     "datalog/aggregates/selection.py": "the least waiting time of each group, a draw on the host",
     "nn/derived.py": "gathers along the last axis; columns have rows on the first",
     "nn/derivations.py": "sums into the last axis; columns have rows on the first",
     "nn/inference.py": "gathers along the last axis; columns have rows on the first",
-    "tensor/call/tracked.py": "a sparse result of JAX as a dense one; the column program lacks jnp",
+    "tensor/call/tracked.py": "a sparse result of JAX as a dense one, with its own axes",
 }
 
 

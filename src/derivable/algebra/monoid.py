@@ -203,6 +203,21 @@ def _named(function: Callable, names: Iterable[str]) -> Callable:
     return function
 
 
+def silenced(adjoints: Sequence[Argument], gradients: Sequence[Expr]) -> tuple[Expr, ...]:
+    """Gradients that are 0 where all adjoints of floats are 0, whatever they are multiplied by: 0 * inf is NaN."""
+    live = [argument for argument in adjoints if argument.dtype in FLOATS]
+    simple = [value for argument in live for value in (argument, expr.simplify(-argument))]
+    silent = expr.equal(live[0], 0) if live else None
+    for argument in live[1:]:
+        silent = expr.logical_and(silent, expr.equal(argument, 0))
+    return tuple(
+        value
+        if silent is None or isinstance(value, Constant) or value in simple
+        else expr.simplify(expr.where(silent, Constant(0, value.dtype), value))
+        for value in gradients
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class TypedFunction:
     """A function of elements of known types.
@@ -227,17 +242,7 @@ class TypedFunction:
         """
         flat = tuple(argument for operand in self.operands for argument in operand)
         arguments, gradients = expr.vjp(self.values, flat)
-        live = [argument for argument in arguments if argument.dtype in FLOATS]
-        simple = [value for argument in live for value in (argument, expr.simplify(-argument))]
-        silent = expr.equal(live[0], 0) if live else None
-        for argument in live[1:]:
-            silent = expr.logical_and(silent, expr.equal(argument, 0))
-        rest = iter(
-            value
-            if silent is None or isinstance(value, Constant) or value in simple
-            else expr.simplify(expr.where(silent, Constant(0, value.dtype), value))
-            for value in gradients
-        )
+        rest = iter(silenced(arguments, gradients))
         return arguments, tuple(tuple(next(rest) for _ in operand) for operand in self.operands)
 
     @cached_property

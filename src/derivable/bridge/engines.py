@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from derivable.algebra.expr.emit_arrays import compile_jnp, compile_torch
 from derivable.algebra.expr.types import FLOATS
 from derivable.algebra.monoid import TypedFunction
+from derivable.bridge.columns import OPERANDS, ColumnEngine
 from derivable.bridge.protocol import Adjoints, Arrays, Engine, Functions, Shape
 from derivable.device.cpu.memory import empty
+from derivable.parallel.program import nodes as n
+from derivable.parallel.program.execute import Prepared
 
 
-class Elementwise(Engine):
+class Elementwise(ColumnEngine):
     """A function of one element, given by its components, arrays of one shape.
 
-    others  the arrays of its other operands, that are constant
+    others  the arrays [n] of its other operands, which are constant along all axes but the last
     """
 
     def __init__(self, function: TypedFunction, others: Sequence[np.ndarray] = ()):
@@ -49,9 +51,18 @@ class Elementwise(Engine):
 
         return [getattr(torch, value.dtype) for value in self.function.values]
 
-    def apply(self, structure: Any, operands: Sequence[Any], *, on_device: bool = False) -> list[Any]:
-        if on_device:
-            return self._run(self.function.values, self.function.operands, operands)
+    @cached_property
+    def program(self) -> Prepared:  # type: ignore[override]
+        graph = n.Graph()
+        given = graph(n.Given, OPERANDS, tuple(n.Type(argument.dtype) for argument in self.function.operands[0]))
+        sizes = [n.Type(str(other.dtype), len(other)) for other in self.others]
+        others = [graph.one(n.Constant, other, of) for other, of in zip(self.others, sizes)]
+        size = sizes[0].size if sizes else given[0].size
+        return Prepared(graph(n.Apply, n.Function.of(self.function.name, self.function), (*given, *others), size))
+
+    # On the CPU the expressions alone, without a program around them.
+
+    def apply(self, structure: Any, operands: Sequence[Any]) -> list[Any]:
         with np.errstate(all="ignore"):
             found = self.function.apply(operands, *([other] for other in self.others))
         return [_own(x, operands[0].shape) for x in found]
@@ -63,52 +74,13 @@ class Elementwise(Engine):
         operands: Sequence[Any],
         results: Sequence[Any],
         kept: Sequence[Any] = (),
-        *,
-        on_device: bool = False,
     ) -> list[Any]:
         given = dict(zip(self.float_results, adjoints))
-        nothing = operands[0].new_zeros(operands[0].shape) if on_device else np.zeros_like(operands[0])
+        nothing = np.zeros_like(operands[0])
         seeds = [nothing if given.get(k) is None else given[k] for k in range(self.num_results)]
-        arguments, pulled = self.function.adjoints
-        if on_device:
-            found = self._run(pulled[0], (*self.function.operands, arguments), operands, seeds)
-        else:
-            with np.errstate(all="ignore"):
-                found, *_ = self.function.apply_vjp(seeds, operands, *([other] for other in self.others))
-        return [found[k] if on_device else _own(found[k], operands[0].shape) for k in self.float_leaves]
-
-    def _run(self, exprs: Any, arguments: Any, operands: Sequence[Any], seeds: Sequence[Any] = ()) -> list[Any]:
-        import torch
-
-        others = [torch.as_tensor(x, device=operands[0].device).expand(operands[0].shape) for x in self.others]
-        compute = compile_torch(tuple(exprs), tuple(argument for operand in arguments for argument in operand))
-        return [x.to(operands[0].device).expand(operands[0].shape) for x in compute(*operands, *others, *seeds)]
-
-    def elsewhere(self, library: str) -> Functions:
-        if library == "JAX":
-            return self._apply_jnp, self._pull_jnp
-        return partial(self.apply, on_device=True), partial(self.pull, on_device=True)
-
-    def _apply_jnp(self, structure: Any, operands: Sequence[Any]) -> list[Any]:
-        return self._run_jnp(self.function.values, self.function.operands, operands)
-
-    def _pull_jnp(self, structure: Any, adjoints: Sequence[Any], operands: Sequence[Any], *known: Any) -> list[Any]:
-        import jax.numpy as jnp
-
-        given = dict(zip(self.float_results, adjoints))
-        nothing = jnp.zeros_like(operands[0])
-        seeds = [nothing if given.get(k) is None else given[k] for k in range(self.num_results)]
-        arguments, pulled = self.function.adjoints
-        found = self._run_jnp(pulled[0], (*self.function.operands, arguments), operands, seeds)
-        return [found[k] for k in self.float_leaves]
-
-    def _run_jnp(self, exprs: Any, arguments: Any, operands: Sequence[Any], seeds: Sequence[Any] = ()) -> list[Any]:
-        import jax.numpy as jnp
-
-        shape = operands[0].shape
-        others = [jnp.broadcast_to(jnp.asarray(x), shape) for x in self.others]
-        compute = compile_jnp(tuple(exprs), tuple(argument for operand in arguments for argument in operand))
-        return [jnp.broadcast_to(x, shape) for x in compute(*operands, *others, *seeds)]
+        with np.errstate(all="ignore"):
+            found, *_ = self.function.apply_vjp(seeds, operands, *([other] for other in self.others))
+        return [_own(found[k], operands[0].shape) for k in self.float_leaves]
 
 
 def _own(array: Any, shape: Shape) -> np.ndarray:

@@ -21,8 +21,6 @@ import torch
 
 from derivable.algebra.expr import interpreter
 from derivable.algebra.expr.emit_arrays import compile_torch
-from derivable.algebra.expr.functions import apply, lift
-from derivable.algebra.expr.nodes import Argument
 from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.torch import is_transformed
@@ -123,10 +121,12 @@ class Torch(Arrays):
         aligned = [x[:, None] if x.ndim and x.ndim < len(shape) else x for x in operands]
         if isinstance(function, str):
             aligned = torch.broadcast_tensors(*aligned)
-            compiled = _named(function, tuple(_NAMES[x.dtype] for x in aligned), self.semiring)
+            named = n.Function.named(function, tuple(_NAMES[x.dtype] for x in aligned), self.semiring)
+            compute: Any = _compiled(named)[0]
             is_product = self.is_exact and function == "times"
-            return [(self._exact_product(compiled, *aligned) if is_product else compiled(*aligned)).expand(shape)]
-        compiled = _compiled(function)
+            (found,) = self._exact_product(compute, *aligned) if is_product else compute(*aligned)
+            return [found.expand(shape)]
+        compiled, dtypes = _compiled(function)
         if compiled is None or not aligned:
             host = interpreter(function.values)
 
@@ -134,10 +134,10 @@ class Torch(Arrays):
                 return [np.broadcast_to(x, shape) for x in host(function.by_index(columns))]
 
             return self.call(computed, aligned, count or 0, [str(value.dtype) for value in function.values])
-        given = [x.to(getattr(torch, a.dtype)) for x, a in zip(aligned, function.arguments)]
-        return [x.expand(shape) for x in compiled(*given)]
+        given = [x if x.dtype is dtype else x.to(dtype) for x, dtype in zip(aligned, dtypes)]
+        return [x if x.shape == shape else x.expand(shape) for x in compiled(*given)]
 
-    def _exact_product(self, times: Callable, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    def _exact_product(self, times: Callable, left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor]:
         """The product, and zero where one factor is zero and the other one is not finite.
 
         Factors are replaced before they are multiplied: the derivative of what is left out would be NaN.
@@ -146,7 +146,7 @@ class Torch(Arrays):
         zero, one = self.semiring.zero, self.semiring.one
         is_nothing = ((left == zero) & ~right.isfinite()) | ((right == zero) & ~left.isfinite())
         left, right = (torch.where(is_nothing, one, x) for x in (left, right))
-        return torch.where(is_nothing, zero, times(left, right))
+        return (torch.where(is_nothing, zero, times(left, right)[0]),)
 
     def bits(self, of: torch.Tensor) -> torch.Tensor:
         return (of + 0.0).view(torch.int64) if of.dtype == torch.float64 else of.contiguous().view(torch.float64)
@@ -154,6 +154,20 @@ class Torch(Arrays):
     def concatenate(self, parts: list[Any]) -> torch.Tensor:
         full = [part for part in parts if len(part)]
         return full[0] if len(full) == 1 else torch.cat(parts)
+
+    def split(self, of: torch.Tensor, sizes: Sequence[int]) -> Sequence[torch.Tensor]:
+        return of.split_with_sizes(sizes)
+
+    def zeros(self, shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+        return like.new_zeros(shape)
+
+    def buffer(self, shape: Sequence[int], like: torch.Tensor) -> torch.Tensor | None:
+        # What autograd has recorded must not change.
+        return None if torch.is_grad_enabled() else like.new_empty(shape)
+
+    def add_at(self, of: torch.Tensor, rows: torch.Tensor, more: torch.Tensor) -> torch.Tensor:
+        # On the CPU the one is several times as fast as the other, and where atomics sum, the other.
+        return of.index_put_((rows,), more, accumulate=True) if of.is_cpu else of.index_add_(0, rows, more)
 
     def reshape(self, of: torch.Tensor, count: int | None, lanes: int | None) -> torch.Tensor:
         return of.reshape(tuple(x for x in (count, lanes) if x is not None))
@@ -379,26 +393,13 @@ def _torch_type(values: Any, dtype: str) -> torch.dtype:
 
 
 @lru_cache(512)
-def _compiled(function: n.Function) -> Callable | None:
-    """None where torch lacks one of its operations."""
+def _compiled(function: n.Function) -> tuple[Callable | None, list[torch.dtype]]:
+    """The function, None where torch lacks one of its operations, and the types of its operands."""
+    dtypes = [getattr(torch, argument.dtype) for argument in function.arguments]
     try:
-        return compile_torch(function.values, function.arguments, "columns")
+        return compile_torch(function.values, function.arguments, "columns"), dtypes
     except UnsupportedError:
-        return None
-
-
-@lru_cache(256)
-def _named(operation: str, dtypes: tuple[Any, ...], semiring: Semiring | None) -> Callable:
-    if operation == "times":
-        assert semiring is not None
-        times = semiring.typed(dtypes[0] if dtypes[0] != "bool" else "float64").times
-        return _single(compile_torch(times.values, (*times.left, *times.right), "times"))
-    arguments = [Argument(k, dtype) for k, dtype in enumerate(dtypes)]
-    return compile_torch(lift(apply(operation, *arguments)), arguments, operation)
-
-
-def _single(function: Callable) -> Callable:
-    return lambda *operands: function(*operands)[0]
+        return None, dtypes
 
 
 # Sums by row: (values [row, lane], to which row each goes, how many rows there are) -> [row, lane].

@@ -82,6 +82,10 @@ def statements(
             if target == "lanes" and node.dtype not in beside:
                 raise UnsupportedError(f"the constant {node} has no lanes without an argument that is {node.dtype}")
             texts[node] = constant_source(target, node, beside.get(node.dtype, anything))
+            if target == "torch":
+                # To make the tensor of a constant takes as long as an operation, so it is made once.
+                lines.append(f"{indent}{prefix}{len(lines)} = {texts[node]}")
+                texts[node] = f"{prefix}{len(lines) - 1}"
         elif isinstance(node, Argument):
             if node not in names:
                 raise TypeMismatchError(f"the expression uses the argument `{node.name}`, which is not among {names}")

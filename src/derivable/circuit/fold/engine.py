@@ -1,4 +1,4 @@
-"""Circuits, and other and-or graphs, in a semiring as engines: kernels, and passes for everything else."""
+"""Circuits, and other and-or graphs, in a semiring as engines: kernels, and column programs for everything else."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.protocol import Engine, Functions, Shape
-from derivable.circuit.fold.child_passes import ChildPasses, passes_of
 from derivable.circuit.fold.fold_rows import GRADIENT, VALUES, VALUES_AND_GRADIENT, fold_rows
+from derivable.circuit.fold.level_columns import LevelColumns, levels_of
 from derivable.circuit.fold.plan import Plan, plan_of
 from derivable.device.cpu.memory import contiguous, empty, empty_like
 
@@ -44,25 +44,25 @@ class GraphFold(Engine):
         return plan_of(self.graph)
 
     @cached_property
-    def passes(self) -> ChildPasses:
+    def columns(self) -> LevelColumns:
         """The same on any device, and of any order."""
         shared, typed = self.plan.others, self.ring.typed(self.precision)
-        passes = shared.get("passes") or shared.setdefault("passes", passes_of(self.graph))
+        levels = shared.get("levels") or shared.setdefault("levels", levels_of(self.graph))
         operations = typed.plus, typed.times, typed.complement, typed.negation
-        return ChildPasses(passes, *operations, self.groups, bool(self.float_leaves))
+        return LevelColumns(levels, *operations, self.groups, bool(self.float_leaves))
 
     @property
     def dual(self) -> Engine:
-        return self.passes.dual
+        return self.columns.dual
 
     def elsewhere(self, library: str) -> Functions:
-        return self.passes.elsewhere(library)
+        return self.columns.elsewhere(library)
 
     @cached_property
     def key(self) -> str:  # type: ignore[override]
         g = self.graph
         content = b"".join(a.tobytes() for a in (g.kind, g.literal, g.offsets, g.children, g.roots))
-        return f"{hashlib.sha256(content).hexdigest()} {self.passes}"
+        return f"{hashlib.sha256(content).hexdigest()} {self.columns}"
 
     def result_shapes(self, structure_shape: Shape | None, shapes: Sequence[Shape]) -> list[Shape]:
         return [(*shape[:-1], self.num_roots) for shape in shapes[: self.leaves]]

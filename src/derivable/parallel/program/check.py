@@ -99,6 +99,9 @@ def _node(node: n.Node) -> None:
                 raise TypeMismatchError(f"{node.of.type.dtype} has no 64 bits")
         case n.Concatenate():
             _dtype(node.of, node.of[0].type.dtype)
+        case n.Split():
+            if sum(node.sizes) != node.of.size:
+                raise ShapeError(f"parts of {sum(node.sizes)} rows are split from {_shown(node.of.size)}")
         case n.Reshape():
             sizes = [node.of.size, node.of.type.lanes, node.size, node.lanes]
             if all(size is None or isinstance(size, int) for size in sizes):

@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -49,6 +51,27 @@ class Arrays(ABC):
 
     @abstractmethod
     def concatenate(self, parts: list[Any]) -> Any: ...
+
+    def split(self, of: Any, sizes: Sequence[int]) -> Sequence[Any]:
+        return [of[end - size : end] for size, end in zip(sizes, accumulate(sizes))]
+
+    @abstractmethod
+    def zeros(self, shape: Sequence[int], like: Any) -> Any:
+        """Zeros of the type, and on the device, of an array."""
+
+    def buffer(self, shape: Sequence[int], like: Any) -> Any:
+        """An array to `put` rows into, or None if rows are not to be put in place now."""
+        return self.zeros(shape, like)
+
+    def put(self, buffer: Any, start: int, end: int, rows: Any) -> Any:
+        """A buffer with these rows from `start` to `end`; may be the buffer itself."""
+        buffer[start:end] = rows
+        return buffer
+
+    @abstractmethod
+    def add_at(self, of: Any, rows: Any, more: Any) -> Any:
+        """A column with more added to these rows, all of it to a row that stands more than once; may be the column
+        itself."""
 
     @abstractmethod
     def reshape(self, of: Any, count: int | None, lanes: int | None) -> Any: ...
@@ -109,10 +132,14 @@ def execute(
 
 
 class Prepared:
-    """A program whose order of nodes is found once, for those who run it often; called as `execute` is."""
+    """A program whose order of nodes is found once, for those who run it often; called as `execute` is.
+
+    Concatenations that only add rows to one another share a buffer, so a chain of them takes linear time.
+    """
 
     def __init__(self, results: Sequence[n.Column]):
-        self.results, self.steps = list(results), _steps(n.nodes_of(results), results)
+        nodes = n.nodes_of(results)
+        self.results, self.steps, self.capacities = list(results), _steps(nodes, results), _capacities(nodes)
 
     def __call__(
         self,
@@ -121,9 +148,18 @@ class Prepared:
         watch: Callable[[n.Loop, int, int], bool] | None = None,
         counts: Counter | None = None,
     ) -> list[Any]:
-        run = _Run(given, arrays, watch, counts)
+        run = Run(given, arrays, watch, counts, self.capacities)
         run.run(self.steps)
         return run.many(self.results)
+
+    def in_batches(self, given: Mapping[str, Sequence[Any]], arrays: Arrays, items: int, keep: bool = False) -> Run:
+        """A run whose columns of values have one more axis, of as many items; for programs without lanes.
+
+        keep  whether the values of all nodes are kept
+        """
+        run = Run(given, arrays, None, None, self.capacities, items)
+        run.run(self.steps, keep)
+        return run
 
 
 @dataclass(frozen=True)
@@ -145,21 +181,37 @@ def _steps(nodes: Sequence[n.Node], kept: Iterable[n.Column]) -> list[_Step]:
     return [_Step(node, _finds(node), tuple(drops.get(node, ()))) for node in nodes]
 
 
+def _capacities(nodes: Sequence[n.Node]) -> dict[n.Node, int]:
+    """The rows at the end of the chain of concatenations of static sizes that each is a part of, if it is one."""
+    found: dict[n.Node, int] = {}
+    for node in reversed(nodes):
+        before = node.of[0].node if isinstance(node, n.Concatenate) else None
+        size = node.types[0].size
+        if isinstance(before, n.Concatenate) and isinstance(size, int):
+            found[before] = max(found.setdefault(node, size), found.get(before, 0))
+    return found
+
+
 def _finds(node: n.Node) -> tuple[n.Found, ...]:
     sizes = dict.fromkeys(of.size for of in node.types)
     return tuple(size for size in sizes if isinstance(size, n.Found) and size.node is node)
 
 
-class _Run:
+class Run:
     def __init__(
         self,
         given: Mapping[str, Sequence[Any]],
         arrays: Arrays,
         watch: Callable[[n.Loop, int, int], bool] | None,
         counts: Counter | None,
+        capacities: Mapping[n.Node, int] = MappingProxyType({}),
+        items: int | None = None,
     ):
         self.given, self.arrays, self.watch, self.counts = given, arrays, watch, counts
+        self.capacities, self.items = capacities, items
         self.values: dict[n.Node, Sequence[Any]] = {}
+        # A buffer with the node that has filled it so far.
+        self.buffers: dict[n.Node, Any] = {}
         self.found: dict[n.Found, int] = {}
 
     def value(self, column: n.Column) -> Any:
@@ -176,12 +228,12 @@ class _Run:
             return sum(map(self.size, size.parts))
         return self.found[size]
 
-    def run(self, steps: Iterable[_Step]) -> None:
+    def run(self, steps: Iterable[_Step], keep: bool = False) -> None:
         for step in steps:
             if self.counts is not None:
                 self.counts[type(step.node)] += 1
             self.keep(step.node, self.node(step.node), step.finds)
-            for node in step.drops:
+            for node in () if keep else step.drops:
                 del self.values[node]
 
     def keep(self, node: n.Node, values: Sequence[Any], finds: Iterable[n.Found]) -> None:
@@ -205,11 +257,14 @@ class _Run:
             case n.FoldLanes():
                 return (arrays.fold_lanes(self.value(node.of)),)
             case n.Apply():
-                return arrays.apply(node.function, many(node.inputs), self.size(node.size), node.lanes)
+                lanes = self.items if node.lanes is None else node.lanes
+                return arrays.apply(node.function, many(node.inputs), self.size(node.size), lanes)
             case n.Bits():
                 return (arrays.bits(self.value(node.of)),)
             case n.Concatenate():
-                return (arrays.concatenate(many(node.of)),)
+                return (self.concatenated(node),)
+            case n.Split():
+                return arrays.split(self.value(node.of), node.sizes)
             case n.Reshape():
                 return (arrays.reshape(self.value(node.of), self.size(node.size), node.lanes),)
             case n.Compact():
@@ -234,6 +289,22 @@ class _Run:
                 return self.loop(node)
         raise TypeError(f"not a node: {node!r}")
 
+    def concatenated(self, node: n.Concatenate) -> Any:
+        parts, capacity, start = self.many(node.of), self.capacities.get(node), 0
+        buffer = self.buffers.pop(node.of[0].node, None)
+        if buffer is not None:
+            parts, start = parts[1:], self.size(node.of[0].size)
+        elif capacity is not None:
+            buffer = self.arrays.buffer((capacity, *parts[0].shape[1:]), parts[0])
+        if buffer is None:
+            return self.arrays.concatenate(parts)
+        for part, column in zip(parts, node.of[-len(parts) :]):
+            end = start + self.size(column.size)
+            buffer = self.arrays.put(buffer, start, end, part)
+            start = end
+        self.buffers[node] = buffer
+        return buffer[:start]
+
     def loop(self, loop: n.Loop) -> Sequence[Any]:
         state = self.many(loop.begin)
         moving = [node for node in n.nodes_of(loop.body) if node in loop.moving and type(node) is not n.Given]
@@ -244,7 +315,7 @@ class _Run:
             if self.watch is not None and not self.watch(loop, rounds, sum(len(state[k]) for k in loop.going)):
                 break
             rounds += 1
-            inner = _Run(self.given, self.arrays, self.watch, self.counts)
+            inner = Run(self.given, self.arrays, self.watch, self.counts)
             inner.values, inner.found = dict(fixed), dict(self.found)
             parts: dict[n.Node, list[Any]] = {}
             for column, value in zip(loop.state, state):
@@ -341,6 +412,13 @@ class NumPy(Arrays):
 
     def concatenate(self, parts: list[Any]) -> np.ndarray:
         return np.concatenate(parts)
+
+    def zeros(self, shape: Sequence[int], like: np.ndarray) -> np.ndarray:
+        return np.zeros(shape, like.dtype)
+
+    def add_at(self, of: np.ndarray, rows: np.ndarray, more: np.ndarray) -> np.ndarray:
+        np.add.at(of, rows, more)
+        return of
 
     def reshape(self, of: np.ndarray, count: int | None, lanes: int | None) -> np.ndarray:
         return of.reshape(tuple(x for x in (count, lanes) if x is not None))
