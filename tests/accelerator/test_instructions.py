@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accelerator.readers import decode, parse
 from derivable.accelerator.hardware.elaboration import package
 from derivable.accelerator.machine import hazards
 from derivable.accelerator.machine.instructions import (
@@ -23,12 +24,10 @@ from derivable.accelerator.machine.instructions import (
     Program,
     Transfer,
     Vector,
-    decode,
     encode,
-    parse,
     places,
 )
-from derivable.core.diagnostics import DerivableError, DomainError, LayoutError, LimitError, ParseError
+from derivable.core.diagnostics import DerivableError, DomainError, LayoutError, LimitError
 
 MACHINE = Machine(4, 4, 2, lanes=4, line=16, a=64, b=64, k=16, c=64, p=4, x=4096, program=64)
 
@@ -82,23 +81,6 @@ def test_a_field_is_where_the_package_says():
     assert read("VEC_B") == 2**32 - 5
     assert read("VEC_SHIFT") == 13
     assert read("VEC_A_TYPE") == 3
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("vec.dran a=1", "<input>:1:1: error: there is no instruction vec.dran"),
-        ("end\nnn.gemm tile=3", "<input>:2:9: error: nn.gemm has no field tile"),
-        ("nn.gemm tiles=x", "<input>:1:9: error: tiles=x is not what tiles takes"),
-        ("nn.gemm tiles=70000", "<input>:1:1: error: tiles is 70000, expected 1 to 65535"),
-        ("dma.load x=4", "<input>:1:1: error: dma.load has no far, lines"),
-        ("end needs=foo:1", "<input>:1:5: error: needs=foo:1 is not what needs takes"),
-    ],
-)
-def test_errors_of_texts_name_the_place(source, expected):
-    with pytest.raises(ParseError) as caught:
-        parse(source)
-    assert str(caught.value).startswith(expected)
 
 
 LOAD = Transfer(operation="load", x=0, far=0, lines=4)

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 import derivable as dv
+from accelerator.readers import parse
 from derivable.accelerator.lower import cycles
 from derivable.accelerator.lower.lower import lower, simulate
 from derivable.accelerator.machine import hazards, machine
-from derivable.accelerator.machine.instructions import Machine, parse
+from derivable.accelerator.machine.instructions import Machine
 from derivable.accelerator.machine.layouts import View, canonical, dense
 from derivable.accelerator.machine.machine import Latencies
 from derivable.accelerator.numbers.emulation import Emulation

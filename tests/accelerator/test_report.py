@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import derivable as dv
+from accelerator.readers import parse
 from derivable.accelerator.designs.report import FILES, nodes_csv, nodes_json, write_report
 from derivable.accelerator.designs.report import html as page
-from derivable.accelerator.machine.instructions import parse
 from derivable.cli.main import USER_ERROR, main
 from reasoning.superposition import mimonet
 

@@ -1,4 +1,4 @@
-"""The instruction set of generated accelerators: fields of 512 bits, a printed form and its parser.
+"""The instruction set of generated accelerators: fields of 512 bits, and a printed form.
 
 A machine has an off-chip memory, a cache X, memories beside its sub-arrays, and five units:
 
@@ -24,13 +24,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, TypeAlias, get_type_hints
+from typing import Annotated, ClassVar, TypeAlias, get_type_hints
 
 import numpy as np
 
 from derivable.core.arguments import integer
-from derivable.core.diagnostics import DomainError, ParseError, Span
-from derivable.core.registry import suggestion
+from derivable.core.diagnostics import DomainError
 
 WORDS = 16  # of 32 bits, of an instruction
 UNITS = ("dma", "move", "nn", "vsa", "vec", "end")
@@ -411,29 +410,6 @@ def encode(instruction: Instruction) -> np.ndarray:
     return np.frombuffer(bits.to_bytes(4 * WORDS, "little"), "<u4").astype(np.uint32)
 
 
-def decode(words: np.ndarray) -> Instruction:
-    """The instruction of 16 words. Raises DomainError for a unit or an operation that is none."""
-    bits = int.from_bytes(np.asarray(words, "<u4").tobytes(), "little")
-
-    def number(place: Place) -> int:
-        return bits >> place[0] & ((1 << place[1]) - 1)
-
-    code = number(_UNIT)
-    if code >= len(UNITS):
-        raise DomainError(f"there is no unit {code}", hint=f"units are 0 to {len(UNITS) - 1}")
-    unit, operation = UNITS[code], number(_OPERATION)
-    if operation >= len(OPERATIONS[unit]):
-        raise DomainError(f"{unit} has no operation {operation}")
-    values: dict[str, Any] = {}
-    for item, place in zip(FIELDS[unit], places(unit).values()):
-        value = number(place)
-        if item.is_signed and value >> (item.bits - 1):
-            value -= 1 << item.bits
-        values[item.name] = item.names[value] if item.names else value
-    needs = tuple(number((_NEEDS[0] + u * _NEEDS[1], _NEEDS[1])) for u in range(NUM_UNITS))
-    return KINDS[unit](operation=OPERATIONS[unit][operation], needs=needs, **values)
-
-
 @dataclass(frozen=True)
 class Program:
     """Instructions in the order in which they are fetched; the last is `End`."""
@@ -461,13 +437,9 @@ class Program:
 # Printed form
 
 
-def _defaults(kind: type[Instruction]) -> dict[str, Any]:
-    return {item.name: item.default for item in fields(kind)}
-
-
 def text(instruction: Instruction) -> str:
     """The line of an instruction."""
-    unit, usual = instruction.unit, _defaults(type(instruction))
+    unit, usual = instruction.unit, {item.name: item.default for item in fields(instruction)}
     words = [unit if unit == "end" else f"{unit}.{instruction.operation}"]
     needs = [f"{name}:{need}" for name, need in zip(UNITS, instruction.needs) if need]
     words += [f"needs={','.join(needs)}"] if needs else []
@@ -477,64 +449,3 @@ def text(instruction: Instruction) -> str:
             words.append(f"{item.name}={value}")
     place = f"{instruction.node} of pass {instruction.of_pass}" if instruction.of_pass else instruction.node
     return " ".join(words) + (f" ; {place}" if place else "")
-
-
-def parse(source: str) -> Program:
-    """The program of a printed form. Raises ParseError with line and column."""
-    lines = source.split("\n")
-    found = [_parse_line(line, number, source) for number, line in enumerate(lines, 1) if line.split(";")[0].strip()]
-    return Program(found)
-
-
-def _parse_line(line: str, number: int, source: str) -> Instruction:
-    code, _, node = line.partition(";")
-    words, start = [], 0
-    for word in code.split():
-        start = code.index(word, start)
-        words.append((word, start + 1))
-        start += len(word)
-
-    def wrong(message: str, word: str, column: int, hint: str | None = None) -> ParseError:
-        return ParseError(message, text=source, span=Span(number, column, len(word)), hint=hint)
-
-    head, column = words[0]
-    unit, _, operation = head.partition(".")
-    operation = operation or "end"
-    if unit not in FIELDS or operation not in OPERATIONS[unit]:
-        known = ["end", *(f"{u}.{o}" for u in UNITS[:NUM_UNITS] for o in OPERATIONS[u])]
-        raise wrong(f"there is no instruction {head}", head, column, suggestion(head, known, f"{', '.join(known)}"))
-    name, _, of_pass = node.strip().partition(" of pass ")
-    if of_pass and not of_pass.isdecimal():
-        raise wrong(f"{of_pass} is no number of a pass", of_pass, line.rindex(of_pass) + 1)
-    values: dict[str, Any] = {"operation": operation, "node": name, "of_pass": int(of_pass or 0)}
-    known_fields = {item.name: item for item in FIELDS[unit]}
-    for word, column in words[1:]:
-        name, _, value = word.partition("=")
-        if name in values:
-            raise wrong(f"{name} is given twice", word, column)
-        try:
-            if name == "needs":
-                pairs = dict(pair.split(":") for pair in value.split(","))
-                values["needs"] = tuple(int(pairs.pop(u, 0)) for u in UNITS[:NUM_UNITS])
-                if pairs:
-                    raise ValueError
-            elif name not in known_fields:
-                hint = suggestion(name, known_fields, f"it has {', '.join(known_fields) or 'no fields'}")
-                raise wrong(f"{head} has no field {name}", word, column, hint)
-            else:
-                values[name] = value if known_fields[name].names else int(value)
-        except ValueError:
-            raise wrong(f"{word} is not what {name} takes", word, column) from None
-    missing = [name for name, usual in _defaults(KINDS[unit]).items() if not _has(usual) and name not in values]
-    if missing:
-        raise wrong(f"{head} has no {', '.join(missing)}", head, words[0][1])
-    found = KINDS[unit](**values)
-    try:
-        check_fields(found)
-    except DomainError as error:
-        raise wrong(error.message, head, words[0][1], error.hint) from None
-    return found
-
-
-def _has(default: object) -> bool:
-    return type(default).__name__ != "_MISSING_TYPE"
