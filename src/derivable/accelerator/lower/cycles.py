@@ -7,8 +7,9 @@ Printed form of a node:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -71,33 +72,24 @@ def nodes(
         listed.setdefault(instruction.node, []).append((instruction, first, last))
     found = []
     for operator in lowered.graph:
-        own = listed.get(operator.name, [])
-        if not own:
-            continue
         busy: dict[str, int] = {}
-        for instruction, first, last in own:
+        for instruction, first, last in listed.get(operator.name, ()):
             busy[instruction.unit] = busy.get(instruction.unit, 0) + last - first
-        span = min(first for _, first, _ in own), max(last for _, _, last in own)
-        instructions = [instruction for instruction, _, _ in own]
-        found.append(
-            Node(
-                operator.name,
-                operator.kind,
-                *span,
-                busy,
-                **_explained(lowered, operator, instructions, busy, latencies),
-            )
-        )
+        if busy:
+            instructions, starts, ends = zip(*listed[operator.name])
+            explained = _explained(lowered, operator, instructions, busy, latencies)
+            found.append(Node(operator.name, operator.kind, min(starts), max(ends), busy, *explained))
     return found
 
 
 def _explained(
     lowered: Lowered,
     operator: Operator,
-    instructions: list[Instruction],
+    instructions: Sequence[Instruction],
     busy: Mapping[str, int],
     latencies: Latencies,
-) -> dict:
+) -> tuple[Any, ...]:
+    """The unit and the equation of what the array does, and what the busy cycles are beyond it."""
     machine, work = lowered.machine, lowered.graph.work(operator)
     shape = machine.height, machine.width
     gemms = [of for of in instructions if isinstance(of, Gemm)]
@@ -113,14 +105,12 @@ def _explained(
         tiles = ceil_div(steps, work.m)
         whole = tiles * (2 * machine.height + machine.width - 2) + steps
         constants = len(gemms) * (int(tree_depth(machine.sub_arrays)) + latencies.nn)
-        parts = equation, whole - equation, busy["nn"] - constants - whole, constants
-        return {"unit": "nn", **dict(zip(("equation", "blocks", "cuts", "constants"), parts))}
+        return "nn", equation, whole - equation, busy["nn"] - constants - whole, constants
     convolutions = [of for of in instructions if isinstance(of, Convolve)]
     if convolutions and isinstance(work, Vectors):
         products = 1 + convolutions[0].split
         arrays = max(of.arrays for of in convolutions)
         equation = temporal_cycles(Vectors(work.n, work.d, products), *shape, arrays)
         constants = latencies.vsa * len(convolutions)
-        parts = equation, 0, busy["vsa"] - constants - equation, constants
-        return {"unit": "vsa", **dict(zip(("equation", "blocks", "cuts", "constants"), parts))}
-    return {}
+        return "vsa", equation, 0, busy["vsa"] - constants - equation, constants
+    return ()

@@ -301,11 +301,12 @@ def product(
                         a = a if is_held else state.half("A")
                         for k, few in _ahead(state, loaded, some, listed) if is_first else [(0, listed)]:
                             at = a + k * some * machine.height
+                            block = range(column + k, column + k + few), range(tile, tile + some), at
                             if data is None and not is_held:
                                 stage = stages[0] + k * part.column if column_bytes else None
-                                _move_weights(state, loaded, part, stage, column + k, few, tile, some, at)
+                                _move_weights(state, loaded, part, stage, *block)
                             elif data is not None and not is_held:
-                                _move_held(state, loaded, part, data, out.shape[3], column + k, few, tile, some, at)
+                                _move_held(state, loaded, part, data, out.shape[3], *block)
                             state.emitter.add(
                                 Gemm(
                                     arrays=loaded.arrays,
@@ -374,61 +375,44 @@ def pieces(parts: int, size: int, last: int) -> list[tuple[int, int, int]]:
 
 
 def _move_weights(
-    state: State,
-    loaded: Loaded,
-    of: Slice,
-    stage: int | None,
-    column: int,
-    columns: int,
-    tile: int,
-    tiles: int,
-    to: int,
+    state: State, loaded: Loaded, of: Slice, stage: int | None, columns: range, tiles: range, to: int
 ) -> None:
     """Words [column, tile, row] of each sub-array, from where all weights are or, of some columns, from a stage."""
     height, width = state.machine.height, state.machine.width
     row = loaded.arrays * width
-    start, of_column = of.held + column * of.tiles * height * row, of.tiles * height * row
+    start, of_column = of.held + columns.start * of.tiles * height * row, of.tiles * height * row
     if stage is not None:
         start, of_column = stage, of.column
     for first, words, steps in distributed(loaded.arrays, state.machine.line // width):
-        per = tiles * height
-        loops = [(steps, words * width, 0), (columns, of_column, per), ONCE, (per, row, 1)]
-        x, banks = start + tile * height * row + first * width, {"first": first, "banks": words, "spread": words}
+        per = len(tiles) * height
+        loops = [(steps, words * width, 0), (len(columns), of_column, per), ONCE, (per, row, 1)]
+        x, banks = start + tiles.start * height * row + first * width, {"first": first, "banks": words, "spread": words}
         state.emitter.move("A", loops, x=x, to=to, bank_loop=0, valid=words * width, **banks)
 
 
 def _move_held(
-    state: State,
-    loaded: Loaded,
-    of: Slice,
-    data: View,
-    outputs: int,
-    column: int,
-    columns: int,
-    tile: int,
-    tiles: int,
-    to: int,
+    state: State, loaded: Loaded, of: Slice, data: View, outputs: int, columns: range, tiles: range, to: int
 ) -> None:
     """Words [column, tile, row] of each sub-array, of a value that stands still."""
     height, width = state.machine.height, state.machine.width
-    per = tiles * height  # words of a column
+    per = len(tiles) * height  # words of a column
     last = outputs - (ceil_div(outputs, width) - 1) * width
-    is_last = (column + columns) * width >= outputs
+    is_last = columns.stop * width >= outputs
     for bank in range(loaded.arrays):
         # Tiles of a slice are words one after the other. Entries beyond the reduction meet zeros, tiles beyond the
         # slice are zeros.
-        first = (of.first + bank * of.tiles + tile) * height
+        first = (of.first + bank * of.tiles + tiles.start) * height
         stop = (of.first + of.parts) * height
         end, beyond = min(first + per, stop, data.shape[0]), max(first, stop)
         if beyond < first + per:
-            loops = [(columns, 0, per), ONCE, (first + per - beyond, 0, 1)]
+            loops = [(len(columns), 0, per), ONCE, (first + per - beyond, 0, 1)]
             state.emitter.move("A", loops, x=0, to=to + beyond - first, first=bank)
         if end <= first:
             continue
         stride = data.strides[0]
-        for part, some, valid in pieces(columns, width, last if is_last else width):
+        for part, some, valid in pieces(len(columns), width, last if is_last else width):
             loops = [(some, width, per), ONCE, (end - first, stride, 1)]
-            x = data.address + first * stride + (column + part) * width
+            x = data.address + first * stride + (columns.start + part) * width
             state.emitter.move("A", loops, x=x, to=to + part * per, first=bank, valid=valid)
 
 

@@ -29,6 +29,9 @@ class Moved:
 
 
 Work: TypeAlias = Layer | Vectors | Elementwise | Moved
+ShapeRule: TypeAlias = Callable[[Sequence[Shape], Attributes], Shape]
+Evaluate: TypeAlias = Callable[[Sequence[np.ndarray], Attributes], np.ndarray]
+WorkRule: TypeAlias = Callable[[Sequence[Shape], Shape, Attributes], Work]
 
 
 @dataclass(frozen=True)
@@ -51,9 +54,9 @@ class Kind:
     unit: Unit
     operands: tuple[int, int | None]
     attributes: Mapping[str, Any]
-    shape: Callable[[Sequence[Shape], Attributes], Shape]
-    evaluate: Callable[[Sequence[np.ndarray], Attributes], np.ndarray]
-    work: Callable[[Sequence[Shape], Shape, Attributes], Work]
+    shape: ShapeRule
+    evaluate: Evaluate
+    work: WorkRule
     stationary: Callable[[Sequence[Shape], Attributes], int] | None = None
     values: Rank = "same"
     composite: Callable[[Any, Sequence[str], Attributes], str] | None = None

@@ -9,12 +9,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from derivable.accelerator.operators import periodic, products
-from derivable.accelerator.operators.kind import REQUIRED, Attributes, Kind, Moved, Rank, Shape, Work, broadcast, size
+from derivable.accelerator.operators.kind import (
+    REQUIRED,
+    Attributes,
+    Evaluate,
+    Kind,
+    Moved,
+    Rank,
+    Shape,
+    ShapeRule,
+    Work,
+    WorkRule,
+    broadcast,
+    size,
+)
 from derivable.accelerator.operators.runtime import Elementwise, Layer
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
@@ -36,11 +50,11 @@ def _moved(shapes: Sequence[Shape], result: Shape, attributes: Attributes) -> Wo
     return Moved(size(result))
 
 
-def _passes(passes: int) -> Callable[[Sequence[Shape], Shape, Attributes], Work]:
+def _passes(passes: int) -> WorkRule:
     return lambda shapes, result, attributes: Elementwise(size(result), passes)
 
 
-def _of_inputs(passes: int = 1) -> Callable[[Sequence[Shape], Shape, Attributes], Work]:
+def _of_inputs(passes: int = 1) -> WorkRule:
     return lambda shapes, result, attributes: Elementwise(size(shapes[0]), passes)
 
 
@@ -67,16 +81,33 @@ def _reduced(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
     return tuple(length for axis, length in enumerate(kept) if attributes["keepdims"] or axis not in axes)
 
 
-def _reduction(function: Callable[..., np.ndarray], values: Rank = "same") -> Kind:
-    return Kind(
-        "simd",
-        (1, 1),
-        {"axes": REQUIRED, "keepdims": False},
-        _reduced,
-        lambda x, at: function(x[0], axis=at["axes"], keepdims=at["keepdims"]),
-        _of_inputs(),
-        values=values,
-    )
+def _reduction(function: Callable[..., np.ndarray], values: Rank = "same", **more: Any) -> Kind:
+    def evaluate(x: Sequence[np.ndarray], at: Attributes) -> np.ndarray:
+        return function(x[0], axis=at["axes"], keepdims=at["keepdims"])
+
+    return _simd({"axes": REQUIRED, "keepdims": False}, _reduced, evaluate, _of_inputs(), values, **more)
+
+
+def _simd(
+    attributes: Attributes,
+    shape: ShapeRule,
+    evaluate: Evaluate,
+    work: WorkRule,
+    values: Rank = "float",
+    operands: int = 1,
+    **more: Any,
+) -> Kind:
+    return Kind("simd", (operands, operands), attributes, shape, evaluate, work, values=values, **more)
+
+
+def _view(
+    attributes: Sequence[str],
+    shape: ShapeRule,
+    evaluate: Evaluate,
+    work: WorkRule = _moved,
+    most: int | None = 1,
+) -> Kind:
+    return Kind("view", (1, most), dict.fromkeys(attributes, REQUIRED), shape, evaluate, work)
 
 
 def _one_axis(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
@@ -91,17 +122,8 @@ def _elementwise(
     values: Rank = "same",
     composite: Callable[..., str] | None = None,
 ) -> Kind:
-    return Kind(
-        "simd",
-        (operands, operands),
-        {},
-        _broadcast,
-        lambda x, at: function(*x),
-        _passes(passes),
-        values=values,
-        composite=composite,
-        is_entrywise=True,
-    )
+    found = _simd({}, _broadcast, lambda x, at: function(*x), _passes(passes), values, operands)
+    return replace(found, composite=composite, is_entrywise=True)
 
 
 # Elementwise
@@ -371,14 +393,8 @@ for _name, _kind in {
         *(lambda x, at: x[0] @ x[1], products.matmul_work, products.holds_fewer),
     ),
     "match_probabilities": Kind(
-        *(
-            "gemm",
-            (2, 2),
-            {},
-            products.match_probabilities_shape,
-            products.match_probabilities,
-            products.match_probabilities_work,
-        ),
+        *("gemm", (2, 2), {}, products.match_probabilities_shape, products.match_probabilities),
+        products.match_probabilities_work,
         lambda shapes, at: products.holds_fewer(products.against_items(*shapes), at),
         values="float",
         composite=products.match_probabilities_composite,
@@ -407,12 +423,9 @@ for _name, _kind in {
     "sin": _elementwise(np.sin, 1, 18, "float", periodic.wave(math.pi / 2)),
     "cos": _elementwise(np.cos, 1, 17, "float", periodic.wave(0.0)),
     "erf": _elementwise(periodic.error_function, 1, 22, "float", periodic.erf_composite),
-    "gelu": Kind("simd", (1, 1), {"approximate": "none"}, _first, _gelu, _passes(4), values="float", is_entrywise=True),
-    "clamp": Kind("simd", (1, 1), {"low": None, "high": None}, _first, _clamp, _passes(1), is_entrywise=True),
-    "softmax": Kind(
-        *("simd", (1, 1), {"axis": REQUIRED}, _one_axis, lambda x, at: _softmax(x[0], at["axis"]), _of_inputs(3)),
-        values="float",
-    ),
+    "gelu": _simd({"approximate": "none"}, _first, _gelu, _passes(4), is_entrywise=True),
+    "clamp": _simd({"low": None, "high": None}, _first, _clamp, _passes(1), "same", is_entrywise=True),
+    "softmax": _simd({"axis": REQUIRED}, _one_axis, lambda x, at: _softmax(x[0], at["axis"]), _of_inputs(3)),
     # elementwise, of two
     "add": _elementwise(np.add, 2),
     "sub": _elementwise(np.subtract, 2),
@@ -427,66 +440,43 @@ for _name, _kind in {
     "prod": _reduction(np.prod),
     "max": _reduction(np.max),
     "min": _reduction(np.min),
-    "argmax": Kind(
-        *("simd", (1, 1), {"axis": REQUIRED, "keepdims": False}, _argmax_shape, _argmax, _of_inputs(3)),
-        values="int",
+    "argmax": _simd(
+        *({"axis": REQUIRED, "keepdims": False}, _argmax_shape, _argmax, _of_inputs(3), "int"),
         composite=_argmax_composite,
     ),
     # over windows
-    "max_pool2d": Kind(
-        *("simd", (1, 1), {"kernel": REQUIRED, **_WINDOW, "dilation": (1, 1)}, _pool_shape, _max_pool, _pool_work)
+    "max_pool2d": _simd(
+        {"kernel": REQUIRED, **_WINDOW, "dilation": (1, 1)}, _pool_shape, _max_pool, _pool_work, "same"
     ),
-    "avg_pool2d": Kind(
-        *("simd", (1, 1), {"kernel": REQUIRED, **_WINDOW}, _pool_shape, _avg_pool, _pool_work),
-        values="float",
-    ),
+    "avg_pool2d": _simd({"kernel": REQUIRED, **_WINDOW}, _pool_shape, _avg_pool, _pool_work),
     # made of others
     "where": _elementwise(lambda condition, a, b: np.where(condition != 0, a, b), 3, 4, composite=_where_composite),
     "neg": _elementwise(np.negative, 1, composite=lambda graph, x, at: graph.add("mul", x[0], graph.scalar(-1.0))),
     "sigmoid": _elementwise(lambda x: 0.5 * (1 + np.tanh(0.5 * x)), 1, 2, "float", _sigmoid_composite),
-    "log_softmax": Kind(
-        *("simd", (1, 1), {"axis": REQUIRED}, _one_axis, _log_softmax, _of_inputs(4)),
-        values="float",
-        composite=_log_softmax_composite,
-    ),
-    "mean": Kind(
-        *("simd", (1, 1), {"axes": REQUIRED, "keepdims": False}, _reduced),
-        lambda x, at: _mean(x[0], at["axes"], at["keepdims"]),
-        _of_inputs(),
-        values="float",
-        composite=_mean_composite,
-    ),
-    "match_probability": Kind(
-        *("simd", (2, 2), {}, products.match_probability_shape),
+    "log_softmax": _simd({"axis": REQUIRED}, _one_axis, _log_softmax, _of_inputs(4), composite=_log_softmax_composite),
+    "mean": _reduction(_mean, "float", composite=_mean_composite),
+    "match_probability": _simd(
+        {},
+        products.match_probability_shape,
         lambda x, at: (x[0] * x[1]).sum((-2, -1)) / x[0].shape[-2],
         lambda shapes, result, at: Elementwise(size(broadcast(*shapes)), 2),
-        values="float",
+        operands=2,
         composite=products.match_probability_composite,
     ),
-    "batch_norm": Kind("simd", (5, 5), {"eps": 1e-5}, _batch_norm_shape, _batch_norm, _passes(2), values="float"),
+    "batch_norm": _simd({"eps": 1e-5}, _batch_norm_shape, _batch_norm, _passes(2), operands=5),
     # of vectors of length one and of masses, both with a case for zero
-    "normalise": Kind(
-        *("simd", (1, 1), {"rank": 1}, _normalise_shape, lambda x, at: _unit(x[0], at["rank"]), _passes(3)),
-        values="float",
-    ),
-    "to_mass": Kind("simd", (1, 1), {}, _to_mass_shape, _to_mass, _of_inputs(3), values="float"),
+    "normalise": _simd({"rank": 1}, _normalise_shape, lambda x, at: _unit(x[0], at["rank"]), _passes(3)),
+    "to_mass": _simd({}, _to_mass_shape, _to_mass, _of_inputs(3)),
     # views
-    "reshape": Kind(
-        *("view", (1, 1), {"shape": REQUIRED}, _reshape_shape, lambda x, at: x[0].reshape(at["shape"]), _no_work)
+    "reshape": _view(("shape",), _reshape_shape, lambda x, at: x[0].reshape(at["shape"]), _no_work),
+    "permute": _view(("order",), _permute_shape, lambda x, at: x[0].transpose(at["order"])),
+    "slice": _view(("starts", "lengths", "steps"), _slice_shape, lambda x, at: x[0][_places(x[0].shape, at)]),
+    "index": _view(
+        ("axis", "places"), _index_shape, lambda x, at: x[0].take(np.array(at["places"], np.int64), at["axis"])
     ),
-    "permute": Kind(
-        *("view", (1, 1), {"order": REQUIRED}, _permute_shape, lambda x, at: x[0].transpose(at["order"]), _moved)
-    ),
-    "slice": Kind(
-        *("view", (1, 1), {"starts": REQUIRED, "lengths": REQUIRED, "steps": REQUIRED}, _slice_shape),
-        lambda x, at: x[0][_places(x[0].shape, at)],
-        _moved,
-    ),
-    "index": Kind(
-        *("view", (1, 1), {"axis": REQUIRED, "places": REQUIRED}, _index_shape),
-        lambda x, at: x[0].take(np.array(at["places"], np.int64), at["axis"]),
-        _moved,
-    ),
+    "concatenate": _view(("axis",), _concatenate_shape, lambda x, at: np.concatenate(x, at["axis"]), most=None),
+    "expand": _view(("shape",), _expand_shape, lambda x, at: np.broadcast_to(x[0], at["shape"])),
+    "roll": _view(("axes", "shifts"), _roll_shape, lambda x, at: np.roll(x[0], at["shifts"], at["axes"])),
     # The rows of a table [row, ...] at places [*batch]: a product, which the array does.
     "take": Kind(
         *("gemm", (2, 2), {}, _take_shape, _take),
@@ -495,21 +485,6 @@ for _name, _kind in {
         lambda shapes, at: 0,
         values="first",
         composite=_take_composite,
-    ),
-    "concatenate": Kind(
-        *("view", (1, None), {"axis": REQUIRED}, _concatenate_shape),
-        lambda x, at: np.concatenate(x, at["axis"]),
-        _moved,
-    ),
-    "expand": Kind(
-        *("view", (1, 1), {"shape": REQUIRED}, _expand_shape),
-        lambda x, at: np.broadcast_to(x[0], at["shape"]),
-        _moved,
-    ),
-    "roll": Kind(
-        *("view", (1, 1), {"axes": REQUIRED, "shifts": REQUIRED}, _roll_shape),
-        lambda x, at: np.roll(x[0], at["shifts"], at["axes"]),
-        _moved,
     ),
 }.items():
     KINDS.add(_name, _kind)

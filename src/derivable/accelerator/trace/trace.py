@@ -56,21 +56,17 @@ from derivable.core.arguments import several
 from derivable.core.diagnostics import DerivableError, DomainError, ShapeError, UnsupportedError
 from derivable.core.registry import suggestion
 
-# What has no operator, and what to do instead.
+# What to do instead of operations that have no operator.
 _INSTEAD = {
     name: hint
-    for names, hint in {
-        ("quantile", "nanmedian", "mode", "cummax", "cummin"): "sort, topk and median give an order",
-        ("atan", "atan2", "asin", "acos"): "a table of its values as a constant",
-        ("cross_entropy", "nll_loss", "mse_loss", "l1_loss"): "return what the loss is of",
-        (
-            "index_put",
-            "index_copy",
-            "scatter_reduce",
-        ): "scatter and scatter_add, or a product with one_hot of the index",
-        ("nonzero",): "its shape depends on the inputs: torch.where keeps shapes",
+    for hint, names in {
+        "sort, topk and median give an order": "quantile nanmedian mode cummax cummin",
+        "a table of its values as a constant": "atan atan2 asin acos",
+        "return what the loss is of": "cross_entropy nll_loss mse_loss l1_loss",
+        "scatter and scatter_add, or a product with one_hot of the index": "index_put index_copy scatter_reduce",
+        "its shape depends on the inputs: torch.where keeps shapes": "nonzero",
     }.items()
-    for name in names
+    for name in names.split()
 }
 
 _DRAWN = ("rand", "randn", "randint", "randperm", "normal", "multinomial")
