@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.monoid import TypedMonoid
-from derivable.device.cpu.memory import empty, empty_like, full, zeros
+from derivable.device.cpu.memory import empty, empty_like, full
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
 from derivable.parallel.element_cuts import (
     clear,
@@ -121,13 +121,8 @@ def _keeps(plan: _Plan) -> bool:
     if not plan.items or not plan.rows:
         return False
     if _is_extremum(op):
-        return bool(op.float_leaves) and not _is_sparse(plan.rows, plan.buckets)
+        return bool(op.float_leaves)
     return not needs(op).additive and bool(needs(op).prefix_leaves(op))
-
-
-def _is_sparse(rows: int, buckets: int) -> bool:
-    """Whether most buckets have no row."""
-    return buckets > 2 * rows
 
 
 def _is_extremum(op: TypedMonoid) -> bool:
@@ -178,8 +173,6 @@ def reduce_by_index_vjp(
         return (None,) * len(destination), (None,) * len(values)
     if needs(op).additive:
         return _additive_vjp(op, adjoints, destination, indices, values)
-    if kept is None and _is_sparse(len(values[0]), len(destination[0])):
-        return _sparse_vjp(op, adjoints, destination, indices, values)
     incoming = incoming_adjoints(op, adjoints, destination)
     if _is_extremum(op):
         return _extremum_vjp(op, incoming[0], destination, indices, values, kept)
@@ -196,27 +189,6 @@ def _additive_vjp(op: TypedMonoid, adjoints, destination, indices, values) -> tu
     for leaf, adjoint in zip(op.float_leaves, incoming):
         firsts[leaf] = copy(empty(destination[leaf].shape, adjoint.dtype), adjoint)
     return tuple(firsts), answers
-
-
-def _sparse_vjp(op: TypedMonoid, adjoints, destination, indices, values) -> tuple[Any, Any]:
-    """Far more buckets than rows: only those that have rows are looked at; the others pass their adjoint on."""
-    incoming = incoming_adjoints(op, adjoints, destination)
-    rows = np.flatnonzero((indices >= 0) & (indices < len(destination[0])))
-    mark = zeros(len(destination[0]), bool)
-    mark[indices[rows]] = True
-    touched = np.flatnonzero(mark)
-    position = empty(len(mark), np.int64)
-    position[touched] = np.arange(len(touched))
-    number = full(len(indices), -1, np.int64)
-    number[rows] = position[indices[rows]]
-    some = [None if adjoint is None else adjoint.take(touched, axis=0) for adjoint in adjoints]
-    inner = [leaf.take(touched, axis=0) for leaf in destination]
-    changed, answers = reduce_by_index_vjp(op, some, inner, number, values)
-    firsts = adjoint_outputs(op, destination)
-    for leaf, adjoint in zip(op.float_leaves, incoming):
-        copy(firsts[leaf], adjoint)
-        firsts[leaf][touched] = changed[leaf]
-    return firsts, answers
 
 
 def _generic_vjp(
