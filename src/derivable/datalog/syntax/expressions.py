@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Any
 
 from derivable.datalog.aggregates import AGGREGATES
@@ -223,13 +224,7 @@ class Expressions(Reader, ABC):
 
     def call_arguments(self, name: str) -> tuple[Any, ...]:
         self.expect("(", f"after `{name}`")
-        found = []
-        while not self.at(")"):
-            found.append(self.argument())
-            if not self.accept(","):
-                break
-        self.expect(")", f"to close the arguments of `{name}`")
-        return tuple(found)
+        return tuple(self.listed(self.argument, ")", f"to close the arguments of `{name}`"))
 
     def whole_term(self, start: Token) -> s.Constant | None:
         """The term of literals that begins here, however deep, as one node; None for anything else."""
@@ -375,37 +370,19 @@ class Expressions(Reader, ABC):
         return s.Variable(token.text, span=token.span)
 
     def aggregate(self, start: Token, name, parameters, discrete, arguments, bindings, types) -> s.Aggregate:
-        body = self.body("in the aggregate")
-        group: tuple[str, ...] = ()
-        group_body, group_types = None, []
+        found = s.Aggregate(name, bindings, self.body("in the aggregate"), None, arguments, parameters, discrete)
         if self.accept("where"):
-            group = tuple(
-                self.separated(
-                    lambda: (
-                        self.typed_variable(group_types).name
-                        if self.at_typed_variable()
-                        else self.name("a group variable after `where`").text
-                    )
-                )
-            )
+            types = [*types]
+            group = tuple(self.separated(lambda: self.group_variable(types)))
             self.expect(":", "after the group variables")
-            group_body = self.body("after `where`")
+            found = replace(found, group=group, group_body=self.body("after `where`"))
         self.expect(")", f"to close the aggregate `{name}`")
-        return s.Aggregate(
-            name,
-            bindings,
-            body,
-            None,
-            arguments,
-            parameters,
-            discrete,
-            group,
-            group_body,
-            (*types, *group_types),
-            span=self.since(start),
-        )
+        return replace(found, types=tuple(types), span=self.since(start))
+
+    def group_variable(self, types: list[tuple[str, str]]) -> str:
+        if self.at_typed_variable():
+            return self.typed_variable(types).name
+        return self.name("a group variable after `where`").text
 
     def type_name(self) -> str:
-        if self.at("&str"):
-            return self.advance().text
-        return self.name("a type").text
+        return (self.accept("&str") or self.name("a type")).text

@@ -30,6 +30,26 @@ _UNICODE = {
 _COMMENT = "comments are `// ...` to the end of the line, or `/* ... */`"
 _EVIDENCE = "divide two probabilities: that of `rel both() = goal(), seen()` by that of `rel given() = seen()`"
 _LISTS = "make a relation with a column for the position, or `type List = Nil() | Cons(i32, List)`"
+_COMMENTS = (
+    (0, "#", "`#` begins no comment", _COMMENT),
+    (0, "%", "`%` begins no comment", _COMMENT),
+    (0, "- -", "`--` begins no comment", _COMMENT),
+)
+# (how far the first token is, tokens without space between them, what is wrong, how it is written); `{atom}` is what
+# follows.
+_MARKS = (
+    *_COMMENTS,
+    (-1, "< >", "`<>` is no comparison", "write `x != y`"),
+    (-1, "= <", "`=<` is no comparison", "write `x <= y`"),
+    (-1, "* *", "`**` is no operator", "write `$pow(x, 2)`, or `$powf(x, 2.0)` for floats"),
+    (0, "\\ +", "`\\+` is Prolog's negation", "write `not {atom}`"),
+    (-1, "= \\ =", "`=\\=` is Prolog's comparison", "write `x != y`"),
+    (0, "\\ ==", "`\\==` is Prolog's comparison", "write `x != y`"),
+    (0, "\\ =", "`\\=` is Prolog's comparison", "write `x != y`"),
+    (0, "&", "`&` joins nothing", "write `and` or `,` between atoms, and `&&` between bools"),
+    (0, "|", "`|` joins nothing here", "write `or` between atoms, and `||` between bools"),
+    *((0, mark, f"`{mark}` is no sign of this language", f"write `{here}`") for mark, here in _UNICODE.items()),
+)
 _DIRECTIVES = {
     "decl": ("`.decl` declares a relation in Soufflé", "write `type {name}(x: i32, y: i32)`"),
     "input": ("`.input` reads facts in Soufflé", 'write `@file("{name}.csv") type {name}(x: i32, y: i32)`'),
@@ -125,7 +145,7 @@ def _is_dot(token: Token) -> bool:
 def _item(place: _Place) -> Form | None:
     """What begins no item."""
     token, after = place.token, place.at(1)
-    if (begun := _comment(place) or _evidence(place)) is not None:
+    if (begun := _among(place, _COMMENTS) or _evidence(place)) is not None:
         return begun
     if place.joined("?", "-"):
         return place.form("`?-` is Prolog's question", f"write `query {place.atom(2)}`", 0, 1)
@@ -145,12 +165,12 @@ def _item(place: _Place) -> Form | None:
     return None
 
 
-def _comment(place: _Place) -> Form | None:
-    """What begins a comment elsewhere."""
-    if place.token.text in ("#", "%"):
-        return place.form(f"`{place.token.text}` begins no comment", _COMMENT)
-    if place.joined("-", "-"):
-        return place.form("`--` begins no comment", _COMMENT, 0, 1)
+def _among(place: _Place, forms: tuple[tuple[int, str, str, str], ...]) -> Form | None:
+    """The first of these forms that is here."""
+    for first, texts, message, hint in forms:
+        if place.joined(*texts.split(), first=first):
+            last = first + texts.count(" ")
+            return place.form(message, hint.format(atom=place.atom(2)) if "{" in hint else hint, first, last)
     return None
 
 
@@ -240,27 +260,8 @@ def _before_dot(place: _Place) -> int:
 def _mark(place: _Place) -> Form | None:
     """A sign that this language has not."""
     token = place.token
-    if (comment := _comment(place)) is not None:
-        return comment
-    if place.joined("<", ">", first=-1):
-        return place.form("`<>` is no comparison", "write `x != y`", -1)
-    if place.joined("=", "<", first=-1):
-        return place.form("`=<` is no comparison", "write `x <= y`", -1)
-    if place.joined("*", "*", first=-1):
-        return place.form("`**` is no operator", "write `$pow(x, 2)`, or `$powf(x, 2.0)` for floats", -1)
-    if token.kind == "bad" and token.text == "\\":
-        if place.joined("\\", "+"):
-            return place.form("`\\+` is Prolog's negation", f"write `not {place.atom(2)}`", 0, 1)
-        if place.joined("=", "\\", "=", first=-1):
-            return place.form("`=\\=` is Prolog's comparison", "write `x != y`", -1, 1)
-        if place.joined("\\", "==") or place.joined("\\", "="):
-            return place.form(f"`\\{place.at(1).text}` is Prolog's comparison", "write `x != y`", 0, 1)
-    if token.kind == "bad" and token.text == "&":
-        return place.form("`&` joins nothing", "write `and` or `,` between atoms, and `&&` between bools")
-    if token.text == "|":
-        return place.form("`|` joins nothing here", "write `or` between atoms, and `||` between bools")
-    if token.kind == "bad" and token.text in _UNICODE:
-        return place.form(f"`{token.text}` is no sign of this language", f"write `{_UNICODE[token.text]}`")
+    if (found := _among(place, _MARKS)) is not None:
+        return found
     if token.text in ("[", "{") and place.at(-1).text == "in":
         return place.form("`in` takes a range", "make a relation, `rel chosen = {1, 3}`, and write `chosen(x)`")
     if token.text == "*" and place.at(-1).text == "(" and place.at(-2).kind == "name":

@@ -114,31 +114,23 @@ class _Parser(Formulas):
     def attribute(self) -> s.Attribute:
         start = self.advance()
         name = self.name("an attribute name after `@`").text
-        values: list[Any] = []
-        if self.accept("("):
-            while not self.at(")"):
-                if self.token.kind == "name" and self.peek().text == "=":
-                    key = self.advance().text
-                    self.advance()
-                    values.append((key, self.attribute_value()))
-                else:
-                    values.append((None, self.attribute_value()))
-                if not self.accept(","):
-                    break
-            self.expect(")", "after the arguments of the attribute")
+        where = "after the arguments of the attribute"
+        values = self.listed(self.attribute_argument, ")", where) if self.accept("(") else []
         return s.Attribute(name, tuple(values), span=self.since(start))
+
+    def attribute_argument(self) -> tuple[str | None, Any]:
+        key = None
+        if self.token.kind == "name" and self.peek().text == "=":
+            key = self.advance().text
+            self.advance()
+        return key, self.attribute_value()
 
     def attribute_value(self) -> Any:
         opening = self.accept("[", "(")
         if opening is None:
             return self.literal()
-        closing, values = {"[": "]", "(": ")"}[opening.text], []
-        while not self.at(closing):
-            values.append(self.attribute_value())
-            if not self.accept(","):
-                break
-        self.expect(closing, "at the end of the values")
-        return tuple(values)
+        closing = {"[": "]", "(": ")"}[opening.text]
+        return tuple(self.listed(self.attribute_value, closing, "at the end of the values"))
 
     def type_definition(self, attributes: tuple[s.Attribute, ...]) -> s.Item:
         start = self.token
@@ -199,22 +191,16 @@ class _Parser(Formulas):
 
     def columns(self, name: str) -> tuple[s.Column, ...]:
         """Columns up to the closing parenthesis."""
-        columns = []
-        while not self.at(")"):
-            columns.append(self.column())
-            if not self.accept(","):
-                break
-        self.expect(")", f"after the columns of `{name}`")
-        return tuple(columns)
+        return tuple(self.listed(self.column, ")", f"after the columns of `{name}`"))
 
     def column(self) -> s.Column:
         start = self.token
         adornment = self.advance().text if self.at("bound", "free") else None
+        name = None
         if self.token.kind == "name" and self.peek().text == ":":
             name = self.advance().text
             self.advance()
-            return s.Column(self.type_name(), name, adornment, span=self.since(start))
-        return s.Column(self.type_name(), None, adornment, span=self.since(start))
+        return s.Column(self.type_name(), name, adornment, span=self.since(start))
 
     def constant_definition(self) -> s.ConstantItem:
         start = self.token
@@ -232,18 +218,16 @@ class _Parser(Formulas):
     # Relation items
 
     def relation_item(self, start: Token, attributes: tuple[s.Attribute, ...]) -> s.Item:
-        if self.token.kind == "name" and self.peek().text in ("=", ":=", ":-") and self.peek(2).text == "{":
+        if self.token.kind == "name" and self.peek().text in ("=", ":=", ":-"):
             name = self.advance().text
             self.advance()
             if self.token.rows is not None:
                 # The braces are one token, of one table.
                 [rows], end = self.token.rows, self.advance().end
                 return self.table(rows, name, start.start, end, attributes)
-            facts, exclusive = self.fact_set()
-            return s.FactSet(name, facts, exclusive, attributes, span=self.since(start))
-        if self.token.kind == "name" and self.peek().text in ("=", ":=", ":-"):
-            name = self.advance().text
-            self.advance()
+            if self.at("{"):
+                facts, exclusive = self.fact_set()
+                return s.FactSet(name, facts, exclusive, attributes, span=self.since(start))
             value = self.formula()
             if not isinstance(value, s.Aggregate) or value.outputs is not None:
                 self.fail(

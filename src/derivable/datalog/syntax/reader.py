@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -96,4 +97,14 @@ class Reader:
         found = [parse_one()]
         while self.accept(",") and not self.at(*closing):
             found.append(parse_one())
+        return found
+
+    def listed(self, parse_one: Callable[[], Any], closing: str, where: str) -> list[Any]:
+        """None or more up to a closing mark, with commas between them, and maybe behind the last."""
+        found = []
+        while not self.at(closing):
+            found.append(parse_one())
+            if not self.accept(","):
+                break
+        self.expect(closing, where)
         return found
