@@ -13,7 +13,7 @@ from derivable.datalog.aggregates.worlds import MOST_GRAPH_STEPS, by_size, place
 from derivable.datalog.tables.tag_columns import reduce_segments
 from derivable.datalog.tags.tags import GraphTags, SemiringTags
 
-# From so many rows on, a group's counts are found by the special forms below.
+# From so many rows on, a group's counts are those of its best rows where tags are ordered.
 _MANY = 32
 # Steps are cheap here: states are places in an array.
 _MOST_STEPS = 1 << 28
@@ -35,8 +35,6 @@ def _count(groups: Groups, chosen: np.ndarray) -> None:
         size, count = int(numbers[part[0]]), len(part)
         first = offsets[part]
         special = _best_subsets(groups.mode, tags[first[0] : first[0] + size]) if count == 1 and size >= _MANY else None
-        if special is None and count == 1 and size >= _MANY:
-            special = _convolved(groups.mode, tags[first[0] : first[0] + size])
         state = _counted(groups, tags, first, size) if special is None else special
         group = np.tile(part, size + 1)
         number = np.repeat(np.arange(size + 1), count) + certain[group]
@@ -81,21 +79,6 @@ def _best_subsets(mode: Any, tags: Any) -> Any:
             others = accumulate.accumulate(np.concatenate([one, absent[::-1]]))[::-1]
             return mode.times(chosen, others)
     return None
-
-
-def _convolved(mode: Any, tags: Any) -> Any:
-    """The counts' tags in the reals: the product of the polynomials (not p) + p x, halves first. Nothing cancels."""
-    if not isinstance(mode, SemiringTags):
-        return None
-    if mode.typed.plus.special != "add" or mode.typed.times.special != "mul" or not isinstance(tags, np.ndarray):
-        return None
-    absent = mode.negate(tags)
-    polynomials = [np.array([q, p]) for q, p in zip(absent, tags)]
-    while len(polynomials) > 1:
-        pairs = zip(polynomials[::2], polynomials[1::2])
-        last = polynomials[-1:] if len(polynomials) % 2 else []
-        polynomials = [np.convolve(a, b) for a, b in pairs] + last
-    return polynomials[0]
 
 
 def _certain_exists(groups: Groups, chosen: np.ndarray) -> None:

@@ -33,13 +33,7 @@ def special_operator(operator: str, types: tuple[ValueType, ...], result: ValueT
         record = ForeignFunction(operator, _NONE, _TENSORS[operator])
     else:
         record = ForeignFunction(operator, _NONE, _MOMENTS[operator], drops=(ValueError, OverflowError))
-    return partial(_called, record, types, result)
-
-
-def _called(
-    record: ForeignFunction, types: tuple[ValueType, ...], result: ValueType, symbols: SymbolTable, *words: np.ndarray
-) -> Computed:
-    return record.words(types, result, symbols, *words)
+    return partial(record.words, types, result)
 
 
 def _plus(a: Any, b: Any) -> Any:

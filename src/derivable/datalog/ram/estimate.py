@@ -73,6 +73,10 @@ class Estimator:
             found.append(before)
         return found
 
+    def cost(self, store: m.Store) -> float:
+        """Nanoseconds that a store is estimated to take."""
+        return self.stored(self.store(store)[-1])
+
     def stored(self, last: Estimate) -> float:
         """The cost of a query whose last operator is estimated so, its rows being stored."""
         return last.cost + STORE * last.rows

@@ -97,18 +97,13 @@ def _planned(instruction: m.Instruction, estimator: Estimator) -> m.Instruction:
     clause, known = origin.clause, estimator.known
     if sum(known.rows(literal.relation) for literal in clause.body if isinstance(literal, Atom)) < LEAST_ROWS:
         return instruction
-    as_written = cost(instruction, estimator)
+    as_written = estimator.cost(instruction)
     if as_written < LOOK * len(atoms):
         return instruction
     best = _Search(origin, estimator).best(atoms, as_written)
     if best is None or as_written - best.cost < LEAST_SAVING or best.cost > CLEARLY * as_written:
         return instruction
     return store(origin, best.ordering.steps)
-
-
-def cost(instruction: m.Store, estimator: Estimator) -> float:
-    """Nanoseconds that a store is estimated to take."""
-    return estimator.stored(estimator.store(instruction)[-1])
 
 
 class _Partial:

@@ -35,7 +35,7 @@ def parted(instruction: m.Instruction, name: str, estimator: Estimator) -> tuple
     nothing is worth projecting away."""
     if not isinstance(instruction, m.Store) or instruction.origin is None or instruction.origin.parts:
         return (instruction,)
-    as_planned = estimator.stored(estimator.store(instruction)[-1])
+    as_planned = estimator.cost(instruction)
     if as_planned < LEAST:
         return (instruction,)
     others = _orders(instruction.origin) if as_planned >= LEAST_ORDERED else ()

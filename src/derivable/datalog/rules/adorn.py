@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.literal_order import asked, bound_columns
 from derivable.datalog.rules.sideways import Columns, Patterns, Unbound, passing
-from derivable.datalog.rules.strata import cycles, dependencies, dependents
+from derivable.datalog.rules.strata import cycles, dependencies, dependents, reached
 
 
 @dataclass(frozen=True)
@@ -131,14 +131,8 @@ class _Adorning:
         asked = self.questions & set(self.patterns)
         if not asked:
             return set()
-        useful = {name for name in asked if name in self.recursion}
-        queue = list(useful)
-        while queue:
-            for rule in self.users.get(queue.pop(), ()):
-                if rule.relation in asked and rule.relation not in useful:
-                    useful.add(rule.relation)
-                    queue.append(rule.relation)
-        return asked - useful
+        users = {name: [u.relation for u in self.users.get(name, ()) if u.relation in asked] for name in asked}
+        return asked - reached(asked & self.recursion, users)
 
     # From above
 

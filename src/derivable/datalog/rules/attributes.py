@@ -29,9 +29,8 @@ class AttributeRecord:
     """One attribute.
 
     places    the items it may stand on: "type", "rel", "query"
-    takes     argument -> "text", "bool", "integer" or "texts"; a value without a name takes the next of them
+    takes     argument -> "text", "bool", "integer" or "texts"; a value for the first of them may stand without a name
     required  how many of them must be there
-    positions how many of them may stand without a name
     choices   argument -> the values that it may have
     refusal   why it is not supported
     """
@@ -40,7 +39,6 @@ class AttributeRecord:
     places: tuple[str, ...] = ("type", "rel", "query")
     takes: Mapping[str, str] | None = None
     required: int = 0
-    positions: int = 1
     choices: Mapping[str, tuple[str, ...]] | None = None
     refusal: str | None = None
 
@@ -114,14 +112,13 @@ def checked(syntax: s.Syntax, attribute: s.Attribute, place: str) -> Attribute:
     takes = dict(record.takes or {})
     found: dict[str, Any] = {}
     for place_of, (given, value) in enumerate(attribute.arguments):
-        if given is None and place_of >= min(record.positions, len(takes)):
-            if not takes:
-                fail(TypeMismatchError, f"`@{name}` takes no arguments")
-            count = "one argument" if record.positions == 1 else f"{record.positions} arguments"
-            rest = [f"`{other}=...`" for other in list(takes)[record.positions :]]
+        if given is None and not takes:
+            fail(TypeMismatchError, f"`@{name}` takes no arguments")
+        if given is None and place_of:
+            rest = [f"`{other}=...`" for other in list(takes)[1:]]
             hint = f"the others have names: {', '.join(rest)}" if rest else None
-            fail(TypeMismatchError, f"`@{name}` takes {count} without a name", hint)
-        argument = list(takes)[place_of] if given is None else _ALIASES.get(given, given)
+            fail(TypeMismatchError, f"`@{name}` takes one argument without a name", hint)
+        argument = next(iter(takes)) if given is None else _ALIASES.get(given, given)
         if argument not in takes:
             known = f"its arguments are {', '.join(takes)}" if takes else "it takes no arguments"
             fail(TypeMismatchError, f"`@{name}` has no argument `{argument}`", suggestion(argument, takes, known))

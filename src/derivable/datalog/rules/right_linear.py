@@ -18,13 +18,13 @@ Source: Naughton, Ramakrishnan, Sagiv, Ullman, "Efficient evaluation of right-, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from derivable.core.diagnostics import BindingError
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.adorn import Adorned
 from derivable.datalog.rules.literal_order import asked, order
+from derivable.datalog.rules.share import renamed
 from derivable.datalog.rules.sideways import Columns
 from derivable.datalog.rules.strata import cycles, dependencies
 
@@ -140,11 +140,14 @@ class _Flipped:
 
     def asks(self, adorned: Adorned) -> bool:
         """Whether its rules ask for something else on demand, which would have to be computed whole."""
-        return any(target in adorned.patterns for rule in self.rules for target in _others(rule, self.name))
+        read = {target for rule in self.rules for target, _ in dependencies(rule)} - {self.name}
+        return not read.isdisjoint(adorned.patterns)
 
     def within(self, program: r.Rules) -> r.Rules:
         """The program in which it is flipped."""
-        kept = [self.renamed(rule) for rule in program.rules if rule.relation != self.name]
+        others = [rule for rule in program.rules if rule.relation != self.name]
+        names = {self.name: self.asked}
+        kept = [renamed(rule, names) if isinstance(rule, r.Clause) else rule for rule in others]
         types = self.relation.types
         both = tuple(types[c] for c in self.columns) * 2
         relations = {
@@ -153,17 +156,3 @@ class _Flipped:
             self.asked: r.Relation(self.asked, types, is_hidden=True, span=self.relation.span),
         }
         return replace(program, relations=relations, rules=(*kept, *self.seen.values(), *self.rules))
-
-    def renamed(self, rule: r.Rule) -> r.Rule:
-        if not isinstance(rule, r.Clause) or self.name not in _others(rule, ""):
-            return rule
-        body = tuple(
-            replace(a, relation=self.asked) if isinstance(a, (r.Atom, r.Negated)) and a.relation == self.name else a
-            for a in rule.body
-        )
-        return replace(rule, body=body)
-
-
-def _others(rule: r.Clause, name: str) -> Iterable[str]:
-    """The relations that a clause reads, but for one."""
-    return [target for target, _ in dependencies(rule) if target != name]

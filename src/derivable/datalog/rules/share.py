@@ -7,6 +7,7 @@ Rules with probabilities are kept apart: each has coins of its own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -69,10 +70,13 @@ def _renamed(rule: r.Rule, same: dict[str, str]) -> r.Rule:
     if isinstance(rule, r.AggregateRule):
         groups = None if rule.groups is None else same.get(rule.groups, rule.groups)
         return replace(rule, body=same.get(rule.body, rule.body), groups=groups)
-    if not any(isinstance(a, (r.Atom, r.Negated)) and a.relation in same for a in rule.body):
-        return rule
+    return renamed(rule, same)
+
+
+def renamed(clause: r.Clause, names: Mapping[str, str]) -> r.Clause:
+    """The clause that reads other relations in the place of some."""
     body = tuple(
-        replace(a, relation=same.get(a.relation, a.relation)) if isinstance(a, (r.Atom, r.Negated)) else a
-        for a in rule.body
+        replace(a, relation=names[a.relation]) if isinstance(a, (r.Atom, r.Negated)) and a.relation in names else a
+        for a in clause.body
     )
-    return replace(rule, body=body)
+    return clause if body == clause.body else replace(clause, body=body)

@@ -45,19 +45,23 @@ def dependencies(rule: r.Rule) -> list[tuple[str, str | None]]:
     return [(rule.body, "aggregate"), *([(rule.groups, "aggregate")] if rule.groups else [])]
 
 
-def needed_for(program: r.Rules, names: Iterable[str]) -> set[str]:
-    """The relations that these depend on, and these."""
-    by_head: dict[str, list[r.Rule]] = {}
-    for rule in program.rules:
-        by_head.setdefault(rule.relation, []).append(rule)
-    queue = list(names)
+def reached(start: Iterable[str], after: Mapping[str, Iterable[str]]) -> set[str]:
+    """The names that ways lead to from some, and these."""
+    queue = list(start)
     found = set(queue)
     while queue:
-        for rule in by_head.get(queue.pop(), ()):
-            new = [target for target, _ in dependencies(rule) if target not in found]
-            found.update(new)
-            queue += new
+        new = {name for name in after.get(queue.pop(), ()) if name not in found}
+        found |= new
+        queue += new
     return found
+
+
+def needed_for(program: r.Rules, names: Iterable[str]) -> set[str]:
+    """The relations that these depend on, and these."""
+    targets: dict[str, list[str]] = {}
+    for rule in program.rules:
+        targets.setdefault(rule.relation, []).extend(target for target, _ in dependencies(rule))
+    return reached(names, targets)
 
 
 def dependents(program: r.Rules, names: Iterable[str]) -> set[str]:
@@ -66,13 +70,7 @@ def dependents(program: r.Rules, names: Iterable[str]) -> set[str]:
     for rule in program.rules:
         for target, _ in dependencies(rule):
             users.setdefault(target, []).append(rule.relation)
-    queue = list(names)
-    found = set(queue)
-    while queue:
-        new = [name for name in users.get(queue.pop(), ()) if name not in found]
-        found.update(new)
-        queue += new
-    return found
+    return reached(names, users)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from derivable.algebra import expr
 from derivable.algebra.expr import Argument, Constant, Optional, interpreter, optional
 from derivable.algebra.expr.optional import TRUE
 from derivable.algebra.expr.types import FLOATS, Dtype, check_dtype
-from derivable.datalog.foreign.function import ForeignError, ForeignFunction, result_words
+from derivable.datalog.foreign.function import ForeignError, result_words
 from derivable.datalog.foreign.operators import number_of_tensor, special_operator
 from derivable.datalog.foreign.standard import FUNCTIONS
 from derivable.datalog.scalars.nodes import Const, Expr, Var, applied
@@ -248,7 +248,7 @@ class _Translation:
             record = FUNCTIONS[operator[1:]]
             if record.scalar is not None and not is_wide:
                 return record.scalar(dtype, *(self.optional(operand) for operand in operands))
-            return self.foreign(partial(_call, record, types, e.type), e.type, *operands)
+            return self.foreign(partial(record.words, types, e.type), e.type, *operands)
         on_terms = function_of_terms(operator)
         if on_terms is not None:
             return self.foreign(on_terms, e.type, *operands)
@@ -304,12 +304,6 @@ class _Translation:
             digit = expr.cast(found.value, "int64") - ord("0")
             return Optional(expr.cast(digit, dtype), found.valid).only_if((digit >= 0) & (digit <= 9))
         return Optional(expr.saturating_cast(found.value, dtype), found.valid)
-
-
-def _call(
-    record: ForeignFunction, types: tuple[ValueType, ...], result: ValueType, symbols: SymbolTable, *words: np.ndarray
-) -> tuple[np.ndarray, Valid]:
-    return record.words(types, result, symbols, *words)
 
 
 def _word(constant: Const, symbols: SymbolTable) -> tuple[np.ndarray, Valid]:

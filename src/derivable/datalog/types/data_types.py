@@ -84,7 +84,7 @@ class DataTypes(Declarations, ABC):
             fields = tuple(self.named_type(column.type_name, column.span) for column in variant.columns)
             for column in variant.columns:
                 if column.adornment is not None:
-                    self.error(TypeMismatchError, f"a field is not `{column.adornment}`", column.span)
+                    self.mismatch(f"a field is not `{column.adornment}`", column.span)
             self.constructors[name] = Constructor(name, t, fields, variant.span)
         for item in self.syntax.items:
             if isinstance(item, s.DataType):
@@ -96,8 +96,7 @@ class DataTypes(Declarations, ABC):
         for _ in range(len(empty)):
             empty -= {c.type.name for c in self.constructors.values() if not any(f.name in empty for f in c.fields)}
         if item.name in empty:
-            self.error(
-                TypeMismatchError,
+            self.mismatch(
                 f"the type `{item.name}` has no finite term: every variant needs a term of a type that has none",
                 item.span,
                 f"add a variant that ends the recursion, such as `End{item.name}()`",
@@ -124,11 +123,11 @@ class DataTypes(Declarations, ABC):
         if name in self.constructors:
             return self.constructors[name]
         if name in self.constants:
-            self.error(TypeMismatchError, f"`{name}` is a constant, not a constructor", span, f"write `{name}` alone")
+            self.mismatch(f"`{name}` is a constant, not a constructor", span, f"write `{name}` alone")
         if name in self.types:
             own = [c.name for c in self.constructors.values() if c.type.name == name]
             hint = f"its constructors are {', '.join(own)}" if own else "it has no constructors"
-            self.error(TypeMismatchError, f"`{name}` is a type, not a constructor", span, hint)
+            self.mismatch(f"`{name}` is a type, not a constructor", span, hint)
         hint = suggestion(name, self.constructors, f"declare it: `type T = {name}(...) | ...`")
         return self.error(BindingError, f"unknown constructor `{name}`", span, hint)
 
@@ -139,12 +138,9 @@ class DataTypes(Declarations, ABC):
         if len(node.arguments) != wanted:
             count = "no fields" if not wanted else "one field" if wanted == 1 else f"{wanted} fields"
             given = "one is given" if len(node.arguments) == 1 else f"{len(node.arguments)} are given"
-            self.error(TypeMismatchError, f"`{name}` has {count}, {given}", node.span, f"it is `{constructor}`")
+            self.mismatch(f"`{name}` has {count}, {given}", node.span, f"it is `{constructor}`")
         for i, (argument, t) in enumerate(zip(node.arguments, constructor.fields)):
-            if isinstance(argument, s.Wildcard):
-                self.of[id(argument)] = t
-            else:
-                self.unify(self.expression(argument), t, argument.span, f"field {i + 1} of `{name}`")
+            self.unify(self.expression(argument), t, argument.span, f"field {i + 1} of `{name}`")
         return constructor.type
 
     def constant_term(self, term: Entity, span: Span) -> ValueType:
@@ -156,7 +152,7 @@ class DataTypes(Declarations, ABC):
             if term.height < _SHALLOW:
                 # That raises an error with the place inside the term.
                 self.term(term_as_written(self.syntax.text, span))
-            self.error(TypeMismatchError, error.message, span, error.hint)
+            self.mismatch(error.message, span, error.hint)
         return self.constructors[term.functor].type
 
     def case(self, node: s.Case) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from derivable.core.diagnostics import BindingError, Errors, Span, TypeMismatchError
+from derivable.core.diagnostics import BindingError, Errors, Span
 from derivable.core.registry import suggestion
 from derivable.datalog.foreign.signature import Signature
 from derivable.datalog.syntax import nodes as s
@@ -95,14 +95,14 @@ class Declarations(Mixed):
             # None while it is looked up.
             later, self.later[name] = self.later[name], None
             if later is None:
-                self.error(TypeMismatchError, f"the type `{name}` is declared by itself", span)
+                self.mismatch(f"the type `{name}` is declared by itself", span)
             self.types[name] = USIZE if isinstance(later, s.EnumType) else self.named_type(later.type_name, later.span)
             return self.types[name]
         hint = suggestion(name, self.types, "declare it with `type`")
         if name.lower() in _OTHER_NAMES:
             known, others = _OTHER_NAMES[name.lower()]
             hint = f"write `{known}`{others}"
-        return self.error(TypeMismatchError, f"unknown type `{name}`", self.at_end(span, name), hint)
+        return self.mismatch(f"unknown type `{name}`", self.at_end(span, name), hint)
 
     def at_end(self, span: Span, name: str) -> Span:
         """The place of a name that a text ends with."""
@@ -121,8 +121,7 @@ class Declarations(Mixed):
         if len(columns) != arity:
             place = self.declared.get(name) or self.first_use[name]
             verb = "declared" if name in self.declared else "first used"
-            self.error(
-                TypeMismatchError,
+            self.mismatch(
                 f"`{name}` has {len(columns)} column{'s' if len(columns) != 1 else ''}, but is used with {arity} here",
                 span,
                 f"it is {verb} on {place.place}",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from derivable.core.diagnostics import BindingError, Span, TypeMismatchError, UnsupportedError
+from derivable.core.diagnostics import BindingError, Span, UnsupportedError
 from derivable.core.registry import suggestion
 from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.foreign.signature import Kind, Signature
@@ -107,7 +107,7 @@ class Expressions(DataTypes):
                 return Open()
             case s.Unary(operator="!", operand=s.Atom(relation=name) as a) if name not in self.constructors:
                 message = f"`!` is for bools, and `{name}(...)` is an atom"
-                return self.error(TypeMismatchError, message, node.span, f"write `not {expression_text(a)}`")
+                return self.mismatch(message, node.span, f"write `not {expression_text(a)}`")
             case s.Unary(operator=operator, operand=a):
                 t = self.expression(a)
                 if operator == "!":
@@ -135,15 +135,14 @@ class Expressions(DataTypes):
             case s.Atom(relation=name):
                 message = f"the atom `{name}(...)` stands where a value is expected"
                 hint = "an atom is a formula: write it in the body, joined by `and`, `or` or `not`"
-                self.error(TypeMismatchError, message, node.span, self.function_meant(node) or hint)
+                self.mismatch(message, node.span, self.function_meant(node) or hint)
             case s.Aggregate(operator=name):
-                self.error(
-                    TypeMismatchError,
+                self.mismatch(
                     f"the aggregate `{name}` stands where a value is expected",
                     node.span,
                     f"assign it in the body first: `n := {name}(...)`",
                 )
-        return self.error(TypeMismatchError, "a formula stands where a value is expected", node.span)
+        return self.mismatch("a formula stands where a value is expected", node.span)
 
     def literal(self, kind: str) -> Type:
         """The type of a literal of a kind."""
@@ -168,12 +167,12 @@ class Expressions(DataTypes):
             kinds = found.kinds(len(item.parameters))
             if kinds is None:
                 message = f"`${name}` takes {found.counts()}, {len(item.parameters) or 'none'} declared"
-                self.error(TypeMismatchError, message, item.span, f"in Python it is `${name}{found}`")
+                self.mismatch(message, item.span, f"in Python it is `${name}{found}`")
             generics = self.generics(found)
             parameters = []
             for i, (column, kind) in enumerate(zip(item.parameters, kinds)):
                 if column.adornment is not None:
-                    self.error(TypeMismatchError, f"a parameter is not `{column.adornment}`", column.span)
+                    self.mismatch(f"a parameter is not `{column.adornment}`", column.span)
                 parameters.append(self.named_type(column.type_name, column.span))
                 place = f"parameter {i + 1} of `${name}` in Python"
                 self.unify(parameters[-1], self.opened(kind, generics), column.span, place)
@@ -195,7 +194,7 @@ class Expressions(DataTypes):
         if kinds is None:
             verb = "is" if len(arguments) == 1 else "are"
             message = f"`${name}` takes {found.counts()}, {len(arguments) or 'none'} {verb} given"
-            self.error(TypeMismatchError, message, node.span, f"it is `${name}{found}`")
+            self.mismatch(message, node.span, f"it is `${name}{found}`")
         generics = self.generics(found)
         for i, (argument, kind) in enumerate(zip(arguments, kinds)):
             place = "the parameter" if len(arguments) == 1 else f"parameter {i + 1}"
@@ -232,9 +231,7 @@ class Expressions(DataTypes):
         if node.operator in hints:
             message = f"`{node.operator}` is for {'numbers' if node.operator == '%' else 'bools'},"
             span = self.operator_span(node)
-            self.error(
-                TypeMismatchError, f"{message} and `{atom.relation}(...)` is an atom", span, hints[node.operator]
-            )
+            self.mismatch(f"{message} and `{atom.relation}(...)` is an atom", span, hints[node.operator])
 
     def operator_span(self, node: s.Binary) -> Span:
         """Where the operator stands, if that is on the line on which its left operand ends."""
@@ -253,7 +250,7 @@ class Expressions(DataTypes):
         right = self.expression(b)
         if operator == "^" and not (self.may_be(left, BOOL) and self.may_be(right, BOOL)):
             hint = "for a power write `$pow(x, 2)`, or `$powf(x, 2.0)` for floats"
-            self.error(TypeMismatchError, "`^` is the exclusive or of bools", self.operator_span(node), hint)
+            self.mismatch("`^` is the exclusive or of bools", self.operator_span(node), hint)
         if operator in ("&&", "||", "^"):
             self.unify(left, BOOL, a.span, f"`{operator}`")
             self.unify(right, BOOL, b.span, f"`{operator}`")

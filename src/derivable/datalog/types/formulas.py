@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from derivable.core.diagnostics import BindingError, TypeMismatchError
+from derivable.core.diagnostics import BindingError
 from derivable.core.registry import suggestion
 from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.foreign.standard import PREDICATES
@@ -31,8 +31,7 @@ class Formulas(Expressions):
                 outputs = node.outputs
                 if outputs is None:
                     if node.operator not in ("exists", "forall"):
-                        self.error(
-                            TypeMismatchError,
+                        self.mismatch(
                             f"the result of `{node.operator}` is not used",
                             node.span,
                             f"assign it: `n := {node.operator}(...)`",
@@ -42,8 +41,7 @@ class Formulas(Expressions):
                     hint = None
                     if node.operator in ("min", "max") and len(outputs) == len(node.arguments):
                         hint = f"`arg{node.operator}[{', '.join(node.arguments)}]` gives what is in the brackets alone"
-                    self.error(
-                        TypeMismatchError,
+                    self.mismatch(
                         f"`{node.operator}` gives {len(result)} value{'s' if len(result) != 1 else ''},"
                         f" but {len(outputs)} {'are' if len(outputs) != 1 else 'is'} assigned",
                         node.span,
@@ -66,26 +64,24 @@ class Formulas(Expressions):
                     if isinstance(resolved, Open) and resolved.family == "any" and not computed:
                         self.unify(t, BOOL, node.span, "a condition")
                     else:
-                        self.error(
-                            TypeMismatchError,
+                        self.mismatch(
                             "a condition in a body must be a comparison or a bool",
                             node.span,
                             "write an atom, a comparison such as `x > 1`, or `n := count(...)`",
                         )
             case _:
-                self.error(TypeMismatchError, "this cannot stand in a body", node.span)
+                self.mismatch("this cannot stand in a body", node.span)
 
     def atom(self, node: s.Atom) -> None:
         if node.relation in self.constructors and node.relation not in self.own:
-            self.error(
-                TypeMismatchError,
+            self.mismatch(
                 f"the term `{node.relation}(...)` stands where an atom is expected",
                 node.span,
                 f"write `case e is {node.relation}(...)` to take a term apart",
             )
         if node.parameters or (node.relation in PREDICATES and node.relation not in self.own):
             if node.relation in AGGREGATES:
-                self.error(TypeMismatchError, f"the aggregate `{node.relation}` needs variables and a `:`", node.span)
+                self.mismatch(f"the aggregate `{node.relation}` needs variables and a `:`", node.span)
             self.predicate(node)
             return
         self.arguments(node.relation, node.arguments, self.relation(node.relation, len(node.arguments), node.span))
@@ -95,50 +91,40 @@ class Formulas(Expressions):
         name = node.relation
         if name not in PREDICATES:
             hint = suggestion(name, PREDICATES, f"the foreign predicates are {', '.join(PREDICATES)}")
-            self.error(TypeMismatchError, f"unknown foreign predicate `{name}`", node.span, hint)
+            self.mismatch(f"unknown foreign predicate `{name}`", node.span, hint)
         found = PREDICATES[name].signature
         kinds = (*found.parameters, *found.results)
         if len(node.arguments) != len(kinds):
             wanted = "one argument" if len(kinds) == 1 else f"{len(kinds) or 'no'} arguments"
             given = f"{len(node.arguments) or 'none'} {'is' if len(node.arguments) == 1 else 'are'} given"
-            self.error(TypeMismatchError, f"`{name}` takes {wanted}, {given}", node.span, f"it is `{name}{found}`")
+            self.mismatch(f"`{name}` takes {wanted}, {given}", node.span, f"it is `{name}{found}`")
         generics = self.generics(found)
         if node.parameters:
             if len(node.parameters) != len(generics):
                 count = {0: "no type parameters", 1: "one type parameter"}.get(len(generics), f"{len(generics)}")
                 message = f"`{name}` has {count}, but {len(node.parameters)} given"
-                self.error(TypeMismatchError, message, node.span, f"it is `{name}{found}`")
+                self.mismatch(message, node.span, f"it is `{name}{found}`")
             for generic, given in zip(generics.values(), node.parameters):
                 self.unify(self.named_type(given, node.span), generic, node.span, f"the type parameter of `{name}`")
         for i, (argument, kind) in enumerate(zip(node.arguments, kinds)):
             t = self.opened(kind, generics)
-            if isinstance(argument, s.Wildcard):
-                if i < len(found.parameters):
-                    self.error(
-                        BindingError,
-                        f"argument {i + 1} of `{name}` is an input, which a wildcard cannot give",
-                        argument.span,
-                        f"the inputs come first: `{name}{found}`",
-                    )
-                self.of[id(argument)] = t
-                continue
+            if isinstance(argument, s.Wildcard) and i < len(found.parameters):
+                message = f"argument {i + 1} of `{name}` is an input, which a wildcard cannot give"
+                self.error(BindingError, message, argument.span, f"the inputs come first: `{name}{found}`")
             self.unify(self.expression(argument), t, argument.span, f"argument {i + 1} of `{name}`")
 
     def arguments(self, relation: str, arguments: tuple[Any, ...], columns: list[Type]) -> None:
         for i, (argument, column) in enumerate(zip(arguments, columns)):
-            if isinstance(argument, s.Wildcard):
-                self.of[id(argument)] = column
-                continue
             self.unify(self.expression(argument), column, argument.span, f"column {i + 1} of `{relation}`")
 
     def aggregate(self, node: s.Aggregate) -> list[Type]:
         if node.operator not in AGGREGATES:
             hint = suggestion(node.operator, AGGREGATES, f"the aggregates are {', '.join(AGGREGATES)}")
-            self.error(TypeMismatchError, f"unknown aggregate `{node.operator}`", node.span, hint)
+            self.mismatch(f"unknown aggregate `{node.operator}`", node.span, hint)
         record = AGGREGATES[node.operator]
         wrong = record.misuse(len(node.arguments), len(node.bindings), node.parameters)
         if wrong is not None:
-            self.error(TypeMismatchError, wrong[0], node.span, wrong[1])
+            self.mismatch(wrong[0], node.span, wrong[1])
         # Bindings and bracket variables are local to the aggregate.
         outer = {n: self.scope.pop(n) for n in (*node.bindings, *node.arguments) if n in self.scope}
         local: dict[str, Type] = {name: Open() for name in (*node.bindings, *node.arguments)}

@@ -93,7 +93,7 @@ class _Inference(Formulas):
                     self.new_name(member, item.span)
                     following = following if value is None else value
                     if not _fits(following, USIZE):
-                        self.error(TypeMismatchError, f"`{member}` has the value {following}, no usize", item.span)
+                        self.mismatch(f"`{member}` has the value {following}, no usize", item.span)
                     if following in taken:
                         self.error(
                             BindingError,
@@ -194,30 +194,29 @@ class _Inference(Formulas):
         for node, t in self.literals:
             fixed = final(t)
             if not _fits(node.value, fixed):
-                self.error(TypeMismatchError, f"{node.value} does not fit {fixed}", node.span)
+                self.mismatch(f"{node.value} does not fit {fixed}", node.span)
         for tag, t in self.tags:
             fixed = final(t)
             if not (fixed.is_number or fixed is BOOL):
                 hint = "tags are numbers or bools" if fixed.family != "text" else "convert it: `x as f64`"
-                self.error(TypeMismatchError, f"a tag must be a number, this is {fixed}", tag.span, hint)
+                self.mismatch(f"a tag must be a number, this is {fixed}", tag.span, hint)
         for item, types in self.tables:
             for place, t in enumerate(types):
                 fixed, values = final(t), item.columns[place]
                 if not (_fits(min(values), fixed) and _fits(max(values), fixed)):
                     row = next(row for row, value in enumerate(values) if not _fits(value, fixed))
                     span = _arguments_as_written(item)[row][place].span
-                    self.error(TypeMismatchError, f"{values[row]} does not fit {fixed}", span)
+                    self.mismatch(f"{values[row]} does not fit {fixed}", span)
         for node in self.casts:
             source, target = final(self.of[id(node.operand)]), final(self.of[id(node)])
             if not castable(source, target):
                 families = {source.family, target.family}
                 if "entity" in families:
                     hint = "a term becomes a text, `as String`, and a text a term; `case` takes a term apart"
-                    self.error(TypeMismatchError, f"{source} cannot be cast to {target}", node.span, hint)
+                    self.mismatch(f"{source} cannot be cast to {target}", node.span, hint)
                 if families != {"float", "char"}:
-                    self.error(TypeMismatchError, f"{source} cannot be cast to {target}", node.span)
-                self.error(
-                    TypeMismatchError,
+                    self.mismatch(f"{source} cannot be cast to {target}", node.span)
+                self.mismatch(
                     f"{source} cannot be cast to {target}",
                     node.span,
                     f"go through an integer: `{expression_text(node.operand)} as u32 as {target}`",

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from derivable.core.diagnostics import TypeMismatchError
 from derivable.datalog.types.unification import Open, Type, Unifier, resolve, shown
 from derivable.datalog.values.values import DATETIME, DURATION, F64, I32, TENSOR, ValueType
 
@@ -92,8 +91,7 @@ class Mixed(Unifier):
             return True
         if not fitting:
             known = [f"{x} {o} {y}" for (o, x, y) in MIXED if o == node.operator and (x in (a, b) or y in (a, b))]
-            self.error(
-                TypeMismatchError,
+            self.mismatch(
                 f"type clash: `{node.operator}` cannot stand between {shown(a)} and {shown(b)}",
                 node.span,
                 f"there is {', '.join(known)}" if known else None,

@@ -93,6 +93,9 @@ class Unifier:
     def error(self, kind: type[DerivableError], message: str, span: Span, hint: str | None = None) -> NoReturn:
         self.syntax.error(kind, message, span, hint)
 
+    def mismatch(self, message: str, span: Span, hint: str | None = None) -> NoReturn:
+        self.error(TypeMismatchError, message, span, hint)
+
     def require(self, t: Type, family: str, span: Span, what: str) -> None:
         t = resolve(t)
         if isinstance(t, ValueType):
@@ -101,7 +104,7 @@ class Unifier:
             met = meet(t.family, family)
         if met is None:
             message = f"type clash: {what} needs {FAMILIES[family].title}, this is {shown(t)}"
-            self.error(TypeMismatchError, message, span)
+            self.mismatch(message, span)
         if isinstance(t, Open):
             t.family = met
 
@@ -137,4 +140,4 @@ class Unifier:
         hint = None
         if isinstance(a, ValueType) and isinstance(b, ValueType) and a.is_number and b.is_number:
             hint = f"convert one side: `x as {b}`"
-        self.error(TypeMismatchError, f"type clash: this is {shown(a)}, but {where} is {shown(b)}", span, hint)
+        self.mismatch(f"type clash: this is {shown(a)}, but {where} is {shown(b)}", span, hint)

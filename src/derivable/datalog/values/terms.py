@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable
+from functools import total_ordering
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from derivable.datalog.values import tensors
 from derivable.datalog.values.datetimes import Duration, datetime_literal
 
 
+@total_ordering
 class Entity:
     """A term, such as `Node(3, Leaf())`: a functor and its fields, which may be terms.
 
@@ -71,15 +73,6 @@ class Entity:
 
     def __lt__(self, other: Entity) -> bool:
         return _compare(self, other) < 0 if isinstance(other, Entity) else NotImplemented
-
-    def __le__(self, other: Entity) -> bool:
-        return _compare(self, other) <= 0 if isinstance(other, Entity) else NotImplemented
-
-    def __gt__(self, other: Entity) -> bool:
-        return _compare(self, other) > 0 if isinstance(other, Entity) else NotImplemented
-
-    def __ge__(self, other: Entity) -> bool:
-        return _compare(self, other) >= 0 if isinstance(other, Entity) else NotImplemented
 
     def __repr__(self) -> str:
         parts: list[str] = []
