@@ -45,6 +45,14 @@ def run_aggregate(
     return Groups(rule, types, body, groups, context).run()
 
 
+def differs(keys: Sequence[np.ndarray], rows: np.ndarray) -> np.ndarray:
+    """[row - 1] whether a row has another key than the row before it."""
+    found = np.zeros(max(len(rows) - 1, 0), dtype=bool)
+    for key in keys:
+        found |= key[rows[1:]] != key[rows[:-1]]
+    return found
+
+
 class Groups:
     """The rows of an aggregate, and what was found.
 
@@ -166,6 +174,10 @@ class Groups:
         """Those of these rows of the body that belong to the chosen groups, in their order."""
         wanted = self._wanted(chosen)
         return rows if wanted is None else rows[wanted[self.number[rows]]]
+
+    def segments(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(rows, offsets [chosen group + 1]) of the body, in order of their values."""
+        return self.of_chosen(self.order, chosen), np.concatenate([[0], np.cumsum(self.sizes[chosen])])
 
     def _wanted(self, chosen: np.ndarray) -> np.ndarray | None:
         """Mask [number] of the chosen groups; None if every row is in one of them."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from derivable.datalog.aggregates.counting import product
-from derivable.datalog.aggregates.groups import Groups
+from derivable.datalog.aggregates.groups import Groups, differs
 from derivable.datalog.aggregates.record import Aggregate, Group, Parameter
 from derivable.datalog.aggregates.worlds import merged, most_steps, reached, refuse
 from derivable.datalog.tables.tag_columns import concatenate
@@ -78,12 +78,11 @@ def _combine(groups: Groups, g: int, order: np.ndarray) -> None:
     mode: Any = groups.mode
     rows = order[groups.starts[g] : groups.starts[g + 1]]
     texts, separator = _texts(groups, rows), groups.settings["separator"]
-    differs = np.zeros(max(len(rows) - 1, 0), dtype=bool)
-    for key in groups.argument_keys:
-        differs |= key[rows[1:]] != key[rows[:-1]]
     states: list[str] = [""]
     tags = mode.one(1) if groups.has_tags else None
-    for number, block in enumerate(np.split(np.arange(len(rows)), np.flatnonzero(differs) + 1) if len(rows) else []):
+    for number, block in enumerate(
+        np.split(np.arange(len(rows)), np.flatnonzero(differs(groups.argument_keys, rows)) + 1) if len(rows) else []
+    ):
         options, size = [texts[i] for i in block.tolist()], len(states)
         if size * len(options) > most_steps(groups) // 16:
             refuse(groups, len(rows), size * len(options), int(block[-1]) + 1, most_steps(groups) // 16, "texts")

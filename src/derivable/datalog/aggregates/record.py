@@ -118,28 +118,19 @@ class Aggregate:
     def _wrong_parameters(self, given: Sequence[tuple[str | None, Any]]) -> tuple[str, str | None] | None:
         known = {p.name: p for p in self.parameters}
         all_known = f"its parameters are {', '.join(known)}" if known else f"write `{self.name}(x: ...)`"
-        positional = [p for p in self.parameters if p.is_positional]
         seen: dict[str, Any] = {}
-        for name, value in given:
+        for name, value in self._named(given):
             if name is None:
-                if not positional:
-                    return f"`{self.name}` has no parameter for {show_value(value)}", all_known
-                parameter = positional.pop(0)
-            elif name not in known:
+                return f"`{self.name}` has no parameter for {show_value(value)}", all_known
+            if name not in known:
                 close = nearest(name, known)
                 return f"`{self.name}` has no parameter `{name}`", f"did you mean `{close}`?" if close else all_known
-            else:
-                parameter = known[name]
-                positional = [p for p in positional if p.name != name]
-            if parameter.name in seen:
-                return f"the parameter `{parameter.name}` of `{self.name}` is given twice", None
-            if not parameter.fits(value):
-                return (
-                    f"the parameter `{parameter.name}` of `{self.name}` is {_KINDS[parameter.kind]}, "
-                    f"not {show_value(value)}",
-                    None,
-                )
-            seen[parameter.name] = value
+            what = f"the parameter `{name}` of `{self.name}` is"
+            if name in seen:
+                return f"{what} given twice", None
+            if not known[name].fits(value):
+                return f"{what} {_KINDS[known[name].kind]}, not {show_value(value)}", None
+            seen[name] = value
         missing = [p.name for p in self.parameters if p.default is None and p.name not in seen]
         if missing:
             return f"`{self.name}` needs the parameter `{missing[0]}`", f"for instance `{self.name}<3>(x: ...)`"
@@ -147,13 +138,22 @@ class Aggregate:
             return f"`asc` and `desc` of `{self.name}` contradict each other", "give one of them"
         return None
 
+    def _named(self, given: Sequence[tuple[str | None, Any]]) -> list[tuple[str | None, Any]]:
+        """The values with the names of those parameters that they stand for; None where there is no such parameter."""
+        free = [p.name for p in self.parameters if p.is_positional]
+        found = []
+        for name, value in given:
+            if name is None and free:
+                name = free[0]
+            if name in free:
+                free.remove(name)
+            found.append((name, value))
+        return found
+
     def settings(self, given: Sequence[tuple[str | None, Any]]) -> dict[str, Any]:
         """The value of every parameter, of a use that is right."""
-        found = {p.name: p.default for p in self.parameters}
-        positional = [p.name for p in self.parameters if p.is_positional]
-        named = {name for name, _ in given if name is not None}
-        free = iter([name for name in positional if name not in named])
-        found.update({next(free) if name is None else name: value for name, value in given})
+        named = dict(self._named(given))
+        found = {p.name: named.get(p.name, p.default) for p in self.parameters}
         if {"asc", "desc"} <= set(found):
             # Descending unless something says otherwise.
             found["asc"] = found["asc"] or ("desc" in named and not found["desc"])

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.datalog.aggregates.groups import Groups
+from derivable.datalog.aggregates.groups import Groups, differs
 from derivable.datalog.aggregates.record import Aggregate, Group
 from derivable.datalog.tags.choice_facts import Derived
 from derivable.datalog.tags.tags import GraphTags, IntegerTags, SemiringTags
@@ -22,17 +22,6 @@ from derivable.datalog.tags.tags import GraphTags, IntegerTags, SemiringTags
 def _all_rows(groups: Groups, chosen: np.ndarray) -> None:
     rows = np.arange(groups.num_rows)[groups.rows_of(chosen)]
     groups.emit_rows(rows)
-
-
-def _segments(groups: Groups, keys: list[np.ndarray], chosen: np.ndarray) -> Iterator[np.ndarray]:
-    """Rows of the body that agree in the group and in some columns, in order of their values."""
-    order = groups.of_chosen(groups.sorted([groups.number, *keys, *groups.value_keys]), chosen)
-    if not len(order):
-        return
-    differs = np.zeros(len(order) - 1, dtype=bool)
-    for key in (groups.number, *keys):
-        differs |= key[order[1:]] != key[order[:-1]]
-    yield from np.split(order, np.flatnonzero(differs) + 1)
 
 
 def _choice(groups: Groups, probabilities: np.ndarray) -> Any:
@@ -46,23 +35,25 @@ def _retagged(groups: Groups, chosen: np.ndarray) -> None:
     if not groups.has_tags or groups.rule.discrete or isinstance(groups.mode, IntegerTags):
         _all_rows(groups, chosen)
         return
+    rows, offsets = groups.segments(chosen)
     later = groups.derived(chosen)
     if later is not None:
-        segments = list(_segments(groups, [], chosen))
-        rows, offsets = np.concatenate(segments), np.cumsum([0, *map(len, segments)])
-        new = [groups.context.random.add_choice(np.zeros(len(part)), is_complete=True) for part in segments]
+        sizes = np.diff(offsets).tolist()
+        new = [groups.context.random.add_choice(np.zeros(size), is_complete=True) for size in sizes if size]
         variables = np.concatenate(new)
         later.append(Derived(groups.rule.operator, offsets, groups.row_tags[rows], variables))  # type: ignore[arg-type]
         groups.emit(groups.number[rows], groups.words_of(rows), groups.mode.graph.literals_of(variables))
         return
     known = groups.weights_of(chosen)
-    for rows in _segments(groups, [], chosen):
-        weights = known[rows]
+    for part in np.split(rows, offsets[1:-1]):
+        weights = known[part]
+        if not len(part):
+            continue
         if groups.rule.operator == "softmax":
             weights = np.exp(weights - weights.max())
         total = weights.sum()
         if total > 0:
-            groups.emit(groups.number[rows], groups.words_of(rows), _choice(groups, weights / total))
+            groups.emit(groups.number[part], groups.words_of(part), _choice(groups, weights / total))
 
 
 def _disjunct(groups: Groups, chosen: np.ndarray) -> None:
@@ -74,7 +65,10 @@ def _disjunct(groups: Groups, chosen: np.ndarray) -> None:
     if isinstance(mode, GraphTags) and not mode.graph.semiring.absorptive:
         _all_rows(groups, chosen)
         return
-    for rows in _segments(groups, groups.argument_keys, chosen):
+    # Rows that agree in the group and in the arguments.
+    keys = [groups.number, *groups.argument_keys]
+    order = groups.of_chosen(groups.sorted([*keys, *groups.value_keys]), chosen)
+    for rows in np.split(order, np.flatnonzero(differs(keys, order)) + 1) if len(order) else ():
         tags = groups.row_tags[rows]
         if len(rows) > 1:
             tags = mode.times(tags, _choice(groups, np.full(len(rows), 1.0 / len(rows))))

@@ -40,18 +40,13 @@ def _by_weight(groups: Groups, chosen: np.ndarray, ascending: bool = False) -> n
 def _top(groups: Groups, chosen: np.ndarray) -> None:
     k, later = groups.settings.get("k", 1), groups.derived(chosen)
     if later is not None:
-        rows, offsets = _segments(groups, chosen)
+        rows, offsets = groups.segments(chosen)
         is_chosen = _promised(groups, later, Derived("top", offsets, groups.row_tags[rows], np.empty(0, np.int64), k))
         groups.emit(groups.number[rows], groups.words_of(rows), groups.mode.times(groups.row_tags[rows], is_chosen))
         return
     rows = _by_weight(groups, chosen)
     places = within(np.bincount(groups.number[rows], minlength=1))
     groups.emit_rows(rows[places < k])
-
-
-def _segments(groups: Groups, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(rows, offsets [chosen group + 1]) in order of their values."""
-    return groups.of_chosen(groups.order, chosen), np.concatenate([[0], np.cumsum(groups.sizes[chosen])])
 
 
 def _promised(groups: Groups, later: list[Derived], facts: Derived) -> np.ndarray:
@@ -79,7 +74,7 @@ def _rank(groups: Groups, chosen: np.ndarray) -> None:
     if later is None:
         emit_places(groups, _by_weight(groups, chosen, ascending))
         return
-    rows, offsets = _segments(groups, chosen)
+    rows, offsets = groups.segments(chosen)
     kind = "rank_up" if ascending else "rank"
     is_there = _promised(groups, later, Derived(kind, offsets, groups.row_tags[rows], np.empty(0, np.int64)))
     sizes = np.diff(offsets)

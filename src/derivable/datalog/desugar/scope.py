@@ -1,24 +1,33 @@
-"""Expressions and the terms of atoms, in the scope of one conjunctive body."""
+"""Expressions and the terms of atoms, in the scope of one conjunctive body.
+
+A pattern becomes an atom of its constructor's relation, whose rows are a term and its fields. Where a pattern is
+negated, the term is bound, and taking it apart is an expression: so negation asks no relation that a rule with `new`
+may still add to.
+"""
 
 from __future__ import annotations
 
-from abc import ABC
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from derivable.core.diagnostics import BindingError, Span, UnsupportedError
-from derivable.datalog.desugar.terms import Terms
+from derivable.datalog.desugar.variables import variables_of
 from derivable.datalog.rules import nodes as r
+from derivable.datalog.scalars.nodes import walk
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.text import expression_text
 from derivable.datalog.types.conversion import Conversion
+from derivable.datalog.types.data_types import ground, is_term
+from derivable.datalog.values.constructors import Constructor
+from derivable.datalog.values.terms import Entity
 from derivable.datalog.values.values import BOOL, ValueType
 
 if TYPE_CHECKING:
     from derivable.datalog.desugar.program import Desugaring
 
 Environment = Mapping[str, ValueType]
+NO = r.Const(False, BOOL)
 
 
 def exact(e: r.Expr) -> r.Expr:
@@ -37,7 +46,7 @@ def exact(e: r.Expr) -> r.Expr:
     return e
 
 
-class Scope(Conversion, Terms, ABC):
+class Scope(Conversion):
     """One conjunctive body under construction: the environment of variable types and the equations it collects."""
 
     def __init__(self, owner: Desugaring, item: Any, environment: Environment):
@@ -108,3 +117,82 @@ class Scope(Conversion, Terms, ABC):
             case s.Wildcard():
                 self.owner.error(BindingError, "a wildcard cannot stand in an expression", node.span)
         return self.owner.error(UnsupportedError, f"`{expression_text(node)}` cannot stand in an expression", node.span)
+
+    # Terms
+
+    def is_term(self, node: Any) -> TypeGuard[s.Atom | s.New]:
+        return is_term(node, self.owner.typed.constructors)
+
+    def is_pattern(self, node: Any) -> TypeGuard[s.Atom]:
+        return isinstance(node, s.Atom) and self.is_term(node)
+
+    def constructor(self, node: s.Atom | s.New) -> Constructor:
+        return self.owner.typed.constructors[node.constructor if isinstance(node, s.New) else node.relation]
+
+    def ground(self, node: Any, t: ValueType) -> Entity | None:
+        return ground(node, t, self.owner.typed.constructors, self.owner.typed.constants)
+
+    def construct(self, node: s.Atom | s.New) -> r.Expr:
+        """The term itself."""
+        constructor = self.constructor(node)
+        if isinstance(node, s.Atom):
+            value = self.ground(node, constructor.type)
+            if value is not None:
+                return r.Const(value, constructor.type)
+        fields = tuple(self.field(a, t) for a, t in zip(node.arguments, constructor.fields))
+        return r.Apply(f"new {constructor.name}", fields, constructor.type)
+
+    def field(self, node: Any, t: ValueType) -> r.Expr:
+        value = self.expression(node)
+        return r.Const(float(value.value), t) if isinstance(value, r.Const) and t.family == "float" else value
+
+    def match(self, node: s.Atom) -> r.Var:
+        """A variable for a term that is there and has this form; the atoms that say so are extra literals."""
+        constructor = self.constructor(node)
+        term = self.fresh_variable(constructor.type, node.span)
+        fields = self.terms(node.arguments, constructor.fields)
+        self.extra.append(r.Atom(constructor.relation, (term, *fields), node.span))
+        return term
+
+    def case(self, leaf: s.Case, positive: bool, elsewhere: set[str]) -> r.Literal:
+        constructor = self.constructor(leaf.pattern)
+        if positive:
+            arguments = (leaf.subject, *leaf.pattern.arguments)
+            found = self.terms(arguments, (constructor.type, *constructor.fields))
+            return r.Atom(constructor.relation, found, leaf.span)
+        test = self.has_form(self.expression(leaf.subject), leaf.pattern, elsewhere, {})
+        return r.Filter(r.Apply("!", (test,), BOOL), leaf.span)
+
+    def has_form(self, term: r.Expr, pattern: s.Atom, elsewhere: set[str], local: dict[str, r.Expr]) -> r.Expr:
+        """Whether a term has a form: a bool that is always there.
+
+        local  the variables that occur nowhere else, which are existential, with the part that they stand for
+        """
+        constructor = self.constructor(pattern)
+        tests: list[r.Expr] = []
+        for i, (argument, t) in enumerate(zip(pattern.arguments, constructor.fields)):
+            part = r.Apply(f"{constructor.name}.{i}", (term,), t)
+            if isinstance(argument, s.Wildcard):
+                continue
+            if self.is_pattern(argument):
+                tests.append(self.has_form(part, argument, elsewhere, local))
+                continue
+            name = argument.name if isinstance(argument, s.Variable) else ""
+            if name and name not in elsewhere and name not in self.owner.typed.constants and name not in local:
+                local[name] = part
+                continue
+            other = local[name] if name in local else self.field(argument, t)
+            tests.append(r.Apply("==", (part, other), BOOL))
+        has_functor = r.Apply(f"is {constructor.name}", (term,), BOOL)
+        if not tests:
+            return has_functor
+        found = tests.pop()
+        while tests:
+            found = r.Apply("if", (tests.pop(), found, NO), BOOL)
+        return r.Apply("if", (has_functor, found, NO), BOOL)
+
+    def is_open(self, pattern: s.Atom, elsewhere: set[str]) -> bool:
+        """Whether a pattern has wildcards, or variables that occur nowhere else."""
+        constants = self.owner.typed.constants
+        own = any(n not in elsewhere and n not in constants for n in variables_of(pattern))
+        return own or any(isinstance(node, s.Wildcard) for node in walk(pattern))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, overload
 
 from derivable.core.diagnostics import DomainError
@@ -54,22 +55,18 @@ def function(
     DomainError for parameters or results without a known annotation, and if the name is taken.
     """
     if call is None:
-        return lambda given: _add_function(given, name, columns, traced, drops)
-    return _add_function(call, name, columns, traced, drops)
-
-
-def _add_function(call: Callable[..., Any], name: str | None, columns: bool, traced: bool, drops: Any) -> Callable:
+        return partial(function, name=name, columns=columns, traced=traced, drops=drops)
     title = _title_of(call, name, "function")
     if columns and traced:
         raise DomainError(f"the function ${title} takes columns or is traced, not both")
     found = signature_of(call, f"${title}")
     if not found.parameters and found.rest is None:
         raise DomainError(f"the function ${title} has no parameters", hint="write its value in the program")
-    drops = _exceptions(drops, f"the function ${title}")
-    if traced:
-        made = ForeignFunction(title, found, call, "traced", traced_scalar(call, title), drops)
-    else:
-        made = ForeignFunction(title, found, call, "columns" if columns else "values", None, drops)
+    form, scalar = (
+        "traced" if traced else "columns" if columns else "values",
+        traced_scalar(call, title) if traced else None,
+    )
+    made = ForeignFunction(title, found, call, form, scalar, _exceptions(drops, f"the function ${title}"))
     FUNCTIONS.add(title, made)
     return call
 
@@ -114,13 +111,7 @@ def predicate(
     the name is taken.
     """
     if call is None:
-        return lambda given: _add_predicate(given, name, outputs, tagged, drops)
-    return _add_predicate(call, name, outputs, tagged, drops)
-
-
-def _add_predicate(
-    call: Callable[..., Any], name: str | None, outputs: Any, tagged: bool | None, drops: Any
-) -> Callable:
+        return partial(predicate, name=name, outputs=outputs, tagged=tagged, drops=drops)
     title = _title_of(call, name, "predicate")
     if outputs is None:
         outputs, is_tagged = _yielded(call, title)

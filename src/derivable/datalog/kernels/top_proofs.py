@@ -1,8 +1,11 @@
 """The most probable proofs of the nodes of a ground derivation graph, for a batch of fact probabilities.
 
 A graph is kind [node], variable [node] (0-based, of a literal), offsets [node + 1] and children [edge],
-children before parents. Kinds are those of `core.and_or`; a NOT has one child. Every kernel handles
+children before parents. Kinds are those of `core.and_or`; a NOT has one child. The kernel handles
 the rows start..stop-1 of the batch, so that threads can share it.
+
+Where a function says so, `facts` are (probability [variable], group_of [variable]), and `scratch` is (groups [group],
+proof [2 * words], one [2 * words], first [k, 2 * words], second [k, 2 * words], weights [k]).
 """
 
 from __future__ import annotations
@@ -14,11 +17,12 @@ from derivable.device.cpu.compiling import njit
 
 
 @njit(cache=True, nogil=True)
-def _proof_probability(proof, words, probability, group_of, groups):
+def _proof_probability(proof, words, facts, groups):
     """The probability of one proof (positive words, then negative words); -1 if it contradicts itself.
 
     groups  [group] scratch: the variable that a choice is fixed to, + 1
     """
+    probability, group_of = facts
     groups[:] = 0
     result = 1.0
     for w in range(words):
@@ -76,22 +80,26 @@ def _insert(proof, p, width, k, proofs, weights, count):
 
 
 @njit(cache=True, nogil=True)
-def _join(left, left_count, right, right_count, words, k, probability, group_of, groups, proof, out, weights):
-    """The k most probable conjunctions of a proof of `left` and one of `right`; how many there are."""
-    count = 0
-    for i in range(left_count):
-        for j in range(right_count):
+def _join(known, proofs, count, words, k, facts, scratch):
+    """The k most probable conjunctions of one of the `known` proofs in `first` and one of these; they are in `first`
+    then. Returns how many there are."""
+    groups, proof, _, first, second, weights = scratch
+    total = 0
+    for i in range(known):
+        for j in range(count):
             for w in range(2 * words):
-                proof[w] = left[i, w] | right[j, w]
-            p = _proof_probability(proof, words, probability, group_of, groups)
+                proof[w] = first[i, w] | proofs[j, w]
+            p = _proof_probability(proof, words, facts, groups)
             if p >= 0.0:
-                count = _insert(proof, p, 2 * words, k, out, weights, count)
-    return count
+                total = _insert(proof, p, 2 * words, k, second, weights, total)
+    first[:total] = second[:total]
+    return total
 
 
 @njit(cache=True, nogil=True)
-def _negated(proofs, count, words, k, probability, group_of, groups, proof, one, first, second, weights):
+def _negated(proofs, count, words, k, facts, scratch):
     """The k most probable proofs of the negation of a disjunction of proofs, in `first`; how many there are."""
+    groups, proof, one, first, second, weights = scratch
     first[0, :] = np.uint64(0)
     known = 1
     for i in range(count):
@@ -107,13 +115,12 @@ def _negated(proofs, count, words, k, probability, group_of, groups, proof, one,
                         for j in range(known):
                             for x in range(2 * words):
                                 proof[x] = first[j, x] | one[x]
-                            p = _proof_probability(proof, words, probability, group_of, groups)
+                            p = _proof_probability(proof, words, facts, groups)
                             if p >= 0.0:
                                 total = _insert(proof, p, 2 * words, k, second, weights, total)
                     bits >>= np.uint64(1)
                     b += 1
-        for j in range(total):
-            first[j] = second[j]
+        first[:total] = second[:total]
         known = total
         if known == 0:
             break
@@ -152,60 +159,41 @@ def top_proofs(
     counts = np.zeros(nodes, np.int64)
     weights = np.empty(k, np.float64)
     groups = np.empty(max(num_groups, 1), np.int64)
-    proof = np.empty(width, np.uint64)
-    one = np.empty(width, np.uint64)
+    proof, one = np.empty(width, np.uint64), np.empty(width, np.uint64)
     first, second = np.empty((k, width), np.uint64), np.empty((k, width), np.uint64)
+    scratch = groups, proof, one, first, second, weights
     for row in range(start, stop):
-        probability = probabilities[row]
+        facts = probabilities[row], group_of
         for n in range(nodes):
             kd = kind[n]
-            if kd == FALSE:
-                counts[n] = 0
-            elif kd == TRUE:
-                counts[n] = 1
+            edges = range(offsets[n], offsets[n + 1])
+            count = 0
+            if kd == TRUE:
+                count = 1
                 proofs[n, 0] = np.uint64(0)
             elif kd == LITERAL:
-                counts[n] = 1
+                count = 1
                 proofs[n, 0] = np.uint64(0)
                 v = variable[n]
                 proofs[n, 0, v // 64] = np.uint64(1) << np.uint64(v % 64)
             elif kd == NOT:
                 c = children[offsets[n]]
-                count = _negated(
-                    proofs[c], counts[c], words, k, probability, group_of, groups, proof, one, first, second, weights
-                )
-                counts[n] = count
+                count = _negated(proofs[c], counts[c], words, k, facts, scratch)
                 proofs[n, :count] = first[:count]
             elif kd == AND:
                 first[0] = np.uint64(0)
                 count = 1
-                for e in range(offsets[n], offsets[n + 1]):
+                for e in edges:
                     c = children[e]
-                    count = _join(
-                        first,
-                        count,
-                        proofs[c],
-                        counts[c],
-                        words,
-                        k,
-                        probability,
-                        group_of,
-                        groups,
-                        proof,
-                        second,
-                        weights,
-                    )
-                    first[:count] = second[:count]
-                counts[n] = count
+                    count = _join(count, proofs[c], counts[c], words, k, facts, scratch)
                 proofs[n, :count] = first[:count]
-            else:
-                count = 0
-                for e in range(offsets[n], offsets[n + 1]):
+            elif kd != FALSE:
+                for e in edges:
                     c = children[e]
                     for j in range(counts[c]):
-                        p = _proof_probability(proofs[c, j], words, probability, group_of, groups)
+                        p = _proof_probability(proofs[c, j], words, facts, groups)
                         count = _insert(proofs[c, j], p, width, k, proofs[n], weights, count)
-                counts[n] = count
+            counts[n] = count
         for r in range(len(roots)):
             n = roots[r]
             root_counts[row, r] = counts[n]

@@ -8,12 +8,11 @@ compute what is computed here in one way.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from derivable.core.diagnostics import DerivableError, DomainError, Span, TypeMismatchError, UnsupportedError
 from derivable.core.registry import Registry, suggestion
-from derivable.datalog.rules.nodes import Attribute
 from derivable.datalog.syntax import nodes as s
 
 _KINDS = {
@@ -86,7 +85,7 @@ ATTRIBUTES: Registry[AttributeRecord] = Registry(
 _ALIASES = {"delimiter": "deliminator", "has_header": "header"}
 
 
-def checked(syntax: s.Syntax, attribute: s.Attribute, place: str) -> Attribute:
+def checked(syntax: s.Syntax, attribute: s.Attribute, place: str) -> s.Attribute:
     """The attribute with all its arguments named. `place` is "type", "rel" or "query".
 
     Raises UnsupportedError for an unknown attribute or a place where it cannot stand, TypeMismatchError for arguments
@@ -134,7 +133,7 @@ def checked(syntax: s.Syntax, attribute: s.Attribute, place: str) -> Attribute:
     for argument in list(takes)[: record.required]:
         if argument not in found:
             fail(TypeMismatchError, f"`@{name}` needs the argument `{argument}`, {_KINDS[takes[argument]]}")
-    return Attribute(name, tuple(found.items()), attribute.span)
+    return replace(attribute, arguments=tuple(found.items()))
 
 
 def _is_of(value: Any, kind: str) -> bool:

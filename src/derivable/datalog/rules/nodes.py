@@ -12,20 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from derivable.core.diagnostics import Span, Written
-from derivable.datalog.aggregates.nodes import AggregateRule, Parameters
+from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.scalars.nodes import NOWHERE, Apply, Const, Expr, Node, Var, walk
+from derivable.datalog.syntax.nodes import Attribute
 from derivable.datalog.tags.random_facts import Kind
 from derivable.datalog.values.constructors import Constructor
 from derivable.datalog.values.values import ValueType
-
-
-@dataclass(frozen=True)
-class Attribute:
-    """`@file("edge.csv", header=true)`"""
-
-    name: str
-    arguments: Parameters = ()
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

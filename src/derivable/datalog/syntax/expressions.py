@@ -16,6 +16,8 @@ from derivable.datalog.values.datetimes import Duration, parse_datetime
 from derivable.datalog.values.terms import Entity
 from derivable.datalog.values.values import TYPE_ALIASES, TYPES
 
+# How long the opening quotes are.
+_QUOTES = {"text": 1, "longtext": 3, "symbol": 2, "char": 1}
 _FIELDS = ("integer", "float", "text", "longtext", "symbol", "char")
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 _LADDER = (("&&", "||", "^"), (*_COMPARISONS, "in", "is"), ("+", "-"), ("*", "/", "%"))
@@ -186,18 +188,12 @@ class Expressions(Reader, ABC):
                 value, kind = int(text), "integer"
             case "float":
                 value, kind = float(text), "float"
-            case "text":
-                value, kind = self.unescaped(1), "text"
-            case "longtext":
-                value, kind = self.unescaped(3), "text"
-            case "symbol":
-                value, kind = self.unescaped(2), "symbol"
-            case "char":
-                value, kind = self.unescaped(1), "char"
             case "moment":
                 value, kind = self.moment(text[2:-1], text[0] == "t"), "datetime" if text[0] == "t" else "duration"
             case "keyword" if text in ("true", "false"):
                 value, kind = text == "true", "bool"
+            case kind if kind in _QUOTES:
+                value, kind = self.unescaped(_QUOTES[kind]), "text" if kind == "longtext" else kind
             case _:
                 return None
         self.advance()

@@ -210,17 +210,12 @@ class _Inference(Formulas):
         for node in self.casts:
             source, target = final(self.of[id(node.operand)]), final(self.of[id(node)])
             if not castable(source, target):
-                families = {source.family, target.family}
+                families, hint = {source.family, target.family}, None
                 if "entity" in families:
                     hint = "a term becomes a text, `as String`, and a text a term; `case` takes a term apart"
-                    self.mismatch(f"{source} cannot be cast to {target}", node.span, hint)
-                if families != {"float", "char"}:
-                    self.mismatch(f"{source} cannot be cast to {target}", node.span)
-                self.mismatch(
-                    f"{source} cannot be cast to {target}",
-                    node.span,
-                    f"go through an integer: `{expression_text(node.operand)} as u32 as {target}`",
-                )
+                elif families == {"float", "char"}:
+                    hint = f"go through an integer: `{expression_text(node.operand)} as u32 as {target}`"
+                self.mismatch(f"{source} cannot be cast to {target}", node.span, hint)
         relations = {
             name: Relation(
                 name,
