@@ -185,7 +185,7 @@ class _TileFold:
         self.no_floats = tuple(self.none[k] for k in fold.floats)
         buffers = [(plan.num_slots, dtype) for dtype in dtypes]
         if has_gradient:
-            longest = max(plan.longest, plan.most_terms) if fold.partial_sums else plan.longest
+            longest = plan.longest if fold.hands_on else max(plan.longest, plan.most_terms)
             buffers += [(plan.num_slots, dtypes[k]) for k in fold.floats] + [(longest, dtype) for dtype in dtypes]
         self.scratch = plan.scratch_of(lanes, *buffers)
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import cached_property, reduce
 
 from derivable.algebra.expr.functions import equal, less, logical_and, logical_not, where
-from derivable.algebra.expr.nodes import Apply, Expr, arguments_of, in_order
+from derivable.algebra.expr.nodes import Apply, Expr, in_order
 from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import TypedSemiring
 from derivable.circuit.kernels.level_passes import Arrays, Passes, Registers, applied
@@ -33,10 +33,10 @@ class LevelFold:
     floats          the components that have adjoints
     plus_rule, ...  adjoints of the left operand, then of the right one [2 * float component]; () without derivatives
     has_gradient    whether there are derivatives
-    hands_on        whether plus hands its adjoint on to both operands as it is
+    hands_on        whether plus hands its adjoint on to both operands as it is, so that the reverse pass needs no
+                    partial results of sums; `times_hands_on` likewise
     is_plus_free    whether the order of the terms of a sum shows in rounding only: where plus hands its adjoint on, and
                     for one bool; the order of a maximum shows where it ties
-    partial_sums    whether the rule of plus reads its operands, so that the reverse pass needs partial results of sums
     is_plain        whether adjoints are sums of products of adjoints and operands, so that a zero gives zeros
     schedule        lines of 8 or 16 rows where all operations have a form on lines and the components fit, else row by
                     row
@@ -48,15 +48,13 @@ class LevelFold:
         self.floats = typed.plus.float_components
         self.has_gradient = typed.semiring.differentiable and len(self.floats) > 0
         self.plus_rule, self.times_rule = self._rule(typed.plus), self._rule(typed.times)
-        adjoints = typed.plus.adjoints.arguments if self.has_gradient else ()
-        handed_on = tuple(adjoints[k] for k in self.floats) if self.has_gradient else ()
         all_float = len(self.floats) == len(self.dtypes)
-        self.hands_on = self.has_gradient and self.plus_rule == (*handed_on, *handed_on)
+        self.hands_on = self._hands_on(typed.plus, self.plus_rule)
+        self.times_hands_on = self._hands_on(typed.times, self.times_rule)
         self.is_plus_free = (self.hands_on and all_float) or self.dtypes == ("bool",)
-        self.partial_sums = not set(arguments_of(self.plus_rule)) <= set(adjoints)
         plain = {"add", "subtract", "multiply", "negate"}
         rules = in_order((*self.plus_rule, *self.times_rule))
-        self.is_plain = not self.partial_sums and all(x.operation in plain for x in rules if isinstance(x, Apply))
+        self.is_plain = self.hands_on and all(x.operation in plain for x in rules if isinstance(x, Apply))
         self.schedule = self._schedule()
 
     def _rule(self, monoid: TypedMonoid) -> tuple[Expr, ...]:
@@ -64,6 +62,9 @@ class LevelFold:
             return ()
         rule = monoid.adjoints
         return tuple(side[k] for side in (rule.left, rule.right) for k in self.floats)
+
+    def _hands_on(self, monoid: TypedMonoid, rule: tuple[Expr, ...]) -> bool:
+        return self.has_gradient and rule == 2 * tuple(monoid.adjoints.arguments[k] for k in self.floats)
 
     def _schedule(self) -> Schedule:
         typed = self.typed
@@ -93,7 +94,7 @@ class LevelFold:
         """backward(values.., adjoints.., partial.., runs, terms, num_runs): adds to `adjoints` what each slot's gives.
 
         adjoints  those of the roots are set, all others zero
-        partial   scratch, with as many rows as the longest product has factors, or sum has terms if `partial_sums`
+        partial   scratch, with as many rows as the longest product has factors, or sum has terms unless `hands_on`
         """
         emit = Passes("backward", self)
         emit.values, emit.adjoints = emit.buffers("values"), emit.buffers("adjoints", self.floats)

@@ -14,7 +14,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from derivable.algebra.expr.functions import equal, less, logical_and, logical_not, where
-from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, arguments_of
+from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr
 from derivable.algebra.monoid import TypedFunction, TypedMonoid
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, substitute
@@ -237,7 +237,7 @@ class Passes:
         return total
 
     def backward(self) -> None:
-        k, times = self.k, self.typed.times
+        k = self.k
         with self.each_run(down=True) as run:
             width = k.let("width", 2 * run.pairs + run.singles + abs(run.factors))
             k.set(run.at, run.at + run.count * width)
@@ -254,7 +254,7 @@ class Passes:
                     each_slot(self.push_negation)
                     k.continue_()
             with k.when(less(0, run.factors)):
-                if set(arguments_of(self.fold.times_rule)) <= set(times.adjoints.arguments):
+                if self.fold.times_hands_on:
                     each_slot(lambda at, adjoint: self.push_each(at, run.factors, adjoint))
                 else:
                     with k.when(equal(run.factors, 3)):
@@ -262,16 +262,13 @@ class Passes:
                     with k.otherwise():
                         each_slot(lambda at, adjoint: self.push_product(at, run.factors, adjoint))
             with k.otherwise():
-                if self.fold.partial_sums:
+                if self.fold.hands_on:
+                    each_slot(lambda at, adjoint: self.push_free_sum(at, run, adjoint))
+                else:
                     with k.when(logical_and(equal(run.pairs, 1), equal(run.singles, 0))):
                         each_slot(self.push_pair)
                     with k.otherwise():
-                        with k.when(logical_and(equal(run.pairs, 2), equal(run.singles, 0))):
-                            each_slot(self.push_two_pairs)
-                        with k.otherwise():
-                            each_slot(lambda at, adjoint: self.push_sum(at, run, adjoint))
-                else:
-                    each_slot(lambda at, adjoint: self.push_free_sum(at, run, adjoint))
+                        each_slot(lambda at, adjoint: self.push_sum(at, run, adjoint))
 
     def push_negation(self, at: Expr, adjoint: Registers) -> None:
         slot = self.slot(at)
@@ -279,10 +276,9 @@ class Passes:
         self.push(slot, self.let("own", self.pulled_once(self.typed.negation, x, adjoint)))
 
     def push_each(self, at: Expr, count: Expr, adjoint: Registers) -> None:
-        """A product whose rule reads no operands."""
-        with self.k.loop("term", 1, count, down=True) as term:
-            self.push_last(self.typed.times, (), (), adjoint, lambda a: self.push_single(at + term, a))
-        self.push_single(at, adjoint)
+        """A product that hands its adjoint on."""
+        with self.k.loop("term", 0, count, down=True) as term:
+            self.push_single(at + term, adjoint)
 
     def push_last(
         self,
@@ -292,9 +288,7 @@ class Passes:
         adjoint: Registers,
         push: Callable[[Sequence[Expr]], None],
     ) -> None:
-        """Give the last term its adjoint; that of all before it is what `adjoint` is then. () where no rule reads."""
-        if not before:
-            before = term = tuple(Constant(0, dtype) for dtype in self.dtypes)
+        """Give the last term its adjoint; that of all before it is what `adjoint` is then."""
         left, right = self.pulled(monoid, before, term, adjoint)
         own = self.let("own", right)
         self.set(adjoint, left)
@@ -320,14 +314,6 @@ class Passes:
             x, before = self.load(self.values, slot, "x"), self.load(self.partial, factor - 1, "before")
             self.push_last(self.typed.times, before, x, adjoint, lambda a: self.push(slot, a))
         self.push_single(at, adjoint)
-
-    def push_two_pairs(self, at: Expr, adjoint: Sequence[Expr]) -> None:
-        first, second = self.let("term", self.pair(at)), self.let("term", self.pair(at + 2))
-        left, right = self.pulled(self.typed.plus, first, second, adjoint)
-        left, right = self.let("own", left), self.let("own", right)
-        for place, own in ((at + 2, right), (at, left)):
-            with self.live(own):
-                self.push_pair(place, own)
 
     def push_sum(self, at: Expr, run: _Run, adjoint: Registers) -> None:
         """Form the partial results of a sum again and go through them backwards."""
@@ -369,28 +355,12 @@ class Passes:
             self.push_single(at, adjoint)
 
     def push_free_sum(self, at: Expr, run: _Run, adjoint: Registers) -> None:
-        """The adjoint of each term is that of the sum: the rule of plus reads nothing."""
-        if not self.fold.hands_on:
-            self.push_scaled_sum(at, run, adjoint)
-            return
+        """A sum that hands its adjoint on."""
         single = self.k.let("single", at + 2 * run.pairs)
         with self.k.loop("term", 0, run.singles, down=True) as term:
             self.push_single(single + term, adjoint)
         with self.k.loop("term", 0, run.pairs, down=True) as term:
             self.push_pair(at + 2 * term, adjoint)
-
-    def push_scaled_sum(self, at: Expr, run: _Run, adjoint: Registers) -> None:
-        """A rule that reads nothing and changes the adjoint on its way, as of a + 2 * b."""
-        k, plus = self.k, self.typed.plus
-        singles = k.let("single", at + run.pairs)
-        with k.loop("term", where(less(run.pairs, 1), 1, run.pairs), run.pairs + run.singles, down=True) as term:
-            self.push_last(plus, (), (), adjoint, lambda a: self.push_single(singles + term, a))
-        with k.loop("term", 1, run.pairs, down=True) as term:
-            self.push_last(plus, (), (), adjoint, lambda a: self.push_pair(at + 2 * term, a))
-        with k.when(less(0, run.pairs)):
-            self.push_pair(at, adjoint)
-        with k.otherwise():
-            self.push_single(at, adjoint)
 
 
 def applied(function: TypedFunction, x: Sequence[Expr]) -> tuple[Expr, ...]:
