@@ -214,6 +214,9 @@ KERNELS = [
     "place_literal",
     "place_pair",
     "place_wide",
+    "place_node",
+    "next_stamp",
+    "distinct",
     "insert_nodes",
     "move_table",
 ]

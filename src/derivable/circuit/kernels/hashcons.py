@@ -206,6 +206,51 @@ def place_wide(this, size, value, top, stamp, node, end, state):
     return node
 
 
+@njit(cache=True, nogil=True, inline="always")
+def place_node(this, size, value, top, stamp, node, end, state):
+    """The id of a node as `distinct` found it; `node` if it is new and has been added."""
+    _, _, _, _, children, _, _ = state
+    if size == 2:
+        return place_pair(this, np.int64(children[end]), np.int64(children[end + 1]), node, end, state)
+    return place_wide(this, size, value, top, stamp, node, end, state)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def next_stamp(stamp, info, count):
+    """A stamp that none of the `count` nodes carries."""
+    if stamp == _LAST_STAMP:
+        info[1 : 2 * count : 2] = 0
+        stamp = 0
+    return stamp + 1
+
+
+@njit(cache=True, nogil=True, inline="always")
+def distinct(this, parts, first, last, stamp, end, state):
+    """Stamp the different children parts[first:last] of an AND or OR and write them behind the other edges.
+
+    returns  (what the node is without a node of its own, or -1; the number of different children, the sum of their
+             mixed ids, and their greatest height)
+    """
+    _, _, info, _, children, _, _ = state
+    neutral = TRUE if this == AND else FALSE
+    found, size = np.int64(-1), np.int64(0)
+    value, top = np.uint64(0), np.int32(0)
+    for place in range(first, last):
+        child = np.int64(parts[place])
+        if child <= TRUE:
+            if child != neutral:
+                found = child
+        elif info[2 * child + 1] != stamp:
+            info[2 * child + 1] = stamp
+            children[end + size] = child
+            size += 1
+            value += mix(np.uint64(child))
+            top = max(top, info[2 * child])
+    if found < 0 and size < 2:
+        found = np.int64(neutral if size == 0 else children[end])
+    return found, size, value, top
+
+
 @kernel
 def insert_nodes(
     new_kind, new_literal, new_offsets, new_children, absolute,
@@ -247,51 +292,23 @@ def insert_nodes(
             code, bad_node = BAD_OFFSETS, node
             break
         limit = num_nodes if absolute else node
-        for edge in range(first, last):
-            child = np.int64(new_children[edge])
+        size = last - first
+        for place in range(size):
+            child = np.int64(new_children[first + place])
             if child < 0 or child >= limit:
                 code, bad_node, bad_child = BAD_CHILD, node, child
                 break
+            children[num_edges + place] = child if absolute else ids[child]
         if code != OK:
             break
-        size = last - first
         value, top = np.uint64(0), np.int32(0)
-        x, y = np.int64(0), np.int64(0)
-        found = np.int64(-1)
         if size == 2:
-            x, y = np.int64(new_children[first]), np.int64(new_children[first + 1])
-            if not absolute:
-                x, y = np.int64(ids[x]), np.int64(ids[y])
-            found = np.int64(simplified_pair(this, x, y))
+            found = np.int64(simplified_pair(this, np.int64(children[num_edges]), np.int64(children[num_edges + 1])))
         else:
-            if stamp == _LAST_STAMP:
-                info[1 : 2 * num_nodes : 2] = 0
-                stamp = 0
-            stamp += 1
-            neutral = TRUE if this == AND else FALSE
-            size = 0
-            for edge in range(first, last):
-                child = np.int64(new_children[edge])
-                if not absolute:
-                    child = np.int64(ids[child])
-                if child <= TRUE:
-                    if child != neutral:
-                        found = child
-                elif info[2 * child + 1] != stamp:
-                    info[2 * child + 1] = stamp
-                    children[num_edges + size] = child
-                    size += 1
-                    value += mix(np.uint64(child))
-                    top = max(top, info[2 * child])
-            if found < 0 and size < 2:
-                found = np.int64(neutral if size == 0 else children[num_edges])
-            if size == 2:
-                x, y = np.int64(children[num_edges]), np.int64(children[num_edges + 1])
+            stamp = next_stamp(stamp, info, num_nodes)
+            found, size, value, top = distinct(this, children, num_edges, num_edges + size, stamp, num_edges, state)
         if found < 0:
-            if size == 2:
-                found = place_pair(this, x, y, num_nodes, num_edges, state)
-            else:
-                found = place_wide(this, size, value, top, stamp, num_nodes, num_edges, state)
+            found = place_node(this, size, value, top, stamp, num_nodes, num_edges, state)
             if found == num_nodes:
                 num_nodes += 1
                 num_edges += size
@@ -320,7 +337,7 @@ def insert_decompositions(
     """
     num_nodes, num_edges, stamp = counts[0], counts[1], counts[2]
     state = pointers(kind, literal, info, offsets, children, table)
-    notes, edges, slots = pointer(info), pointer(children), pointer(table)
+    edges, slots = pointer(children), pointer(table)
     ids, parts = pointer(node_of), pointer(elements)
     keys, nodes = scratch(np.uint64, _LATER), scratch(np.int64, _LATER)
     late = 0
@@ -352,48 +369,26 @@ def insert_decompositions(
                         num_nodes += 1
                         num_edges += 2
                 parts[first + element] = found
-            if stamp == _LAST_STAMP:
-                info[1 : 2 * num_nodes : 2] = 0
-                stamp = 0
-            stamp += 1
-            size = 0
-            value, top = np.uint64(0), np.int32(0)
-            found = np.int64(-1)
-            for element in range(first, first + number):
-                part = np.int64(parts[element])
-                if part <= TRUE:
-                    if part == TRUE:
-                        found = np.int64(TRUE)
-                elif notes[2 * part + 1] != stamp:
-                    notes[2 * part + 1] = stamp
-                    edges[num_edges + size] = part
-                    size += 1
-                    value += mix(np.uint64(part))
-                    top = max(top, notes[2 * part])
+            stamp = next_stamp(stamp, info, num_nodes)
+            found, size, value, top = distinct(OR, parts, first, first + number, stamp, num_edges, state)
             if found < 0:
-                if size < 2:
-                    found = np.int64(FALSE if size == 0 else edges[num_edges])
+                x, y = np.int64(edges[num_edges]), np.int64(edges[num_edges + 1])
+                key = pair_key(OR, x, y) if size == 2 else wide_key(OR, value)
+                if num_nodes > before:
+                    if late == _LATER:
+                        late = enter_late(keys, nodes, late, slots, last_slot)
+                    prefetch(table, first_slot(key, last_slot))
+                    keys[late], nodes[late] = key, num_nodes
+                    late += 1
+                    found = num_nodes
+                    write_node(OR, 0, top + 1, found, num_edges + size, state)
                 else:
-                    x, y = np.int64(edges[num_edges]), np.int64(edges[num_edges + 1])
-                    key = pair_key(OR, x, y) if size == 2 else wide_key(OR, value)
-                    if num_nodes > before:
-                        if late == _LATER:
-                            late = enter_late(keys, nodes, late, slots, last_slot)
-                        prefetch(table, first_slot(key, last_slot))
-                        keys[late], nodes[late] = key, num_nodes
-                        late += 1
-                        found = num_nodes
-                        write_node(OR, 0, top + 1, found, num_edges + size, state)
-                    else:
-                        if has_key(keys, late, key):
-                            late = enter_late(keys, nodes, late, slots, last_slot)
-                        if size == 2:
-                            found = place_pair(OR, x, y, num_nodes, num_edges, state)
-                        else:
-                            found = place_wide(OR, size, value, top, stamp, num_nodes, num_edges, state)
-                    if found == num_nodes:
-                        num_nodes += 1
-                        num_edges += size
+                    if has_key(keys, late, key):
+                        late = enter_late(keys, nodes, late, slots, last_slot)
+                    found = place_node(OR, size, value, top, stamp, num_nodes, num_edges, state)
+                if found == num_nodes:
+                    num_nodes += 1
+                    num_edges += size
             ids[name] = found
             first += 2 * number
         line += 1
