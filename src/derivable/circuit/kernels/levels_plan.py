@@ -64,16 +64,14 @@ def plan_program(kind, literal, offsets, children, roots, num_variables, in_orde
         _count_uses(kind, offsets, children, roots, uses)
         if in_order:
             _part_mixed(kind, offsets, children, uses)
-        num_inner, num_terms, num_levels = _shapes_of(kind, offsets, children, uses, level, shape)
+        num_inner, num_levels = _shapes_of(kind, offsets, children, uses, level, shape)
         inner = empty_pages(num_inner, np.int32)
         _sort_inner(level, shape, num_levels, empty_pages(num_inner, np.int32), inner)
-        num_slots, num_runs = _assign_slots(
-            kind, literal, offsets, children, level, shape, inner, operand, positive, negative
-        )
-        runs = np.empty((num_runs, 6), np.int32)
+        num_slots = _assign_slots(kind, literal, offsets, children, shape, inner, operand, positive, negative)
+        runs = empty_pages(6 * num_inner, np.int32).reshape(num_inner, 6)
         starts = empty_pages(num_inner + 1, np.int32)
-        _lay_out(kind, offsets, children, level, shape, inner, operand, starts, runs)
-        arranged.extend((inner, starts, runs, num_slots, num_terms, num_levels))
+        num_runs = _lay_out(kind, offsets, children, level, shape, inner, operand, starts, runs)
+        arranged.extend((inner, starts, runs[:num_runs].copy(), num_slots, num_levels))
 
     def measure():
         _measure(kind, offsets, children, empty_pages(2 * num_nodes, np.float64).reshape(num_nodes, 2), statistics)
@@ -83,8 +81,8 @@ def plan_program(kind, literal, offsets, children, roots, num_variables, in_orde
             task()
 
     run_chunks(part, 2, 1 if len(children) >= _WORTH_A_THREAD else 2)
-    inner, starts, runs, num_slots, num_terms, num_levels = arranged
-    terms = empty_pages(num_terms, np.int32)
+    inner, starts, runs, num_slots, num_levels = arranged
+    terms = empty_pages(int(starts[-1]), np.int32)
     first_slot = int(operand[inner[0], 0]) if len(inner) else 0
     run_chunks(
         _write_terms, len(children), _WORTH_A_THREAD, kind, offsets, children, shape, operand, first_slot, starts, terms
@@ -139,9 +137,9 @@ def _shapes_of(kind, offsets, children, uses, level, shape):
 
     level  [node] int32, written
     shape  [node] int16, written: `_LEAF`, `_FUSED`, or a number that nodes share if they have equal shapes
-    returns  inner slots, terms, levels
+    returns  inner slots, levels
     """
-    num_inner, num_terms, num_levels = 0, 0, 1
+    num_inner, num_levels = 0, 1
     for node in range(len(kind)):
         this = kind[node]
         if this <= LITERAL:
@@ -159,11 +157,9 @@ def _shapes_of(kind, offsets, children, uses, level, shape):
                 shape[node] = _FUSED
                 continue
             shape[node] = _SUMS if arity == 2 else _SUMS * _SUMS + min(arity, _PRODUCTS)
-            num_terms += arity
         elif this == NOT:
             highest = np.int64(level[np.uint64(item(children, first))])
             shape[node] = _NEGATION
-            num_terms += 1
         else:
             pairs = 0
             for edge in range(first, last):
@@ -172,11 +168,10 @@ def _shapes_of(kind, offsets, children, uses, level, shape):
                 pairs += item(shape, child) == _FUSED
             singles = arity - pairs
             shape[node] = pairs * _SUMS + singles if pairs < _SUMS and singles < _SUMS else _SHAPES - 1
-            num_terms += 2 * pairs + singles
         level[node] = highest + 1
         num_levels = max(num_levels, highest + 2)
         num_inner += 1
-    return num_inner, num_terms, num_levels
+    return num_inner, num_levels
 
 
 @kernel
@@ -234,8 +229,8 @@ def _sort_inner(level, shape, num_levels, by_shape, inner):
 
 
 @kernel
-def _assign_slots(kind, literal, offsets, children, level, shape, inner, operand, positive, negative):
-    """Write positive and negative [variable] and what a node is as an operand; returns the number of slots and of runs.
+def _assign_slots(kind, literal, offsets, children, shape, inner, operand, positive, negative):
+    """Write positive and negative [variable] and what a node is as an operand; returns the number of slots.
 
     operand  [node, 2] int32: the slot and -1, or the two slots of a fused product, which so is one access
     """
@@ -254,15 +249,10 @@ def _assign_slots(kind, literal, offsets, children, level, shape, inner, operand
                 slots[variable] = next_slot
                 next_slot += 1
             operand[node, 0] = slots[variable]
-    num_runs = 0
-    previous_level, previous_shape = -1, -1
     for node in inner:
         operand[node, 0] = next_slot
         operand[node, 1] = -1
         next_slot += 1
-        if level[node] != previous_level or shape[node] != previous_shape or shape[node] >= _SHAPES - 2:
-            num_runs += 1
-        previous_level, previous_shape = level[node], shape[node]
     for variable in range(len(positive)):
         if negative[variable] >= 0 and positive[variable] < 0:
             positive[variable] = next_slot
@@ -278,12 +268,15 @@ def _assign_slots(kind, literal, offsets, children, level, shape, inner, operand
             first = item(offsets, node)
             operand[node, 0] = operand[np.uint64(item(children, first)), 0]
             operand[node, 1] = operand[np.uint64(item(children, first + 1)), 0]
-    return next_slot + 1, num_runs
+    return next_slot + 1
 
 
 @kernel
 def _lay_out(kind, offsets, children, level, shape, inner, operand, starts, runs):
-    """Write where the operands of each inner slot start, starts [inner slot + 1] int32, and the runs."""
+    """Write the runs, and where the operands of each inner slot start, starts [inner slot + 1] int32.
+
+    returns  the number of runs
+    """
     run, position = -1, 0
     previous_level, previous_shape = -1, -1
     for slot in range(len(inner)):
@@ -318,6 +311,7 @@ def _lay_out(kind, offsets, children, level, shape, inner, operand, starts, runs
         position += width
         previous_level, previous_shape = level[node], this
     starts[len(inner)] = position
+    return run + 1
 
 
 @kernel
