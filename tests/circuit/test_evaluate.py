@@ -13,8 +13,8 @@ from circuit.decimal_circuits import log_of_expansion, log_value_and_gradient, r
 from data import data_path
 from derivable.algebra import semirings
 from derivable.circuit import load
-from derivable.circuit.fold.evaluate import evaluate, explain_kernels, value_and_gradient
-from derivable.circuit.fold.plan import Plan, plan_of
+from derivable.circuit.fold.evaluate import evaluate, value_and_gradient
+from derivable.circuit.fold.plan import Plan, describe_plan, plan_of
 from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.circuit.kernels.levels import level_kernels
 from derivable.circuit.kernels.levels_log import compiled_log_rows
@@ -385,7 +385,7 @@ def test_refusals():
 def test_the_plan_is_made_once_and_explained():
     circuit = load(data_path("circuits/sudoku_4.sdd.gz"))
     assert plan_of(circuit) is plan_of(circuit)
-    text = explain_kernels(circuit)
+    text = describe_plan(circuit)
     assert "853 nodes" in text
     assert "sum of 4 pairs" in text
     assert circuit.explain("kernels") == text

@@ -57,12 +57,12 @@ class ColumnEngine(Engine):
         return torch.no_grad()(functions[0]), torch.no_grad()(functions[1])
 
     def _apply(self, library: str, structure: Any, operands: Sequence[Any]) -> list[Any]:
-        arrays, *batch = arrays_of(library, operands[0]), *operands[0].shape[:-1]
+        arrays, batch = arrays_of(library, operands[0].device if library == "torch" else None), operands[0].shape[:-1]
         run = self.program.in_batches({OPERANDS: _columns(operands)}, arrays, math.prod(batch))
         return [x.T.reshape(*batch, len(x)) for x in run.many(self.program.results)]
 
     def _pull(self, library: str, structure: Any, adjoints: Any, operands: Any, results: Any) -> list[Any]:
-        arrays, columns = arrays_of(library, operands[0]), _columns(operands)
+        arrays, columns = arrays_of(library, operands[0].device if library == "torch" else None), _columns(operands)
         seeds: list[Any] = [None] * len(self.program.results)
         for k, seed in zip(self.float_results, adjoints):
             seeds[k] = None if seed is None else _columns([seed])[0]
@@ -92,20 +92,13 @@ def _by_torch(function: Any, structure: Any, *groups: Sequence[Any]) -> list[np.
     return [x.numpy() for x in function(structure, *tensors)]
 
 
-def arrays_of(library: str, like: Any) -> Arrays:
-    """The operations of "torch" or "JAX", on the device of an array."""
-    return _torch_arrays(like.device) if library == "torch" else _jnp_arrays()
-
-
 @lru_cache(64)
-def _torch_arrays(device: Any) -> Arrays:
-    from derivable.bridge.torch_columns import Torch
+def arrays_of(library: str, device: Any) -> Arrays:
+    """The operations of "torch" on a device, or of "JAX"."""
+    if library == "torch":
+        from derivable.bridge.torch_columns import Torch
 
-    return Torch(device)
-
-
-@lru_cache(1)
-def _jnp_arrays() -> Arrays:
+        return Torch(device)
     from derivable.bridge.jnp_columns import Jnp
 
     return Jnp()

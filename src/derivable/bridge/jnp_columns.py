@@ -76,9 +76,8 @@ class Jnp(Arrays):
         if monoid is None:
             assert self.semiring is not None
             monoid = self.semiring.typed(of[0].dtype.name).plus
-        order = slice(None) if is_sorted else jnp.argsort(rows, stable=True)
-        offsets = jnp.searchsorted(rows[order], jnp.arange(count + 1))
-        found = jnp_folds.segments(monoid, [x[order].reshape(len(rows), -1) for x in of], offsets)
+        columns = [x.reshape(len(rows), -1) for x in of]
+        found = jnp_folds.by_rows(monoid, columns, rows, jnp.arange(count + 1, dtype=rows.dtype))
         return [x.reshape(count, *part.shape[1:]) for x, part in zip(found, of)]
 
     def fold_lanes(self, of: jax.Array) -> jax.Array:

@@ -33,9 +33,13 @@ def apply(fold: Fold, structure: Any, operands: Sequence[Any]) -> list[Any]:
     elif fold.kind == "segment_reduce":
         found = segments(op, values, structure)
     else:
-        buckets = _Buckets(structure, operands[0].shape[0])
-        joined = buckets.joined(op, _components(op, operands[:leaves]), values)
-        found = [x[buckets.ends] for x in _scan(op, joined, buckets.starts)]
+        # A bucket's own element is its first; those that are ignored stand after all buckets.
+        count = operands[0].shape[0]
+        numbers = jnp.arange(count + 1, dtype=structure.dtype)
+        inside = (structure >= 0) & (structure < count)
+        rows = jnp.concatenate([numbers[:-1], jnp.where(inside, structure, count)])
+        joined = [jnp.concatenate(pair) for pair in zip(_components(op, operands[:leaves]), values)]
+        found = by_rows(op, joined, rows, numbers)
     shapes = fold.result_shapes(None if structure is None else structure.shape, [x.shape for x in operands])
     return _leaves(op, found, shapes, [x.dtype for x in operands[:leaves]])
 
@@ -61,27 +65,10 @@ def pull(
     return list(back([jnp.zeros_like(x) if seed is None else seed for x, seed in zip(made, adjoints)]))
 
 
-class _Buckets:
-    """Destination and values in the order of their buckets: bucket k's own element first, ignored ones at the end.
-
-    order   [bucket + n] into the destination followed by the values
-    starts  [bucket + n] whether a bucket starts there
-    ends    [bucket] the last element of each
-    """
-
-    def __init__(self, indices: Any, count: int):
-        self.count = count
-        self.inside = (indices >= 0) & (indices < count)
-        keys = jnp.concatenate([jnp.arange(count, dtype=indices.dtype), jnp.where(self.inside, indices, count)])
-        self.order = jnp.argsort(keys, stable=True)
-        ordered = keys[self.order]
-        # Those that are ignored are segments of their own, so that their values meet nothing.
-        changes = (ordered[1:] != ordered[:-1]) | (ordered[1:] == count)
-        self.starts = jnp.concatenate([jnp.ones(min(1, len(keys)), bool), changes])
-        self.ends = jnp.searchsorted(ordered, jnp.arange(count, dtype=indices.dtype), side="right") - 1
-
-    def joined(self, op: TypedMonoid, destination: Components, values: Components) -> Components:
-        return [jnp.concatenate(pair)[self.order] for pair in zip(destination, values)]
+def by_rows(op: TypedMonoid, values: Components, rows: Any, numbers: Any) -> Components:
+    """The fold of the values that go to each row, in their order, of the rows numbered by all but the last number."""
+    order = jnp.argsort(rows, stable=True)
+    return segments(op, [x[order] for x in values], jnp.searchsorted(rows[order], numbers))
 
 
 def _starts(offsets: Any, rows: int) -> Any:

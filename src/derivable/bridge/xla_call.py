@@ -19,94 +19,32 @@ TARGET = "derivable_call"
 MAJOR = 0
 
 
-class _Version(ctypes.Structure):
-    _fields_ = (
-        ("size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("major", ctypes.c_int),
-        ("minor", ctypes.c_int),
-    )
+def _structure(**fields: Any) -> Any:
+    return type("Structure", (ctypes.Structure,), {"_fields_": tuple(fields.items())})
 
 
-class _Metadata(ctypes.Structure):
-    _fields_ = (("size", ctypes.c_size_t), ("version", _Version), ("traits", ctypes.c_uint32))
-
-
-class _Extension(ctypes.Structure):
-    _fields_ = (
-        ("size", ctypes.c_size_t),
-        ("type", ctypes.c_int),
-        ("next", ctypes.c_void_p),
-        ("metadata", ctypes.POINTER(_Metadata)),
-    )
-
-
-class _Error(ctypes.Structure):
-    _fields_ = (
-        ("size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("message", ctypes.c_char_p),
-        ("code", ctypes.c_int),
-    )
-
-
-class _Api(ctypes.Structure):
-    _fields_ = (
-        ("size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("version", _Version),
-        ("internal", ctypes.c_void_p),
-        ("error_create", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_Error))),
-    )
-
-
-class _Buffer(ctypes.Structure):
-    _fields_ = (
-        ("size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("dtype", ctypes.c_int),
-        ("data", ctypes.c_void_p),
-    )
-
-
-class _Scalar(ctypes.Structure):
-    _fields_ = (("dtype", ctypes.c_int), ("value", ctypes.POINTER(ctypes.c_int64)))
-
-
-class _Buffers(ctypes.Structure):
-    _fields_ = (
-        ("size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("count", ctypes.c_int64),
-        ("types", ctypes.c_void_p),
-        ("buffers", ctypes.POINTER(ctypes.POINTER(_Buffer))),
-    )
-
-
-class _Attributes(ctypes.Structure):
-    _fields_ = (
-        ("size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("count", ctypes.c_int64),
-        ("types", ctypes.c_void_p),
-        ("names", ctypes.c_void_p),
-        ("values", ctypes.POINTER(ctypes.POINTER(_Scalar))),
-    )
-
-
-class _Frame(ctypes.Structure):
-    _fields_ = (
-        ("size", ctypes.c_size_t),
-        ("extension", ctypes.POINTER(_Extension)),
-        ("api", ctypes.POINTER(_Api)),
-        ("context", ctypes.c_void_p),
-        ("stage", ctypes.c_int),
-        ("operands", _Buffers),
-        ("results", _Buffers),
-        ("attributes", _Attributes),
-    )
-
-
+_size, _pointer, _int = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int
+_Version = _structure(size=_size, extension=_pointer, major=_int, minor=_int)
+_Metadata = _structure(size=_size, version=_Version, traits=ctypes.c_uint32)
+_Extension = _structure(size=_size, type=_int, next=_pointer, metadata=ctypes.POINTER(_Metadata))
+_Error = _structure(size=_size, extension=_pointer, message=ctypes.c_char_p, code=_int)
+_Create = ctypes.CFUNCTYPE(_pointer, ctypes.POINTER(_Error))
+_Api = _structure(size=_size, extension=_pointer, version=_Version, internal=_pointer, error_create=_Create)
+_Buffer = _structure(size=_size, extension=_pointer, dtype=_int, data=_pointer)
+_Scalar = _structure(dtype=_int, value=ctypes.POINTER(ctypes.c_int64))
+_list: dict[str, Any] = {"size": _size, "extension": _pointer, "count": ctypes.c_int64, "types": _pointer}
+_Buffers = _structure(**_list, buffers=ctypes.POINTER(ctypes.POINTER(_Buffer)))
+_Attributes = _structure(**_list, names=_pointer, values=ctypes.POINTER(ctypes.POINTER(_Scalar)))
+_Frame = _structure(
+    size=_size,
+    extension=ctypes.POINTER(_Extension),
+    api=ctypes.POINTER(_Api),
+    context=_pointer,
+    stage=_int,
+    operands=_Buffers,
+    results=_Buffers,
+    attributes=_Attributes,
+)
 _METADATA, _EXECUTE, _INTERNAL = 1, 3, 13
 Shapes = tuple[tuple[tuple[int, ...], np.dtype], ...]
 _calls: dict[int, tuple[Callable, Shapes, Shapes]] = {}
@@ -128,7 +66,7 @@ def lower(context: Any, function: Callable, key: str, operands: Sequence[Any]) -
     return jax.ffi.ffi_lowering(TARGET)(context, *operands, number=np.int64(number))
 
 
-def _arrays(buffers: _Buffers, shapes: Shapes, *, writeable: bool) -> list[np.ndarray]:
+def _arrays(buffers: Any, shapes: Shapes, *, writeable: bool) -> list[np.ndarray]:
     found = []
     for k, (shape, dtype) in enumerate(shapes):
         count = int(np.prod(shape, dtype=np.int64))

@@ -9,30 +9,12 @@ import numpy as np
 
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
-from derivable.circuit.fold.fold_rows import (
-    GRADIENT,
-    VALUES,
-    VALUES_AND_GRADIENT,
-    check_complement,
-    fold_rows,
-    raise_bad_weight,
-)
+from derivable.circuit.fold.fold_rows import GRADIENT, VALUES, VALUES_AND_GRADIENT, fold_rows
 from derivable.circuit.fold.literal_weights import in_columns
 from derivable.circuit.fold.plan import plan_of
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.device.cpu.memory import contiguous, empty, empty_like
-
-__all__ = [
-    "GRADIENT",
-    "VALUES",
-    "VALUES_AND_GRADIENT",
-    "check_complement",
-    "evaluate",
-    "fold_rows",
-    "raise_bad_weight",
-    "value_and_gradient",
-]
 
 _FLOATS = np.dtype(np.float64), np.dtype(np.float32)
 
@@ -192,10 +174,3 @@ def check_size(shape, num_variables: int, name: str) -> None:
             f"{name} of shape {tuple(shape)} {found}, the circuit has {num_variables} variables",
             hint=f"give {name}[..., variable] with {num_variables} entries in the last axis",
         )
-
-
-def explain_kernels(circuit: Circuit) -> str:
-    """What evaluates the circuit, and why; the text of `circuit.explain("kernels")`."""
-    from derivable.circuit.fold.plan import describe_plan
-
-    return describe_plan(circuit)

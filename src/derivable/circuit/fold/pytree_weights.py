@@ -34,31 +34,25 @@ def to_columns(ring: Semiring, weights: Any, num_columns: int, name: str, dtype:
     Raises ShapeError for sizes that do not fit, DomainError for types that are not the semiring's or if it has no
     `fact`.
     """
-    element = ring.element
     if not is_nest(weights):
         weights = _facts(ring, np.asarray(weights), name)
-    leaves = [np.asarray(leaf) for leaf in flatten(element, weights, name)]
-    floats = [leaf.dtype for leaf in leaves if leaf.dtype.kind == "f"]
+    parts = parts_of(ring, weights, num_columns, name, np.asarray)
+    floats = [part.dtype for part in parts if part.dtype.kind == "f"]
     precision = np.dtype(dtype or (np.result_type(*floats) if floats else np.float64))
-    wanted = ring.dtypes("float32" if precision.itemsize < 8 else "float64")
-    found: list[np.ndarray] = []
-    batches = []
-    for leaf, shape, kind in zip(leaves, element.leaf_shapes, wanted):
-        cut = leaf.ndim - len(shape)
-        if cut < 1 or leaf.shape[cut:] != shape or leaf.shape[cut - 1] != num_columns:
-            raise ShapeError(
-                f"a leaf of {name} has shape {leaf.shape}, not [*batch, {', '.join(map(str, (num_columns, *shape)))}]",
-                hint=f"elements are {element}: give one array for each leaf",
-            )
-        if not np.can_cast(leaf.dtype, kind, "same_kind"):
-            raise DomainError(f"a leaf of {name} has dtype {leaf.dtype} where the semiring has {kind}")
-        batches.append(leaf.shape[: cut - 1])
-        flat = leaf.reshape(*leaf.shape[:cut], -1)
-        found += [flat[..., k].astype(kind) for k in range(flat.shape[-1])]
-    batch = np.broadcast_shapes(*batches)
-    rows = math.prod(batch)
-    shape = (*batch, num_columns)
-    return tuple(contiguous(np.broadcast_to(a, shape)).reshape(rows, num_columns) for a in found), batch
+    wanted = _types(ring, "float32" if precision.itemsize < 8 else "float64")
+    for part, kind in zip(parts, wanted):
+        if not np.can_cast(part.dtype, kind, "same_kind"):
+            raise DomainError(f"a leaf of {name} has dtype {part.dtype} where the semiring has {kind}")
+    shape = np.broadcast_shapes(*(part.shape for part in parts))
+    rows = math.prod(shape[:-1]), num_columns
+    columns = (np.broadcast_to(part.astype(kind), shape) for part, kind in zip(parts, wanted))
+    return tuple(contiguous(column).reshape(rows) for column in columns), shape[:-1]
+
+
+def _types(ring: Semiring, precision: str) -> list[str]:
+    """[component] the types of an element."""
+    kinds = zip(ring.dtypes(precision), ring.element.leaf_sizes)
+    return [kind for kind, size in kinds for _ in range(size)]
 
 
 def _facts(ring: Semiring, probabilities: np.ndarray, name: str) -> Any:
@@ -72,7 +66,7 @@ def _facts(ring: Semiring, probabilities: np.ndarray, name: str) -> Any:
     probabilities = probabilities.astype(dtype)
     variable = np.arange(probabilities.shape[-1] if probabilities.ndim else 0)
     parts = fact.apply((probabilities,), (variable,))
-    return from_columns(ring, [np.broadcast_to(part, probabilities.shape) for part in parts])
+    return composed(ring, [np.broadcast_to(part, probabilities.shape) for part in parts])
 
 
 def pull_facts(ring: Semiring, probabilities: Any, gradient: Columns) -> np.ndarray:
@@ -89,27 +83,16 @@ def pull_facts(ring: Semiring, probabilities: Any, gradient: Columns) -> np.ndar
     return np.broadcast_to(found, probabilities.shape).astype(gradient[0].dtype)
 
 
-def from_columns(ring: Semiring, columns: Any) -> Any:
-    """The nest of arrays [*batch, column, *shape of the leaf] from arrays [*batch, column]; None for a None."""
-    remaining = iter(columns)
-    leaves = []
-    for shape, size in zip(ring.element.leaf_shapes, ring.element.leaf_sizes):
-        parts = [next(remaining) for _ in range(size)]
-        if shape == () or parts[0] is None:
-            leaves.append(parts[0])
-        else:
-            leaves.append(np.stack(parts, -1).reshape(*parts[0].shape, *shape))
-    return rebuild(ring.element, ring.zero, leaves)
-
-
-def parts_of(ring: Semiring, nest: Any, num_columns: int, name: str) -> list[Any]:
-    """The components of elements in tensors or JAX arrays: of leaves [*batch, column, *shape of the leaf], one array
+def parts_of(
+    ring: Semiring, nest: Any, num_columns: int, name: str, as_array: Callable[[Any], Any] = lambda leaf: leaf
+) -> list[Any]:
+    """The components of elements in arrays of any library: of leaves [*batch, column, *shape of the leaf], one array
     [*batch, column] per scalar.
 
     Raises ShapeError for another nesting, and for leaves of other sizes.
     """
     found = []
-    for leaf, shape in zip(flatten(ring.element, nest, name), ring.element.leaf_shapes):
+    for leaf, shape in zip(map(as_array, flatten(ring.element, nest, name)), ring.element.leaf_shapes):
         own = tuple(getattr(leaf, "shape", ()))
         cut = len(own) - len(shape)
         if cut < 1 or own[cut:] != shape or own[cut - 1] != num_columns:
@@ -122,15 +105,18 @@ def parts_of(ring: Semiring, nest: Any, num_columns: int, name: str) -> list[Any
     return found
 
 
-def composed(ring: Semiring, parts: Sequence[Any], stack: Callable[[list[Any], int], Any]) -> Any:
-    """The nest of arrays [*batch, column, *shape of the leaf] from one array [*batch, column] per scalar.
+def composed(ring: Semiring, parts: Sequence[Any], stack: Callable[[list[Any], int], Any] = np.stack) -> Any:
+    """The nest of arrays [*batch, column, *shape of the leaf] from one array [*batch, column] per scalar, and None
+    from None.
 
     stack  of the library: (arrays, axis) -> array
     """
     remaining, leaves = iter(parts), []
     for shape, size in zip(ring.element.leaf_shapes, ring.element.leaf_sizes):
         scalars = [next(remaining) for _ in range(size)]
-        leaves.append(stack(scalars, -1).reshape(*scalars[0].shape, *shape) if shape else scalars[0])
+        leaves.append(
+            stack(scalars, -1).reshape(*scalars[0].shape, *shape) if shape and scalars[0] is not None else scalars[0]
+        )
     return rebuild(ring.element, ring.zero, leaves)
 
 
@@ -141,10 +127,10 @@ def fold_nests(plan: Plan, ring: Semiring, weights: Any, negative_weights: Any, 
     """
     given = [("weights", weights)] + [("negative_weights", negative_weights)] * (negative_weights is not None)
     read = [to_columns(ring, nest, plan.num_variables, name) for name, nest in given]
-    kinds = ring.dtypes("float32" if all(a.dtype != np.float64 for arrays, _ in read for a in arrays) else "float64")
+    is_single = all(a.dtype != np.float64 for arrays, _ in read for a in arrays)
+    types = _types(ring, "float32" if is_single else "float64")
     batch = np.broadcast_shapes(*(batch for _, batch in read))
     rows = math.prod(batch)
-    types = [kind for kind, size in zip(kinds, ring.element.leaf_sizes) for _ in range(size)]
 
     def spread(arrays: Columns, own: tuple) -> Columns:
         shaped = (np.broadcast_to(a.reshape(*own, -1), (*batch, a.shape[1])) for a in arrays)
@@ -157,7 +143,7 @@ def fold_nests(plan: Plan, ring: Semiring, weights: Any, negative_weights: Any, 
         return [a.reshape(*batch, count) for a in parts]
 
     if not has_gradient:
-        return from_columns(ring, shaped(fold(plan, ring, columns, negatives), plan.num_roots)), None, None
+        return composed(ring, shaped(fold(plan, ring, columns, negatives), plan.num_roots)), None, None
     floats = [k for k, kind in enumerate(types) if kind.startswith("float")]
     seeds = None
     if adjoints is not None:
@@ -168,8 +154,8 @@ def fold_nests(plan: Plan, ring: Semiring, weights: Any, negative_weights: Any, 
         assert parts is not None
         found = shaped(parts, plan.num_variables)
         if is_nest(nest):
-            nests.append(from_columns(ring, [part if k in floats else None for k, part in enumerate(found)]))
+            nests.append(composed(ring, [part if k in floats else None for k, part in enumerate(found)]))
         else:
             own = tuple(found[k] for k in floats)
             nests.append(pull_facts(ring, np.broadcast_to(np.asarray(nest), own[0].shape), own))
-    return from_columns(ring, shaped(out, plan.num_roots)), nests[0], nests[1] if len(nests) > 1 else None
+    return composed(ring, shaped(out, plan.num_roots)), nests[0], nests[1] if len(nests) > 1 else None

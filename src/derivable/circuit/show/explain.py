@@ -29,9 +29,9 @@ def explain(circuit: Circuit, stage: str = "levels") -> str:
     if stage == "layers":
         return "\n".join(_cut(circuit.layers(unary_chains=True).text().split("\n")))
     if stage == "kernels":
-        from derivable.circuit.fold.evaluate import explain_kernels
+        from derivable.circuit.fold.plan import describe_plan
 
-        return explain_kernels(circuit)
+        return describe_plan(circuit)
     raise UnsupportedError(f"a circuit has no stage {stage!r}", hint=f"stages are {', '.join(STAGES)}")
 
 
