@@ -34,7 +34,7 @@ PART = 1 << 14
     help="Rounds of each recursion at most; what there is then is the result.",
 )
 @click.option("--time-limit", type=float, metavar="SECONDS", help="Give up after this long.")
-@click.option("--round-limit", type=click.IntRange(min=1), help="Give up after so many rounds of a recursion.")
+@click.option("--round-limit", type=click.IntRange(min=1), help="Give up after this number of rounds of a recursion.")
 @click.option("--tuple-limit", type=click.IntRange(min=1), help="Give up at more tuples in all.")
 @click.option("--memory-limit", metavar="SIZE", help='Give up at more memory, such as "2 GB".')
 @click.option("--compatible", is_flag=True, help="Group variables of aggregates are those of heads, as in Scallop.")

@@ -69,7 +69,7 @@ def from_file(place: str, what: str, fits: Callable[[Any], bool]) -> Any:
 
 
 def failure(path: str, error: BaseException, what: str = "") -> DerivableError:
-    """What is told of an error in a user's file: the last line of the file that was running, and the error."""
+    """The report of an error in a user's file: the last line of the file that was running, and the error."""
     trace, line, file = error.__traceback__, None, os.path.abspath(path)
     while trace is not None:
         line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == file else line

@@ -45,7 +45,7 @@ def read_standard_input() -> bytes:
 def read_buffer(path: str | os.PathLike, allocate: Callable[[int], Any]) -> bytes | memoryview:
     """What `read_bytes` returns, and raises, in memory of the caller's choice if the file is not gzipped.
 
-    allocate  from a size to a writable, contiguous buffer of so many bytes
+    allocate  from a size to a writable, contiguous buffer of that number of bytes
     """
     place = checked_path(path)
     return _decompressed(path, lambda: _read_into(place, allocate))

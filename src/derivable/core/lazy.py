@@ -66,7 +66,7 @@ def _where(package: str, name: str, paths: Mapping[str, str]) -> str:
 
 
 class _Later:
-    """A module that is imported when one of its names is asked for."""
+    """A module that is imported when one of its names is used."""
 
     __slots__ = ("__dict__", "_module")
 

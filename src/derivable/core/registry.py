@@ -89,7 +89,7 @@ class Registry(Generic[Record]):
         return {**self._aliases, **(self.parent.aliases() if self.parent else {})}
 
     def known(self) -> tuple[str, ...]:
-        """Everything that may be asked for: names, then aliases."""
+        """Every name that is found: names, then aliases."""
         return (*self.names(), *sorted(self.aliases()))
 
     def add(self, name: str, record: Record) -> Record:

@@ -26,7 +26,7 @@ from derivable.kernel import nodes as n
 
 
 class Builder:
-    """Collects the statements of one kernel. Numbers may stand where expressions are asked for."""
+    """Collects the statements of one kernel. Numbers may stand for expressions."""
 
     def __init__(self, name: str, lanes: int = 8):
         self.name = name
@@ -190,8 +190,8 @@ class Builder:
         self.add(n.AllLanes(target, condition))
         return target
 
-    def prefetch(self, array: n.Array, index: Any, to_write: bool = False) -> None:
-        self.add(n.Prefetch(array, position(index), to_write))
+    def prefetch(self, array: n.Array, index: Any) -> None:
+        self.add(n.Prefetch(array, position(index)))
 
     def break_(self) -> None:
         self.add(n.Break())

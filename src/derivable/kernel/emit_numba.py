@@ -27,7 +27,7 @@ SUPPORT = "derivable.device.cpu"
 _HEADER = "import math\n\nimport numpy as np\n"
 # Module of the support package -> the functions that kernels call, among them those of the table of operations.
 _SUPPORTING: dict[str, set[str]] = {
-    "lanes": {"all_set", "load", "multiply_add", "prefetch", "prefetch_to_write", "store", "zero_of"}
+    "lanes": {"all_set", "load", "multiply_add", "prefetch", "store", "zero_of"}
     | {name for row in OPERATIONS.values() for name in re.findall(r"(\w+)\(", str(row.lanes))}
     | {"to_float", "to_integer"},
     "lane_rows": {"backwards", "first_lane", "last_lane", "load_line", "load_rows", "moved_up"}
@@ -286,9 +286,8 @@ class _Printer(Printer):
             case n.AllLanes(target, condition):
                 text = self.line(condition, lines)
                 lines.append(f"{target.name} = all_set({text})")
-            case n.Prefetch(array, index, to_write):
-                name = "prefetch_to_write" if to_write else "prefetch"
-                lines.append(f"{name}({array.name}, {self.scalar(index, lines)})")
+            case n.Prefetch(array, index):
+                lines.append(f"prefetch({array.name}, {self.scalar(index, lines)})")
             case n.For(index, start, stop, body, down, step):
                 first, last = self.scalar(start, lines), self.scalar(stop, lines)
                 text = _range(first, last, down, step)

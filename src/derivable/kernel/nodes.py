@@ -233,11 +233,10 @@ class AllLanes:
 
 @dataclass(frozen=True)
 class Prefetch:
-    """`prefetch values[i]`, or `prefetch to write out[i]`; the position may lie outside the array."""
+    """`prefetch values[i]`; the position may lie outside the array."""
 
     array: Array
     index: Expr
-    to_write: bool = False
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ class Schedule:
     masked    lanes past a segment's end hold the neutral element, so no row is left for a loop of its own, and
               segments are the rounds of a parallel loop, as programs of a GPU take them
     unroll    rows of a step where there are no lanes
-    prefetch  how many rows ahead memory is asked for that does not fit a near cache; 0 for never
+    prefetch  how many rows ahead memory beyond a near cache is prefetched; 0 for never
     """
 
     lanes: int = 1

@@ -54,7 +54,7 @@ _FORMS: dict[type, str] = {
     n.Hide: "{target} = hidden {value}",
     n.Choose: "{target} = choose {condition}, {if_true}, {if_false}",
     n.AllLanes: "{target} = all {condition}",
-    n.Prefetch: "prefetch {how}{array}[{index}]",
+    n.Prefetch: "prefetch {array}[{index}]",
     n.For: "for {target} in {start} .. {stop}{how}",
     n.While: "while {condition}",
     n.If: "if {condition}",
@@ -81,8 +81,6 @@ class _Texts:
                 return f" count {_text(count)} else {_text(fill)}"
             case "some", n.StoreLine(count=count):
                 return f" count {_text(count)}"
-            case "how", n.Prefetch(to_write=to_write):
-                return "to write " * to_write
             case "how", n.For(step=step, down=down, parallel=parallel):
                 return f"{f' by {step}' * (step != 1)}{' down' * down}{' parallel' * parallel}"
         value = getattr(self.statement, name)

@@ -32,7 +32,7 @@ from derivable.parallel.element_leaves import (
 from derivable.parallel.extremum_adjoints import gather_adjoint, keep_of_destination, scatter_adjoint
 from derivable.parallel.fold_kernels import needs
 
-# Buckets that take more than this are asked for ahead of their use, and even more ahead where they take more yet.
+# Buckets that take more bytes than this are prefetched, and further ahead where they take more than the second.
 FAR_BYTES = 1 << 20
 FARTHER_BYTES = 1 << 23
 # Rows shorter than this are kept apart where each has a thread.
@@ -65,7 +65,7 @@ def reduce_by_index_keeping(
     *,
     whole: bool = False,
 ) -> tuple[Leaves, Leaves | None]:
-    """`reduce_by_index` when its vjp will be asked for: (results, what it keeps for `reduce_by_index_vjp`).
+    """`reduce_by_index` when its vjp will follow: (results, what it keeps for `reduce_by_index_vjp`).
 
     whole  arrays as `kept_whole` says, whether they help or not
 

@@ -151,7 +151,7 @@ def segment_reduce(op: TypedMonoid, values: Sequence[np.ndarray], offsets: np.nd
 
 
 def schedules(kind: str, op: TypedMonoid, width: int) -> tuple[str, str]:
-    """How a scan or segment_reduce of so many columns goes through the rows, and how its reverse rule does."""
+    """How a scan or segment_reduce of `width` columns goes through the rows, and how its reverse rule does."""
     single = width == 1
     if single and op.special == "logaddexp":
         by_hand = "lanes 8 in float64, relative to a running reference"

@@ -18,7 +18,7 @@ from derivable.parallel import index_kernels, segment_kernels
 from derivable.parallel.fold_kernels import only_selects, widened
 from derivable.parallel.scan_kernels import scan_back_kernel, scan_kernel
 
-# How many rows ahead buckets are asked for that do not fit a near cache: of one column, of one column where even the
+# How many rows ahead buckets beyond a near cache are prefetched: of one column, of one column where even the
 # next cache is too small, and of several columns.
 AHEAD, FARTHER_AHEAD, WIDE_AHEAD = 40, 96, 16
 # What lanes compute one after the other, or in many steps.
@@ -61,7 +61,7 @@ def compiled_by_index(
 ) -> Callable:
     """The jitted kernel of a purpose, a key of `BY_INDEX`.
 
-    ahead    how many rows ahead buckets of one column are asked for; 0 for buckets of any that fit a near cache
+    ahead    how many rows ahead buckets of one column are prefetched; 0 for buckets of any that fit a near cache
     indices  the dtype of the indices
     rows     the dtype of row numbers
     """

@@ -217,9 +217,8 @@ class FoldBuilder(Builder):
         if not self.single:
             self.write(arrays, row, registers)
 
-    def neutral(self, components: Iterable[int] | None = None) -> dict[int, Expr]:
-        components = self.all if components is None else components
-        return {k: Constant(self.op.neutral[k], self.op.dtypes[k]) for k in components}
+    def neutral(self) -> dict[int, Expr]:
+        return {k: Constant(self.op.neutral[k], self.op.dtypes[k]) for k in self.all}
 
     def zeros(self) -> dict[int, Expr]:
         return {k: Constant(0, self.op.dtypes[k]) for k in self.floats}

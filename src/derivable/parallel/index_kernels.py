@@ -1,7 +1,7 @@
 """Reduce-by-index and its reverse rule, lowered to the loop IR for any operator.
 
 Rows are taken in order; a row's bucket is `indices[row]`, and rows whose bucket is not one are left out. Buckets that
-do not fit a near cache are asked for ahead (`prefetch`). Most rows of a bucket with many do not change its extremum,
+do not fit a near cache are prefetched (`prefetch`). Most rows of a bucket with many do not change its extremum,
 and a store would make the next row wait, so near extrema are compared four rows at a time (`unroll`); far ones are
 selected without a branch, since a wrong guess waits for memory.
 """
@@ -19,7 +19,7 @@ from derivable.kernel import nodes as n
 from derivable.kernel.schedule import Schedule
 from derivable.parallel.fold_kernels import Arrays, FoldBuilder, needs
 
-# How many rows are asked for at a time, a cache line's of float32, and how many rows ahead.
+# How many rows are prefetched at a time, a cache line's of float32, and how many rows ahead.
 _LINE, _ROWS_AHEAD = 16, 512
 _LINE_BYTES = 64
 
@@ -225,8 +225,8 @@ class _ByIndex(_Extremum):
                 else:
                     one(e, maximum(e - far, self.start) if down else minimum(e + far, self.stop - 1))
             return
-        # For single numbers a loop of its own for the last ones costs less than a minimum for each. Between so many
-        # buckets the processor loses sight of the rows, so their lines are asked for as well.
+        # For single numbers a loop of its own for the last ones costs less than a minimum for each. Between many
+        # buckets the processor loses sight of the rows, so their lines are prefetched as well.
         turn = self.let("turn", self.stop if down else self.start)
         left = turn - self.start if down else self.stop - turn
         sign = -1 if down else 1

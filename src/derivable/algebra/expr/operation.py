@@ -27,7 +27,7 @@ Type rules:
     logical      operands are bool; the result is bool
     bits         operands are integers, promoted; the result has that type
     where        the first operand is bool, the others are promoted; the result has their type
-    cast         the result has the type asked for; `meaning` takes it as a NumPy dtype named `dtype`
+    cast         the result has the type requested; `meaning` takes it as a NumPy dtype named `dtype`
 
 Corners: integers wrap around, and every division and remainder by the integer 0 is 0; `abs` and `sign` have derivative
 0 at 0; `minimum` and `maximum` give NaN if one is NaN, and a tie, with its whole derivative, to the first operand;

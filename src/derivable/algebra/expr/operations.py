@@ -101,7 +101,7 @@ def _saturating(name: str, symbol: str, partials: Callable) -> Operation:
         down = f"{where}({of} {more} {{0}}, {constant.format(low)}, {of})"
         return of, f"{where}({{1}} >= 0, {up}, {down})"
 
-    # Numba lets LLVM assume that sums of integers do not overflow, so the bound is asked for before the sum is formed.
+    # Numba lets LLVM assume that sums of integers do not overflow, so the bound is compared before the sum is formed.
     function = f"""def {name}_{{t}}(a, b):
     if b >= 0:
         return np.{{t}}({high}) if a {more} np.{{t}}({high}) {back} b else np.{{t}}(a {symbol} b)

@@ -34,12 +34,12 @@ from derivable.device.cpu.pages import PAGE, pages
 # Arrays of fewer bytes are NumPy's own: malloc serves them from memory that it keeps.
 SMALLEST = 1 << 15
 _FEW = SMALLEST >> 4
-# Arrays of so many bytes reserve addresses to get longer on, as many times their bytes as the system lends. An address
-# costs nothing on Linux before it is touched.
+# Arrays from this size on, in bytes, reserve addresses to get longer on, as many times their bytes as the system lends.
+# An address costs nothing on Linux before it is touched.
 _RESERVING = 1 << 22
 _RESERVES = (1024, 64, 4) if sys.platform == "linux" else ()
-# Before so many bytes are taken the system is asked whether it has them: it lends more than there is, and ends the
-# process that touches it.
+# From this size on, in bytes, memory is taken only if the system says that it is available: it lends more than it has,
+# and ends the process that touches it.
 _ASKING = 1 << 26
 # Memory that is always allowed to stay, whatever the use was.
 _FLOOR = 1 << 25
@@ -149,7 +149,7 @@ def _leased(block: _Block, dtype: Any, count: int) -> np.ndarray:
 
 
 def _reserved(size: int, row: tuple) -> _Block:
-    """A block that has room for many times `size` bytes, if the system lends so many addresses."""
+    """A block that has room for many times `size` bytes, if the system lends those addresses."""
     for factor in () if has_limited_addresses() else _RESERVES:
         try:
             return _take((_rounded(size * factor), row), 0)
@@ -278,7 +278,7 @@ def _take(key: _Key, used: int) -> _Block:
 
 
 def _ask(size: int) -> None:
-    """Raise MemoryError if the system has not so many bytes."""
+    """Raise MemoryError if the system has fewer bytes."""
     if size >= _ASKING:
         left = available_bytes()
         if left is not None and left < size:

@@ -185,7 +185,7 @@ _TABLES = {
 
 @cache
 def _compiled_meanings() -> dict[Any, Callable]:
-    """Intrinsics of Numba -> their meaning; asked for only where there are some, so Numba is there."""
+    """Intrinsics of Numba -> their meaning; called only where there are some, so Numba is installed."""
     found = {}
     for module, table in _TABLES.items():
         members = vars(import_module(f"derivable.device.cpu.{module}"))

@@ -77,7 +77,7 @@ class _Integer:
 
 
 def _wrapped(number: int, bits: int, is_signed: bool) -> int:
-    """The number of a type of so many bits that has the same last bits."""
+    """The number of a type of `bits` bits that has the same last bits."""
     number &= (1 << bits) - 1
     return number - (1 << bits) if is_signed and number >> (bits - 1) else number
 
