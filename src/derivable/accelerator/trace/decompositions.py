@@ -7,6 +7,7 @@ from parameters alone is computed at once. Where it returns NotImplemented, the 
 
 from __future__ import annotations
 
+import itertools
 import math
 import string
 from collections.abc import Callable, Sequence
@@ -318,30 +319,51 @@ def _spelled(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     return names, result.replace("...", "".join(rest))
 
 
+def _contracted(names: Sequence[str], refs: Sequence[Any], result: str, lengths: dict[str, int]) -> Any:
+    """Two operands as one product of matrices, axes that only one has being summed before; one as sum and permute."""
+    pairs: list[tuple[Any, str]] = []
+    for k, (x, name) in enumerate(zip(refs, names)):
+        others = result + "".join(other for at, other in enumerate(names) if at != k)
+        lonely = tuple(axis for axis, a in enumerate(name) if a not in others)
+        pairs.append((x.sum(lonely) if lonely else x, "".join(a for a in name if a in others)))
+    x, a = pairs[0]
+    if len(pairs) == 1:
+        return x.permute([a.index(c) for c in result])
+    y, b = pairs[1]
+    batch, inner = ([c for c in a if c in b and (c in result) == is_kept] for is_kept in (True, False))
+    rows, columns = [c for c in a if c not in b], [c for c in b if c not in a]
+
+    def matrix(x: Any, name: str, *groups: Sequence[str]) -> Any:
+        flat = [math.prod(lengths[c] for c in group) for group in groups]
+        ordered = x.permute([name.index(c) for c in itertools.chain(batch, *groups)])
+        return ordered.reshape([*(lengths[c] for c in batch), *flat])
+
+    found = torch.matmul(matrix(x, a, rows, inner), matrix(y, b, inner, columns))
+    order = [*batch, *rows, *columns]
+    return found.reshape([lengths[c] for c in order]).permute([order.index(c) for c in result])
+
+
 @row("einsum")
 def _einsum(equation: str, *operands: Any) -> Any:
     """More than two operands are contracted two at a time, the smallest result first."""
     refs = list(operands[0] if operands and isinstance(operands[0], (list, tuple)) else operands)
     refuse(not isinstance(equation, str), "einsum with lists of axes", "give an equation")
     names, result = _spelled(equation, [x.dim() for x in refs])
-    if len(refs) <= 2:
-        spelled = f"{','.join(names)}->{result}"
-        return torch.einsum(spelled, *refs) if "..." in equation else NotImplemented
+    refuse(any(len(set(name)) < len(name) for name in names), f"einsum {equation!r}", "no diagonals")
     lengths = {a: n for name, x in zip(names, refs) for a, n in zip(name, x.shape)}
 
-    def contracted(one: int, other: int) -> str:
+    def needed(one: int, other: int) -> str:
         """The letters of the product of two operands that something else needs."""
         others = result + "".join(name for k, name in enumerate(names) if k not in (one, other))
         return "".join(a for a in dict.fromkeys(names[one] + names[other]) if a in others)
 
     while len(refs) > 2:
         pairs = [(one, other) for other in range(len(refs)) for one in range(other)]
-        one, other = min(pairs, key=lambda pair: math.prod(lengths[a] for a in contracted(*pair)))
-        name = contracted(one, other)
-        found = torch.einsum(f"{names[one]},{names[other]}->{name}", refs[one], refs[other])
-        refs = [*(x for k, x in enumerate(refs) if k not in (one, other)), found]
-        names = [*(n for k, n in enumerate(names) if k not in (one, other)), name]
-    return torch.einsum(f"{','.join(names)}->{result}", *refs)
+        pair = min(pairs, key=lambda pair: math.prod(lengths[a] for a in needed(*pair)))
+        found = _contracted([names[k] for k in pair], [refs[k] for k in pair], needed(*pair), lengths)
+        refs = [*(x for k, x in enumerate(refs) if k not in pair), found]
+        names = [*(name for k, name in enumerate(names) if k not in pair), needed(*pair)]
+    return _contracted(names, refs, result, lengths)
 
 
 @row("bilinear")

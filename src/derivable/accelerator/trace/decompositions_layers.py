@@ -334,22 +334,30 @@ def _interpolate(
 
 @row("pad")
 def _pad(input: Any, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
-    """The entries of an axis that are beside it; numbers, and less than nothing, are cut and joined."""
-    if mode == "constant" and min(pad) >= 0:
-        return NotImplemented
+    """The entries of an axis that are beside it, or numbers, of which less than none cut it."""
     for number, (before, after) in enumerate(zip(pad[::2], pad[1::2])):
         axis = input.dim() - 1 - number
-        n = input.shape[axis]
-        if mode == "constant":
-            input = input.narrow(axis, max(0, -before), n + min(before, 0) + min(after, 0))
-        elif before or after:
+        n, shape = input.shape[axis], input.shape
+        if mode != "constant" and (before or after):
             places = F.pad(torch.arange(n).double()[None, None], (before, after), mode).flatten().long()
             input = input.index_select(axis, places)
-    left = [max(n, 0) for n in pad]
-    return F.pad(input, left, mode, value) if mode == "constant" and any(left) else input
+        elif before or after:
+            x = input.narrow(axis, max(0, -before), n + min(before, 0) + min(after, 0))
+            filled = [torch.full((*shape[:axis], max(k, 0), *shape[axis + 1 :]), value or 0.0) for k in (before, after)]
+            parts = [part for part in (filled[0], x, filled[1]) if part.shape[axis]]
+            input = torch.cat(parts, axis) if len(parts) > 1 else x
+    return input
 
 
 # Pooling
+
+
+def _around(input: Any, output: Any, kernel_size: Any, stride: Any, padding: Any) -> tuple[int, ...]:
+    """What lies around pictures in the windows of an output, as `F.pad` takes it."""
+    settings = zip(*(each_axis(value, 2) for value in (kernel_size, stride, padding)))
+    sizes = zip(settings, input.shape[-2:], output.shape[-2:])
+    pads = [(pad, max(0, (out - 1) * step + kernel - n - pad)) for (kernel, step, pad), n, out in sizes]
+    return (*pads[1], *pads[0])
 
 
 @row("max_pool2d")
@@ -361,11 +369,9 @@ def _max_pool2d(
     if not ceil_mode or return_indices:
         return NotImplemented
     refuse(any(n != 1 for n in each_axis(dilation, 2)), "max_pool2d with ceil_mode and dilation")
-    stride = stride or kernel_size
-    output = F.max_pool2d(torch.zeros(1, 1, *input.shape[-2:]), kernel_size, stride, padding, 1, True).shape[-2:]
-    sizes = zip(each_axis(kernel_size, 2), each_axis(stride, 2), each_axis(padding, 2), input.shape[-2:], output)
-    pads = [(pad, max(0, (out - 1) * step + kernel - n - pad)) for kernel, step, pad, n, out in sizes]
-    return F.max_pool2d(F.pad(input, (*pads[1], *pads[0]), "replicate"), kernel_size, stride)
+    output = F.max_pool2d(torch.zeros(1, 1, *input.shape[-2:]), kernel_size, stride, padding, 1, True)
+    around = _around(input, output, kernel_size, stride or kernel_size, padding)
+    return F.max_pool2d(F.pad(input, around, "replicate"), kernel_size, stride)
 
 
 @row("avg_pool2d")
@@ -377,12 +383,9 @@ def _avg_pool2d(
     is_padded = any(each_axis(padding, 2))
     if not ceil_mode and divisor_override is None and (count_include_pad or not is_padded):
         return NotImplemented
-    stride = stride or kernel_size
     ones = torch.ones(1, 1, *input.shape[-2:])
     wanted = F.avg_pool2d(ones, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)[0, 0]
-    sizes = zip(each_axis(kernel_size, 2), each_axis(stride, 2), each_axis(padding, 2), input.shape[-2:], wanted.shape)
-    pads = [(pad, max(0, (out - 1) * step + kernel - n - pad)) for kernel, step, pad, n, out in sizes]
-    around = (*pads[1], *pads[0])
+    around = _around(input, wanted, kernel_size, stride or kernel_size, padding)
     factor = wanted / F.avg_pool2d(F.pad(ones, around), kernel_size, stride)[0, 0]
     return F.avg_pool2d(F.pad(input, around), kernel_size, stride) * factor
 

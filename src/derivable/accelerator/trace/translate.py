@@ -5,7 +5,6 @@ A function takes the `Translation` and the operation's own arguments. Tensors co
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -326,46 +325,6 @@ def _matmul(g: Translation, input: Ref, other: Ref) -> Ref:
     found = g.add("matmul", left, right)
     found = g.without(found, g.rank(found) - 1) if len(b) == 1 else found
     return g.without(found, g.rank(found) - (1 if len(b) == 1 else 2)) if len(a) == 1 else found
-
-
-@row("einsum")
-def _einsum(g: Translation, equation: str, *operands: Any) -> Ref:
-    """Two operands as one product of matrices, axes that only one has being summed before; one as sum and permute."""
-    refs = operands[0] if operands and isinstance(operands[0], (list, tuple)) else operands
-    left, arrow, result = equation.replace(" ", "").partition("->")
-    names = left.split(",")
-    if not arrow:
-        letters = left.replace(",", "")
-        result = "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
-    refuse(any(len(set(part)) < len(part) for part in names), f"einsum {equation!r}", "no diagonals")
-    lengths = {a: n for part, x in zip(names, refs) for a, n in zip(part, g.shape(x))}
-    parts = list(zip(refs, names))
-    for k, (x, part) in enumerate(parts):
-        others = result + "".join(names[:k] + names[k + 1 :])
-        lonely = tuple(i for i, a in enumerate(part) if a not in others)
-        if lonely:
-            kept = "".join(a for a in part if a in others)
-            parts[k] = (g.add("sum", x, axes=lonely), kept)
-    if len(parts) == 1:
-        x, part = parts[0]
-        return g.permute(x, [part.index(a) for a in result])
-    (x, a), (y, b) = parts
-    batch = [c for c in a if c in b and c in result]
-    inner = [c for c in a if c in b and c not in result]
-    rows, columns = [c for c in a if c not in b], [c for c in b if c not in a]
-
-    def matrix(x: Ref, part: str, groups: Sequence[Sequence[str]]) -> Ref:
-        ordered = g.permute(x, [part.index(c) for c in (*batch, *itertools.chain(*groups))])
-        flat = [math.prod(lengths[c] for c in group) for group in groups]
-        return g.reshape(ordered, (*(lengths[c] for c in batch), *flat))
-
-    found = g.add("matmul", matrix(x, a, (rows, inner)), matrix(y, b, (inner, columns)))
-    order = [*batch, *rows, *columns]
-    found = g.reshape(found, [lengths[c] for c in order])
-    return g.permute(found, [order.index(c) for c in result])
-
-
-# Over windows
 
 
 @row("max_pool2d")

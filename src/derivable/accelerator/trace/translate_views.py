@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from derivable.accelerator.operators.kinds import Shape, size
+from derivable.accelerator.operators.kinds import size
 from derivable.accelerator.trace.decompositions import refuse
 from derivable.accelerator.trace.translate import ROWS, Ref, Translation, row
 
@@ -164,19 +164,4 @@ def _roll(g: Translation, input: Ref, shifts: Any, dims: Any = None) -> Ref:
 def _flip(g: Translation, input: Ref, *dims: Any) -> Ref:
     for axis in g.axes(input, _sizes(dims)):
         input = _chosen(g, input, axis, np.arange(g.shape(input)[axis])[::-1])
-    return input
-
-
-@row("pad")
-def _pad(g: Translation, input: Ref, pad: Any, mode: str = "constant", value: float | None = None) -> Ref:
-    for k, (before, after) in enumerate(zip(pad[::2], pad[1::2])):
-        axis = g.rank(input) - 1 - k
-        shape = g.shape(input)
-
-        def filled(count: int, axis: int = axis, shape: Shape = shape) -> list[Ref]:
-            array = np.full((*shape[:axis], count, *shape[axis + 1 :]), value or 0.0)
-            return [g.constant(array)] if count else []
-
-        if before or after:
-            input = g.add("concatenate", *filled(before), input, *filled(after), axis=axis)
     return input
