@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from derivable.accelerator.explore import sizing
 from derivable.accelerator.explore.dataflow import DataflowGraph, Node, dataflow
 from derivable.accelerator.explore.exploration import Exploration, explore
-from derivable.accelerator.explore.schedule import Placed
+from derivable.accelerator.explore.schedule import Placed, Schedule
 from derivable.accelerator.explore.sizing import Memories
 from derivable.accelerator.hardware.resources import Device, Resources, check_fit, estimate, fit_memories, generated
 from derivable.accelerator.hardware.resources import device as find_device
@@ -124,9 +124,7 @@ class Design:
     @cached_property
     def placed(self) -> dict[str, Placed]:
         """Where and when each node of the array runs, by its name."""
-        schedule = self.exploration.schedule
-        pairs = (*zip(self.flow.layers, schedule.layers), *zip(self.flow.vectors, schedule.vectors))
-        return {node.name: place for node, place in pairs}
+        return _placed(self.flow, self.exploration.schedule)
 
     def explain(self, stage: Stage = "summary") -> str:
         """A text on one stage: "summary", "operators", "dataflow", "exploration", "memory", "resources", "nodes", or
@@ -317,15 +315,15 @@ def _sized(
     return made
 
 
+def _placed(flow: DataflowGraph, schedule: Schedule) -> dict[str, Placed]:
+    return {
+        node.name: place for node, place in zip((*flow.layers, *flow.vectors), (*schedule.layers, *schedule.vectors))
+    }
+
+
 def _beside(flow: DataflowGraph, found: Exploration) -> Iterable[tuple[int, Sequence[Elementwise]]]:
     """For each node of the critical path and what runs beside it: cycles of the array, and work of the SIMD unit."""
-    cycles = {
-        node.name: place.end - place.start
-        for node, place in (
-            *zip(flow.layers, found.schedule.layers),
-            *zip(flow.vectors, found.schedule.vectors),
-        )
-    }
+    cycles = {name: place.end - place.start for name, place in _placed(flow, found.schedule).items()}
     for node, others in flow.groups():
         nodes = (node, *others)
         yield sum(cycles.get(each.name, 0) for each in nodes), [work for each in nodes for work in each.elementwise]

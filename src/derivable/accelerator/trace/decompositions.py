@@ -376,13 +376,11 @@ def _bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
 def _tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     if isinstance(dims, int):
         dims = (tuple(range(a.dim() - dims, a.dim())), tuple(range(dims)))
-    inner = [axes_of(x.dim(), tuple(each)) for x, each in zip((a, b), dims)]
-    kept = [[axis for axis in range(x.dim()) if axis not in axes] for x, axes in zip((a, b), inner)]
-    shape = [*(a.shape[axis] for axis in kept[0]), *(b.shape[axis] for axis in kept[1])]
-    length = math.prod(a.shape[axis] for axis in inner[0])
-    left = a.permute(*kept[0], *inner[0]).reshape(-1, length)
-    right = b.permute(*inner[1], *kept[1]).reshape(length, -1)
-    return (left @ right).reshape(shape)
+    left, right = string.ascii_lowercase[: a.dim()], list(string.ascii_uppercase[: b.dim()])
+    for one, other in zip(*dims):
+        right[other] = left[one]
+    rest = "".join(c for c in left if c not in right) + "".join(c for c in right if c not in left)
+    return torch.einsum(f"{left},{''.join(right)}->{rest}", a, b)
 
 
 @row("kron")
