@@ -215,3 +215,27 @@ PLUS = semirings.get("real").typed("float64").plus
 def test_the_validator_finds(node, error, message):
     with pytest.raises(error, match=message):
         check_program([n.Column(node)])
+
+
+@pytest.mark.parametrize("semiring", ["real", "max_product", "log", "addmultprob"])
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_jax_means_the_same(semiring, is_sorted):
+    jax = pytest.importorskip("jax")
+    from derivable.bridge.jnp_columns import Jnp
+
+    rng, ring = np.random.default_rng(0), semirings.get(semiring)
+    rows = rng.integers(0, 7, 40)
+    given_ = {"x": [np.sort(rows) if is_sorted else rows, rng.random(40), rng.integers(-1, 9, 40)]}
+    graph = n.Graph()
+    types = (n.Type("int64", 40), n.Type("float64", 40), n.Type("int64", 40))
+    by, values, places = graph(n.Given, "x", types, False)
+    (folded,) = graph(n.Fold, (values,), by, 9, ring.typed("float64").plus, is_sorted)
+    chosen = graph.one(n.Gather, folded, places, values)
+    lanes = graph.one(n.Reshape, graph.one(n.Apply, "times", (chosen, values), 40), 10, 4)
+    halves = graph(n.Split, graph.one(n.Concatenate, (values, chosen)), (30, 50))
+    results = [folded, chosen, graph.one(n.FoldLanes, lanes), *halves, graph.one(n.Bits, values)]
+    check_program(results)
+    with jax.enable_x64(True):
+        meaning, found = (run(results, given_, arrays) for arrays in (NumPy("reference", ring), Jnp(ring)))
+    for mine, theirs in zip(meaning, found, strict=True):
+        np.testing.assert_allclose(theirs, mine, rtol=1e-12)

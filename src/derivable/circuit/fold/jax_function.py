@@ -18,7 +18,7 @@ from derivable.circuit.fold.engine import GraphFold
 from derivable.circuit.fold.evaluate import check_size
 from derivable.circuit.fold.fold_rows import check_complement
 from derivable.circuit.fold.plan import plan_of
-from derivable.circuit.fold.pytree_weights import composed, is_nest, parts_of
+from derivable.circuit.fold.pytree_weights import composed, fact_of, is_nest, parts_of
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.diagnostics import DomainError, MissingDependencyError, UnsupportedError
 
@@ -97,12 +97,7 @@ def _of_nests(circuit: Circuit, ring: Semiring) -> Callable:
         if probabilities.dtype != jnp.float64:
             probabilities = probabilities.astype(jnp.float32)
         precision = probabilities.dtype.name
-        fact = ring.typed(precision).fact
-        if fact is None:
-            raise DomainError(
-                f"{name} of the semiring {ring.name!r} are not nested like its elements, {ring.element}",
-                hint="give a nest of arrays, or a semiring with `fact`, which makes elements of probabilities",
-            )
+        fact = fact_of(ring, precision, name)
         engine = facts.get(precision) or facts.setdefault(precision, Elementwise(fact, [places]))
         return run(engine, None, (probabilities,))
 

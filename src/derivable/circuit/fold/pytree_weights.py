@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.element import flatten, rebuild
+from derivable.algebra.monoid import TypedFunction
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.fold.fold_rows import fold, fold_vjp
 from derivable.circuit.fold.plan import Plan
@@ -55,14 +56,20 @@ def _types(ring: Semiring, precision: str) -> list[str]:
     return [kind for kind, size in kinds for _ in range(size)]
 
 
-def _facts(ring: Semiring, probabilities: np.ndarray, name: str) -> Any:
-    dtype = np.dtype(np.float32 if probabilities.dtype in (np.float32, np.float16) else np.float64)
-    fact = ring.typed(dtype.name).fact
+def fact_of(ring: Semiring, precision: str, name: str) -> TypedFunction:
+    """What makes an element of a probability. Raises DomainError if the semiring has no `fact`."""
+    fact = ring.typed(precision).fact
     if fact is None:
         raise DomainError(
             f"{name} of the semiring {ring.name!r} are not nested like its elements, {ring.element}",
             hint="give a nest of arrays, or a semiring with `fact`, which makes elements of probabilities",
         )
+    return fact
+
+
+def _facts(ring: Semiring, probabilities: np.ndarray, name: str) -> Any:
+    dtype = np.dtype(np.float32 if probabilities.dtype in (np.float32, np.float16) else np.float64)
+    fact = fact_of(ring, dtype.name, name)
     probabilities = probabilities.astype(dtype)
     variable = np.arange(probabilities.shape[-1] if probabilities.ndim else 0)
     parts = fact.apply((probabilities,), (variable,))

@@ -16,7 +16,7 @@ from derivable.bridge.torch import call
 from derivable.circuit.fold.engine import GraphFold
 from derivable.circuit.fold.evaluate import check_size
 from derivable.circuit.fold.fold_rows import check_complement, raise_bad_weight
-from derivable.circuit.fold.pytree_weights import composed, is_nest, parts_of
+from derivable.circuit.fold.pytree_weights import composed, fact_of, is_nest, parts_of
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 
@@ -180,11 +180,7 @@ class CircuitModule(nn.Module):
             return parts
         probabilities = self._in_carrier(nest, name)
         check_size(probabilities.shape, count, name)
-        if not self._facts:
-            raise DomainError(
-                f"{name} of the semiring {ring.name!r} are not nested like its elements, {ring.element}",
-                hint="give a nest of tensors, or a semiring with `fact`, which makes elements of probabilities",
-            )
+        fact_of(ring, str(probabilities.dtype).removeprefix("torch."), name)
         return call(self._facts[probabilities.dtype], None, (probabilities,))
 
     def _refuse_nan(self, weights: torch.Tensor, negative_weights: torch.Tensor | None) -> None:
