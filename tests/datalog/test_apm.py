@@ -20,8 +20,10 @@ from derivable.core.diagnostics import DomainError, LimitError, OutOfMemory, Uns
 from derivable.datalog.apm import run as machine_run
 from derivable.datalog.apm.lower import lower
 from derivable.datalog.apm.run import run_program
-from derivable.datalog.facts.facts import load_program_facts, load_python_facts, new_store
 from derivable.datalog.facts.inputs import taken
+from derivable.datalog.facts.load import load_python_facts
+from derivable.datalog.facts.program_facts import load_program_facts
+from derivable.datalog.facts.store import new_store
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.tags.provenance import provenance_of, tags_of
 from derivable.datalog.tags.tags import Untagged

@@ -13,7 +13,8 @@ import torch
 
 import derivable as dv
 from derivable.datalog.aggregates import AGGREGATES
-from derivable.datalog.facts.facts import FactStore, load_program_facts
+from derivable.datalog.facts.program_facts import load_program_facts
+from derivable.datalog.facts.store import FactStore
 from derivable.datalog.foreign.standard import FUNCTIONS
 from derivable.datalog.ram.interpret import interpret
 from strangers.dual import dual

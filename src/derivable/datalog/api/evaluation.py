@@ -21,7 +21,8 @@ from derivable.algebra.semirings import boolean
 from derivable.core.interrupts import deferred
 from derivable.core.progress import NEVER
 from derivable.datalog.facts.coins import Coins
-from derivable.datalog.facts.facts import FactStore, load_python_facts
+from derivable.datalog.facts.load import load_python_facts
+from derivable.datalog.facts.store import FactStore
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.run.demand_facts import demanded
 from derivable.datalog.run.execute import Executor

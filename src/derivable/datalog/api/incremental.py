@@ -18,7 +18,8 @@ import numpy as np
 from derivable.algebra.semiring import Semiring
 from derivable.core.and_or import TRUE
 from derivable.datalog.aggregates.nodes import AggregateRule
-from derivable.datalog.facts.facts import FactColumns, FactStore
+from derivable.datalog.facts.columns import FactColumns
+from derivable.datalog.facts.store import FactStore
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.lower import store
 from derivable.datalog.rules.literal_order import order

@@ -41,7 +41,7 @@ from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.types import Typed, infer, types_text
 
 if TYPE_CHECKING:
-    from derivable.datalog.facts.facts import FactStore
+    from derivable.datalog.facts.store import FactStore
     from derivable.datalog.run.limits import Watch
     from derivable.datalog.run.profile import Profile
 
@@ -236,7 +236,7 @@ class Program:
     ) -> Database:
         """Compute all outputs.
 
-        facts            relation -> facts, in one of the forms of `derivable.datalog.facts.facts`
+        facts            relation -> facts, in one of the forms of `derivable.datalog.facts.load`
         provenance       "exact", "topkproofs", or a semiring: its record, or a name such as "unit" (boolean),
                          "minmaxprob" (godel), "addmultprob", "real", "counting"; None takes "exact" if facts or rules
                          have probabilities, else "unit" (`Database.provenance` says which)
@@ -293,7 +293,9 @@ class Program:
         is_profiled: bool = False,
     ) -> Database:
         from derivable.datalog.api.evaluation import Evaluation
-        from derivable.datalog.facts.facts import check_choices, load_program_facts, load_python_facts, new_store
+        from derivable.datalog.facts.load import load_python_facts
+        from derivable.datalog.facts.program_facts import check_choices, load_program_facts
+        from derivable.datalog.facts.store import new_store
         from derivable.datalog.run.limits import EXACT_HINT
         from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of, provenance_of
 
@@ -341,7 +343,8 @@ def _num_probabilities(rules: Rules, store: FactStore) -> int:
 
 
 def _default_text(rules: Rules) -> str:
-    from derivable.datalog.facts.facts import load_program_facts, new_store
+    from derivable.datalog.facts.program_facts import load_program_facts
+    from derivable.datalog.facts.store import new_store
 
     store = new_store(rules)
     load_program_facts(rules, store)

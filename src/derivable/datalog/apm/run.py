@@ -19,7 +19,8 @@ from derivable.core.progress import NEVER
 from derivable.datalog.aggregates.groups import Context, run_aggregate
 from derivable.datalog.apm.lower import lower
 from derivable.datalog.facts.coins import Coins
-from derivable.datalog.facts.facts import FactColumns, FactStore
+from derivable.datalog.facts.columns import FactColumns
+from derivable.datalog.facts.store import FactStore
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules.nodes import AggregateRule

@@ -16,16 +16,10 @@ from derivable.core.and_or import FALSE, LITERAL
 from derivable.core.diagnostics import CompileTimeout, DomainError, TypeMismatchError
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.exact.unroll import normal_form
-from derivable.datalog.facts.facts import (
-    FactStore,
-    check_choices,
-    known_relation,
-    load_program_facts,
-    load_python_facts,
-    new_store,
-    tuple_columns,
-)
 from derivable.datalog.facts.inputs import ROUNDING, InputMapping, as_tuple, taken
+from derivable.datalog.facts.load import known_relation, load_python_facts, tuple_columns
+from derivable.datalog.facts.program_facts import check_choices, load_program_facts
+from derivable.datalog.facts.store import FactStore, new_store
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.run.demand_facts import demanded
 from derivable.datalog.run.execute import Executor

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from derivable.datalog.exact.exact import Compiled
-from derivable.datalog.facts.facts import FactStore
+from derivable.datalog.facts.store import FactStore
 from derivable.datalog.foreign.standard import is_standard
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.limits import Limits

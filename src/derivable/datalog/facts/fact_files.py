@@ -31,7 +31,8 @@ import numpy as np
 from derivable.core.diagnostics import DomainError, ParseError, Span
 from derivable.core.files import read_bytes
 from derivable.core.registry import suggestion
-from derivable.datalog.facts.inputs import TAG_NAMES, Columns, Texts, are_like, arrow_column, listed, places_by_name
+from derivable.datalog.facts.column_names import TAG_NAMES, are_like, listed, places_by_name
+from derivable.datalog.facts.inputs import Columns, Texts, arrow_column
 from derivable.datalog.rules.nodes import Attribute, Relation
 from derivable.datalog.values.values import ValueType
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -79,44 +78,10 @@ class Columns:
 MISSING_HINT = (
     "a relation has no missing values: drop such rows with `frame.dropna()` (pandas) or `frame.drop_nulls()` (polars)"
 )
-# What the column of probabilities may be called, in frames and files.
-TAG_NAMES = {"tag", "probability"}
 # How much more than one the probabilities of a choice may add up to.
 ROUNDING = 1e-3
 # A column of so many texts is worth importing Arrow, which finds the distinct ones.
 _MANY_TEXTS = 1 << 14
-
-
-def _spelling(name: Any) -> str:
-    return re.sub(r"[\W_]+", "", str(name)).lower()
-
-
-def are_like(names: Sequence[Any], declared: Sequence[str | None]) -> bool:
-    """Whether some name is that of a declared column but for capitals, spaces and underscores."""
-    known = {_spelling(name) for name in declared if name is not None}
-    return any(_spelling(name) in known for name in names)
-
-
-def places_by_name(names: Sequence[Any], declared: Sequence[str | None]) -> list[int] | None:
-    """The place of each declared column among columns of these names; None where names say nothing about places.
-
-    Raises ValueError if the names fit the declaration in part: to take columns in order could swap them.
-    """
-    for spelled in (str, _spelling):
-        found = [spelled(name) for name in names]
-        wanted = [spelled(name) for name in declared if name is not None]
-        if found == wanted:
-            return list(range(len(found)))
-        if len(set(found)) == len(found) and sorted(found) == sorted(wanted):
-            return [found.index(name) for name in wanted]
-    if are_like(names, declared) and len(names) == len(declared):
-        raise ValueError("the names fit the declaration in part")
-    return None
-
-
-def listed(names: Iterable[Any]) -> str:
-    """Names of columns for messages; a column without a name is `_`."""
-    return ", ".join("_" if name is None else str(name) for name in names)
 
 
 def checked_facts(facts: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -145,18 +110,19 @@ def _taken(name: str, given: Any) -> Any:
         return given
     if isinstance(given, list):
         return _tuples(name, given)
-    if tensors.is_sparse(given):
-        return _entries(name, given)
-    if isinstance(given, Mapping):
-        if given and not any(isinstance(key, tuple) for key in given) and all(map(_is_column, given.values())):
-            return _columns(name, tuple(given), list(given.values()))
-        return given
     for names, column in (("column_names", "column"), ("columns", "to_series"), ("columns", "iloc")):
         if hasattr(given, names) and hasattr(given, column):
             labels = tuple(getattr(given, names))
             get = getattr(given, column)
             places = range(len(labels))
             return _columns(name, labels, [get[:, i] if column == "iloc" else get(i) for i in places])
+    # A relation of another run is a mapping too.
+    if not isinstance(given, dict) and tensors.is_sparse(given):
+        return _entries(name, given)
+    if isinstance(given, Mapping):
+        if given and not any(isinstance(key, tuple) for key in given) and all(map(_is_column, given.values())):
+            return _columns(name, tuple(given), list(given.values()))
+        return given
     if isinstance(given, str):
         raise TypeMismatchError(
             f"facts for `{name}` are the text {given[:40]!r}",

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from derivable.algebra.semirings import godel
-from derivable.datalog.facts.facts import FactStore, add_terms
+from derivable.datalog.facts.store import FactStore, add_terms
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.ram.nodes import Coin, Generate, Instruction, Operator, Ram, Store
 from derivable.datalog.run.limits import Watch

@@ -20,7 +20,8 @@ import numpy as np
 from derivable.core.lazy import later
 from derivable.datalog.aggregates.groups import Context, run_aggregate
 from derivable.datalog.aggregates.nodes import AggregateRule
-from derivable.datalog.facts.facts import FactColumns, FactStore
+from derivable.datalog.facts.columns import FactColumns
+from derivable.datalog.facts.store import FactStore
 from derivable.datalog.foreign.function import ForeignError
 from derivable.datalog.fused import best_first
 from derivable.datalog.fused.state import Columns

@@ -11,13 +11,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
+from derivable.core.diagnostics import DerivableError, TypeMismatchError
 from derivable.core.forks import renew_in_children
 from derivable.datalog.values import int128, tensors
-from derivable.datalog.values.datetimes import Duration, datetime_text, word_of_datetime
+from derivable.datalog.values.datetimes import FIRST, LAST, Duration, datetime_text, word_of_datetime
 from derivable.datalog.values.hashed_texts import HashedTexts
 from derivable.datalog.values.terms import Entity
 
@@ -40,22 +42,22 @@ class ValueType:
     def __str__(self) -> str:
         return self.name
 
-    @property
+    @cached_property
     def is_integer(self) -> bool:
         return self.family in ("signed", "unsigned")
 
-    @property
+    @cached_property
     def is_number(self) -> bool:
         return self.family in ("signed", "unsigned", "float")
 
-    @property
+    @cached_property
     def limits(self) -> tuple[int, int]:
         """Smallest and largest integer of the type."""
         if self.family == "signed":
             return -(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1
         return 0, (1 << self.bits) - 1
 
-    @property
+    @cached_property
     def is_wide(self) -> bool:
         """Whether it is one of integers that need more than a word."""
         return self.bits > 64
@@ -391,6 +393,90 @@ def words_of(values: Sequence[Any], value_type: ValueType, symbols: SymbolTable)
     if array is not None:
         return words_of_numbers(array, value_type, symbols)
     return np.fromiter((word_of(value, value_type, symbols) for value in values), np.int64, len(values))
+
+
+class Unfit(Exception):
+    """A value that a type does not hold.
+
+    found   the value, or the dtype of an array that cannot hold any
+    row     of the value; None for an array, and where no value would do
+    reason  what refuses it, if its own words say why
+    """
+
+    def __init__(self, found: Any, row: int | None = None, reason: DerivableError | None = None):
+        super().__init__(found, row)
+        self.found, self.row, self.reason = found, row, reason
+
+
+def column_words(values: Sequence[Any] | np.ndarray, t: ValueType, symbols: SymbolTable) -> np.ndarray:
+    """Words [row] of Python values, or of an array [row], every one checked; integers of an array stay narrow.
+
+    Raises Unfit for the first value that the type does not hold.
+    """
+    if not isinstance(values, np.ndarray):
+        array = plain_array(values, t)
+        if array is None:
+            return _checked_words(values, t, symbols)
+        values = array
+    kind = values.dtype.kind
+    if t.family == "datetime" and kind == "M":
+        found = values.astype("datetime64[us]").astype(np.int64)
+        _check_rows(values, np.isnat(values) | (found < FIRST) | (found > LAST))
+        return np.ascontiguousarray(found)
+    if t.family == "duration" and kind == "m":
+        distinct, places = np.unique(values, return_inverse=True)
+        return _checked_words(list(distinct), t, symbols)[places]
+    if kind == "O" or t.family in ("text", "char", "entity", "tensor"):
+        return column_words(values.astype(object).tolist(), t, symbols)
+    wanted = {"bool": "b", "float": "fiu", "datetime": "M", "duration": "m"}.get(t.family, "iu")
+    if kind not in wanted:
+        if kind == "f":
+            # pandas has floats where integers are missing.
+            _check_rows(values, np.isnan(values))
+        raise Unfit(values.dtype)
+    if t.is_integer and len(values):
+        (low, high), all_values = t.limits, np.iinfo(values.dtype)
+        is_checked = low <= all_values.min and all_values.max <= high
+        if not is_checked and (int(values.min()) < low or int(values.max()) > high):
+            _check_rows(values, (values < low) | (values > high))
+    if t.family == "float":
+        _check_rows(values, np.isnan(values.astype(np.float64)))
+        values = values.astype(np.float32) if t.bits == 32 else values
+    if t.is_integer and not t.is_wide and values.dtype.isnative:
+        # Rows are packed from where they are.
+        return values.view(np.int64) if values.dtype.itemsize == 8 else values
+    return np.ascontiguousarray(words_of_numbers(values, t, symbols))
+
+
+def _check_rows(values: np.ndarray, is_bad: np.ndarray) -> None:
+    if is_bad.any():
+        row = int(np.argmax(is_bad))
+        value = values[row]
+        raise Unfit(value if values.dtype.kind == "M" else value.item(), row)
+
+
+def _checked_words(values: Sequence[Any], t: ValueType, symbols: SymbolTable) -> np.ndarray:
+    """Words [row] of Python values of which each one is looked at."""
+    if t.family == "text" and {*map(type, values)} == {str}:
+        return symbols.intern_all(values)
+    for row, value in enumerate(values):
+        if not fits(value, t):
+            raise Unfit(value, row)
+    if t.family != "entity":
+        return words_of(values, t, symbols)
+    terms = terms_of(symbols)
+    if not terms.constructors:
+        message, hint = "the program has no data types, so it has no terms", "`type Tree = Leaf() | Node(i32, Tree)`"
+        raise Unfit(None, None, TypeMismatchError(message, hint=f"declare one: {hint}"))
+    try:
+        return terms.intern_all(values, t)
+    except DerivableError:
+        for row, value in enumerate(values):
+            try:
+                terms.intern(value, t)
+            except DerivableError as error:
+                raise Unfit(value, row, error) from None
+        raise
 
 
 def plain_array(values: Sequence[Any], value_type: ValueType) -> np.ndarray | None:

@@ -1,0 +1,301 @@
+"""Facts that are passed from Python. Those of a relation may be
+    [(0, 1), (1, 2)]                      certain tuples (scalars for unary relations)
+    [(0.9, (0, 1)), (0.4, (1, 2))]        (tag, tuple): independent random facts. A tag is a probability, or where the
+                                          provenance is no probability a value of its carrier: a length, a score
+    {(0, 1): 0.9, (1, 2): 0.4}            the same
+    np.array([[0, 1], [1, 2]])            certain tuples, [row, column]; no Python tuple is built
+    scipy.sparse.csr_array(...)           a sparse tensor of any library, `dv.tensor.Coordinates`, or a relation of
+                                          integers of another run: a tuple of the indices of each entry, with its value
+                                          as the tag: an element of the semiring, or a probability
+    {"from": [0, 1], "to": [1, 2]}        certain tuples by columns; so are pandas, polars and Arrow frames. Columns are
+                                          taken by name where these are the declared ones, in order where none is, and
+                                          refused where some are; one column more, `tag` or `probability`, makes them
+                                          independent random facts
+    dv.independent(tuples, probabilities) independent random facts
+    dv.categorical(values, probabilities) one choice among the values
+    pathlib.Path("edges.csv")             a file, see `derivable.datalog.facts.fact_files`;
+                                          `dv.datalog.FactFile("edges.csv", header=True)` says more about its form
+or an iterable of tuples, gone through once, or of such `independent` and `categorical` objects. A pair (number, tuple)
+is never ambiguous, because no column holds a tuple.
+"""
+
+from __future__ import annotations
+
+import numbers
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from derivable.core.diagnostics import BindingError, DerivableError, DomainError, ShapeError, TypeMismatchError, warn
+from derivable.core.registry import similar, suggestion
+from derivable.datalog.facts.column_names import TAG_NAMES, listed, places_by_name
+from derivable.datalog.facts.inputs import Columns, InputMapping, Texts
+from derivable.datalog.facts.store import FactStore, add_terms
+from derivable.datalog.facts.words import checked_words
+from derivable.datalog.ram.nodes import Ram
+from derivable.datalog.rules.nodes import Relation, Rules
+from derivable.datalog.tags.random_facts import Origin
+from derivable.datalog.values.values import SymbolTable
+
+# Python rows that are loaded at once.
+PART = 1 << 16
+# What stands for a tuple of one value without more ado.
+_PLAIN = {int, str, float, bool}
+
+
+def load_python_facts(ram: Ram | Rules, facts: Mapping[str, Any], store: FactStore, given: Iterable[str] = ()) -> None:
+    """Add facts passed from Python, as `inputs.taken` hands them on; see the module's docstring for the forms.
+
+    `given` names the relations whose facts are there already (the inputs of compile_exact).
+    A relation that the program only reads, and that nothing gives facts, is empty: a DerivableWarning says so, or
+    BindingError where its name is nearly that of another relation. Raises BindingError for facts of an unknown
+    relation, TypeMismatchError with row, column and expected type for a bad value.
+    """
+    for name, rows in facts.items():
+        load_relation(known_relation(ram, name, f"facts for an unknown relation `{name}`", ram.source), rows, store)
+    add_terms(ram, store)
+    for relation in ram.relations.values():
+        if relation.is_input and relation.name not in facts and relation.name not in given:
+            _without_facts(ram, relation)
+
+
+def _without_facts(ram: Ram | Rules, relation: Relation) -> None:
+    """Say that a relation has no declaration, no rule and no facts, unless `rel s = {}` says so."""
+    name = relation.name
+    if relation.is_emptied:
+        return
+    known = [n for n, other in ram.relations.items() if not other.is_input and not n.startswith("#")]
+    close = similar(name, known)
+    if close is not None:
+        raise BindingError(
+            f"unknown relation `{name}`: it has no declaration, no rule and no facts",
+            hint=f"did you mean `{close}`? If not, declare `type {name}(...)`",
+            source=ram.source,
+            text=ram.text,
+            span=relation.span,
+        )
+    warn(
+        f"`{name}` is empty: it has no declaration, no rule and no facts",
+        hint=f'pass `facts={{"{name}": [...]}}` (on the command line `--facts DIR`, with DIR/{name}.csv), or write '
+        f"`rel {name} = {{}}` if it is to be empty",
+        source=ram.source,
+        text=ram.text,
+        span=relation.span,
+    )
+
+
+def known_relation(ram: Ram | Rules, name: str, message: str, source: str | None = None) -> Relation:
+    """The relation of that name. Raises BindingError with this message if the program has none that users know."""
+    if name not in ram.relations or name.startswith("#"):
+        known = [n for n in ram.relations if not n.startswith("#")]
+        hint = suggestion(name, known, f"the relations are {', '.join(known)}")
+        raise BindingError(message, hint=hint, source=source)
+    return ram.relations[name]
+
+
+def load_relation(relation: Relation, given: Any, store: FactStore) -> None:
+    """Add facts of one relation, in one of the forms of `inputs.taken`."""
+    if isinstance(given, InputMapping):
+        _load_mapping(relation, given, store)
+    elif isinstance(given, np.ndarray):
+        store.add(relation.name, array_columns(relation, given, store.symbols), count=len(given))
+    elif isinstance(given, os.PathLike):
+        from derivable.datalog.facts.fact_files import FactFile, FileForm, read_facts
+
+        form = given.form if isinstance(given, FactFile) else FileForm()
+        load_relation(relation, read_facts(given, relation.name, relation.types, relation.column_names, form), store)
+    elif isinstance(given, Columns):
+        given, origin = _with_tags(relation, given), _given(relation, given.place)
+        columns = named_columns(relation, given, store.symbols)
+        variables = None
+        if given.probabilities is not None:
+            kind = "value" if given.has_values else "tag"
+            variables = store.random.add(given.probabilities, kind, origin)
+        store.add(relation.name, columns, variables, given.count)
+    elif isinstance(given, Mapping):
+        rows, tags = list(given.keys()), list(given.values())
+        _in_parts(len(rows), store, lambda part: _load_tuples(relation, rows[part], tags[part], store, part.start))
+    else:
+        rows = list(given)
+        if any(isinstance(row, InputMapping) for row in rows):
+            for i, row in enumerate(rows):
+                if not isinstance(row, InputMapping):
+                    raise TypeMismatchError(
+                        f"facts for `{relation.name}`: element {i} is not an `independent` or `categorical` object"
+                    )
+                _load_mapping(relation, row, store)
+            return
+        _in_parts(len(rows), store, lambda part: _load_rows(relation, rows[part], store, part.start))
+
+
+def _given(relation: Relation, place: Callable[[int], dict[str, Any]] | None = None, first: int = 0) -> Origin:
+    """Where the tags of facts from Python or a file are: the row, from `first` on, or a place in a file."""
+
+    def origin(number: int) -> tuple[str, dict[str, Any]]:
+        if place is not None:
+            return f"a fact of `{relation.name}`", place(number)
+        return f"row {first + number} of the facts for `{relation.name}`", {}
+
+    return origin
+
+
+def _in_parts(count: int, store: FactStore, load: Callable[[slice], None]) -> None:
+    """Load so many rows some at a time; between them the limits of the run are checked."""
+    for start in range(0, max(count, 1), PART):
+        if start and store.look is not None:
+            store.look()
+        try:
+            load(slice(start, start + PART))
+        except DerivableError:
+            if start:
+                # All rows before, so that the error counts them.
+                load(slice(0, start + PART))
+            raise
+
+
+def _load_rows(relation: Relation, rows: list[Any], store: FactStore, first: int = 0) -> None:
+    columns = _plain_columns(relation, rows)
+    if columns is not None:
+        store.add(relation.name, checked_words(relation, columns, store.symbols))
+        return
+    tags: list[Any] = [None] * len(rows)
+    if _are_tuples(rows, 2) and {*map(type, map(itemgetter(1), rows))} == {tuple}:
+        tags, rows = list(map(itemgetter(0), rows)), list(map(itemgetter(1), rows))
+    else:
+        for i, row in enumerate(rows):
+            if isinstance(row, tuple) and len(row) == 2 and isinstance(row[1], tuple):
+                tags[i], rows[i] = row
+    _load_tuples(relation, rows, tags, store, first)
+
+
+def _with_tags(relation: Relation, given: Columns) -> Columns:
+    """The columns with that of the tags, if there is one more than the relation has, apart."""
+    names = [str(name) for name in given.names]
+    tagged = [i for i, n in enumerate(names) if n in TAG_NAMES and n not in relation.column_names]
+    if given.probabilities is not None or len(names) != len(relation.types) + 1 or not tagged:
+        return given
+    column = given.arrays[tagged[-1]]
+    try:
+        if isinstance(column, Texts):
+            raise TypeError
+        tags = np.asarray(column, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeMismatchError(
+            f"facts for `{relation.name}`: the column {names[tagged[-1]]!r} is not one of numbers"
+        ) from None
+    if len(bad := np.flatnonzero(np.isnan(tags))):
+        raise DomainError(
+            f"facts for `{relation.name}`, row {bad[0]}: the tag is missing",
+            hint="a tag is a number; drop such rows first",
+        )
+    kept = [i for i in range(len(names)) if i != tagged[-1]]
+    arrays = tuple(given.arrays[i] for i in kept)
+    return Columns(tuple(given.names[i] for i in kept), arrays, tags, len(tags))
+
+
+def _plain_columns(relation: Relation, rows: list[Any]) -> list[list[Any]] | None:
+    """Columns of certain tuples of the right length; None if some are something else."""
+    if len(relation.types) == 1 and {*map(type, rows)} <= _PLAIN:
+        return [rows]
+    if not relation.types or not _are_tuples(rows, len(relation.types)):
+        return None
+    columns = [list(map(itemgetter(c), rows)) for c in range(len(relation.types))]
+    return None if len(columns) == 2 and tuple in set(map(type, columns[1])) else columns
+
+
+def _are_tuples(rows: Sequence[Any], width: int) -> bool:
+    """Whether all rows, at least one, are tuples of this length."""
+    return {*map(type, rows)} == {tuple} and {*map(len, rows)} == {width}
+
+
+def _load_mapping(relation: Relation, given: InputMapping, store: FactStore) -> None:
+    if given.probabilities is None:
+        raise DomainError(
+            f"the facts for `{relation.name}` have no probabilities",
+            hint="give them as the second argument: `dv.categorical(values, probabilities)`",
+        )
+    origin = _given(relation)
+    columns = tuple_columns(relation, list(given.tuples), store.symbols)
+    probabilities = np.asarray(given.probabilities, dtype=np.float64)
+    add = store.random.add_choice if given.is_exclusive else store.random.add
+    store.add(relation.name, columns, add(probabilities, kind="tag", origin=origin))
+
+
+def _load_tuples(relation: Relation, rows: list[Any], tags: list[Any], store: FactStore, first: int = 0) -> None:
+    origin, columns = _given(relation, first=first), tuple_columns(relation, rows, store.symbols)
+    if {*map(type, tags)} <= {int, float} and not np.isnan(values := np.array(tags, np.float64)).any():
+        store.add(relation.name, columns, store.random.add(values, "tag", origin))
+        return
+    variables = np.full(len(rows), -1, dtype=np.int64)
+    random = [i for i, tag in enumerate(tags) if tag is not None]
+    if random:
+        for i in random:
+            tag = tags[i]
+            if isinstance(tag, (bool, np.bool_)) or not isinstance(tag, numbers.Real) or tag != tag:
+                raise DomainError(
+                    f"facts for `{relation.name}`, row {first + i}: the tag {tag!r} is not a number",
+                    hint="a tag is a probability in [0, 1], or a value of the semiring that the program runs in",
+                )
+        values = np.array([float(tags[i]) for i in random])
+        variables[random] = store.random.add(values, "tag", lambda number: origin(random[number]))
+    store.add(relation.name, columns, variables)
+
+
+def tuple_columns(relation: Relation, rows: Sequence[Any], symbols: SymbolTable) -> list[np.ndarray]:
+    """Word columns of Python tuples (scalars for unary relations), every value checked."""
+    types = relation.types
+    arity = len(types)
+    if _are_tuples(rows, arity):
+        return checked_words(relation, [list(map(itemgetter(c), rows)) for c in range(arity)], symbols)
+    tuples = [row if isinstance(row, tuple) else (tuple(row) if isinstance(row, list) else (row,)) for row in rows]
+    for i, row in enumerate(tuples):
+        if len(row) != arity:
+            raise TypeMismatchError(
+                f"facts for `{relation.name}`, row {i}: {len(row)} value{'s' if len(row) != 1 else ''}"
+                f" for {arity} column{'s' if arity != 1 else ''}",
+                hint=f"`{relation.name}` has the columns ({', '.join(map(str, types))})",
+            )
+    return checked_words(relation, [[row[c] for row in tuples] for c in range(arity)], symbols)
+
+
+def array_columns(relation: Relation, array: np.ndarray, symbols: SymbolTable) -> list[np.ndarray]:
+    """Word columns of an array [row, column] (or [row] for a unary relation); nothing is built per row."""
+    arity = len(relation.types)
+    if array.ndim == 1 and arity == 1:
+        array = array[:, None]
+    if array.ndim != 2 or array.shape[1] != arity:
+        raise ShapeError(
+            f"facts for `{relation.name}`: an array of shape {array.shape} for {arity} columns",
+            hint=f"pass an array [row, column] with {arity} columns",
+        )
+    return checked_words(relation, [array[:, c] for c in range(arity)], symbols)
+
+
+def named_columns(relation: Relation, given: Columns, symbols: SymbolTable) -> list[np.ndarray]:
+    """Word columns of named columns: by name if they are named as the relation declares, else in order.
+
+    Raises ShapeError for another number of columns, and for names that fit the declaration in part.
+    """
+    arrays, names = given.arrays, [str(name) for name in given.names]
+    if len(arrays) != len(relation.types):
+        raise ShapeError(
+            f"facts for `{relation.name}`: {len(arrays)} column{'s' if len(arrays) != 1 else ''} ({', '.join(names)})"
+            f" for {len(relation.types)}",
+            hint=f"select those of `{relation.name}({', '.join(map(str, relation.types))})`"
+            if len(arrays) > len(relation.types)
+            else "give all columns of the relation; `frame.reset_index()` makes the index of a frame a column",
+        )
+    try:
+        places = places_by_name(names, relation.column_names)
+    except ValueError:
+        raise ShapeError(
+            f"facts for `{relation.name}`: the columns are named {listed(names)}, and the declared ones"
+            f" {listed(relation.column_names)}",
+            hint="rename them to the declared names, or give the values without names, as an array [row, column]",
+        ) from None
+    if places is not None:
+        arrays = tuple(map(arrays.__getitem__, places))
+    return checked_words(relation, arrays, symbols)

@@ -1,0 +1,87 @@
+"""All facts of a run: those of the program, those that Python gives, and the random facts among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from derivable.datalog.facts.columns import CERTAIN, FactColumns, concatenated
+from derivable.datalog.ram.nodes import Ram
+from derivable.datalog.rules.nodes import Rules
+from derivable.datalog.syntax.terms import parse_term
+from derivable.datalog.tables.entities import EntityStore
+from derivable.datalog.tags.random_facts import RandomFacts
+from derivable.datalog.values.constructors import Constructor
+from derivable.datalog.values.values import SymbolTable
+
+
+@dataclass
+class FactStore:
+    """All facts of a run.
+
+    inputs  the variables of each Python fact, in the order given (compile_exact)
+    look    checks the limits of the run while there are many to load
+    """
+
+    symbols: SymbolTable = field(default_factory=lambda: _new_symbols({}))
+    random: RandomFacts = field(default_factory=RandomFacts)
+    relations: dict[str, FactColumns] = field(default_factory=dict)
+    inputs: dict[str, np.ndarray] = field(default_factory=dict)
+    look: Callable[[], Any] | None = None
+
+    def own(self) -> None:
+        """Copy what may be arrays of the caller, who may write to them later."""
+        for facts in self.relations.values():
+            facts.columns = [[concatenated([column]) for column in part] for part in facts.columns]
+
+    def fork(self) -> FactStore:
+        """The same facts; more of them are added to one of the two alone. Texts have the same numbers in both."""
+        return FactStore(self.symbols, self.random, dict(self.relations), dict(self.inputs))
+
+    def more(self, others: FactStore) -> dict[str, FactColumns]:
+        """The facts of each relation here and there."""
+        found = dict(self.relations)
+        for name, facts in others.relations.items():
+            known = found.get(name, FactColumns())
+            found[name] = FactColumns([*known.columns, *facts.columns], [*known.variables, *facts.variables])
+        return found
+
+    def add(self, name: str, columns: list[np.ndarray], variables: np.ndarray | None = None, count: int = 1) -> None:
+        """Add facts of a relation; without variables they are certain, and `count` of them if they have no columns."""
+        if variables is None:
+            # All on one word of memory.
+            variables = np.broadcast_to(CERTAIN, len(columns[0]) if columns else count)
+        facts = self.relations.setdefault(name, FactColumns())
+        facts.columns.append(columns)
+        facts.variables.append(variables)
+
+
+def new_store(ram: Ram | Rules, random: RandomFacts | None = None) -> FactStore:
+    """No facts yet, for a program."""
+    return FactStore(_new_symbols(ram.constructors), random or RandomFacts())
+
+
+def _new_symbols(constructors: Mapping[str, Constructor]) -> SymbolTable:
+    symbols = SymbolTable()
+    symbols.entities = EntityStore(constructors, symbols, parse_term)
+    return symbols
+
+
+def add_terms(ram: Ram | Rules, store: FactStore) -> None:
+    """Insert the terms in the facts so far, and the terms in them, into their constructors' relations."""
+    entities = store.symbols.entities
+    if not isinstance(entities, EntityStore) or not entities.size:
+        return
+    own = {c.relation for c in ram.constructors.values()}
+    words = [np.empty(0, np.int64)]
+    for name, facts in store.relations.items():
+        places = [c for c, t in enumerate(ram.relations[name].types) if t.family == "entity"]
+        words += [part[c] for part in facts.columns for c in places if name not in own or c == 0]
+    terms = entities.parts(np.concatenate(words))
+    for name, constructor in ram.constructors.items():
+        columns = entities.rows_of(name, terms)
+        if len(columns[0]):
+            store.add(constructor.relation, columns)

@@ -1,0 +1,71 @@
+"""Columns of facts as words, and the errors of values that do not fit their column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from derivable.core.diagnostics import TypeMismatchError
+from derivable.datalog.facts.inputs import MISSING_HINT, Texts
+from derivable.datalog.rules.nodes import Relation
+from derivable.datalog.values.terms import show_value
+from derivable.datalog.values.values import SymbolTable, Unfit, ValueType, column_words
+
+
+def checked_words(relation: Relation, columns: Sequence[Any], symbols: SymbolTable) -> list[np.ndarray]:
+    """Words [row] of each column of Python values, or of an array, or of texts; every value is checked."""
+    words = []
+    for c, (values, t) in enumerate(zip(columns, relation.types)):
+        try:
+            if isinstance(values, Texts):
+                words.append(column_words(values.texts, t, symbols)[values.places])
+            else:
+                words.append(column_words(values, t, symbols))
+        except Unfit as unfit:
+            raise _unfit(relation, c, t, unfit) from None
+    return words
+
+
+def _is_missing(value: Any) -> bool:
+    # NaN and NaT alone are unlike themselves; pandas' NA is not even that.
+    return value is None or type(value).__name__ == "NAType" or bool(np.all(value != value))
+
+
+def _column(relation: Relation, c: int) -> str:
+    """A column for messages, with its name if it has one."""
+    name = relation.column_names[c] if relation.column_names else None
+    return f"column {c} ({name})" if name else f"column {c}"
+
+
+def _unfit(relation: Relation, c: int, t: ValueType, unfit: Unfit) -> TypeMismatchError:
+    """The error of a value, or of an array, that a column does not hold."""
+    row, value = "" if unfit.row is None else f", row {unfit.row}", unfit.found
+    if unfit.reason is not None:
+        message = f"facts for `{relation.name}`{row}, column {c}: {unfit.reason.message}"
+        return TypeMismatchError(message, hint=unfit.reason.hint)
+    place = f"facts for `{relation.name}`{row}, {_column(relation, c)}"
+    if unfit.row is None:
+        message = f"{place}: expected {t}, found an array of dtype {value}"
+        return TypeMismatchError(message, hint=_conversion(value.kind, t))
+    if _is_missing(value):
+        return TypeMismatchError(f"{place}: the value is missing ({value})", hint=MISSING_HINT)
+    shown = show_value(value) if isinstance(value, (str, bool, int, float)) else repr(value)
+    hint = None
+    if t.is_integer and isinstance(value, int) and not isinstance(value, bool):
+        hint = t.range_text()
+    elif isinstance(value, str) and relation.is_input:
+        hint = f"declare the column types: `type {relation.name}(...)`"
+    elif isinstance(value, str) and t.is_number:
+        hint = "convert the texts to numbers first (`pandas.to_numeric(column)`), or declare the column as String"
+    return TypeMismatchError(f"{place}: expected {t}, found {shown} ({type(value).__name__})", hint=hint)
+
+
+def _conversion(kind: str, t: ValueType) -> str | None:
+    """How an array of this kind of dtype becomes one of a type, for a hint."""
+    if kind in "Mm":
+        return f"declare the column as {'DateTime' if kind == 'M' else 'Duration'}"
+    if kind == "f" and t.is_integer:
+        return f"declare the column as f64, or convert it: `array.astype(np.{t.dtype})`"
+    return f"convert it: `array.astype(np.{t.dtype})`" if t.is_number else None
