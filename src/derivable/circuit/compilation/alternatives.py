@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from derivable.circuit.graph.and_or_graph import AndOrGraph
+from derivable.circuit.graph.and_or_graph import AndOrGraph, NodeLists
 from derivable.core.and_or import AND, LITERAL, OR
 
 # Disjunctions of so many alternatives become decisions also where an SDD is compiled of what is above them.
@@ -64,43 +64,32 @@ def decided(graph: AndOrGraph, chosen: np.ndarray) -> tuple[AndOrGraph, np.ndarr
     holds, fails = [-1] * len(nodes), [-1] * len(nodes)
     for node, (kind, literal, row) in enumerate(zip(kinds, literals, rows)):
         if kind == LITERAL:
-            holds[node], fails[node] = made.node(LITERAL, [], literal), made.node(LITERAL, [], -literal)
+            holds[node], fails[node] = made.add(LITERAL, [], literal), made.add(LITERAL, [], -literal)
             continue
         # A disjunction holds, and a conjunction fails, as soon as one of the children does.
         way, some, every = (_HOLDS, holds, fails) if kind == OR else (_FAILS, fails, holds)
         if wanted[node] & way:
             some[node] = made.one_of([(some[child], every[child]) for child in row])
         if wanted[node] & ~way:
-            every[node] = made.node(AND, [every[child] for child in row])
+            every[node] = made.add(AND, [every[child] for child in row])
     by = np.array([holds[node] for node in place[chosen].tolist()], np.int64)
     return graph.substituted(chosen, by, [made.graph()]), np.array(made.decisions, np.int64)
 
 
-class _Made:
-    """Nodes under construction. `decisions` are the disjunctions among them."""
+class _Made(NodeLists):
+    """`decisions` are the disjunctions that `one_of` made."""
 
     def __init__(self) -> None:
-        self.kinds: list[int] = []
-        self.literals: list[int] = []
-        self.rows: list[list[int]] = []
+        super().__init__()
         self.decisions: list[int] = []
-
-    def node(self, kind: int, children: list[int], literal: int = 0) -> int:
-        self.kinds.append(kind)
-        self.literals.append(literal)
-        self.rows.append(children)
-        return len(self.kinds) - 1
 
     def one_of(self, parts: list[tuple[int, int]]) -> int:
         """The disjunction of independent parts, each given as (it holds, it fails); the last may have no second."""
         while len(parts) > 1:
             halves = []
             for (first, none), (second, neither) in zip(parts[::2], parts[1::2]):
-                either = self.node(OR, [first, self.node(AND, [none, second])])
+                either = self.add(OR, [first, self.add(AND, [none, second])])
                 self.decisions.append(either)
-                halves.append((either, neither if neither < 0 else self.node(AND, [none, neither])))
+                halves.append((either, neither if neither < 0 else self.add(AND, [none, neither])))
             parts = halves + parts[len(parts) - len(parts) % 2 :]
         return parts[0][0]
-
-    def graph(self) -> AndOrGraph:
-        return AndOrGraph.of(self.kinds, self.literals, self.rows, [])

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+from importlib import import_module
 from pathlib import Path
 
 from derivable.circuit.compilation.compile_process import ERROR
@@ -38,13 +39,7 @@ def limit_memory() -> None:
 def main(job: str, folder: Path) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     try:
-        if job == "d4":
-            from derivable.circuit.compilation.compile_d4 import work
-        elif job == "sdd":
-            from derivable.circuit.compilation.compile_sdd import work
-        else:
-            raise ValueError(f"no job {job!r}")
-        work(folder)
+        import_module(f"derivable.circuit.compilation.compile_{job}").work(folder)
     except DerivableError as error:
         told = {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
         (folder / ERROR).write_text(json.dumps(told))

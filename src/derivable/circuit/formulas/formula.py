@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.circuit.graph.and_or_graph import AndOrGraph
+from derivable.circuit.graph.and_or_graph import AndOrGraph, NodeLists
 from derivable.core import and_or
 from derivable.core.and_or import AND, LITERAL, OR
 from derivable.core.arguments import integer, is_integer
@@ -423,16 +423,8 @@ def to_nnf(formula: Formula) -> AndOrGraph:
     nodes for a count), each of the formula's nodes at most once for each polarity.
     """
     numbers = _numbers(names_of(formula))
-    kind: list[int] = []
-    literal: list[int] = []
-    rows: list[Sequence[int]] = []
-
-    def add(node_kind: int, node_literal: int = 0, row: Sequence[int] = ()) -> int:
-        kind.append(node_kind)
-        literal.append(node_literal)
-        rows.append(row)
-        return len(kind) - 1
-
+    made = NodeLists()
+    add = made.add
     literals: dict[int, int] = {}
     known: dict[tuple[int, bool], int] = {}
 
@@ -441,7 +433,7 @@ def to_nnf(formula: Formula) -> AndOrGraph:
             case Variable():
                 signed = numbers[node.name] if positive else -numbers[node.name]
                 if signed not in literals:
-                    literals[signed] = add(LITERAL, signed)
+                    literals[signed] = add(LITERAL, literal=signed)
                 return literals[signed]
             case Constant():
                 return add(and_or.TRUE if node.value == positive else and_or.FALSE)
@@ -449,13 +441,13 @@ def to_nnf(formula: Formula) -> AndOrGraph:
                 return known[id(node.part), not positive]
             case And() | Or():
                 row = [known[id(part), positive] for part in node.operands]
-                return add(AND if isinstance(node, And) == positive else OR, 0, row)
+                return add(AND if isinstance(node, And) == positive else OR, row)
             case ExclusiveOr():
                 left, right = node.left, node.right
                 same = not positive
-                one = add(AND, 0, [known[id(left), True], known[id(right), same]])
-                other = add(AND, 0, [known[id(left), False], known[id(right), not same]])
-                return add(OR, 0, [one, other])
+                one = add(AND, [known[id(left), True], known[id(right), same]])
+                other = add(AND, [known[id(left), False], known[id(right), not same]])
+                return add(OR, [one, other])
             case Count():
                 return lower_count(node, positive)
         raise AssertionError(type(node))
@@ -472,7 +464,7 @@ def to_nnf(formula: Formula) -> AndOrGraph:
             row = [
                 row[count]
                 if row[min(count + 1, bound)] == row[count]
-                else add(OR, 0, [add(AND, 0, [yes, row[min(count + 1, bound)]]), add(AND, 0, [no, row[count]])])
+                else add(OR, [add(AND, [yes, row[min(count + 1, bound)]]), add(AND, [no, row[count]])])
                 for count in range(reachable + 1)
             ] + row[reachable + 1 :]
         return row[0]
@@ -480,9 +472,8 @@ def to_nnf(formula: Formula) -> AndOrGraph:
     for node, positive in _polarised(formula):
         known[id(node), positive] = lower(node, positive)
     root = known[id(formula), True]
-    if root != len(kind) - 1:
-        add(AND, 0, [root])
-    return AndOrGraph.of(kind, literal, rows, [len(kind) - 1])
+    last = len(made.kinds) - 1
+    return made.graph([root if root == last else add(AND, [root])])
 
 
 def _polarised(formula: Formula) -> Iterator[tuple[Formula, bool]]:

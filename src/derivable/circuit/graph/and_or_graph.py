@@ -24,6 +24,25 @@ def renumbered(signed: np.ndarray, new: np.ndarray) -> np.ndarray:
     return new[signed ^ mark] ^ mark
 
 
+class NodeLists:
+    """Nodes of a graph under construction, children before parents: kinds, literals and children of each."""
+
+    def __init__(self) -> None:
+        self.kinds: list[int] = []
+        self.literals: list[int] = []
+        self.rows: list[Sequence[int]] = []
+
+    def add(self, kind: int, row: Sequence[int] = (), literal: int = 0) -> int:
+        """The number of a new node."""
+        self.kinds.append(kind)
+        self.literals.append(literal)
+        self.rows.append(row)
+        return len(self.kinds) - 1
+
+    def graph(self, roots: Sequence[int] = ()) -> AndOrGraph:
+        return AndOrGraph.of(self.kinds, self.literals, self.rows, roots)
+
+
 @dataclass(frozen=True, eq=False)
 class AndOrGraph:
     """Nodes of the kinds in `core.and_or`, in any order, with cycles, repeats and nodes of one child allowed.

@@ -48,14 +48,8 @@ class Vtree:
     @property
     def variable_order(self) -> np.ndarray:
         """[variable] int32: the variables from left to right."""
-        order, stack = [], [self.root]
-        while stack:
-            node = stack.pop()
-            if self.variable[node]:
-                order.append(int(self.variable[node]))
-            else:
-                stack += [int(self.right[node]), int(self.left[node])]
-        return np.array(order, np.int32)
+        leaves = np.flatnonzero(self.variable)
+        return self.variable[leaves[np.argsort(self.spans[0][leaves])]]
 
     @property
     def spans(self) -> tuple[np.ndarray, np.ndarray]:

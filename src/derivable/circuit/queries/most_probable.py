@@ -238,8 +238,8 @@ class _Derivations:
             if kind == LITERAL:
                 result.append(int(self.literal[node]))
             elif kind > LITERAL:
-                if node not in self.found or not self.found[node]:
-                    self._first(node)
+                if not self.found.get(node):
+                    next(self._find(node, 0), None)  # the best derivation; those of its children follow when needed
                 derivation = self.found[node][rank][1]
                 children = self.of(node)
                 if kind == AND:
@@ -247,13 +247,6 @@ class _Derivations:
                 else:
                     stack.append((children[derivation[1]], derivation[0]))
         return result
-
-    def _first(self, node: int) -> None:
-        """Put the best derivation of a node into `found` (its children's follow when they are needed)."""
-        if node not in self.waiting:
-            self._start(node)
-        negated, derivation = heapq.heappop(self.waiting[node])
-        self.found[node] = [(-negated, derivation)]
 
 
 def _completed(

@@ -161,14 +161,8 @@ def _all_worlds(support: np.ndarray, num_variables: int) -> np.ndarray:
     """[variable, word] uint64: all assignments of the variables in `support`, the others false."""
     words = 1 << max(0, len(support) - 6)
     worlds = np.zeros((num_variables, words), np.uint64)
-    patterns = (
-        0xAAAAAAAAAAAAAAAA,
-        0xCCCCCCCCCCCCCCCC,
-        0xF0F0F0F0F0F0F0F0,
-        0xFF00FF00FF00FF00,
-        0xFFFF0000FFFF0000,
-        0xFFFFFFFF00000000,
-    )
+    bits = np.arange(64) >> np.arange(6)[:, None] & 1
+    patterns = np.packbits(bits.astype(np.uint8), axis=1, bitorder="little").view(np.uint64)[:, 0]
     for i, variable in enumerate(support):
         if i < 6:
             worlds[variable] = patterns[i]

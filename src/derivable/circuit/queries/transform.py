@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from derivable.circuit.formulas.formula import Not
-from derivable.circuit.graph.and_or_graph import AndOrGraph
+from derivable.circuit.graph.and_or_graph import AndOrGraph, NodeLists
 from derivable.circuit.graph.builder import CircuitBuilder, circuit_from_arrays
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.kernels.scopes import edge_gaps, fold_scopes, order_of_appearance
@@ -158,17 +158,8 @@ def _gaps(circuit: Circuit, variables: np.ndarray):
 
 def _block_nodes(variables: np.ndarray, tree_size: int, used: list[int]):
     """Nodes for the blocks in `used` (heap numbers, plus 2 * tree_size per pass) and their indices."""
-    kind: list[int] = []
-    literal: list[int] = []
-    children: list[list[int]] = []
+    nodes = NodeLists()
     made: dict[int, int] = {}
-
-    def add(k: int, lit: int, below: list[int]) -> int:
-        kind.append(k)
-        literal.append(lit)
-        children.append(below)
-        return len(kind) - 1
-
     for top in used:
         stack = [top]
         while stack:
@@ -178,15 +169,16 @@ def _block_nodes(variables: np.ndarray, tree_size: int, used: list[int]):
                 stack.pop()
             elif heap >= tree_size:
                 variable = int(variables[number * tree_size + heap - tree_size])
-                made[block] = add(OR, 0, [add(LITERAL, -variable, []), add(LITERAL, variable, [])])
+                signs = [nodes.add(LITERAL, literal=sign * variable) for sign in (-1, 1)]
+                made[block] = nodes.add(OR, signs)
             else:
                 below = [number * 2 * tree_size + 2 * heap, number * 2 * tree_size + 2 * heap + 1]
                 waiting = [b for b in below if b not in made]
                 if waiting:
                     stack.extend(waiting)
                 else:
-                    made[block] = add(AND, 0, [made[b] for b in below])
-    return AndOrGraph.of(kind, literal, children, []), np.array([made[block] for block in used], np.int64)
+                    made[block] = nodes.add(AND, [made[b] for b in below])
+    return nodes.graph(), np.array([made[block] for block in used], np.int64)
 
 
 def conjoined(circuit: Circuit, owners: np.ndarray, others: np.ndarray, graph: AndOrGraph) -> AndOrGraph:
