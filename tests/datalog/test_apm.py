@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import derivable as dv
 from data import data_path
@@ -28,6 +29,7 @@ from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.tags.provenance import provenance_of, tags_of
 from derivable.datalog.tags.tags import Untagged
 from derivable.datalog.values.values import show_column
+from derivable.parallel.program import execute
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.check import check_program
 from derivable.parallel.program.execute import NumPy
@@ -74,6 +76,13 @@ def results_of(tables):
     return [column for table in tables.values() for column in table.all]
 
 
+def bounded():
+    """Torch that reads the numbers of rows of a round at its end, as on a GPU."""
+    arrays = Torch("cpu")
+    arrays.bound = torch_columns.BOUND
+    return arrays
+
+
 @examples(60, 120, programs(), fact_sets())
 def test_random_programs_agree_with_ram_and_the_machine(program, facts):
     rules, order = program
@@ -81,6 +90,7 @@ def test_random_programs_agree_with_ram_and_the_machine(program, facts):
     meaning = interpret(program.lowered(), facts)
     model, _ = run_apm(program, facts)
     assert run_apm(program, facts, arrays=Torch("cpu"))[0] == model
+    assert run_apm(program, facts, arrays=bounded())[0] == model
     db = program.run(facts=facts)
     for name in order:
         assert set(model[name]) == meaning[name] == set(db[name])
@@ -103,9 +113,11 @@ def test_tags_agree_with_the_machine(program, facts, provenance, random, limit):
         return
     model, _ = run_apm(program, tagged, provenance, limit)
     on_device, _ = run_apm(program, tagged, provenance, limit, Torch("cpu"))
+    late, _ = run_apm(program, tagged, provenance, limit, bounded())
     db = program.run(facts=tagged, provenance=provenance, iteration_limit=limit)
     for name in order:
         assert on_device[name] == pytest.approx(model[name], rel=1e-12)
+        assert late[name] == pytest.approx(model[name], rel=1e-12)
         there = {row: tag for row, tag in model[name].items() if row in db[name]}
         assert set(there) == set(db[name])
         for row, tag in db[name].items():
@@ -268,6 +280,53 @@ def test_a_run_on_a_device_gives_the_same_tags(provenance):
     db, on_device = (program.run(facts, provenance=provenance, device=device) for device in (None, "torch:cpu"))
     for name in ("p", "q"):
         assert dict(on_device[name].items()) == pytest.approx(dict(db[name].items()), rel=1e-12)
+
+
+class Reads(TorchDispatchMode):
+    """Counts the operations for which the host waits."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.overloadpacket.__name__
+        self.count += name in ("nonzero", "_local_scalar_dense", "bincount", "_unique2", "unique_dim")
+        return function(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "max_product", "boolean"])
+@pytest.mark.parametrize("rule", ["p(x, z) and e(z, y)", "p(x, z) and e(z, w) and e(w, y)"])
+def test_a_round_on_a_device_reads_once(provenance, rule, monkeypatch):
+    program = dv.Program(f"type e(i32, i32)\nrel p(x, y) = e(x, y) or ({rule})")
+    read, waits = Torch.read, []
+    monkeypatch.setattr(Torch, "read", lambda arrays, numbers: waits.append(len(numbers)) or read(arrays, numbers))
+    others = []
+    for length in (30, 60):
+        facts = {"e": [(i, i + 1) if provenance == "unit" else (0.9, (i, i + 1)) for i in range(length)]}
+        waits.clear()
+        with Reads() as counted:
+            model, machine = run_apm(program, facts, provenance, arrays=bounded())
+        assert model["p"] == pytest.approx(run_apm(program, facts, provenance, arrays=Torch("cpu"))[0]["p"])
+        # The first round reads, number by number, what the next ones have room for.
+        assert len(waits) == machine.rounds[0] - 1
+        others.append(counted.count)
+    assert others[0] == others[1]
+
+
+@pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "addmultprob"])
+def test_rounds_with_more_pairs_than_expected_run_again(provenance, monkeypatch):
+    monkeypatch.setattr(execute, "SPARE", 0)
+    # A tree whose levels have four times the nodes of the one before.
+    edges = [(a, 4 * a + k) for a in range(40) for k in range(1, 5)]
+    facts = {"e": edges if provenance == "unit" else [(0.9, edge) for edge in edges]}
+    program = dv.Program("type e(i32, i32)\nrel r(y) = e(0, y) or (r(x) and e(x, y))")
+    late, machine = run_apm(program, facts, provenance, arrays=bounded())
+    exact, other = run_apm(program, facts, provenance, arrays=Torch("cpu"))
+    assert late["r"] == pytest.approx(exact["r"])
+    assert len(late["r"]) == 160
+    assert machine.rounds == other.rounds
+    assert machine.counts[n.Join] > other.counts[n.Join]
 
 
 def test_coins_and_aggregates_are_called_on_the_host():

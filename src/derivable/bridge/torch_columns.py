@@ -32,6 +32,8 @@ from derivable.parallel.program.execute import Arrays
 Key = torch.Tensor
 # What torch sorts at once on a GPU.
 MOST_PAIRS = (1 << 31) - 1
+# The pairs of a round up to which the device would wait longer for the host than for rows that do not count.
+BOUND = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -41,12 +43,14 @@ class Index:
     keys    [row] int64 in ascending order
     order   [row] the numbers of the rows; None if they are in order
     encode  keys of probes, by column, as one key, and where they can be there at all; None for one column
+    number  of rows, if there are more keys: those are the largest
     """
 
     keys: Key
     order: torch.Tensor | None
     encode: Callable[[list[Key]], tuple[Key, torch.Tensor | None]] | None
     types: Sequence[n.Type]
+    number: torch.Tensor | None = None
 
 
 class Torch(Arrays):
@@ -69,6 +73,8 @@ class Torch(Arrays):
     ):
         self.device, self.dtype, self.semiring, self.is_exact = torch.device(device), dtype, semiring, is_exact
         self._constants: WeakKeyDictionary[n.Constant, torch.Tensor] = WeakKeyDictionary()
+        self._numbers = torch.arange(0, device=self.device)
+        self.bound = 0 if self.device.type == "cpu" else BOUND
 
     def __reduce__(self) -> tuple:
         # Weak references have no pickled form.
@@ -229,10 +235,7 @@ class Torch(Arrays):
         if len(keys) > 1:
             ranges = _ranges(keys)
             keys = keys if ranges is None else [_by_ranges(keys, ranges)[0]]
-        order = torch.sort(keys[-1], stable=True).indices
-        for key in keys[-2::-1]:
-            order = order.index_select(0, torch.sort(key.index_select(0, order), stable=True).indices)
-        return order
+        return _order(keys)
 
     def merge(self, left: list[Any], right: list[Any], types: list[n.Type]) -> torch.Tensor:
         first, second = _packed(left, types), _packed(right, types)
@@ -251,11 +254,7 @@ class Torch(Arrays):
         return order
 
     def unique(self, columns: list[Any], count: int) -> tuple[torch.Tensor, torch.Tensor]:
-        is_first = torch.ones(count, dtype=torch.bool, device=self.device)
-        if count:
-            is_first[1:] = False
-            for column in columns:
-                is_first[1:] |= column[1:] != column[:-1]
+        is_first = _is_first(columns)
         return self.compact(is_first), is_first.cumsum(0) - 1
 
     def build(self, columns: list[Any], types: list[n.Type], count: int, is_sorted: bool) -> Index:
@@ -280,11 +279,7 @@ class Torch(Arrays):
         return (keys[0].contiguous(), None) if index.encode is None else index.encode(keys)
 
     def join(self, probes: list[Any], index: Index, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-        key, is_possible = self._probes(probes, index, count)
-        first = torch.searchsorted(index.keys, key)
-        counts = torch.searchsorted(index.keys, key, right=True) - first
-        if is_possible is not None:
-            counts = torch.where(is_possible, counts, 0)
+        first, counts = self._matches(probes, index, count)
         ends = counts.cumsum(0)
         total = int(ends[-1]) if count else 0
         if total > MOST_PAIRS:
@@ -296,6 +291,14 @@ class Torch(Arrays):
         place = torch.arange(total, device=self.device) + (first - ends + counts).index_select(0, left)
         return left, place if index.order is None else index.order.index_select(0, place)
 
+    def _matches(self, probes: list[Any], index: Index, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The first key of an index that equals each probe, and how many do."""
+        key, is_possible = self._probes(probes, index, count)
+        first, end = torch.searchsorted(index.keys, key), torch.searchsorted(index.keys, key, right=True)
+        if index.number is not None:
+            first, end = torch.minimum(first, index.number), torch.minimum(end, index.number)
+        return first, end - first if is_possible is None else torch.where(is_possible, end - first, 0)
+
     def find(self, probes: list[Any], index: Index, count: int) -> torch.Tensor:
         key, is_possible = self._probes(probes, index, count)
         size = len(index.keys)
@@ -303,14 +306,123 @@ class Torch(Arrays):
             return torch.full((count,), -1, dtype=torch.int64, device=self.device)
         place = torch.searchsorted(index.keys, key)
         near = place.clamp(max=size - 1)
-        is_there = (place < size) & (index.keys.index_select(0, near) == key)
+        end = size if index.number is None else index.number
+        is_there = (place < end) & (index.keys.index_select(0, near) == key)
         if is_possible is not None:
             is_there &= is_possible
         row = near if index.order is None else index.order.index_select(0, near)
         return torch.where(is_there, row, -1)
 
+    # Columns that are longer than their rows, which come first. Their numbers stay on the device until they are read.
+
+    def read(self, numbers: list[Any]) -> list[int]:
+        return torch.stack(numbers).tolist()
+
+    def _is_row(self, count: int, number: torch.Tensor) -> torch.Tensor:
+        return self._counting(count) < number
+
+    def _counting(self, count: int) -> torch.Tensor:
+        """0, 1, 2, ...: a part of one column that grows."""
+        if len(self._numbers) < count:
+            self._numbers = torch.arange(2 * count, device=self.device)
+        return self._numbers[:count]
+
+    def _last(self, key: Key, number: torch.Tensor | None) -> Key:
+        """Keys of which those that are of no row come last."""
+        return key if number is None else torch.where(self._is_row(len(key), number), key, torch.iinfo(key.dtype).max)
+
+    def bounded_compact(self, mask: torch.Tensor, number: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        count = len(mask)
+        if number is not None:
+            mask = mask & self._is_row(count, number)
+        places = torch.where(mask, mask.cumsum(0) - 1, count)
+        rows = torch.zeros(count + 1, dtype=torch.int64, device=self.device)
+        return rows.scatter_(0, places, self._counting(count))[:count], mask.sum()
+
+    def bounded_unique(self, columns: list[Any], number: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+        is_first = _is_first(columns)
+        rows, groups = self.bounded_compact(is_first, number)
+        return rows, is_first.cumsum(0) - 1, groups
+
+    def bounded_join(
+        self, probes: list[Any], index: Index, count: int, number: torch.Tensor | None, bound: int
+    ) -> tuple[torch.Tensor, ...]:
+        first, counts = self._matches(probes, index, count)
+        if number is not None:
+            counts = torch.where(self._is_row(count, number), counts, 0)
+        # Without a probe or a row there is no pair whose copies columns could hold.
+        bound = bound if count and len(index.keys) else 0
+        ends, pair = counts.cumsum(0), self._counting(bound)
+        left = torch.searchsorted(ends, pair, right=True).clamp(max=count - 1)
+        place = pair + (first - ends + counts).index_select(0, left)
+        place = place.clamp(0, len(index.keys) - 1)
+        return left, place if index.order is None else index.order.index_select(0, place), counts.sum()
+
+    def bounded_fold(
+        self, of: list[Any], rows: torch.Tensor, count: int, monoid: TypedMonoid | None, is_sorted: bool, number: Any
+    ) -> list[torch.Tensor]:
+        rows = torch.where(self._is_row(len(rows), number), rows, count)
+        return [found[:count] for found in self.fold(of, rows, count + 1, monoid, is_sorted)]
+
+    def bounded_concatenate(self, parts: list[Any], numbers: list[torch.Tensor | None]) -> torch.Tensor:
+        found, start = self.concatenate(parts), 0
+        for part, number in zip(parts, numbers):
+            places = self._counting(len(part)) + start
+            # What lies behind the rows of one part is where those of the next one go.
+            found = found.index_copy(0, places, part)
+            start = start + (len(part) if number is None else number)
+        return found
+
+    def bounded_sort(self, columns: list[Any], types: list[n.Type], number: torch.Tensor) -> torch.Tensor:
+        return _order([self._last(key, number) for key in _packed(columns, types)])
+
+    def bounded_build(
+        self, columns: list[Any], types: list[n.Type], is_sorted: bool, number: torch.Tensor
+    ) -> Index | None:
+        keys = _packed(columns, types)
+        if len(keys) != 1:
+            return None
+        key, order = self._last(keys[0], number), None
+        if not is_sorted:
+            key, order = torch.sort(key, stable=True)
+        return Index(key, order, None, types, number)
+
+    def bounded_merge(
+        self, left: list[Any], right: list[Any], types: list[n.Type], before: Any, after: Any
+    ) -> torch.Tensor | None:
+        """Numbers of rows of two tables that `bounded_concatenate` appends."""
+        first, second = _packed(left, types), _packed(right, types)
+        if len(first) != 1:
+            return None
+        first, second = self._last(first[0], before), self._last(second[0], after)
+        i, j = (self._counting(len(key)) for key in (first, second))
+        before, after = (len(key) if end is None else end for key, end in ((first, before), (second, after)))
+        smaller = torch.where(i < before, torch.searchsorted(second, first).clamp(max=after), after)
+        not_larger = torch.where(j < after, torch.searchsorted(first, second, right=True).clamp(max=before), len(first))
+        order = torch.zeros(len(first) + len(second), dtype=torch.int64, device=self.device)
+        order[i + smaller] = i
+        order[j + not_larger] = j + before
+        return order
+
 
 # Keys
+
+
+def _is_first(columns: Sequence[Key]) -> torch.Tensor:
+    """Which rows differ from the one before."""
+    found = torch.ones_like(columns[0], dtype=torch.bool)
+    found[1:] = False
+    for column in columns:
+        found[1:] |= column[1:] != column[:-1]
+    return found
+
+
+def _order(keys: Sequence[Key]) -> torch.Tensor:
+    """The numbers of rows in ascending order, the first key counting most; stable."""
+    order = torch.sort(keys[-1], stable=True).indices
+    for key in keys[-2::-1]:
+        order = order.index_select(0, torch.sort(key.index_select(0, order), stable=True).indices)
+    return order
 
 
 def _packed(columns: Sequence[Key], types: Sequence[n.Type]) -> list[Key]:

@@ -222,9 +222,10 @@ class _Lowering:
 
     def one(self, size: n.Size) -> tuple[Column, ...]:
         """The tags of certain rows."""
-        if self.typed is None:
-            return ()
-        return tuple(self.constant(x.item(), of, size) for x, of in zip(self.typed.one, self.dtypes))
+        return () if self.typed is None else self.tags(self.typed.one, size)
+
+    def tags(self, scalars: Sequence[Any], size: n.Size) -> tuple[Column, ...]:
+        return tuple(self.constant(x.item(), of, size) for x, of in zip(scalars, self.dtypes))
 
     def apply(self, name: str, size: n.Size, *operands: tuple[Column, ...]) -> tuple[Column, ...]:
         """An operation on tags; there are none in a run without tags."""
@@ -512,25 +513,21 @@ class _Lowering:
         keys = tuple(delta.columns.values())
         rows = self.graph.one(n.Find, keys, self.index(everything, True), delta.size)
         is_new = self.is_absent(rows)
-        new = self.only(delta, is_new)
         if self.typed is None or self.ram.relations[name].is_certain:
             # Nothing makes certain rows better.
-            return everything, new
-        # Rows that were there, with the tags before and after.
-        old = self.graph.one(n.Compact, self.logical("logical_not", delta.size, is_new))
-        known, there = self.at(delta, old), self.graph.one(n.Gather, rows, old)
-        size = known.size
-        before = tuple(self.graph.one(n.Gather, t, there) for t in everything.tags)
-        after = self.apply("plus", size, before, known.tags)
-        changed = self.logical("logical_not", size, *self.apply("saturated", size, before, after))
-        improved = self.only(Table(known.columns, after, size), changed)
-        recent = self.merged(new, improved)
+            return everything, self.only(delta, is_new)
+        size = delta.size
+        zeros = self.tags(self.typed.zero, size)
+        before = tuple(self.graph.one(n.Gather, t, rows, zero) for t, zero in zip(everything.tags, zeros))
+        after = self.apply("plus", size, before, delta.tags)
+        is_better = self.logical("logical_not", size, *self.apply("saturated", size, before, after))
+        is_recent = self.logical("logical_or", size, is_new, is_better)
+        recent = self.only(Table(delta.columns, after, size), is_recent)
         # What is not recent now is stable, with the tag that it has now.
         places = tuple(everything.columns.values())
-        touched = self.graph.one(n.Find, places, self.index(known, True), everything.size)
-        pairs = zip(after, everything.tags)
-        tags = tuple(self.graph.one(n.Gather, now, touched, own) for now, own in pairs)
+        touched = self.graph.one(n.Find, places, self.index(delta, True), everything.size)
+        tags = tuple(self.graph.one(n.Gather, now, touched, own) for now, own in zip(after, everything.tags))
         nowhere = self.constant(False, "bool", everything.size)
-        leaves = self.graph.one(n.Gather, changed, touched, nowhere)
+        leaves = self.graph.one(n.Gather, is_recent, touched, nowhere)
         stays = self.logical("logical_not", everything.size, leaves)
         return self.only(Table(everything.columns, tags, everything.size), stays), recent

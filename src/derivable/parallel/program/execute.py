@@ -23,9 +23,18 @@ from derivable.algebra.semiring import Semiring
 from derivable.parallel import table
 from derivable.parallel.program import nodes as n
 
+# Pairs for which a join has room, besides twice those of the round before.
+SPARE = 64
+
 
 class Arrays(ABC):
-    """The operations of a library that nodes are run by. Columns are arrays [row] or [row, lane]."""
+    """The operations of a library that nodes are run by. Columns are arrays [row] or [row, lane].
+
+    bound  up to how many pairs the joins of a round get columns longer than their rows, so that the round reads all
+           numbers of rows at once at its end; 0 where reading costs nothing
+    """
+
+    bound = 0
 
     @abstractmethod
     def constant(self, values: Any, dtype: str, count: int | None) -> Any: ...
@@ -97,6 +106,10 @@ class Arrays(ABC):
     @abstractmethod
     def unique(self, columns: list[Any], count: int) -> tuple[Any, Any]: ...
 
+    def read(self, numbers: list[Any]) -> list[int]:
+        """Numbers of rows that the library holds, all at once."""
+        return list(map(int, numbers))
+
     @abstractmethod
     def to_host(self, column: Any) -> np.ndarray: ...
 
@@ -164,12 +177,13 @@ class Prepared:
 
 @dataclass(frozen=True)
 class _Step:
-    """A node, the sizes that it finds, and the nodes whose values go, as it is the last to read them: columns of a
-    large relation are most of the memory."""
+    """A node, the sizes that it finds, the nodes whose values go, as it is the last to read them (columns of a large
+    relation are most of the memory), and the steps of a loop's body."""
 
     node: n.Node
     finds: tuple[n.Found, ...]
     drops: tuple[n.Node, ...]
+    body: tuple[_Step, ...]
 
 
 def _steps(nodes: Sequence[n.Node], kept: Iterable[n.Column]) -> list[_Step]:
@@ -178,7 +192,14 @@ def _steps(nodes: Sequence[n.Node], kept: Iterable[n.Column]) -> list[_Step]:
     drops: dict[n.Node | None, list[n.Node]] = {}
     for node in nodes:
         drops.setdefault(last.get(node), []).append(node)
-    return [_Step(node, _finds(node), tuple(drops.get(node, ()))) for node in nodes]
+    return [_Step(node, _finds(node), tuple(drops.get(node, ())), _body(node)) for node in nodes]
+
+
+def _body(node: n.Node) -> tuple[_Step, ...]:
+    if not isinstance(node, n.Loop):
+        return ()
+    moving = [inner for inner in n.nodes_of(node.body) if inner in node.moving and type(inner) is not n.Given]
+    return tuple(_steps(moving, node.body))
 
 
 def _capacities(nodes: Sequence[n.Node]) -> dict[n.Node, int]:
@@ -232,7 +253,8 @@ class Run:
         for step in steps:
             if self.counts is not None:
                 self.counts[type(step.node)] += 1
-            self.keep(step.node, self.node(step.node), step.finds)
+            values = self.loop(step.node, step.body) if isinstance(step.node, n.Loop) else self.node(step.node)
+            self.keep(step.node, values, step.finds)
             for node in () if keep else step.drops:
                 del self.values[node]
 
@@ -285,8 +307,6 @@ class Run:
             case n.Call():
                 dtypes = [of.dtype for of in node.result]
                 return arrays.call(node.function, many(node.of), self.size(node.size), dtypes)
-            case n.Loop():
-                return self.loop(node)
         raise TypeError(f"not a node: {node!r}")
 
     def concatenated(self, node: n.Concatenate) -> Any:
@@ -305,28 +325,144 @@ class Run:
         self.buffers[node] = buffer
         return buffer[:start]
 
-    def loop(self, loop: n.Loop) -> Sequence[Any]:
+    def loop(self, loop: n.Loop, body: Sequence[_Step]) -> Sequence[Any]:
         state = self.many(loop.begin)
-        moving = [node for node in n.nodes_of(loop.body) if node in loop.moving and type(node) is not n.Given]
-        body, finds = _steps(moving, loop.body), {column.node: _finds(column.node) for column in loop.state}
         fixed = {column.node: self.values[column.node] for column in loop.static}
+        pairs: dict[n.Node, int] = {}
         rounds = 0
         while any(len(state[k]) for k in loop.going):
             if self.watch is not None and not self.watch(loop, rounds, sum(len(state[k]) for k in loop.going)):
                 break
+            bounds = {join: 2 * number + SPARE for join, number in pairs.items()}
+            found = None
+            if rounds and sum(bounds.values()) < self.arrays.bound:
+                found = self.round(_BoundedRun(self, bounds), loop, body, fixed, list(state))
+            if found is None:
+                found = self.round(Run(self.given, self.arrays, self.watch, self.counts), loop, body, fixed, state)
+                assert found is not None
+            state, pairs = found
             rounds += 1
-            inner = Run(self.given, self.arrays, self.watch, self.counts)
-            inner.values, inner.found = dict(fixed), dict(self.found)
-            parts: dict[n.Node, list[Any]] = {}
-            for column, value in zip(loop.state, state):
-                parts.setdefault(column.node, []).append(value)
-            for node, values in parts.items():
-                inner.keep(node, values, finds[node])
-            # The state of the last round goes as soon as the body has read it.
-            state, parts = [], {}
-            inner.run(body)
-            state = inner.many(loop.body)
         return state
+
+    def round(
+        self,
+        inner: Run,
+        loop: n.Loop,
+        body: Sequence[_Step],
+        fixed: Mapping[n.Node, Sequence[Any]],
+        state: list[Any],
+    ) -> tuple[list[Any], dict[n.Node, int]] | None:
+        """The state after a round, and how many pairs each join has; None if there are more than its columns hold."""
+        inner.values, inner.found = dict(fixed), dict(self.found)
+        parts: dict[n.Node, list[Any]] = {}
+        # The state before the round goes as soon as the body has read it.
+        for column in loop.state:
+            parts.setdefault(column.node, []).append(state.pop(0))
+        for node in list(parts):
+            inner.keep(node, parts.pop(node), _finds(node))
+        try:
+            inner.run(body)
+            inner.read()
+        except _TooManyPairs:
+            return None
+        joins: dict[n.Node, int] = {}
+        joins.update((node, inner.found[n.Found(node)]) for node in loop.moving if isinstance(node, n.Join))
+        return inner.many(loop.body), joins
+
+    def read(self) -> None:
+        """Read the numbers of rows that are only bounded until now."""
+
+
+class _TooManyPairs(Exception):
+    """A join has more pairs than its columns hold."""
+
+
+class _BoundedRun(Run):
+    """A round in which columns may be longer than their rows, which come first: `found` has bounds until all numbers
+    are read, at its end or where the host needs them. What lies behind the rows are copies of rows.
+
+    bounds   of the pairs of each join
+    numbers  of rows that are not read yet, as the library holds them
+    pairs    of joins, also those that do not fit in the columns
+    """
+
+    def __init__(self, outer: Run, bounds: Mapping[n.Node, int]):
+        super().__init__(outer.given, outer.arrays, outer.watch, outer.counts)
+        self.bounds = bounds
+        self.numbers: dict[n.Found, Any] = {}
+        self.pairs: dict[n.Found, Any] = {}
+
+    def number(self, size: n.Size | None) -> Any:
+        """The number of rows, as the library holds it; None if the columns are as long."""
+        if not isinstance(size, n.Sum):
+            return self.numbers.get(size) if isinstance(size, n.Found) else None
+        numbers = [self.number(part) for part in size.parts]
+        if all(number is None for number in numbers):
+            return None
+        return sum(self.size(part) if number is None else number for part, number in zip(size.parts, numbers))
+
+    def value(self, column: n.Column) -> Any:
+        found = super().value(column)
+        if column.size is None or column.type.dtype == n.INDEX or len(found) == self.size(column.size):
+            return found
+        return found[: self.size(column.size)]
+
+    def read(self) -> None:
+        if not self.numbers:
+            return
+        waiting = self.numbers | self.pairs
+        numbers = dict(zip(waiting, self.arrays.read(list(waiting.values()))))
+        self.numbers.clear()
+        self.pairs.clear()
+        if any(number > self.found[size] for size, number in numbers.items()):
+            raise _TooManyPairs
+        self.found.update(numbers)
+
+    def node(self, node: n.Node) -> Sequence[Any]:
+        found = self.bounded(node)
+        if found is None:
+            self.read()
+            found = super().node(node)
+        return found
+
+    def bounded(self, node: n.Node) -> Sequence[Any] | None:
+        """What a node gives for columns that are longer than their rows; None where that must not be."""
+        arrays: Any = self.arrays
+        many, number = self.many, self.number
+        match node:
+            case n.Compact():
+                rows, self.numbers[n.Found(node)] = arrays.bounded_compact(
+                    self.value(node.mask), number(node.mask.size)
+                )
+                return (rows,)
+            case n.Unique():
+                *found, self.numbers[n.Found(node)] = arrays.bounded_unique(many(node.columns), number(node.size))
+                return found
+            case n.Join():
+                probes, index = many(node.probes), self.value(node.index)
+                sizes = self.size(node.size), number(node.size), self.bounds[node]
+                *found, count = arrays.bounded_join(probes, index, *sizes)
+                self.pairs[n.Found(node)], self.numbers[n.Found(node)] = count, count.clip(max=len(found[0]))
+                return found
+            case n.Fold() if number(node.rows.size) is not None:
+                rows, count = self.value(node.rows), self.size(node.size)
+                ends = number(node.rows.size)
+                return arrays.bounded_fold(many(node.of), rows, count, node.monoid, node.is_sorted, ends)
+            case n.Concatenate() if any(number(part.size) is not None for part in node.of):
+                return (arrays.bounded_concatenate(many(node.of), [number(part.size) for part in node.of]),)
+            case n.Build() if number(node.size) is not None:
+                columns, types = many(node.columns), _types(node.columns)
+                index = arrays.bounded_build(columns, types, node.is_sorted, number(node.size))
+                return None if index is None else (index,)
+            case n.Sort() if number(node.size) is not None:
+                return (arrays.bounded_sort(many(node.columns), _types(node.columns), number(node.size)),)
+            case n.Merge() if number(node.size) is not None:
+                ends = number(node.left[0].size), number(node.right[0].size)
+                order = arrays.bounded_merge(many(node.left), many(node.right), _types(node.left), *ends)
+                return None if order is None else (order,)
+            case n.Call() | n.FoldLanes() | n.Reshape() | n.Loop():
+                return None
+        return super().node(node)
 
 
 def _types(columns: Sequence[n.Column]) -> list[n.Type]:
