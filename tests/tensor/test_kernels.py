@@ -585,3 +585,17 @@ def test_negation_is_not_linear_in_other_semirings():
         kernel = compile(program, semiring="min_plus", passes=switches)
         np.testing.assert_allclose(kernel(A=given_), [-0.5, -0.5])
         np.testing.assert_allclose(compile(program, passes=switches)(A=given_), [-3.0, -1.5])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(sum(<_, x> in X) A + (sum(<v, j> in A) { v -> sum(<i, x> in {}) { i -> x } }) * s)(2)",
+        "(sum(<_, x> in X) A + s * (sum(<v, j> in A) { v -> sum(<i, x> in {}) { i -> x } }))(2)",
+    ],
+)
+def test_a_factor_without_a_type_is_zero(text):
+    program = parse(text, {"A": M, "X": V, "s": tensor(0)})
+    off = {"saturation": False, "sharing": False, "sparsity": False}
+    given = {"A": np.arange(9.0).reshape(3, 3), "X": np.array([1.0, 0.0, 2.0]), "s": 2.0}
+    np.testing.assert_array_equal(compile(program, output="dense", passes=off)(**given), 2 * given["A"][2])

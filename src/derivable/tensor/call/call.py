@@ -14,7 +14,7 @@ from derivable.algebra.semiring import Semiring, TypedSemiring
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.core.graph import offsets_of
 from derivable.device.cpu.memory import empty
-from derivable.tensor.call.replay import Recorder, Replay, is_plain
+from derivable.tensor.call.replay import Recorder, Replay, is_parameter, is_plain, product_of
 from derivable.tensor.formats.held import Held
 from derivable.tensor.language.types import BOOL, INT
 from derivable.tensor.lower.emit import Spec
@@ -132,7 +132,8 @@ class Call:
             factor(**{name: self.held.get(name, self.scalars.get(name)) for name in factor.inputs})
             for factor in factors
         )
-        self.replay = self._product_replay(factors)
+        if "out" not in self.given and all(name in self.given for factor in factors for name in factor.inputs):
+            self.replay = product_of(self.kernel, factors, self.given, self.kernel.multiplied)
         return self.kernel.multiplied(left, right, self.out)
 
     def _precision(self) -> str:
@@ -222,9 +223,13 @@ class Call:
     # Doing it again
 
     def _replay(self, spec: Spec, kind: str, pattern: Pattern | None, zero: Any, dtype: Any) -> Replay | None:
-        kernel = self.kernel
-        recorder = self._recorder(kernel.inputs)
-        if recorder is None or kernel.stages or kernel.depends_on_values or not is_plain(kernel.semiring):
+        kernel, built = self.kernel, self.kernel.built(spec, kind)
+        if kernel.stages or kernel.depends_on_values or built.has_trees or not is_plain(kernel.semiring):
+            return None
+        if not all(map(is_parameter, self.given)):
+            return None
+        recorder = Recorder(self.given, built)
+        if not all(recorder.unused(name, self.given[name]) for name in set(self.given) - set(kernel.inputs)):
             return None
         kept = iter(() if pattern is None else pattern.given)
         for name, of in self.held.items():
@@ -235,33 +240,12 @@ class Call:
         numbers = [name for name in self.scalars if name in self.given]
         if not all(recorder.number(name, self.given[name], kernel.inputs[name]) for name in numbers):
             return None
-        built = kernel.built(spec, kind)
-        if built.has_trees:
-            return None
         if pattern is None:
-            recorder.result(built, self._argument, self.shape, zero, dtype, kernel.may_be_inexact)
+            recorder.result(self._argument, self.shape, zero, dtype, kernel.may_be_inexact)
         else:
             formed = None if kernel.output in (None, "coordinates") else kernel.formed
-            recorder.entries(built, self._argument, pattern, zero, dtype, formed, kernel.may_be_inexact)
-        return recorder.replay(self.kernel)
-
-    def _recorder(self, needed: Mapping[str, Any]) -> Recorder | None:
-        """One that knows all inputs that only say a shape; None if one does not say it by itself, or is called as the
-        array for the result is."""
-        if "out" in self.given:
-            return None
-        recorder = Recorder(self.given)
-        for name in set(self.given) - set(needed):
-            if not recorder.unused(name, self.given[name]):
-                return None
-        return recorder
-
-    def _product_replay(self, factors: tuple[Kernel, Kernel]) -> Replay | None:
-        recorder = self._recorder(self.scalars)
-        if recorder is None or any(name not in self.given for factor in factors for name in factor.inputs):
-            return None
-        recorder.product(self.kernel.multiplied, [(factor, tuple(factor.inputs)) for factor in factors])
-        return recorder.replay(self.kernel)
+            recorder.entries(self._argument, pattern, zero, dtype, formed, kernel.may_be_inexact)
+        return recorder.replay(kernel)
 
 
 # So many positions are numbered by 32 bits.

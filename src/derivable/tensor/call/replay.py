@@ -20,7 +20,6 @@ from __future__ import annotations
 import inspect
 import keyword
 import math
-import re
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,8 +37,6 @@ from derivable.tensor.values.values import Coordinates, Unfrozen
 
 # NumPy makes and clears arrays of so many bytes sooner than kept memory is found for them.
 _SMALL = 1 << 20
-# What takes an array of an input that is the one of before.
-_TAKEN = re.compile(r"    (\w+) = \w+\(\)$")
 # (*, out=None, **inputs) -> result
 Replay = Callable[..., Any]
 
@@ -116,16 +113,12 @@ class Recorder:
     """Writes the text of a replay. What is no literal is a constant of it, by name; names with an underscore are its
     own, others are inputs."""
 
-    def __init__(self, given: Mapping[str, Any]):
-        self.lines: list[str] = []
+    def __init__(self, given: Mapping[str, Any], built: Built):
+        self.lines: list[str] = ["if _others: break"]
         self.constants: dict[str, Any] = {}
         self.texts: dict[tuple[str, Any], str] = {}
-        self.parameters = [name for name in given if _is_parameter(name)]
-        others = len(given) - len(self.parameters)
-        self._need(f"_len(_others) == {others}" if others else "not _others")
-
-    def _given(self, name: str) -> str:
-        return name if name in self.parameters else f"_others.get({name!r}, _absent)"
+        self.parameters, self.built = tuple(given), built
+        self.needed = {(name, part) for _, name, part in built.arguments}
 
     def _constant(self, value: Any) -> str:
         name = f"_c{len(self.constants)}"
@@ -145,8 +138,13 @@ class Recorder:
         kept  by name, the arrays that a kept pattern was found from
         """
         x = f"_x{len(self.lines)}"
-        self.lines.append(f"{x} = {self._given(name)}")
+        self.lines.append(f"{x} = {name}")
         structure = {part for part in held.arrays if held.format.arrays.get(part) != "real"}
+        compared = [
+            part
+            for part, array in kept.items()
+            if part in structure and isinstance(array, np.ndarray) and held.arrays[part].flags.writeable
+        ]
         checks = [_needed(f"_type({x}) is {self._constant(type(value))} and {x}.shape == {held.shape}")]
         places = {part: f"{x}[{part!r}]" for part in held.arrays}
         if isinstance(value, Held):
@@ -170,7 +168,8 @@ class Recorder:
                 continue
             self.texts[name, part] = local
             same = self._same(array)
-            found.append(f"    {local} = {same}")
+            if (name, part) in self.needed or part in compared:
+                found.append(f"    {local} = {same}")
             checks.append(
                 _needed(
                     f"{local} is {same}" + (f" or {self._is_like(local, array.shape, array)}" * (part not in structure))
@@ -184,9 +183,8 @@ class Recorder:
             self.lines += [f"    {line}" for line in checks]
         else:
             self.lines += checks
-        for part in structure & set(kept) & set(held.format.arrays):
-            if held.arrays[part].flags.writeable:
-                self._need(f"_array_equal({x}_{part}, {self._constant(kept[part])})")
+        for part in compared:
+            self._need(f"_array_equal({x}_{part}, {self._constant(kept[part])})")
         return True
 
     def _is_like(self, local: str, shape: tuple[int, ...], array: np.ndarray) -> str:
@@ -202,7 +200,7 @@ class Recorder:
         if type(value) not in ((float,) if of == REAL else (int, bool)):
             return False
         local = self.texts[name, 0] = f"_n{len(self.lines)}"
-        self.lines.append(f"{local} = {self._given(name)}")
+        self.lines.append(f"{local} = {name}")
         self._need(f"_type({local}) is {self._constant(type(value))}")
         if of != REAL:
             self._need(f"{local} == {value!r}")
@@ -213,7 +211,7 @@ class Recorder:
         if not hasattr(value, "shape") and type(value) not in (float, int, bool):
             return False
         x = f"_u{len(self.lines)}"
-        self.lines.append(f"{x} = {self._given(name)}")
+        self.lines.append(f"{x} = {name}")
         self._need(f"_type({x}) is {self._constant(type(value))}")
         if hasattr(value, "shape"):
             self._need(f"{x}.shape == {self._constant(value.shape)}")
@@ -221,7 +219,6 @@ class Recorder:
 
     def result(
         self,
-        built: Built,
         sources: Callable[[str, Any, Any], Any],
         shape: tuple[int, ...],
         zero: Any,
@@ -231,7 +228,7 @@ class Recorder:
         """A dense result, or a number. checks: whether a NaN is looked into"""
         if not shape:
             self._need("out is None")
-            call = self._call(built, sources)
+            call = self._call(sources)
             if checks:
                 self.lines.append(f"_made = {call}")
                 self._need("_made == _made")
@@ -239,12 +236,11 @@ class Recorder:
             self.lines.append(f"return {call}")
             return
         self._output(shape, zero, dtype)
-        self._run(built, sources, "out.reshape(-1)" if len(shape) > 1 else "out", checks)
+        self._run(sources, "out.reshape(-1)" if len(shape) > 1 else "out", checks)
         self.lines.append("return out")
 
     def entries(
         self,
-        built: Built,
         sources: Callable[[str, Any, Any], Any],
         pattern: Any,
         zero: Any,
@@ -254,7 +250,7 @@ class Recorder:
     ) -> None:
         """A sparse result with a kept pattern. checks: whether a NaN is looked into"""
         self._output((pattern.indices.shape[1],), None if pattern.positions is None else zero, dtype)
-        self._run(built, sources, "out", checks)
+        self._run(sources, "out", checks)
         self.lines.append("_made = _Unfrozen()")
         for field, text in (("shape", pattern.shape), ("indices", self._constant(pattern.indices)), ("values", "out")):
             self.lines.append(f"_made.{field} = {text}")
@@ -262,26 +258,6 @@ class Recorder:
         self.lines.append(
             f"return {'_made' if formed is None else f'{self._constant(formed)}(_made, {self._constant(zero)})'}"
         )
-
-    def product(
-        self, multiplied: Callable[..., Any], factors: Sequence[tuple[Callable[..., Any], Sequence[str]]]
-    ) -> None:
-        """The outer product of results of other kernels, by the names of their inputs."""
-        parts = [self._called(factor, self._taken(names)) for factor, names in factors]
-        self.lines.append(f"return {self._constant(multiplied)}({', '.join(parts)}, out)")
-
-    def _taken(self, names: Iterable[str]) -> dict[str, str]:
-        """Inputs, as they come, for another kernel."""
-        found = {name: self._given(name) for name in names}
-        for text in found.values():
-            self._need(f"{text} is not _absent")
-        return found
-
-    def _called(self, kernel: Callable[..., Any], given: Mapping[str, str], *more: str) -> str:
-        named = [f"{name}={text}" for name, text in given.items() if _is_name(name)]
-        others = ", ".join(f"{name!r}: {text}" for name, text in given.items() if not _is_name(name))
-        arguments = [*named, *([f"**{{{others}}}"] if others else []), *more]
-        return f"{self._constant(kernel)}({', '.join(arguments)})"
 
     def _output(self, shape: tuple[int, ...], zero: Any, dtype: Any) -> None:
         of = np.dtype(dtype)
@@ -295,13 +271,14 @@ class Recorder:
         if zero is not None:
             self.lines.append(f"else: out.fill({self._constant(zero)})")
 
-    def _run(self, built: Built, sources: Callable[[str, Any, Any], Any], values: str, checks: bool) -> None:
-        if built.is_inside and not checks:
-            self.lines.append(self._call(built, sources, values))
+    def _run(self, sources: Callable[[str, Any, Any], Any], values: str, checks: bool) -> None:
+        if self.built.is_inside and not checks:
+            self.lines.append(self._call(sources, values))
         else:
-            self._need(f"{self._call(built, sources, values)} == {INSIDE}")
+            self._need(f"{self._call(sources, values)} == {INSIDE}")
 
-    def _call(self, built: Built, sources: Callable[[str, Any, Any], Any], values: str = "") -> str:
+    def _call(self, sources: Callable[[str, Any, Any], Any], values: str = "") -> str:
+        built = self.built
         arguments, given = [], [sources(*argument) for argument in built.arguments]
         for (source, name, part), value in zip(built.arguments, given):
             known = self.texts.get((name, part))
@@ -323,10 +300,6 @@ class Recorder:
 
     def replay(self, of: Replayed) -> Replay:
         """The function, by which that may be called from now on."""
-        always = "\n".join(line for line in self.lines if not line.startswith(" "))
-        lines = [
-            line for line in self.lines if not (found := _TAKEN.match(line)) or re.search(rf"\b{found[1]}\b", always)
-        ]
         names = ", ".join(self.constants)
         parameters = ", ".join(["out=None", *(f"{name}=_absent" for name in self.parameters), "**_others"])
         given = ", ".join(f"{name!r}: {name}" for name in self.parameters)
@@ -334,21 +307,33 @@ class Recorder:
             f"def make(_differing, {names}):",
             f"    def replay(*, {parameters}):",
             "        while True:",
-            *(f"            {line}" for line in lines),
-            f"        return _differing({{{given}}}, _others, out)",
+            *(f"            {line}" for line in self.lines),
+            f"        return _differing({{{given}, **_others}}, out)",
             "    return replay",
         ]
         return _maker("\n".join(text) + "\n")(_differing(weakref.ref(of)), **self.constants)
 
 
 def _differing(of: weakref.ref[Replayed]) -> Callable[..., Any]:
-    def call(given: Mapping[str, Any], others: Mapping[str, Any], out: Any) -> Any:
+    def call(given: Mapping[str, Any], out: Any) -> Any:
         kernel = _found(of)
         kernel.forget()
-        values = {name: value for name, value in given.items() if value is not _ABSENT}
-        return kernel.call_anew({**values, **others}, out)
+        return kernel.call_anew({name: value for name, value in given.items() if value is not _ABSENT}, out)
 
     return call
+
+
+def product_of(of: Replayed, factors: Sequence[Any], given: Iterable[str], multiplied: Callable[..., Any]) -> Replay:
+    """The outer product of results of other kernels, which look at their inputs themselves."""
+    names, differing = set(given), _differing(weakref.ref(of))
+
+    def replay(*, out: Any = None, **values: Any) -> Any:
+        if values.keys() != names:
+            return differing(values, out)
+        left, right = (factor(**{name: values[name] for name in factor.inputs}) for factor in factors)
+        return multiplied(left, right, out)
+
+    return replay
 
 
 def is_plain(semiring: Semiring) -> bool:
@@ -356,13 +341,9 @@ def is_plain(semiring: Semiring) -> bool:
     return semiring.carrier == "float" and all(math.isinf(bound) for bound in semiring.domains[0])
 
 
-def _is_name(text: str) -> bool:
-    return text.isidentifier() and not keyword.iskeyword(text)
-
-
-def _is_parameter(name: str) -> bool:
-    """Whether an input is a parameter of a replay by its own name."""
-    return _is_name(name) and not name.startswith("_") and name != "out"
+def is_parameter(name: str) -> bool:
+    """Whether an input may be a parameter of a replay by its own name."""
+    return name.isidentifier() and not (keyword.iskeyword(name) or name.startswith("_") or name == "out")
 
 
 def _needed(condition: str) -> str:
@@ -378,7 +359,6 @@ def _maker(text: str) -> Callable[..., Replay]:
         "_Coordinates": Coordinates,
         "_empty": np.empty,
         "_filled": filled,
-        "_len": len,
         "_ndarray": np.ndarray,
         "_type": type,
         "_Unfrozen": Unfrozen,

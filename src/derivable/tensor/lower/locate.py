@@ -120,9 +120,10 @@ class Locator:
     def _locate_in_product(
         self, node: t.Multiply, names: Names, keys: list[Scalar], then: Callable[[Bound], None]
     ) -> None:
-        left = type_of(node.left, names)
-        order = 0 if left is None else left.order
-        into_left, into_right = keys[:order], keys[order:]
+        left, right = type_of(node.left, names), type_of(node.right, names)
+        if left is None or right is None:
+            return  # Only a zero is of no type.
+        into_left, into_right = keys[: left.order], keys[left.order :]
 
         def with_left(a: Bound) -> None:
             def with_right(b: Bound) -> None:
