@@ -17,7 +17,7 @@ from derivable.tensor.formats.held import hold
 from derivable.tensor.language.interpret import interpret
 from derivable.tensor.language.syntax import parse
 from derivable.tensor.language.types import INT, tensor
-from derivable.tensor.lower import pieces
+from derivable.tensor.lower import parallel_loops
 from derivable.tensor.values.order import distinct
 from derivable.tensor.values.values import Coordinates, coordinates
 from drawn import examples
@@ -226,7 +226,7 @@ def test_axes_that_no_array_has(format):
 @pytest.fixture
 def three_threads(monkeypatch):
     for name, value in {"LEAST": 1, "LEAST_DEEP": 1, "LEAST_SHARE": 0}.items():
-        monkeypatch.setattr(pieces, name, value)
+        monkeypatch.setattr(parallel_loops, name, value)
     before = get_num_threads()
     set_num_threads(3)
     yield

@@ -14,7 +14,7 @@ from derivable.algebra import semirings
 from derivable.core.diagnostics import DomainError
 from derivable.device.cpu.threads import get_num_threads, set_num_threads
 from derivable.tensor import compile, einsum, gradient, hold, parse
-from derivable.tensor.lower.pieces import LEAST
+from derivable.tensor.lower.parallel_loops import LEAST
 from derivable.tensor.values.values import Coordinates
 
 FORMATS = {

@@ -1,11 +1,11 @@
 """Where tensors may have entries: loops over all indices of an axis, and loops over entries again.
 
 A loop over what is differentiated meets only the entries that are there, so neither does its derivative say what
-happens elsewhere. Where no entry is as good as zero, `spread` makes it a loop over all indices,
+happens elsewhere. Where no entry is as good as zero, `densify_loops` makes it a loop over all indices,
 
     sum(<i, x> in X) x * A(i)   ~>   sum(<_, i> in (0:X_size_0)) X(i) * A(i)
 
-and after the derivative `gather` makes it a loop over entries of what the result is zero without: here `A`.
+and after the derivative `sparsify_loops` makes it a loop over entries of what the result is zero without: here `A`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def every_index(size: t.Node) -> t.Range:
     return t.Range(t.Number(0), size)
 
 
-def spread(node: t.Node, inputs: Mapping[str, Type], wrt: str, *, is_real: bool) -> t.Node:
+def densify_loops(node: t.Node, inputs: Mapping[str, Type], wrt: str, *, is_real: bool) -> t.Node:
     """The same expression, with loops over all indices in the place of those over what depends on `wrt`.
 
     Only loops whose bodies are zero where the value is; others stay, as for them an entry that is zero is not none. So
@@ -40,21 +40,21 @@ def spread(node: t.Node, inputs: Mapping[str, Type], wrt: str, *, is_real: bool)
     """
     node = unique_names(node)
     fresh = FreshNames(names_in(node) | set(inputs))
-    return _spread(node, inputs_known(inputs), frozenset([wrt]), is_real, fresh)
+    return _densified(node, inputs_known(inputs), frozenset([wrt]), is_real, fresh)
 
 
-def _spread(
+def _densified(
     node: t.Node, names: Mapping[str, Known], active: frozenset[str], is_real: bool, fresh: FreshNames
 ) -> t.Node:
     if not isinstance(node, (t.Let, t.Sum)):
-        return node.with_children(tuple(_spread(child, names, active, is_real, fresh) for child in node.children))
+        return node.with_children(tuple(_densified(child, names, active, is_real, fresh) for child in node.children))
     outside, body = node.children
-    outside = _spread(outside, names, active, is_real, fresh)
+    outside = _densified(outside, names, active, is_real, fresh)
     is_active = _moves(outside, active)
     names = inside(replace(node, **{"value" if isinstance(node, t.Let) else "range": outside}), names, Axes())
     if is_active:
         active |= {node.name if isinstance(node, t.Let) else node.value}
-    body = _spread(body, names, active, is_real, fresh)
+    body = _densified(body, names, active, is_real, fresh)
     if isinstance(node, t.Let):
         return replace(node, value=outside, body=body)
     node = replace(node, range=outside, body=body)
@@ -102,32 +102,32 @@ def _moves(node: t.Node, active: frozenset[str]) -> bool:
     return True
 
 
-def gather(node: t.Node, sizes: frozenset[str]) -> t.Node:
+def sparsify_loops(node: t.Node, sizes: frozenset[str]) -> t.Node:
     """The same expression, with loops over entries in the place of those over all indices, where a lookup at the index
     decides whether there is an entry at all.
 
     sizes  names of sizes of axes; of several lookups, that in the tensor whose axis it is comes first
     """
     node = unique_names(node)
-    return _Gather(sizes, FreshNames(names_in(node) | sizes)).gathered(node, {})
+    return _Sparsify(sizes, FreshNames(names_in(node) | sizes)).sparsified(node, {})
 
 
-class _Gather:
+class _Sparsify:
     """`roots` are the inputs that tensors are parts of."""
 
     def __init__(self, sizes: frozenset[str], fresh: FreshNames):
         self.sizes = sizes
         self.fresh = fresh
 
-    def gathered(self, node: t.Node, roots: dict[str, str]) -> t.Node:
+    def sparsified(self, node: t.Node, roots: dict[str, str]) -> t.Node:
         if isinstance(node, t.Sum):
             found = self.over_entries(node, roots)
             if found is not None:
-                return self.gathered(found, roots)
+                return self.sparsified(found, roots)
             roots = {**roots, node.value: _root(node.range, roots)}
         elif isinstance(node, t.Let):
             roots = {**roots, node.name: _root(node.value, roots)}
-        return node.with_children(tuple(self.gathered(child, roots) for child in node.children))
+        return node.with_children(tuple(self.sparsified(child, roots) for child in node.children))
 
     def over_entries(self, node: t.Sum, roots: dict[str, str]) -> t.Node | None:
         """The loop over entries, or one with such loops in it; None if there is none."""

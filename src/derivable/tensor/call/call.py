@@ -14,11 +14,11 @@ from derivable.algebra.semiring import Semiring, TypedSemiring
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.core.graph import offsets_of
 from derivable.device.cpu.memory import empty
-from derivable.tensor.call.replay import Recorder, Replay, is_parameter, is_plain, product_of
+from derivable.tensor.call.call_cache import CachedCall, CallRecorder, is_parameter, is_plain, product_of
 from derivable.tensor.formats.held import Held
 from derivable.tensor.language.types import BOOL, INT
 from derivable.tensor.lower.emit import Spec
-from derivable.tensor.lower.pieces import Starts
+from derivable.tensor.lower.parallel_loops import Starts
 from derivable.tensor.lower.results import INSIDE, WITH_NAN, filled
 from derivable.tensor.values.order import distinct
 from derivable.tensor.values.values import Coordinates
@@ -61,7 +61,7 @@ class Call:
     given          the inputs as they came
     out            an array for the result, if there is one
     pattern        that of the call before, then that of this one
-    replay         what does the same for inputs like these; None if they are looked at anew in each call
+    cached         what does the same for inputs like these; None if they are looked at anew in each call
     values, places, positions, starts  what kernels write to and read besides
     has_nan        whether the result has a NaN, if the kernel looks for it
     """
@@ -74,7 +74,7 @@ class Call:
     given: Mapping[str, Any]
     out: Any = None
     pattern: Pattern | None = None
-    replay: Replay | None = None
+    cached: CachedCall | None = None
     values: Any = None
     places: Any = None
     positions: Any = None
@@ -107,14 +107,14 @@ class Call:
                 raise ShapeError("the result is a number, which is not written to `out`")
             found = self._run(spec, "dense")[0]
             self.has_nan = spec.looks and found != found
-            self.replay = self._replay(spec, "dense", None, zero, dtype)
+            self.cached = self._cached(spec, "dense", None, zero, dtype)
             return found
         if kernel.is_dense(held):
             # What the kernel writes whole is not cleared.
             start = None if kernel.built(spec, "dense").is_filled else zero
             self.values = filled(self.out, shape, start, dtype)
             self._run(spec, "dense")
-            self.replay = self._replay(spec, "dense", None, start, dtype)
+            self.cached = self._cached(spec, "dense", None, start, dtype)
             return self.values
         pattern = self.pattern = self._pattern(spec)
         count = (pattern.indices.shape[1],)
@@ -123,7 +123,7 @@ class Call:
         self.positions, self.starts = pattern.positions, pattern.starts
         self.values = filled(self.out, count, None if kind == "append" else zero, dtype)
         self._run(spec, kind)
-        self.replay = self._replay(spec, kind, pattern, zero, dtype)
+        self.cached = self._cached(spec, kind, pattern, zero, dtype)
         return kernel.formed(Coordinates(shape, pattern.indices, self.values), zero)
 
     def _product(self, factors: tuple[Kernel, Kernel]) -> Any:
@@ -133,7 +133,7 @@ class Call:
             for factor in factors
         )
         if "out" not in self.given and all(name in self.given for factor in factors for name in factor.inputs):
-            self.replay = product_of(self.kernel, factors, self.given, self.kernel.multiplied)
+            self.cached = product_of(self.kernel, factors, self.given, self.kernel.multiplied)
         return self.kernel.multiplied(left, right, self.out)
 
     def _precision(self) -> str:
@@ -222,13 +222,13 @@ class Call:
 
     # Doing it again
 
-    def _replay(self, spec: Spec, kind: str, pattern: Pattern | None, zero: Any, dtype: Any) -> Replay | None:
+    def _cached(self, spec: Spec, kind: str, pattern: Pattern | None, zero: Any, dtype: Any) -> CachedCall | None:
         kernel, built = self.kernel, self.kernel.built(spec, kind)
         if kernel.stages or kernel.depends_on_values or built.has_trees or not is_plain(kernel.semiring):
             return None
         if not all(map(is_parameter, self.given)):
             return None
-        recorder = Recorder(self.given, built)
+        recorder = CallRecorder(self.given, built)
         if not all(recorder.unused(name, self.given[name]) for name in set(self.given) - set(kernel.inputs)):
             return None
         kept = iter(() if pattern is None else pattern.given)
@@ -245,7 +245,7 @@ class Call:
         else:
             formed = None if kernel.output in (None, "coordinates") else kernel.formed
             recorder.entries(self._argument, pattern, zero, dtype, formed, kernel.may_be_inexact)
-        return recorder.replay(kernel)
+        return recorder.cached(kernel)
 
 
 # So many positions are numbered by 32 bits.

@@ -17,8 +17,8 @@ from derivable.kernel import nodes as n
 from derivable.tensor.analysis.axes import Axes, added_sizes, axis_sizes, describe, size_inputs
 from derivable.tensor.analysis.bound import NotWhole
 from derivable.tensor.call.call import Call, Pattern
+from derivable.tensor.call.call_cache import CachedCalls
 from derivable.tensor.call.factored import Factored
-from derivable.tensor.call.replay import Replayed
 from derivable.tensor.formats.format import Format, families, format_of
 from derivable.tensor.formats.held import Held, hold, packed
 from derivable.tensor.language import nodes as t
@@ -100,7 +100,7 @@ def _gathers() -> type[Kernel]:
     return Gathers
 
 
-class Kernel(Replayed):
+class Kernel(CachedCalls):
     """A compiled program: call it with its inputs by name, and maybe `out`. `compile` makes it.
 
     out  unless an input has that name, an array that the values of the result are written to: [the shape of the
@@ -207,8 +207,8 @@ class Kernel(Replayed):
                 self._pattern = call.pattern
                 if call.has_nan:
                     return self.exact.call_anew(dict(values), out)
-                if call.replay is not None:
-                    self.__call__ = call.replay
+                if call.cached is not None:
+                    self.__call__ = call.cached
                 return in_torch(found) if self.output is None and has_torch(values.values()) else found
             except NotWhole as problem:
                 self._add_stage(problem)

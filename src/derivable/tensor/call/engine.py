@@ -42,10 +42,10 @@ class Derived:
 
     @cached_property
     def fetched(self) -> Any:
-        """The indices of torch tensors, as of `Fetched`."""
-        from derivable.tensor.call.gathers import Fetched
+        """The indices of torch tensors, as of `IndexCache`."""
+        from derivable.tensor.call.gathers import IndexCache
 
-        return Fetched()
+        return IndexCache()
 
     def keep(self, key: tuple, engine: ProgramEngine, is_filled: bool) -> None:
         """Keep an engine for calls with the same variables, which it holds."""

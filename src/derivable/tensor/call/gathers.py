@@ -53,7 +53,7 @@ _PLANS = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Where:
+class SparsityPattern:
     """Where the entries of a tensor are.
 
     indices  [axis, entry] in any order, entries of the same indices add up; None if every place has one
@@ -65,7 +65,7 @@ class Where:
     places: np.ndarray | None = None
     num_values: int = 0
 
-    def is_same(self, other: Where) -> bool:
+    def is_same(self, other: SparsityPattern) -> bool:
         if self.shape != other.shape or (self.indices is None) != (other.indices is None):
             return False
         if self.num_values != other.num_values or (self.places is None) != (other.places is None):
@@ -73,7 +73,7 @@ class Where:
         pairs = ((self.indices, other.indices), (self.places, other.places))
         return all(a is b or np.array_equal(a, b) for a, b in pairs if a is not None and b is not None)
 
-    def kept(self) -> Where:
+    def kept(self) -> SparsityPattern:
         """With arrays that nobody changes."""
         if self.indices is None or not self.indices.flags.writeable:
             return self
@@ -97,7 +97,7 @@ class Where:
         return Tree(tuple(levels_of(1, np.zeros(len(keys[0]), np.int64), keys)), values)
 
 
-class Fetched:
+class IndexCache:
     """Indices of torch tensors on the CPU, for tensors whose indices, on their device, are equal to those of before."""
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class Plan:
     shape    of a dense result
     """
 
-    wheres: dict[str, Where]
+    wheres: dict[str, SparsityPattern]
     others: dict[str, Any]
     shape: tuple[int, ...]
     indices: np.ndarray | None
@@ -136,7 +136,7 @@ class Plan:
     run: Prepared
     keeps: bool = True
 
-    def fits(self, wheres: Mapping[str, Where], others: Mapping[str, Any], shape: tuple[int, ...]) -> bool:
+    def fits(self, wheres: Mapping[str, SparsityPattern], others: Mapping[str, Any], shape: tuple[int, ...]) -> bool:
         if not self.keeps or self.shape != shape or self.others != others:
             return False
         return all(where.is_same(wheres[name]) for name, where in self.wheres.items())
@@ -153,7 +153,7 @@ class Gathers(Kernel):
                 hint="call the program itself with tensors that require gradients: torch differentiates it",
             )
         self._plans: dict[bool, list[Plan]] = {True: [], False: []}
-        self._fetched = Fetched()
+        self._fetched = IndexCache()
         # The libraries of columns, by device and type.
         self._arrays: dict[tuple[torch.device, torch.dtype], Torch] = {}
 
@@ -208,7 +208,7 @@ class Gathers(Kernel):
             self._arrays[key] = Torch(*key, self.semiring, self.is_exact)
         return self._arrays[key]
 
-    def _holds_all(self, wheres: Mapping[str, Where]) -> bool:
+    def _holds_all(self, wheres: Mapping[str, SparsityPattern]) -> bool:
         if self.output is None:
             return len(self.result_axes) == 1 or all(where.indices is None for where in wheres.values())
         return self.output in ("dense", "numpy", "torch")
@@ -239,9 +239,9 @@ class Gathers(Kernel):
 
     def _parted(
         self, values: Mapping[str, Any], device: torch.device
-    ) -> tuple[dict[str, Where], dict[str, Any], dict[str, Any]]:
+    ) -> tuple[dict[str, SparsityPattern], dict[str, Any], dict[str, Any]]:
         """(where entries are, indices and conditions, numbers) by name; numbers are tensors or arrays [entry]."""
-        wheres: dict[str, Where] = {}
+        wheres: dict[str, SparsityPattern] = {}
         others: dict[str, Any] = {}
         given: dict[str, Any] = {}
         shapeless: dict[str, Any] = {}
@@ -266,7 +266,7 @@ class Gathers(Kernel):
 
     def _plan(
         self,
-        wheres: dict[str, Where],
+        wheres: dict[str, SparsityPattern],
         others: dict[str, Any],
         shape: tuple[int, ...],
         is_dense: bool,
@@ -359,8 +359,8 @@ class Gathers(Kernel):
 
 
 def parted(
-    value: Any, format: Format | None, order: int, semiring: Semiring, name: str, fetched: Fetched | None = None
-) -> tuple[Where, Any]:
+    value: Any, format: Format | None, order: int, semiring: Semiring, name: str, fetched: IndexCache | None = None
+) -> tuple[SparsityPattern, Any]:
     """(where the entries of a tensor are, their numbers [entry]): a tensor of torch stays one, with its derivatives."""
     if isinstance(value, Held) or (format is not None and format.name not in ("dense", *PLAIN)):
         return _held(value, format, order, semiring, name)
@@ -370,7 +370,7 @@ def parted(
             value = dense(value, semiring=semiring, name=name)
         check_shape(tuple(value.shape), None, order, name)
         if format is None or format.name == "dense":
-            return Where(tuple(value.shape), num_values=math.prod(value.shape)), value.reshape(-1)
+            return SparsityPattern(tuple(value.shape), num_values=math.prod(value.shape)), value.reshape(-1)
         held = as_torch(value).detach() != semiring.zero
         indices = np.stack(np.nonzero(held.cpu().numpy()))
         chosen = (
@@ -378,19 +378,19 @@ def parted(
             if is_torch
             else (value[tuple(indices)])
         )
-        return Where(tuple(value.shape), indices, num_values=indices.shape[1]), chosen
+        return SparsityPattern(tuple(value.shape), indices, num_values=indices.shape[1]), chosen
     if not is_torch:
         if isinstance(value, Coordinates) and isinstance(value.values, torch.Tensor):
             entries = value.checked(name)
             check_shape(value.shape, None, order, name)
         else:
             entries = coordinates(value, order=order, semiring=semiring, name=name)
-        where, values = Where(entries.shape, entries.indices, num_values=len(entries.values)), entries.values
+        where, values = SparsityPattern(entries.shape, entries.indices, num_values=len(entries.values)), entries.values
     else:
         check_shape(tuple(value.shape), None, order, name)
-        indices, values = _torch_parts(value, fetched or Fetched(), name)
+        indices, values = _torch_parts(value, fetched or IndexCache(), name)
         check_indices(indices, tuple(value.shape), name)
-        where = Where(tuple(value.shape), indices, num_values=indices.shape[1])
+        where = SparsityPattern(tuple(value.shape), indices, num_values=indices.shape[1])
     if format is None or format.name in PLAIN:
         return where, values
     assert where.indices is not None
@@ -406,7 +406,7 @@ def torch_entries(value: torch.Tensor, name: str, derived: Derived | None = None
     derived  what its program keeps: entries that it knows need not be looked at
     """
     shape = tuple(value.shape)
-    indices, values = _torch_parts(value, Fetched() if derived is None else derived.fetched, name)
+    indices, values = _torch_parts(value, IndexCache() if derived is None else derived.fetched, name)
     if derived is not None and derived.known(shape, indices) is not None:
         return Coordinates(shape, indices, values)
     check_indices(indices, shape, name)
@@ -418,7 +418,7 @@ def torch_entries(value: torch.Tensor, name: str, derived: Derived | None = None
     return Coordinates(shape, np.stack(found), values[torch.from_numpy(np.argsort(into))])
 
 
-def _torch_parts(value: torch.Tensor, fetched: Fetched, name: str) -> tuple[np.ndarray, torch.Tensor]:
+def _torch_parts(value: torch.Tensor, fetched: IndexCache, name: str) -> tuple[np.ndarray, torch.Tensor]:
     """(indices [axis, entry], values [entry]) of a sparse tensor."""
     if value.layout == torch.sparse_csr and value.ndim == 2:
         count, shape = len(value.values()), tuple(value.shape)
@@ -442,7 +442,7 @@ def _of_parts(indices: np.ndarray, inner: tuple[int, ...]) -> np.ndarray:
     return np.concatenate([np.repeat(indices, within.shape[1], axis=1), np.tile(within, indices.shape[1])])
 
 
-def _held(value: Any, format: Format | None, order: int, semiring: Semiring, name: str) -> tuple[Where, Any]:
+def _held(value: Any, format: Format | None, order: int, semiring: Semiring, name: str) -> tuple[SparsityPattern, Any]:
     """Of a tensor that is stored in a format, which may hold zeros that no other one does."""
     if isinstance(value, Held):
         part = next(part for part, kind in value.format.arrays.items() if kind == "real")
@@ -459,7 +459,7 @@ def _held(value: Any, format: Format | None, order: int, semiring: Semiring, nam
             Coordinates(where.shape, np.stack(found), np.arange(1.0, where.num_values + 1)), format, order, name=name
         )
     entries = entries_of(numbered)
-    return Where(entries.shape, entries.indices, entries.values.astype(np.int64) - 1, len(values)), values
+    return SparsityPattern(entries.shape, entries.indices, entries.values.astype(np.int64) - 1, len(values)), values
 
 
 def _number(value: Any, semiring: Semiring, name: str) -> Any:

@@ -25,7 +25,7 @@ from derivable.core.names import FreshNames
 from derivable.core.registry import suggestion
 from derivable.tensor.analysis.axes import axis_sizes, size_inputs
 from derivable.tensor.analysis.loop_cost import Costs
-from derivable.tensor.analysis.support import every_index, spread
+from derivable.tensor.analysis.support import densify_loops, every_index
 from derivable.tensor.derivative.forward import differentiate
 from derivable.tensor.derivative.reverse import transpose
 from derivable.tensor.derivative.selection import in_reals
@@ -166,7 +166,7 @@ class _Derivative:
         node = run_passes(program.node, ("presaturation",), self.setting, self.steps)
         node = scalar_products(node, program.types)
         if pattern == "full":
-            node = spread(node, program.types, wrt, is_real=semiring == "real")
+            node = densify_loops(node, program.types, wrt, is_real=semiring == "real")
         self.node = run_passes(node, ("anf",), self.setting, self.steps)
         self.start = time.perf_counter()
         self.fresh = FreshNames(names_in(self.node) | set(program.types) | set(self.sizes))

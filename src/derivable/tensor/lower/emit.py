@@ -18,10 +18,10 @@ from derivable.tensor.formats.format import Format
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.program import Program
 from derivable.tensor.language.types import INT, REAL, Type
-from derivable.tensor.lower.ahead import asking_ahead
-from derivable.tensor.lower.joined import join_parts
+from derivable.tensor.lower.coalesce import coalesced
 from derivable.tensor.lower.lower import Lowering, Registers
-from derivable.tensor.lower.pieces import Pieces, in_pieces, in_threads
+from derivable.tensor.lower.parallel_loops import ParallelLoops, in_parallel_loops, in_threads
+from derivable.tensor.lower.prefetch import with_prefetches
 from derivable.tensor.lower.results import INSIDE, Counted, Dense, Into, Places, Positioned
 
 
@@ -67,11 +67,11 @@ class Built:
     has_trees: bool
     is_inside: bool = False
     is_filled: bool = False
-    pieces: Pieces | None = None
+    pieces: ParallelLoops | None = None
 
     @cached_property
     def run(self) -> Any:
-        return compile_kernel(asking_ahead(self.kernel))
+        return compile_kernel(with_prefetches(self.kernel))
 
     def runner(self, sources: Callable[[str, Any, Any], Any]) -> Any:
         """What runs it on arguments as large as those that come from there: `run`, or threads."""
@@ -158,13 +158,13 @@ def _build(program: Program, of: Type, spec: Spec, early: Sequence[t.Node]) -> B
     rows = () if output is None else output.rows
     results = [array for array in kernel.arrays if array.name in ("places", "out")]
     joined = found if output is None else (*output.registers, *(() if count is None else (count,)))
-    cut = None if has_trees else in_pieces(build, kernel, parts, results, joined, spaces.cleared, count, rows)
-    kernel = join_parts(kernel, parts)
+    cut = None if has_trees else in_parallel_loops(build, kernel, parts, results, joined, spaces.cleared, count, rows)
+    kernel = coalesced(kernel, parts)
     kernels, arguments = _without_unused([kernel, *([] if cut is None else cut[:1])], arguments)
     is_inside = output is not None and _settings(kernel, output.outside) == 1
     built = Built(kernels[0], arguments, has_trees, is_inside, filling is not None)
     if cut is not None:
-        built.pieces = Pieces(kernels[1], "number" if output is None else spec.kind, cut[1], semiring)
+        built.pieces = ParallelLoops(kernels[1], "number" if output is None else spec.kind, cut[1], semiring)
     return built
 
 

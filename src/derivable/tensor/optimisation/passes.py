@@ -18,7 +18,7 @@ from derivable.core.registry import suggestion
 from derivable.tensor.analysis.anf import to_anf
 from derivable.tensor.analysis.loop_cost import Costs
 from derivable.tensor.analysis.sparsity import propagate
-from derivable.tensor.analysis.support import gather
+from derivable.tensor.analysis.support import sparsify_loops
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.binding import unique_names
 from derivable.tensor.language.types import Type
@@ -128,7 +128,7 @@ PASSES: dict[str, Pass] = {
         "loops over all indices run over the entries that decide",
         "beyond nabla-SD",
         "after",
-        lambda node, setting: gather(node, setting.sizes),
+        lambda node, setting: sparsify_loops(node, setting.sizes),
     ),
     "saturation": Pass(
         "the cheapest equal program for these sizes, by equality saturation",

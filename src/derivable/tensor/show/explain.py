@@ -20,7 +20,7 @@ from derivable.tensor.language import nodes as t
 from derivable.tensor.language.binding import substitute
 from derivable.tensor.language.program import Program
 from derivable.tensor.language.types import BOOL, INT, SIZE, is_tensor
-from derivable.tensor.lower.ahead import asking_ahead
+from derivable.tensor.lower.prefetch import with_prefetches
 from derivable.tensor.optimisation.optimisation import costs_of, node_cost, optimised
 from derivable.tensor.optimisation.passes import DIFFERENTIATION, PASSES, Step
 
@@ -80,7 +80,7 @@ def _stage(kernel: Kernel, stage: str, values: Mapping[str, Any]) -> str:
 
 
 def _source(kernel: n.Kernel) -> str:
-    return emit_numba(asking_ahead(kernel))
+    return emit_numba(with_prefetches(kernel))
 
 
 # A program's way

@@ -9,8 +9,8 @@ from derivable.kernel.check import check
 from derivable.tensor.call.compilation import compile
 from derivable.tensor.language.syntax import parse
 from derivable.tensor.language.types import tensor
-from derivable.tensor.lower import ahead
-from derivable.tensor.lower.ahead import asking_ahead
+from derivable.tensor.lower import prefetch
+from derivable.tensor.lower.prefetch import with_prefetches
 
 TYPES = {"A": tensor(2), "X": tensor(1)}
 TEXTS = {
@@ -33,7 +33,7 @@ def test_only_scattered_loops_have_a_second_form(case):
     given = {"A": matrix(), "X": np.arange(30.0)}
     kernel(**{name: given[name] for name in kernel.inputs})
     (made,) = kernel.kernels()
-    found = asking_ahead(made)
+    found = with_prefetches(made)
     check(found)
     assert any(isinstance(part, n.Prefetch) for part in n.walk(found.body)) == expected
     assert (found == made) != expected
@@ -44,7 +44,7 @@ def test_only_scattered_loops_have_a_second_form(case):
 @pytest.mark.parametrize("least", [0, 200])
 def test_results_are_the_same(monkeypatch, tier, least):
     """With a threshold below and above the entries of a small matrix; what is asked for lies outside of its arrays."""
-    monkeypatch.setattr(ahead, "LEAST", least)
+    monkeypatch.setattr(prefetch, "LEAST", least)
     monkeypatch.setenv("DERIVABLE_TIER", tier)
     A, x = matrix(), np.arange(30.0)
     for case, expected in (("columns", A.sum(0)), ("gathered", (A @ x).sum())):

@@ -22,7 +22,7 @@ LEAST, AHEAD, STEP = 1 << 19, 512, 16
 _LINE = 64
 
 
-def asking_ahead(kernel: n.Kernel) -> n.Kernel:
+def with_prefetches(kernel: n.Kernel) -> n.Kernel:
     """The kernel with a second form of loops over many entries, outside of which is no other one."""
     return replace(kernel, body=tuple(_statement(part) for part in kernel.body))
 

@@ -23,8 +23,8 @@ from derivable.device.cpu.threads import get_num_threads, run_chunks
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, substitute
 from derivable.kernel.emit_numba import compile_kernel
-from derivable.tensor.lower.ahead import asking_ahead
-from derivable.tensor.lower.joined import join_parts
+from derivable.tensor.lower.coalesce import coalesced
+from derivable.tensor.lower.prefetch import with_prefetches
 from derivable.tensor.lower.results import INSIDE, WITH_NAN
 
 # Entries of the largest array below which one thread runs a kernel, and one with more than two loops in one another;
@@ -50,7 +50,7 @@ class Starts:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class ParallelLoops:
     """A kernel in pieces.
 
     kernel        as the whole one, and its last parameters are the number of the piece, how many there are, and the
@@ -75,10 +75,10 @@ class Pieces:
 
     @cached_property
     def run(self) -> Callable:
-        return compile_kernel(asking_ahead(self.kernel))
+        return compile_kernel(with_prefetches(self.kernel))
 
 
-def in_pieces(
+def in_parallel_loops(
     build: Builder,
     kernel: n.Kernel,
     offsets: Collection[n.Array],
@@ -117,7 +117,7 @@ def in_pieces(
     body = (*before, *bounds, cut, end)
     parameters = (*kernel.parameters, piece, pieces, first)
     made = replace(kernel, name=f"{kernel.name}_piece", parameters=parameters, body=body)
-    return join_parts(made, offsets, low), set(rows) == {loop.target}
+    return coalesced(made, offsets, low), set(rows) == {loop.target}
 
 
 def _assigned(block: Sequence[n.Statement]) -> set[n.Register]:
@@ -155,7 +155,7 @@ def _bound(build: Builder, loop: n.For, number: Expr, pieces: Expr, weights: n.A
 
 
 def in_threads(
-    whole: Callable, made: Pieces, arguments: Sequence[tuple[str, Any, Any]], starts: Starts | None, most: int
+    whole: Callable, made: ParallelLoops, arguments: Sequence[tuple[str, Any, Any]], starts: Starts | None, most: int
 ) -> Callable:
     """The kernel as a function of its arguments, cut for the threads that there are.
 
@@ -193,7 +193,13 @@ def _depth(block: Sequence[n.Statement]) -> int:
 
 
 def _arguments(
-    made: Pieces, given: Sequence[Any], number: int, num: int, starts: Starts | None, own: list[int], places: list[int]
+    made: ParallelLoops,
+    given: Sequence[Any],
+    number: int,
+    num: int,
+    starts: Starts | None,
+    own: list[int],
+    places: list[int],
 ) -> list[Any]:
     """Those of a piece: what others write to as well is its own."""
     taken = list(given)
@@ -204,7 +210,7 @@ def _arguments(
     return [*taken, number, num, 0 if starts is None else int(starts.numbers[number])]
 
 
-def _joined(made: Pieces, found: list[Any]) -> Any:
+def _joined(made: ParallelLoops, found: list[Any]) -> Any:
     if made.kind == "number":
         total = found[0]
         for value in found[1:]:

@@ -13,7 +13,7 @@ from derivable.algebra.expr.nodes import Argument, Constant, Expr, in_order
 from derivable.kernel import nodes as n
 
 
-def join_parts(kernel: n.Kernel, offsets: Collection[n.Array], low: Expr | None = None) -> n.Kernel:
+def coalesced(kernel: n.Kernel, offsets: Collection[n.Array], low: Expr | None = None) -> n.Kernel:
     """The kernel with one loop for each two that run over all parts of an array, without loads that nobody reads.
 
     offsets  arrays that ascend: part i is from offsets[i] to offsets[i + 1]

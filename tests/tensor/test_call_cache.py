@@ -147,7 +147,7 @@ def test_changes_of_what_is_compiled(monkeypatch):
             kernel(**wrong)
 
 
-def test_a_replay_is_made_anew_for_what_has_been_compiled(monkeypatch):
+def test_a_cached_call_is_made_anew_for_what_has_been_compiled(monkeypatch):
     kernel, given = compile(program("columns"), {"A": "csr"}), {"A": matrix(), "s": 0.5}
     expected = kernel(**given)
     first = kernel.__call__
@@ -157,7 +157,7 @@ def test_a_replay_is_made_anew_for_what_has_been_compiled(monkeypatch):
     for _ in range(3):
         np.testing.assert_array_equal(kernel(**given), expected)
     assert kernel.__call__ is not first
-    assert kernel.__call__.__name__ == "replay"
+    assert kernel.__call__.__name__ == "cached"
 
 
 def test_an_input_that_is_gone_is_no_input_that_is_missing():
@@ -168,13 +168,13 @@ def test_an_input_that_is_gone_is_no_input_that_is_missing():
         kernel(B=1.0, s=0.5)
 
 
-def test_replays_are_made():
+def test_calls_are_cached():
     A = matrix()
     for case, text in TEXTS.items():
         kernel = compile(program(case), {"A": "csr"}, output=None)
         kernel(A=A, X=np.ones(5), s=0.5, n=2)
         # A condition on reals has no pattern to keep.
-        assert (kernel.__call__.__name__ != "replay") == ("if a <" in text), case
+        assert (kernel.__call__.__name__ != "cached") == ("if a <" in text), case
 
 
 def test_names_are_looked_at_again():
@@ -269,7 +269,7 @@ def test_parts_one_after_the_other_are_one_loop(of):
 
 @pytest.mark.parametrize("name", ["type", "len", "lambda", "_c0", "_x1", "_others", "out", "A_n0", "pass"])
 def test_inputs_of_any_name(name):
-    """What a replay, which has inputs as parameters, may call something itself."""
+    """What a cached call, which has inputs as parameters, may call something itself."""
     kernel = compile(parse(f"sum(<i, a> in {name}) {{ i -> a * other }}", {name: V, "other": REAL}))
     for factor, values in ((2.0, np.arange(1.0, 5)), (3.0, np.arange(2.0, 6)), (3.0, np.arange(7.0))):
         for _ in range(2):

@@ -1,7 +1,7 @@
 """Calls with inputs like those of the call before, without looking at all of them again.
 
 What a call decides, which kernel runs and where its arguments come from, follows from what its inputs are: their types,
-shapes and dtypes, and which arrays say where their entries are. A replay is a Python function made for one such
+shapes and dtypes, and which arrays say where their entries are. A cached call is a Python function made for one such
 outcome, whose parameters are the inputs. It compares what the decision rests on, and computes; where anything differs
 the call is one that knows nothing.
 
@@ -10,8 +10,8 @@ they hold may have changed in between: kernels read them anew, and where a kept 
 compared with it, but for those that nobody may write to. Other arrays are looked at if they are not the same objects:
 one that is referred to keeps its memory, since NumPy does not let it be resized.
 
-A plan that is looked up by the types, shapes and dtypes of two inputs does not take the place of this. Where a replay
-of 1,000 products takes 1.4 us, a method that has its inputs in a dictionary and calls the replay takes 2.0, and one
+A plan that is looked up by the types, shapes and dtypes of two inputs does not take the place of this. Where one
+of 1,000 products takes 1.4 us, a method that has its inputs in a dictionary and calls it takes 2.0, and one
 that makes a key of them and looks it up 3.8. `einsum`, which has no names to call by, keeps plans in front of it.
 """
 
@@ -38,28 +38,28 @@ from derivable.tensor.values.values import Coordinates, Unfrozen
 # NumPy makes and clears arrays of so many bytes sooner than kept memory is found for them.
 _SMALL = 1 << 20
 # (*, out=None, **inputs) -> result
-Replay = Callable[..., Any]
+CachedCall = Callable[..., Any]
 
 
 class _Signature:
     """What `inspect` says of calls of an instance, whose `__call__` it takes for data; a class keeps its own."""
 
-    def __get__(self, of: Replayed | None, kind: type) -> inspect.Signature:
+    def __get__(self, of: CachedCalls | None, kind: type) -> inspect.Signature:
         if of is None:
             raise AttributeError("__signature__")
         return inspect.signature(_anew(weakref.ref(of)))
 
 
-class Replayed(ABC):
+class CachedCalls(ABC):
     """What is called as the function that its last call left.
 
-    So inputs are parameters of a replay: a method would put them into a dictionary first, which takes longer than to
-    look at them.
+    So inputs are parameters of a cached call: a method would put them into a dictionary first, which takes longer than
+    to look at them.
     """
 
     __slots__ = ("__call__",)
 
-    __call__: Replay
+    __call__: CachedCall
     __signature__ = _Signature()
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Replayed(ABC):
 
     @abstractmethod
     def call_anew(self, values: dict[str, Any], out: Any) -> Any:
-        """A call that rests on none before; it may leave a replay.
+        """A call that rests on none before; it may leave a cached one.
 
         values  inputs by name
         out     an array for the result, None for a new one
@@ -87,14 +87,14 @@ class Replayed(ABC):
         self.forget()
 
 
-def _anew(of: weakref.ref[Replayed]) -> Replay:
+def _anew(of: weakref.ref[CachedCalls]) -> CachedCall:
     def call(*, out: Any = None, **values: Any) -> Any:
         return _found(of).call_anew(values, out)
 
     return call
 
 
-def _found(of: weakref.ref[Replayed]) -> Replayed:
+def _found(of: weakref.ref[CachedCalls]) -> CachedCalls:
     # Whoever calls a kernel holds it, but for who took its method and let it go.
     found = of()
     if found is None:
@@ -109,9 +109,9 @@ class _Absent:
 _ABSENT = _Absent()
 
 
-class Recorder:
-    """Writes the text of a replay. What is no literal is a constant of it, by name; names with an underscore are its
-    own, others are inputs."""
+class CallRecorder:
+    """Writes the text of a cached call. What is no literal is a constant of it, by name; names with an underscore are
+    its own, others are inputs."""
 
     def __init__(self, given: Mapping[str, Any], built: Built):
         self.lines: list[str] = ["if _others: break"]
@@ -298,23 +298,23 @@ class Recorder:
                 self.lines.insert(0, f"if {self._constant(run)}.is_settled: break")
         return f"{self._constant(run)}({', '.join(arguments)})"
 
-    def replay(self, of: Replayed) -> Replay:
+    def cached(self, of: CachedCalls) -> CachedCall:
         """The function, by which that may be called from now on."""
         names = ", ".join(self.constants)
         parameters = ", ".join(["out=None", *(f"{name}=_absent" for name in self.parameters), "**_others"])
         given = ", ".join(f"{name!r}: {name}" for name in self.parameters)
         text = [
             f"def make(_differing, {names}):",
-            f"    def replay(*, {parameters}):",
+            f"    def cached(*, {parameters}):",
             "        while True:",
             *(f"            {line}" for line in self.lines),
             f"        return _differing({{{given}, **_others}}, out)",
-            "    return replay",
+            "    return cached",
         ]
         return _maker("\n".join(text) + "\n")(_differing(weakref.ref(of)), **self.constants)
 
 
-def _differing(of: weakref.ref[Replayed]) -> Callable[..., Any]:
+def _differing(of: weakref.ref[CachedCalls]) -> Callable[..., Any]:
     def call(given: Mapping[str, Any], out: Any) -> Any:
         kernel = _found(of)
         kernel.forget()
@@ -323,17 +323,19 @@ def _differing(of: weakref.ref[Replayed]) -> Callable[..., Any]:
     return call
 
 
-def product_of(of: Replayed, factors: Sequence[Any], given: Iterable[str], multiplied: Callable[..., Any]) -> Replay:
+def product_of(
+    of: CachedCalls, factors: Sequence[Any], given: Iterable[str], multiplied: Callable[..., Any]
+) -> CachedCall:
     """The outer product of results of other kernels, which look at their inputs themselves."""
     names, differing = set(given), _differing(weakref.ref(of))
 
-    def replay(*, out: Any = None, **values: Any) -> Any:
+    def cached(*, out: Any = None, **values: Any) -> Any:
         if values.keys() != names:
             return differing(values, out)
         left, right = (factor(**{name: values[name] for name in factor.inputs}) for factor in factors)
         return multiplied(left, right, out)
 
-    return replay
+    return cached
 
 
 def is_plain(semiring: Semiring) -> bool:
@@ -342,7 +344,7 @@ def is_plain(semiring: Semiring) -> bool:
 
 
 def is_parameter(name: str) -> bool:
-    """Whether an input may be a parameter of a replay by its own name."""
+    """Whether an input may be a parameter of a cached call by its own name."""
     return name.isidentifier() and not (keyword.iskeyword(name) or name.startswith("_") or name == "out")
 
 
@@ -351,7 +353,7 @@ def _needed(condition: str) -> str:
 
 
 @lru_cache(256)
-def _maker(text: str) -> Callable[..., Replay]:
+def _maker(text: str) -> Callable[..., CachedCall]:
     made: dict[str, Any] = {
         "_absent": _ABSENT,
         "_array_equal": np.array_equal,
