@@ -313,3 +313,11 @@ def test_a_kernel_goes_with_its_last_reference_and_is_copied_without_its_calls()
     for given in (A, matrix(3)):
         np.testing.assert_allclose(copied(A=given, s=0.5), given.sum(0) * 0.5)
     np.testing.assert_array_equal(copied(A=A, s=0.5), expected)
+
+
+def test_a_program_without_inputs():
+    kernel = compile(parse("{ 0 -> 2.0 } + { 2 -> 1.0 }", {}), shape=(3,))
+    for _ in range(3):
+        np.testing.assert_array_equal(kernel(), [2, 0, 1])
+    with pytest.raises(DomainError, match="no input `x`"):
+        kernel(x=1.0)

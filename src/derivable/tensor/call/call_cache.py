@@ -302,13 +302,13 @@ class CallRecorder:
         """The function, by which that may be called from now on."""
         names = ", ".join(self.constants)
         parameters = ", ".join(["out=None", *(f"{name}=_absent" for name in self.parameters), "**_others"])
-        given = ", ".join(f"{name!r}: {name}" for name in self.parameters)
+        given = "".join(f"{name!r}: {name}, " for name in self.parameters)
         text = [
             f"def make(_differing, {names}):",
             f"    def cached(*, {parameters}):",
             "        while True:",
             *(f"            {line}" for line in self.lines),
-            f"        return _differing({{{given}, **_others}}, out)",
+            f"        return _differing({{{given}**_others}}, out)",
             "    return cached",
         ]
         return _maker("\n".join(text) + "\n")(_differing(weakref.ref(of)), **self.constants)
