@@ -7,12 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-
-from derivable.circuit.graph.and_or_graph import AndOrGraph
+from derivable.circuit.graph.and_or_graph import AndOrGraph, NodeLists
 from derivable.circuit.graph.vtree import Vtree
 from derivable.core.and_or import AND, FALSE, LITERAL, OR
-from derivable.core.graph import offsets_of
 
 
 def manager_of(vtree: Vtree) -> Any:
@@ -35,11 +32,7 @@ def manager_of(vtree: Vtree) -> Any:
 
 def export(roots: Sequence[Any], to_outer: Callable[[int], int] = int) -> AndOrGraph:
     """The nodes below live SDD `roots`, children first, each once; a decision node is an or-node of (prime, sub)."""
-    kind: list[int] = []
-    literal: list[int] = []
-    sizes: list[int] = []
-    children: list[int] = []
-    node_of: dict[int, int] = {}
+    nodes, node_of = NodeLists(), dict[int, int]()
     for root in roots:
         stack: list[tuple[Any, Any]] = [(root, None)]
         while stack:
@@ -52,23 +45,9 @@ def export(roots: Sequence[Any], to_outer: Callable[[int], int] = int) -> AndOrG
                 stack += [(part, None) for element in elements for part in element if part.id not in node_of]
                 continue
             if elements is None:
-                kind.append(LITERAL if node.is_literal() else FALSE + bool(node.is_true()))
-                literal.append(to_outer(node.literal) if node.is_literal() else 0)
-                sizes.append(0)
+                kind = LITERAL if node.is_literal() else FALSE + bool(node.is_true())
+                node_of[node.id] = nodes.add(kind, literal=to_outer(node.literal) if node.is_literal() else 0)
             else:
-                first = len(kind)
-                for prime, sub in elements:
-                    children += (node_of[prime.id], node_of[sub.id])
-                size = len(elements)
-                children += range(first, first + size)
-                kind += [AND] * size + [OR]
-                literal += [0] * (size + 1)
-                sizes += [2] * size + [size]
-            node_of[node.id] = len(kind) - 1
-    return AndOrGraph(
-        np.array(kind, np.uint8),
-        np.array(literal, np.int32),
-        offsets_of(sizes),
-        np.array(children, np.int32),
-        np.array([node_of[root.id] for root in roots], np.int64),
-    )
+                parts = [nodes.add(AND, (node_of[prime.id], node_of[sub.id])) for prime, sub in elements]
+                node_of[node.id] = nodes.add(OR, parts)
+    return nodes.graph([node_of[root.id] for root in roots])

@@ -11,6 +11,7 @@ import numpy as np
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.core.diagnostics import LayoutError, ShapeError
+from derivable.core.graph import offsets_of
 
 if TYPE_CHECKING:
     from derivable.algebra.semiring import Semiring
@@ -194,7 +195,7 @@ def _layered(circuit: Circuit) -> tuple[Layer, ...]:
     first, last, top = _bounds(circuit)
     by_layer = np.argsort(first, kind="stable")
     starts = np.searchsorted(first[by_layer], np.arange(top + 2))
-    position = np.full(circuit.num_nodes, -1, np.int64)
+    position, sizes = np.full(circuit.num_nodes, -1, np.int64), circuit.sizes
 
     # Layer 0: false, true, then the literals. Constants that the circuit lacks have node -1.
     leaves = by_layer[: starts[1]]
@@ -214,11 +215,8 @@ def _layered(circuit: Circuit) -> tuple[Layer, ...]:
             new = by_layer[starts[number] : starts[number + 1]]
         else:
             kept, new = circuit.roots, np.empty(0, np.int64)
-        sizes = circuit.offsets[new + 1] - circuit.offsets[new]
-        offsets = np.zeros(len(kept) + len(new) + 1, np.int64)
-        np.cumsum(np.concatenate([np.ones(len(kept), np.int64), sizes]), out=offsets[1:])
-        edges = np.repeat(circuit.offsets[new] - (offsets[len(kept) : -1] - len(kept)), sizes) + np.arange(sizes.sum())
-        children = position[np.concatenate([kept, circuit.children[edges]])]
+        offsets = offsets_of(np.concatenate([np.ones(len(kept), np.int64), sizes[new]]))
+        children = position[np.concatenate([kept, circuit.children_of(new)[1]])]
         alive = np.concatenate([kept, new])
         kind = np.full(len(alive), AND if number % 2 else OR, np.uint8)
         result.append(Layer(kind, np.zeros(len(alive), np.int32), offsets, children, alive))
