@@ -255,13 +255,6 @@ class Groups:
         """[variable] typed values, ordered."""
         return [column[self.order] for column in self.row_values]
 
-    @cached_property
-    def tags(self) -> Any:
-        """The tags, ordered; one for each row of a discrete aggregate."""
-        if self.rule.discrete:
-            return self.mode.one(self.num_rows)
-        return self.row_tags[self.order]
-
     # Tags
 
     @cached_property

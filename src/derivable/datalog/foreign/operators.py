@@ -7,6 +7,7 @@ What is outside the limits of its type has no value: a date before the year 1 or
 from __future__ import annotations
 
 import datetime as dt
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -22,17 +23,17 @@ from derivable.datalog.values.values import SymbolTable, ValueType
 Computed = tuple[np.ndarray, np.ndarray | None]
 
 
-def special_operator(operator: str, types: tuple[ValueType, ...], result: ValueType) -> Callable[..., Computed] | None:
+def special_operator(sign: str, types: tuple[ValueType, ...], result: ValueType) -> Callable[..., Computed] | None:
     """(symbols, *columns of words) -> (words [row], valid [row]) of an operator; None if scalars have it."""
     families = {t.family for t in types}
-    if families == {"duration"} and operator in ("<", "<="):
-        return partial(_ordered, operator == "<=")
-    if families.isdisjoint(("datetime", "duration", "tensor")) or operator not in _TENSORS:
+    if families == {"duration"} and sign in ("<", "<="):
+        return partial(_ordered, sign == "<=")
+    if families.isdisjoint(("datetime", "duration", "tensor")) or sign not in _TENSORS:
         return None
     if "tensor" in families:
-        record = ForeignFunction(operator, _NONE, _TENSORS[operator])
+        record = ForeignFunction(sign, _NONE, lambda a, b: tensors.as_tensor(_TENSORS[sign](a, b)))
     else:
-        record = ForeignFunction(operator, _NONE, _MOMENTS[operator], drops=(ValueError, OverflowError))
+        record = ForeignFunction(sign, _NONE, _MOMENTS[sign], drops=(ValueError, OverflowError))
     return partial(record.words, types, result)
 
 
@@ -64,12 +65,7 @@ def _duration(value: Any) -> Duration:
 
 _NONE = Signature((), ())
 _MOMENTS: dict[str, Callable[[Any, Any], Any]] = {"+": _plus, "-": _minus, "*": _times, "/": _through}
-_TENSORS: dict[str, Callable[[Any, Any], Any]] = {
-    "+": lambda a, b: tensors.as_tensor(a + b),
-    "-": lambda a, b: tensors.as_tensor(a - b),
-    "*": lambda a, b: tensors.as_tensor(a * b),
-    "/": lambda a, b: tensors.as_tensor(a / b),
-}
+_TENSORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 
 
 def _ordered(or_equal: bool, symbols: SymbolTable, a: np.ndarray, b: np.ndarray) -> Computed:

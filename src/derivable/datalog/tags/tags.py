@@ -49,7 +49,32 @@ class Untagged:
         return None
 
 
-class ColumnTags(ABC):
+class ScalarColumns:
+    """Columns that are one array, in which equal tags have equal entries."""
+
+    def __init__(self, dtype: Any, zero: Any, one: Any):
+        self.dtype, self._zero, self._one = dtype, zero, one
+
+    def empty(self, count: int) -> Any:
+        return empty(count, self.dtype)
+
+    def one(self, count: int) -> Any:
+        return np.full(count, self._one, self.dtype)
+
+    def zero(self, count: int) -> Any:
+        return np.full(count, self._zero, self.dtype)
+
+    def is_one(self, a: Any) -> Any:
+        return (a == self._one).astype(bool)
+
+    def is_zero(self, a: Any) -> Any:
+        return (a == self._zero).astype(bool)
+
+    def saturated(self, old: Any, new: Any) -> Any:
+        return old == new
+
+
+class ColumnTags(ScalarColumns, ABC):
     """Tag columns; what a provenance must say about them.
 
     plus, times  (tags, tags) -> tags: two derivations of one tuple, and a join
@@ -64,15 +89,6 @@ class ColumnTags(ABC):
     is_tagged = True
 
     @abstractmethod
-    def empty(self, count: int) -> Any: ...
-
-    @abstractmethod
-    def one(self, count: int) -> Any: ...
-
-    @abstractmethod
-    def zero(self, count: int) -> Any: ...
-
-    @abstractmethod
     def plus(self, a: Any, b: Any) -> Any: ...
 
     @abstractmethod
@@ -80,15 +96,6 @@ class ColumnTags(ABC):
 
     @abstractmethod
     def negate(self, a: Any) -> Any: ...
-
-    @abstractmethod
-    def saturated(self, old: Any, new: Any) -> np.ndarray: ...
-
-    @abstractmethod
-    def is_zero(self, a: Any) -> np.ndarray: ...
-
-    @abstractmethod
-    def is_one(self, a: Any) -> np.ndarray: ...
 
     @abstractmethod
     def fact_tags(self, variables: np.ndarray) -> Any: ...
@@ -108,7 +115,7 @@ class ColumnTags(ABC):
         """The same tags, for random facts that are a copy of theirs and get more of their own."""
         return self
 
-    def watch(self, deadline: Deadline) -> None:  # noqa: B027
+    def watch(self, deadline: Deadline) -> None:
         """State what long operations look at from now on; those on columns are never long."""
 
     def load(self, table, rows) -> Any:
@@ -129,31 +136,6 @@ class ColumnTags(ABC):
     def reduce(self, tags: Any, offsets: np.ndarray) -> Any:
         """Fold each segment [segment] of a tag column with plus; segments are not empty."""
         return reduce_segments(tags, offsets, self.plus)
-
-
-class ScalarColumns:
-    """Columns that are one array, in which equal tags have equal entries."""
-
-    def __init__(self, dtype: Any, zero: Any, one: Any):
-        self.dtype, self._zero, self._one = dtype, zero, one
-
-    def empty(self, count: int) -> np.ndarray:
-        return empty(count, self.dtype)
-
-    def one(self, count: int) -> np.ndarray:
-        return np.full(count, self._one, self.dtype)
-
-    def zero(self, count: int) -> np.ndarray:
-        return np.full(count, self._zero, self.dtype)
-
-    def is_one(self, a: np.ndarray) -> np.ndarray:
-        return (a == self._one).astype(bool)
-
-    def is_zero(self, a: np.ndarray) -> np.ndarray:
-        return (a == self._zero).astype(bool)
-
-    def saturated(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-        return old == new
 
 
 # What NumPy folds segments of scalars with itself.
@@ -238,7 +220,7 @@ class SemiringTags(ColumnTags):
         return self.typed.rows_of_shown(*parts_of(tags))
 
 
-class IntegerTags(ScalarColumns, ColumnTags):
+class IntegerTags(ColumnTags):
     """Tag columns of exact Python integers, as arrays of objects."""
 
     def __init__(self, semiring: Semiring, facts: RandomFacts):

@@ -12,7 +12,7 @@ import numpy as np
 
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.tags.random_facts import RandomFacts
-from derivable.datalog.tags.tags import ColumnTags, ScalarColumns
+from derivable.datalog.tags.tags import ColumnTags
 
 Proof = tuple[int, ...]
 Proofs = tuple[Proof, ...]
@@ -199,7 +199,7 @@ def _given(proofs: frozenset[Proof], options: list[int], true: int) -> frozenset
     return frozenset(kept)
 
 
-class ProofTags(ScalarColumns, ColumnTags):
+class ProofTags(ColumnTags):
     """Tag columns of int64 numbers of proof sets; `show` gives probabilities."""
 
     def __init__(self, facts: RandomFacts, k: int = 3):

@@ -51,7 +51,6 @@ class Open:
 
     family: str = "any"
     link: Open | ValueType | None = None
-    why: str = ""
 
 
 Type = Open | ValueType

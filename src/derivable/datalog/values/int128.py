@@ -8,8 +8,8 @@ others are Python's integers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import partial, reduce
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -69,14 +69,6 @@ def _saturated(values: np.ndarray, t: ValueType) -> np.ndarray:
     return np.minimum(np.maximum(values, low), high)
 
 
-def _plus(a: np.ndarray, b: np.ndarray, t: ValueType) -> Computed:
-    return _saturated(a + b, t), None
-
-
-def _minus(a: np.ndarray, b: np.ndarray, t: ValueType) -> Computed:
-    return _saturated(a - b, t), None
-
-
 def _exact(computed: np.ndarray, t: ValueType) -> Computed:
     """What a sum or difference is, where the type has it."""
     low, high = t.limits
@@ -106,52 +98,29 @@ def _remainder(a: np.ndarray, b: np.ndarray, t: ValueType) -> Computed:
     return np.where(there, a - quotient * b, 0), there
 
 
-def _negated(a: np.ndarray, t: ValueType) -> Computed:
-    return _saturated(-a, t), None
-
-
-def _absolute(a: np.ndarray, t: ValueType) -> Computed:
-    return _saturated(np.abs(a), t), None
-
-
 def _power(a: np.ndarray, b: np.ndarray, t: ValueType) -> Computed:
     modulus = 1 << t.bits
     found = [pow(x, y, modulus) for x, y in zip(a.tolist(), b.tolist())]
     return wrapped(np.array(found, object), t), None
 
 
-def _extremum(best: Callable[[Any, Any], Any]) -> Callable[..., Computed]:
-    def extremum(*operands: Any) -> Computed:
-        *columns, _ = operands
-        found = columns[0]
-        for column in columns[1:]:
-            found = best(found, column)
-        return found, None
-
-    return extremum
-
-
-def _itself(a: np.ndarray, t: ValueType) -> Computed:
-    return a, None
-
-
 _OPERATIONS: dict[str, Callable[..., Computed]] = {
-    "+": _plus,
-    "-": _minus,
+    "+": lambda a, b, t: (_saturated(a + b, t), None),
+    "-": lambda a, b, t: (_saturated(a - b, t), None),
     "+!": lambda a, b, t: _exact(a + b, t),
     "-!": lambda a, b, t: _exact(a - b, t),
     "*": _times,
     "/": _divided,
     "%": _remainder,
-    "neg": _negated,
+    "neg": lambda a, t: (_saturated(-a, t), None),
     "<": lambda a, b, t: ((a < b).astype(np.int64), None),
     "<=": lambda a, b, t: ((a <= b).astype(np.int64), None),
-    "$abs": _absolute,
+    "$abs": lambda a, t: (_saturated(np.abs(a), t), None),
     "$sign": lambda a, t: ((a > 0).astype(np.int64) - (a < 0).astype(np.int64), None),
-    "$floor": _itself,
-    "$ceil": _itself,
-    "$min": _extremum(np.minimum),
-    "$max": _extremum(np.maximum),
+    "$floor": lambda a, t: (a, None),
+    "$ceil": lambda a, t: (a, None),
+    "$min": lambda *operands: (reduce(np.minimum, operands[:-1]), None),
+    "$max": lambda *operands: (reduce(np.maximum, operands[:-1]), None),
     "$pow": _power,
 }
 
