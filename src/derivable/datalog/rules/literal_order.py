@@ -123,7 +123,7 @@ class Ordering:
                 if not self.in_atoms[name]:
                     del self.in_atoms[name]
         self.steps.append(step)
-        self.bind(v.name for v in ([step.variable] if isinstance(step, Define) else r.variables(step)))
+        self.bind((step.variable.name,) if isinstance(step, Define) else self.body.names[position])
 
     def take_atom(self, position: int) -> None:
         """Do an atom, and then whatever only filters or computes."""

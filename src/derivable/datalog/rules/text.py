@@ -11,6 +11,8 @@ from derivable.datalog.values.terms import show_character, show_value
 # The predicates of consecutive integers, as the language writes them.
 RANGES = {"range": "..", "range_inclusive": "..="}
 
+_FORMS = {"if": "(if {} then {} else {})", "cast": "({} as {type})", "neg": "(-{})"}
+
 
 def expr_text(node: Any) -> str:
     """An expression or term; None is the wildcard."""
@@ -21,20 +23,15 @@ def expr_text(node: Any) -> str:
             return name
         case r.Const(value=value, type=t):
             return show_character(value) if t.family == "char" else show_value(value)
-        case r.Apply(operator="if", operands=(c, a, b)):
-            return f"(if {expr_text(c)} then {expr_text(a)} else {expr_text(b)})"
-        case r.Apply(operator="cast", operands=(a,), type=t):
-            return f"({expr_text(a)} as {t})"
-        case r.Apply(operator="neg", operands=(a,)):
-            return f"(-{expr_text(a)})"
-        case r.Apply(operator=operator, operands=(a,)) if operator.startswith("is "):
-            return f"({expr_text(a)} {operator})"
-        case r.Apply(operator=operator, operands=operands) if operator.startswith(("$", "new ")) or "." in operator:
-            return f"{operator}({terms_text(operands)})"
-        case r.Apply(operator=operator, operands=(a,)):
-            return f"({operator}{expr_text(a)})"
-        case r.Apply(operator=operator, operands=(a, b)):
-            return f"({expr_text(a)} {operator} {expr_text(b)})"
+        case r.Apply(operator=operator, operands=operands, type=t):
+            shown = list(map(expr_text, operands))
+            if operator.startswith("is "):
+                return f"({shown[0]} {operator})"
+            if operator in _FORMS:
+                return _FORMS[operator].format(*shown, type=t)
+            if operator.startswith(("$", "new ")) or "." in operator:
+                return f"{operator}({', '.join(shown)})"
+            return f"({operator}{shown[0]})" if len(shown) == 1 else f"({shown[0]} {operator} {shown[1]})"
     raise TypeError(f"not an expression: {node!r}")
 
 

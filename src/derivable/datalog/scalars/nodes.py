@@ -17,7 +17,19 @@ NOWHERE = Span(1, 1)
 
 
 # Annotations of fields in which no nodes are.
-_PLAIN = {"Any", "Kind", "Parameters", "Span", "ValueType", "bool", "str", "tuple[ValueType, ...]", "tuple[str, ...]"}
+_PLAIN = {
+    "Any",
+    "Kind",
+    "Parameters",
+    "Part",
+    "Span",
+    "ValueType",
+    "bool",
+    "str",
+    "tuple[ValueType, ...]",
+    "tuple[str, ...]",
+}
+_PLAIN |= {"tuple[tuple[str, str], ...]", "tuple[tuple[str, int | None], ...]", "str | None"}
 
 
 class Node:
@@ -37,21 +49,23 @@ def children(node: Node) -> list[Any]:
     found: list[Any] = []
     for name in node.branches:
         value = getattr(node, name)
-        if isinstance(value, tuple):
-            found += [part for part in value if isinstance(part, Node)]
-        elif isinstance(value, Node):
-            found.append(value)
-    return found
+        found += value if isinstance(value, tuple) else (value,)
+    return [part for part in found if isinstance(part, Node)]
 
 
 def walk(node: Node | None) -> Iterator[Any]:
     """A node and all nodes below it, from the first; nothing of None, which is a wildcard."""
-    stack = [] if node is None else [node]
+    stack: list[Any] = [node]
     while stack:
         top = stack.pop()
-        yield top
-        if top.branches:
-            stack += children(top)[::-1]
+        if isinstance(top, Node):
+            yield top
+            for name in reversed(top.branches):
+                value = getattr(top, name)
+                if isinstance(value, tuple):
+                    stack += value[::-1]
+                else:
+                    stack.append(value)
 
 
 def mapped(node: Tree, change: Callable[[Any], Any]) -> Tree:

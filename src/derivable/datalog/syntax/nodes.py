@@ -20,11 +20,12 @@ class Node(scalars.Node):
     span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
-# Expressions and formulas
+class Expression(Node):
+    """An expression or a formula."""
 
 
 @dataclass(frozen=True)
-class Constant(Node):
+class Constant(Expression):
     """`3`, `0.5`, `"text"`, `'c'`, `true`, `s"x"`, `t"2024-01-01"`, `d"1y5d"`; kind is "integer", "float", "text",
     "char", "bool", "symbol", "datetime" or "duration". The value of a date is a datetime in UTC,
     that of a duration a timedelta, or a Duration if it has months."""
@@ -34,19 +35,19 @@ class Constant(Node):
 
 
 @dataclass(frozen=True)
-class Variable(Node):
+class Variable(Expression):
     """`x`"""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Wildcard(Node):
+class Wildcard(Expression):
     """`_`"""
 
 
 @dataclass(frozen=True)
-class Unary(Node):
+class Unary(Expression):
     """`(-x)`, `(!b)`"""
 
     operator: str
@@ -54,7 +55,7 @@ class Unary(Node):
 
 
 @dataclass(frozen=True)
-class Binary(Node):
+class Binary(Expression):
     """`(a + b)`, `(x <= 9)`, `(a && b)`"""
 
     operator: str
@@ -63,7 +64,7 @@ class Binary(Node):
 
 
 @dataclass(frozen=True)
-class Conditional(Node):
+class Conditional(Expression):
     """`(if c then a else b)`"""
 
     condition: Expression
@@ -72,7 +73,7 @@ class Conditional(Node):
 
 
 @dataclass(frozen=True)
-class Cast(Node):
+class Cast(Expression):
     """`(x as f32)`"""
 
     operand: Expression
@@ -80,14 +81,14 @@ class Cast(Node):
 
 
 @dataclass(frozen=True)
-class Tuple(Node):
+class Tuple(Expression):
     """`(a, b)`: the left side of an aggregate or a fact; a comma conjunction in a body is a `Conjunction`."""
 
     items: tuple[Expression, ...]
 
 
 @dataclass(frozen=True)
-class Call(Node):
+class Call(Expression):
     """`$name(a, b)`"""
 
     name: str
@@ -95,7 +96,7 @@ class Call(Node):
 
 
 @dataclass(frozen=True)
-class Atom(Node):
+class Atom(Expression):
     """`edge(x, y)`; parameters are those of `range<usize>(0, n, i)`"""
 
     relation: str
@@ -104,7 +105,7 @@ class Atom(Node):
 
 
 @dataclass(frozen=True)
-class New(Node):
+class New(Expression):
     """`new Node(x, l)`: the term itself, whether it is there already or not"""
 
     constructor: str
@@ -112,7 +113,7 @@ class New(Node):
 
 
 @dataclass(frozen=True)
-class Case(Node):
+class Case(Expression):
     """`case e is Node(x, Leaf())`"""
 
     subject: Expression
@@ -120,28 +121,28 @@ class Case(Node):
 
 
 @dataclass(frozen=True)
-class Not(Node):
+class Not(Expression):
     """`not p(x)`"""
 
     operand: Expression
 
 
 @dataclass(frozen=True)
-class Conjunction(Node):
+class Conjunction(Expression):
     """`(p(x) and q(x))`"""
 
     operands: tuple[Expression, ...]
 
 
 @dataclass(frozen=True)
-class Disjunction(Node):
+class Disjunction(Expression):
     """`(p(x) or q(x))`"""
 
     operands: tuple[Expression, ...]
 
 
 @dataclass(frozen=True)
-class Implies(Node):
+class Implies(Expression):
     """`(p(x) implies q(x))`"""
 
     condition: Expression
@@ -149,7 +150,7 @@ class Implies(Node):
 
 
 @dataclass(frozen=True)
-class InRange(Node):
+class InRange(Expression):
     """`x in 0..k`, `x in 0..=k`"""
 
     variable: Expression
@@ -159,7 +160,7 @@ class InRange(Node):
 
 
 @dataclass(frozen=True)
-class Aggregate(Node):
+class Aggregate(Expression):
     """`count!<...>[a](x, y: body where k: keys(k))`, alone (`exists`, `forall`) or assigned: `n := count(x: p(x))`.
 
     outputs    left side of the assignment, None for a bare formula
@@ -181,28 +182,8 @@ class Aggregate(Node):
     types: tuple[tuple[str, str], ...] = ()
 
 
-Expression = (
-    Constant
-    | Variable
-    | Wildcard
-    | Unary
-    | Binary
-    | Conditional
-    | Cast
-    | Tuple
-    | Call
-    | Atom
-    | New
-    | Case
-    | Not
-    | Conjunction
-    | Disjunction
-    | Implies
-    | InRange
-    | Aggregate
-)
-
-# Items
+class Item(Node):
+    """What a program is made of."""
 
 
 @dataclass(frozen=True)
@@ -215,6 +196,13 @@ class Attribute(Node):
 
 
 @dataclass(frozen=True)
+class Attributed(Item):
+    """An item on which attributes may stand."""
+
+    attributes: tuple[Attribute, ...] = field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True)
 class Column(Node):
     """`src: usize`, `bound n: i32`, `usize`"""
 
@@ -224,7 +212,7 @@ class Column(Node):
 
 
 @dataclass(frozen=True)
-class AliasType(Node):
+class AliasType(Item):
     """`type Id = usize`, `type Id <: usize`"""
 
     name: str
@@ -233,7 +221,7 @@ class AliasType(Node):
 
 
 @dataclass(frozen=True)
-class EnumType(Node):
+class EnumType(Item):
     """`type Direction = Up | Down | Left = 7`"""
 
     name: str
@@ -249,7 +237,7 @@ class Variant(Node):
 
 
 @dataclass(frozen=True)
-class DataType(Node):
+class DataType(Item):
     """`type Tree = Leaf() | Node(i32, Tree)`"""
 
     name: str
@@ -257,26 +245,24 @@ class DataType(Node):
 
 
 @dataclass(frozen=True)
-class RelationType(Node):
+class RelationType(Attributed):
     """`type edge(src: usize, dst: usize)`"""
 
     name: str
     columns: tuple[Column, ...]
-    attributes: tuple[Attribute, ...] = ()
 
 
 @dataclass(frozen=True)
-class FunctionType(Node):
+class FunctionType(Attributed):
     """`type $initials(first: String, last: String) -> String`: a function that Python has is of these types"""
 
     name: str
     parameters: tuple[Column, ...]
     result: str
-    attributes: tuple[Attribute, ...] = ()
 
 
 @dataclass(frozen=True)
-class ConstantItem(Node):
+class ConstantItem(Item):
     """`const A: u32 = 2`"""
 
     name: str
@@ -293,17 +279,16 @@ class Fact(Node):
 
 
 @dataclass(frozen=True)
-class FactSet(Node):
+class FactSet(Attributed):
     """`rel digit = {0.9::(0, 3); 0.1::(0, 5)}`: exclusive (at most one holds) if the separator is `;`"""
 
     relation: str
     facts: tuple[Fact, ...]
     exclusive: bool = False
-    attributes: tuple[Attribute, ...] = ()
 
 
 @dataclass(frozen=True)
-class FactTable(Node):
+class FactTable(Attributed):
     """`rel edge = {(0, 1), (1, 2)}` of constants only, of one kind a column, as columns: many facts take little time.
 
     kinds    [column] as of `Constant`
@@ -317,62 +302,42 @@ class FactTable(Node):
     columns: tuple[tuple[Any, ...], ...]
     tags: tuple[float, ...] | None = None
     exclusive: bool = False
-    attributes: tuple[Attribute, ...] = ()
     places: Any = field(default=None, compare=False, repr=False, kw_only=True)
     start: int = field(default=0, compare=False, repr=False, kw_only=True)
     end: int = field(default=0, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True)
-class Rule(Node):
+class Rule(Attributed):
     """`rel 0.8::p(x) = q(x)`; several heads: `rel {p(x), q(x)} = r(x)`; no body: a fact."""
 
     heads: tuple[Atom, ...]
     body: Expression | None
     tag: Expression | None = None
     exclusive_heads: bool = False
-    attributes: tuple[Attribute, ...] = ()
 
 
 @dataclass(frozen=True)
-class ReduceRule(Node):
+class ReduceRule(Attributed):
     """`rel n = count(x: p(x))`: the relation's columns are the group variables, then the outputs"""
 
     relation: str
     aggregate: Aggregate
-    attributes: tuple[Attribute, ...] = ()
 
 
 @dataclass(frozen=True)
-class Query(Node):
+class Query(Attributed):
     """`query path`, `query path(0, x)`; arguments None for the whole relation"""
 
     relation: str
     arguments: tuple[Expression, ...] | None = None
-    attributes: tuple[Attribute, ...] = ()
 
 
 @dataclass(frozen=True)
-class Import(Node):
+class Import(Item):
     """`import "lib.scl"`"""
 
     path: str
-
-
-Item = (
-    AliasType
-    | FunctionType
-    | EnumType
-    | DataType
-    | RelationType
-    | ConstantItem
-    | FactSet
-    | FactTable
-    | Rule
-    | ReduceRule
-    | Query
-    | Import
-)
 
 
 @dataclass(frozen=True)

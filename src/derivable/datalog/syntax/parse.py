@@ -11,8 +11,8 @@ from typing import Any
 
 from derivable.core.diagnostics import DerivableError, Origin, Span, together
 from derivable.datalog.syntax import nodes as s
+from derivable.datalog.syntax.expressions import Expressions
 from derivable.datalog.syntax.fact_rows import Rows
-from derivable.datalog.syntax.formulas import Formulas
 from derivable.datalog.syntax.lexer import ITEM_KEYWORDS, Places, Token, tokens
 
 # So many facts of constants behind each other are read as one table.
@@ -50,7 +50,7 @@ def term_as_written(text: str, span: Span) -> Any:
     return _Parser(places, "<program>", tokens(places, len(places.text), start, start + span.length)).conditional()
 
 
-class _Parser(Formulas):
+class _Parser(Expressions):
     """The items of a program."""
 
     def items(self) -> list[s.Item]:
@@ -102,14 +102,19 @@ class _Parser(Formulas):
             self.fail(f"expected `type` after `extern`, found {self.token.shown()}")
         following = (*ITEM_KEYWORDS, "@", "")
         if start.text in ("type", "extern"):
-            return self.separated(lambda: self.type_definition(tuple(attributes)), following)
+            return self.attributed(self.separated(self.type_definition, following), attributes)
         if start.text == "const":
             return self.separated(self.constant_definition, following)
         if start.text == "query":
-            return self.separated(lambda: self.query(tuple(attributes)), following)
+            return self.attributed(self.separated(self.query, following), attributes)
         while self.at("@"):
             attributes.append(self.attribute())
-        return [self.relation_item(start, tuple(attributes))]
+        return self.attributed([self.relation_item(start)], attributes)
+
+    def attributed(self, items: list[s.Item], attributes: list[s.Attribute]) -> list[s.Item]:
+        if not attributes:
+            return items
+        return [replace(i, attributes=tuple(attributes)) if isinstance(i, s.Attributed) else i for i in items]
 
     def attribute(self) -> s.Attribute:
         start = self.advance()
@@ -132,10 +137,10 @@ class _Parser(Formulas):
         closing = {"[": "]", "(": ")"}[opening.text]
         return tuple(self.listed(self.attribute_value, closing, "at the end of the values"))
 
-    def type_definition(self, attributes: tuple[s.Attribute, ...]) -> s.Item:
+    def type_definition(self) -> s.Item:
         start = self.token
         if self.at("$"):
-            return self.function_type(start, attributes)
+            return self.function_type(start)
         name = self.name("a name after `type`").text
         if self.accept("<:"):
             return s.AliasType(name, self.type_name(), True, span=self.since(start))
@@ -150,15 +155,15 @@ class _Parser(Formulas):
                 members.append(self.enum_member())
             return s.EnumType(name, tuple(members), span=self.since(start))
         self.expect("(", f"after `type {name}`", "a relation type is written `type edge(usize, usize)`")
-        return s.RelationType(name, self.columns(name), attributes, span=self.since(start))
+        return s.RelationType(name, self.columns(name), span=self.since(start))
 
-    def function_type(self, start: Token, attributes: tuple[s.Attribute, ...]) -> s.FunctionType:
+    def function_type(self, start: Token) -> s.FunctionType:
         self.advance()
         name = self.name("the name of a function after `$`").text
         self.expect("(", f"after `${name}`", f"write `type ${name}(x: String) -> String`")
         parameters = self.columns(f"${name}")
         self.expect("->", f"after the parameters of `${name}`", f"write `type ${name}(x: String) -> String`")
-        return s.FunctionType(name, parameters, self.type_name(), attributes, span=self.since(start))
+        return s.FunctionType(name, parameters, self.type_name(), span=self.since(start))
 
     def enum_member(self) -> tuple[str, int | None]:
         name = self.name("the name of an enum member").text
@@ -209,25 +214,25 @@ class _Parser(Formulas):
         self.expect("=", f"after `const {name}`")
         return s.ConstantItem(name, type_name, self.conditional(), span=self.since(start))
 
-    def query(self, attributes: tuple[s.Attribute, ...]) -> s.Query:
+    def query(self) -> s.Query:
         start = self.token
         name = self.name("a relation after `query`").text
         arguments = self.call_arguments(name) if self.at("(") else None
-        return s.Query(name, arguments, attributes, span=self.since(start))
+        return s.Query(name, arguments, span=self.since(start))
 
     # Relation items
 
-    def relation_item(self, start: Token, attributes: tuple[s.Attribute, ...]) -> s.Item:
+    def relation_item(self, start: Token) -> s.Item:
         if self.token.kind == "name" and self.peek().text in ("=", ":=", ":-"):
             name = self.advance().text
             self.advance()
             if self.token.rows is not None:
                 # The braces are one token, of one table.
                 [rows], end = self.token.rows, self.advance().end
-                return self.table(rows, name, start.start, end, attributes)
+                return self.table(rows, name, start.start, end)
             if self.at("{"):
                 facts, exclusive = self.fact_set()
-                return s.FactSet(name, facts, exclusive, attributes, span=self.since(start))
+                return s.FactSet(name, facts, exclusive, span=self.since(start))
             value = self.formula()
             if not isinstance(value, s.Aggregate) or value.outputs is not None:
                 self.fail(
@@ -235,7 +240,7 @@ class _Parser(Formulas):
                     f"write `rel {name} = {{...}}`, or give the head arguments: `rel {name}(x) = ...`",
                     value.span,
                 )
-            return s.ReduceRule(name, value, attributes, span=self.since(start))
+            return s.ReduceRule(name, value, span=self.since(start))
         tag = None
         heads, exclusive = self.heads()
         if self.accept("::"):
@@ -258,11 +263,9 @@ class _Parser(Formulas):
                 f"expected `=`, `:-` or the next item after the head, found {self.token.shown()}",
                 "a rule is written `rel head(x) = body(x)`",
             )
-        return s.Rule(tuple(heads), body, tag, exclusive, attributes, span=self.since(start))
+        return s.Rule(tuple(heads), body, tag, exclusive, span=self.since(start))
 
-    def table(
-        self, rows: Rows, relation: str, start: int, end: int, attributes: tuple[s.Attribute, ...] = ()
-    ) -> s.FactTable:
+    def table(self, rows: Rows, relation: str, start: int, end: int) -> s.FactTable:
         """The table of facts of constants that are written between two places."""
         return s.FactTable(
             relation,
@@ -270,7 +273,6 @@ class _Parser(Formulas):
             rows.columns,
             rows.tags,
             rows.exclusive,
-            attributes,
             places=self.places,
             start=start,
             end=end,

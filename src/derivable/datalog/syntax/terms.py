@@ -8,7 +8,7 @@ from typing import Any
 
 from derivable.core.diagnostics import BindingError
 from derivable.core.registry import suggestion
-from derivable.datalog.syntax.formulas import Formulas
+from derivable.datalog.syntax.expressions import Expressions
 from derivable.datalog.syntax.lexer import Places, tokens
 from derivable.datalog.values.constructors import Constructor
 from derivable.datalog.values.terms import Entity
@@ -21,7 +21,7 @@ def parse_term(text: str, constructors: Mapping[str, Constructor], t: ValueType)
     Its fields are literals and terms; whether they have the types of the constructor's is not looked at.
     """
     places = Places(text)
-    reader = Formulas(places, f"a term of type {t}", tokens(places, sys.maxsize))
+    reader = Expressions(places, f"a term of type {t}", tokens(places, sys.maxsize))
     # Constructors whose parenthesis is open, with the fields so far.
     open_terms: list[tuple[Constructor, list[Any]]] = []
     while True:
