@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -178,14 +178,18 @@ class Node(metaclass=_Kinds):
     @cached_property
     def operands(self) -> tuple[Column, ...]:
         """The columns that it reads."""
-        found = [getattr(self, f.name) for f in fields(self)]
-        return tuple(x for each in found for x in (each if isinstance(each, tuple) else (each,)) if type(x) is Column)
+        groups = (part if isinstance(part, tuple) else (part,) for part in self._parts)
+        return tuple(x for group in groups for x in group if type(x) is Column)
+
+    @property
+    def _parts(self) -> list[Any]:
+        # `dataclasses.fields` takes longer than all else that is asked of a node.
+        return [getattr(self, name) for name in self.__dataclass_fields__]
 
     @cached_property
     def needs(self) -> tuple[Node, ...]:
         """The nodes that must have run before it: those that it reads, and those that find its number of rows."""
-        sizes = [getattr(self, f.name) for f in fields(self)]
-        sizes = [size.size if isinstance(size, Type) else size for size in sizes]
+        sizes = [size.size if isinstance(size, Type) else size for size in self._parts]
         return tuple(dict.fromkeys([*(x.node for x in self.operands), *(f for size in sizes for f in finders(size))]))
 
     def __repr__(self) -> str:
