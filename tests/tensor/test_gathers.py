@@ -12,7 +12,7 @@ from derivable.parallel.program import nodes as n
 from derivable.parallel.program.check import check_program
 from derivable.parallel.program.execute import NumPy, execute
 from derivable.tensor.call.compilation import compile
-from derivable.tensor.call.gathers import Fetched
+from derivable.tensor.call.gathers import IndexCache
 from derivable.tensor.derivative.derivative import gradient
 from derivable.tensor.language.interpret import interpret
 from derivable.tensor.language.program import Program
@@ -319,7 +319,7 @@ def test_errors(monkeypatch):
 
 
 def test_indices_are_fetched_once():
-    fetched = Fetched()
+    fetched = IndexCache()
     a, b = torch.tensor([[0, 1], [1, 0]]), torch.tensor([[0, 1], [1, 1]])
     first = fetched(np.copy, a)
     assert fetched(np.copy, a.clone()) is first
