@@ -273,9 +273,9 @@ def test_rows_are_viewed_without_those_that_are_in_the_sets_alone(monkeypatch):
     table = Table("t", (I64, I64))
     table.may_be_built = False
     table.insert([np.array([3, 1, 2, 2]), np.array([5, 6, 7, 8])], 4)
-    table.forget(0, 2)
+    table.evict(0, 2)
     assert [table.view(c, slice(2, 4)).tolist() for c in range(2)] == [[2, 2], [7, 8]]
-    assert table.gone == 2
+    assert table.num_evicted == 2
     # All of them are there again, prefix after prefix, before those that waited.
     assert sorted(zip(*(table.view(c, slice(0, 4)).tolist() for c in range(2)))) == [(1, 6), (2, 7), (2, 8), (3, 5)]
-    assert table.gone == 0
+    assert table.num_evicted == 0

@@ -51,12 +51,12 @@ def test_each_row_is_told_once_and_found_again(data):
             table.insert(columns, count)
             rows |= set(zip(*(column.tolist() for column in columns)))
             for _ in range(data.draw(st.integers(0, 3))):
-                if table.tell_next(most):
+                if table.advance(most):
                     told += recent_rows(table)
             if data.draw(st.integers(0, 9)) == 0:
                 other = table.fork()
                 assert set(rows_of(other)) == rows
-        while table.tell_next(most):
+        while table.advance(most):
             told += recent_rows(table)
         assert table.size == len(rows)
         assert set(told) == rows
@@ -79,7 +79,7 @@ def test_threads_read_the_columns_of_one(pairs, width, number):
         table.insert([np.array(column) for column in zip(*rows)], len(rows))
         assert table.sets is not None
         assert table.sets.sizes().sum() == len(rows)
-        table.forget(0, table.size)
+        table.evict(0, table.size)
         one = table.all_columns([np.int64] * width)
         with on_threads(number):
             several = table.all_columns([np.int64] * width)
@@ -168,7 +168,7 @@ def test_views_may_be_read_by_several_threads():
         patch.setattr(execute, "PIECES", 1)
         patch.setattr(storage, "SET_ROWS", 1)
         view = program.run({"edge": [(i, i + 1) for i in range(80)]})["path"]
-    assert view.table.gone == len(view)
+    assert view.table.num_evicted == len(view)
     found = []
 
     def read():

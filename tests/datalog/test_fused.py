@@ -357,7 +357,7 @@ def test_sets_become_dense_and_widen():
             rows = rng.integers(0, top, (20_000, 2))
             ids = table.insert(list(rows.T), len(rows))
             numbers = [expected.setdefault(row, len(expected)) for row in map(tuple, rows.tolist())]
-            table.catch_up()
+            table.update_set()
             assert table.sets is not None
             assert (table.sets.slots < 0).any() == (top < 5000 or not numbered)
             if numbered:

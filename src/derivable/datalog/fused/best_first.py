@@ -98,8 +98,8 @@ class BestFirst:
         tags = [parts_of(table.tags)[0][: table.size] for table in tables if table.tags is not None]
         return all(not len(part) or float((self.sign * part).max()) <= one for part in tags)
 
-    def tell(self, rows: np.ndarray) -> np.ndarray:
-        """Tell these rows and all that follows from them; returns rows that wait for rounds."""
+    def propagate(self, rows: np.ndarray) -> np.ndarray:
+        """Propagate these rows and all that follows from them; returns rows that wait for rounds."""
         assert self.fused is not None
         for _, index in self.fused.reads.values():
             if index is not None:
@@ -115,7 +115,7 @@ class BestFirst:
             before, stop = table.size, min(at + number, total)
             left = self.run(at, stop)
             if left is not None:
-                table.catch_up()
+                table.update_set()
                 return left
             at, number = stop, TIMES_PREFIXES * number
             if table.size - before >= self.levels:

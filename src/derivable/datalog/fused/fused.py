@@ -227,7 +227,7 @@ class _Planner:
                 if self.tags == "rows":
                     raise _Unsupported
                 table = self.read(right, None)
-                table.catch_up()
+                table.update_set()
                 terms = tuple(self.term(t) for t in right.terms if t is not None)
                 certain = self.tags is None and table.tags is not None
                 self.steps.append(emit.Probe(layout_of(table), terms, True, False, certain))
@@ -263,7 +263,7 @@ class _Planner:
         is_stamped = scan.part == "stable" and not plain
         if keys and len(keys) == len(scan.terms):
             table = self.read(scan, None)
-            table.catch_up()
+            table.update_set()
             terms = tuple(term for _, term in keys)
             self.steps.append(emit.Probe(layout_of(table), terms, False, is_stamped, False))
             return
@@ -380,7 +380,7 @@ class Running:
                 index.update()
         start, stop = self.driven()
         assert isinstance(self.driver, m.Scan)
-        if not isinstance(self.state.rows_of(self.driver), slice) or start < self.tables[0].gone:
+        if not isinstance(self.state.rows_of(self.driver), slice) or start < self.tables[0].num_evicted:
             self.tables[0].restore()
         self.driven_rows += stop - start
 
@@ -444,7 +444,7 @@ class Running:
                 stop = first + len(listed)
             elif isinstance(rows, slice):
                 # Where the first row lies in what is read.
-                first = table.gone
+                first = table.num_evicted
             arguments: list[Any] = []
             for what, step, place in kernel.parameters:
                 if what == "word":

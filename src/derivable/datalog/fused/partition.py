@@ -153,11 +153,11 @@ def _write(start: int, stop: int, partitions: list[Partition]) -> None:
 
 def _place(table: Table, partitions: list[Partition]) -> None:
     """Give new rows their places in the log, to which they are written when the next step begins."""
-    needed = table.size - table.gone + sum(partition.size for partition in partitions)
+    needed = table.size - table.num_evicted + sum(partition.size for partition in partitions)
     if needed > len(table.tail):
         table.grow_log(needed)
     for partition in partitions:
-        partition.place = table.size - table.gone
+        partition.place = table.size - table.num_evicted
         table.size += partition.size
 
 
@@ -201,7 +201,7 @@ def _ranges(running: Running, table: Table) -> list[Range]:
     plan = running.fused.plan
     driver = plan.steps[0]
     assert isinstance(driver, emit.Rows)
-    column, start, stop = 0, table.gone, table.size
+    column, start, stop = 0, table.num_evicted, table.size
     for place, register in driver.takes:
         if register == plan.outputs[0]:
             (start, stop), column, table = running.driven(), place, running.fused.reads[0][0]

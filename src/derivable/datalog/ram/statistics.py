@@ -123,7 +123,7 @@ def _sampled(table: Table, relation: str, column: int) -> slice | np.ndarray:
     Of a table whose first rows are in its sets alone, some of the others.
     """
     size = table.size
-    low = table.gone if table.gone < size else 0
+    low = table.num_evicted if table.num_evicted < size else 0
     if size - low <= ALL_ROWS:
         return slice(low, size)
     return np.random.default_rng(zlib.crc32(f"{relation}/{column}".encode())).integers(low, size, SAMPLE)

@@ -54,9 +54,9 @@ else:
 
 # Join orders are chosen again when a recursion has so many times the rows that they were chosen for.
 PLAN_AGAIN = 16
-# Rows of a relation that are told at once where the order does not matter.
+# Rows of a relation that are propagated at once where the order does not matter.
 PIECE = 1 << 15
-# So many times the rows that one thread is told at once are told each of several.
+# With several threads each propagates this many times the rows at once that one thread does.
 PIECES = 16
 # The name of what a relation was before its recursion.
 BASE = "#base"
@@ -95,7 +95,7 @@ class Executor(Queries):
         self.number = 0
         self.plan_again: float = 0
         # Whether rows that nothing of a recursion reads any more may leave the logs.
-        self.forgets = False
+        self.evicts = False
         self.stratum_effort = [StratumEffort() for _ in ram.strata]
         self.statistics = Statistics(tables, facts.symbols)
 
@@ -241,7 +241,7 @@ class Executor(Queries):
     def plain_loop(self, number: int, is_first: bool) -> None:
         tables = self.tables
         stratum = self.ram.strata[number]
-        forgets = self.forgets and is_first and not self.counts_rounds() and stratum.reads_news_alone
+        evicts = self.evicts and is_first and not self.counts_rounds() and stratum.reads_news_alone
         # Each piece is a step of all threads, who wait for one another at its end.
         pairs = any(len(tables[name].types) == 2 for name in stratum.relations)
         threads = get_num_threads()
@@ -254,9 +254,9 @@ class Executor(Queries):
 
         def has_news(name: str) -> bool:
             table = tables[name]
-            if forgets:
-                # What goes over to rows of bits is not to be told pair by pair before anybody looks.
-                return table.tell_next(min(PIECE, piece) if bits is not None and bits.is_open else piece)
+            if evicts:
+                # Rows that become rows of bits are not to be propagated pair by pair before that is decided.
+                return table.advance(min(PIECE, piece) if bits is not None and bits.is_open else piece)
             stable, size = table.visible_size, table.size
             table.stable_size, table.visible_size = stable, size
             table.recent = slice(stable, size)
@@ -280,7 +280,7 @@ class Executor(Queries):
         with self.effort(bits.loop[0]):
             for table, sets, size in bits.solve():
                 self.watch.enter(table)
-                table.become_sets(sets, size)
+                table.to_prefix_sets(sets, size)
                 added = self.watch.leave()
                 effort = self.effort(rules[table.name])
                 effort.by("rows of bits")
@@ -338,7 +338,7 @@ class Executor(Queries):
         assert running.fused is not None
         if not table.may_have_sets or self.counts is not None or running.fused.prefix is not None:
             return False
-        table.catch_up()
+        table.update_set()
         if table.sets is None and not table.enter_sets():
             return False
         # The store may read the table, whose layout is another now.
@@ -400,14 +400,14 @@ class Executor(Queries):
             if not self.begin_round(number, rounds):
                 return
             stamp += 1
-            if only is not None and self.told_best_first(instructions[0], pending[only.relation]):
+            if only is not None and self.propagated_best_first(instructions[0], pending[only.relation]):
                 continue
             for instruction in instructions:
                 self.collect(instruction, pending[instruction.relation], stamp)
             for name in active:
                 effort.rows += self.merge(pending[name], stamp)
 
-    def told_best_first(self, store: m.Store, pending: Pending) -> bool:
+    def propagated_best_first(self, store: m.Store, pending: Pending) -> bool:
         """Go on with the only rule of a recursion best tag first, if that can be done; some rows may be left."""
         table, frontier = pending.table, pending.sums and pending.sums.frontier
         if frontier is None or not frontier.most or frontier.gave_up or table.sets is None:
@@ -419,7 +419,7 @@ class Executor(Queries):
         self.watch.enter(table)
         with self.effort(store) as effort:
             effort.by("best first")
-            table.recent = best.tell(best_first.waiting_rows(table, frontier))
+            table.recent = best.propagate(best_first.waiting_rows(table, frontier))
             effort.candidates += best.made
         self.watch.leave()
         pending.size = table.size

@@ -78,13 +78,13 @@ class Inserting:
             kernel = found.enters.get(sets.form)
             if kernel is None:
                 kernel = found.enters[sets.form] = emit.compiled(emit_insert.InsertEmitter, found.plan, sets.form)
-            gone = driver.gone
+            gone = driver.num_evicted
             arguments: list[Any] = []
             for what, step, part in kernel.parameters:
                 arguments += fused.argument_of(found, bounds, None, what, step, part)
             code, i, stop, size, left, number, *rest = kernel.function(
-                *(self.i - gone, self.stop - gone, table.size - table.gone, PAUSE, self.round),
-                *(rounds, self.most, until - table.gone, len(tail), arena_slice.end),
+                *(self.i - gone, self.stop - gone, table.size - table.num_evicted, PAUSE, self.round),
+                *(rounds, self.most, until - table.num_evicted, len(tail), arena_slice.end),
                 *sets.find_arguments,
                 *(sets.count, arena_slice.state, self.ends, tail.reshape(-1)),
                 *(positions or [-1] * kernel.num_positions),
@@ -94,7 +94,7 @@ class Inserting:
             del arguments, tail
             row, positions = rest[: table.width], rest[table.width :]
             made = PAUSE - left - (i + gone - self.i)
-            self.i, self.stop, table.size = i + gone, stop + gone, size + table.gone
+            self.i, self.stop, table.size = i + gone, stop + gone, size + table.num_evicted
             self.account(number, made)
             if code == row_sets.DONE:
                 break
@@ -131,7 +131,7 @@ class Inserting:
             if ended + 1 == number and self.i == self.stop:
                 break
             passed = ended + 1 - self.round
-            rows = watch.end_rounds(passed, table.gone + int(self.ends[(ended - first) % kept]))
+            rows = watch.end_rounds(passed, table.num_evicted + int(self.ends[(ended - first) % kept]))
             self.round += passed
             effort.runs += passed
             effort.rows += rows

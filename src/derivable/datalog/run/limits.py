@@ -101,7 +101,7 @@ class Watch(Deadline):
         self.stratum = self.round = self.tuples = 0
         self.table: Table | None = None
         self.before = 0
-        self.next_look = self.began + _LOOKS
+        self.next_check = self.began + _LOOKS
         self.base = None if limits.memory_limit is None else resident_bytes() - kept_bytes()
         self.asks_at = 0.0
         self.is_loading = False
@@ -159,8 +159,8 @@ class Watch(Deadline):
     def remaining(self) -> float | None:
         """Seconds left, None without a limit. Raises LimitError if a limit is passed."""
         now = time.monotonic()
-        if now >= self.next_look:
-            self.look(now)
+        if now >= self.next_check:
+            self.check_budget(now)
         limit = self.limits.tuple_limit
         if limit is not None and self.num_tuples > limit:
             raise self.failure(LimitError, f"the run passed tuple_limit = {limit:,}", "raise tuple_limit")
@@ -170,8 +170,8 @@ class Watch(Deadline):
             raise self.error()
         return self.end - now
 
-    def look(self, now: float) -> None:
-        self.next_look = now + _LOOKS
+    def check_budget(self, now: float) -> None:
+        self.next_check = now + _LOOKS
         kept = kept_bytes()
         resident = resident_bytes() - kept
         if self.base is None:

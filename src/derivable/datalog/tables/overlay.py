@@ -49,7 +49,7 @@ class OverlayTable(Table):
         self.name, self.types, self.width = below.name, below.types, below.width
         self.below, self.own = below, own
         self.new_tags = self.tags = self.stamps = None
-        self.may_have_sets = self.may_be_built = self.lags = self.shared = False
+        self.may_have_sets = self.may_be_built = self.set_is_stale = self.shared = False
         self.top, self.round = below.top, below.round
         self.recent: slice | np.ndarray = slice(0, 0)
         self.stable_size = 0
@@ -105,8 +105,8 @@ class OverlayTable(Table):
     def fork(self, size: int | None = None, with_set: bool = False) -> Table:
         return OverlayTable(self.below, self.own.fork(None if size is None else size - self.below.size, with_set))
 
-    def catch_up(self) -> None:
-        self.below.catch_up()
+    def update_set(self) -> None:
+        self.below.update_set()
 
     def column(self, position: int, rows: slice | np.ndarray | None = None, dtype: Any = np.int64) -> np.ndarray:
         count = self.below.size
@@ -129,7 +129,9 @@ class OverlayTable(Table):
         found[is_own] = self.own.column(position, rows[is_own] - count, dtype)
         return found
 
-    def insert(self, columns: Sequence[np.ndarray], count: int, look: Callable[[], Any] | None = None) -> np.ndarray:
+    def insert(
+        self, columns: Sequence[np.ndarray], count: int, check_budget: Callable[[], Any] | None = None
+    ) -> np.ndarray:
         for start in range(0, count, CHUNK):
             part = [contiguous(column[start : min(start + CHUNK, count)], np.int64) for column in columns]
             fresh = np.flatnonzero(self.below.find(part, len(part[0])) < 0)

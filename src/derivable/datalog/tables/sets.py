@@ -135,9 +135,9 @@ class RowSets:
         i = start
         numbers = [ids] if self.form.numbered else []
         while True:
-            used = table.size - table.gone
+            used = table.size - table.num_evicted
             result, i, used = self.place(self.slices[0], table.tail, used, columns, i, count, numbers)
-            table.size = table.gone + used
+            table.size = table.num_evicted + used
             if result == row_sets.DONE:
                 return count
             if result == row_sets.LOG_FULL:

@@ -5,9 +5,10 @@ sorted or merged. A row's life: pending (in the candidates of a round), recent (
 stable. Untagged recent rows are a slice of the log; tagged ones a list of row numbers, because a better tag makes an
 old row recent again; a stamp, the round in which it last became recent, tells the parts apart.
 
-A recursion that reads its recent rows alone tells them in pieces, the last ones first, and `forget`s them: they are in
-the sets then, and the log has only what waits. So it stays in cache, however many rows there are, and each prefix comes
-to its end while its set is in cache. Who reads the log finds all rows there, in order of their values.
+A recursion that reads its recent rows alone propagates them in pieces, the last ones first, and evicts them from the
+log: they are in the sets then, and the log has only what waits. So it stays in cache, however many rows there are, and
+each prefix comes to its end while its set is in cache. Who reads the log finds all rows there, in order of their
+values.
 
 The set is one hash of row numbers while the table is small or has values that are no small integers, else `RowSets`.
 Rows without tags that come in bulk are sorted instead, and enter the set when somebody asks it.
@@ -41,8 +42,8 @@ PART = 1 << 14
 # A table of so many rows goes over to sets by prefix.
 SET_ROWS = 1 << 12
 _NO_STAMPS = empty(0, np.int32)
-_catching_up = threading.RLock()
-renew_in_children(globals(), _catching_up=threading.RLock)
+_updating = threading.RLock()
+renew_in_children(globals(), _updating=threading.RLock)
 
 
 class Index:
@@ -163,9 +164,9 @@ class Table:
     """The rows of one relation; see the module's docstring.
 
     log     [capacity, max(arity, 1)] int64 (a nullary relation has one column of zeros); int32 with `sets`
-    tail    the log from row `gone` on; the rows before it are in the sets alone until somebody reads the log
+    tail    the log from row `num_evicted` on; the rows before it are in the sets alone until somebody reads the log
     sets    the set of its rows by prefix, instead of the hash set `table`
-    lags    whether the rows, which are distinct, are in neither yet
+    set_is_stale  whether the rows, which are distinct, are in neither yet
     shared  whether another table has the same log, so that it must not be written to
     lent    whether another table may have the rows of this log
     tags    [capacity] made by `new_tags`, or None for untagged tables
@@ -177,7 +178,7 @@ class Table:
     """
 
     rows_worth_kernels: float = 0
-    gone = gathered = 0
+    num_evicted = gathered = 0
 
     def __init__(
         self,
@@ -193,7 +194,7 @@ class Table:
         self.sets: RowSets | None = None
         self.may_have_sets = bool(self.types) and all(t.family != "float" for t in self.types)
         self.may_be_built = bool(self.types) and new_tags is None
-        self.lags = self.shared = self.lent = False
+        self.set_is_stale = self.shared = self.lent = False
         self.tail: np.ndarray = empty((16, self.width), np.int64)
         self.table = zeros(128, np.uint32)
         self.new_tags = new_tags
@@ -216,48 +217,51 @@ class Table:
 
     @property
     def log(self) -> np.ndarray:
-        if self.gone:
+        if self.num_evicted:
             self.restore()
         return self.tail
 
     @log.setter
     def log(self, log: np.ndarray) -> None:
-        self.tail, self.gone = log, 0
+        self.tail, self.num_evicted = log, 0
 
     def column(self, position: int, rows: slice | np.ndarray | None = None, dtype: Any = np.int64) -> np.ndarray:
         """Words [row] of one column, of all rows or some; of another dtype if its values fit in it."""
-        if rows is None and 0 < self.gone == self.size:
+        if rows is None and 0 < self.num_evicted == self.size:
             return self._columns_of_sets({position: dtype})[0]
         if rows is None:
             rows = slice(0, self.size)
-        if self.gone and (rows.start if isinstance(rows, slice) else rows.min(initial=self.gone)) < self.gone:
+        if (
+            self.num_evicted
+            and (rows.start if isinstance(rows, slice) else rows.min(initial=self.num_evicted)) < self.num_evicted
+        ):
             self.restore()
-        tail, gone = self.tail, self.gone
+        tail, num_evicted = self.tail, self.num_evicted
         if isinstance(rows, slice):
-            part = tail[rows.start - gone : rows.stop - gone, position]
+            part = tail[rows.start - num_evicted : rows.stop - num_evicted, position]
             if len(part) < FEW:
                 return part.astype(dtype)
             column = empty(len(part), dtype)
             np.copyto(column, part, casting="unsafe")
             return column
         if len(rows) <= CHUNK and tail.dtype == dtype:
-            return tail.reshape(-1).take((rows - gone) * self.width + position)
+            return tail.reshape(-1).take((rows - num_evicted) * self.width + position)
         column = empty(len(rows), dtype)
         for start in range(0, len(rows), CHUNK):
-            part = rows[start : start + CHUNK] - gone
+            part = rows[start : start + CHUNK] - num_evicted
             # Of a column with gaps NumPy would copy all before it takes some.
             column[start : start + CHUNK] = tail.reshape(-1).take(part * self.width + position)
         return column
 
     def view(self, position: int, rows: slice) -> np.ndarray:
         """Words [row] of one column of some rows where they lie in the log, in its type; nothing is copied."""
-        if rows.start < self.gone:
+        if rows.start < self.num_evicted:
             self.restore()
-        return self.tail[rows.start - self.gone : rows.stop - self.gone, position]
+        return self.tail[rows.start - self.num_evicted : rows.stop - self.num_evicted, position]
 
     def all_columns(self, dtypes: Sequence[Any]) -> list[np.ndarray]:
         """Words [row] of all columns, of these dtypes."""
-        if 0 < self.gone == self.size:
+        if 0 < self.num_evicted == self.size:
             # The sets are gone through once.
             return self._columns_of_sets(dict(enumerate(dtypes)))
         return [self.column(c, dtype=dtype) for c, dtype in enumerate(dtypes)]
@@ -273,7 +277,7 @@ class Table:
 
     def grow_log(self, least: int) -> None:
         """Make room for at least so many rows, and their tags."""
-        capacity, used = next_length(len(self.tail), least), self.size - self.gone
+        capacity, used = next_length(len(self.tail), least), self.size - self.num_evicted
         if self.shared:
             self._move_log(capacity, 0, 0)
         self.tail = longer(self.tail, capacity, used)
@@ -284,55 +288,58 @@ class Table:
 
     def _move_log(self, capacity: int, low: int, high: int) -> None:
         """Have a log of its own, without the rows at these places."""
-        there = self.tail[: self.size - self.gone]
+        there = self.tail[: self.size - self.num_evicted]
         self.tail, self.shared, self.lent = longer(empty((16, self.width), there.dtype), capacity, 0), False, False
         self.tail[:low] = there[:low]
         self.tail[low : len(there) - (high - low)] = there[high:]
 
     # Rows that are in the sets alone
 
-    def tell_next(self, most: int) -> bool:
-        """Make rows that were not told yet the recent ones, and forget those that were; false if all were told.
+    def advance(self, most: int) -> bool:
+        """Make rows that are not propagated yet the recent ones, and evict those that are; false if all are propagated.
 
-        The last ones come first, at most `most` of them, where rows can be forgotten.
+        The last ones come first, at most `most` of them, where rows can be evicted.
         """
-        told, may_forget = self.recent, self.sets is not None and not self.sets.form.numbered
-        assert isinstance(told, slice)
-        if told.stop > self.visible_size and may_forget:
-            # A piece, with rows before it that wait; of sets that went meanwhile it is told once more.
-            self.visible_size += told.stop - told.start
-            self.forget(told.start, told.stop)
+        propagated, may_evict = self.recent, self.sets is not None and not self.sets.form.numbered
+        assert isinstance(propagated, slice)
+        if propagated.stop > self.visible_size and may_evict:
+            # A piece, with rows before it that wait; of sets that went meanwhile it is propagated once more.
+            self.visible_size += propagated.stop - propagated.start
+            self.evict(propagated.start, propagated.stop)
         self.stable_size, waiting = self.visible_size, self.size - self.visible_size
-        if may_forget and (self.visible_size - self.gone >= most or (self.gone and not waiting)):
-            self.forget(self.gone, self.visible_size)
-        if may_forget and waiting > most:
+        if may_evict and (self.visible_size - self.num_evicted >= most or (self.num_evicted and not waiting)):
+            self.evict(self.num_evicted, self.visible_size)
+        if may_evict and waiting > most:
             self.recent = slice(self.size - most, self.size)
             return True
         self.recent = slice(self.visible_size, self.size)
         self.visible_size = self.size
         return waiting > 0
 
-    def forget(self, start: int, stop: int) -> None:
+    def evict(self, start: int, stop: int) -> None:
         """Have these rows in the sets alone. Those before them get the numbers up to `stop`."""
-        low, high, used = start - self.gone, stop - self.gone, self.size - self.gone
+        low, high, used = start - self.num_evicted, stop - self.num_evicted, self.size - self.num_evicted
         if high - low == used:
             self.tail, self.shared, self.lent = empty((16, self.width), self.tail.dtype), False, False
         elif self.shared or self.lent:
             self._move_log(len(self.tail), low, high)
         else:
             self.tail[low : used - (high - low)] = self.tail[high:used]
-        self.gone += high - low
+        self.num_evicted += high - low
 
     def restore(self) -> None:
         """Have all rows in the log: those that are in the sets alone come first, prefix after prefix."""
-        if not self.gone:
+        if not self.num_evicted:
             return
         # Several threads may read what a run has returned.
-        with _catching_up:
-            if not self.gone:
+        with _updating:
+            if not self.num_evicted:
                 return
             assert self.sets is not None
-            log, waiting = longer(empty((16, self.width), np.int32), self.size, 0), self.tail[: self.size - self.gone]
+            log, waiting = (
+                longer(empty((16, self.width), np.int32), self.size, 0),
+                self.tail[: self.size - self.num_evicted],
+            )
             others = Table(self.name, self.types)
             others.insert(list(waiting.T), len(waiting))
             filled = 0
@@ -341,7 +348,7 @@ class Table:
                 log[filled : filled + len(rows)] = rows
                 filled += len(rows)
             log[filled:] = waiting
-            self.tail, self.gone = log, 0
+            self.tail, self.num_evicted = log, 0
 
     def _columns_of_sets(self, dtypes: Mapping[int, Any]) -> list[np.ndarray]:
         """Columns of the log as `restore` makes it, by their positions."""
@@ -365,11 +372,11 @@ class Table:
         run_chunks(read, len(rows), 1, self.sets)
         return columns
 
-    def become_sets(self, sets: RowSets, size: int) -> None:
+    def to_prefix_sets(self, sets: RowSets, size: int) -> None:
         """Have the `size` rows of these sets, among them all that there are; nobody has news of them any more."""
-        self.sets, self.size, self.gone = sets, size, size
+        self.sets, self.size, self.num_evicted = sets, size, size
         self.tail, self.table = empty((16, self.width), np.int32), self.table[:0]
-        self.lags = self.shared = self.lent = False
+        self.set_is_stale = self.shared = self.lent = False
         self.stable_size = self.visible_size = size
         self.recent = slice(size, size)
         self.indexes.clear()
@@ -402,9 +409,9 @@ class Table:
     def leave_sets(self) -> None:
         """Go over, for good, to the set that numbers its rows and holds any values."""
         self.may_have_sets = self.may_be_built = False
-        if self.sets is not None or self.lags:
+        if self.sets is not None or self.set_is_stale:
             self.restore()
-            self.sets, self.lags, self.shared = None, False, False
+            self.sets, self.set_is_stale, self.shared = None, False, False
             self.log = self.log.astype(np.int64)
             self._rehash(max(64, 2 * self.size))
 
@@ -412,19 +419,19 @@ class Table:
         """Make the set of the rows, which others add to the log, when somebody asks it; `leave_sets` is for good."""
         assert self.sets is not None
         self.restore()
-        self.sets, self.lags = None, True
+        self.sets, self.set_is_stale = None, True
 
-    def _build(self, columns: Sequence[np.ndarray], look: Callable[[], Any] | None = None) -> bool:
+    def _build(self, columns: Sequence[np.ndarray], check_budget: Callable[[], Any] | None = None) -> bool:
         """Make the given rows those of the table, which has none, in order; False if they do not fit in words."""
         packing = Packing.of(columns)
         if packing is None:
             return False
         packed = packing.pack(columns)
-        if look is not None:
-            look()
+        if check_budget is not None:
+            check_budget()
         rows = distinct(packed)
-        if look is not None:
-            look()
+        if check_budget is not None:
+            check_budget()
         self.build(packing, rows, packing.lows, packing.highs)
         return True
 
@@ -437,7 +444,7 @@ class Table:
         dtype = np.int32 if self.may_have_sets else np.int64
         self.log = longer(empty((16, self.width), dtype), len(rows), 0)
         packing.unpack(rows, self.log)
-        self.table, self.size, self.lags = self.table[:0], len(rows), True
+        self.table, self.size, self.set_is_stale = self.table[:0], len(rows), True
 
     def hold(self, rows: np.ndarray, tops: Sequence[int], tags: Any) -> None:
         """Have these distinct rows [row, column], in their order, and their tags; their set is made when somebody asks.
@@ -449,7 +456,7 @@ class Table:
         self.may_have_sets = is_short and RowSets.holds([0] * len(tops), tops)
         self.log = rows if self.may_have_sets else rows.astype(np.int64, copy=False)
         self.size = self.visible_size = len(rows)
-        self.table, self.tags, self.lags = self.table[:0], tags, True
+        self.table, self.tags, self.set_is_stale = self.table[:0], tags, True
 
     def fork(self, size: int | None = None, with_set: bool = False) -> Table:
         """A table with the first `size` rows, all if it is None, on the same memory until one of the two gets more.
@@ -469,18 +476,18 @@ class Table:
             made._rehash(max(64, 2 * count))
             return made
         made.may_have_sets = self.log.dtype == np.int32
-        made.table, made.lags = made.table[:0], not with_set or self.lags
-        if not made.lags:
+        made.table, made.set_is_stale = made.table[:0], not with_set or self.set_is_stale
+        if not made.set_is_stale:
             made.sets, made.table = deepcopy(self.sets), self.table.copy()
         return made
 
-    def catch_up(self) -> None:
+    def update_set(self) -> None:
         """Enter rows that were built in bulk into the set."""
-        if not self.lags:
+        if not self.set_is_stale:
             return
         # Several threads may ask what a run has returned.
-        with _catching_up:
-            if self.lags and self.may_have_sets:
+        with _updating:
+            if self.set_is_stale and self.may_have_sets:
                 top = int(self.log[: self.size, -1].max())
                 sets = RowSets(self.width, self.new_tags is not None, self._domain(top))
                 # To enter rows is to count them again from the first; others may read this table meanwhile.
@@ -491,26 +498,28 @@ class Table:
                 else:
                     # Its prefixes are nearly all different.
                     self.leave_sets()
-            elif self.lags:
+            elif self.set_is_stale:
                 self._rehash(max(64, 2 * self.size))
-            self.lags = False
+            self.set_is_stale = False
 
     def _domain(self, top: int) -> int:
         # Widening means to build all again; a guess far above what is there would make dense sets too large.
         return max(top, self.top if self.top <= 2 * top else 0) + 1
 
-    def insert(self, columns: Sequence[np.ndarray], count: int, look: Callable[[], Any] | None = None) -> np.ndarray:
+    def insert(
+        self, columns: Sequence[np.ndarray], count: int, check_budget: Callable[[], Any] | None = None
+    ) -> np.ndarray:
         """Find or append rows given as word columns [row] of int64 or smaller integers.
 
         Returns the rows' numbers [row] int64 (not of untagged sets).
-        look  who looks at the clock while there are many
+        check_budget  checks the limits of the run while there are many
         """
         ids = empty(count, np.int64)
         if not count:
             return ids
-        if not self.size and self.may_be_built and count >= SET_ROWS and self._build(columns, look):
+        if not self.size and self.may_be_built and count >= SET_ROWS and self._build(columns, check_budget):
             return ids
-        self.catch_up()
+        self.update_set()
         done = 0
         if self.sets is not None or (self.may_have_sets and self.size + count >= SET_ROWS):
             columns = [contiguous(column, np.int64) for column in columns]
@@ -522,8 +531,8 @@ class Table:
                 return ids
             self.leave_sets()
         for start in range(done, count, CHUNK):
-            if look is not None:
-                look()
+            if check_budget is not None:
+                check_budget()
             stop = min(start + CHUNK, count)
             needed, log = self.size + stop - start, self.log
             if needed > len(log):
@@ -538,7 +547,7 @@ class Table:
     def find(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
         """Row numbers [row] int64 of rows given as word columns, -1 if absent (of untagged sets: 0 if present)."""
         ids = empty(count, np.int64)
-        self.catch_up()
+        self.update_set()
         if self.sets is not None:
             self.sets.find(columns, count, ids)
         else:
