@@ -100,6 +100,19 @@ rel value_alias(x, y) = flow(z, x), flow(z, y)
 rel value_alias(x, y) = flow(z, x), memory_alias(z, w), flow(w, y)
 query {output}
 """
+EQUIVALENCE = """
+type edge(u32, u32), node(u32)
+rel same(x, x) = node(x)
+rel same(x, y) = edge(x, y) or same(y, x)
+rel same(x, z) = same(x, y), same(y, z)
+query same
+"""
+SYMMETRIC = """
+type edge(u32, u32)
+rel same(x, y) = edge(x, y) or edge(y, x)
+rel same(x, z) = same(x, y), same(y, z)
+query same
+"""
 REACHED = """
 type edge(u32, u32), start(u32)
 rel reached(x) = start(x)
@@ -281,6 +294,17 @@ def components_by_scipy(facts: Mapping[str, np.ndarray]) -> Fingerprint:
     return fingerprint([np.arange(count), smallest[component]])
 
 
+def classes_by_scipy(facts: Mapping[str, np.ndarray]) -> Fingerprint:
+    """The pairs of nodes of one component; a node without edges is in none unless `node` lists it."""
+    from scipy.sparse.csgraph import connected_components
+
+    members = np.unique(np.concatenate([part.ravel() for part in facts.values()])).astype(np.int64)
+    _, component = connected_components(_matrix(facts["edge"], int(members.max()) + 1), directed=False)
+    size = np.bincount(component[members])[component[members]]
+    total = float((members * size).sum())
+    return [float(size.sum()), total, total]
+
+
 def distances_by_scipy(facts: Mapping[str, np.ndarray]) -> Fingerprint:
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
@@ -325,6 +349,18 @@ def nonlinear(name: str) -> Case:
 
 def same_generation(name: str) -> Case:
     return Case(SAME_GENERATION, {"edge": graph(name)}, "same", SQL_SAME_GENERATION)
+
+
+def equivalence(count: int) -> Case:
+    """One class of so many nodes, which are joined in an order of their own."""
+    order = np.random.default_rng(0).permutation(count)
+    facts = {"edge": np.stack([order[:-1], order[1:]], 1), "node": np.arange(count)}
+    facts = {name: part.astype(np.uint32) for name, part in facts.items()}
+    return Case(EQUIVALENCE, facts, "same", routes={"SciPy": classes_by_scipy}, souffle=0.01)
+
+
+def symmetric(name: str) -> Case:
+    return Case(SYMMETRIC, {"edge": graph(name)}, "same", routes={"SciPy": classes_by_scipy})
 
 
 def join(count: int) -> Case:
@@ -453,6 +489,8 @@ CASES: dict[str, tuple[bool, Callable[[], Case]]] = {
         "chain 4000,grid 100,ego-Facebook,CA-HepTh,fe_sphere,SF.cedge",
     ),
     "nonlinear closure of cal.cedge": (True, lambda: nonlinear("cal.cedge")),
+    "equivalence of 5,000 nodes": (True, lambda: equivalence(5_000)),
+    **_graphs(symmetric, "symmetric closure of", "cal.cedge", "CA-HepTh"),
     **_graphs(
         same_generation,
         "same generation of",

@@ -97,6 +97,32 @@ class Condensed:
         return Condensed(first_rows, len(component), count, order, bounds, links[:number], ends)
 
 
+def words_for(bits: int) -> int:
+    """Words of 64 bits of a row of so many bits: a whole number of units of the sets."""
+    return -(-bits // _UNIT_BITS) * (_UNIT_BITS // 64)
+
+
+def units_of(width: int) -> int:
+    return width * 64 // _UNIT_BITS
+
+
+def include(condensed: Condensed, words: np.ndarray, width: int, look: Callable[[], Any]) -> None:
+    """Follow all inclusions; threads have words of their own of all rows."""
+    each = max(1, condensed.rows + len(condensed.links))
+    step = max(STRIPE * get_num_threads(), LOOK // each // STRIPE * STRIPE)
+
+    def part(start: int, stop: int) -> None:
+        for begin in range(low + start * STRIPE, min(low + stop * STRIPE, high), STRIPE):
+            end = min(begin + STRIPE, high)
+            arrays = (condensed.order, words, condensed.bounds, condensed.links, condensed.ends)
+            _compiled("include_kernel")(begin, end, condensed.count, width, *arrays)
+
+    for low in range(0, width, step):
+        high = min(low + step, width)
+        run_chunks(part, -(-(high - low) // STRIPE), 1)
+        look()
+
+
 class Side:
     """A relation seen from one side: a row for each key, whose bits are the values of the column that passes.
 
@@ -235,7 +261,7 @@ class BitRows:
     def width_of(self, system: System) -> int:
         """Words of 64 bits of the rows of a system."""
         bits = max(self.reach[name][column] for name, column in system.passing.items())
-        return -(-bits // _UNIT_BITS) * (_UNIT_BITS // 64)
+        return words_for(bits)
 
     def words(self) -> int:
         """Words of the largest system."""
@@ -337,27 +363,11 @@ class BitRows:
                 chosen = part[there]
                 chosen[:, side.passing] = places[there]
                 side.fill(chosen, words[condensed.first_rows[name] * width :], width)
-        self.include(condensed, words, width)
+        include(condensed, words, width, self.look)
         others = sum(table.size for name, table in self.tables.items() if name not in system.passing)
         return max(self.pairs, others + float(np.bitwise_count(words).sum()) * bits / number)
 
     # Rows of bits
-
-    def include(self, condensed: Condensed, words: np.ndarray, width: int) -> None:
-        """Follow all inclusions; threads have words of their own of all rows."""
-        each = max(1, condensed.rows + len(condensed.links))
-        step = max(STRIPE * get_num_threads(), LOOK // each // STRIPE * STRIPE)
-
-        def part(start: int, stop: int) -> None:
-            for begin in range(low + start * STRIPE, min(low + stop * STRIPE, high), STRIPE):
-                end = min(begin + STRIPE, high)
-                arrays = (condensed.order, words, condensed.bounds, condensed.links, condensed.ends)
-                _compiled("include_kernel")(begin, end, condensed.count, width, *arrays)
-
-        for low in range(0, width, step):
-            high = min(low + step, width)
-            run_chunks(part, -(-(high - low) // STRIPE), 1)
-            self.look()
 
     def solve(self) -> Iterator[tuple[Table, RowSets, int]]:
         """All pairs of each table, as sets, and how many they are."""
@@ -373,7 +383,7 @@ class BitRows:
             size = found
         for name, table in self.tables.items():
             part = rows.pop(name).upright(self.look)
-            bits, units = part.words.view(np.uint32), part.width * 64 // _UNIT_BITS
+            bits, units = part.words.view(np.uint32), units_of(part.width)
             counts = part.counts(self.look)
             there = None if len(part.side.keys) == 1 else np.flatnonzero(counts)
             if there is None:
@@ -412,7 +422,7 @@ class BitRows:
                     side.fill(tuples, part.words, width)
                     self.look()
             rows[name] = part
-        self.include(condensed, words, width)
+        include(condensed, words, width, self.look)
 
 
 @dataclass
@@ -473,7 +483,7 @@ class _Rows:
             return self
         keys = [c for c in range(last) if c != passing]
         side = Side(reach, last, keys if passing == last else [*keys, passing])
-        width = -(-reach[last] // _UNIT_BITS) * (_UNIT_BITS // 64)
+        width = words_for(reach[last])
         made = _Rows(zeros(side.rows * width, np.uint64), width, side, True)
         self.copy_to(made, look)
         return made

@@ -47,10 +47,11 @@ from derivable.device.cpu.threads import get_num_threads
 if TYPE_CHECKING:
     from derivable.datalog.fused import partition
     from derivable.datalog.fused.fused import Running
-    from derivable.datalog.run import bit_rows
+    from derivable.datalog.run import bit_rows, union_find
     from derivable.datalog.run.bit_rows import BitRows
 else:
     bit_rows, partition = later("derivable.datalog.run.bit_rows"), later("derivable.datalog.fused.partition")
+    union_find = later("derivable.datalog.run.union_find")
 
 # Join orders are chosen again when a recursion has so many times the rows that they were chosen for.
 PLAN_AGAIN = 16
@@ -241,6 +242,8 @@ class Executor(Queries):
     def plain_loop(self, number: int, is_first: bool) -> None:
         tables = self.tables
         stratum = self.ram.strata[number]
+        if is_first and not self.counts_rounds() and not self.has_goal() and union_find.solve_equivalence(self, number):
+            return
         evicts = self.evicts and is_first and not self.counts_rounds() and stratum.reads_news_alone
         # Each piece is a step of all threads, who wait for one another at its end.
         pairs = any(len(tables[name].types) == 2 for name in stratum.relations)

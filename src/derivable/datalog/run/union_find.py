@@ -1,0 +1,205 @@
+"""Recursions that say what an equivalence is, solved by union-find: a class is found in about the time of its pairs.
+
+`ram.equivalence` reads the rules; here the pairs before the recursion say whether these reach the whole equivalence.
+The pairs of a class are rows of bits, all of them equal, or are inserted as they are where bits would be too many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from derivable.circuit.kernels.and_or import grouped
+from derivable.datalog.kernels.union_find import number_trees, unite
+from derivable.datalog.ram.equivalence import Equivalence, equivalence_of
+from derivable.datalog.run.bit_rows import BYTES_A_PAIR, Condensed, Side, include, units_of, words_for
+from derivable.datalog.tables.sets import RowSets
+from derivable.datalog.tables.storage import CHUNK, SET_ROWS, Table
+from derivable.device.cpu.memory import empty, zeros
+
+if TYPE_CHECKING:
+    from derivable.datalog.run.execute import Executor
+
+# Values that lie between bounds so many times as far from one another as there are pairs are numbered without sorting.
+DENSE, FEW_VALUES = 4, 1 << 10
+
+
+def solve_equivalence(executor: Executor, number: int) -> bool:
+    """End the recursion of a stratum that makes an equivalence; false if it is to run as it stands."""
+    key, ram = ("equivalence", number), executor.ram
+    rules = ram.plans.get(key, key)
+    if rules is key:
+        rules = ram.plans[key] = equivalence_of(ram.strata[number])
+    if rules is None:
+        return False
+    table = executor.tables[rules.relation]
+    if not table.size or table.new_tags is not None or any(t.family == "float" for t in table.types):
+        return False
+    classes = _classes(executor, rules)
+    if classes is None or not _is_within_limits(executor, table, classes):
+        return False
+    total = executor.stratum_effort[number]
+    executor.watch.begin_round(number, total.rounds)
+    total.rounds += 1
+    executor.watch.enter(table)
+    first, *others = (executor.effort(store) for store in ram.strata[number].loop)
+    with first:
+        classes.insert_into(table, executor)
+    added = executor.watch.leave()
+    for effort in (first, *others):
+        effort.by("union-find")
+    first.candidates += classes.pairs
+    first.rows += added
+    first.grew(executor.watch.round, added)
+    total.rows += added
+    number_of_classes = len(classes.bounds) - 1
+    ending = "class" if number_of_classes == 1 else "classes"
+    total.note = f"union-find: {rules.relation} {len(classes.values):,} values in {number_of_classes:,} {ending}"
+    executor.watch.remaining()
+    return True
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes of an equivalence.
+
+    values  [value] int64 words, class after class
+    bounds  class c has values bounds[c] .. bounds[c + 1]
+    """
+
+    values: np.ndarray
+    bounds: np.ndarray
+
+    @property
+    def sizes(self) -> np.ndarray:
+        return np.diff(self.bounds)
+
+    @property
+    def pairs(self) -> int:
+        return int((self.sizes**2).sum())
+
+    def insert_into(self, table: Table, executor: Executor) -> None:
+        """Have a table hold all pairs."""
+        low, high = int(self.values.min()), int(self.values.max())
+        width = words_for(high + 1)
+        if (
+            self.pairs >= SET_ROWS
+            and table.may_have_sets
+            and RowSets.holds([low, low], [high, high])
+            and 8 * (high + 1) * width <= BYTES_A_PAIR * self.pairs
+        ):
+            table.to_prefix_sets(self.bits(high + 1, width, executor), self.pairs)
+        else:
+            self.insert_pairs(table, executor)
+
+    def insert_pairs(self, table: Table, executor: Executor) -> None:
+        sizes, starts = (np.repeat(column, self.sizes) for column in (self.sizes, self.bounds[:-1]))
+        ends = np.cumsum(sizes)
+        begin = 0
+        while begin < len(ends):
+            before = int(ends[begin] - sizes[begin])
+            end = max(begin + 1, int(np.searchsorted(ends, before + CHUNK, "right")))
+            # Value after value, each with all of its class.
+            each, count = sizes[begin:end], int(ends[end - 1]) - before
+            places = np.arange(count) + np.repeat(starts[begin:end] + each - ends[begin:end] + before, each)
+            columns = [np.repeat(self.values[begin:end], each), self.values[places]]
+            table.insert(columns, count, executor.watch.remaining)
+            executor.watch.remaining()
+            begin = end
+
+    def bits(self, rows: int, width: int, executor: Executor) -> RowSets:
+        """Sets of rows of bits [row, `width`]: that of the first value of a class is filled, the others are copies."""
+        words, look = zeros(rows * width, np.uint64), executor.watch.remaining
+        order = self.values.astype(np.int32)
+        filled = np.stack([np.repeat(order[self.bounds[:-1]], self.sizes), order], 1)
+        Side([rows, rows], 1).fill(filled, words, width)
+        count = len(self.bounds) - 1
+        condensed = Condensed({}, rows, count, order, self.bounds, empty(0, np.int64), zeros(count + 1, np.int64))
+        include(condensed, words, width, look)
+        return RowSets.of_bits(words.view(np.uint32), np.arange(rows), units_of(width))
+
+
+def _is_within_limits(executor: Executor, table: Table, classes: Classes) -> bool:
+    """Whether no limit will be passed; the error of the recursion as it stands says which rule grew, and how fast."""
+    limits, pairs = executor.watch.limits, classes.pairs
+    tuples = executor.watch.num_tuples + pairs - table.size
+    is_few = limits.tuple_limit is None or tuples <= limits.tuple_limit
+    return is_few and (limits.memory_limit is None or 2 * BYTES_A_PAIR * pairs <= limits.memory_limit)
+
+
+def _classes(executor: Executor, rules: Equivalence) -> Classes | None:
+    """The classes that the rules make of the pairs there are; None if they may make something else of them."""
+    names = (rules.relation, *sorted(rules.steps))
+    tables = [executor.tables[name] for name in names]
+    if not (rules.is_symmetric or rules.given) or rules.extended:
+        # A symmetric relation has the same values in both columns, as few others do.
+        deciding = tables[0] if rules.is_transitive else tables[1]
+        if deciding.column(0).sum() != deciding.column(1).sum():
+            return None
+    columns = [table.column(c) for table in tables for c in (0, 1)]
+    values, numbers = _numbered(columns)
+    pairs = list(zip(numbers[::2], numbers[1::2]))
+    return _Graph(values, pairs).classes(rules)
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """Pairs of numbers of `values`: of the relation before its recursion, then of each relation of steps."""
+
+    values: np.ndarray
+    pairs: Sequence[tuple[np.ndarray, np.ndarray]]
+
+    def classes(self, rules: Equivalence) -> Classes | None:
+        base, *steps = self.pairs
+        if rules.is_transitive:
+            given = [self.has_all(base[1 - c], base[c]) for c in rules.given]
+            is_whole, joined = rules.is_symmetric or any(given) or self.is_symmetric(*base), base
+        else:
+            ((*joined,),) = steps
+            starts = np.concatenate([base[c] for c in sorted(rules.extended)])
+            is_whole = self.has_all(starts, joined[0]) and self.is_symmetric(*joined)
+        if not is_whole:
+            return None
+        component, count = self.components(*joined)
+        others = steps if rules.is_transitive else [base]
+        if any((component[left] != component[right]).any() for left, right in others):
+            return None
+        if rules.is_transitive and steps and not self.has_all(np.concatenate(base), np.arange(len(self.values))):
+            return None
+        bounds, order = grouped(component, count)
+        return Classes(self.values[order], bounds)
+
+    def has_all(self, found: np.ndarray, wanted: np.ndarray) -> bool:
+        is_found = np.zeros(len(self.values), bool)
+        is_found[found] = True
+        return bool(is_found[wanted].all())
+
+    def is_symmetric(self, left: np.ndarray, right: np.ndarray) -> bool:
+        number = len(self.values)
+        ins, outs = (np.bincount(column, minlength=number) for column in (left, right))
+        if not np.array_equal(ins, outs):
+            return False
+        return np.array_equal(np.sort(left * number + right), np.sort(right * number + left))
+
+    def components(self, left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, int]:
+        """(component [value], number of them) of the graph with these edges."""
+        parent, component = np.arange(len(self.values)), empty(len(self.values), np.int64)
+        unite(left, right, parent)
+        return component, int(number_trees(parent, component))
+
+
+def _numbered(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, Sequence[np.ndarray]]:
+    """The values of columns, each once, in order, and each column with the number of its value."""
+    some = [column for column in columns if len(column)]
+    low, high = min(int(column.min()) for column in some), max(int(column.max()) for column in some)
+    if high - low > DENSE * sum(map(len, columns)) + FEW_VALUES:
+        values, numbers = np.unique(np.concatenate(columns), return_inverse=True)
+        return values, np.split(numbers.reshape(-1), np.cumsum([len(column) for column in columns])[:-1])
+    is_there = np.zeros(high - low + 1, bool)
+    for column in columns:
+        is_there[column - low] = True
+    number = np.cumsum(is_there) - 1
+    return np.flatnonzero(is_there) + low, [number[column - low] for column in columns]
