@@ -61,6 +61,17 @@ SQL_JOIN = """
 with t as (select distinct r.a, s.b from r join s on r.b = s.a),
 counted as (select a, count(*) as n from t group by a) select count(*), sum(a), sum(n) from counted
 """
+WINDOWS = """
+type r(u32), s(u32)
+rel near(x, y) = r(x), s(y), y >= x, y < x + 20
+query near
+"""
+RANGES = """
+type r(u32), s(u32)
+rel near(x, y) = r(x), y in x..x + 20, s(y)
+query near
+"""
+SQL_WINDOWS = "select count(*), sum(r.a), sum(s.a) from r join s on s.a >= r.a and s.a < r.a + 20"
 CHAIN = """
 type edge(u32, u32)
 rel reached = {0}
@@ -367,6 +378,13 @@ def join(count: int) -> Case:
     return Case(JOIN, {"r": random_pairs(count, 0), "s": random_pairs(count, 1)}, "counted", SQL_JOIN)
 
 
+def windows(text: str, count: int) -> Case:
+    """Pairs of numbers that are less than 20 apart."""
+    random = np.random.default_rng(0)
+    facts = {name: np.unique(random.integers(0, 10 * count, count)).astype(np.uint32)[:, None] for name in "rs"}
+    return Case(text, facts, "near", SQL_WINDOWS)
+
+
 def rounds(count: int) -> Case:
     return Case(CHAIN, {"edge": chain(count)}, "reached", routes={"SciPy": chain_by_search})
 
@@ -500,6 +518,8 @@ CASES: dict[str, tuple[bool, Callable[[], Case]]] = {
     ),
     "join and count, 1,000,000": (True, lambda: join(1_000_000)),
     "join and count, 4,000,000": (True, lambda: join(4_000_000)),
+    "join within a window, 30,000": (True, lambda: windows(WINDOWS, 30_000)),
+    "join with a range, 3,000": (True, lambda: windows(RANGES, 3_000)),
     "chain of 200,000 rounds": (True, lambda: rounds(200_000)),
     **_graphs(bottleneck, "minmaxprob closure of", "cal.cedge", "wiki-Vote,fe_sphere"),
     "closures of 20 groups": (True, lambda: grouped(20, 500)),

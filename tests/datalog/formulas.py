@@ -12,6 +12,7 @@ import operator
 from collections.abc import Iterator
 from typing import Any
 
+from derivable.datalog.scalars.nodes import children
 from derivable.datalog.syntax import nodes as s
 
 NUMBERS = range(-2, 12)
@@ -127,7 +128,7 @@ def free(node: Any) -> set[str]:
         parts = [node.body, *([node.group_body] if node.group_body is not None else [])]
         outputs = set().union(*map(free, node.outputs or ()), ())
         return (set().union(*map(free, parts)) - local) | outputs | set(node.group)
-    return set().union(*map(free, s.children(node)), ())
+    return set().union(*map(free, children(node)), ())
 
 
 class _Search:

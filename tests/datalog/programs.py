@@ -168,8 +168,14 @@ class RichRule(_Rule):
     """A rule with disjunctions, ranges, equations, functions and more aggregates as well."""
 
     def compared(self) -> str:
-        made = self.pick(super().compared, self.disjoined, self.ranged, self.equation, self.totalled, super().compared)
-        return made()
+        plain = super().compared
+        return self.pick(plain, self.disjoined, self.ranged, self.window, self.equation, self.totalled, plain)()
+
+    def window(self) -> str:
+        """Bounds of an integer by others, which may be bound in another atom."""
+        x, y = self.integer(), self.integer()
+        low = self.pick(f"{y} >= {x}", f"{y} > {x} - 2", f"{x} <= {y}", "0 < " + y)
+        return f"{low} and {self.pick(f'{y} < {x} + 2', f'{x} + 1 >= {y}', f'{y} <= 3', f'{y} != {x}')}"
 
     def integer(self) -> str:
         known = [name for name, kind in self.bound.items() if kind == "i"]
@@ -188,6 +194,8 @@ class RichRule(_Rule):
         name = self.pick(*VARIABLES["i"])
         low, high = self.pick("0", "1"), self.pick("3", "4")
         self.bound[name] = "i"
+        known = [other for other, kind in self.bound.items() if kind == "i" and other != name]
+        low = self.pick(*known) if known and self.rarely() else low
         return self.pick(f"{name} in {low}..{high}", f"{name} in {low}..={high}", f"range<i32>({low}, {high}, {name})")
 
     def equation(self) -> str:

@@ -52,10 +52,11 @@ class Rows:
 
 @dataclass(frozen=True)
 class Match:
-    """A join: the rows of an index, "dense", "chain" or "all", with key columns like the terms.
+    """A join: the rows of an index, "dense", "chain", "range" or "all", with key columns like the terms.
 
     only_exists  whether there is one is all that matters
     is_stamped   only rows of older rounds count
+    within       of a range, (comparison with it, bound): where rows with these keys are in the order of a column
     """
 
     layout: Layout
@@ -65,6 +66,7 @@ class Match:
     takes: tuple[tuple[int, Argument], ...]
     only_exists: bool
     is_stamped: bool
+    within: tuple[tuple[str, Expr], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -320,6 +322,8 @@ class Emitter:
                 self.probe(number, step, tags)
             case Match(index="dense"):
                 self.dense(number, step, tags)
+            case Match(index="range"):
+                self.range(number, step, tags)
             case Match():
                 self.chain(number, step, tags)
 
@@ -390,18 +394,47 @@ class Emitter:
         with k.when(inside):
             with k.when(at < 0):
                 k.load_into(at, offsets, key)
-            end = k.load(offsets, key + 1, "end")
-            with k.while_(self.goes_on(number, at < end)):
-                blocks = ExitStack()
-                for a, b in step.repeats:
-                    pair = [k.load(self.array("values", "int64", number, c), at, "key") for c in (a, b)]
-                    blocks.enter_context(k.when(equal(*pair)))
-                with blocks:
-                    for column, register in step.takes:
-                        self.values[register] = k.load(self.array("values", "int64", number, column), at, "x")
-                    place = k.load(self.array("rows", "int64", number), at, "row") if self.plan.tags == "rows" else at
-                    self.rest(number + 1, self.times(tags, "ordered_tags", number, place))
-                k.set(at, at + 1)
+            self.ordered(number, step, tags, at, k.load(offsets, key + 1, "end"))
+        k.set(at, -1)
+
+    def ordered(self, number: int, step: Match, tags: tuple | None, at: n.Register, end: Expr) -> None:
+        """Rows of an index that has them one after the other, from `at` to `end`."""
+        k = self.k
+        with k.while_(self.goes_on(number, at < end)):
+            blocks = ExitStack()
+            for a, b in step.repeats:
+                pair = [k.load(self.array("values", "int64", number, c), at, "key") for c in (a, b)]
+                blocks.enter_context(k.when(equal(*pair)))
+            with blocks:
+                for column, register in step.takes:
+                    self.values[register] = k.load(self.array("values", "int64", number, column), at, "x")
+                place = k.load(self.array("rows", "int64", number), at, "row") if self.plan.tags == "rows" else at
+                self.rest(number + 1, self.times(tags, "ordered_tags", number, place))
+            k.set(at, at + 1)
+
+    def range(self, number: int, step: Match, tags: tuple | None) -> None:
+        """The rows with equal keys and within bounds: each key and each bound is a binary search in what is left."""
+        k, at = self.k, next(self.free)
+        low, end = k.let("low", 0), k.let("end", self.scalar("top", number))
+        searches = [
+            (self.array("values", "int64", number, column), (operator, term))
+            for column, term in step.keys
+            for operator in ("<=", ">=")
+        ]
+        places = self.array("places", "int64", number)
+        for values, (operator, term) in (*searches, *((places, bound) for bound in step.within)):
+            word, first, behind = k.let("word", self.value(term)), k.let("first", low), k.let("behind", end)
+            with k.while_(first < behind):
+                middle = k.let("middle", (first + behind) // 2)
+                there = k.load(values, middle, "there")
+                with k.when(there < word if operator in (">=", "<") else there <= word):
+                    k.set(first, middle + 1)
+                with k.otherwise():
+                    k.set(behind, middle)
+            k.set(low if operator in (">", ">=") else end, first)
+        with k.when(at < 0):
+            k.set(at, low)
+        self.ordered(number, step, tags, at, end)
         k.set(at, -1)
 
     def chain(self, number: int, step: Match, tags: tuple | None) -> None:

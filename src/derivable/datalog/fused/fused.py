@@ -23,6 +23,7 @@ from derivable.datalog.fused.state import State
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars import arithmetic
 from derivable.datalog.scalars.nodes import Const, Var
+from derivable.datalog.tables.ordered_index import LEAST, OrderedIndex, is_moved, ordered_index
 from derivable.datalog.tables.storage import Index, Table
 from derivable.datalog.tables.tag_columns import column_of, parts_of
 from derivable.datalog.tags.tags import SemiringTags, Untagged
@@ -221,8 +222,8 @@ class _Planner:
                 # With tags, `State.rows_of` gives row numbers for parts of a relation.
                 is_listed = node.part != "all" and not isinstance(self.mode, Untagged)
                 self.steps.append(emit.Rows(_log_of(table), is_listed, checks, repeats, takes))
-            case m.Join(right=right):
-                self.join(right, needed)
+            case m.Join():
+                self.join(node, needed)
             case m.Difference(right=right):
                 if self.tags == "rows":
                     raise _Unsupported
@@ -257,7 +258,9 @@ class _Planner:
         takes = tuple((c, self.register(name)) for name, c in found.fresh.items() if name in needed)
         return checks, found.repeats, takes
 
-    def join(self, scan: m.Scan, needed: frozenset[str]) -> None:
+    def join(self, node: m.Join, needed: frozenset[str]) -> None:
+        scan = node.right
+        within = () if node.range is None else self.bounds_in(node.range, scan)
         keys, repeats, takes = self.columns(scan, needed)
         plain = self.tags is None
         is_stamped = scan.part == "stable" and not plain
@@ -267,12 +270,31 @@ class _Planner:
             terms = tuple(term for _, term in keys)
             self.steps.append(emit.Probe(layout_of(table), terms, False, is_stamped, False))
             return
-        table = self.read(scan, tuple(c for c, _ in keys))
-        index = self.reads[len(self.steps)][1]
-        assert index is not None
+        columns = tuple(c for c, _ in keys)
+        if node.range is None:
+            table = self.read(scan, columns)
+            index = self.reads[len(self.steps)][1]
+            assert index is not None
+        else:
+            table = self.read(scan, None)
+            index = ordered_index(table, columns, node.range.column)
+            self.reads[len(self.steps)] = table, index
         only_exists = plain and not takes and not repeats
-        layout = _log_of(table) if index.kind != "dense" else emit.Layout(table.width, "int64", None)
-        self.steps.append(emit.Match(layout, index.kind, keys, repeats, takes, only_exists, is_stamped))
+        layout = emit.Layout(table.width, "int64", None) if index.kind in ("dense", "range") else _log_of(table)
+        self.steps.append(emit.Match(layout, index.kind, keys, repeats, takes, only_exists, is_stamped, within))
+
+    def bounds_in(self, found: m.Range, scan: m.Scan) -> tuple[tuple[str, Expr], ...]:
+        """The bounds of a range as an ordered index takes them; it has one run if the relation does not change."""
+        if scan.relation not in self.state.complete or not isinstance(self.state.tables[scan.relation], Table):
+            raise _Unsupported
+        bounds = []
+        for bound in found.bounds:
+            value, valid, _ = self.value(bound.value)
+            if valid is not ALWAYS:
+                self.steps.append(emit.Condition(valid))
+            word = emit.word_of_value(value)
+            bounds.append((bound.operator, word + int(LEAST) if is_moved(bound.value.type) else word))
+        return tuple(bounds)
 
     def integers(self, node: m.Generate) -> None:
         """The integers from one input to the other; other predicates run over columns."""
@@ -492,6 +514,8 @@ def argument_of(fused: Fused, bounds: dict[int, tuple[int, int]], rows: Any, wha
 
 
 def _of_index(index: Index, what: str, part: int) -> Any:
+    if isinstance(index, OrderedIndex) and what in ("places", "top"):
+        return index.places if what == "places" else len(index.places)
     match what:
         case "offsets":
             return index.offsets

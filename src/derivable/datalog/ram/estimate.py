@@ -7,9 +7,10 @@ agree on a column comes from summaries of both (`datalog.statistics`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars.nodes import Apply, Const, Expr, Var
 
@@ -17,6 +18,8 @@ from derivable.datalog.scalars.nodes import Apply, Const, Expr, Var
 # there, a look for a whole row, a row put into such an index, a condition, a row to store.
 DRIVER, LOOK, LOOK_CHAIN, MATCH, PROBE = 1.0, 3.0, 8.0, 2.0, 10.0
 INDEX, INDEX_CHAIN, CONDITION, STORE = 4.0, 15.0, 0.5, 12.0
+# A row put into an ordered index, and a search for a key or a bound there.
+SORT, SEARCH = 100.0, 60.0
 # The part of rows for which a comparison holds, and rows of a range, where nothing is known.
 COMPARISON, RANGE_ROWS, ABSENT = 0.4, 10.0, 0.8
 
@@ -26,6 +29,7 @@ class Summary(Protocol):
 
     rows: int
     distinct: float
+    reach: float
 
     def pairs(self, other, /) -> float: ...
 
@@ -44,11 +48,15 @@ class Known(Protocol):
 
 @dataclass(frozen=True)
 class Estimate:
-    """Rows of a query, nanoseconds so far, and for each column its distinct values and where they come from."""
+    """Rows of a query, nanoseconds so far, and for each column its distinct values and where they come from.
+
+    held  operators behind it that drop no more rows, as an index has left these out
+    """
 
     rows: float
     cost: float
     values: Mapping[str, tuple[float, Summary | None]]
+    held: tuple[m.Operator, ...] = ()
 
 
 class Estimator:
@@ -89,13 +97,17 @@ class Estimator:
             case m.Scan():
                 return self.joined(Estimate(1.0, 0.0, {}), node, needed, is_driver=True)
         assert before is not None
+        made = self._behind(before, node, needed)
+        return replace(made, held=made.held or before.held)
+
+    def _behind(self, before: Estimate, node: m.Operator, needed: frozenset[str]) -> Estimate:
         match node:
             case m.Join(right=right):
-                return self.joined(before, right, needed, is_driver=False)
+                return self.joined(before, right, needed, is_driver=False, within=node.range)
             case m.Difference():
                 return self._kept(before, ABSENT, PROBE)
             case m.Select(condition=condition):
-                return self._kept(before, self.holds(before, condition), CONDITION)
+                return self._kept(before, 1.0 if node in before.held else self.holds(before, condition), CONDITION)
             case m.Extend(variable=v, expression=e):
                 there = before.values.get(e.name) if isinstance(e, Var) else None
                 there = there or (1.0 if isinstance(e, Const) else before.rows, None)
@@ -105,8 +117,8 @@ class Estimator:
                     [] if negated else [t.name for t in outputs if isinstance(t, Var) and t.name not in before.values]
                 )
                 if not fresh:
-                    return self._kept(before, COMPARISON, CONDITION)
-                rows = before.rows * RANGE_ROWS
+                    return self._kept(before, 1.0 if node in before.held else COMPARISON, CONDITION)
+                rows = before.rows * integers_of(node, RANGE_ROWS)
                 values = {**before.values, **dict.fromkeys(fresh, (rows, None))}
                 return Estimate(rows, before.cost + rows * MATCH, values)
         return before
@@ -128,7 +140,14 @@ class Estimator:
                 return self.holds(before, a) * self.holds(before, b)
         return COMPARISON
 
-    def joined(self, before: Estimate, scan: m.Scan, needed: frozenset[str], is_driver: bool) -> Estimate:
+    def joined(
+        self,
+        before: Estimate,
+        scan: m.Scan,
+        needed: frozenset[str],
+        is_driver: bool,
+        within: m.Range | None = None,
+    ) -> Estimate:
         known, name = self.known, scan.relation
         size = float(known.rows(name))
         found = m.bindings(scan, before.values)
@@ -149,6 +168,8 @@ class Estimator:
                 values[term.name] = (min(distinct, summary.distinct), summary)
         for a, b in found.repeats:
             matches /= max(1.0, known.column(name, a).distinct, known.column(name, b).distinct)
+        if within is not None:
+            matches *= self.part_within(within, known.column(name, within.column))
         is_whole = bool(found.keys) and len(found.keys) == len(scan.terms)
         is_needed = any(fresh in needed for fresh in found.fresh)
         if is_whole or (self.stops_at_first and not is_driver and not is_needed):
@@ -159,6 +180,9 @@ class Estimator:
             cost += DRIVER * size
         elif is_whole:
             cost += PROBE * before.rows
+        elif within is not None:
+            searches = 2 * len(found.keys) + len(within.bounds)
+            cost += SORT * size + before.rows * SEARCH * searches + rows * MATCH
         elif not found.keys:
             cost += MATCH * rows
         elif len(found.keys) == 1:
@@ -171,4 +195,39 @@ class Estimator:
                 values[fresh] = (min(summary.distinct, max(rows, 1.0)), summary)
         most = max(rows, 1.0)
         values = {name: (min(d, most), summary) for name, (d, summary) in values.items()}
-        return Estimate(rows, cost, values)
+        held = () if within is None else tuple(bound.source for bound in within.bounds)
+        return Estimate(rows, cost, values, held)
+
+    def part_within(self, within: m.Range, summary: Summary) -> float:
+        """The part of the values of a column that is within bounds."""
+        lows = [bound.value for bound in within.bounds if bound.operator[0] == ">"]
+        highs = [bound.value for bound in within.bounds if bound.operator[0] == "<"]
+        widths = [width for a in lows for b in highs if (width := distance(a, b)) is not None]
+        if widths and summary.reach and within.bounds[0].value.type.is_integer:
+            return min(1.0, max(min(widths), 1.0) / summary.reach)
+        return COMPARISON ** (bool(lows) + bool(highs))
+
+
+def distance(a: Expr, b: Expr) -> float | None:
+    """How far b is above a, if that is known: both are constants, or one expression with constants added."""
+    (start, first), (end, last) = _offset(a), _offset(b)
+    return last - first if start == end else None
+
+
+def _offset(e: Expr) -> tuple[Expr | None, float]:
+    """An expression as another one, None for zero, and a constant added to it."""
+    match e:
+        case Const() if e.type.is_number:
+            return None, float(e.value)
+        case Apply(operator="+" | "+!", operands=(a, Const(value=value))) if e.type.is_number:
+            return a, float(value)
+        case Apply(operator="-" | "-!", operands=(a, Const(value=value))) if e.type.is_number:
+            return a, -float(value)
+    return e, 0.0
+
+
+def integers_of(node: m.Generate, unknown: float) -> float:
+    """How many rows a predicate gives: of the integers from one to another their number if that is known."""
+    closed = PREDICATES[node.predicate].closed
+    width = None if closed is None else distance(*node.inputs)
+    return unknown if width is None else max(0.0, width + bool(closed))

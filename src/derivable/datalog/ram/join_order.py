@@ -10,13 +10,15 @@ are kept with the program, by size class.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.estimate import Estimate, Estimator, Known
 from derivable.datalog.ram.lower import operator, store
 from derivable.datalog.ram.project import parted
+from derivable.datalog.ram.ranges import has_ranges, ranges
 from derivable.datalog.rules.literal_order import Ordering
 from derivable.datalog.rules.nodes import Atom, Clause, names
 
@@ -41,7 +43,7 @@ def sized_relations(instructions: Sequence[m.Instruction]) -> tuple[str, ...]:
     """The relations whose sizes decide on the orders of these instructions."""
     found: dict[str, None] = {}
     for instruction in instructions:
-        if isinstance(instruction, m.Store) and choices(instruction.origin):
+        if isinstance(instruction, m.Store) and (choices(instruction.origin) or has_ranges(instruction)):
             assert instruction.origin is not None
             found |= dict.fromkeys(a.relation for a in instruction.origin.clause.body if isinstance(a, Atom))
     return tuple(found)
@@ -79,7 +81,7 @@ def planned(
         if len(ram.plans) >= MOST_PLANS:
             ram.plans.clear()
         estimator = Estimator(known, stops_at_first)
-        found = tuple(_planned(instruction, estimator) for instruction in instructions)
+        found = tuple(_ranged(_planned(instruction, estimator), estimator) for instruction in instructions)
         if may_part:
             parts = (parted(one, f"#part_{one.relation}_{k}", estimator) for k, one in enumerate(found))
             found = tuple(one for several in parts for one in several)
@@ -104,6 +106,34 @@ def _planned(instruction: m.Instruction, estimator: Estimator) -> m.Instruction:
     if best is None or as_written - best.cost < LEAST_SAVING or best.cost > CLEARLY * as_written:
         return instruction
     return store(origin, best.ordering.steps)
+
+
+def _ranged(instruction: m.Instruction, estimator: Estimator) -> m.Instruction:
+    """A store with its joins read by the indexes that are estimated to be best."""
+    if not isinstance(instruction, m.Store) or not has_ranges(instruction):
+        return instruction
+    query = instruction.query
+    nodes, _ = _indexed(query.operators, query.later, estimator, None, ())
+    return replace(instruction, query=m.Project(tuple(nodes), query.terms))
+
+
+def _indexed(
+    nodes: Sequence[m.Operator],
+    later: Sequence[frozenset[str]],
+    estimator: Estimator,
+    before: Estimate | None,
+    bound: Iterable[str],
+) -> tuple[list[m.Operator], Estimate | None]:
+    """Operators behind an estimate with the cheapest index for each join, and the estimate of the last one."""
+    found, names_before = [], set(bound)
+    for i, (node, needed) in enumerate(zip(nodes, later)):
+        if isinstance(node, m.Join):
+            ways = [replace(node, range=way) for way in (None, *ranges(nodes, i, names_before))]
+            node = min(ways, key=lambda way: estimator.step(before, way, needed).cost)
+        before = estimator.step(before, node, needed)
+        names_before |= set(m.binds(node))
+        found.append(node)
+    return found, before
 
 
 class _Partial:
@@ -181,8 +211,9 @@ class _Search:
         needed = set(self.head)
         for literal in ordering.remaining.values():
             needed |= names(literal)
-        chain = self.estimator.chain(partial.estimate, nodes, m.read_behind(nodes, needed))
-        return _Partial(ordering, chain[-1] if chain else partial.estimate)
+        later = m.read_behind(nodes, needed)
+        _, estimate = _indexed(nodes, later, self.estimator, partial.estimate, partial.ordering.bound)
+        return _Partial(ordering, estimate)
 
 
 def _rows(partial: _Partial) -> float:

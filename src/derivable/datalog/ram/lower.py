@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from copy import copy
 
 from derivable.datalog.ram import nodes as m
+from derivable.datalog.ram.ranges import with_ranges
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.literal_order import Step, order
 from derivable.datalog.rules.strata import Strata
@@ -57,7 +58,7 @@ def store(origin: m.Origin, steps: Iterable[Step]) -> m.Store:
     operators = tuple(operator(step, origin, place == 0) for place, step in enumerate(steps))
     if not operators or not isinstance(operators[0], m.Scan):
         operators = (m.Unit(), *operators)
-    return m.Store(origin.clause.relation, m.Project(operators, origin.clause.terms), origin)
+    return m.Store(origin.clause.relation, m.Project(with_ranges(operators), origin.clause.terms), origin)
 
 
 def operator(step: Step, origin: m.Origin, is_first: bool) -> m.Operator:

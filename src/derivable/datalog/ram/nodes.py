@@ -38,10 +38,31 @@ class Scan(Node):
 
 
 @dataclass(frozen=True)
+class Bound(Node):
+    """`>= (x + 1)`: a condition on a column by what is bound before it; `source` is the operator that tests it."""
+
+    operator: str
+    value: Expr
+    source: Filter | Generate
+
+
+@dataclass(frozen=True)
+class Range(Node):
+    """`y >= x and y < (x + 20)`: the conditions on a column by which an ordered index finds rows"""
+
+    column: int
+    bounds: tuple[Bound, ...]
+
+
+@dataclass(frozen=True)
 class Join(Node):
-    """`join [y] <left> <scan>`: rows of both sides that agree on the shared columns; the product if there are none"""
+    """`join [y] <left> <scan>`: rows of both sides that agree on the shared columns; the product if there are none.
+
+    `join [y] in order z > x <left> <scan>` need not give rows that later operators drop, as these conditions fail.
+    """
 
     right: Scan
+    range: Range | None = None
 
 
 @dataclass(frozen=True)

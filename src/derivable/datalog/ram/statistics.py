@@ -35,13 +35,13 @@ def _bucket(hashed: np.ndarray, buckets: int) -> np.ndarray:
 
 
 class ColumnSummary:
-    """rows, distinct values (a float: they may be estimated), the rows of each bucket, and how many rows each row of
-    the sample stands for."""
+    """rows, distinct values (a float: they may be estimated), the rows of each bucket, how many rows each row of the
+    sample stands for, and how many integers there are from the least word to the greatest."""
 
-    __slots__ = ("buckets", "distinct", "rows", "scale")
+    __slots__ = ("buckets", "distinct", "reach", "rows", "scale")
 
-    def __init__(self, rows: int, distinct: float, buckets: np.ndarray, scale: float = 1.0):
-        self.rows, self.distinct, self.buckets, self.scale = rows, distinct, buckets, scale
+    def __init__(self, rows: int, distinct: float, buckets: np.ndarray, scale: float = 1.0, reach: float = 0.0):
+        self.rows, self.distinct, self.buckets, self.scale, self.reach = rows, distinct, buckets, scale, reach
 
     def pairs(self, other: ColumnSummary) -> float:
         """How many pairs of rows of both columns agree."""
@@ -78,7 +78,7 @@ def summary_of(words: np.ndarray, rows: int) -> ColumnSummary:
     if count < rows:
         distinct = _of_all(distinct, count, rows)
     reach = int(words.max()) - int(words.min()) + 1
-    return ColumnSummary(rows, max(1.0, min(distinct, rows, reach)), buckets, rows / count)
+    return ColumnSummary(rows, max(1.0, min(distinct, rows, reach)), buckets, rows / count, reach)
 
 
 def _of_all(distinct: float, count: int, rows: int) -> float:

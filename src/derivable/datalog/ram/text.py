@@ -48,7 +48,8 @@ def _title(node: m.Operator, bound: Container[str]) -> str:
         case m.Scan():
             return _scan_text(node)
         case m.Join():
-            return f"join [{', '.join(name for name in dict.fromkeys(m.binds(node)) if name in bound)}]"
+            shared = ", ".join(name for name in dict.fromkeys(m.binds(node)) if name in bound)
+            return f"join [{shared}]{_range_text(node)}"
         case m.Difference():
             return "difference"
         case m.Select(condition=condition):
@@ -60,6 +61,13 @@ def _title(node: m.Operator, bound: Container[str]) -> str:
         case m.Coin():
             return f"coin {coin_text(node)}"
     raise TypeError(f"not an operator: {node!r}")
+
+
+def _range_text(join: m.Join) -> str:
+    if join.range is None:
+        return ""
+    name = terms_text((join.right.terms[join.range.column],))
+    return " in order " + " and ".join(f"{name} {b.operator} {expr_text(b.value)}" for b in join.range.bounds)
 
 
 def _scan_text(scan: m.Scan) -> str:

@@ -20,13 +20,16 @@ from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.foreign_join import ForeignFacts, generate
 from derivable.datalog.run.throw import thrown
 from derivable.datalog.scalars import arithmetic
-from derivable.datalog.scalars.nodes import Const, Expr
+from derivable.datalog.scalars.nodes import Const, Expr, Var
+from derivable.datalog.tables.ordered_index import ordered, ordered_index
 from derivable.datalog.tables.storage import CHUNK, Table
 from derivable.datalog.tags.ground_graph import negate
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import Algebra, GraphTags, Untagged
 from derivable.datalog.values.values import SymbolTable, word_of
 
+# (column, term): the columns of a join whose value is given.
+Keys = tuple[tuple[int, Var | Const], ...]
 # Columns, their number and their tags.
 Found = tuple[Columns, int, Any]
 # Operators up to which iterators are made of iterators, a call in C for each: rules may be much longer.
@@ -139,8 +142,8 @@ class Queries(State):
     def operator(self, step: m.Step) -> Callable[[Batch], Iterable[Batch]]:
         """What makes batches of one."""
         match step.node:
-            case m.Join(right=right):
-                return self.join(right, step)
+            case m.Join():
+                return self.join(step.node, step)
             case m.Difference(right=right):
                 return lambda batch: self.difference(batch, right)
             case m.Select(condition=condition):
@@ -190,7 +193,8 @@ class Queries(State):
             columns = {name: table.column(c, part) for name, c in step.takes}
             yield Batch(count, columns, self.mode.load(table, part))
 
-    def join(self, right: m.Scan, step: m.Step) -> Callable[[Batch], Iterator[Batch]]:
+    def join(self, node: m.Join, step: m.Step) -> Callable[[Batch], Iterator[Batch]]:
+        right = node.right
         assert step.bindings is not None
         table, keys, repeats = self.tables[right.relation], step.bindings.keys, step.bindings.repeats
         takes, keeps = step.takes, step.keeps
@@ -198,7 +202,6 @@ class Queries(State):
         limit, bound = self.bounds_of(right)
         stamps = table.stamps if right.part == "stable" and not plain else None
         stamps = _NO_STAMPS if stamps is None else stamps
-        is_static = right.relation in self.complete
 
         def joined(batch: Batch) -> Iterator[Batch]:
             words = [self.key_column(term, batch) for _, term in keys]
@@ -212,15 +215,8 @@ class Queries(State):
                     tags = self.mode.combine(batch.tags, self.mode.load(table, ids[fine]))
                     yield Batch(batch.count, {n: batch.columns[n] for n in keeps}, tags)
                 return
-            if len(words) == 1:
-                probes = np.ascontiguousarray(words[0], np.int64).reshape(-1, 1)
-            else:
-                probes = np.empty((batch.count, len(words)), dtype=np.int64)
-                for k, column in enumerate(words):
-                    probes[:, k] = column
-            index = table.index(tuple(c for c, _ in keys), is_static)
             exists = np.zeros(batch.count, dtype=bool) if plain and not takes and not repeats else None
-            for left, rows in index.matches(probes, limit, stamps, bound):
+            for left, rows in self.matches(node, table, keys, words, batch, (limit, stamps, bound)):
                 self.work += len(left)
                 if exists is not None:
                     exists[left] = True
@@ -241,6 +237,26 @@ class Queries(State):
                 yield Batch(batch.count, {n: batch.columns[n] for n in keeps}, batch.tags)
 
         return joined
+
+    def matches(
+        self, node: m.Join, table: Table, keys: Keys, words: Columns, batch: Batch, parts: tuple[int, np.ndarray, int]
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Pairs (rows of the batch, rows of the table) that a join looks at; `words` are those of its keys."""
+        positions = tuple(c for c, _ in keys)
+        if node.range is not None and isinstance(table, Table):
+            bounds = []
+            for bound in node.range.bounds:
+                column, valid = arithmetic.evaluate(bound.value, batch.columns, batch.count, self.symbols)
+                bounds.append((bound.operator, ordered(column, bound.value.type), valid))
+            index = ordered_index(table, positions, node.range.column)
+            return index.between(words, batch.count, bounds, *parts)
+        if len(words) == 1:
+            probes = np.ascontiguousarray(words[0], np.int64).reshape(-1, 1)
+        else:
+            probes = np.empty((batch.count, len(words)), dtype=np.int64)
+            for k, column in enumerate(words):
+                probes[:, k] = column
+        return table.index(positions, node.right.relation in self.complete).matches(probes, *parts)
 
     def difference(self, batch: Batch, right: m.Scan) -> Iterator[Batch]:
         table = self.tables[right.relation]

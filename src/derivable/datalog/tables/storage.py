@@ -205,7 +205,7 @@ class Table:
         self.visible_size = 0
         self.round = 0
         self.top = 0
-        self.indexes: dict[tuple[int, ...], Index] = {}
+        self.indexes: dict[tuple[Any, ...], Index] = {}
 
     def __len__(self) -> int:
         return self.size
