@@ -78,6 +78,12 @@ rel reached = {0}
 rel reached(y) = reached(x), edge(x, y)
 query reached
 """
+COUNT = """
+type n(x: i64)
+rel n = {{0}}
+rel n(x + 1) = n(x), x < {limit}
+query n
+"""
 TRIANGLES = """
 type edge(u32, u32)
 rel found(x, y, z) = edge(x, y), edge(y, z), edge(x, z)
@@ -389,6 +395,11 @@ def rounds(count: int) -> Case:
     return Case(CHAIN, {"edge": chain(count)}, "reached", routes={"SciPy": chain_by_search})
 
 
+def counting(limit: int) -> Case:
+    """A recursion by arithmetic, a row a round."""
+    return Case(COUNT.format(limit=limit), {}, "n", routes={"NumPy": lambda facts: fingerprint([np.arange(limit + 1)])})
+
+
 def bottleneck(name: str) -> Case:
     import derivable as dv
 
@@ -521,6 +532,7 @@ CASES: dict[str, tuple[bool, Callable[[], Case]]] = {
     "join within a window, 30,000": (True, lambda: windows(WINDOWS, 30_000)),
     "join with a range, 3,000": (True, lambda: windows(RANGES, 3_000)),
     "chain of 200,000 rounds": (True, lambda: rounds(200_000)),
+    "counting to 200,000": (True, lambda: counting(200_000)),
     **_graphs(bottleneck, "minmaxprob closure of", "cal.cedge", "wiki-Vote,fe_sphere"),
     "closures of 20 groups": (True, lambda: grouped(20, 500)),
     **{

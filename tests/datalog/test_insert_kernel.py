@@ -31,6 +31,12 @@ rel far(x, 0) = edge(x, _)
 rel far(x, n + 1 + y - y) = far(x, n), n < 12, edge(n, y)
 query far
 """
+ALONE = """
+type edge(x: i64, y: i64)
+rel far(x, y) = edge(x, y)
+rel far(x + 1, y - 2) = far(x, y), x < 12, y != x + 5
+query far
+"""
 EDGES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=25)
 # Out of reach of sets after some rounds.
 FAR_EDGES = st.lists(st.tuples(st.integers(0, 6), st.sampled_from([0, 1, 2, 5, 6, -1, 1 << 40, 300])), min_size=1)
@@ -56,7 +62,7 @@ def found(text, edges, **limits):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.sampled_from([REACH, CLOSURE, GROUPS, STEPS]),
+    st.sampled_from([REACH, CLOSURE, GROUPS, STEPS, ALONE]),
     EDGES | FAR_EDGES,
     st.integers(1, 4),
     st.one_of(st.none(), st.integers(0, 6)),
@@ -67,6 +73,16 @@ def test_tuples_and_rounds_are_those_over_columns(text, edges, room, iterations)
         wanted = found(text, edges, **limits)
     with settings_of(0, 1, room):
         assert found(text, edges, **limits) == wanted
+
+
+def test_rounds_of_a_rule_with_one_atom_are_one_call():
+    text = "type n(x: i64)\nrel n = {0, 3}\nrel n(x + 1) = n(x), x < 90\nquery n"
+    with settings_of(0, 1, 1 << 20, compiled=True), counted() as made, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(insert_kernel, "TOLD", 1 << 20)
+        database = dv.Program(text).run(keep=True)
+        assert set(database["n"]) == {(k,) for k in range(91)}
+        assert sum(stratum.rounds for stratum in database.profile.strata) == 88
+    assert len(made) == 1
 
 
 @pytest.mark.parametrize("text", [REACH, CLOSURE])

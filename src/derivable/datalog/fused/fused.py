@@ -91,14 +91,17 @@ def _log_of(table: Table) -> emit.Layout:
     return emit.Layout(table.width, str(table.tail.dtype), None)
 
 
-def plan(state: State, store: m.Store) -> Fused | None:
-    """The kernel of as many steps of a store as kernels have; None if it is not worth one."""
-    return _Planner(state, store).plan()
+def plan(state: State, store: m.Store, follows: bool = False) -> Fused | None:
+    """The kernel of as many steps of a store as kernels have; None if it is not worth one.
+
+    follows  whether the kernel goes on with the rows that it inserts, round after round
+    """
+    return _Planner(state, store, follows).plan()
 
 
 class _Planner:
-    def __init__(self, state: State, store: m.Store):
-        self.state, self.store, self.mode = state, store, state.mode
+    def __init__(self, state: State, store: m.Store, follows: bool):
+        self.state, self.store, self.mode, self.follows = state, store, state.mode, follows
         self.registers: dict[str, Argument] = {}
         self.words: list[int] = []
         self.steps: list[emit.Step] = []
@@ -149,7 +152,9 @@ class _Planner:
             except _Unsupported:
                 del self.steps[before:]
             number += 1
-        if not any(isinstance(step, (emit.Match, emit.Probe, emit.Count)) for step in self.steps):
+        # Columns of one relation are as fast as a kernel, but for small rounds.
+        is_worth = any(isinstance(step, (emit.Match, emit.Probe, emit.Count)) for step in self.steps)
+        if not is_worth and not (self.follows and prefix is None):
             return None
         kept: tuple[str, ...] = ()
         if prefix is not None:
@@ -343,6 +348,8 @@ class Running:
         self.driver = nodes[0]
         self.tables = [state.tables[scan.relation] for scan in map(m.scan_of, nodes) if scan is not None]
         self.seen = 0
+        # Whether the next rounds of a recursion may follow at once, as this store is all that they do.
+        self.follows = False
         # Rows of the driver that the kernel has gone through, and what it has found.
         self.driven_rows = self.found = 0
         self.signature: Any = None
@@ -376,7 +383,7 @@ class Running:
         # To plan is to make sets of rows that are to be asked, which may change a layout.
         while (signature := self._layouts()) != self.signature:
             self.signature, self.kernel = signature, None
-            self.fused = plan(self.state, self.store)
+            self.fused = plan(self.state, self.store, self.follows)
 
     def _layouts(self) -> tuple:
         return (type(self.state.mode), *(table.tail.dtype.char for table in self.tables))

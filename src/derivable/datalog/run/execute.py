@@ -319,10 +319,11 @@ class Executor(Queries):
                 self.insert_first(instruction, table, effort)
             else:
                 running = self.running_of(instruction)
+                running.follows = follows
                 if not running.is_ready():
                     effort.by("columns")
                     parts = self.by_columns(running)
-                elif self.entered(running, table, effort, follows):
+                elif self.entered(running, table, effort):
                     parts = ()
                 else:
                     effort.by("kernel")
@@ -336,7 +337,7 @@ class Executor(Queries):
                 effort.grew(self.watch.round, added)
                 self.stratum_effort[self.number].rows += added
 
-    def entered(self, running: Running, table: Table, effort: Effort, follows: bool) -> bool:
+    def entered(self, running: Running, table: Table, effort: Effort) -> bool:
         """Have the kernel of a store enter its rows, or several threads; whether that can be done."""
         assert running.fused is not None
         if not table.may_have_sets or self.counts is not None or running.fused.prefix is not None:
@@ -353,7 +354,7 @@ class Executor(Queries):
                 effort.by("threads")
                 return True
         effort.by("kernel that inserts")
-        return insert_kernel.Inserting(self, running, table, effort, follows).run()
+        return insert_kernel.Inserting(self, running, table, effort).run()
 
     def insert_first(self, store: m.Store, table: Table, effort: Effort) -> None:
         """Insert the rows of a store, which may be many, in a table that has none yet."""

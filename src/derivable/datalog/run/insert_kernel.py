@@ -50,10 +50,10 @@ class Inserting:
     most  rows of a round that the kernel goes on with; below zero if no round may follow
     """
 
-    def __init__(self, executor: Executor, running: Running, table: Table, effort: Effort, follows: bool):
+    def __init__(self, executor: Executor, running: Running, table: Table, effort: Effort):
         self.executor, self.running, self.table, self.effort = executor, running, table, effort
-        self.most = MOST if follows else -1
-        if follows and get_num_threads() > 1:
+        self.most = MOST if running.follows else -1
+        if running.follows and get_num_threads() > 1:
             # Several threads have more to share in a larger one.
             self.most = min(MOST, running.driven_rows * partition.FEW // max(1, running.driven_rows, running.found))
         self.start, self.stop = running.driven()
