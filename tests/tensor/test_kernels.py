@@ -1,8 +1,12 @@
 """Kernels of tensor programs against NumPy and the interpreter, for every storage format."""
 
+import math
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 from hypothesis import strategies as st
 
 from derivable.algebra import semirings
@@ -478,6 +482,62 @@ def test_outer_products_stay_in_their_factors():
         found.entries([[0], [6]])
     with pytest.raises(ShapeError, match=r"of a tensor of order 2"):
         found.entries([0, 1])
+
+
+SPECIAL = [-1.0, 0.0, math.inf, 2.0, -math.inf, math.nan]
+SUM = "(sum(<_, r> in A) r)"
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("text", "left", "right"),
+    [
+        (f"{SUM} * Z", lambda a, z: a.sum(0), lambda a, z: z),
+        (f"Z * {SUM}", lambda a, z: z, lambda a, z: a.sum(0)),
+        (f"{SUM} * (sum(<i, r> in A) {{ i -> sum(<_, a> in r) a }})", lambda a, z: a.sum(0), lambda a, z: a.sum(1)),
+        (f"{SUM} * (sum(<_, i> in (0:4)) {{ i -> 0.5 }})", lambda a, z: a.sum(0), lambda a, z: np.full(4, 0.5)),
+        (f"A * {SUM}", lambda a, z: a, lambda a, z: a.sum(0)),
+        (f"(A + A) * {SUM}", lambda a, z: 2 * a, lambda a, z: a.sum(0)),
+    ],
+)
+def test_dense_outer_products_in_later_calls(text, left, right, dtype):
+    program = parse(text, {"A": M, "Z": V})
+    kernel = compile(program, {"A": "csr"}, output="dense")
+    plain = compile(program, {"A": "csr"}, output="dense", passes={"factors": False})
+    a, z = np.diag(np.arange(1.0, 7)).astype(dtype), np.array([0, 1, 2, 0, 3, 4], dtype)
+    for place, value in ((None, None), *enumerate(SPECIAL), (None, None), *enumerate(reversed(SPECIAL))):
+        if place is not None:
+            a[place, place], z[5 - place] = value, SPECIAL[place - 1]
+        # Zeros are stored, so that the entries stay where they are.
+        matrix = sp.csr_array((np.diag(a).copy(), np.arange(6), np.arange(7)), shape=(6, 6))
+        given = {"A": matrix, "Z": z} if "Z" in text else {"A": matrix}
+        x, y = left(a, z), right(a, z)
+        with np.errstate(invalid="ignore"):
+            products = np.multiply.outer(x, y)
+        expected = np.where(np.logical_or.outer(x == 0, y == 0), 0, products)
+        out = np.full(expected.shape, math.nan, dtype)
+        found = kernel(**given)
+        assert found.dtype == plain(**given).dtype == dtype
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+        assert kernel(**given, out=out) is out
+        np.testing.assert_array_equal(out, found)
+
+
+def test_outer_products_of_other_libraries_after_those_of_numpy():
+    program = parse(f"{SUM} * Z", {"A": M, "Z": V})
+    kernel = compile(program, output="numpy")
+    for make in (np.asarray, torch.tensor, jnp.asarray, np.asarray):
+        for _ in range(3):
+            found = kernel(A=A, Z=make(Z))
+            assert isinstance(found, np.ndarray)
+            np.testing.assert_allclose(found, np.outer(AD.sum(0), Z), rtol=1e-6)
+    for make in (np.asarray, torch.tensor):
+        kernel = compile(program)
+        for _ in range(2):
+            kernel(A=A, Z=make(Z))
+        z = torch.tensor(Z, requires_grad=True)
+        (found,) = torch.autograd.grad(kernel(A=A, Z=z).sum(), z)
+        np.testing.assert_allclose(found, np.full(len(Z), AD.sum()))
 
 
 # Errors

@@ -21,10 +21,11 @@ from derivable.tensor.lower.emit import Spec
 from derivable.tensor.lower.parallel_loops import Starts
 from derivable.tensor.lower.results import INSIDE, WITH_NAN, filled
 from derivable.tensor.values.order import distinct
-from derivable.tensor.values.values import Coordinates
+from derivable.tensor.values.values import Coordinates, has_torch, tracker
 
 if TYPE_CHECKING:
     from derivable.tensor.call.compilation import Kernel
+    from derivable.tensor.call.factored import Product
 
 
 @dataclass
@@ -84,8 +85,8 @@ class Call:
     def result(self) -> Any:
         """Raises NotWhole for what has to be a stage of the kernel first."""
         kernel, held, shape = self.kernel, self.held, self.shape
-        if kernel.factors is not None:
-            return self._product(kernel.factors)
+        if kernel.product is not None:
+            return self._product(kernel.product)
         for name, stage in kernel.stages.items():
             found = stage.held(held, self.scalars)
             if isinstance(found, Held):
@@ -126,15 +127,14 @@ class Call:
         self.cached = self._cached(spec, kind, pattern, zero, dtype)
         return kernel.formed(Coordinates(shape, pattern.indices, self.values), zero)
 
-    def _product(self, factors: tuple[Kernel, Kernel]) -> Any:
+    def _product(self, product: Product) -> Any:
         """The result as an outer product of tensors, of which each is computed by itself."""
-        left, right = (
-            factor(**{name: self.held.get(name, self.scalars.get(name)) for name in factor.inputs})
-            for factor in factors
-        )
-        if "out" not in self.given and all(name in self.given for factor in factors for name in factor.inputs):
-            self.cached = product_of(self.kernel, factors, self.given, self.kernel.multiplied)
-        return self.kernel.multiplied(left, right, self.out)
+        given = self.given
+        # Tensors of other libraries are converted at each call.
+        is_own = tracker(given.values()) is None and not has_torch(given.values())
+        if is_own and all(map(is_parameter, given)) and product.inputs <= given.keys():
+            self.cached = product_of(self.kernel, product, given)
+        return product({**self.held, **self.scalars}, self.out)
 
     def _precision(self) -> str:
         of_values = [

@@ -22,9 +22,9 @@ import keyword
 import math
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from derivable.tensor.language.types import REAL, Type
 from derivable.tensor.lower.emit import Built
 from derivable.tensor.lower.results import INSIDE, filled, is_cleared
 from derivable.tensor.values.values import Coordinates, Unfrozen
+
+if TYPE_CHECKING:
+    from derivable.tensor.call.factored import Product
 
 # NumPy makes and clears arrays of so many bytes sooner than kept memory is found for them.
 _SMALL = 1 << 20
@@ -300,18 +303,25 @@ class CallRecorder:
 
     def cached(self, of: CachedCalls) -> CachedCall:
         """The function, by which that may be called from now on."""
-        names = ", ".join(self.constants)
-        parameters = ", ".join(["out=None", *(f"{name}=_absent" for name in self.parameters), "**_others"])
-        given = "".join(f"{name!r}: {name}, " for name in self.parameters)
-        text = [
-            f"def make(_differing, {names}):",
-            f"    def cached(*, {parameters}):",
-            "        while True:",
-            *(f"            {line}" for line in self.lines),
-            f"        return _differing({{{given}**_others}}, out)",
-            "    return cached",
-        ]
-        return _maker("\n".join(text) + "\n")(_differing(weakref.ref(of)), **self.constants)
+        return _written(of, self.lines, self.parameters, self.constants)
+
+
+def _written(
+    of: CachedCalls, lines: Sequence[str], parameters: Sequence[str], constants: Mapping[str, Any]
+) -> CachedCall:
+    """The function of that text, which calls anew where a line breaks."""
+    names = ", ".join(constants)
+    declared = ", ".join(["out=None", *(f"{name}=_absent" for name in parameters), "**_others"])
+    given = "".join(f"{name!r}: {name}, " for name in parameters)
+    text = [
+        f"def make(_differing, {names}):",
+        f"    def cached(*, {declared}):",
+        "        while True:",
+        *(f"            {line}" for line in lines),
+        f"        return _differing({{{given}**_others}}, out)",
+        "    return cached",
+    ]
+    return _maker("\n".join(text) + "\n")(_differing(weakref.ref(of)), **constants)
 
 
 def _differing(of: weakref.ref[CachedCalls]) -> Callable[..., Any]:
@@ -323,19 +333,20 @@ def _differing(of: weakref.ref[CachedCalls]) -> Callable[..., Any]:
     return call
 
 
-def product_of(
-    of: CachedCalls, factors: Sequence[Any], given: Iterable[str], multiplied: Callable[..., Any]
-) -> CachedCall:
+def product_of(of: CachedCalls, product: Product, given: Mapping[str, Any]) -> CachedCall:
     """The outer product of results of other kernels, which look at their inputs themselves."""
-    names, differing = set(given), _differing(weakref.ref(of))
-
-    def cached(*, out: Any = None, **values: Any) -> Any:
-        if values.keys() != names:
-            return differing(values, out)
-        left, right = (factor(**{name: values[name] for name in factor.inputs}) for factor in factors)
-        return multiplied(left, right, out)
-
-    return cached
+    lines, constants = ["if _others: break"], {"_whole": product.whole}
+    for k, (name, value) in enumerate(given.items()):
+        # Whether derivatives are recorded may differ for other types.
+        constants[f"_t{k}"] = type(value)
+        lines.append(_needed(f"_type({name}) is _t{k}"))
+        if isinstance(value, Coordinates):
+            lines.append(_needed(f"_type({name}.values) is _ndarray"))
+    arguments = [f"{name}={name}" for name in product.passed]
+    for name, factor in product.factors.items():
+        constants[f"_{name}"] = factor
+        arguments.append(f"{name}=_{name}({', '.join(f'{each}={each}' for each in factor.inputs)})")
+    return _written(of, [*lines, f"return _whole({', '.join(arguments)}, out=out)"], tuple(given), constants)
 
 
 def is_plain(semiring: Semiring) -> bool:

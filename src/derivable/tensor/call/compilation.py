@@ -18,7 +18,7 @@ from derivable.tensor.analysis.axes import Axes, added_sizes, axis_sizes, descri
 from derivable.tensor.analysis.bound import NotWhole
 from derivable.tensor.call.call import Call, Pattern
 from derivable.tensor.call.call_cache import CachedCalls
-from derivable.tensor.call.factored import Factored
+from derivable.tensor.call.factored import Factored, Product, is_simple
 from derivable.tensor.formats.format import Format, families, format_of
 from derivable.tensor.formats.held import Held, hold, packed
 from derivable.tensor.language import nodes as t
@@ -178,7 +178,7 @@ class Kernel(CachedCalls):
         self.staged = Program(unique_names(node), types, program.type, is_guarded=True)
         self.remark = "as it was: nothing was looked for"
         self.is_final = self.on <= UNOPTIMISED
-        self.factors = self._factors() if self.is_final else None
+        self.product = self._product() if self.is_final else None
         self._built: dict[tuple[Spec, str], Built] = {}
         # Of nodes in each tree that a kernel makes; a power of two.
         self.room = 256
@@ -227,7 +227,7 @@ class Kernel(CachedCalls):
         self.staged = Program(node, self.staged.inputs, self.program.type, is_guarded=True)
         self.steps += found.steps
         self.is_final = True
-        self.factors = self._factors()
+        self.product = self._product()
 
     @property
     def product_cost(self) -> float | None:
@@ -241,8 +241,8 @@ class Kernel(CachedCalls):
     def _keeps_factors(self) -> bool:
         return "factors" in self.on and self.semiring.name == "real" and not self.program.stages
 
-    def _factors(self) -> tuple[Kernel, Kernel] | None:
-        """Kernels of the tensors of which the result is the outer product, in the real semiring; None if it is none."""
+    def _product(self) -> Product | None:
+        """How the result is computed as an outer product, in the real semiring; None if it is none."""
         node, inputs = self.staged.node, self.staged.inputs
         if not self._keeps_factors or not isinstance(node, t.Multiply):
             return None
@@ -252,10 +252,21 @@ class Kernel(CachedCalls):
         formats = {name: format for name, format in self.formats.items() if name in inputs}
         order = parts[0].type.order
         shapes = (None, None) if self.shape is None else (self.shape[:order], self.shape[order:])
-        left, right = (
-            Kernel(part, formats, shape=shape, on=self.on & UNOPTIMISED) for part, shape in zip(parts, shapes)
-        )
-        return left, right
+        factors = [Kernel(part, formats, shape=shape, on=self.on & UNOPTIMISED) for part, shape in zip(parts, shapes)]
+        # A name is none of what an input is the size of.
+        fresh = FreshNames([*inputs, *(name.rpartition(SIZE)[0] for name in inputs), *names_in(node)])
+        named = {fresh(name): factor for name, factor in zip(("left", "right"), factors)}
+        made = {name: factor for name, factor in named.items() if not is_simple(factor.program.node)}
+        if self.output not in ("dense", "numpy") or any(factor.program.type.order > 1 for factor in made.values()):
+            return Product(dict(zip(("left", "right"), factors)), self.multiplied)
+        if not made:
+            return None
+        children = [t.Var(name) if name in made else factor.program.node for name, factor in named.items()]
+        types = {**inputs, **{name: factor.program.type for name, factor in made.items()}}
+        program = Program(t.Multiply(*children), types, is_guarded=True)
+        on = self.on & UNOPTIMISED - {"factors"}
+        whole = Kernel(program, formats, output="dense", shape=self.shape, on=on)
+        return Product(made, whole, [name for name in whole.inputs if name not in made])
 
     def multiplied(self, left: Any, right: Any, out: Any = None) -> Any:
         """An outer product in the form that was asked for."""
@@ -375,7 +386,10 @@ class Kernel(CachedCalls):
 
     def kernels(self) -> list[n.Kernel]:
         """The loops of all that calls have run so far, those of parts first."""
-        parts = (*self.stages.values(), *(self.factors or ()))
+        product = self.product
+        parts = [*self.stages.values(), *(() if product is None else product.factors.values())]
+        if product is not None and isinstance(product.whole, Kernel):
+            parts.append(product.whole)
         return [kernel for part in parts for kernel in part.kernels()] + [
             built.kernel for built in self._built.values()
         ]

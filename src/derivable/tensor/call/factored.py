@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from derivable.core.diagnostics import LayoutError, ShapeError
 from derivable.kernel.build import Builder
 from derivable.kernel.emit_numba import compile_kernel
+from derivable.tensor.language import nodes as t
 from derivable.tensor.lower.results import filled, has_nan
 from derivable.tensor.values.values import Coordinates, linear
+
+if TYPE_CHECKING:
+    from derivable.tensor.call.compilation import Kernel
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +88,42 @@ class Factored:
     def to(self, form: str, zero: Any = 0.0) -> Any:
         """The tensor in one of the forms of `Coordinates.to`."""
         return self.to_numpy(zero) if form in ("numpy", "dense") else self.coordinates().to(form, zero)
+
+
+@dataclass(frozen=True)
+class Product:
+    """How an outer product is computed.
+
+    factors  kernels of what is made first, by name
+    whole    a function of these, of inputs, and of `out`, all by name
+    passed   the inputs that `whole` takes besides
+    """
+
+    factors: Mapping[str, Kernel]
+    whole: Callable[..., Any]
+    passed: Sequence[str] = ()
+
+    @property
+    def inputs(self) -> set[str]:
+        """The names of all that is needed."""
+        return {*self.passed}.union(*(factor.inputs for factor in self.factors.values()))
+
+    def __call__(self, given: Mapping[str, Any], out: Any = None) -> Any:
+        made = {
+            name: factor(**{name: given.get(name) for name in factor.inputs}) for name, factor in self.factors.items()
+        }
+        return self.whole(**made, **{name: given[name] for name in self.passed}, out=out)
+
+
+def is_simple(node: t.Node) -> bool:
+    """Whether a factor takes as little where it is multiplied as it would made before: an input, or one number at each
+    index."""
+    match node:
+        case t.Var() | t.One() | t.Number():
+            return True
+        case t.Sum(value=index, range=t.Range(), body=t.Singleton(key=t.Var(key), value=value)):
+            return index == key and is_simple(value)
+    return False
 
 
 def _times(left: np.ndarray, right: np.ndarray) -> np.ndarray:

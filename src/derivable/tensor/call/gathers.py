@@ -157,7 +157,7 @@ class Gathers(Kernel):
         # The libraries of columns, by device and type.
         self._arrays: dict[tuple[torch.device, torch.dtype], Torch] = {}
 
-    def _factors(self) -> None:
+    def _product(self) -> None:
         return None
 
     def call_anew(self, values: dict[str, Any], out: Any) -> Any:
