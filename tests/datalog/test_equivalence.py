@@ -167,6 +167,40 @@ def test_rules_of_something_else_run_as_they_stand(rules):
     assert set(db["e"]) == as_it_stands(program, facts)
 
 
+LINEAR = "rel e(x, z) = e(x, y), step(y, z)"
+# Rules that reach an equivalence from some pairs, and pairs from which they do not.
+NOT_FROM_THERE = {
+    "a row alone": (LINEAR, [(1, 1)], [(1, 2), (2, 1)]),
+    "steps of one way": (LINEAR, [(0, 1), (2, 1)], [(0, 1), (2, 1)]),
+    "pairs between classes": (LINEAR, [(0, 0), (1, 1), (2, 2), (3, 3), (0, 2)], [(0, 1), (1, 0), (2, 3), (3, 2)]),
+    "Euclidean": ("rel e(x, z) = e(x, y), e(z, y)", [(0, 0), (0, 1)], []),
+    "Euclidean, sources": ("rel e(x, z) = e(y, x), e(y, z)", [(1, 1), (0, 1)], []),
+    "reflexive on the other side": ("rel e(x, x) = e(x, _)\nrel e(x, z) = e(x, y), e(z, y)", [(0, 1)], []),
+    "steps to nowhere": (TURNED + "rel e(x, z) = e(x, y), e(y, z)\n" + LINEAR, [(0, 1)], [(0, 1), (7, 7)]),
+    "steps outside": (TURNED + "rel e(x, z) = e(x, y), e(y, z)\n" + LINEAR, [(0, 1)], [(0, 1), (1, 2)]),
+    "as many in as out": ("rel e(x, z) = e(x, y), e(y, z)", [(0, 1), (1, 2), (2, 0), (0, 2), (2, 1)], []),
+    "the same sums": ("rel e(x, z) = e(x, y), e(y, z)", [(0, 2), (2, 1), (2, 1), (1, 1), (0, 0)], []),
+}
+
+
+@pytest.mark.parametrize(("rules", "own", "steps"), NOT_FROM_THERE.values(), ids=NOT_FROM_THERE)
+def test_pairs_decide_whether_rules_reach_an_equivalence(rules, own, steps):
+    program = dv.Program(f"type step(i64, i64), e(i64, i64)\n{rules}\nquery e")
+    facts = {"e": own, "step": steps}
+    with union_finds() as solved:
+        db = program.run(facts)
+    assert not solved
+    assert set(db["e"]) == as_it_stands(program, facts)
+
+
+def test_turned_pairs_reach_both_ends_of_steps():
+    program = dv.Program(f"type step(i64, i64), e(i64, i64)\n{TURNED}{LINEAR}\nquery e")
+    with union_finds() as solved:
+        db = program.run({"e": [(0, 1), (5, 5)], "step": [(0, 1), (1, 0)]})
+    assert solved == ["e"]
+    assert set(db["e"]) == classes_of([(0, 1)], [5])
+
+
 def test_three_columns_floats_tags_and_two_relations_run_as_they_stand():
     rules = NODE + BASE + TURNED + "rel e(x, z) = e(x, y), e(y, z)"
     with union_finds() as solved:

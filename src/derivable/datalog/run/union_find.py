@@ -134,7 +134,7 @@ def _classes(executor: Executor, rules: Equivalence) -> Classes | None:
     """The classes that the rules make of the pairs there are; None if they may make something else of them."""
     names = (rules.relation, *sorted(rules.steps))
     tables = [executor.tables[name] for name in names]
-    if not (rules.is_symmetric or rules.given) or rules.extended:
+    if not rules.is_transitive or not (rules.is_symmetric or rules.given):
         # A symmetric relation has the same values in both columns, as few others do.
         deciding = tables[0] if rules.is_transitive else tables[1]
         if deciding.column(0).sum() != deciding.column(1).sum():
