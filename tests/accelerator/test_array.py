@@ -12,16 +12,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import benchmark_modules
 from accelerator import column
 from accelerator.player import Player
-from derivable.accelerator.hardware import elaboration, resources, synthesis, verilator
+from derivable.accelerator.hardware import elaboration, resources, verilator
 from derivable.accelerator.machine import machine
 from derivable.accelerator.machine.instructions import Convolve, Gemm, Machine, encode
 from derivable.accelerator.operators.runtime import Layer, layer_cycles
 
+yosys = benchmark_modules.load("yosys")
+
 needs_verilator = pytest.mark.skipif(verilator.version() is None, reason="Verilator or g++ is not installed")
 needs_icarus = pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus Verilog is not installed")
-needs_yosys = pytest.mark.skipif(shutil.which("yosys") is None, reason="yosys is not installed")
+needs_yosys = pytest.mark.skipif(yosys.version() is None, reason="yosys is not installed")
 
 H, W = 4, 4
 SMALL = Machine(height=H, width=W, sub_arrays=2, lanes=4, line=16, a=256, b=128, k=16, c=128)
@@ -370,7 +373,7 @@ def test_verilator_has_nothing_to_warn_of(tmp_path, values):
 def test_an_element_is_one_dsp_and_the_rest_is_as_estimated(tmp_path, height, width, sub_arrays):
     made = elaboration.hardware("ad_array", {"H": height, "W": width, "N": sub_arrays})
     folder = elaboration.write(made, tmp_path / "rtl")
-    found = synthesis.synthesise([folder / name for name in made.sources], "ad_array").resources
+    found = yosys.synthesise([folder / name for name in made.sources], "ad_array").resources
     expected = resources.estimate((height, width, sub_arrays))
     assert found.dsp == expected.dsp == height * width * sub_arrays
     assert found.lut == pytest.approx(expected.lut, rel=0.05)
