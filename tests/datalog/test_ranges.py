@@ -1,5 +1,6 @@
 """Joins by ordered indexes agree with the products that they replace, whatever the types, conditions and routes."""
 
+import contextlib
 import itertools
 import math
 
@@ -50,14 +51,17 @@ def cases(draw):
     return text, {"r": draw(pairs), "s": draw(pairs), "u": draw(one)}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def always_ranges():
-    """Every join that can be read by an ordered index is."""
+# Costs of a search by which ordered indexes are always best, or never, where the integers of a range come first.
+SEARCHES = st.sampled_from([-1e12, 1e12])
+
+
+@contextlib.contextmanager
+def planned(search):
+    """Every join is planned, for this cost of a search in an ordered index."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ALWAYS:
             patch.setattr(join_order, name, value)
-        patch.setattr(estimate, "SEARCH", -1e12)
-        patch.setattr(estimate, "SORT", 0.0)
+        patch.setattr(estimate, "SEARCH", search)
         yield
 
 
@@ -73,9 +77,13 @@ def joins(ram):
     return [node for query in queries for node in query.operators if isinstance(node, m.Join)]
 
 
-@examples(150, 1500, cases(), st.sampled_from(["unit", "minmaxprob", "addmultprob", "topkproofs"]))
-def test_joins_within_bounds_are_those_of_all_rows(case, provenance):
-    text, facts = case
+@examples(150, 1500, cases(), st.sampled_from(["unit", "minmaxprob", "addmultprob", "topkproofs"]), SEARCHES)
+def test_joins_within_bounds_are_those_of_all_rows(case, provenance, search):
+    with planned(search):
+        check_joins(*case, provenance)
+
+
+def check_joins(text, facts, provenance):
     program = dv.Program(text)
     check_ram(program.lowered())
     meaning, plain = without_ranges(text)
@@ -124,12 +132,13 @@ rel near(x, z) = near(x, y), near(w, z), z >= y, z <= y + 1
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.sets(st.integers(0, 25), min_size=1, max_size=14), st.integers(0, 8), st.booleans())
-def test_recursions_with_bounds_agree_with_the_interpreter(values, start, by_kernel):
+@given(st.sets(st.integers(0, 25), min_size=1, max_size=14), st.integers(0, 8), st.booleans(), SEARCHES)
+def test_recursions_with_bounds_agree_with_the_interpreter(values, start, by_kernel, search):
     facts = {"start": [(start,)], "s": [(v,) for v in values]}
     meaning, plain = without_ranges(RECURSIVE)
     wanted = meaning(plain, facts)
-    with settings_of(0, 4, 2) if by_kernel else settings_of(1 << 12, 1 << 12, 1 << 14, compiled=True):
+    kernels = settings_of(0, 4, 2) if by_kernel else settings_of(1 << 12, 1 << 12, 1 << 14, compiled=True)
+    with planned(search), kernels:
         found = dv.Program(RECURSIVE).run(facts)
         grown = dv.Program(RECURSIVE).run({**facts, "s": facts["s"][:3]}, keep=True)
         grown.add({"s": facts["s"][3:]})
@@ -161,3 +170,16 @@ def test_a_range_join_looks_at_the_rows_within(body):
     looks = [line for line in shown.splitlines() if "join" in line]
     assert looks
     assert all(int(line.split()[1].replace(",", "")) == len(wanted) for line in looks), shown
+
+
+def test_few_integers_find_the_keys_of_the_next_atom():
+    text = "type r(x: i32), s(y: i32, z: i32)\nrel t(x, z) = r(x), y in x..x + 3, s(y, z)\nquery t"
+    random = np.random.default_rng(0)
+    x = np.unique(random.integers(0, 30_000, 3_000)).astype(np.int32)
+    s = np.unique(random.integers(0, 30_000, (3_000, 2)), axis=0).astype(np.int32)
+    facts = {"r": x[:, None], "s": s}
+    shown = [line.split("  ")[-1] for line in dv.Program(text).explain("plan", facts=facts).splitlines()]
+    assert shown[-3:] == ["scan r(x)", "generate y in x..(x + 3)", "join [y] s(y, z)"]
+    there = set(x.tolist())
+    wanted = {(v, z) for y, z in s.tolist() for v in (y - 2, y - 1, y) if v in there}
+    assert set(dv.Program(text).run(facts)["t"]) == wanted

@@ -283,6 +283,7 @@ class _Planner:
         else:
             table = self.read(scan, None)
             index = ordered_index(table, columns, node.range.column)
+            index.is_static = True
             self.reads[len(self.steps)] = table, index
         only_exists = plain and not takes and not repeats
         layout = emit.Layout(table.width, "int64", None) if index.kind in ("dense", "range") else _log_of(table)

@@ -1,7 +1,8 @@
 """Join orders by the sizes at hand.
 
 The atoms of a clause are ordered by dynamic programming over sets of them, as long as these are few, else greedily;
-whatever only filters or computes follows the first atom that makes it possible. The atom whose recent rows are read
+whatever only filters or computes follows the first atom that makes it possible. Integers of a range take part as an
+atom does: they filter what an atom has found, or find the keys of the next one. The atom whose recent rows are read
 stays first: each of them has to be looked at in any order.
 
 An order that knows no sizes stays where another one is not clearly better, so that programs keep their kernels. Plans
@@ -10,17 +11,19 @@ are kept with the program, by size class.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.ram.estimate import Estimate, Estimator, Known
+from derivable.datalog.ram.estimate import Estimate, Estimator, Known, integers_of
 from derivable.datalog.ram.lower import operator, store
 from derivable.datalog.ram.project import parted
 from derivable.datalog.ram.ranges import has_ranges, ranges
 from derivable.datalog.rules.literal_order import Ordering
-from derivable.datalog.rules.nodes import Atom, Clause, names
+from derivable.datalog.rules.nodes import Atom, Clause, Generate, Literal, inputs, names
+from derivable.datalog.scalars.nodes import Var
 
 # Atoms up to which all orders are compared; rows of all atoms from which a clause is worth it; what a plan must cost of
 # the order without sizes, and nanoseconds that it must save, to replace it.
@@ -32,11 +35,22 @@ MOST_PLANS = 1 << 12
 
 
 def choices(origin: m.Origin | None) -> list[int]:
-    """The positions of the atoms of a store that may come in another order; none if there is no choice."""
+    """The positions of what may come in another order, atoms and integers of ranges whose lengths are known; none if
+    there is no choice."""
     if origin is None:
         return []
-    atoms = [i for i, literal in enumerate(origin.clause.body) if isinstance(literal, Atom) and i != origin.driver]
-    return atoms if len(atoms) > 1 else []
+    body = origin.clause.body
+    found = [
+        i for i, literal in enumerate(body) if i != origin.driver and (isinstance(literal, Atom) or _counts(literal))
+    ]
+    return found if len(found) > 1 else []
+
+
+def _counts(literal: Literal) -> bool:
+    """Whether a literal is a generator that may come before the atoms that bind what it gives."""
+    if not isinstance(literal, Generate) or literal.negated or not isinstance(literal.outputs[0], Var):
+        return False
+    return integers_of(literal, math.inf) < math.inf
 
 
 def sized_relations(instructions: Sequence[m.Instruction]) -> tuple[str, ...]:
@@ -182,13 +196,24 @@ class _Search:
         """The atom that leaves the fewest rows comes next, of those that cost equally much the first."""
         partial, left = first, list(atoms)
         while left:
-            made = {atom: self.with_atom(partial, atom) for atom in left}
-            chosen = min(left, key=lambda atom: made[atom].cost + _rows(made[atom]))
+            ready = [atom for atom in left if self.may_come(partial, atom)] or left
+            made = {atom: self.with_atom(partial, atom) for atom in ready}
+            chosen = min(ready, key=lambda atom: made[atom].cost + _rows(made[atom]))
             partial = made[chosen]
             left.remove(chosen)
         return partial
 
+    def may_come(self, partial: _Partial, position: int) -> bool:
+        """Whether this literal can be next: a generator comes behind an atom and what it needs, if it has not yet."""
+        ordering = partial.ordering
+        literal = ordering.remaining.get(position)
+        if isinstance(literal, Generate):
+            return bool(ordering.steps) and inputs(literal) <= ordering.bound
+        return literal is not None
+
     def with_atom(self, partial: _Partial, atom: int) -> _Partial:
+        if not self.may_come(partial, atom):
+            return partial
         ordering = partial.ordering.copy()
         ordering.take_atom(atom)
         return self.grown(partial, ordering)

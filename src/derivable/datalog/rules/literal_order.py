@@ -126,9 +126,9 @@ class Ordering:
         self.bind((step.variable.name,) if isinstance(step, Define) else self.body.names[position])
 
     def take_atom(self, position: int) -> None:
-        """Do an atom, and then whatever only filters or computes."""
+        """Do an atom or a generator, and then whatever only filters or computes."""
         literal = self.remaining[position]
-        assert isinstance(literal, r.Atom)
+        assert isinstance(literal, (r.Atom, r.Generate))
         self.take(position, literal)
         while (chosen := self.next_cheap()) is not None:
             self.take(*chosen)

@@ -8,7 +8,6 @@ a logarithmic number of times.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -44,25 +43,27 @@ class OrderedIndex(Index):
 
     def __init__(self, table: Table, key_columns: tuple[int, ...], by: int):
         self.table, self.key_columns, self.by = table, np.array(key_columns, np.int64), by
-        self.kind, self.is_ordered, self.rows_entered = "range", False, 0
+        self.kind, self.is_ordered, self.is_static, self.rows_entered = "range", False, False, 0
         self.ordered: dict[Any, Any] = {}
         self.runs: list[_Run] = []
 
     def update(self) -> None:
+        """Enter the rows that the table has got since; of a static table there is one run."""
         start, size = self.rows_entered, self.table.size
-        if start == size:
+        if start == size and not (self.is_static and len(self.runs) > 1):
             return
-        while self.runs and len(self.runs[-1].rows) <= size - start:
+        while self.runs and (self.is_static or len(self.runs[-1].rows) <= size - start):
             start -= len(self.runs.pop().rows)
         self.runs.append(_Run(self, start, size))
         self.rows_entered = size
+        self.ordered.clear()
 
-    @cached_property
+    @property
     def rows(self) -> np.ndarray:
-        """The row numbers in order, of a table that has all its rows."""
+        """The row numbers in order, of a static table."""
         return self.runs[0].rows if self.runs else np.empty(0, np.int64)
 
-    @cached_property
+    @property
     def places(self) -> np.ndarray:
         """The column `by` in that order, as `ordered` has it."""
         return self.runs[0].places if self.runs else np.empty(0, np.int64)
