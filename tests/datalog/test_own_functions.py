@@ -135,7 +135,7 @@ def test_traced_functions_are_fused(monkeypatch):
     monkeypatch.setattr(fused, "MANY_ROWS", 1)
     plans = []
     plan = fused.plan
-    monkeypatch.setattr(fused, "plan", lambda queries, store: plans.append(plan(queries, store)) or plans[-1])
+    monkeypatch.setattr(fused, "plan", lambda *given: plans.append(plan(*given)) or plans[-1])
     e = [(i, (i * 7) % 11) for i in range(11)]
     text = "type e(i32, i32)\nrel r(x, $bent(x, z)) = e(x, y), e(y, z), $is_small(z)"
     expected = {(x, x * 2 if x < z else x - z) for x, y in e for a, z in e if a == y and z < 3}

@@ -48,9 +48,10 @@ def choices(origin: m.Origin | None) -> list[int]:
 
 def _counts(literal: Literal) -> bool:
     """Whether a literal is a generator that may come before the atoms that bind what it gives."""
-    if not isinstance(literal, Generate) or literal.negated or not isinstance(literal.outputs[0], Var):
-        return False
-    return integers_of(literal, math.inf) < math.inf
+    match literal:
+        case Generate(negated=False, outputs=(Var(), *_)):
+            return integers_of(literal, math.inf) < math.inf
+    return False
 
 
 def sized_relations(instructions: Sequence[m.Instruction]) -> tuple[str, ...]:
