@@ -22,7 +22,7 @@ INTEGERS = ["i8", "i16", "i32", "i64", "isize", "u8", "u16", "u32", "u64", "usiz
 # Bounds of y by x, and by both columns of the row before.
 CONDITIONS = [
     "y >= x", "y < x + 2", "x < y", "x + 1 >= y", "y > x - 2", "y <= x * 2", "y < x + k", "y > 2", "y <= 3",
-    "x - k <= y and y <= x + k", "y >= x / k", "y != x", "y in x..x + 3", "y in k..=x",
+    "x - k <= y and y <= x + k", "y >= x / k", "y != x", "y in x..x + 3", "x < k + 9, y in k..=x",
 ]  # fmt: skip
 BODIES = ["s(_, y)", "s(k, y)", "s(k, y), s(y, _)", "s(z, y), u(z)", "s(y, y)", "s(y, z), z >= y"]
 
