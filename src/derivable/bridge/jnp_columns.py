@@ -67,9 +67,6 @@ class Jnp(Arrays):
     def add_at(self, of: jax.Array, rows: jax.Array, more: jax.Array) -> jax.Array:
         return of.at[rows].add(more)
 
-    def reshape(self, of: jax.Array, count: int | None, lanes: int | None) -> jax.Array:
-        return of.reshape(tuple(x for x in (count, lanes) if x is not None))
-
     def fold(
         self, of: list[Any], rows: jax.Array, count: int, monoid: TypedMonoid | None, is_sorted: bool
     ) -> list[jax.Array]:

@@ -175,9 +175,6 @@ class Torch(Arrays):
         # On the CPU the one is several times as fast as the other, and where atomics sum, the other.
         return of.index_put_((rows,), more, accumulate=True) if of.is_cpu else of.index_add_(0, rows, more)
 
-    def reshape(self, of: torch.Tensor, count: int | None, lanes: int | None) -> torch.Tensor:
-        return of.reshape(tuple(x for x in (count, lanes) if x is not None))
-
     # Folds
 
     def fold(

@@ -82,8 +82,9 @@ class Arrays(ABC):
         """A column with more added to these rows, all of it to a row that stands more than once; may be the column
         itself."""
 
-    @abstractmethod
-    def reshape(self, of: Any, count: int | None, lanes: int | None) -> Any: ...
+    def reshape(self, of: Any, count: int | None, lanes: int | None) -> Any:
+        """A column as rows of lanes; None where there is no such axis."""
+        return of.reshape(tuple(x for x in (count, lanes) if x is not None))
 
     @abstractmethod
     def compact(self, mask: Any) -> Any: ...
@@ -555,9 +556,6 @@ class NumPy(Arrays):
     def add_at(self, of: np.ndarray, rows: np.ndarray, more: np.ndarray) -> np.ndarray:
         np.add.at(of, rows, more)
         return of
-
-    def reshape(self, of: np.ndarray, count: int | None, lanes: int | None) -> np.ndarray:
-        return of.reshape(tuple(x for x in (count, lanes) if x is not None))
 
     def compact(self, mask: np.ndarray) -> np.ndarray:
         return np.flatnonzero(mask)
