@@ -2,7 +2,7 @@
 
 Entry-by-entry operators are fused into the node of the array that they follow, and stand in it for the SIMD unit, which
 takes the values as they leave the array. The nodes of one loop (one pass of the model) have a critical path, found by
-depth-first search, and what can run beside each node of it, found breadth first.
+depth-first search, and what can run in parallel with each node of it, found breadth first.
 
 Printed form, a node of the critical path a line, with what runs beside it below:
 

@@ -45,8 +45,8 @@ class _Arrays:
     def are_free(self, state: State, operator: Operator) -> bool:
         if operator.unit not in _BESIDE:
             return True
-        beside = self.taken.get(_BESIDE[operator.unit], 0)
-        fits = not beside or beside + state.arrays_of(operator) <= self.count
+        others = self.taken.get(_BESIDE[operator.unit], 0)
+        fits = not others or others + state.arrays_of(operator) <= self.count
         return operator.unit not in self.taken and fits
 
     def take(self, state: State, operator: Operator) -> None:

@@ -54,7 +54,7 @@ class Latencies:
 
     off_chip  from the address of a burst of off-chip memory to its first line, or from its last line to the answer
     interval  from a line that is read from off-chip memory to the next
-    load, store            beside them; what a transfer takes in all is that, `off_chip` and its lines
+    load, store            of a transfer, which also takes `off_chip` and its lines
     move, nn, vsa, vec     their pipelines, without the trees of nn and of sums across lanes
     turn                   more, where results are turned, than that and the lanes
     """

@@ -334,7 +334,7 @@ def _interpolate(
 
 @row("pad")
 def _pad(input: Any, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
-    """The entries of an axis that are beside it, or numbers, of which less than none cut it."""
+    """Entries or a number added at both ends of an axis; a negative width removes entries."""
     for number, (before, after) in enumerate(zip(pad[::2], pad[1::2])):
         axis = input.dim() - 1 - number
         n, shape = input.shape[axis], input.shape

@@ -31,7 +31,7 @@ class Equivalence:
     is_transitive  whether a rule joins pairs with pairs
     given          columns whose values make all nodes equal to themselves if they are in the other column as well
     extended       the columns of members to which rules join steps of `steps`
-    steps          relations beside the own one that connect the variables of a head
+    steps          other relations, which connect the variables of a head
     """
 
     relation: str
@@ -80,7 +80,7 @@ def equivalence_of(stratum: m.Stratum) -> Equivalence | None:
 
 
 def _only_column(literal: object, name: str) -> set[int]:
-    """The one column of an atom where a variable stands, if it asks for no value of the other one; empty if it does."""
+    """The one column of an atom where a variable stands, if the other column may hold any value; else empty."""
     if not isinstance(literal, Atom) or any(isinstance(term, Const) for term in literal.terms):
         return set()
     columns = {c for c, term in enumerate(literal.terms) if isinstance(term, Var) and term.name == name}
@@ -102,7 +102,7 @@ def _middle(ends: set[str], first: tuple[str, str], second: tuple[str, str]) -> 
 
 
 def _connecting(clause: Clause) -> set[str] | None:
-    """The relations beside the own one whose pairs connect the variables of a head to one class; None if nothing does.
+    """The other relations whose pairs connect the variables of a head to one class; None if nothing does.
 
     Atoms that are no pairs only have the rule find less; what computes may fail, and is left to the rule itself.
     """

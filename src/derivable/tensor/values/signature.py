@@ -14,14 +14,14 @@ from derivable.tensor.values.values import Coordinates, library_of, tracker
 class Signature(NamedTuple):
     """An operand, but for its numbers and where its entries are: operands of one signature go the same way.
 
-    library  as of `library_of`
-    layout   "dense", "csr" of SciPy, "sparse" of torch and of Coordinates; "" for all that is converted first
-    dtype    of the values
-    shape    (size of each axis), where the layout is known
-    who      as of `tracker`
+    arrays_of  the library, as of `library_of`
+    layout     "dense", "csr" of SciPy, "sparse" of torch and of Coordinates; "" for all that is converted first
+    dtype      of the values
+    shape      (size of each axis), where the layout is known
+    who        as of `tracker`
     """
 
-    library: str
+    arrays_of: str
     layout: str = ""
     dtype: Any = None
     shape: tuple[int, ...] = ()

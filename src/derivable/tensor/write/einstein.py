@@ -117,7 +117,7 @@ def _by_steps(
     who = "torch" if backend else tracker(operands, FORMS.resolved(output) if output else None)
     hold = _held if who is None else _tracked
     given = [hold(operand, record, f"operand {place}") for place, operand in enumerate(operands)]
-    libraries = [each.library for each in signatures]
+    libraries = [each.arrays_of for each in signatures]
     inputs, result, sizes = pattern.fitted(
         [value.shape for value in given],
         [isinstance(operand, Mapping) and library == "coordinates" for operand, library in zip(operands, libraries)],
@@ -177,7 +177,7 @@ def _planned(text: str, given: tuple[Signature, ...], record: Semiring, output: 
         inputs, result, sizes = pattern.fitted([each.shape for each in given], [False, False])
         tracked = None if who is None else tracked_form(output, who)
         dense = [each.is_dense for each in given]
-        form = FORMS.resolved(output) if output else _form([each.library for each in given], dense, inputs, result)
+        form = FORMS.resolved(output) if output else _form([each.arrays_of for each in given], dense, inputs, result)
         FORMS[form]
     except DerivableError:
         return None
@@ -210,8 +210,8 @@ def _planned(text: str, given: tuple[Signature, ...], record: Semiring, output: 
 def _taking(of: Signature, record: Semiring, who: str | None) -> Callable[[Any], Any] | None:
     """What makes a value of such an operand."""
     if who is not None or of.layout == "sparse":
-        return None if of.library != "numpy" else partial(_tracked, record=record, name="")
-    if of.dtype in (np.float64, np.float32) and record.carrier == "float" and of.library != "torch":
+        return None if of.arrays_of != "numpy" else partial(_tracked, record=record, name="")
+    if of.dtype in (np.float64, np.float32) and record.carrier == "float" and of.arrays_of != "torch":
         return None
     return partial(_held, record=record, name="")
 
