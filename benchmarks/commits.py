@@ -69,7 +69,11 @@ def fold_rows(group: str, threads: int, rounds: int) -> Rows:
 
 def datalog_rows(title: str, threads: int, rounds: int) -> Rows:
     """The best of some runs of a case, as benchmarks/datalog.py reports it."""
-    case = importlib.import_module("datalog_cases").CASES[title][1]()
+    cases: Any = importlib.import_module("datalog").CASES
+    if title not in cases:
+        # The earlier checkout may not have it.
+        return
+    case = cases[title][1]()
     call = importlib.import_module("datalog").ours(case, lambda: None)
     clock = time.process_time if threads == 1 else time.perf_counter
     call()
@@ -102,7 +106,7 @@ def groups(benchmark: str) -> list[str]:
         return [instance.name for instance in cases.instances(_cache(), False, None)]
     if benchmark == "parallel":
         return list(dict.fromkeys(f"{fold} {name}" for fold, name, _ in cases.names()))
-    return [title for title, (is_quick, _) in importlib.import_module("datalog_cases").CASES.items() if is_quick]
+    return [title for title, (is_quick, _) in importlib.import_module("datalog").CASES.items() if is_quick]
 
 
 def measure(checkout: Path, benchmark: str, group: str, threads: int, rounds: int) -> dict[str, float]:

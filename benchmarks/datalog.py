@@ -26,11 +26,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import datalog_cases
 import harness
 import numpy as np
-from datalog_cases import CASES, JOIN, Case, Fingerprint, fingerprint, random_pairs
+import recursion_cases
+from datalog_cases import JOIN, Case, Fingerprint, fingerprint, random_pairs
 
 OURS, DUCKDB = "derivable", "DuckDB"
+CASES = datalog_cases.CASES | recursion_cases.CASES
 # DuckDB by a loop of statements (`sql_loop.py`).
 LOOP = "DuckDB, loop"
 # Seconds of the processors after which nothing is run again.

@@ -16,7 +16,7 @@ EDGES = EDGES[EDGES[:, 0] != EDGES[:, 1]]
 
 @pytest.fixture
 def benchmark(monkeypatch):
-    names = "harness", "datalog", "datalog_cases", "sql_loop", "commits"
+    names = "harness", "datalog", "datalog_cases", "recursion_cases", "sql_loop", "commits"
     # A package of tests has the benchmark's name.
     kept = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] in names}
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
@@ -47,6 +47,25 @@ TINY = {
     "components": lambda cases: cases.components("any"),
     "distances": lambda cases: cases.distances("any"),
 }
+# The same of `recursion_cases`.
+RECURSIONS = {
+    "two relations in turn": lambda cases: cases.in_turn(2, 100),
+    "three relations in turn": lambda cases: cases.in_turn(3, 100),
+    "collatz": lambda cases: cases.collatz(500),
+    "blocked chain": lambda cases: cases.blocked_chain(100),
+    "many rules": lambda cases: cases.many_rules(12, 10),
+    "negated strata": lambda cases: cases.negated_strata(12),
+    "recursive strata": lambda cases: cases.recursive_strata(8),
+    "permutations": lambda cases: cases.permutations(4),
+    "sums of two sums": lambda cases: cases.sums(300, (7, 11, 40)),
+    "sums with a part": lambda cases: cases.sums(300, (7, 11, 40), two=False),
+    "words": lambda cases: cases.words(3, 3),
+    "texts": lambda cases: cases.joined_texts(50),
+    "wide join": lambda cases: cases.wide_join(2_000, 4),
+    "extremes": lambda cases: cases.grouped_extremes(300),
+    "parsed": lambda cases: cases.parsed(9),
+    "pairs": lambda cases: cases.pairs_of_naturals(20),
+}
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -57,6 +76,17 @@ def test_all_routes_agree(benchmark, monkeypatch, name):
     if name == "Java":
         monkeypatch.setenv("DERIVABLE_DATA", str(data_path("program_analysis").parent))
     case = TINY[name](cases)
+    assert_all_routes_agree(module, case)
+
+
+@pytest.mark.parametrize("name", RECURSIONS)
+def test_all_routes_of_recursions_agree(benchmark, name):
+    module, _ = benchmark
+    pytest.importorskip("scipy")
+    assert_all_routes_agree(module, RECURSIONS[name](importlib.import_module("recursion_cases")))
+
+
+def assert_all_routes_agree(module, case):
     routes = module.contestants(case)
     assert routes[0] == "derivable"
     assert len(routes) > 1
@@ -68,7 +98,7 @@ def test_all_routes_agree(benchmark, monkeypatch, name):
 
 def test_tables_say_who_was_too_slow(benchmark):
     module, cases = benchmark
-    assert len(cases.CASES) > 30
+    assert len(module.CASES) > len(cases.CASES) > 30
     found = {
         "derivable": {"seconds": 0.5, "processor": 0.4, "fingerprint": [12.0], "bytes": 2e8, "unread": 1e8},
         "DuckDB": None,
@@ -81,10 +111,10 @@ def test_tables_say_who_was_too_slow(benchmark):
 
 
 def test_commits_are_compared_by_the_quick_cases(benchmark, monkeypatch):
-    _, cases = benchmark
-    monkeypatch.setitem(cases.CASES, "closure of tiny", (True, lambda: cases.closure("grid 4")))
+    module, cases = benchmark
+    monkeypatch.setitem(module.CASES, "closure of tiny", (True, lambda: cases.closure("grid 4")))
     commits = importlib.import_module("commits")
-    assert commits.groups("datalog") == [title for title, (is_quick, _) in cases.CASES.items() if is_quick]
+    assert commits.groups("datalog") == [title for title, (is_quick, _) in module.CASES.items() if is_quick]
     ((title, seconds),) = commits.datalog_rows("closure of tiny", 1, 2)
     assert title == "closure of tiny"
     assert 0 < seconds < 60
