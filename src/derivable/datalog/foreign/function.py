@@ -7,8 +7,9 @@ is.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,15 @@ from derivable.core.diagnostics import DerivableError, DomainError
 from derivable.datalog.foreign.signature import Signature
 from derivable.datalog.values.datetimes import Duration
 from derivable.datalog.values.terms import Entity
-from derivable.datalog.values.values import SymbolTable, ValueType, fits, show_column, words_of
+from derivable.datalog.values.values import (
+    SymbolTable,
+    ValueType,
+    fits,
+    plain_array,
+    show_column,
+    words_of,
+    words_of_numbers,
+)
 
 Types = tuple[ValueType, ...]
 
@@ -59,26 +68,26 @@ class ForeignFunction:
                 raise ForeignError(message, f"${self.name}")
             values = np.asarray(found).tolist()
         else:
-            rows: Iterable[tuple] = zip(*(column.tolist() for column in columns)) if columns else [()]
-            values = self._values(rows)
+            values = self._values([column.tolist() for column in columns], count)
         words, valid = result_words(f"${self.name}", f"function ${self.name} gives", values, result, symbols)
         return (words, valid) if places is None else (words[places], valid[places])
 
-    def _values(self, rows: Iterable[tuple]) -> list[Any]:
+    def _values(self, columns: Sequence[Sequence[Any]], count: int) -> list[Any]:
         """The values of operands [row], None where there is none."""
-        call, values, rows, row = self.call, [], iter(rows), ()
+        call, values = self.call, []
         assert call is not None
+        rows = iter(zip(*columns) if columns else [()] * count)
         while True:
             try:
-                for row in rows:
-                    values.append(call(*row))
+                # What was appended before an exception stays, so that the row that failed is the next one.
+                values.extend(starmap(call, rows))
                 return values
             except self.drops:
-                # The rows go on behind the one that has failed.
                 values.append(None)
             except DerivableError:
                 raise
             except Exception as error:
+                row = tuple(column[len(values)] for column in columns)
                 raise failure(self._by, row, error) from error
 
     def _called(self, operands: Sequence[Any]) -> Any:
@@ -154,9 +163,17 @@ def result_words(by: str, what: str, values: list, t: ValueType, symbols: Symbol
     """
     if t.family == "text" and set(map(type, values)) == {str}:
         return symbols.intern_all(values), np.ones(len(values), bool)
-    values = [v.item() if isinstance(v, np.generic) and v.dtype.kind not in "mM" else v for v in values]
+    if any(issubclass(kind, np.generic) for kind in set(map(type, values))):
+        values = [v.item() if isinstance(v, np.generic) and v.dtype.kind not in "mM" else v for v in values]
     if t.family == "float":
         values = [float(v) if isinstance(v, int) and not isinstance(v, bool) else v for v in values]
+    array = None if t.is_wide else plain_array(values, t)
+    if array is not None:
+        low, high = t.limits if t.is_integer else (array, array)
+        valid = (array >= low) & (array <= high)
+        words = np.zeros(len(values), np.int64)
+        words[valid] = words_of_numbers(array[valid], t, symbols)
+        return words, valid
     valid = np.array([v is not None and fits(v, t) for v in values], bool)
     if not valid.all():
         for value in values:
