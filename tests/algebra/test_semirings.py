@@ -13,13 +13,17 @@ from derivable.core.diagnostics import DomainError
 def test_the_built_in_ones_are_there():
     assert semirings.names() == (
         "addmultprob",
+        "bool",
         "boolean",
         "counting",
         "godel",
         "log",
         "max_plus",
         "max_product",
+        "maxmultprob",
         "min_plus",
+        "nandminprob",
+        "nandmultprob",
         "real",
     )
     assert semirings.get("tropical") is semirings.get("min_plus") is semirings.min_plus
@@ -30,7 +34,7 @@ def test_the_built_in_ones_are_there():
 def test_unknown_names_show_the_nearest():
     with pytest.raises(DomainError, match="did you mean 'tropical'"):
         semirings.get("tropcal")
-    with pytest.raises(DomainError, match="known are addmultprob, boolean, counting"):
+    with pytest.raises(DomainError, match="known are addmultprob, bool, boolean, counting"):
         semirings.get("zzz")
     with pytest.raises(DomainError, match="not int"):
         semirings.get(3)  # type: ignore[arg-type]

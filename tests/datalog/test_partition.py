@@ -223,7 +223,9 @@ def wanted_of(form, edges):
 
 
 # Tagged rows are never rows of bits.
-CASES = [(form, name) for form in FORMS for name in PROVENANCES.known() if form != "rows of bits" or name in UNTAGGED]
+# Sets of all proofs are too many here, and those that are drawn have no fixpoint that is soon found.
+NAMES = {"unit", *PROVENANCES.names()} - {"proofs", "samplekproofs", "topbottomkclauses"}
+CASES = [(form, name) for form in FORMS for name in sorted(NAMES) if form != "rows of bits" or name in UNTAGGED]
 
 
 @pytest.mark.slow

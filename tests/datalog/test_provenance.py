@@ -12,6 +12,7 @@ from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.exact.ground_program import ground
+from derivable.datalog.tags.proof_sets import AllProofTags
 from derivable.datalog.tags.provenance import provenance_of, tags_of
 from derivable.datalog.tags.random_facts import RandomFacts
 
@@ -38,10 +39,12 @@ def tags(draw, provenance):
 
 
 def same(provenance, a, b):
+    if isinstance(provenance, AllProofTags):
+        return (provenance.show(a) == provenance.show(b)).all()
     return np.allclose(provenance.show(a), provenance.show(b), atol=1e-12)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "proofs", "samplekproofs", "topbottomkclauses"])
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_laws(name, data):
@@ -62,6 +65,16 @@ def test_laws(name, data):
     if name != "addmultprob":
         # With every proof kept, proof sets distribute too.
         assert same(p, p.times(a, p.plus(b, c)), p.plus(p.times(a, b), p.times(a, c)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_sums_of_samples_depend_on_no_order(data):
+    """Two proofs of many are kept: the same ones, in whatever order sums are made."""
+    p = started("samplekproofs", 2)
+    a, b, c = (data.draw(tags(p)) for _ in range(3))
+    assert (p.plus(a, p.plus(b, c)) == p.plus(p.plus(c, a), b)).all()
+    assert (p.plus(a, a) == a).all()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,7 +4,7 @@
 >>> semirings.get("log").one
 0.0
 >>> semirings.names()
-('addmultprob', 'boolean', 'counting', 'godel', 'log', 'max_plus', 'max_product', 'min_plus', 'real')
+('addmultprob', 'bool', 'boolean', 'counting', 'godel', 'log', ..., 'nandmultprob', 'real')
 """
 
 from __future__ import annotations
@@ -35,7 +35,14 @@ from derivable.core.registry import Registry
 
 REGISTRY: Registry[Semiring] = Registry(
     "semiring",
-    aliases={"tropical": "min_plus", "max_min": "godel", "minmaxprob": "godel", "unit": "boolean"},
+    aliases={
+        "tropical": "min_plus",
+        "realtropical": "min_plus",
+        "max_min": "godel",
+        "minmaxprob": "godel",
+        "unit": "boolean",
+        "natural": "counting",
+    },
     more="`semirings.register` adds one",
 )
 # Records that have been found well formed, by identity: every call on a circuit asks.
@@ -189,6 +196,11 @@ def _to_both(a, b, adjoint):
     return adjoint, adjoint
 
 
+def _noisy_or(a, b):
+    # 1 - (1 - a)(1 - b), in the form in which 0 is neutral without rounding.
+    return a + b * (1 - a)
+
+
 def _always(old, new):
     return True
 
@@ -236,6 +248,11 @@ boolean = Semiring(
     differentiable=False,
     description="truth: satisfiability, reachability",
 )
+truth = dataclasses.replace(
+    boolean,
+    name="bool",
+    description="truth, where a fact has a tag: one whose tag is 0 or false is not there, which unit does not look at",
+)
 max_product = Semiring(
     "max_product",
     maximum,
@@ -247,6 +264,15 @@ max_product = Semiring(
     **_BY_DIVISION,
     domain=(0.0, math.inf),
     description="the weight of the best term: most probable explanation, Viterbi",
+)
+maxmultprob = dataclasses.replace(
+    max_product,
+    name="maxmultprob",
+    domain=(0.0, 1.0),
+    absorptive=True,
+    invertible_times=False,
+    inverse=None,
+    description="the probability of the most probable derivation, of independent facts; max_product on [0, 1]",
 )
 max_plus = Semiring(
     "max_plus",
@@ -313,6 +339,22 @@ addmultprob = Semiring(
     description="sums of products, cut at 1, as if derivations excluded each other; the cut lets gradients pass. "
     "In recursion a tuple passes on the value that it had when it was new, as in Scallop",
 )
-for _semiring in (real, log, boolean, max_product, max_plus, min_plus, godel, counting, addmultprob):
+nandmultprob = dataclasses.replace(
+    addmultprob,
+    name="nandmultprob",
+    plus=_noisy_or,
+    plus_rule=None,
+    description="sums as if derivations were independent, 1 - (1 - a)(1 - b). In recursion as addmultprob",
+)
+nandminprob = dataclasses.replace(
+    nandmultprob,
+    name="nandminprob",
+    times=minimum,
+    idempotent_times=True,
+    description="sums as if derivations were independent, each the probability of its weakest fact. In recursion as "
+    "addmultprob",
+)
+_ALL = real, log, boolean, truth, max_product, maxmultprob, max_plus, min_plus, godel, counting
+for _semiring in (*_ALL, addmultprob, nandmultprob, nandminprob):
     register(_semiring, check=False)
 _BUILT_IN = frozenset(REGISTRY.names())

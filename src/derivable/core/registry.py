@@ -37,7 +37,7 @@ class Registry(Generic[Record]):
     (9, ('large', 'small'), False)
 
     what     what a record is, for messages: "there is no semiring 'reel'"
-    aliases  other name -> name
+    aliases  other name -> name, here or in the parent
     parent   the registry to ask for names that are not found here
     more     how to add one, for messages
     error    what an unknown name raises
@@ -62,8 +62,8 @@ class Registry(Generic[Record]):
         own = self._aliases.get(name, name) if isinstance(name, str) else None
         if own in self._records:
             return self._records[own]
-        if self.parent is not None and name in self.parent:
-            return self.parent[name]
+        if self.parent is not None and own in self.parent:
+            return self.parent[own]
         close = nearest(name, self.known())
         listed = ", ".join(self.known()) + (f"; {self.more}" if self.more else "")
         raise self.error(
@@ -71,8 +71,8 @@ class Registry(Generic[Record]):
         )
 
     def __contains__(self, name: object) -> bool:
-        is_own = isinstance(name, str) and self.resolved(name) in self._records
-        return is_own or (self.parent is not None and name in self.parent)
+        own = self.resolved(name) if isinstance(name, str) else name
+        return own in self._records or (self.parent is not None and own in self.parent)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())

@@ -18,9 +18,11 @@ from derivable.bridge.protocol import Engine, Functions, Shape
 from derivable.bridge.torch import call, physical
 from derivable.circuit.fold.engine import GraphFold
 from derivable.core.arguments import is_integer
-from derivable.core.diagnostics import DomainError
+from derivable.core.diagnostics import DomainError, UnsupportedError
 from derivable.datalog.exact.ground_program import GroundProgram
-from derivable.datalog.tags.random_facts import CHANCE
+from derivable.datalog.tags.provenance import PROOFS, Inference, tags_of
+from derivable.datalog.tags.random_facts import CHANCE, RandomFacts
+from derivable.datalog.tags.topkproofs import ProofTags
 from derivable.device.cpu.memory import contiguous, zeros
 from derivable.device.cpu.threads import run_chunks
 from derivable.nn.inference import FactColumns
@@ -114,6 +116,40 @@ class SemiringInference(DerivationInference):
 
     def evaluate(self, rows: torch.Tensor) -> Sequence[torch.Tensor]:
         return call(self.engines[rows.dtype], None, (rows,))
+
+
+class ProofSetInference(DerivationInference):
+    """The probabilities that sets of proofs hold, one data point after the other; see `datalog.tags.proof_sets`.
+
+    Which proofs a set has depends on the row's probabilities; the probability of the set, and its gradient, is exact.
+    """
+
+    def __init__(self, ground: GroundProgram, names: Sequence[str], provenance: Inference, k: int):
+        super().__init__(ground, names)
+        if provenance is PROOFS:
+            raise UnsupportedError(
+                "proofs gives sets of facts, and a layer probabilities",
+                hint='provenance="exact" for the probability of all proofs, "topkproofs" for that of some',
+            )
+        self.ground, self.provenance, self.k = ground, provenance, k
+
+    def _made_engines(self) -> dict[Any, Engine]:
+        return {}
+
+    def evaluate(self, rows: torch.Tensor) -> Sequence[torch.Tensor]:
+        batch = rows.shape[:-1]
+        # Zeros that depend on the rows, so that there is a derivative, zero, of what no fact changes.
+        zero = rows[..., :0].sum(-1).reshape(-1)
+        found = [self._row(row) for row in rows.reshape(-1, self.num_variables)]
+        values = [torch.stack([zero[i] + value for value in row]) for i, row in enumerate(found)]
+        whole = torch.stack(values) if values else rows.new_zeros(0, len(self.roots))
+        return (whole.reshape(*batch, len(self.roots)),)
+
+    def _row(self, row: torch.Tensor) -> list[Any]:
+        random = RandomFacts(row.detach().tolist(), list(self.ground.groups), self.ground.random.seed)
+        columns = tags_of(self.provenance, random, self.k)
+        assert isinstance(columns, ProofTags)
+        return columns.probabilities(self.ground.evaluate(columns), row.unbind())
 
 
 class TopProofsInference(DerivationInference):

@@ -16,7 +16,7 @@ from derivable.datalog.api.program import Program
 from derivable.datalog.exact.exact import ExactQuery, compile_exact
 from derivable.datalog.facts.inputs import InputMapping
 from derivable.datalog.run.limits import Limits, Watch, watched
-from derivable.datalog.tags.provenance import EXACT, Inference
+from derivable.datalog.tags.provenance import EXACT, TOP_PROOFS, Inference
 from derivable.device.cpu.memory import full
 from derivable.nn.derived import DerivedFacts
 from derivable.nn.log_space import log1mexp, log_of_probability
@@ -38,12 +38,14 @@ def inference_for(
         query = watched(watch, lambda: compile_exact(program, inputs, outputs, facts, watch=watch))
         return ExactInference(query, list(inputs))
     from derivable.datalog.exact.ground_program import ground
-    from derivable.nn.derivations import SemiringInference, TopProofsInference
+    from derivable.nn.derivations import ProofSetInference, SemiringInference, TopProofsInference
 
     semiring = provenance if isinstance(provenance, Semiring) else boolean
     grounded = watched(watch, lambda: ground(program, inputs, outputs, facts, semiring, watch, provenance))
     if isinstance(provenance, Semiring):
         return SemiringInference(grounded, list(inputs), provenance)
+    if provenance is not TOP_PROOFS:
+        return ProofSetInference(grounded, list(inputs), provenance, k)
     return TopProofsInference(grounded, list(inputs), k)
 
 

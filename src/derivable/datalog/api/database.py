@@ -40,9 +40,11 @@ _OPEN = ' open=""'
 
 
 def tag_text(tag: Any, digits: int = 6) -> str:
-    """A tag for people: a number, or a nest of them in parentheses."""
+    """A tag for people: a number, a nest of them in parentheses, or a set of such."""
     if isinstance(tag, (tuple, list)):
         return f"({', '.join(tag_text(part, digits) for part in tag)})"
+    if isinstance(tag, frozenset):
+        return "{" + ", ".join(sorted((tag_text(part) for part in tag), key=lambda text: (len(text), text))) + "}"
     return f"{tag:.{digits}g}" if isinstance(tag, float) else str(tag)
 
 

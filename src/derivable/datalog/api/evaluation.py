@@ -188,10 +188,7 @@ class Evaluation:
         found: dict[str, Shown] = {}
         for name, column in columns.items():
             tags = column if self.columns is None else self.columns.show(column)
-            if self.columns is not None and isinstance(self.record, Semiring):
-                kept = ~self.columns.is_zero(column)
-            else:
-                kept = tags != 0.0
+            kept = tags != 0.0 if self.columns is None else self.columns.kept(column, tags)
             found[name] = _possible(tables[name], tags, kept)
         return found
 

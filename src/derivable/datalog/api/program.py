@@ -302,6 +302,8 @@ class Program:
         facts = taken(facts)
         plan = self._plan_for(facts)
         store = new_store(plan.rules, RandomFacts(seed=seed))
+        if record is not None and carrier_of(record).numbers_all:
+            store.random.require(carrier_of(record))
         load_program_facts(plan.rules, store)
         store.look, watch.is_loading = watch.remaining, True
         load_python_facts(plan.rules, facts, store)

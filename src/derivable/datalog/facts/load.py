@@ -241,7 +241,7 @@ def _load_tuples(relation: Relation, rows: list[Any], tags: list[Any], store: Fa
                 )
         values = np.array([float(tags[i]) for i in random])
         variables[random] = store.random.add(values, "tag", lambda number: origin(random[number]))
-    store.add(relation.name, columns, variables)
+    store.add(relation.name, columns, variables if random else None, len(rows))
 
 
 def tuple_columns(relation: Relation, rows: Sequence[Any], symbols: SymbolTable) -> list[np.ndarray]:

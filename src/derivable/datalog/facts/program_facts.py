@@ -34,8 +34,9 @@ def load_program_facts(ram: Ram | Rules, store: FactStore) -> None:
     for facts in ram.facts:
         types = ram.relations[facts.relation].types
         columns = [words_of([row[c] for row in facts.rows], t, store.symbols) for c, t in enumerate(types)]
-        variables = np.full(len(facts.rows), -1, dtype=np.int64)
+        variables = None
         if facts.tags is not None:
+            variables = np.full(len(facts.rows), -1, dtype=np.int64)
             add = store.random.add_choice if facts.exclusive else store.random.add
             for kind in ("tag", "chance"):
                 # A truth value is a probability wherever numbers are none.
@@ -43,7 +44,7 @@ def load_program_facts(ram: Ram | Rules, store: FactStore) -> None:
                 if rows:
                     tags = np.array([facts.tags[i] for i in rows], dtype=np.float64)
                     variables[rows] = add(tags, kind=kind, origin=_written(ram, facts, rows))
-        store.add(facts.relation, columns, variables)
+        store.add(facts.relation, columns, variables, len(facts.rows))
 
 
 def _written(ram: Ram | Rules, facts: Facts, rows: list[int]) -> Origin:

@@ -52,8 +52,12 @@ class FactStore:
     def add(self, name: str, columns: list[np.ndarray], variables: np.ndarray | None = None, count: int = 1) -> None:
         """Add facts of a relation; without variables they are certain, and `count` of them if they have no columns."""
         if variables is None:
-            # All on one word of memory.
-            variables = np.broadcast_to(CERTAIN, len(columns[0]) if columns else count)
+            count, carrier = len(columns[0]) if columns else count, self.random.carrier
+            if carrier is not None and carrier.numbers_all and not name.startswith("#"):
+                variables = self.random.add(np.ones(count))
+            else:
+                # All on one word of memory.
+                variables = np.broadcast_to(CERTAIN, count)
         facts = self.relations.setdefault(name, FactColumns())
         facts.columns.append(columns)
         facts.variables.append(variables)
@@ -84,4 +88,4 @@ def add_terms(ram: Ram | Rules, store: FactStore) -> None:
     for name, constructor in ram.constructors.items():
         columns = entities.rows_of(name, terms)
         if len(columns[0]):
-            store.add(constructor.relation, columns)
+            store.add(constructor.relation, columns, np.broadcast_to(CERTAIN, len(columns[0])))

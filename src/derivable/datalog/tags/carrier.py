@@ -33,10 +33,12 @@ class Carrier:
 
     name      of the provenance, as the user gave it
     semiring  None for provenances of probabilities that are no semiring
+    numbers_all  whether each given fact is a random one, those without tags too, so that proofs show which they use
     """
 
     name: str
     semiring: Semiring | None
+    numbers_all: bool = False
 
     @property
     def has_probabilities(self) -> bool:

@@ -1,12 +1,14 @@
-"""Which provenances there are: every semiring, and two with code of their own.
+"""Which provenances there are: every semiring, and some with code of their own.
 
 A provenance says what the tags of tuples are: a semiring, built in, registered or a record of one's own. `topkproofs`
-keeps sets of proofs, whose operations depend on the probabilities of the run; `exact` keeps every ground derivation and
-compiles them to a circuit.
+and its kin keep sets of proofs, whose operations depend on the probabilities of the run; `exact` keeps every ground
+derivation and compiles them to a circuit. A provenance of Scallop that is differentiable is the same one, as layers
+differentiate all of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from derivable.algebra import semirings
@@ -20,17 +22,62 @@ from derivable.datalog.tags.tags import ColumnTags, IntegerTags, SemiringTags
 
 @dataclass(frozen=True)
 class Inference:
-    """A provenance that is no semiring on scalars: its machinery is called by its name."""
+    """A provenance that is no semiring on scalars.
+
+    tags  (random facts, k) -> its tag columns; None for exact, whose tags are nodes of the ground derivation graph
+    """
 
     name: str
     description: str
+    tags: Callable[[RandomFacts, int], ColumnTags] | None = None
+
+
+def _top_proofs(facts: RandomFacts, k: int) -> ColumnTags:
+    from derivable.datalog.tags.topkproofs import ProofTags
+
+    return ProofTags(facts, k)
+
+
+def _all_proofs(facts: RandomFacts, k: int) -> ColumnTags:
+    from derivable.datalog.tags.proof_sets import AllProofTags
+
+    return AllProofTags(facts, k)
+
+
+def _sampled_proofs(facts: RandomFacts, k: int) -> ColumnTags:
+    from derivable.datalog.tags.proof_sets import SampledProofTags
+
+    return SampledProofTags(facts, k)
+
+
+def _clauses(facts: RandomFacts, k: int) -> ColumnTags:
+    from derivable.datalog.tags.proof_sets import ClauseTags
+
+    return ClauseTags(facts, k)
 
 
 EXACT = Inference("exact", "the probability in a random world, from a compiled circuit")
-TOP_PROOFS = Inference("topkproofs", "the exact probability of the k most probable proofs")
+TOP_PROOFS = Inference("topkproofs", "the exact probability of the k most probable proofs", _top_proofs)
+PROOFS = Inference("proofs", "the set of all proofs, each a set of facts", _all_proofs)
+SAMPLED = Inference("samplekproofs", "the exact probability of k proofs that are drawn by probability", _sampled_proofs)
+CLAUSES = Inference("topbottomkclauses", "as topkproofs, where a negation costs no proof", _clauses)
+_SHORT = {
+    "minmax": "minmaxprob",
+    "addmult": "addmultprob",
+    "nandmult": "nandmultprob",
+    "maxmult": "maxmultprob",
+    "nandmin": "nandminprob",
+    "topk": "topkproofs",
+    "samplek": "samplekproofs",
+    "clauses": "topbottomkclauses",
+}
+# What Scallop calls them where they have gradients.
+_OF_SCALLOP = {f"diff{name}": name for name in _SHORT.values()}
+_OF_SCALLOP |= {f"diff{name}2": name for name in ("addmultprob", "nandmultprob", "maxmultprob")}
 PROVENANCES: Registry[Semiring | Inference] = Registry(
     "provenance",
-    {record.name: record for record in (EXACT, TOP_PROOFS)},
+    {record.name: record for record in (EXACT, TOP_PROOFS, PROOFS, SAMPLED, CLAUSES)},
+    _OF_SCALLOP | _SHORT,
     parent=semirings.REGISTRY,
     more="or give a Semiring",
 )
@@ -60,16 +107,16 @@ def provenance_of(given: str | Semiring) -> Semiring | Inference:
 
 def carrier_of(provenance: Semiring | Inference, name: str | None = None) -> Carrier:
     """Which numbers it takes as tags; `name` is what the user calls it."""
-    return Carrier(name or provenance.name, provenance if isinstance(provenance, Semiring) else None)
+    semiring = provenance if isinstance(provenance, Semiring) else None
+    return Carrier(name or provenance.name, semiring, provenance is PROOFS)
 
 
 def tags_of(provenance: Semiring | Inference, facts: RandomFacts, k: int = 3) -> ColumnTags:
     """The tag columns of a provenance other than exact, for a run on these random facts."""
     if isinstance(provenance, Semiring):
         return IntegerTags(provenance, facts) if provenance.is_exact else SemiringTags(provenance, facts)
-    from derivable.datalog.tags.topkproofs import ProofTags
-
-    return ProofTags(facts, k)
+    assert provenance.tags is not None
+    return provenance.tags(facts, k)
 
 
 def needs_derivations(semiring: Semiring, is_recursive: bool) -> bool:

@@ -111,6 +111,10 @@ class ColumnTags(ScalarColumns, ABC):
         """Raises UnsupportedError where the provenance does not say it."""
         return np.asarray(self.show(tags), dtype=np.float64)
 
+    def kept(self, tags: Any, shown: np.ndarray) -> np.ndarray:
+        """[row] whether users see the tuple, whose tag shows as that."""
+        return ~self.is_zero(tags)
+
     def copy(self, facts: RandomFacts) -> ColumnTags:
         """The same tags, for random facts that are a copy of theirs and get more of their own."""
         return self

@@ -8,6 +8,9 @@ A proof that contains another one is dropped, which leaves room for k different 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from derivable.core.progress import NEVER, Deadline
@@ -93,9 +96,13 @@ class ProofTable:
                 return None
         return tuple(sorted(literals))
 
+    def rank(self, proof: Proof) -> float:
+        """By what proofs are ordered; the least is kept first."""
+        return -self.chance(proof)
+
     def best(self, proofs: set[Proof]) -> int:
         """The tag of the k most probable of these proofs, none containing another."""
-        ranked = sorted(proofs, key=lambda proof: (-self.chance(proof), len(proof), proof))
+        ranked = sorted(proofs, key=lambda proof: (self.rank(proof), len(proof), proof))
         minimal: list[frozenset[int]] = []
         for number, proof in enumerate(sorted(ranked, key=len)):
             if number % LOOKS == 0:
@@ -150,13 +157,17 @@ class ProofTable:
             results[i] = found
         return results[where.reshape(-1)]
 
-    def probability(self, proofs: frozenset[Proof]) -> float:
-        """The exact probability that one of the proofs holds, by branching on a fact or a choice."""
+    def probability(self, proofs: frozenset[Proof], p: Sequence[Any], known: dict[frozenset[Proof], Any]) -> Any:
+        """The exact probability that one of the proofs holds, by branching on a fact or a choice.
+
+        p      the probabilities of facts, numbers of any kind, such as tensors without dimensions
+        known  what was found with them
+        """
         if not proofs:
             return 0.0
         if () in proofs:
             return 1.0
-        found = self.chances.get(proofs)
+        found = known.get(proofs)
         if found is not None:
             return found
         self.deadline.remaining()
@@ -166,21 +177,23 @@ class ProofTable:
                 counts[abs(literal)] = counts.get(abs(literal), 0) + 1
         variable = max(counts, key=lambda v: (counts[v], -v))
         g = self.group[variable - 1]
-        p = self.facts.probabilities
         options = [v + 1 for v in self.members[g] if v + 1 in counts] if g >= 0 else [variable]
         total, rest = 0.0, 1.0
         for option in options:
-            rest -= p[option - 1]
-            total += p[option - 1] * self.probability(_given(proofs, options, option))
+            rest = rest - p[option - 1]
+            total = total + p[option - 1] * self.probability(_given(proofs, options, option), p, known)
         if rest > 0.0:
-            total += rest * self.probability(_given(proofs, options, 0))
-        self.chances[proofs] = total
+            total = total + rest * self.probability(_given(proofs, options, 0), p, known)
+        known[proofs] = total
         return total
 
-    def show(self, tags: np.ndarray) -> np.ndarray:
+    def probabilities(self, tags: np.ndarray, p: Sequence[Any] | None = None) -> list[Any]:
+        """Those of sets [row], with the probabilities of facts, which are those of the run if none are given."""
         self.refresh()
-        known = {t: self.probability(frozenset(self.sets[t])) for t in set(tags.tolist())}
-        return np.array([known[t] for t in tags.tolist()], dtype=np.float64)
+        known = self.chances if p is None else {}
+        p = self.facts.probabilities if p is None else p
+        found = {t: self.probability(frozenset(self.sets[t]), p, known) for t in set(tags.tolist())}
+        return [found[t] for t in tags.tolist()]
 
 
 def _given(proofs: frozenset[Proof], options: list[int], true: int) -> frozenset[Proof]:
@@ -202,15 +215,17 @@ def _given(proofs: frozenset[Proof], options: list[int], true: int) -> frozenset
 class ProofTags(ColumnTags):
     """Tag columns of int64 numbers of proof sets; `show` gives probabilities."""
 
+    table_class: type[ProofTable] = ProofTable
+
     def __init__(self, facts: RandomFacts, k: int = 3):
         super().__init__(np.int64, ZERO, ONE)
-        self.table = ProofTable(facts, k)
+        self.table = self.table_class(facts, k)
 
     def watch(self, deadline: Deadline) -> None:
         self.table.deadline = deadline
 
     def copy(self, facts: RandomFacts) -> ProofTags:
-        made = ProofTags(facts, self.table.k)
+        made = type(self)(facts, self.table.k)
         made.table.sets, made.table.ids = [*self.table.sets], dict(self.table.ids)
         return made
 
@@ -227,5 +242,12 @@ class ProofTags(ColumnTags):
         self.table.refresh()
         return np.array([self.table.id_of(((v + 1,),)) for v in variables.tolist()], dtype=np.int64)
 
+    def probabilities(self, tags: np.ndarray, p: Sequence[Any] | None = None) -> list[Any]:
+        """See `ProofTable.probabilities`."""
+        return self.table.probabilities(tags, p)
+
     def show(self, tags: np.ndarray) -> np.ndarray:
-        return self.table.show(tags)
+        return np.array(self.probabilities(tags), np.float64)
+
+    def kept(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
+        return shown != 0.0

@@ -1,0 +1,267 @@
+"""Every provenance, by every name, against its definition: worlds, or the derivations of small programs by loops."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import derivable as dv
+from datalog.worlds import probabilities
+from derivable.core.diagnostics import DomainError, UnsupportedError
+from derivable.datalog.tags.provenance import PROVENANCES, provenance_of
+
+# Layers of two nodes: all derivations of a path come in the same round, so that sums that are passed on once are whole.
+EDGES = {(0, 2): 0.5, (0, 3): 0.75, (1, 3): 0.25, (2, 4): 0.5, (3, 4): 0.625, (3, 5): 0.875}
+CLOSURE = "type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))\nquery p"
+USED = {2: 0.5, 3: 0.75}
+NEGATION = """
+type e(i32, i32), u(i32)
+rel r(x, y) = e(x, y), u(y)
+rel r(x, y) = e(x, z), e(z, y), not u(z)
+query r
+"""
+
+
+class Sums:
+    """Python functions of two tags, and the tag of a fact of that probability and number."""
+
+    def __init__(self, plus, times, negate, zero=0.0, one=1.0, fact=lambda p, number: p):
+        self.plus, self.times, self.negate, self.zero, self.one, self.fact = plus, times, negate, zero, one, fact
+
+
+def noisy_or(a, b):
+    return 1 - (1 - a) * (1 - b)
+
+
+def product(a, b):
+    return a * b
+
+
+def complement(a):
+    return 1 - a
+
+
+def joined_sets(a, b):
+    return frozenset(x | y for x, y in itertools.product(a, b))
+
+
+def surprise(p, number):
+    return -math.log(p)
+
+
+def missing(zero, one):
+    """Set difference: a tuple with a negated tuple that is there is not."""
+    return lambda tag: one if tag == zero else zero
+
+
+SUMS = {
+    "minmaxprob": Sums(max, min, complement),
+    "addmultprob": Sums(lambda a, b: min(a + b, 1.0), product, complement),
+    "nandmultprob": Sums(noisy_or, product, complement),
+    "maxmultprob": Sums(max, product, complement),
+    "max_product": Sums(max, product, complement),
+    "nandminprob": Sums(noisy_or, min, complement),
+    "real": Sums(lambda a, b: a + b, product, complement),
+    "counting": Sums(lambda a, b: a + b, product, missing(0, 1), 0, 1, lambda p, number: 1),
+    "bool": Sums(max, min, complement, False, True, lambda p, number: True),
+    "boolean": Sums(max, min, complement, False, True, lambda p, number: True),
+    "min_plus": Sums(min, lambda a, b: a + b, missing(math.inf, 0.0), math.inf, 0.0),
+    "max_plus": Sums(max, lambda a, b: a + b, missing(-math.inf, 0.0), -math.inf, 0.0),
+    "log": Sums(
+        np.logaddexp,
+        lambda a, b: a + b,
+        lambda a: np.log1p(-np.exp(a)),
+        -math.inf,
+        0.0,
+        lambda p, number: math.log(p),
+    ),
+    "proofs": Sums(
+        lambda a, b: a | b,
+        joined_sets,
+        None,
+        frozenset(),
+        frozenset([frozenset()]),
+        lambda p, number: frozenset([frozenset([number])]),
+    ),
+}
+OF_WORLDS = ("exact", "topkproofs", "samplekproofs", "topbottomkclauses")
+SCALLOP = {
+    "unit": "boolean",
+    "natural": "counting",
+    "tropical": "min_plus",
+    "realtropical": "min_plus",
+    "minmaxprob": "godel",
+    **{f"diff{name}": name for name in ("addmultprob", "nandmultprob", "maxmultprob", "nandminprob")},
+    **{f"diff{name}2": name for name in ("addmultprob", "nandmultprob", "maxmultprob")},
+    "diffminmaxprob": "godel",
+    "difftopkproofs": "topkproofs",
+    "diffsamplekproofs": "samplekproofs",
+    "difftopbottomkclauses": "topbottomkclauses",
+    "minmax": "godel",
+    "addmult": "addmultprob",
+    "nandmult": "nandmultprob",
+    "maxmult": "maxmultprob",
+    "nandmin": "nandminprob",
+    "topk": "topkproofs",
+    "samplek": "samplekproofs",
+    "clauses": "topbottomkclauses",
+}
+
+
+@pytest.mark.parametrize("name", SCALLOP)
+def test_a_name_of_scallop_is_one_of_ours(name):
+    assert provenance_of(name) is provenance_of(SCALLOP[name])
+    assert name in PROVENANCES.known()
+
+
+def test_every_provenance_has_a_definition_here():
+    assert {"minmaxprob" if name == "godel" else name for name in PROVENANCES.names()} == {*SUMS, *OF_WORLDS}
+
+
+@pytest.mark.parametrize("name", ["difftopkproof", "topkprofs", "minmaxprobs", "diffnandmult_prob"])
+def test_an_unknown_name_shows_the_nearest(name):
+    with pytest.raises(DomainError, match=r"did you mean '\w*(topk|minmax|nandmult)"):
+        dv.Program(CLOSURE).run({"e": EDGES}, provenance=name)
+
+
+def summed(sums, derivations):
+    """The tag of each row from (row, tags of its derivation)."""
+    found = {}
+    for row, tags in derivations:
+        tag = sums.one
+        for other in tags:
+            tag = sums.times(tag, other)
+        found[row] = sums.plus(found.get(row, sums.zero), tag)
+    return {row: tag for row, tag in found.items() if tag != sums.zero}
+
+
+def paths_of(sums):
+    """The derivations of paths by their length, longest last."""
+    tags = {edge: sums.fact(p, number) for number, (edge, p) in enumerate(EDGES.items())}
+    steps = [[(edge, (tag,)) for edge, tag in tags.items()]]
+    while steps[-1]:
+        steps.append(
+            [((x, y), (*used, tag)) for (x, z), used in steps[-1] for (start, y), tag in tags.items() if start == z]
+        )
+    return summed(sums, itertools.chain(*steps))
+
+
+def negation_of(sums):
+    tags = {edge: sums.fact(p, number) for number, (edge, p) in enumerate(EDGES.items())}
+    used = {x: sums.fact(p, len(EDGES) + number) for number, (x, p) in enumerate(USED.items())}
+    derivations = [((x, y), (tag, used[y])) for (x, y), tag in tags.items() if y in used]
+    for ((x, z), a), ((start, y), b) in itertools.product(tags.items(), tags.items()):
+        if start == z:
+            derivations.append(((x, y), (a, b, sums.negate(used[z]) if z in used else sums.one)))
+    return summed(sums, derivations)
+
+
+def model_of(facts):
+    edges, used = facts.get("e", []), {x for (x,) in facts.get("u", [])}
+    paths = set(edges)
+    while more := {(x, y) for x, z in paths for start, y in edges if start == z} - paths:
+        paths |= more
+    bodies = {(x, y) for x, y in edges if y in used}
+    bodies |= {(x, y) for x, z in edges if z not in used for start, y in edges if start == z}
+    return {"p": paths, "r": bodies}
+
+
+@pytest.fixture(scope="module")
+def of_worlds():
+    facts = [("e", edge, p) for edge, p in EDGES.items()] + [("u", (x,), p) for x, p in USED.items()]
+    found = probabilities(facts, (), model_of)
+    return {name: {row: p for (relation, row), p in found.items() if relation == name} for name in "pr"}
+
+
+def run(name, text, relation, facts):
+    view = dv.Program(text).run(facts, provenance=name, k=100)[relation]
+    return dict.fromkeys(view, True) if view.tags is None else dict(view)
+
+
+@pytest.mark.parametrize("name", [*SUMS, *OF_WORLDS])
+def test_a_recursion(name, of_worlds):
+    expected = paths_of(SUMS[name]) if name in SUMS else of_worlds["p"]
+    found = run(name, CLOSURE, "p", {"e": EDGES})
+    assert found == expected if name == "proofs" else found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", [name for name in (*SUMS, *OF_WORLDS) if name != "proofs"])
+def test_a_negation(name, of_worlds):
+    expected = negation_of(SUMS[name]) if name in SUMS else of_worlds["r"]
+    assert run(name, NEGATION, "r", {"e": EDGES, "u": USED}) == pytest.approx(expected)
+
+
+def test_proofs_name_every_fact():
+    """Those without tags too, in the order in which they are given; ~n is the absence of fact n."""
+    text = "rel a(1)\nrel b = {1, 2}\ntype c(i32)\nrel r(x) = a(x), b(x), c(x)\nrel r(x) = b(x), not c(x)\nquery r"
+    program = dv.Program(text)
+    db = program.run({"c": [1]}, provenance="proofs", keep=True)
+    assert dict(db["r"]) == {(1,): {frozenset({0, 1, 3}), frozenset({1, ~3})}, (2,): {frozenset({2})}}
+    assert str(db["r"]) == "{{{1, -4}, {0, 1, 3}}::(1), {{2}}::(2)}"
+    weather = 'rel w = {0.25::"sun"; 0.75::"rain"}\nrel both() = w("sun"), w("rain")\nrel any() = w(_)\nquery any'
+    assert dict(dv.Program(weather).run(provenance="proofs")["any"]) == {(): {frozenset({0}), frozenset({1})}}
+    with pytest.raises(UnsupportedError, match="proofs gives sets of facts"):
+        dv.nn.Logic(CLOSURE, {"e": dv.independent(list(EDGES))}, {"p": [(0, 4)]}, provenance="proofs")
+
+
+def test_bool_looks_at_tags():
+    facts = {"e": {(0, 1): True, (1, 2): 0.0, (2, 3): 0.5, (3, 4): 1}}
+    facts = {"e": [(float(tag), edge) for edge, tag in facts["e"].items()]}
+    assert run("bool", CLOSURE, "p", facts) == {(0, 1): True, (2, 3): True, (2, 4): True, (3, 4): True}
+    assert len(run("unit", CLOSURE, "p", facts)) == 10
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_samples_are_drawn_by_probability(seed):
+    """One of three proofs by their probabilities, and the same one for the same seed."""
+    text = "type q(i32)\nrel r() = q(x)"
+    counts = dict.fromkeys((0.1, 0.3, 0.6), 0)
+    for number in range(200):
+        facts = {"q": [(p, (i,)) for i, p in enumerate(counts)]}
+        found = dv.Program(text).run(facts, provenance="samplekproofs", k=1, seed=200 * seed + number)["r"][()]
+        assert found == dv.Program(text).run(facts, provenance="samplek", k=1, seed=200 * seed + number)["r"][()]
+        counts[round(found, 9)] += 1
+    for p, count in counts.items():
+        assert abs(count - 200 * p) < 4 * math.sqrt(200 * p * (1 - p))
+
+
+def test_a_negation_costs_clauses_no_proof():
+    """The negation of two proofs of two facts has four proofs, and is two clauses; the least probable ones are kept."""
+    text = "rel a = {%s}\nrel some() = a(0), a(1)\nrel some() = a(2), a(3)\nrel no() = not some()\nquery no"
+    text %= "0.5::0, 0.75::1, 0.25::2, 0.5::3"
+    exact = (1 - 0.375) * (1 - 0.125)
+    found = {name: dv.Program(text).run(provenance=name, k=2)["no"][()] for name in ("topk", "clauses", "exact")}
+    assert found["clauses"] == pytest.approx(exact) == found["exact"]
+    assert found["topk"] == pytest.approx(0.5 * (1 - 0.25 * 0.5))
+    text = "rel a = {0.125::0, 0.5::1, 0.25::2}\nrel no() = not a(0), not a(1), not a(2)\nquery no"
+    assert dv.Program(text).run(provenance="clauses", k=2)["no"][()] == pytest.approx(0.5 * 0.75)
+
+
+DIFFERENTIABLE = [name for name in PROVENANCES.known() if name.startswith("diff")]
+
+
+@pytest.mark.parametrize("name", [*DIFFERENTIABLE, "nandmult", "clauses", "samplek"])
+def test_gradients_are_finite_differences(name):
+    torch = pytest.importorskip("torch")
+    layer = dv.nn.Logic(
+        NEGATION,
+        {"e": dv.independent(list(EDGES)), "u": dv.independent(list(USED))},
+        {"r": [(0, 4), (1, 4), (0, 3), (5, 0)]},
+        provenance=name,
+        k=4,
+    )
+    # No two are equal, nor their complements, so that maxima have derivatives.
+    chances = torch.tensor(
+        [[0.51, 0.73, 0.27, 0.43, 0.62, 0.88, 0.35, 0.79], [0.9, 0.2, 0.45, 0.7, 0.6, 0.3, 0.15, 0.56]]
+    )
+    chances = chances.double().requires_grad_()
+    found = layer(chances[:, :6], chances[:, 6:])
+    assert found.shape == (2, 4)
+    assert found[:, 3].tolist() == [0.0, 0.0]
+    for row, values in enumerate(chances.tolist()):
+        facts = {"e": dict(zip(EDGES, values)), "u": dict(zip(USED, values[6:]))}
+        expected = dict(dv.Program(NEGATION).run(facts, provenance=name, k=4)["r"])
+        for place, tuple_ in enumerate([(0, 4), (1, 4), (0, 3)]):
+            assert found[row, place].item() == pytest.approx(expected.get(tuple_, 0.0))
+    assert torch.autograd.gradcheck(lambda p: layer(p[:, :6], p[:, 6:]), (chances,), eps=1e-7, atol=1e-6)
