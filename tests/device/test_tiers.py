@@ -119,8 +119,10 @@ def test_python_runs_small_inputs_until_that_took_long(monkeypatch):
 
 
 def test_kernels_in_the_cache_on_disk_are_taken_from_there(monkeypatch, tmp_path):
-    """Written by one process, found by the next one, and only when it was worth looking."""
+    """Written by one process, found by the next one, and only when it was worth looking; then nothing that compiles is
+    imported, and other functions are compiled nevertheless."""
     program = """
+import sys
 import numpy as np
 from derivable.circuit.kernels.layering import layer_bounds
 from derivable.device.cpu import tiers
@@ -131,17 +133,33 @@ for spent in (0.0, 2 * tiers.LOADING):
     none = np.zeros(0, np.int32)
     layer_bounds(np.zeros(0, np.uint8), np.zeros(1, np.int64), none, none, none, none)
     print(len(dispatcher.signatures), end=" ")
+print("numba.np.linalg" in sys.modules, end=" ")
+if len(sys.argv) > 1:
+    import numba
+    doubled = numba.njit(lambda values: 2 * values)
+    print(doubled(np.ones(1))[0], "numba.np.linalg" in sys.modules)
 """
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
 
-    def run(tier):
+    def run(tier, *arguments):
         own = {**environment, "DERIVABLE_TIER": tier}
-        command = [sys.executable, "-c", program]
+        command = [sys.executable, "-c", program, *arguments]
         return subprocess.run(command, env=own, capture_output=True, text=True, check=True).stdout.split()
 
-    assert run("") == ["False", "0", "0"]
-    assert run("compiled") == ["False", "1", "1"]
-    assert run("") == ["True", "0", "1"]
+    assert run("") == ["False", "0", "0", "False"]
+    assert run("compiled") == ["False", "1", "1", "True"]
+    assert run("", "more") == ["True", "0", "1", "False", "2.0", "True"]
+
+
+def test_numba_is_imported_when_python_has_run_kernels_as_long(monkeypatch):
+    made, _ = new_kernel(monkeypatch, cached=True)
+    assert made._is_there(0.0)
+    monkeypatch.delitem(sys.modules, "numba")
+    made._looks_at = tiers.LOADING
+    monkeypatch.setattr(tiers, "_spent_in_all", tiers.IMPORTING / 2)
+    assert not made._is_there(0.0)
+    monkeypatch.setattr(tiers, "_spent_in_all", 2 * tiers.IMPORTING)
+    assert made._is_there(0.0)
 
 
 @pytest.mark.parametrize(

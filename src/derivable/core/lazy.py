@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from derivable.core.collection import cycles_wait
 from derivable.core.diagnostics import MissingDependencyError
 
 # Package -> public name -> the module of a higher floor that defines it. The top of the library fills this in: users
@@ -33,7 +34,9 @@ def lazy(
     def get(name: str) -> Any:
         above = ABOVE.get(package, {})
         if name in names or name in above:
-            value = getattr(importlib.import_module(names.get(name) or above[name]), name)
+            with cycles_wait():
+                module = importlib.import_module(names.get(name) or above[name])
+            value = getattr(module, name)
             setattr(sys.modules[package], name, value)
             return value
         if name in paths:
@@ -74,7 +77,8 @@ class _Later:
         self._module = module
 
     def __getattr__(self, name: str) -> Any:
-        module = importlib.import_module(self._module)
+        with cycles_wait():
+            module = importlib.import_module(self._module)
         # To ask for a module takes a microsecond: from now on its names are found without.
         self.__dict__ = module.__dict__
         return getattr(module, name)

@@ -3,6 +3,9 @@
 Numba caches beside the source, else in the user's cache directory. Where neither can be written (an
 installation by root, an account without a home) its decorator raises; kernels are then cached in a
 private temporary directory that goes with the process.
+
+Before Numba loads a kernel from there, it imports everything that it can compile, SciPy's linear algebra among it,
+which takes a third of a second and which only compiling needs: kernels of this library are loaded without.
 """
 
 from __future__ import annotations
@@ -13,13 +16,19 @@ import os
 import shutil
 import tempfile
 import threading
+from functools import cache
 from typing import Any
 
-import numba
-from numba.core import config, event
-
+from derivable.core.collection import cycles_wait
 from derivable.core.interrupts import deferred
-from derivable.device.cpu import compile_notice
+
+with cycles_wait():
+    import numba
+    from llvmlite import binding as llvm
+    from numba.core import caching, config, event
+    from numba.core.runtime import nrt
+
+    from derivable.device.cpu import compile_notice
 
 __all__ = ["njit"]
 
@@ -27,7 +36,40 @@ __all__ = ["njit"]
 def njit(**options: Any) -> Any:
     """Numba's decorator, without the form of a function that C would call: making it takes a twentieth of the time."""
     decorate: Any = numba.njit
-    return decorate(no_cfunc_wrapper=True, **options)
+
+    def dispatcher(function: Any) -> Any:
+        made = decorate(no_cfunc_wrapper=True, **options)(function)
+        if type(made._cache) is caching.FunctionCache:
+            made._cache.__class__ = _KernelCache
+            made._compilation_chain_init_hook = _nothing
+        return made
+
+    return dispatcher
+
+
+class _KernelCache(caching.FunctionCache):
+    """Numba's cache of compiled functions, which loads them without what only compiling needs.
+
+    They call functions of Numba's run time; others that they call are known since Numba has been imported, but for the
+    secret of Python's hashes, and kernels make no hashes of Python.
+    """
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        _link_runtime()
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)
+
+
+@cache
+def _link_runtime() -> None:
+    """Name the functions of Numba's run time to the linker, as Numba does before it compiles something."""
+    runtime = vars(nrt)["_nrt"]
+    for name, address in runtime.c_helpers.items():
+        llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
+
+
+def _nothing() -> None:
+    """Stands for the import of packages that extend Numba, which its compiler does again."""
 
 
 def _probe() -> None:

@@ -2,8 +2,9 @@
 
 Compiling a kernel takes from tenths of a second to many seconds, once on a machine. A small input is done by Python in
 milliseconds, by the very same text: `kernel` makes a function that Numba compiles, and that runs as it stands on small
-inputs until it has taken `PATIENCE` in all, or, if Numba's cache on disk has it, `LOADING`. So a program that asks one
-small question compiles nothing, and a training loop compiles what it runs often.
+inputs until it has taken `PATIENCE` in all, or, if Numba's cache on disk has it, `LOADING`. Where Numba is not imported
+yet, that waits until all kernels together have taken what the import takes. So a program that asks one small question
+compiles nothing, and a training loop compiles what it runs often.
 
 Python runs the text in a copy of its module's names: kernels that it calls are interpreted as well, intrinsics are
 their meaning in Python, and arrays give integers of Python, so that nothing is narrower than in the compiled tier.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import time
 from collections.abc import Callable
 from functools import cached_property
@@ -27,14 +29,16 @@ from typing import Any
 
 import numpy as np
 
+from derivable.core.collection import cycles_wait
 from derivable.device.cpu import libm
 from derivable.device.cpu.python_lanes import meaning_of
 
 # Entries of the largest array, and seconds of a kernel in a process, up to which Python runs it.
 SMALL = 4096
 PATIENCE = 0.25
-# Seconds after which it is taken from the cache on disk, which takes about as long.
-LOADING = 0.01
+# Seconds after which it is taken from the cache on disk, which takes about as long; those for an entry of its largest
+# array, before it has run; and those that importing Numba takes.
+LOADING, ENTRY, IMPORTING = 0.01, 4e-6, 0.2
 # Floats from here on, and NaN, are no int64.
 _BEYOND = 2.0**63
 _NARROW: Any = (np.signedinteger, np.bool_, np.uint8, np.uint16, np.uint32)
@@ -135,6 +139,10 @@ _PYTHON_NUMPY, _PYTHON_MATH = _NumPy(), _Math()
 _environments: dict[int, dict[str, Any]] = {}
 
 
+# Seconds that Python has run kernels in this process.
+_spent_in_all = 0.0
+
+
 class Kernel:
     """A compiled function that Python may run instead; other kernels call it as they call any function of Numba."""
 
@@ -149,7 +157,8 @@ class Kernel:
     @cached_property
     def dispatcher(self) -> Any:
         """Numba's function, which compiles when it is called."""
-        from derivable.device.cpu.compiling import njit
+        with cycles_wait():
+            from derivable.device.cpu.compiling import njit
 
         return njit(cache=True, nogil=True, **self.options)(self.py_func)
 
@@ -183,22 +192,30 @@ class Kernel:
 
     def _first(self, *arguments: Any) -> Any:
         tier = os.environ.get("DERIVABLE_TIER", "")
+        largest = _largest(arguments)
         if tier != "interpreted" and (
-            tier == "compiled" or self._spent > PATIENCE or _largest(arguments) > SMALL or self._is_there()
+            tier == "compiled" or self._spent > PATIENCE or largest > SMALL or self._is_there(ENTRY * largest)
         ):
             self._run = self.dispatcher
             return self.dispatcher(*arguments)
         begin = time.perf_counter()
         with np.errstate(all="ignore"):
             result = _returned(interpreted(self)(*(_seen(argument) for argument in arguments)))
-        self._spent += time.perf_counter() - begin
+        seconds = time.perf_counter() - begin
+        self._spent += seconds
+        global _spent_in_all
+        _spent_in_all += seconds
         return result
 
-    def _is_there(self) -> bool:
-        """Whether the compiled function need only be loaded; to look opens a file, so the times to do it double."""
-        if self._spent <= self._looks_at:
+    def _is_there(self, expected: float) -> bool:
+        """Whether the compiled function need only be loaded, and takes less than what Python is expected to take.
+
+        To look opens a file, so the times to do it double.
+        """
+        seconds = self._spent + expected
+        if seconds <= self._looks_at or ("numba" not in sys.modules and _spent_in_all <= IMPORTING):
             return False
-        self._looks_at = 2 * self._spent
+        self._looks_at = 2 * seconds
         return _is_cached(self.dispatcher)
 
 
