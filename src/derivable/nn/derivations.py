@@ -20,9 +20,9 @@ from derivable.circuit.fold.engine import GraphFold
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError, UnsupportedError
 from derivable.datalog.exact.ground_program import GroundProgram
+from derivable.datalog.tags.proof_table import TableTags
 from derivable.datalog.tags.provenance import PROOFS, Inference, tags_of
 from derivable.datalog.tags.random_facts import CHANCE, RandomFacts
-from derivable.datalog.tags.topkproofs import ProofTags
 from derivable.device.cpu.memory import contiguous, zeros
 from derivable.device.cpu.threads import run_chunks
 from derivable.nn.inference import FactColumns
@@ -148,7 +148,7 @@ class ProofSetInference(DerivationInference):
     def _row(self, row: torch.Tensor) -> list[Any]:
         random = RandomFacts(row.detach().tolist(), list(self.ground.groups), self.ground.random.seed)
         columns = tags_of(self.provenance, random, self.k)
-        assert isinstance(columns, ProofTags)
+        assert isinstance(columns, TableTags)
         return columns.probabilities(self.ground.evaluate(columns), row.unbind())
 
 

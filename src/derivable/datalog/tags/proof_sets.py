@@ -11,20 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from derivable.datalog.tags.topkproofs import ONE, ZERO, Proof, ProofTable, ProofTags
-
-_WORD = (1 << 64) - 1
+from derivable.core import splitmix64
+from derivable.datalog.tags.proof_table import ONE, ZERO, Proof, ProofTable, TableTags
 
 
 class _AllProofs(ProofTable):
-    """Every proof, those that contain others too."""
+    """Every proof, those that contain others too: with a and b, a set times itself has a, b, and a with b."""
+
+    absorbs = False
 
     def best(self, proofs: set[Proof]) -> int:
         self.deadline.remaining()
         return self.id_of(tuple(sorted(proofs)))
 
 
-class AllProofTags(ProofTags):
+class AllProofTags(TableTags):
     """proofs: the user sees the set of proofs, each the set of its facts: n for random fact n, ~n where it is not."""
 
     table_class = _AllProofs
@@ -52,8 +53,10 @@ class _SampledProofs(ProofTable):
 
     Each proof has a random number for the whole run, and the k are kept for which an exponential variable of the rate
     of their probability is least. So the sum of proof sets is commutative, associative and idempotent, and a recursion
-    has a fixpoint. Source: P. Efraimidis and P. Spirakis, Weighted random sampling with a reservoir, 2006.
+    has a fixpoint. A proof that contains another one is one more, as it may be drawn before that. Source: P. Efraimidis and P. Spirakis, Weighted random sampling with a reservoir, 2006.
     """
+
+    absorbs = False
 
     def rank(self, proof: Proof) -> float:
         chance = self.chance(proof)
@@ -61,21 +64,17 @@ class _SampledProofs(ProofTable):
 
 
 def _uniform(key: tuple[int, ...]) -> float:
-    """A number in (0, 1) that follows from the key: the bits of its hash mixed once more (SplitMix64)."""
-    word = hash(key) & _WORD
-    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
-    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _WORD
-    word ^= word >> 31
-    return ((word >> 11) + 0.5) / (1 << 53)
+    """A number in (0, 1) that follows from the key."""
+    return ((splitmix64.finalized(hash(key)) >> 11) + 0.5) / (1 << 53)
 
 
-class SampledProofTags(ProofTags):
+class SampledProofTags(TableTags):
     """samplekproofs: `seed` of the run says which proofs are drawn."""
 
     table_class = _SampledProofs
 
 
-class ClauseTags(ProofTags):
+class ClauseTags(TableTags):
     """topbottomkclauses: a tag is a set of at most k proofs, or, as ~number, the negation of one.
 
     Negation is exact, as it only changes the sign. The negation of a proof is a clause, so a negated set is a
@@ -100,9 +99,9 @@ class ClauseTags(ProofTags):
         open_rows = (a > ONE) | (a < 0)
         open_rows &= (b > ONE) | (b < 0)
         both = np.flatnonzero(open_rows & (a < 0) & (b < 0))
-        found[both] = self.negate(self.table.column(dual, ~a[both], ~b[both]))
+        found[both] = self.negate(getattr(super(), dual)(~a[both], ~b[both]))
         rest = np.flatnonzero(open_rows & ((a >= 0) | (b >= 0)))
-        found[rest] = self.table.column(operation, self._proofs(a[rest]), self._proofs(b[rest]))
+        found[rest] = getattr(super(), operation)(self._proofs(a[rest]), self._proofs(b[rest]))
         return found
 
     def _proofs(self, a: np.ndarray) -> np.ndarray:
@@ -112,5 +111,5 @@ class ClauseTags(ProofTags):
         return found
 
     def probabilities(self, tags: np.ndarray, p: Sequence[Any] | None = None) -> list[Any]:
-        found = self.table.probabilities(np.where(tags < 0, ~tags, tags), p)
+        found = super().probabilities(np.where(tags < 0, ~tags, tags), p)
         return [1.0 - x if negated else x for x, negated in zip(found, (tags < 0).tolist())]
