@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ from derivable.nn.derived import DerivedFacts
 from derivable.nn.log_space import log1mexp, log_of_probability
 from derivable.nn.values import TOLERANCE
 
+if TYPE_CHECKING:
+    from derivable.datalog.exact.ground_program import GroundProgram
+
 
 def inference_for(
     provenance: Semiring | Inference,
@@ -38,15 +41,21 @@ def inference_for(
         query = watched(watch, lambda: compile_exact(program, inputs, outputs, facts, watch=watch))
         return ExactInference(query, list(inputs))
     from derivable.datalog.exact.ground_program import ground
-    from derivable.nn.derivations import ProofSetInference, SemiringInference, TopProofsInference
 
     semiring = provenance if isinstance(provenance, Semiring) else boolean
     grounded = watched(watch, lambda: ground(program, inputs, outputs, facts, semiring, watch, provenance))
+    return inference_on(grounded, list(inputs), provenance, k)
+
+
+def inference_on(ground: GroundProgram, names: Sequence[str], provenance: Semiring | Inference, k: int) -> Any:
+    """The module of a ground program under a provenance other than exact; `names` are the inputs, in order."""
+    from derivable.nn.derivations import ProofSetInference, SemiringInference, TopProofsInference
+
     if isinstance(provenance, Semiring):
-        return SemiringInference(grounded, list(inputs), provenance)
+        return SemiringInference(ground, names, provenance)
     if provenance is not TOP_PROOFS:
-        return ProofSetInference(grounded, list(inputs), provenance, k)
-    return TopProofsInference(grounded, list(inputs), k)
+        return ProofSetInference(ground, names, provenance, k)
+    return TopProofsInference(ground, names, k)
 
 
 class FactColumns(torch.nn.Module):

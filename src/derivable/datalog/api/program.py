@@ -78,7 +78,7 @@ class Program:
         self.text = text
         self.source = source
         with cycles_wait():
-            self.syntax = with_imports(parse(text, source), None if source == "<program>" else Path(source))
+            self.syntax = self._parsed()
         self.narrow = narrow
         self.compatible = compatible
         self._plans: dict[tuple, _Plan] = {}
@@ -109,6 +109,10 @@ class Program:
         ]
         title = f"<div><b>Program</b> {html.safe(self.source)}</div>"
         return title + html.table(("", "relation", "columns"), rows) + html.block(self.text)
+
+    def _parsed(self) -> s.Syntax:
+        """The items of the text and of the files that it imports."""
+        return with_imports(parse(self.text, self.source), None if self.source == "<program>" else Path(self.source))
 
     # Plans
 

@@ -1,0 +1,373 @@
+"""Forward functions: from tensors or facts of a batch of samples to the probabilities of tuples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from derivable.compat.scallopy.context import ScallopContext
+from derivable.compat.scallopy.input_mapping import InputMapping
+from derivable.compat.scallopy.machine import FactList, Ground, Pattern
+from derivable.core.diagnostics import DomainError, TypeMismatchError, UnsupportedError
+from derivable.datalog.facts.inputs import as_tuple
+
+if TYPE_CHECKING:
+    from derivable.compat.scallopy.provenances import ScallopProvenance
+
+Sample = dict[str, FactList]
+
+
+class OutputMapping:
+    """The tuples of an output, in order; None for all that are found.
+
+    is_single  whether there is one tuple, which has no dimension of its own
+    """
+
+    def __init__(self, given: Any):
+        self.is_single = isinstance(given, (tuple, bool, int, float, str))
+        if isinstance(given, InputMapping):
+            given = None if given.is_none else given.all_tuples()
+        self.tuples: tuple[tuple, ...] | None
+        if given is None:
+            self.tuples = None
+        elif self.is_single:
+            self.tuples = (as_tuple(given),)
+        else:
+            self.tuples = tuple(map(as_tuple, given))
+
+
+class InternalForwardFunction(torch.nn.Module):
+    """What `ScallopContext.forward_function` gives: called with tensors [sample, *mapping], or with a list of facts for
+    each sample, for each input relation by name.
+
+    context          whose program and facts are those of every sample
+    output           the output relation
+    output_mapping   its tuples: a list or range gives [sample, tuple], one tuple [sample], None
+                     (tuples, [sample, tuple]) for what is found
+    output_mappings  relation -> the same, of several outputs
+    debug_provenance whether proofs are given too
+    """
+
+    def __init__(
+        self,
+        context: ScallopContext,
+        output: str | None = None,
+        output_mapping: Any = None,
+        output_mappings: Mapping[str, Any] | None = None,
+        dispatch: str = "parallel",
+        debug_provenance: bool = False,
+    ):
+        super().__init__()
+        if not context.is_differentiable:
+            raise UnsupportedError(
+                "`forward_function` can only be called on a context with a differentiable provenance, not"
+                f" {context.provenance!r}",
+                hint='provenance="difftopkproofs", for instance',
+            )
+        if dispatch not in ("single", "serial", "parallel"):
+            raise DomainError(f"unknown dispatch {dispatch!r}", hint='"single", "serial" or "parallel"')
+        self.context, self.debug_provenance = context, debug_provenance or context.is_debug
+        if output is None and isinstance(output_mapping, tuple) and len(output_mapping) == 2:
+            first, second = output_mapping
+            if isinstance(first, str) and isinstance(second, (list, range, tuple)):
+                output, output_mapping = first, second
+        self.outputs: dict[str, OutputMapping] = {}
+        if output is not None:
+            self.outputs[output] = OutputMapping(output_mapping)
+        for name, mapping in (output_mappings or {}).items():
+            self.outputs[name] = OutputMapping(mapping)
+
+    def forward(
+        self,
+        disjunctions: Mapping[str, Sequence[Any]] | None = None,
+        output_relations: Any = None,
+        output_mappings: Any = None,
+        **input_facts: Any,
+    ) -> Any:
+        """The outputs of a batch.
+
+        disjunctions      relation -> for each sample lists of the places of facts that exclude each other
+        output_relations  one name, or one name or list of names for each sample, in place of the outputs given before
+        output_mappings   a mapping of one output, or relation -> mapping, in place of those given before
+
+        Raises DomainError where there is no input or no output, and where numbers of samples differ.
+        """
+        samples, device = self._samples(input_facts, disjunctions or {})
+        names, mappings = self._wanted(len(samples), output_relations, output_mappings)
+        parts = self._parts(samples)
+        found = {}
+        for output, relations in names.items():
+            given = self._output(output, relations, mappings[output], samples, parts)
+            found[output] = tuple(one.to(device) if isinstance(one, torch.Tensor) else one for one in given)
+            if len(given) == 1:
+                (found[output],) = found[output]
+        return next(iter(found.values())) if len(found) == 1 else found
+
+    def _wanted(
+        self, count: int, relations: Any, mappings: Any
+    ) -> tuple[dict[str, list[str | None]], dict[str, OutputMapping]]:
+        """Output -> the relation of each sample that it is, None where a sample has none; output -> mapping."""
+        known = dict(self.outputs)
+        one = None
+        if isinstance(mappings, Mapping):
+            known |= {name: OutputMapping(given) for name, given in mappings.items()}
+        elif mappings is not None:
+            one = OutputMapping(mappings)
+        if relations is None:
+            if not known:
+                raise DomainError("there is no output relation", hint="give one to `forward_function`, or at the call")
+            names: dict[str, list[str | None]] = {name: [name] * count for name in known}
+        elif isinstance(relations, str):
+            names = {relations: [relations] * count}
+        else:
+            if len(relations) != count:
+                raise DomainError(f"{len(relations)} output relations for {count} samples")
+            if all(isinstance(name, str) for name in relations):
+                names = {relations[0] if relations else "": list(relations)}
+            else:
+                listed = [[given] if isinstance(given, str) else list(given) for given in relations]
+                distinct = dict.fromkeys(name for given in listed for name in given)
+                names = {name: [name if name in given else None for given in listed] for name in distinct}
+        first = (
+            next(iter(self.outputs.values()), OutputMapping(None)) if len(self.outputs) == 1 else OutputMapping(None)
+        )
+        return names, {name: one or known.get(name, first) for name in names}
+
+    def _parts(self, samples: Sequence[Sample]) -> list[tuple[Ground, list[int], torch.Tensor]]:
+        """(derivations, places of the samples, their probabilities [sample, variable]) of samples of the same facts."""
+        machine, settings = self.context._machine(), self.context._settings(self.training)
+        return [
+            (ground, places, ground.probabilities([samples[place] for place in places]))
+            for ground, places in machine.batch(samples, settings)
+        ]
+
+    def _output(
+        self,
+        output: str,
+        relations: list[str | None],
+        mapping: OutputMapping,
+        samples: Sequence[Sample],
+        parts: list[tuple[Ground, list[int], torch.Tensor]],
+    ) -> tuple:
+        pieces: list[tuple[list[int], Sequence[tuple], torch.Tensor]] = []
+        proofs: list[Any] = [None] * len(samples)
+        for ground, places, rows in parts:
+            for name in dict.fromkeys(relations[place] for place in places):
+                if name is None:
+                    continue
+                self.context._known(name)
+                within = [at for at, place in enumerate(places) if relations[place] == name]
+                chosen = rows if len(within) == len(places) else rows[within]
+                where = [places[at] for at in within]
+                values = ground.evaluated(name, mapping.tuples, chosen)
+                tuples = ground.tuples(name) if mapping.tuples is None else mapping.tuples
+                given = None
+                if self.debug_provenance:
+                    of = [samples[place] for place in where]
+                    given = ground.shown_proofs(name, mapping.tuples, chosen, of)
+                if mapping.tuples is None and self.context._kind.drops_zero and len(tuples):
+                    kept = np.flatnonzero(ground.is_there(name, values, chosen).any(0)).tolist()
+                    tuples, values = [tuples[i] for i in kept], values[:, kept]
+                    given = given and [[one[i] for i in kept] for one in given]
+                pieces.append((where, tuples, values))
+                for at, one in zip(where, given or ()):
+                    proofs[at] = dict(zip(tuples, one))
+        shown = mapping.tuples
+        if shown is None:
+            shown = tuple(dict.fromkeys(row for _, tuples, _ in pieces for row in tuples))
+            if len(pieces) > 1:
+                with suppress(TypeError):
+                    shown = tuple(sorted(shown))
+        values = _assembled(len(samples), shown, pieces).to(torch.get_default_dtype())
+        if not values.requires_grad:
+            values.requires_grad_(mapping.tuples is not None or self.training)
+        if mapping.is_single:
+            values = values[:, 0]
+        result: tuple = (values,) if mapping.tuples is not None else (list(shown), values)
+        if not self.debug_provenance:
+            return result
+        listed = [[(one or {}).get(row, []) for row in shown] for one in proofs]
+        return (*result, [one[0] for one in listed] if mapping.is_single else listed)
+
+    # Inputs
+
+    def _samples(self, inputs: Mapping[str, Any], disjunctions: Mapping[str, Any]) -> tuple[list[Sample], Any]:
+        """The facts of each sample, with those of the context; and the device of the inputs."""
+        if not inputs:
+            raise DomainError(
+                "There is no input to the forward function", hint="give relations by name: f(digit_1=tensor)"
+            )
+        device, read = torch.device("cpu"), {}
+        for name, given in inputs.items():
+            self.context._known(name)
+            read[name] = self._read(name, given, disjunctions.get(name))
+            if isinstance(given, torch.Tensor):
+                device = given.device
+        sizes = {name: len(samples) for name, samples in read.items()}
+        if len(set(sizes.values())) > 1:
+            shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
+            raise DomainError(f"Inconsistency in batch size: {shown}", hint="all inputs have one number of samples")
+        fixed = {name: given for name, given in self.context._facts.items() if name not in read}
+        found = []
+        for place in range(next(iter(sizes.values()))):
+            sample = dict(fixed)
+            for name, samples in read.items():
+                known = self.context._facts.get(name)
+                sample[name] = samples[place] if known is None else known.with_more(samples[place])
+            found.append(sample)
+        return found, device
+
+    def _read(self, name: str, given: Any, disjunctions: Any) -> list[FactList]:
+        if isinstance(given, torch.Tensor):
+            mapping = self.context._input_mappings.get(name)
+            if mapping is None or mapping.is_none:
+                raise TypeMismatchError(
+                    f"the input `{name}` is a tensor, and the relation has no input mapping",
+                    hint=f"add_relation({name!r}, ..., input_mapping=range(10)), or give a list of facts a sample",
+                )
+            tensors, _ = mapping.samples(given)
+            return _of_tensors(mapping, tensors, self.context.supports_disjunctions())
+        found = []
+        for place, facts in enumerate(given):
+            exclusive = None if disjunctions is None else disjunctions[place]
+            if isinstance(facts, tuple) and len(facts) == 2 and isinstance(facts[0], list):
+                facts, exclusive = facts
+            found.append(self._cut(name, self.context._read_facts(name, facts, exclusive)))
+        return found
+
+    def _cut(self, name: str, facts: FactList) -> FactList:
+        """The most probable facts, as many as are kept of a relation."""
+        amount = self.context._retained.get(name)
+        if amount is None or len(facts) <= amount:
+            return facts
+        weights = [1.0 if tag is None else float(tag) for tag in facts.tags]
+        kept = sorted(sorted(range(len(weights)), key=lambda i: -weights[i])[:amount])
+        ids = None if facts.ids is None else [facts.ids[i] for i in kept]
+        tags, groups = [facts.tags[i] for i in kept], [facts.groups[i] for i in kept]
+        return FactList([facts.rows[i] for i in kept], tags, groups, ids)
+
+
+def _of_tensors(mapping: InputMapping, tensors: torch.Tensor, has_groups: bool) -> list[FactList]:
+    """The facts of each sample of a tensor [sample, *shape]."""
+    tuples = mapping.all_tuples()
+    groups = [("tensor", group) if has_groups and group is not None else None for group in mapping.groups()]
+    flat = tensors.reshape(len(tensors), -1)
+    if mapping.is_whole:
+        pattern = mapping.whole_pattern
+        if pattern is None or pattern.groups != tuple(groups):
+            pattern = mapping.whole_pattern = Pattern(tuple(tuples), tuple(groups), (False,) * len(tuples))
+        return [FactList(tuples, row, groups, None, pattern) for row in flat.unbind()]
+    found = []
+    for tensor, row in zip(tensors, flat):
+        kept = mapping.kept(tensor)
+        found.append(FactList([tuples[i] for i in kept], row[kept], [groups[i] for i in kept]))
+    return found
+
+
+def _assembled(
+    count: int, shown: Sequence[tuple], pieces: Sequence[tuple[list[int], Sequence[tuple], torch.Tensor]]
+) -> torch.Tensor:
+    """[sample, tuple] of pieces (places of samples, tuples, values [place, tuple]); 0 where there is nothing."""
+    if len(pieces) == 1 and pieces[0][0] == list(range(count)) and tuple(pieces[0][1]) == tuple(shown):
+        return pieces[0][2]
+    column = {row: at for at, row in enumerate(shown)}
+    dtype = torch.float32
+    for _, _, values in pieces:
+        dtype = torch.promote_types(dtype, values.dtype)
+    total = torch.zeros(count, len(shown), dtype=dtype)
+    for places, tuples, values in pieces:
+        rows, columns = torch.tensor(places).unsqueeze(1), torch.tensor([column[row] for row in tuples]).long()
+        total = total.index_put((rows, columns), values.to(dtype))
+    return total
+
+
+class ScallopForwardFunction(torch.nn.Module):
+    """A program as a module of torch: a context and its forward function in one.
+
+    Arguments beyond those of `ScallopContext` and `InternalForwardFunction`:
+
+    file, program    of the rules: the path of a file, and a text
+    relations        pairs (name, types), as for `add_relation`
+    rules            texts, as for `add_rule`
+    facts            relation -> facts of every sample
+    non_probabilistic  the relations whose facts have no tags
+    input_mappings   relation -> mapping of its tensors
+    output_relation  the output, as `output` of `forward_function`
+    retain_topk      relation -> how many facts of a sample are kept
+    jit, jit_name, jit_recompile, dispatch, sparse_jacobian, retain_graph, monitors
+                     accepted: there is one engine
+    """
+
+    def __init__(
+        self,
+        file: str | None = None,
+        program: str | None = None,
+        relations: Sequence[tuple[str, Any]] = (),
+        rules: Sequence[str] = (),
+        facts: Mapping[str, Sequence[Any]] | None = None,
+        provenance: str = "difftopkproofs",
+        custom_provenance: ScallopProvenance | None = None,
+        non_probabilistic: Sequence[str] | None = None,
+        input_mappings: Mapping[str, Any] | None = None,
+        output_relation: str | None = None,
+        output_mapping: Any = None,
+        output_mappings: Mapping[str, Any] | None = None,
+        k: int = 3,
+        train_k: int | None = None,
+        test_k: int | None = None,
+        wmc_with_disjunctions: bool = False,
+        early_discard: bool | None = None,
+        iter_limit: int | None = None,
+        retain_topk: Mapping[str, int] | None = None,
+        jit: bool = False,
+        jit_name: str = "",
+        jit_recompile: bool = False,
+        dispatch: str = "parallel",
+        sparse_jacobian: bool = False,
+        monitors: Sequence[str] = (),
+        retain_graph: bool = False,
+    ):
+        super().__init__()
+        ctx = ScallopContext(
+            provenance, custom_provenance, k, wmc_with_disjunctions, train_k, test_k, monitors=monitors
+        )
+        if file is not None:
+            ctx.import_file(file)
+        if program is not None:
+            ctx.add_program(program)
+        for name, types in relations:
+            ctx.add_relation(name, types)
+        for rule in rules:
+            ctx.add_rule(rule)
+        ctx.set_non_probabilistic(list(non_probabilistic or ()))
+        for name, mapping in (input_mappings or {}).items():
+            ctx.set_input_mapping(name, mapping)
+        for name, amount in (retain_topk or {}).items():
+            ctx.set_sample_topk_facts(name, amount)
+        for name, given in (facts or {}).items():
+            ctx.add_facts(name, given)
+        ctx.set_iter_limit(iter_limit)
+        if early_discard is not None:
+            ctx.set_early_discard(early_discard)
+        self.ctx = ctx
+        self.forward_function: Callable[..., Any] = ctx.forward_function(
+            output_relation, output_mapping, output_mappings, dispatch
+        )
+
+    def forward(
+        self,
+        disjunctions: Mapping[str, Sequence[Any]] | None = None,
+        output_relations: Any = None,
+        output_mappings: Any = None,
+        **input_facts: Any,
+    ) -> Any:
+        """The outputs of a batch, as of `InternalForwardFunction`."""
+        return self.forward_function(disjunctions, output_relations, output_mappings, **input_facts)
+
+
+ForwardFunction = ScallopForwardFunction
+Module = ScallopForwardFunction

@@ -1,0 +1,447 @@
+"""The program of a context, compiled, and its runs: on columns of tags, or on the derivations with gradients.
+
+Here alone the package meets the engine. Facts are loaded with the numbers of their random variables, so that a run
+under a differentiable provenance knows which element of which tensor is the probability of what.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.algebra.semiring import Semiring
+from derivable.algebra.semirings import boolean
+from derivable.core.and_or import FALSE
+from derivable.datalog.api.database import RelationView
+from derivable.datalog.api.evaluation import Evaluation
+from derivable.datalog.api.program import Program
+from derivable.datalog.facts.load import tuple_columns
+from derivable.datalog.facts.program_facts import load_program_facts
+from derivable.datalog.facts.store import FactStore, add_terms, new_store
+from derivable.datalog.rules.nodes import Relation
+from derivable.datalog.run.limits import Limits, Watch, watched
+from derivable.datalog.syntax import nodes as s
+from derivable.datalog.tags.provenance import PROOFS, TOP_PROOFS, Inference, carrier_of
+from derivable.datalog.tags.random_facts import RandomFacts
+
+if TYPE_CHECKING:
+    import torch
+
+    from derivable.compat.scallopy.foreign import ForeignFunction, ForeignPredicate
+    from derivable.datalog.exact.exact import Grounding
+
+Record = Semiring | Inference
+# Programs, and ground programs of one program, that are kept.
+_PROGRAMS, _GROUND = 64, 128
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The functions and predicates of a context, by the names that its programs call them by."""
+
+    functions: tuple[tuple[str, ForeignFunction], ...] = ()
+    predicates: tuple[tuple[str, ForeignPredicate], ...] = ()
+
+    def renamed(self, syntax: s.Syntax) -> s.Syntax:
+        """The syntax with the names that the process knows functions and predicates by."""
+        if not self.functions and not self.predicates:
+            return syntax
+        functions = {name: found.registered_name for name, found in self.functions}
+        own = {item.name for item in syntax.items if isinstance(item, s.RelationType)}
+        predicates = {name: found.registered_name for name, found in self.predicates if name not in own}
+
+        def of(node: Any) -> Any:
+            if isinstance(node, tuple):
+                return tuple(map(of, node))
+            if not isinstance(node, s.Node) or not is_dataclass(node) or isinstance(node, s.FactTable):
+                return node
+            changed = {f.name: of(getattr(node, f.name)) for f in fields(node) if f.name != "span"}
+            if isinstance(node, (s.Call, s.FunctionType)):
+                changed["name"] = functions.get(node.name, node.name)
+            elif isinstance(node, s.Atom):
+                changed["relation"] = predicates.get(node.relation, node.relation)
+            return replace(node, **changed)
+
+        return s.Syntax(of(syntax.items), syntax.text, syntax.source)
+
+
+class _ScopedProgram(Program):
+    """A program whose functions and predicates are those of a context."""
+
+    def __init__(self, text: str, scope: Scope):
+        self.scope = scope
+        super().__init__(text, "<program>", compatible=True)
+
+    def _parsed(self) -> s.Syntax:
+        return self.scope.renamed(super()._parsed())
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """The facts of one relation without their tags.
+
+    groups   [row] the exclusion that a fact is in, None of independent ones
+    certain  [row] whether a fact has no tag
+    """
+
+    rows: tuple[tuple, ...]
+    groups: tuple[Hashable, ...]
+    certain: tuple[bool, ...]
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.rows, self.groups, self.certain))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+class FactList:
+    """The facts of one relation with their tags.
+
+    rows    tuples
+    tags    [row] None of certain facts, else a number or a scalar of torch; or a tensor [row]
+    groups  [row] as of `Pattern`
+    ids     [row] what users call the facts in proofs; None where nobody does
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[tuple] = (),
+        tags: Any = (),
+        groups: Sequence[Hashable] | None = None,
+        ids: Sequence[Any] | None = None,
+        pattern: Pattern | None = None,
+    ):
+        self.rows, self.tags, self.ids = rows, tags, ids
+        self.groups: Sequence[Hashable] = [None] * len(rows) if groups is None else groups
+        self._pattern = pattern
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def with_more(self, other: FactList) -> FactList:
+        """These facts, then those."""
+        if not self.rows:
+            return other
+        ids = (
+            [*(self.ids or [None] * len(self)), *(other.ids or [None] * len(other))] if self.ids or other.ids else None
+        )
+        return FactList([*self.rows, *other.rows], [*self.tags, *other.tags], [*self.groups, *other.groups], ids)
+
+    @property
+    def pattern(self) -> Pattern:
+        if self._pattern is None:
+            is_tensor = not isinstance(self.tags, (list, tuple))
+            certain = (False,) * len(self.rows) if is_tensor else tuple(tag is None for tag in self.tags)
+            self._pattern = Pattern(tuple(self.rows), tuple(self.groups), certain)
+        return self._pattern
+
+
+Facts = Mapping[str, FactList]
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """The random variables of facts.
+
+    variables  the number of each fact's that is not certain, in order; then, for each exclusion, of what stands for
+               "none of them"
+    exclusive  the places among these of the facts of each exclusion
+    """
+
+    variables: np.ndarray
+    exclusive: tuple[list[int], ...]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a run computes.
+
+    record           the provenance
+    k                the number of proofs that are kept
+    iteration_limit  rounds of each recursion; None for all
+    """
+
+    record: Record
+    k: int = 3
+    iteration_limit: int | None = None
+
+    def watch(self) -> Watch:
+        return Watch(Limits(iteration_limit=self.iteration_limit))
+
+
+_machines: OrderedDict[tuple[str, Scope], Machine] = OrderedDict()
+
+
+def machine_of(text: str, scope: Scope) -> Machine:
+    """The compiled program of a text; contexts with the same text share it. Raises what the program itself raises."""
+    key = text, scope
+    found = _machines.pop(key, None) or Machine(text, scope)
+    _machines[key] = found
+    while len(_machines) > _PROGRAMS:
+        _machines.popitem(last=False)
+    return found
+
+
+class Machine:
+    """A compiled program.
+
+    relations  name -> relation, without those that the compiler has made
+    outputs    the relations that queries name
+    """
+
+    def __init__(self, text: str, scope: Scope):
+        self.program = _ScopedProgram(text, scope)
+        self.ram = self.program.lowered()
+        self.relations: dict[str, Relation] = {
+            name: relation for name, relation in self.ram.relations.items() if not name.startswith("#")
+        }
+        self._ground: OrderedDict[Hashable, Ground] = OrderedDict()
+
+    def checked(self, name: str, rows: Sequence[tuple]) -> None:
+        """Raise TypeMismatchError for rows that are no facts of a relation."""
+        if rows:
+            tuple_columns(self.relations[name], list(rows), new_store(self.ram).symbols)
+
+    def store(self, settings: Settings) -> FactStore:
+        """The facts of the program."""
+        store = new_store(self.ram, RandomFacts())
+        if settings.record is PROOFS:
+            # Each fact has a number, so that proofs show it.
+            store.random.require(carrier_of(PROOFS))
+        load_program_facts(self.ram, store)
+        return store
+
+    def loaded(self, facts: Facts, store: FactStore) -> Loaded:
+        """Load facts."""
+        found: list[np.ndarray] = []
+        groups: dict[Hashable, list[int]] = {}
+        count = 0
+        is_numbered = store.random.carrier is not None and store.random.carrier.numbers_all
+        for name, given in facts.items():
+            if not len(given) or name not in self.relations:
+                continue
+            pattern = given.pattern
+            columns = tuple_columns(self.relations[name], list(pattern.rows), store.symbols)
+            uncertain = np.flatnonzero(is_numbered | ~np.array(pattern.certain, bool))
+            variables = np.full(len(given), -1, np.int64)
+            variables[uncertain] = store.random.add(_numbers(given.tags, uncertain), "tag")
+            store.add(name, columns, variables, len(given))
+            found.append(variables[uncertain])
+            for at, place in enumerate(uncertain.tolist(), count):
+                if pattern.groups[place] is not None:
+                    groups.setdefault((name, pattern.groups[place]), []).append(at)
+            count += len(uncertain)
+        numbers = np.concatenate([*found, np.empty(0, np.int64)])
+        others = []
+        for places in groups.values():
+            members = numbers[places]
+            rest = max(0.0, 1.0 - sum(store.random.probabilities[v] for v in members.tolist()))
+            others.append(store.random.add(np.array([rest])))
+            store.random.groups.append(np.concatenate([members, others[-1]]))
+        add_terms(self.ram, store)
+        return Loaded(np.concatenate([numbers, *others]), tuple(groups.values()))
+
+    def run(self, facts: Facts, settings: Settings) -> Evaluation:
+        """All relations, with tags of the provenance."""
+        store = self.store(settings)
+        self.loaded(facts, store)
+        watch = settings.watch()
+        evaluation = Evaluation(self.ram, store, settings.record, settings.k)
+        watched(watch, lambda: evaluation.run(watch))
+        return evaluation
+
+    def go_on(self, evaluation: Evaluation, facts: Facts, settings: Settings) -> None:
+        """Add facts to a run, and compute what they reach."""
+        watch = settings.watch()
+        evaluation.recover()
+        evaluation.own_facts()
+        given = FactStore(evaluation.facts.symbols, evaluation.facts.random)
+        self.loaded(facts, given)
+        watched(watch, lambda: evaluation.add(given, watch))
+
+    def view(self, evaluation: Evaluation, name: str, settings: Settings) -> RelationView:
+        """The tuples of a relation after a run, with their tags."""
+        watch = settings.watch()
+        shown = evaluation.shown([name], evaluation.tables, evaluation.algebra, watch)
+        table, tags = shown[name]
+        return RelationView(table, tags, evaluation.facts.symbols)
+
+    def ground(self, facts: Facts, settings: Settings) -> Ground:
+        """The derivations from facts, whatever their probabilities are."""
+        key = settings, tuple((name, given.pattern) for name, given in facts.items() if len(given))
+        found = self._ground.pop(key, None)
+        if found is None:
+            found = Ground(self, facts, settings)
+        self._ground[key] = found
+        while len(self._ground) > _GROUND:
+            self._ground.popitem(last=False)
+        return found
+
+    def batch(self, samples: Sequence[Facts], settings: Settings) -> list[tuple[Ground, list[int]]]:
+        """The ground programs of samples, each with the places of the samples that it is of."""
+        alike: dict[int, tuple[Ground, list[int]]] = {}
+        for place, facts in enumerate(samples):
+            ground = self.ground(facts, settings)
+            alike.setdefault(id(ground), (ground, []))[1].append(place)
+        return list(alike.values())
+
+
+class Ground:
+    """The derivations of all tuples from the facts of a pattern, evaluated over batches of probabilities."""
+
+    def __init__(self, machine: Machine, facts: Facts, settings: Settings):
+        from derivable.datalog.exact.exact import ground_facts
+
+        self.machine, self.settings = machine, settings
+        store = machine.store(settings)
+        loaded = machine.loaded(facts, store)
+        self.variables, self.exclusive = loaded.variables, loaded.exclusive
+        self.patterns = {
+            name: given.pattern for name, given in facts.items() if len(given) and name in machine.relations
+        }
+        watch = settings.watch()
+        self.semiring = settings.record if isinstance(settings.record, Semiring) else boolean
+        self.grounding: Grounding = watched(watch, lambda: ground_facts(machine.ram, store, watch, self.semiring))
+        self._inferences: dict[Hashable, tuple[Sequence[tuple], Any]] = {}
+
+    def probabilities(self, samples: Sequence[Facts]) -> torch.Tensor:
+        """[sample, fact] of the facts that are not certain, with gradients to their tags."""
+        import torch
+
+        rows = []
+        for facts in samples:
+            parts = []
+            for name, pattern in self.patterns.items():
+                tags = facts[name].tags
+                if isinstance(tags, (list, tuple)):
+                    given = [_scalar(tag) for tag, certain in zip(tags, pattern.certain) if not certain]
+                    tags = torch.stack(_of_one_type(given)) if given else torch.zeros(0)
+                parts.append(tags.to("cpu"))
+            rows.append(torch.cat(_of_one_type(parts)) if parts else torch.zeros(0))
+        return torch.stack(_of_one_type(rows))
+
+    def _all_probabilities(self, rows: torch.Tensor) -> torch.Tensor:
+        """[sample, variable]: those of facts, and that none of those that exclude each other holds."""
+        import torch
+
+        rest = [(1 - rows[:, places].sum(1, keepdim=True)).clamp_min(0) for places in self.exclusive]
+        return torch.cat([rows, *rest], 1) if rest else rows
+
+    def evaluated(self, name: str, tuples: tuple[tuple, ...] | None, rows: torch.Tensor) -> torch.Tensor:
+        """The probabilities [sample, tuple] of the tuples of a relation, None for all that can be derived."""
+        import torch
+
+        shown, inference = self._inference(name, tuples)
+        if not len(shown):
+            return torch.zeros(len(rows), 0, dtype=rows.dtype)
+        return inference([self._all_probabilities(rows)], False, False)[0]
+
+    def tuples(self, name: str) -> Sequence[tuple]:
+        """The tuples of a relation that can be derived, in order."""
+        return self._inference(name, None)[0]
+
+    def is_there(self, name: str, values: torch.Tensor, rows: torch.Tensor) -> np.ndarray:
+        """[sample, tuple] which of all derivable tuples a run would have found."""
+        found = values.detach().numpy() > 0
+        if self.settings.record is TOP_PROOFS and not found.all():
+            # Facts of the probability 0 make proofs too.
+            return np.array([[bool(proofs) for proofs in one] for one in self.proofs(name, None, rows)], bool)
+        return found
+
+    def _inference(self, name: str, tuples: tuple[tuple, ...] | None) -> tuple[Sequence[tuple], Any]:
+        key = name, tuples
+        if key not in self._inferences:
+            self._inferences[key] = self._made_inference(name, tuples)
+        return self._inferences[key]
+
+    def _made_inference(self, name: str, tuples: tuple[tuple, ...] | None) -> tuple[Sequence[tuple], Any]:
+        from derivable.datalog.exact.ground_program import levelled
+        from derivable.nn.inference import inference_on
+
+        table, symbols = self.grounding.tables[name], self.grounding.facts.symbols
+        nodes = table.tags[: table.size]
+        if tuples is None:
+            view = RelationView(table, None, symbols)
+            shown: Sequence[tuple] = list(view)
+            # The rows of a table in the order of its tuples.
+            roots = nodes[table.find(tuple_columns(self.machine.relations[name], shown, symbols), len(shown))]
+        else:
+            shown = tuples
+            ids = table.find(tuple_columns(self.machine.relations[name], list(tuples), symbols), len(tuples))
+            roots = np.where(ids < 0, FALSE, np.append(nodes, FALSE)[ids])
+        ground = levelled(self.grounding, roots, {"": self.variables}, self.semiring)
+        return shown, inference_on(ground, [""], self.settings.record, self.settings.k)
+
+    def proofs(self, name: str, tuples: tuple[tuple, ...] | None, rows: torch.Tensor) -> list[list[Any]]:
+        """[sample][tuple] the proofs, each a list of pairs (whether the fact holds, its place among the variables)."""
+        from derivable.bridge.torch import call
+
+        shown, inference = self._inference(name, tuples)
+        if not len(shown):
+            return [[] for _ in rows]
+        place = np.full(inference.num_variables, -1, np.int64)
+        place[self.variables] = np.arange(len(self.variables))
+        full = inference.columns([self._all_probabilities(rows)], False).detach()
+        held, denied, present = (part.numpy() for part in call(inference.engines["proofs"], None, (full,)))
+
+        def literals(mask: np.ndarray, holds: bool) -> list[tuple[bool, int]]:
+            return [(holds, int(place[variable])) for variable in np.flatnonzero(mask) if place[variable] >= 0]
+
+        return [
+            [
+                [
+                    literals(held[b, r, j], True) + literals(denied[b, r, j], False)
+                    for j in np.flatnonzero(present[b, r])
+                ]
+                for r in range(held.shape[1])
+            ]
+            for b in range(len(held))
+        ]
+
+    def shown_proofs(
+        self, name: str, tuples: tuple[tuple, ...] | None, rows: torch.Tensor, samples: Sequence[Facts]
+    ) -> list[list[Any]]:
+        """[sample][tuple] the proofs, each a list of pairs (whether the fact holds, what users call it)."""
+        found = self.proofs(name, tuples, rows)
+        for proofs_of_sample, facts in zip(found, samples):
+            ids = [
+                name
+                for relation, pattern in self.patterns.items()
+                for name, certain in zip(facts[relation].ids or [None] * len(pattern.rows), pattern.certain)
+                if not certain
+            ]
+            for proofs in proofs_of_sample:
+                proofs[:] = [[(holds, ids[at]) for holds, at in proof if at < len(ids)] for proof in proofs]
+        return found
+
+
+def _numbers(tags: Any, uncertain: np.ndarray) -> np.ndarray:
+    """float64 [fact] of tags that are numbers, tensors, or lists of such."""
+    if not isinstance(tags, (list, tuple)):
+        return tags.detach().cpu().numpy().astype(np.float64)[uncertain]
+    given = (tags[place] for place in uncertain.tolist())
+    numbers = (1.0 if tag is None else tag.detach() if hasattr(tag, "detach") else tag for tag in given)
+    return np.array([float(number) for number in numbers], np.float64)
+
+
+def _scalar(tag: Any) -> torch.Tensor:
+    import torch
+
+    return tag.reshape(()) if isinstance(tag, torch.Tensor) else torch.tensor(float(tag))
+
+
+def _of_one_type(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Tensors in the widest of their floating types, at least float32."""
+    import torch
+
+    dtype = torch.float32
+    for tensor in tensors:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    return [tensor.to(dtype) for tensor in tensors]

@@ -1,0 +1,72 @@
+"""What a run has computed, as a context shows it: each relation when it is first asked for."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from derivable.compat.scallopy.machine import FactList, Ground, Machine, Settings
+
+if TYPE_CHECKING:
+    import torch
+
+    from derivable.compat.scallopy.context import ScallopContext
+    from derivable.datalog.api.evaluation import Evaluation
+
+
+def computed(context: ScallopContext, machine: Machine, settings: Settings) -> dict[str, Any]:
+    """Relation -> a function that gives its elements."""
+    if context.is_differentiable:
+        facts = context._computed_facts
+        ground = machine.ground(facts, settings)
+        make = partial(_with_gradients, ground, facts, context.is_debug, context._kind.drops_zero)
+    else:
+        make = partial(_elements, machine, context._run[1], settings, context.provenance)
+    return {name: partial(make, name) for name in machine.relations}
+
+
+def _elements(machine: Machine, evaluation: Evaluation, settings: Settings, provenance: str, name: str) -> list[Any]:
+    view = machine.view(evaluation, name, settings)
+    if provenance == "unit":
+        return list(view)
+    tags = view.tag_list()
+    if provenance in ("tropical", "natural"):
+        tags = [int(tag) if math.isfinite(tag) else sys.maxsize for tag in tags]
+    return list(zip(tags, view))
+
+
+def _with_gradients(
+    ground: Ground, facts: Mapping[str, FactList], is_debug: bool, drops_zero: bool, name: str
+) -> list[Any]:
+    tuples, rows = ground.tuples(name), ground.probabilities([facts])
+    tags, values = scalars(lambda given: ground.evaluated(name, None, given)[0], rows)
+    found: list[Any] = list(zip(tags, tuples))
+    if is_debug:
+        proofs = ground.shown_proofs(name, None, rows, [facts])[0]
+        found = [((tag, one), row) for (tag, row), one in zip(found, proofs)]
+    if not drops_zero:
+        return found
+    return [one for one, there in zip(found, ground.is_there(name, values[None], rows)[0]) if there]
+
+
+def scalars(
+    evaluate: Callable[[torch.Tensor], torch.Tensor], rows: torch.Tensor
+) -> tuple[Sequence[torch.Tensor], torch.Tensor]:
+    """(scalars, detached values [tuple]) of what is computed of rows [1, variable].
+
+    Each scalar has a graph of its own down to the rows, so that one after the other can be differentiated, any number
+    of times.
+    """
+    import torch
+
+    from derivable.compat.scallopy.scalar_tag import Evaluation as Computed
+
+    dtype = torch.get_default_dtype()
+    if not rows.requires_grad:
+        values = evaluate(rows)
+        return [value.to(dtype).detach().requires_grad_() for value in values], values.detach()
+    found = Computed(rows, evaluate)
+    return [found.scalar(place).to(dtype) for place in range(len(found.values))], found.values.detach()
