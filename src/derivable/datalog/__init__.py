@@ -8,6 +8,7 @@ from derivable.core.lazy import lazy
 
 if TYPE_CHECKING:
     from derivable.datalog.aggregates import aggregate
+    from derivable.datalog.aggregates.lattices import lattice
     from derivable.datalog.api.database import Database
     from derivable.datalog.api.program import Program
     from derivable.datalog.facts.fact_files import FactFile
@@ -27,6 +28,7 @@ __all__ = [
     "categorical",
     "function",
     "independent",
+    "lattice",
     "predicate",
 ]
 
@@ -43,6 +45,7 @@ __getattr__, __dir__ = lazy(
         "categorical": "derivable.datalog.facts.inputs",
         "function": "derivable.datalog.foreign.own",
         "independent": "derivable.datalog.facts.inputs",
+        "lattice": "derivable.datalog.aggregates.lattices",
         "predicate": "derivable.datalog.foreign.own",
     },
 )

@@ -250,6 +250,9 @@ class Continuation(Executor):
     def reason(self, number: int, news: Collection[str]) -> str | None:
         """Why a stratum cannot go on."""
         stratum, algebra = self.ram.strata[number], self.algebra
+        for name in stratum.relations:
+            if self.ram.relations[name].lattice is not None:
+                return f"`{name}` has a lattice"
         for name in sorted(news):
             is_auxiliary = name.startswith("#")
             shown = " and ".join(f"`{other}`" for other in self.causes[name][:3]) if is_auxiliary else f"`{name}`"

@@ -23,6 +23,7 @@ from derivable.algebra import expr
 from derivable.algebra.expr.optional import TRUE
 from derivable.algebra.expr.types import FLOATS
 from derivable.algebra.semiring import TypedSemiring
+from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.text import operator_texts
 from derivable.datalog.rules.nodes import AggregateRule, Relation, names
@@ -135,6 +136,15 @@ class _Lowering:
 
     def stratum(self, stratum: m.Stratum) -> None:
         self.own = set(stratum.relations)
+        for name in stratum.relations:
+            if self.ram.relations[name].lattice is not None:
+                raise UnsupportedError(
+                    f"`{name}` has a lattice, whose relations are not computed on a device",
+                    hint="leave `device` out: a run without it has lattices",
+                    source=self.ram.source,
+                    text=self.ram.text,
+                    span=self.ram.relations[name].span,
+                )
         self.parts = {}
         found = {name: [self.facts(name)] for name in stratum.relations}
         for instruction in stratum.once:

@@ -173,6 +173,9 @@ class Desugaring(Constants):
                 span,
                 "it has one letter a column, `b` for bound and `f` for free",
             )
+        if relation.lattice is not None and pattern[-1:] == "b":
+            hint = "what a lattice has found can only be asked for by the other columns: end the pattern with `f`"
+            self.error(UnsupportedError, f"`{name}` is asked by the column of its lattice", span, hint)
         if relation.demand not in (None, pattern):
             self.error(
                 BindingError,

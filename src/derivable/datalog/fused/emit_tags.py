@@ -11,47 +11,48 @@ from collections.abc import Callable, Sequence
 
 from derivable.algebra.expr.functions import equal
 from derivable.algebra.expr.nodes import Argument, Expr
+from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import TypedSemiring
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, substitute
 from derivable.kernel.emit_numba import compile_kernel
 
 
-def accumulate_kernel(typed: TypedSemiring, at_once: bool) -> n.Kernel:
+def accumulate_kernel(plus: TypedMonoid, is_idempotent: bool, at_once: bool) -> n.Kernel:
     """Add candidates to the tags of new rows, and to the pending tags of older ones.
 
     ids      [candidate] rows; those from `old` on are new in this round, and those from `known` on new here
     touched  [row] the round in which an older row was touched last; listed [k] those touched in the round `stamp`
-    at_once  whether older rows get their tags at once, which then must have a selective plus; nothing is pending
+    at_once  whether older rows get their tags at once, of which any order leads to the same end; nothing is pending
     Returns (length of `listed`, number of rows known).
     """
     k = Builder("improve" if at_once else "accumulate")
     count, old, known, stamp, number = (k.scalar(name) for name in ("count", "old", "known", "stamp", "number"))
     ids, touched, listed = k.array("ids", "int64"), k.array("touched", "int32"), k.array("listed", "int64")
-    given, tags = (_arrays(k, name, typed) for name in ("given", "tags"))
-    pending = [] if at_once else _arrays(k, "pending", typed)
+    given, tags = (_arrays(k, name, plus) for name in ("given", "tags"))
+    pending = [] if at_once else _arrays(k, "pending", plus)
     with k.loop("i", 0, count) as i:
-        row, tag = k.load(ids, i, "row"), _load(k, given, i, typed)
+        row, tag = k.load(ids, i, "row"), _load(k, given, i, plus)
         with k.when(known <= row):
             _store(k, tags, row, tag)
             k.set(known, row + 1)
             k.continue_()
-        there = _load(k, tags, row, typed)
-        total = k.registers("total", typed.dtypes)
-        if at_once or typed.semiring.idempotent_plus:
+        there = _load(k, tags, row, plus)
+        total = k.registers("total", plus.dtypes)
+        if at_once or is_idempotent:
             k.comment("What changes nothing is no news; of a sum that is not idempotent everything is.")
-            k.set(total, _plus(typed, there, tag))
+            k.set(total, _plus(plus, there, tag))
             with k.when(_same(there, total)):
                 k.continue_()
         if at_once:
             _store(k, tags, row, total)
         with k.when(old <= row):
             if not at_once:
-                _store(k, tags, row, _plus(typed, there, tag))
+                _store(k, tags, row, _plus(plus, there, tag))
             k.continue_()
         with k.when(equal(k.load(touched, row, "last"), stamp)):
             if not at_once:
-                _store(k, pending, row, _plus(typed, _load(k, pending, row, typed), tag))
+                _store(k, pending, row, _plus(plus, _load(k, pending, row, plus), tag))
             k.continue_()
         k.store(touched, row, stamp)
         _store(k, pending, row, tag)
@@ -68,13 +69,13 @@ def merge_kernel(typed: TypedSemiring) -> n.Kernel:
     """
     k = Builder("merge_tags")
     number, listed = k.scalar("number"), k.array("listed", "int64")
-    tags, pending = (_arrays(k, name, typed) for name in ("tags", "pending"))
+    tags, pending = (_arrays(k, name, typed.plus) for name in ("tags", "pending"))
     kept = k.let("kept", 0)
     with k.loop("j", 0, number) as j:
         row = k.load(listed, j, "row")
-        before = _load(k, tags, row, typed)
+        before = _load(k, tags, row, typed.plus)
         after = k.registers("after", typed.dtypes)
-        k.set(after, _plus(typed, before, _load(k, pending, row, typed)))
+        k.set(after, _plus(typed.plus, before, _load(k, pending, row, typed.plus)))
         _store(k, tags, row, after)
         first, second = typed.saturated.operands
         operands: dict[Argument, Expr] = dict(zip((*first, *second), (*before, *after)))
@@ -85,7 +86,7 @@ def merge_kernel(typed: TypedSemiring) -> n.Kernel:
     return k.kernel()
 
 
-_compiled: dict[tuple[TypedSemiring, bool], tuple[Callable, ...]] = {}
+_compiled: dict[tuple[TypedSemiring | TypedMonoid, bool], tuple[Callable, ...]] = {}
 
 
 def is_compiled(typed: TypedSemiring) -> bool:
@@ -97,9 +98,18 @@ def compiled_tags(typed: TypedSemiring, at_once: bool) -> tuple[Callable, ...]:
     """(accumulate, merge); the first alone if older rows get their tags at once."""
     key = typed, at_once
     if key not in _compiled:
-        kernels = [accumulate_kernel(typed, at_once), *([] if at_once else [merge_kernel(typed)])]
+        added = accumulate_kernel(typed.plus, typed.semiring.idempotent_plus, at_once)
+        kernels = [added, *([] if at_once else [merge_kernel(typed)])]
         _compiled[key] = tuple(map(compile_kernel, kernels))
     return _compiled[key]
+
+
+def compiled_join(plus: TypedMonoid) -> Callable:
+    """The kernel that adds at once, of a join of a lattice."""
+    key = plus, True
+    if key not in _compiled:
+        _compiled[key] = (compile_kernel(accumulate_kernel(plus, True, True)),)
+    return _compiled[key][0]
 
 
 def _same(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
@@ -109,12 +119,12 @@ def _same(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
     return same
 
 
-def _arrays(k: Builder, name: str, typed: TypedSemiring) -> list[n.Array]:
-    return [k.array(name, dtype) for dtype in typed.dtypes]
+def _arrays(k: Builder, name: str, plus: TypedMonoid) -> list[n.Array]:
+    return [k.array(name, dtype) for dtype in plus.dtypes]
 
 
-def _load(k: Builder, arrays: Sequence[n.Array], row: Expr, typed: TypedSemiring) -> tuple[n.Register, ...]:
-    return tuple(k.load(array, row, array.name, dtype) for array, dtype in zip(arrays, typed.dtypes))
+def _load(k: Builder, arrays: Sequence[n.Array], row: Expr, plus: TypedMonoid) -> tuple[n.Register, ...]:
+    return tuple(k.load(array, row, array.name, dtype) for array, dtype in zip(arrays, plus.dtypes))
 
 
 def _store(k: Builder, arrays: Sequence[n.Array], row: Expr, values: Sequence[Expr]) -> None:
@@ -123,5 +133,5 @@ def _store(k: Builder, arrays: Sequence[n.Array], row: Expr, values: Sequence[Ex
         k.store(array, row, value)
 
 
-def _plus(typed: TypedSemiring, a: Sequence[Expr], b: Sequence[Expr]) -> tuple[Expr, ...]:
-    return substitute(typed.plus.values, dict(zip((*typed.plus.left, *typed.plus.right), (*a, *b))))
+def _plus(plus: TypedMonoid, a: Sequence[Expr], b: Sequence[Expr]) -> tuple[Expr, ...]:
+    return substitute(plus.values, dict(zip((*plus.left, *plus.right), (*a, *b))))

@@ -46,9 +46,9 @@ class Frontier:
            again; large ones are few
     """
 
-    def __init__(self, table: Table, typed: TypedSemiring, sign: int):
-        self.table, self.sign = table, sign
-        self.one = sign * float(typed.one[0])
+    def __init__(self, table: Table, sign: int, one: float):
+        """one  what no tag may be better than, times the direction, for rows to wait"""
+        self.table, self.sign, self.one = table, sign, one
         self.level = zeros(0, np.int32)
         self.lows: list[float] = [-np.inf]
         self.rows: list[tuple[int, list[np.ndarray]]] = []
@@ -94,9 +94,8 @@ class Frontier:
 
     def best_of(self, rows: np.ndarray) -> np.ndarray:
         """The rows that are told at once; the others go to their levels."""
-        tags = self.table.tags[rows]
-        if self.sign < 0:
-            np.negative(tags, out=tags)
+        # As floats, also where tags are integers: bounds are floats.
+        tags = self.table.tags[rows] * float(self.sign)
         if len(rows) and tags.max() > self.one:
             self.one, self.most = -np.inf, 0
         if len(rows) > LEVEL_ROUNDS * self.least:

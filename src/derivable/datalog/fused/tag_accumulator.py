@@ -59,7 +59,7 @@ class TagAccumulator:
         """any_order  whether only the fixpoint counts, not what each round finds"""
         self.table = table
         sign = direction(typed) if any_order else 0
-        self.frontier = Frontier(table, typed, sign) if sign else None
+        self.frontier = Frontier(table, sign, sign * float(typed.one[0])) if sign else None
         self.dtypes = () if self.frontier else typed.dtypes
         self.accumulate, *self.merged = emit_tags.compiled_tags(typed, self.frontier is not None)
         self.number = self.known = self.old = 0

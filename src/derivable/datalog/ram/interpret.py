@@ -15,10 +15,11 @@ import numpy as np
 
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.aggregates import AGGREGATES, Group
+from derivable.datalog.aggregates.lattices import LATTICES
 from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.nodes import variables
+from derivable.datalog.rules.nodes import Relation, variables
 from derivable.datalog.scalars import arithmetic
 from derivable.datalog.scalars.nodes import Apply, Const, Expr, Var
 from derivable.datalog.values.terms import Entity, subterms
@@ -54,16 +55,36 @@ def interpret(ram: m.Ram, facts: Mapping[str, Any] | None = None) -> Database:
         model[name] |= {row if isinstance(row, tuple) else (row,) for row in rows}
         for term in subterms(v for row in model[name] for v in row if isinstance(v, Entity)):
             model[ram.constructors[term.functor].relation].add((term, *term.fields))
+    for name, relation in ram.relations.items():
+        model[name] = _joined(relation, model[name])
     for stratum in ram.strata:
         changed = True
         while changed:
             changed = False
             for instruction in stratum.full:
                 rows = list(_instruction(instruction, model, ram))
-                before = len(model[instruction.relation])
-                model[instruction.relation].update(rows)
-                changed |= len(model[instruction.relation]) > before
+                before = model[instruction.relation]
+                model[instruction.relation] = _joined(ram.relations[instruction.relation], before.union(rows))
+                changed |= model[instruction.relation] != before
     return model
+
+
+def _joined(relation: Relation, rows: set[tuple[Any, ...]]) -> set[tuple[Any, ...]]:
+    """The rows; of a relation with a lattice one for each combination of the other columns."""
+    if relation.lattice is None:
+        return rows
+    lattice, t, symbols = LATTICES[relation.lattice], relation.types[-1], SymbolTable()
+    found: dict[tuple[Any, ...], Any] = {}
+    for *keys, value in rows:
+        key = tuple(keys)
+        if key not in found:
+            found[key] = value
+        elif lattice.direction:
+            found[key] = (max if lattice.direction > 0 else min)(found[key], value)
+        else:
+            a, b = (np.array([word_of(v, t, symbols)]) for v in (found[key], value))
+            found[key] = show_column(lattice.joined(a, b, t, symbols), t, symbols).tolist()[0]
+    return {(*key, value) for key, value in found.items()}
 
 
 def _instruction(instruction: m.Instruction, model: Database, ram: m.Ram) -> Iterator[tuple[Any, ...]]:

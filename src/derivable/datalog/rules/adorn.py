@@ -122,7 +122,8 @@ class _Adorning:
 
     def num_columns(self, name: str) -> int:
         """How many columns, from the first, the rules of a relation can be asked with."""
-        counts = [len(self.program.relations[name].types)]
+        relation = self.program.relations[name]
+        counts = [len(relation.types) - (relation.lattice is not None)]
         counts += [rule.num_group for rule in self.by_head[name] if isinstance(rule, r.AggregateRule)]
         return min(counts)
 

@@ -125,6 +125,7 @@ class Relation:
                 term is no random event
     is_goal     whether a run may stop once it has its tuple (`@goal`)
     attributes  the attributes that somebody else reads, such as `@file`
+    lattice     the lattice of its last column, in which the values of a row's other columns are joined; None without
     """
 
     name: str
@@ -138,6 +139,7 @@ class Relation:
     is_goal: bool = False
     attributes: tuple[Attribute, ...] = ()
     is_emptied: bool = False
+    lattice: str | None = None
 
 
 @dataclass(frozen=True)

@@ -153,6 +153,8 @@ class _Flipped:
         relations = {
             **program.relations,
             self.reached: r.Relation(self.reached, both, is_hidden=True, span=self.relation.span),
-            self.asked: r.Relation(self.asked, types, is_hidden=True, span=self.relation.span),
+            self.asked: r.Relation(
+                self.asked, types, is_hidden=True, span=self.relation.span, lattice=self.relation.lattice
+            ),
         }
         return replace(program, relations=relations, rules=(*kept, *self.seen.values(), *self.rules))

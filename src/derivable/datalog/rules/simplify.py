@@ -20,7 +20,7 @@ from derivable.datalog.scalars.arithmetic import value_of
 from derivable.datalog.scalars.nodes import mapped
 from derivable.datalog.values.values import BOOL
 
-Substitution = Mapping[str, r.Var | r.Const]
+Substitution = Mapping[str, r.Expr]
 
 _FOLDED = frozenset(("+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "&&", "||", "^", "!", "neg", "cast"))
 _PLAIN = frozenset(("signed", "unsigned", "float", "bool", "char", "text"))

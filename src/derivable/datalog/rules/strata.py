@@ -7,13 +7,14 @@ depends on through negation or aggregation, and together with what it is mutuall
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from derivable.core.diagnostics import LayoutError, StratificationError
 from derivable.core.graph import from_edges, strongly_connected_components
 from derivable.datalog.rules import nodes as r
+from derivable.datalog.rules.monotone import misuse
 from derivable.datalog.rules.text import rule_text
 
 
@@ -35,7 +36,8 @@ class Strata:
 
 
 def dependencies(rule: r.Rule) -> list[tuple[str, str | None]]:
-    """(relation, "negation" or "aggregate" if the dependency must be on a lower stratum, else None)."""
+    """(relation, "negation" or "aggregate" if the dependency must be on a lower stratum, else None); `cycles` finds
+    those on lattices."""
     if isinstance(rule, r.Clause):
         return [
             (literal.relation, "negation" if isinstance(literal, r.Negated) else None)
@@ -77,7 +79,8 @@ def dependents(program: r.Rules, names: Iterable[str]) -> set[str]:
 class Cycles:
     """The dependency graph of rules, and its strongly connected components.
 
-    edges  relation -> the relations that it depends on, with the kind of `dependencies`
+    edges  relation -> the relations that it depends on, with the kind of `dependencies`, "lattice" where it needs what
+           a lattice has found at last
     parts  the components, dependencies first
     place  relation -> the number of its component
     """
@@ -97,14 +100,31 @@ class Cycles:
         }
 
 
-def cycles(names: Iterable[str], rules: Iterable[r.Rule]) -> Cycles:
-    """The cycles of the relations `names` in these rules."""
-    edges: dict[str, dict[str, str | None]] = {name: {} for name in names}
+def cycles(relations: Mapping[str, r.Relation], rules: Sequence[r.Rule]) -> Cycles:
+    """The cycles of relations in these rules."""
+    edges: dict[str, dict[str, str | None]] = {name: {} for name in relations}
     for rule in rules:
         for target, kind in dependencies(rule):
             edges[rule.relation][target] = edges[rule.relation].get(target) or kind
     parts = _components(edges)
-    return Cycles(edges, parts, {name: i for i, part in enumerate(parts) for name in part})
+    place = {name: i for i, part in enumerate(parts) for name in part}
+    for rule, atom in _lattice_atoms(relations, rules):
+        # Who is not in its recursion reads what a lattice has found at last.
+        if place[rule.relation] != place[atom.relation] or misuse(rule, atom, relations):
+            edges[rule.relation][atom.relation] = edges[rule.relation][atom.relation] or "lattice"
+    return Cycles(edges, parts, place)
+
+
+def _lattice_atoms(relations: Mapping[str, r.Relation], rules: Iterable[r.Rule]) -> Iterator[tuple[r.Clause, r.Atom]]:
+    """The clauses and atoms that read relations with a lattice."""
+    names = {name for name, relation in relations.items() if relation.lattice is not None}
+    if not names:
+        return
+    for rule in rules:
+        if isinstance(rule, r.Clause):
+            for literal in rule.body:
+                if isinstance(literal, r.Atom) and literal.relation in names:
+                    yield rule, literal
 
 
 def stratify(program: r.Rules, goal: str | None = None) -> Strata:
@@ -119,6 +139,13 @@ def stratify(program: r.Rules, goal: str | None = None) -> Strata:
         for target, kind in dependencies(rule):
             if kind is not None and position[target] == position[rule.relation]:
                 _fail(program, rule, target, kind, edges, set(parts[position[target]]))
+    for rule, atom in _lattice_atoms(program.relations, program.rules):
+        if position[atom.relation] == position[rule.relation]:
+            wrong = misuse(rule, atom, program.relations)
+            if wrong is not None:
+                hint = f"read `{atom.relation}` so in a rule outside of its recursion, when it is complete"
+                message = f"a recursion does not follow the lattice of `{atom.relation}`: {wrong[1]}"
+                program.error(StratificationError, message, wrong[0], hint)
     if goal is not None:
         others = {rule.relation for rule in program.rules if not isinstance(rule, r.Clause)}
         parts = _toward(goal, parts, edges, {rule.relation for rule in program.rules} - others)
@@ -216,15 +243,15 @@ def _fail(
 def _hint(rule: r.Rule, kind: str) -> str:
     if kind == "aggregate" and isinstance(rule, r.AggregateRule) and rule.operator in ("min", "argmin"):
         return (
-            f"for shortest paths, leave out `{rule.operator}`, write the length of an edge as its tag, as in "
-            "`rel w::e(x, y) = edge(x, y, w)`, and run with provenance='min_plus', which keeps the least sum of a tuple"
+            f"for shortest paths, leave out `{rule.operator}` and give the column of lengths the lattice `min`, as in "
+            "`type distance(node: usize, min length: f64)`: the relation keeps the least length of each node"
         )
     return "a relation must be complete before it is negated or aggregated; break the cycle"
 
 
 def _shown_cycle(steps: list[tuple[str, str | None, str]]) -> str:
     """`a --not--> b --> a`, without auxiliary relations; the way through one has its strongest mark."""
-    marks = {"negation": "not", "aggregate": "aggregate"}
+    marks = {"negation": "not", "aggregate": "aggregate", "lattice": "lattice"}
     start = next((i for i, step in enumerate(steps) if not step[0].startswith("#")), 0)
     steps = steps[start:] + steps[:start]
     text, pending = steps[0][0], None

@@ -47,11 +47,11 @@ from derivable.device.cpu.threads import get_num_threads
 if TYPE_CHECKING:
     from derivable.datalog.fused import partition
     from derivable.datalog.fused.fused import Running
-    from derivable.datalog.run import bit_rows, union_find
+    from derivable.datalog.run import bit_rows, lattices, union_find
     from derivable.datalog.run.bit_rows import BitRows
 else:
     bit_rows, partition = later("derivable.datalog.run.bit_rows"), later("derivable.datalog.fused.partition")
-    union_find = later("derivable.datalog.run.union_find")
+    lattices, union_find = later("derivable.datalog.run.lattices"), later("derivable.datalog.run.union_find")
 
 # Join orders are chosen again when a recursion has so many times the rows that they were chosen for.
 PLAN_AGAIN = 16
@@ -118,7 +118,9 @@ class Executor(Queries):
         began, self.number = perf_counter(), number
         self.watch.stratum, self.watch.round = number, 0
         with self.placed():
-            if isinstance(self.algebra, GraphTags):
+            if lattices.has_lattices(self.ram, number):
+                lattices.run_lattices(self, number)
+            elif isinstance(self.algebra, GraphTags):
                 ground_stratum(self, number, self.algebra)
             elif isinstance(self.algebra, ColumnTags):
                 self.tagged_stratum(number, self.algebra)
@@ -260,10 +262,7 @@ class Executor(Queries):
             if evicts:
                 # Rows that become rows of bits are not to be propagated pair by pair before that is decided.
                 return table.advance(min(PIECE, piece) if bits is not None and bits.is_open else piece)
-            stable, size = table.visible_size, table.size
-            table.stable_size, table.visible_size = stable, size
-            table.recent = slice(stable, size)
-            return size > stable
+            return table.take_news()
 
         bits: BitRows | None
         bits = bit_rows.bit_rows(self, number, rounds.loop) if is_first and not self.counts_rounds() else None

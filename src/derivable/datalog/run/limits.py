@@ -120,7 +120,7 @@ class Watch(Deadline):
 
     def enter(self, table: Table) -> None:
         """An instruction begins to write to a table."""
-        self.table, self.before = table, table.size
+        self.table, self.before = table, table.num_known
 
     def leave(self) -> int:
         """It has ended; returns how many rows the table has got."""

@@ -204,11 +204,12 @@ class Attributed(Item):
 
 @dataclass(frozen=True)
 class Column(Node):
-    """`src: usize`, `bound n: i32`, `usize`"""
+    """`src: usize`, `bound n: i32`, `usize`, `min length: f64`"""
 
     type_name: str
     name: str | None = None
     adornment: str | None = None
+    lattice: str | None = None
 
 
 @dataclass(frozen=True)
@@ -246,7 +247,7 @@ class DataType(Item):
 
 @dataclass(frozen=True)
 class RelationType(Attributed):
-    """`type edge(src: usize, dst: usize)`"""
+    """`type edge(src: usize, dst: usize)`, `type distance(node: usize, min length: f64)`"""
 
     name: str
     columns: tuple[Column, ...]

@@ -155,7 +155,8 @@ class _Parser(Expressions):
                 members.append(self.enum_member())
             return s.EnumType(name, tuple(members), span=self.since(start))
         self.expect("(", f"after `type {name}`", "a relation type is written `type edge(usize, usize)`")
-        return s.RelationType(name, self.columns(name), span=self.since(start))
+        columns = tuple(self.listed(self.relation_column, ")", f"after the columns of `{name}`"))
+        return s.RelationType(name, columns, span=self.since(start))
 
     def function_type(self, start: Token) -> s.FunctionType:
         self.advance()
@@ -197,6 +198,14 @@ class _Parser(Expressions):
     def columns(self, name: str) -> tuple[s.Column, ...]:
         """Columns up to the closing parenthesis."""
         return tuple(self.listed(self.column, ")", f"after the columns of `{name}`"))
+
+    def relation_column(self) -> s.Column:
+        """A column, before whose name or type its lattice may stand."""
+        start = self.token
+        following = self.peek()
+        has_lattice = start.kind == "name" and (following.kind == "name" or following.text in ("&str", "bound", "free"))
+        lattice = self.advance().text if has_lattice else None
+        return replace(self.column(), lattice=lattice, span=self.since(start))
 
     def column(self) -> s.Column:
         start = self.token

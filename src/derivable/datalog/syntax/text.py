@@ -94,7 +94,8 @@ def parameters_text(parameters: s.Parameters, flags: bool = True) -> str:
 
 def _columns(columns: tuple[s.Column, ...]) -> str:
     return ", ".join(
-        f"{c.adornment + ' ' if c.adornment else ''}{c.name + ': ' if c.name else ''}{c.type_name}" for c in columns
+        " ".join(word for word in (c.lattice, c.adornment, c.name and f"{c.name}:", c.type_name) if word)
+        for c in columns
     )
 
 

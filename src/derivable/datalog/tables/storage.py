@@ -293,6 +293,12 @@ class Table:
         self.tail[:low] = there[:low]
         self.tail[low : len(there) - (high - low)] = there[high:]
 
+    def take_news(self) -> bool:
+        """Make the rows that are not propagated yet the recent ones; false if there are none."""
+        stable, size = self.visible_size, self.size
+        self.stable_size, self.visible_size, self.recent = stable, size, slice(stable, size)
+        return size > stable
+
     # Rows that are in the sets alone
 
     def advance(self, most: int) -> bool:

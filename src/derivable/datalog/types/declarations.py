@@ -57,6 +57,7 @@ class Declarations(Mixed):
         self.names: dict[str, tuple[str | None, ...]] = {}
         self.first_use: dict[str, Span] = {}
         self.declared: dict[str, Span] = {}
+        self.lattices: dict[str, str] = {}
         self.defined: set[str] = set()
         # Relations with a set of no facts, `rel s = {}`.
         self.emptied: set[str] = set()

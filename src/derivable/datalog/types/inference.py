@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from derivable.core.diagnostics import BindingError, TypeMismatchError
+from derivable.core.diagnostics import BindingError, TypeMismatchError, UnsupportedError
+from derivable.core.registry import suggestion
+from derivable.datalog.aggregates.lattices import LATTICES
 from derivable.datalog.rules.nodes import Relation
 from derivable.datalog.scalars.nodes import NOWHERE
 from derivable.datalog.syntax import nodes as s
@@ -113,6 +115,7 @@ class _Inference(Formulas):
                         f"the first declaration is on {self.declared[name].place}",
                     )
                 self.declared[name] = item.span
+                self.lattice(name, columns)
                 self.columns[name] = [self.named_type(c.type_name, c.span) for c in columns]
                 self.names[name] = tuple(c.name for c in columns)
             case s.ConstantItem(name=name, type_name=type_name, value=value):
@@ -128,6 +131,33 @@ class _Inference(Formulas):
                 if type_name is not None:
                     self.unify(t, self.named_type(type_name, item.span), value.span, f"the declared type of `{name}`")
                 self.constants[name] = (value.value, t)
+
+    def lattice(self, name: str, columns: tuple[s.Column, ...]) -> None:
+        """The lattice of a relation's last column, if it declares one."""
+        for place, column in enumerate(columns):
+            if column.lattice is None:
+                continue
+            if column.lattice not in LATTICES:
+                hint = suggestion(column.lattice, LATTICES.known(), f"known are {', '.join(LATTICES.known())}")
+                self.error(BindingError, f"unknown lattice `{column.lattice}`", column.span, hint)
+            if place < len(columns) - 1:
+                self.error(
+                    UnsupportedError,
+                    f"`{column.lattice}` stands on column {place + 1} of `{name}`, which has {len(columns)}",
+                    column.span,
+                    "the column that has a lattice comes last; split the relation if there are several",
+                )
+            t = self.named_type(column.type_name, column.span)
+            if not LATTICES[column.lattice].takes_type(t):
+                self.mismatch(
+                    f"the lattice `{column.lattice}` has no column of type {t}",
+                    column.span,
+                    f"it takes what is `{LATTICES[column.lattice].takes}`",
+                )
+            if column.adornment == "bound":
+                hint = "remove `bound`: what a lattice has found can only be asked for by the other columns"
+                self.error(UnsupportedError, "the column of a lattice cannot be bound", column.span, hint)
+            self.lattices[name] = column.lattice
 
     def item(self, item: s.Item) -> None:
         self.scope = {}
@@ -224,6 +254,7 @@ class _Inference(Formulas):
                 span=self.declared.get(name) or self.first_use.get(name, NOWHERE),
                 column_names=self.names[name],
                 is_emptied=name in self.emptied,
+                lattice=self.lattices.get(name),
             )
             for name, columns in self.columns.items()
         }

@@ -50,7 +50,9 @@ def types_text(typed: Typed) -> str:
     """The printer: one signature a line."""
     rows = [f"constructor {constructor}" for constructor in typed.constructors.values()]
     for relation in typed.relations.values():
-        columns = (f"{n}: {t}" if n else str(t) for n, t in zip(relation.column_names, relation.types))
+        columns = [f"{n}: {t}" if n else str(t) for n, t in zip(relation.column_names, relation.types)]
+        if relation.lattice is not None:
+            columns[-1] = f"{relation.lattice} {columns[-1]}"
         rows.append(f"type {relation.name}({', '.join(columns)})")
     rows += [f"const {name}: {t} = {value}" for name, (value, t) in typed.constants.items()]
     return "\n".join(rows)

@@ -1,0 +1,122 @@
+"""The table of a relation that has a lattice, while its stratum runs.
+
+`found` has a row for each combination of the other columns, whose tag is the join of all values so far. A row with a
+better value waits until it is propagated: then it is appended to the log, as a recent row of all columns. So rules read
+ordinary rows, some of which have got better since; what follows from such ones is no better than what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.core.lazy import later
+from derivable.datalog.aggregates.lattices import Lattice, column_dtype, is_ranked
+from derivable.datalog.fused import fused
+from derivable.datalog.fused.frontier import Frontier
+from derivable.datalog.tables.storage import Table
+from derivable.datalog.tables.tag_columns import reduce_segments
+from derivable.datalog.values.values import SymbolTable, ValueType
+from derivable.device.cpu.memory import empty, longer, next_length, zeros
+
+if TYPE_CHECKING:
+    from derivable.datalog.fused import emit_tags
+else:
+    emit_tags = later("derivable.datalog.fused.emit_tags")
+
+
+class LatticeTable(Table):
+    """frontier  the rows that wait, where values have an order
+    keeps_log  whether rules read rows that are not recent
+    touched, listed  [row] of `found`: the round in which an older row got better last; the first `number` are those of
+                     this round. Rows from `old` on are new
+    """
+
+    def __init__(
+        self, name: str, types: Sequence[ValueType], lattice: Lattice, symbols: SymbolTable, keeps_log: bool = True
+    ):
+        super().__init__(name, types)
+        self.may_have_sets = self.may_be_built = False
+        self.lattice, self.symbols, self.keeps_log = lattice, symbols, keeps_log
+        self.value_type, self.dtype = self.types[-1], column_dtype(self.types[-1])
+        self.found = Table(name, self.types[:-1], lambda count: empty(count, self.dtype))
+        self.touched, self.listed = zeros(0, np.int32), empty(0, np.int64)
+        self.number = self.old = self.seen = 0
+        self.stamp = 1
+        is_ordered = lattice.direction != 0 and not is_ranked(self.value_type)
+        self.frontier = Frontier(self.found, lattice.direction, np.inf) if is_ordered else None
+
+    def insert(
+        self, columns: Sequence[np.ndarray], count: int, check_budget: Callable[[], Any] | None = None
+    ) -> np.ndarray:
+        """Join values into the rows of `found`, whose numbers it returns."""
+        known = self.found.size
+        ids = self.found.insert(columns[:-1], count, check_budget)
+        values = np.ascontiguousarray(columns[-1], np.int64).view(self.dtype)
+        if len(self.touched) < self.found.size:
+            length = next_length(len(self.touched), self.found.size)
+            self.touched = longer(self.touched, length, len(self.touched), cleared=True)
+            self.listed = longer(self.listed, length, self.number)
+        self.seen += count
+        if self.seen >= fused.FEW_ROWS and not is_ranked(self.value_type):
+            join = emit_tags.compiled_join(self.lattice.typed(self.value_type))
+            self.number, _ = join(
+                *(count, self.old, known, self.stamp, self.number, ids, self.touched, self.listed),
+                *(values, self.found.tags),
+            )
+        elif count:
+            self.join(ids, values, known)
+        self.gathered = self.number + self.found.size - self.old
+        return ids
+
+    def join(self, ids: np.ndarray, values: np.ndarray, known: int) -> None:
+        """The same over columns."""
+        order = np.argsort(ids, kind="stable")
+        ids = ids[order]
+        starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
+        rows, offsets = ids[starts], np.append(starts, len(ids))
+        values, tags = reduce_segments(values[order], offsets, self.joined), self.found.tags
+        is_new = rows >= known
+        tags[rows[is_new]] = values[is_new]
+        rows, before = rows[~is_new], tags[rows[~is_new]]
+        after = self.joined(before, values[~is_new])
+        rows, after = rows[before != after], after[before != after]
+        tags[rows] = after
+        changed = rows[(rows < self.old) & (self.touched[rows] != self.stamp)]
+        self.touched[changed] = self.stamp
+        self.listed[self.number : self.number + len(changed)] = changed
+        self.number += len(changed)
+
+    def joined(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return self.lattice.joined(a.view(np.int64), b.view(np.int64), self.value_type, self.symbols).view(self.dtype)
+
+    def take_news(self) -> bool:
+        rows: slice | np.ndarray = np.concatenate([self.listed[: self.number], np.arange(self.old, self.found.size)])
+        if self.frontier is not None:
+            rows = self.frontier.told(rows, self.number)
+        assert isinstance(rows, np.ndarray)
+        self.number, self.old, self.stamp = 0, self.found.size, self.stamp + 1
+        self.gathered, count = 0, len(rows)
+        if not self.keeps_log:
+            self.size = 0
+        start = self.stable_size = self.size
+        if count:
+            values = self.found.tags[rows]
+            if self.frontier is not None:
+                # What is better than all that it follows from shows that the best rows are not final.
+                self.frontier.one = float((values * float(self.frontier.sign)).max())
+            if len(self.log) < start + count:
+                self.grow_log(start + count)
+            for c in range(len(self.types) - 1):
+                self.log[start : start + count, c] = self.found.column(c, rows)
+            self.log[start : start + count, -1] = values.view(np.int64)
+        self.size = self.visible_size = start + count
+        self.recent = slice(start, self.size)
+        return count > 0
+
+    def all_rows(self) -> tuple[list[np.ndarray], int]:
+        """The columns of words [row] of what is found, and their length."""
+        columns = [self.found.column(c) for c in range(len(self.types) - 1)]
+        return [*columns, self.found.tags[: self.found.size].view(np.int64)], self.found.size
