@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from derivable.algebra.expr.functions import *
     from derivable.core.diagnostics import DerivableError, DerivableWarning
     from derivable.datalog.api.program import Program
-    from derivable.datalog.facts.inputs import categorical, independent
+    from derivable.datalog.facts.inputs import categorical, independent, varying
 
 __all__ = [
     "DerivableError",
@@ -60,6 +60,7 @@ __all__ = [
     "sqrt",
     "tanh",
     "tensor",
+    "varying",
     "vsa",
     "where",
 ]
@@ -76,6 +77,7 @@ _NAMES = {
     "Program": "derivable.datalog.api.program",
     "categorical": "derivable.datalog.facts.inputs",
     "independent": "derivable.datalog.facts.inputs",
+    "varying": "derivable.datalog.facts.inputs",
 }
 # The rest is what the functions of operators are written with.
 for _name in __all__:

@@ -9,14 +9,17 @@ from derivable.core.lazy import lazy
 if TYPE_CHECKING:
     from derivable.nn.log_space import log1mexp, log_of_probability
     from derivable.nn.logic import Logic
+    from derivable.nn.samples import Padded, Ragged
     from derivable.nn.semantic import SemanticLoss, semantic_loss
 
-__all__ = ["Logic", "SemanticLoss", "log1mexp", "log_of_probability", "semantic_loss"]
+__all__ = ["Logic", "Padded", "Ragged", "SemanticLoss", "log1mexp", "log_of_probability", "semantic_loss"]
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
         "Logic": "derivable.nn.logic",
+        "Padded": "derivable.nn.samples",
+        "Ragged": "derivable.nn.samples",
         "SemanticLoss": "derivable.nn.semantic",
         "log1mexp": "derivable.nn.log_space",
         "log_of_probability": "derivable.nn.log_space",

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -18,12 +18,14 @@ from derivable.core.diagnostics import BindingError, DomainError, ShapeError, Un
 from derivable.core.lazy import without
 from derivable.core.registry import nearest
 from derivable.datalog.api.program import Program
-from derivable.datalog.facts.inputs import InputMapping, as_tuple
-from derivable.datalog.run.limits import checked_limits
+from derivable.datalog.facts.inputs import InputMapping, Varying, as_tuple
+from derivable.datalog.run.limits import Limits, checked_limits
 from derivable.datalog.tags.provenance import EXACT, carrier_of, provenance_of
 from derivable.datalog.values.terms import show_value
+from derivable.nn.batch import BatchLogic, each
 from derivable.nn.inference import ExactInference, inference_for
 from derivable.nn.values import require_distributions, require_factors, require_log_probabilities, require_tags
+from derivable.nn.varying import VaryingInputs, checked_on_limit
 
 OutputMapping = Sequence[Any]
 
@@ -40,9 +42,11 @@ class Logic(torch.nn.Module):
 
     program      program text, a `derivable.Program`, or the path of a file (a `Path`, or a string ending in .scl);
                  facts in it, tagged or not, take part in every call
-    inputs       for each input relation, `dv.categorical(values)` (exactly one holds) or `dv.independent(tuples)`
+    inputs       for each input relation, `dv.categorical(values)` (exactly one holds), `dv.independent(tuples)`, or
+                 `dv.varying()` where each sample has facts of its own
     outputs      for each output relation, the facts wanted, in order: scalars or tuples; `()` alone asks for the
-                 one fact of a relation without arguments and gives no dimension of its own
+                 one fact of a relation without arguments and gives no dimension of its own; None asks for whatever is
+                 derived in each sample
     provenance   "exact": the probability over all worlds, mutual exclusion respected, compiled once to a circuit;
                  "topkproofs": the exact probability of the k most probable proofs; or a semiring, its record or
                  name: "minmaxprob" (godel), the strongest derivation, by its weakest fact; "addmultprob", sums of
@@ -54,6 +58,9 @@ class Logic(torch.nn.Module):
     time_limit   seconds for deriving and compiling; then CompileTimeout is raised
     tuple_limit, round_limit, memory_limit
                  of deriving, as for `Program.run`
+    on_limit     "raise", or "skip" for samples with facts of their own: one that exceeds a limit of tuples or rounds,
+                 which hold for each sample, then has no outputs, and the others have theirs; `skipped` maps its number
+                 to the error
     log_probabilities
                  forward takes and returns log-probabilities, in nats: pass log_softmax, get what nll_loss takes.
                  Exact provenance only.
@@ -62,12 +69,25 @@ class Logic(torch.nn.Module):
     shapes broadcast. It returns [*batch, fact] of the output relation, or a dict of these if there are several.
     An empty batch gives an empty result. A fact that the program cannot derive has probability 0.
 
+    A varying input is called with a list that has for each sample (tuples, probabilities [n]), or (tuples,
+    probabilities, groups): facts of one group from 0 on exclude each other, -1 is independent. Tuples are a list, an
+    array [n, column] or a tuple of columns; `dv.nn.Ragged` and `dv.nn.Padded` are whole batches. One run derives the
+    tuples of all samples. `certain=` has facts of each sample that are certain, `outputs=` the facts wanted of each
+    sample, as lists with a list for each sample. What is derived (None) is a list with (tuples, tensor [m]) for each
+    sample, what is wanted of each sample a list of tensors.
+
+        layer = dv.nn.Logic("rel answer(x + y) = read(0, x), read(1, y)", {"read": dv.varying()}, {"answer": range(5)})
+        y = layer(read=[([(0, 1), (1, 2)], p1), ([(0, 2), (0, 0), (1, 1)], p2)])        # y [2, 5]
+
     The rows of a categorical input add up to one, up to 1e-3. Those of an input declared as
     `dv.categorical(values, factors=True)` are used as they are: an exact output is then the sum over worlds of the
     products of the weights. Other provenances only compare and multiply the weights.
 
     Gradients are exact for the function computed; ties in minmaxprob go to the smallest index, topkproofs
     differentiates the proofs chosen, and the cut of addmultprob lets gradients pass (as in Scallop).
+
+    Raises for varying inputs, with the number of the sample: TypeMismatchError for a tuple that does not fit its
+    relation, ShapeError for probabilities, groups or offsets that do not fit the tuples.
 
     A layer can be pickled and copied, and works in DataParallel and torch.compile. It has no parameters.
 
@@ -82,8 +102,8 @@ class Logic(torch.nn.Module):
     def __init__(
         self,
         program: str | os.PathLike | Program,
-        inputs: Mapping[str, InputMapping],
-        outputs: Mapping[str, OutputMapping],
+        inputs: Mapping[str, InputMapping | Varying],
+        outputs: Mapping[str, OutputMapping | None],
         provenance: str | Semiring = "exact",
         *,
         k: int = 3,
@@ -93,6 +113,7 @@ class Logic(torch.nn.Module):
         tuple_limit: int | None = None,
         round_limit: int | None = None,
         memory_limit: int | str | None = None,
+        on_limit: Literal["raise", "skip"] = "raise",
     ):
         super().__init__()
         record = provenance_of(provenance)
@@ -110,7 +131,27 @@ class Logic(torch.nn.Module):
         self.inputs = _checked_inputs(inputs)
         self.outputs, self._scalar_outputs = _checked_outputs(outputs)
         limits = checked_limits(None, round_limit, tuple_limit, time_limit, memory_limit)
-        self.inference: Any = inference_for(record, self.program, self.inputs, self.outputs, k, facts, limits)
+        skips = checked_on_limit(on_limit)
+        varies = any(isinstance(given, Varying) for given in self.inputs.values())
+        if varies or None in self.outputs.values():
+            self.inference: Any = self._varying(record, k, facts, limits, skips)
+        else:
+            self.inference = inference_for(record, self.program, self.inputs, self.outputs, k, facts, limits)
+
+    def _varying(self, record: Any, k: int, facts: Mapping[str, Any] | None, limits: Limits, skips: bool) -> Any:
+        if self.log_probabilities:
+            raise UnsupportedError(
+                "log_probabilities is for inputs that are the same in all samples",
+                hint="give probabilities, `log_probabilities.exp()`, and take the logarithm of what the layer returns",
+            )
+        logic = BatchLogic(self.program, record, self.provenance, k, facts, limits)
+        logic.check(tuple(self.inputs), tuple(self.outputs))
+        return VaryingInputs(logic, self.inputs, self.outputs, skips)
+
+    @property
+    def skipped(self) -> dict[int, Exception]:
+        """The samples of the last call that exceeded a limit, where `on_limit="skip"`, and their errors."""
+        return getattr(self.inference, "skipped", {})
 
     @property
     def circuit(self):
@@ -119,8 +160,27 @@ class Logic(torch.nn.Module):
             raise UnsupportedError(f"{self.provenance} evaluates derivations, not a circuit", hint='provenance="exact"')
         return self.inference.circuit
 
-    def forward(self, *positional: torch.Tensor, **inputs: torch.Tensor) -> Any:
+    def forward(self, *positional: Any, **inputs: Any) -> Any:
         """One tensor [*batch, fact] a relation -> [*batch, fact] or a dict of such; see the class."""
+        if isinstance(self.inference, VaryingInputs):
+            of_samples: Any = self._of_samples
+            if torch.compiler.is_compiling():
+                # As a decorator it would import torch._dynamo.
+                of_samples = torch.compiler.disable(of_samples)
+            return of_samples(positional, inputs)
+        return self._evaluated(positional, inputs)
+
+    def _of_samples(self, positional: tuple, inputs: dict[str, Any]) -> Any:
+        """The outputs of samples with facts of their own."""
+        options = {name: inputs.pop(name, None) for name in ("certain", "outputs") if name not in self.inputs}
+        given = self._matched(positional, inputs)
+        found = self.inference(given, options.get("certain"), options.get("outputs"))
+        for name in self._scalar_outputs:
+            if not (options.get("outputs") or {}).get(name):
+                found[name] = each(found[name], lambda one: one[:, 0])
+        return next(iter(found.values())) if len(found) == 1 else found
+
+    def _evaluated(self, positional: tuple, inputs: dict[str, Any]) -> Any:
         values = self._values(positional, inputs, in_logs=self.log_probabilities)
         return self._named(self.inference(values, self.log_probabilities, self.log_probabilities))
 
@@ -151,22 +211,28 @@ class Logic(torch.nn.Module):
 
     def extra_repr(self) -> str:
         sides = [
-            ", ".join(f"{name}: {len(facts)}" for name, facts in side.items()) for side in (self.inputs, self.outputs)
+            ", ".join(f"{name}: {_size(facts)}" for name, facts in side.items()) for side in (self.inputs, self.outputs)
         ]
         return f"{sides[0]} -> {sides[1]}, provenance={self.provenance!r}"
 
+    def _input_shape(self, name: str) -> str:
+        facts = self.inputs[name]
+        return "a list [sample]" if isinstance(facts, Varying) else f"tensor [*batch, {len(facts)}]"
+
     def _output_shape(self, name: str) -> str:
+        if self.outputs[name] is None:
+            return "a list [sample]"
         return "[*batch]" if name in self._scalar_outputs else f"[*batch, {len(self.outputs[name])}]"
 
     def _summary(self) -> str:
         rows = [f"provenance {self.provenance}: {self.inference.size_text()}"]
-        rows += [f"input  {name}: {facts!r}, tensor [*batch, {len(facts)}]" for name, facts in self.inputs.items()]
+        rows += [f"input  {name}: {facts!r}, {self._input_shape(name)}" for name, facts in self.inputs.items()]
         rows += [f"output {name}: {self._output_shape(name)}" for name in self.outputs]
         return "\n".join(rows)
 
     def _repr_html_(self) -> str:
         """A table of inputs and outputs for notebooks, and the picture of a small circuit."""
-        rows = [("input", name, repr(facts), f"[*batch, {len(facts)}]") for name, facts in self.inputs.items()]
+        rows = [("input", name, repr(facts), self._input_shape(name)) for name, facts in self.inputs.items()]
         rows += [("output", name, _shown(facts), self._output_shape(name)) for name, facts in self.outputs.items()]
         title = f"<div><b>Logic</b>, provenance {self.provenance}: {html.safe(self.size_text())}</div>"
         small = isinstance(self.inference, ExactInference) and self.circuit.num_nodes <= MAX_NODES
@@ -214,7 +280,7 @@ class Logic(torch.nn.Module):
             for tensor in tensors.values()
         ]
 
-    def _matched(self, positional: tuple, named: dict) -> dict[str, torch.Tensor]:
+    def _matched(self, positional: tuple, named: dict) -> dict[str, Any]:
         if len(positional) > len(self.inputs):
             raise BindingError(f"{len(positional)} tensors, but the inputs are {', '.join(self.inputs)}")
         given = dict(zip(self.inputs, positional))
@@ -285,17 +351,25 @@ def _program(program: str | os.PathLike | Program) -> Program:
     raise DomainError(f"a program is text, a Program or a path, not {type(program).__name__}")
 
 
-def _checked_inputs(inputs: Mapping[str, InputMapping]) -> dict[str, InputMapping]:
+def _size(facts: Any) -> str:
+    """How many facts of a relation there are, for people."""
+    return "derived" if facts is None else "varying" if isinstance(facts, Varying) else str(len(facts))
+
+
+def _checked_inputs(inputs: Mapping[str, InputMapping | Varying]) -> dict[str, Any]:
     if not isinstance(inputs, Mapping):
         raise DomainError(
             f"inputs is a {type(inputs).__name__}", hint='map relations: inputs={"digit_1": dv.categorical(range(10))}'
         )
     for name, facts in inputs.items():
         _check_name(name)
+        if isinstance(facts, Varying):
+            continue
         if not isinstance(facts, InputMapping):
             raise DomainError(
                 f"input {name!r} is given as {type(facts).__name__}",
-                hint="dv.categorical(range(10)) for one choice, dv.independent([...]) for independent facts",
+                hint="dv.categorical(range(10)) for one choice, dv.independent([...]) for independent facts, "
+                "dv.varying() for facts of each sample",
             )
         if facts.probabilities is not None:
             raise DomainError(
@@ -305,7 +379,7 @@ def _checked_inputs(inputs: Mapping[str, InputMapping]) -> dict[str, InputMappin
     return dict(inputs)
 
 
-def _checked_outputs(outputs: Mapping[str, OutputMapping]) -> tuple[dict[str, list[tuple]], frozenset[str]]:
+def _checked_outputs(outputs: Mapping[str, OutputMapping | None]) -> tuple[dict[str, Any], frozenset[str]]:
     """The facts of each output relation as tuples, and the relations that give no dimension."""
     if not isinstance(outputs, Mapping):
         raise DomainError(
@@ -315,10 +389,13 @@ def _checked_outputs(outputs: Mapping[str, OutputMapping]) -> tuple[dict[str, li
         )
     if not outputs:
         raise DomainError("a layer needs outputs", hint='outputs={"sum_2": range(19)}')
-    facts: dict[str, list[tuple]] = {}
+    facts: dict[str, Any] = {}
     scalar = set()
     for name, wanted in outputs.items():
         _check_name(name)
+        if wanted is None:
+            facts[name] = None
+            continue
         if isinstance(wanted, tuple) and wanted == ():
             facts[name] = [()]
             scalar.add(name)
@@ -341,8 +418,10 @@ def _check_name(name: Any) -> None:
         raise DomainError(f"{name!r} is no name of a relation", hint='map names: {"digit_1": ...}')
 
 
-def _shown(facts: Sequence[tuple]) -> str:
+def _shown(facts: Sequence[tuple] | None) -> str:
     """Facts as the language writes them, the first few of many."""
+    if facts is None:
+        return "whatever is derived"
     texts = [f"({', '.join(map(show_value, fact))})" for fact in facts[:8]]
     return ", ".join([*texts, *(["…"] if len(facts) > 8 else [])])
 

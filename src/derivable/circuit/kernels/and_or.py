@@ -106,6 +106,51 @@ def reachable(offsets: np.ndarray, children: np.ndarray, roots: np.ndarray) -> n
     return seen
 
 
+@kernel
+def _reach_parts(offsets, children, roots, root_offsets, mark, stack, found, starts):
+    """Fills starts [part + 1], and, if it is long enough, found: the nodes that the roots of each part are made of.
+
+    mark  [node] the last part that has come to a node, -1
+    """
+    total = 0
+    for part in range(len(root_offsets) - 1):
+        count = 0
+        for place in range(root_offsets[part], root_offsets[part + 1]):
+            n = roots[place]
+            if mark[n] != part:
+                mark[n] = part
+                stack[count] = n
+                count += 1
+        while count > 0:
+            count -= 1
+            n = stack[count]
+            if len(found) > 0:
+                found[total] = n
+            total += 1
+            for e in range(offsets[n], offsets[n + 1]):
+                c = children[e]
+                if mark[c] != part:
+                    mark[c] = part
+                    stack[count] = c
+                    count += 1
+        starts[part + 1] = total
+
+
+def parts_below(
+    offsets: np.ndarray, children: np.ndarray, roots: np.ndarray, root_offsets: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(nodes, starts [part + 1]): for each run of roots the nodes that they are made of, ascending; a node may be in
+    several. Children and roots have no negations."""
+    size, starts = len(offsets) - 1, np.zeros(len(root_offsets), np.int64)
+    mark, stack = np.full(size, -1, np.int64), np.empty(size + 1, np.int64)
+    _reach_parts(offsets, children, roots, root_offsets, mark, stack, np.empty(0, np.int64), starts)
+    found = np.empty(starts[-1], np.int64)
+    mark[:] = -1
+    _reach_parts(offsets, children, roots, root_offsets, mark, stack, found, starts)
+    part = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    return found[np.lexsort((found, part))], starts
+
+
 _number_components = kernel(number_components)
 
 

@@ -18,10 +18,12 @@ from derivable.core.diagnostics import DomainError, Span, UnsupportedError, warn
 from derivable.core.files import checked_path
 from derivable.core.lazy import without
 from derivable.core.registry import suggestion
+from derivable.datalog.api.batched import Batched, batched
 from derivable.datalog.api.database import Database
 from derivable.datalog.api.titles import titles_of
 from derivable.datalog.desugar import desugar
 from derivable.datalog.facts.inputs import checked_facts, taken
+from derivable.datalog.facts.load import known_relation
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.ram.lower import lower
 from derivable.datalog.ram.nodes import Ram
@@ -138,6 +140,11 @@ class Program:
         """The RAM program, for any tags, of all that the program says, whether its outputs need it or not."""
         ram = self._plan_for(facts).ram(narrow=False)
         return ram.tagged or ram
+
+    def batched(self, varying: frozenset[str], outputs: tuple[str, ...], hints: Mapping[str, Any]) -> Batched:
+        """The program over batches of samples, of which the `varying` relations have facts of their own: all that
+        these outputs need. `hints` are facts of undeclared relations, whose types may depend on them."""
+        return self._plan_for(hints).batched(varying, outputs, self.narrow)
 
     def explain(
         self,
@@ -373,6 +380,7 @@ class _Plan:
         self.plain_rules = without_coins(self.rules)
         self._demands: dict[tuple[bool, bool], Demand] = {}
         self._rams: dict[tuple[bool, str | None], Ram] = {}
+        self._batched: dict[tuple[frozenset[str], tuple[str, ...]], Batched] = {}
 
     def demand(self, narrow: bool, has_coins: bool = True) -> Demand:
         """The rules with their demand; `narrow` if only the outputs matter.
@@ -393,6 +401,16 @@ class _Plan:
     def optimised(self, narrow: bool, has_coins: bool = True) -> Rules:
         """The rules made simpler; arguments as for `demand`."""
         return optimise(self.rules if has_coins else self.plain_rules, narrow)
+
+    def batched(self, varying: frozenset[str], outputs: tuple[str, ...], narrow: bool) -> Batched:
+        """The rules for runs over batches; see `Program.batched`."""
+        key = varying, outputs
+        if key not in self._batched:
+            for name in (*varying, *outputs):
+                known_relation(self.rules, name, f"the program has no relation `{name}`", self.rules.source)
+            asked = replace(self.rules, outputs=outputs, queries=())
+            self._batched[key] = batched(self.rules, demand(optimise(asked), automatic=narrow), varying)
+        return self._batched[key]
 
     @property
     def has_coins(self) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError
 from derivable.core.lazy import later
 
@@ -39,6 +40,20 @@ class InputMapping:
     def __repr__(self) -> str:
         name = "categorical" if self.is_exclusive else "independent"
         return f"{name}({len(self.tuples)} facts)"
+
+
+@dataclass(frozen=True)
+class Varying:
+    """Facts of one relation that each sample of a batch has of its own, see `varying`."""
+
+    keep: int | None = None
+    above: float | None = None
+    per_group: bool = False
+    sampled: bool = False
+
+    def __repr__(self) -> str:
+        given = [f"{name}={value!r}" for name, value in vars(self).items() if value]
+        return f"varying({', '.join(given)})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,3 +320,22 @@ def independent(tuples: Iterable[Any], probabilities: Sequence[float] | None = N
                    in one whose values are no probabilities
     """
     return _mapping(tuples, probabilities, False)
+
+
+def varying(
+    *, keep: int | None = None, above: float | None = None, per_group: bool = False, sampled: bool = False
+) -> Varying:
+    """Facts that differ from sample to sample: what a layer (`dv.nn.Logic`) is called with, tuples and probabilities.
+
+    keep       how many facts of a sample are kept, the most probable ones, among equals those that come first; None
+               keeps all
+    above      the least probability of a fact that is kept
+    per_group  whether `keep` counts the facts of each exclusive group; independent facts are one group
+    sampled    whether `keep` facts are drawn in proportion to their probabilities, with replacement, by the random
+               numbers of torch; a fact that is drawn twice is kept once
+    """
+    if keep is not None and (not is_integer(keep) or keep < 1):
+        raise DomainError(f"keep is {keep!r}, and not a number of facts, from 1 on", hint="a probability is `above=`")
+    if keep is None and (per_group or sampled):
+        raise DomainError(f"{'per_group' if per_group else 'sampled'} says which facts are kept", hint="give keep=")
+    return Varying(None if keep is None else int(keep), None if above is None else float(above), per_group, sampled)

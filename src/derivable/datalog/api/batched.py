@@ -1,0 +1,271 @@
+"""A program over batches of samples: one run grounds all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.algebra.semiring import Semiring
+from derivable.algebra.semirings import boolean
+from derivable.core.and_or import FALSE
+from derivable.datalog.facts.batch_facts import BatchFacts, Choices, add_batch, lifted
+from derivable.datalog.facts.inputs import as_tuple
+from derivable.datalog.facts.load import load_python_facts, tuple_columns
+from derivable.datalog.facts.store import FactStore, new_store
+from derivable.datalog.ram.lower import lower
+from derivable.datalog.ram.nodes import Ram
+from derivable.datalog.rules import nodes as r
+from derivable.datalog.rules.demand import Demand
+from derivable.datalog.rules.samples import SAMPLES, with_samples
+from derivable.datalog.rules.strata import stratify
+from derivable.datalog.tags.random_facts import RandomFacts
+from derivable.datalog.values.values import show_column, sort_keys
+from derivable.parallel.order import order_of
+
+if TYPE_CHECKING:
+    from derivable.datalog.exact.exact import Grounding
+    from derivable.datalog.run.limits import Watch
+    from derivable.datalog.tags.provenance import Inference
+
+# Texts of a layer that has seen ever other ones, at which it begins anew.
+MOST_TEXTS = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Batched:
+    """A program over batches.
+
+    rules  as the program has them, without samples
+    ram    whose relations in `own` have the sample as their first column
+    own    the relations that depend on the sample
+    """
+
+    rules: r.Rules
+    ram: Ram
+    own: frozenset[str]
+
+
+def batched(rules: r.Rules, found: Demand, varying: Iterable[str]) -> Batched:
+    """The program over batches, from its rules with their demand."""
+    own = set(varying)
+    if any(t.family == "entity" for name in own for t in rules.relations[name].types):
+        # Terms are there in the samples whose facts have them.
+        own.update(constructor.relation for constructor in rules.constructors.values())
+    while True:
+        first = None if found.first is None else with_samples(found.first, own)
+        asked = () if first is None else (name for name in first.rules.outputs if name in first.relations)
+        then = with_samples(found.then, own.union(asked))
+        known = len(own)
+        own |= then.relations
+        if first is None or len(own) == known:
+            break
+    ram = lower(stratify(then.rules))
+    if first is not None:
+        ram = replace(ram, demand=lower(stratify(first.rules)))
+    return Batched(rules, ram, frozenset(own))
+
+
+@dataclass(eq=False)
+class BatchRuns:
+    """Runs of a program over batches, with facts that are the same in all of them.
+
+    facts  these, as `inputs.taken` hands them on
+    """
+
+    program: Batched
+    facts: Mapping[str, Any]
+    base: FactStore | None = field(default=None, init=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "base": None}
+
+    def _base(self, varying: Iterable[str]) -> FactStore:
+        from derivable.datalog.facts.program_facts import check_choices, load_program_facts
+
+        if self.base is None or len(self.base.symbols.texts) > MOST_TEXTS:
+            rules = self.program.rules
+            check_choices(rules)
+            store = new_store(rules)
+            load_program_facts(rules, store)
+            load_python_facts(rules, self.facts, store, given=varying)
+            self.base = store
+        return self.base
+
+    def run(
+        self,
+        batch: int,
+        facts: Sequence[tuple[str, BatchFacts]],
+        record: Semiring | Inference,
+        name: str,
+        watch: Watch,
+    ) -> GroundBatch:
+        """Ground a batch of samples.
+
+        facts   relations and the facts of the samples; a relation may be named several times
+        record  the provenance, and what the user calls it
+        """
+        from derivable.datalog.tags.provenance import carrier_of
+
+        rules, ram = self.program.rules, self.program.ram
+        base = self._base([relation for relation, _ in facts])
+        carrier = carrier_of(record, name)
+        random = base.random.copy()
+        random.require(carrier)
+        store = FactStore(base.symbols, random, lifted(base, self.program.own, batch))
+        given = len(random.probabilities)
+        choices = [add_batch(rules.relations[n], part, store, carrier.has_probabilities) for n, part in facts]
+        self._add_terms(store, batch)
+        given = given, len(random.probabilities)
+        return GroundBatch(self.program, batch, _grounded(ram, store, record, watch), choices, given)
+
+    def _add_terms(self, store: FactStore, batch: int) -> None:
+        """Insert the terms in the facts, and the terms in them, into their constructors' relations."""
+        rules, own = self.program.rules, self.program.own
+        if not rules.constructors or not store.symbols.entities:
+            return
+        relations = {c.relation for c in rules.constructors.values()}
+        found: dict[str, list[np.ndarray]] = {}
+        for name, facts in store.relations.items():
+            if name not in rules.relations or name in relations:
+                continue
+            start = int(name in own)
+            for c, t in enumerate(rules.relations[name].types):
+                if t.family == "entity":
+                    for part in facts.columns:
+                        sample = part[0] if start else np.full(len(part[c]), -1)
+                        found.setdefault("samples", []).append(sample)
+                        found.setdefault("words", []).append(part[c + start])
+        if not found:
+            return
+        samples, words = np.concatenate(found["samples"]), np.concatenate(found["words"])
+        entities: Any = store.symbols.entities
+        for number in np.unique(samples).tolist():
+            terms = entities.parts(np.asarray(words[samples == number], np.int64))
+            for name, constructor in rules.constructors.items():
+                columns = entities.rows_of(name, terms)
+                if not len(columns[0]):
+                    continue
+                count = len(columns[0])
+                if constructor.relation not in own:
+                    store.add(constructor.relation, columns)
+                elif number >= 0:
+                    store.add(constructor.relation, [np.full(count, number), *columns])
+                else:
+                    store.add(
+                        constructor.relation,
+                        [np.repeat(np.arange(batch), count), *(np.tile(column, batch) for column in columns)],
+                    )
+
+
+def _grounded(ram: Ram, store: FactStore, record: Semiring | Inference, watch: Watch) -> Grounding:
+    """The tables of a batch, whose tags are nodes of the ground derivation graph."""
+    from derivable.datalog.api.evaluation import Evaluation
+    from derivable.datalog.exact.exact import Grounding
+    from derivable.datalog.run.demand_facts import demanded
+    from derivable.datalog.run.execute import Executor
+    from derivable.datalog.tags.ground_graph import GroundGraph
+    from derivable.datalog.tags.provenance import EXACT
+    from derivable.datalog.tags.tags import GraphTags
+
+    store.relations = store.more(demanded(ram, store, watch))
+    semiring = record if isinstance(record, Semiring) else boolean
+    graph = GroundGraph(semiring)
+    algebra = GraphTags(graph)
+    executor = Executor(ram, store, algebra, watch)
+    # Aggregates that go by weights take those of the semiring, or else probabilities.
+    evaluation = Evaluation(ram, store, record if isinstance(record, Semiring) and record is not boolean else EXACT, 1)
+    with evaluation.weighing(algebra, executor.tables, watch):
+        tables = executor.run()
+    return Grounding(tables, graph.finish(), store, tuple(graph.recursive))
+
+
+@dataclass(frozen=True, eq=False)
+class GroundBatch:
+    """A grounded batch.
+
+    batch    the number of samples
+    choices  for the facts of each relation that was given, the groups of its random facts, if it has some
+    given    the random facts that all batches have end at the first number, those of the samples at the second, and
+             the others are made by rules
+    """
+
+    program: Batched
+    batch: int
+    grounding: Grounding
+    choices: Sequence[Choices | None]
+    given: tuple[int, int]
+
+    def derived(self, name: str) -> Derived:
+        """All tuples of a relation, sample by sample, in each of them in the order of the values."""
+        table, symbols = self.grounding.tables[name], self.grounding.facts.symbols
+        relation, columns = self.program.rules.relations[name], table.all_columns([np.int64] * len(table.types))
+        nodes = table.tags[: table.size]
+        if name not in self.program.own:
+            sample = np.repeat(np.arange(self.batch), table.size)
+            columns = [sample, *(np.tile(column, self.batch) for column in columns)]
+            nodes = np.tile(nodes, self.batch)
+        kept = np.flatnonzero(nodes != FALSE)
+        columns, nodes = [column[kept] for column in columns], nodes[kept]
+        keys = [columns[0], *(sort_keys(c, t, symbols) for c, t in zip(columns[1:], relation.types))]
+        order = order_of(keys)
+        shown = tuple(show_column(c[order], t, symbols) for c, t in zip(columns[1:], relation.types))
+        return Derived(columns[0][order], shown, nodes[order])
+
+    def nodes_of(self, name: str, wanted: Sequence[Sequence[Any]] | None, shared: Sequence[Any] = ()) -> np.ndarray:
+        """The nodes of tuples, sample by sample; FALSE for what is not derived.
+
+        wanted  [sample] the tuples of each; None for the `shared` ones in all of them
+        """
+        relation, table = self.program.rules.relations[name], self.grounding.tables[name]
+        symbols = self.grounding.facts.symbols
+        if wanted is None:
+            rows, samples = [as_tuple(t) for t in shared], np.repeat(np.arange(self.batch), len(shared))
+        else:
+            rows = [as_tuple(t) for sample in wanted for t in sample]
+            samples = np.repeat(np.arange(self.batch), [len(sample) for sample in wanted])
+        if not rows or not self.batch:
+            return np.empty(0, np.int64)
+        columns = tuple_columns(relation, rows, symbols)
+        if wanted is None:
+            columns = [np.tile(column, self.batch) for column in columns]
+        if name in self.program.own:
+            columns = [samples, *columns]
+        ids = table.find(columns, len(samples))
+        return np.where(ids < 0, FALSE, table.tags[: max(table.size, 1)][np.maximum(ids, 0)])
+
+    @property
+    def num_tuples(self) -> np.ndarray:
+        """[sample] the tuples of all relations together, as a run of each sample by itself would count them."""
+        counts = np.zeros(self.batch, np.int64)
+        for name, table in self.grounding.tables.items():
+            if name not in self.program.rules.relations and name.endswith(SAMPLES):
+                continue
+            own = name in self.program.own
+            counts += np.bincount(table.column(0), minlength=self.batch) if own else table.size
+        return counts
+
+    @property
+    def random(self) -> RandomFacts:
+        return self.grounding.facts.random
+
+
+@dataclass(frozen=True, eq=False)
+class Derived:
+    """Tuples of a batch: samples [row] ascending, columns [row] as users see them, nodes [row]."""
+
+    samples: np.ndarray
+    columns: tuple[np.ndarray, ...]
+    nodes: np.ndarray
+
+    def only(self, kept: np.ndarray) -> Derived:
+        return Derived(self.samples[kept], tuple(column[kept] for column in self.columns), self.nodes[kept])
+
+    def tuples(self, batch: int) -> list[list[tuple[Any, ...]]]:
+        """[sample] the tuples of each."""
+        counts = np.bincount(self.samples, minlength=batch)
+        rows = list(zip(*(column.tolist() for column in self.columns))) if self.columns else [()] * len(self.samples)
+        ends = np.cumsum(counts).tolist()
+        return [rows[stop - count : stop] for stop, count in zip(ends, counts.tolist())]

@@ -1,0 +1,452 @@
+"""Logic programs over batches of samples with facts of their own: one run grounds the whole batch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from derivable.algebra.semiring import Semiring
+from derivable.algebra.semirings import boolean
+from derivable.core.arguments import is_integer
+from derivable.core.diagnostics import DomainError, LimitError
+from derivable.core.graph import offsets_of
+from derivable.datalog.api.batched import BatchRuns, Derived, GroundBatch
+from derivable.datalog.api.program import Program
+from derivable.datalog.exact.exact import ExactQuery
+from derivable.datalog.exact.ground_program import levelled
+from derivable.datalog.exact.parts import Parts
+from derivable.datalog.exact.unroll import normal_form
+from derivable.datalog.facts.inputs import checked_facts, taken
+from derivable.datalog.run.limits import Limits, Watch, watched
+from derivable.datalog.tags.provenance import EXACT, TOP_PROOFS, Inference, carrier_of
+from derivable.datalog.tags.random_facts import CHANCE
+from derivable.device.cpu.memory import zeros
+from derivable.device.cpu.threads import run_chunks
+from derivable.nn.derivations import MAX_PROOFS, ProofSetInference, SemiringInference
+from derivable.nn.inference import ExactInference
+from derivable.nn.samples import SampleFacts
+
+MOST_KEPT = 1 << 20
+"""Nodes of the circuits that an exact layer keeps for structures that it has met."""
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Output tuples of a batch, sample by sample.
+
+    samples  [row] int64, ascending
+    columns  [row] each, as users see them; None where the caller has listed the tuples
+    values   [row], or a nest of such: what the provenance shows
+    """
+
+    samples: np.ndarray
+    columns: tuple[np.ndarray, ...] | None
+    values: Any
+
+    def tuples(self, batch: int) -> list[list[tuple[Any, ...]]]:
+        """[sample] the tuples of each."""
+        assert self.columns is not None
+        return Derived(self.samples, self.columns, self.samples).tuples(batch)
+
+    def spread(self, samples: np.ndarray, counts: np.ndarray | None) -> Found:
+        """The same with other numbers of samples, ascending; those between them have no tuples, or if tuples are listed
+        `counts` [sample] of them, with zeros."""
+        if counts is None:
+            return Found(samples[self.samples], self.columns, self.values)
+        owner = np.repeat(np.arange(len(counts)), counts)
+        places = torch.from_numpy(np.flatnonzero(np.isin(owner, samples)))
+
+        def filled(one: torch.Tensor) -> torch.Tensor:
+            return one.new_zeros(len(owner), *one.shape[1:]).index_copy(0, places.to(one.device), one)
+
+        return Found(owner, None, each(self.values, filled))
+
+
+class BatchLogic:
+    """A program under one provenance, for batches.
+
+    program   parsed
+    record    the provenance, `name` what the user calls it
+    k         of topkproofs
+    facts     further facts, the same for all samples
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        record: Semiring | Inference,
+        name: str | None = None,
+        k: int = 3,
+        facts: Mapping[str, Any] | None = None,
+        limits: Limits | None = None,
+    ):
+        self.program, self.record, self.name = program, record, name or record.name
+        self.facts, self.limits = taken(checked_facts(facts)), limits or Limits()
+        self.inference = _inference_for(record, k)
+        self.carrier = carrier_of(record, self.name)
+        self.runs: dict[Hashable, BatchRuns] = {}
+
+    def check(self, varying: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+        """Raise BindingError for an input or an output that the program does not have."""
+        self.program.batched(frozenset(varying), outputs, self.facts)
+
+    def __call__(
+        self,
+        batch: int,
+        inputs: Sequence[tuple[str, SampleFacts]],
+        outputs: Mapping[str, Sequence[Any] | Sequence[Sequence[Any]] | None],
+        listed: frozenset[str] = frozenset(),
+    ) -> dict[str, Found]:
+        """The outputs of a batch of samples, with gradients for the probabilities.
+
+        inputs   relations and their facts; a relation may be named several times
+        outputs  relation -> the tuples wanted of each sample, or None for all that are derived
+        listed   the outputs whose tuples are given sample by sample
+        """
+        return self.call(batch, inputs, outputs, listed, False)[0]
+
+    def call(
+        self,
+        batch: int,
+        inputs: Sequence[tuple[str, SampleFacts]],
+        outputs: Mapping[str, Any],
+        listed: frozenset[str],
+        skips: bool,
+    ) -> tuple[dict[str, Found], dict[int, Exception]]:
+        """The outputs, and the errors of the samples that exceed a limit, which have no outputs; without `skips` the
+        first of these errors is raised."""
+        limits, samples = self.limits, np.arange(batch)
+        if limits.tuple_limit is None and limits.round_limit is None:
+            return self._run(batch, inputs, outputs, listed, limits)[0], {}
+        found, failures = self._attempt(samples, inputs, outputs, listed)
+        if found is not None:
+            return found, {}
+        if failures and not skips:
+            raise failures[min(failures)]
+        # Each of the others is within the limits.
+        chosen = np.array([sample for sample in range(batch) if sample not in failures], np.int64)
+        limits = replace(limits, tuple_limit=None, round_limit=None)
+        found = self._run(len(chosen), *_of_samples(chosen, inputs, outputs, listed), listed, limits)[0]
+        counts = {name: _wanted(wanted, batch, name in listed) for name, wanted in outputs.items()}
+        return {name: part.spread(chosen, counts[name]) for name, part in found.items()}, failures
+
+    def _attempt(
+        self, samples: np.ndarray, inputs: Any, outputs: Any, listed: frozenset[str]
+    ) -> tuple[dict[str, Found] | None, dict[int, Exception]]:
+        """The outputs of some samples, or None and the errors of those of them that exceed a limit."""
+        limit, limits = self.limits.tuple_limit, self.limits
+        if limit is not None:
+            limits = replace(limits, tuple_limit=limit * max(1, len(samples)))
+        part = _of_samples(samples, inputs, outputs, listed)
+        failures: dict[int, Exception] = {}
+        try:
+            found, grounded = self._run(len(samples), *part, listed, limits)
+        except LimitError as error:
+            if type(error) is not LimitError:
+                raise
+            if len(samples) == 1:
+                failed = LimitError(f"sample {samples[0]}: {error.message}", hint=error.hint)
+                return None, {int(samples[0]): failed}
+            for half in np.array_split(samples, 2):
+                failures |= self._attempt(half, inputs, outputs, listed)[1]
+            return None, failures
+        if limit is not None:
+            counts = grounded.num_tuples
+            for place in np.flatnonzero(counts > limit).tolist():
+                failures[int(samples[place])] = LimitError(
+                    f"sample {samples[place]}: the run passed tuple_limit = {limit:,}, with {counts[place]:,} tuples",
+                    hint="restrict a rule by a condition, or raise tuple_limit",
+                )
+        return (None, failures) if failures else (found, {})
+
+    def _run(self, batch: int, inputs: Any, outputs: Any, listed: frozenset[str], limits: Limits) -> Any:
+        watch = Watch(limits)
+        return watched(watch, lambda: self._call(batch, inputs, outputs, listed, watch))
+
+    def _call(self, batch, inputs, outputs, listed, watch: Watch) -> tuple[dict[str, Found], GroundBatch]:
+        names = frozenset(name for name, _ in inputs)
+        found = self._runs(names, tuple(outputs), inputs).run(
+            batch, [(name, given.facts) for name, given in inputs], self.record, self.name, watch
+        )
+        weights = self._weights(found, [given for _, given in inputs])
+        roots, samples, shown = [], [], {}
+        for name, wanted in outputs.items():
+            if wanted is None:
+                derived = shown[name] = found.derived(name)
+                roots.append(derived.nodes)
+                samples.append(derived.samples)
+                continue
+            own = name in listed
+            roots.append(found.nodes_of(name, wanted if own else None, () if own else wanted))
+            counts = [len(sample) for sample in wanted] if own else len(wanted)
+            samples.append(np.repeat(np.arange(batch), counts))
+        values = self.inference(found, np.concatenate(roots), np.concatenate(samples), weights, watch)
+        results, start = {}, 0
+        for name, sample in zip(outputs, samples):
+            places = slice(start, start + len(sample))
+            part = each(values, lambda one, places=places: one[places])
+            start += len(sample)
+            derived = shown.get(name)
+            if derived is None:
+                results[name] = Found(sample, None, part)
+                continue
+            kept = np.flatnonzero(self._is_there(part))
+            if len(kept) < len(sample):
+                derived = derived.only(kept)
+                part = each(part, lambda one, kept=kept: one[torch.from_numpy(kept)])
+            results[name] = Found(derived.samples, derived.columns, part)
+        return results, found
+
+    def _runs(self, names: frozenset[str], outputs: tuple[str, ...], inputs: Sequence) -> BatchRuns:
+        hints = {**self.facts}
+        for name, given in inputs:
+            if len(given.rows):
+                hints.setdefault(name, given.rows)
+        program = self.program.batched(names, outputs, hints)
+        key = id(program)
+        if key not in self.runs:
+            self.runs[key] = BatchRuns(program, self.facts)
+        return self.runs[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "runs": {}}
+
+    def _weights(self, found: GroundBatch, inputs: Sequence[SampleFacts]) -> torch.Tensor:
+        """[random fact] the numbers of all random facts of a batch, in their order."""
+        given = [part.probabilities for part in inputs if part.probabilities is not None]
+        dtype, device = torch.float32, given[0].device if given else torch.device("cpu")
+        for part in given:
+            dtype = torch.promote_types(dtype, part.dtype)
+        first, last = found.given
+        parts = [self._fixed(found, slice(0, first), dtype, device)]
+        for part, choices in zip(inputs, found.choices):
+            if part.probabilities is None:
+                continue
+            numbers = part.probabilities.to(dtype)
+            parts.append(numbers)
+            if choices is not None:
+                rows, group = (torch.from_numpy(a).to(device) for a in (choices.rows, choices.group))
+                sums = numbers.new_zeros(len(choices.rest)).index_add(0, group, numbers[rows])
+                parts.append((1 - sums).clamp_min(0))
+        parts.append(self._fixed(found, slice(last, None), dtype, device))
+        return torch.cat(parts)
+
+    def _fixed(self, found: GroundBatch, places: slice, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        numbers = np.asarray(found.random.probabilities[places], np.float64)
+        record = self.record
+        if len(numbers) and isinstance(record, Semiring):
+            made = found.random.kinds_of(places) == CHANCE
+            if (of_probability := record.typed().from_probability) is not None and made.any():
+                # These probabilities are computed, whatever the tags of the inputs are.
+                with np.errstate(divide="ignore"):
+                    (numbers[made],) = of_probability.apply((numbers[made],))
+        return torch.from_numpy(numbers).to(device, dtype)
+
+    def _is_there(self, values: Any) -> np.ndarray:
+        """[row] bool: whether a tuple is in some world, as far as its value shows."""
+        record = self.record
+        if isinstance(values, torch.Tensor):
+            numbers = values.detach().numpy(force=True)
+            zero = 0.0 if self.carrier.has_probabilities or not isinstance(record, Semiring) else record.zero
+            is_plain = not isinstance(record, Semiring) or (record.is_scalar and record.show is None)
+            return numbers != zero if is_plain else np.ones(len(numbers), bool)
+        return np.ones(len(tree_leaves(values)[0]), bool)
+
+
+def _of_samples(samples: np.ndarray, inputs: Any, outputs: Any, listed: frozenset[str]) -> tuple[Any, Any]:
+    """The inputs and outputs of some samples (ascending)."""
+    if all(len(samples) == part.batch for _, part in inputs):
+        return inputs, outputs
+    some = {name: [rows[i] for i in samples] if name in listed else rows for name, rows in outputs.items()}
+    return [(name, part.of_samples(samples)) for name, part in inputs], some
+
+
+def _wanted(wanted: Any, batch: int, is_listed: bool) -> np.ndarray | None:
+    """[sample] the number of tuples that are listed for each; None where all are wanted that are derived."""
+    if wanted is None:
+        return None
+    return np.array([len(sample) for sample in wanted]) if is_listed else np.full(batch, len(wanted))
+
+
+def each(values: Any, function: Any) -> Any:
+    """A function of each tensor of a nest."""
+    return tree_map(function, values)
+
+
+def _inference_for(record: Semiring | Inference, k: int) -> BatchInference:
+    if record is EXACT:
+        return ExactBatches()
+    if isinstance(record, Semiring):
+        return SemiringBatches(record)
+    return ProofBatches(k) if record is TOP_PROOFS else ProofSetBatches(record, k)
+
+
+class BatchInference(ABC):
+    """The values of the nodes of a grounded batch."""
+
+    @abstractmethod
+    def __call__(
+        self, found: GroundBatch, roots: np.ndarray, samples: np.ndarray, weights: torch.Tensor, watch: Watch
+    ) -> Any:
+        """roots [root] nodes, samples [root] whose, weights [random fact] -> [root], or a nest of such"""
+
+
+class SemiringBatches(BatchInference):
+    """The derivations of all samples are one graph, evaluated once."""
+
+    def __init__(self, semiring: Semiring):
+        self.semiring = semiring
+
+    def __call__(self, found, roots, samples, weights, watch):
+        graph = levelled(found.grounding, roots, {}, self.semiring, watch)
+        module = SemiringInference(graph, [], self.semiring)
+        return module.nest([part[0] for part in module.evaluate(weights[None])])
+
+
+class ProofSetBatches(BatchInference):
+    """Sets of proofs of the other provenances that keep such, of all samples in one table."""
+
+    def __init__(self, provenance: Inference, k: int):
+        self.provenance, self.k = provenance, k
+
+    def __call__(self, found, roots, samples, weights, watch):
+        graph = levelled(found.grounding, roots, {}, boolean, watch)
+        return ProofSetInference(graph, [], self.provenance, self.k).evaluate(weights[None])[0][0]
+
+
+def _in_parts(samples: np.ndarray, batch: int) -> tuple[np.ndarray, np.ndarray]:
+    """(order [root], offsets [sample + 1]): roots in the order of their samples."""
+    return np.argsort(samples, kind="stable"), offsets_of(np.bincount(samples, minlength=batch))
+
+
+class ExactBatches(BatchInference):
+    """Samples whose derivations have the same structure share a circuit, which is compiled once and kept."""
+
+    def __init__(self) -> None:
+        self.kept: OrderedDict[Hashable, ExactInference] = OrderedDict()
+        self.size = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"kept": OrderedDict(), "size": 0}
+
+    def __call__(self, found, roots, samples, weights, watch):
+        order, root_offsets = _in_parts(samples, found.batch)
+        form = normal_form(found.grounding.graph.with_roots(roots[order]), watch)
+        group_of = found.random.group_of()
+        parts = Parts.of(form, root_offsets, group_of, True)
+        same: dict[Hashable, list[int]] = {}
+        for number in range(parts.num_parts):
+            if root_offsets[number + 1] > root_offsets[number]:
+                same.setdefault(parts.key(number), []).append(number)
+        values, places = [weights[:0]], [np.empty(0, np.int64)]
+        for key, numbers in same.items():
+            inference = self.compiled(key, parts, numbers[0], watch)
+            chosen = np.array(numbers)
+            low, high = parts.variable_offsets[numbers[0] : numbers[0] + 2]
+            slots = parts.variable_offsets[chosen, None] + np.arange(high - low)
+            rows = weights[torch.from_numpy(parts.variables[slots]).to(weights.device)]
+            values.append(inference([rows], False, False).flatten())
+            count = root_offsets[numbers[0] + 1] - root_offsets[numbers[0]]
+            places.append((root_offsets[chosen, None] + np.arange(count)).ravel())
+        # Where each root is among the values.
+        place = np.empty(len(roots), np.int64)
+        place[order[np.concatenate(places)]] = np.arange(len(roots))
+        return torch.cat(values)[torch.from_numpy(place).to(weights.device)]
+
+    def compiled(self, key: Hashable, parts: Parts, number: int, watch: Watch) -> ExactInference:
+        """The circuit of parts of one structure."""
+        from derivable.circuit.compilation.choice import compile_formula_dag
+
+        known = self.kept.get(key)
+        if known is not None:
+            self.kept.move_to_end(key)
+            return known
+        graph, groups = parts.part(number)
+        count, num_groups = len(groups), int(groups.max(initial=-1)) + 1
+        members = [np.flatnonzero(groups == group) + 1 for group in range(num_groups)]
+        circuit = compile_formula_dag(*graph.arrays, count, members, time_limit=watch.remaining())
+        query = ExactQuery(circuit, {"": np.arange(count)}, groups >= 0, np.empty(0, np.int64), np.empty(0))
+        made = self.kept[key] = ExactInference(query, [""])
+        self.size += circuit.num_nodes
+        while self.size > MOST_KEPT and len(self.kept) > 1:
+            self.size -= self.kept.popitem(last=False)[1].circuit.num_nodes
+        return made
+
+
+class ProofBatches(BatchInference):
+    """The k most probable proofs of each output, and the exact probability that one of them holds.
+
+    Which proofs they are has no derivative; their probability is a polynomial, by inclusion and exclusion.
+    """
+
+    def __init__(self, k: int):
+        if not is_integer(k) or not 1 <= k <= MAX_PROOFS:
+            raise DomainError(
+                f"k is {k!r}; topkproofs takes 1 to {MAX_PROOFS}", hint='provenance="exact" keeps them all'
+            )
+        self.k = int(k)
+
+    def __call__(self, found, roots, samples, weights, watch):
+        order, root_offsets = _in_parts(samples, found.batch)
+        graph = levelled(found.grounding, roots[order], {}, boolean, watch)
+        parts = Parts.of(graph, root_offsets, found.random.group_of(), False)
+        proofs, counts = self.proofs(parts, weights.detach().double().numpy(force=True)[parts.variables])
+        values = self.probabilities(parts, proofs, counts, weights)
+        place = np.empty(len(roots), np.int64)
+        place[order] = np.arange(len(roots))
+        return values[torch.from_numpy(place).to(weights.device)]
+
+    def proofs(self, parts: Parts, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(bits [root, k, 2 * word] uint64, number [root]) of the proofs of each root."""
+        from derivable.datalog.kernels.top_proofs import top_proofs_of_parts
+
+        words = max(1, -(-int(np.diff(parts.variable_offsets).max(initial=0)) // 64))
+        graph = parts.graph
+        bits = zeros((len(graph.roots), self.k, 2 * words), np.uint64)
+        counts = zeros(len(graph.roots), np.int64)
+        given = parts.starts, graph.kind.astype(np.int64), graph.literal.astype(np.int64) - 1, graph.offsets
+        rest = graph.children, graph.roots, parts.root_offsets, probabilities, parts.variable_offsets, parts.groups
+        run_chunks(top_proofs_of_parts, parts.num_parts, 1, *given, *rest, self.k, bits, counts)
+        return bits, counts
+
+    def probabilities(
+        self, parts: Parts, proofs: np.ndarray, counts: np.ndarray, weights: torch.Tensor
+    ) -> torch.Tensor:
+        """[root] the probability that one of the proofs of each root holds."""
+        from derivable.datalog.kernels.top_proofs import proof_terms
+
+        root_part = np.repeat(np.arange(parts.num_parts), np.diff(parts.root_offsets))
+        sizes = np.zeros(4, np.int64)
+        given = proofs, counts, parts.variable_offsets[root_part], parts.groups, int(parts.groups.max(initial=-1)) + 1
+        none = np.empty(0, np.int64)
+        proof_terms(*given, sizes, none, none, none, none, none, none)
+        terms, factors, sums, members = sizes.tolist()
+        arrays = [np.zeros(size, np.int64) for size in (terms, terms, terms + 1, factors, sums + 1, members)]
+        proof_terms(*given, sizes, *arrays)
+        roots, signs, starts, factors, sum_starts, members = arrays
+
+        def moved(array: np.ndarray) -> torch.Tensor:
+            return torch.from_numpy(array).to(weights.device)
+
+        slots = weights[moved(parts.variables)]
+        columns = [slots, 1 - slots]
+        if sums:
+            which = moved(np.repeat(np.arange(sums), np.diff(sum_starts)))
+            columns.append(1 - weights.new_zeros(sums).index_add(0, which, slots[moved(members)]))
+        columns.append(weights.new_ones(1))
+        # Terms of fewer factors are filled up with ones.
+        lengths = np.diff(starts)
+        longest = int(lengths.max(initial=0))
+        padded = np.full((terms, longest), 2 * len(parts.variables) + sums)
+        padded[np.arange(longest) < lengths[:, None]] = factors
+        products = torch.cat(columns).index_select(0, moved(padded.ravel())).reshape(terms, longest).prod(-1)
+        # Zeros that depend on the weights, so that there is a derivative, zero, where there is no proof.
+        total = weights[:0].sum().expand(len(proofs))
+        return total.index_add(0, moved(roots), products * moved(signs).to(products))
