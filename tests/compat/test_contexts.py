@@ -278,7 +278,7 @@ def test_proofs_of_the_debug_provenance():
     ctx.run()
     found = {row: given for given, row in ctx.relation("path")}
     tag, proofs = found[0, 2]
-    assert float(tag) == pytest.approx(1 - (1 - 0.25) * (1 - 0.25))
+    assert tag.item() == pytest.approx(1 - (1 - 0.25) * (1 - 0.25))
     assert sorted(proofs) == [[(True, 11), (True, 22)], [(True, 33)]]
 
 
@@ -359,4 +359,4 @@ def test_further_provenances_run(provenance):
     ctx.add_facts("edge", [(tag, edge) for edge in EDGES])
     ctx.run()
     expected = {"natural": 1, "bool": True, "diffmaxmultprob2": 0.125, "diffnandminprob": 0.5}.get(provenance, 0.125)
-    assert {row: float(tag) for tag, row in ctx.relation("path")}[0, 3] == expected
+    assert {row: torch.as_tensor(tag).item() for tag, row in ctx.relation("path")}[0, 3] == expected

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any, TypeVar
 
-from derivable.compat.scallopy.foreign import ForeignAttributeProcessor, ForeignFunction, ForeignPredicate
+from derivable.compat.scallopy.foreign import STANDARD, ForeignAttributeProcessor, ForeignFunction, ForeignPredicate
 from derivable.compat.scallopy.input_mapping import Counter, InputMapping
 from derivable.compat.scallopy.io import CSVFileOptions
 from derivable.compat.scallopy.machine import FactList, Machine, Scope, Settings, machine_of
@@ -46,7 +47,7 @@ class ScallopContext:
     wmc_with_disjunctions  accepted: facts that exclude each other do so in every probability
     train_k, test_k    instead of k, in training and in evaluation
     fork_from          a context whose program, facts and computed relations are taken
-    no_stdlib          accepted
+    no_stdlib          whether the predicates `soft_eq<Tensor>` and `soft_neq<Tensor>` are left out
     monitors           accepted
 
     Raises DomainError for an unknown provenance.
@@ -78,7 +79,7 @@ class ScallopContext:
         self._items: list[str] = []
         self._facts: dict[str, FactList] = {}
         self._functions: dict[str, ForeignFunction] = {}
-        self._predicates: dict[str, ForeignPredicate] = {}
+        self._predicates: dict[str, ForeignPredicate] = {} if no_stdlib else {one.name: one for one in STANDARD}
         self._attributes: dict[str, ForeignAttributeProcessor] = {}
         self._input_mappings: dict[str, InputMapping] = {}
         self._non_probabilistic: set[str] = set()
@@ -93,6 +94,7 @@ class ScallopContext:
             is_own = isinstance(value, (dict, list, set)) and name not in ("_computed", "_run")
             self.__dict__[name] = type(value)(value) if is_own else value
         self._facts, self._fresh = dict(other._facts), dict(other._fresh)
+        self._input_mappings = {name: copy(mapping) for name, mapping in other._input_mappings.items()}
         if other._run is not None:
             machine, evaluation, settings = other._run
             self._run = machine, evaluation.fork(), settings
@@ -236,6 +238,11 @@ class ScallopContext:
     def _machine(self) -> Machine:
         scope = Scope(tuple(self._functions.items()), tuple(self._predicates.items()))
         return machine_of("\n".join(self._items), scope)
+
+    def _queries(self) -> list[str]:
+        """The outputs that queries of the program name."""
+        rules = self._machine().program.syntax.items
+        return list(self._machine().ram.outputs) if any(isinstance(item, s.Query) for item in rules) else []
 
     def _known(self, relation: str) -> Machine:
         """The compiled program. Raises BindingError if it has no such relation."""

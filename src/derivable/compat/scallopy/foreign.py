@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import typing
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -94,6 +95,9 @@ class ForeignFunction:
     def __repr__(self) -> str:
         return f"extern fn ${self.name}{self.record.signature}"
 
+    def __reduce__(self) -> str:
+        return _place(self, self.func)
+
     def _value(self, *arguments: Any) -> Any:
         try:
             return self.func(*arguments)
@@ -137,8 +141,10 @@ class ForeignPredicate:
         inputs = [kind_of(one, f"an input of {name}", False, generics) for one in self.input_arg_types]
         outputs = [kind_of(one, f"an output of {name}", False, generics) for one in self.output_arg_types]
         signature = Signature(tuple(inputs), tuple(outputs), tuple(generics.items()))
-        self.registered_name = f"{name}__{next(_NUMBERS)}"
+        self.registered_name = f"{name.partition('<')[0]}__{next(_NUMBERS)}"
         self.has_tags = not _is_none(tag_type)
+        # The tags of rows that are tensors, by the row, since somebody took them.
+        self.tensors: dict[tuple, Any] = {}
         self.record = PredicateRecord(self.registered_name, signature, self._rows, self.has_tags)
 
     @property
@@ -157,6 +163,9 @@ class ForeignPredicate:
     def __repr__(self) -> str:
         return f"extern pred {self.name}{self.record.signature}"
 
+    def __reduce__(self) -> str:
+        return _place(self, self.func)
+
     def _rows(self, *arguments: Any) -> Iterator[Any]:
         try:
             for row in self.func(*arguments):
@@ -164,9 +173,17 @@ class ForeignPredicate:
                     yield row if isinstance(row, tuple) else (row,)
                     continue
                 tag, values = row
-                yield tag, values if isinstance(values, tuple) else (values,)
+                values = values if isinstance(values, tuple) else (values,)
+                if hasattr(tag, "detach"):
+                    self.tensors[_key((*arguments, *values))] = tag
+                    tag = float(tag.detach())
+                yield tag, values
         except Exception as error:
             _warn(self, self.name, arguments, error)
+
+    def tensor_of(self, row: Sequence[Any]) -> Any:
+        """The tag of a row of inputs and outputs that is a tensor; None of others."""
+        return self.tensors.get(_key(row))
 
     def register(self) -> None:
         """Make the predicate known to this process."""
@@ -185,6 +202,9 @@ class ForeignAttributeProcessor:
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         return self.processor(*arguments, **keywords)
+
+    def __reduce__(self) -> str:
+        return _place(self, self.processor)
 
 
 def foreign_function(
@@ -306,6 +326,17 @@ def _arguments(func: Callable[..., Any], title: str) -> tuple[list[Any], list[An
     return given, optional, rest
 
 
+def _key(row: Sequence[Any]) -> tuple:
+    """What tells rows apart: values, and tensors by their identity."""
+    return tuple(id(value) if hasattr(value, "detach") else value for value in row)
+
+
+def _place(foreign: Any, func: Callable[..., Any]) -> str:
+    """Where pickle finds what is decorated: under the name of the function, in its module."""
+    foreign.__module__ = func.__module__
+    return func.__qualname__
+
+
 def _is_none(tag_type: Any) -> bool:
     return tag_type is None or tag_type is type(None) or getattr(tag_type, "__name__", "") == "none"
 
@@ -315,5 +346,24 @@ def _warn(foreign: Any, name: str, arguments: tuple, error: Exception) -> None:
         warnings.warn(f"{name} failed for {arguments!r}: {type(error).__name__}: {error}", stacklevel=2)
 
 
+def _similarity(x: Any, y: Any) -> Any:
+    # As Scallop writes it, with the precedence of Python.
+    return sys.modules["torch"].cosine_similarity(x, y, dim=0) + 1.0 / 2.0
+
+
+@foreign_predicate(name="soft_eq<Tensor>", input_arg_types=["Tensor"] * 2, output_arg_types=[], tag_type="Tensor")
+def soft_equal(x: Any, y: Any) -> Iterator[Any]:
+    """How alike two vectors are."""
+    yield _similarity(x, y), ()
+
+
+@foreign_predicate(name="soft_neq<Tensor>", input_arg_types=["Tensor"] * 2, output_arg_types=[], tag_type="Tensor")
+def soft_unequal(x: Any, y: Any) -> Iterator[Any]:
+    """How unlike two vectors are."""
+    yield 1.0 - _similarity(x, y), ()
+
+
+# What contexts have from the start, beside the predicates of the language.
+STANDARD: tuple[ForeignPredicate, ...] = (soft_equal, soft_unequal)
 ff = foreign_function
 fp = foreign_predicate

@@ -118,6 +118,7 @@ class InternalForwardFunction(torch.nn.Module):
         elif mappings is not None:
             one = OutputMapping(mappings)
         if relations is None:
+            known = known or {name: OutputMapping(None) for name in self.context._queries()}
             if not known:
                 raise DomainError("there is no output relation", hint="give one to `forward_function`, or at the call")
             names: dict[str, list[str | None]] = {name: [name] * count for name in known}
@@ -183,7 +184,7 @@ class InternalForwardFunction(torch.nn.Module):
                 with suppress(TypeError):
                     shown = tuple(sorted(shown))
         values = _assembled(len(samples), shown, pieces).to(torch.get_default_dtype())
-        if not values.requires_grad:
+        if not values.requires_grad and torch.is_grad_enabled():
             values.requires_grad_(mapping.tuples is not None or self.training)
         if mapping.is_single:
             values = values[:, 0]

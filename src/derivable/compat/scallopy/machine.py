@@ -24,10 +24,12 @@ from derivable.datalog.facts.load import tuple_columns
 from derivable.datalog.facts.program_facts import load_program_facts
 from derivable.datalog.facts.store import FactStore, add_terms, new_store
 from derivable.datalog.rules.nodes import Relation
+from derivable.datalog.run.foreign_join import ForeignFacts
 from derivable.datalog.run.limits import Limits, Watch, watched
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.tags.provenance import PROOFS, TOP_PROOFS, Inference, carrier_of
 from derivable.datalog.tags.random_facts import RandomFacts
+from derivable.datalog.values.values import ValueType, show_column
 
 if TYPE_CHECKING:
     import torch
@@ -64,7 +66,10 @@ class Scope:
             if isinstance(node, (s.Call, s.FunctionType)):
                 changed["name"] = functions.get(node.name, node.name)
             elif isinstance(node, s.Atom):
-                changed["relation"] = predicates.get(node.relation, node.relation)
+                special = f"{node.relation}<{', '.join(node.parameters)}>" if node.parameters else node.relation
+                if special in predicates and node.parameters:
+                    changed["parameters"] = ()
+                changed["relation"] = predicates.get(special) or predicates.get(node.relation, node.relation)
             return replace(node, **changed)
 
         return s.Syntax(of(syntax.items), syntax.text, syntax.source)
@@ -197,7 +202,10 @@ class Machine:
     """
 
     def __init__(self, text: str, scope: Scope):
-        self.program = _ScopedProgram(text, scope)
+        for _, foreign in (*scope.functions, *scope.predicates):
+            # They may come from another process.
+            foreign.register()
+        self.scope, self.program = scope, _ScopedProgram(text, scope)
         self.ram = self.program.lowered()
         self.relations: dict[str, Relation] = {
             name: relation for name, relation in self.ram.relations.items() if not name.startswith("#")
@@ -279,6 +287,9 @@ class Machine:
         found = self._ground.pop(key, None)
         if found is None:
             found = Ground(self, facts, settings)
+            if found.tensors:
+                # The next call makes tensors of its own.
+                return found
         self._ground[key] = found
         while len(self._ground) > _GROUND:
             self._ground.popitem(last=False)
@@ -308,8 +319,34 @@ class Ground:
         }
         watch = settings.watch()
         self.semiring = settings.record if isinstance(settings.record, Semiring) else boolean
-        self.grounding: Grounding = watched(watch, lambda: ground_facts(machine.ram, store, watch, self.semiring))
+        for _, predicate in machine.scope.predicates:
+            predicate.tensors = {}
+        foreign = ForeignFacts(store.random)
+        self.grounding: Grounding = watched(
+            watch, lambda: ground_facts(machine.ram, store, watch, self.semiring, foreign=foreign)
+        )
+        self.tensors = self._tensors(foreign)
         self._inferences: dict[Hashable, tuple[Sequence[tuple], Any]] = {}
+
+    def _tensors(self, foreign: ForeignFacts) -> list[torch.Tensor]:
+        """The tags of rows of predicates that are tensors; their variables are added to those of facts."""
+        predicates = {found.registered_name: found for _, found in self.machine.scope.predicates if found.tensors}
+        found, variables = [], []
+        symbols = self.grounding.facts.symbols
+        for (name, _, words), variable in foreign.known.items():
+            if name not in predicates:
+                continue
+            signature = predicates[name].record.signature
+            types = [kind for kind in (*signature.parameters, *signature.results) if isinstance(kind, ValueType)]
+            columns = [np.array([word], np.int64) for word in words]
+            row = [show_column(column, t, symbols).tolist()[0] for column, t in zip(columns, types)]
+            if len(row) == len(words) and (tensor := predicates[name].tensor_of(row)) is not None:
+                found.append(tensor)
+                variables.append(variable)
+        if variables:
+            count = len(self.variables) - len(self.exclusive)
+            self.variables = np.insert(self.variables, count, variables)
+        return found
 
     def probabilities(self, samples: Sequence[Facts]) -> torch.Tensor:
         """[sample, fact] of the facts that are not certain, with gradients to their tags."""
@@ -324,6 +361,7 @@ class Ground:
                     given = [_scalar(tag) for tag, certain in zip(tags, pattern.certain) if not certain]
                     tags = torch.stack(_of_one_type(given)) if given else torch.zeros(0)
                 parts.append(tags.to("cpu"))
+            parts += [tensor.reshape(1).to("cpu") for tensor in self.tensors]
             rows.append(torch.cat(_of_one_type(parts)) if parts else torch.zeros(0))
         return torch.stack(_of_one_type(rows))
 

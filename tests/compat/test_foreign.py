@@ -1,0 +1,364 @@
+"""Functions, predicates, attributes and plugins of Python."""
+
+import pickle
+import warnings
+from argparse import ArgumentParser
+
+import pytest
+import torch
+
+import derivable.compat.scallopy as scallopy
+from derivable.compat.scallopy.attributes import RemoveItem
+from derivable.core.diagnostics import DerivableError
+
+
+def answers(ctx, relation):
+    ctx.run()
+    return list(ctx.relation(relation))
+
+
+# Functions
+
+
+def test_functions():
+    @scallopy.foreign_function
+    def shout(text: str, mark: str | None = None) -> str:
+        return text.upper() + (mark or "!")
+
+    @scallopy.ff(name="total")
+    def add_up(*numbers: int) -> scallopy.i32:
+        return sum(numbers)
+
+    ctx = scallopy.ScallopContext()
+    ctx.register_foreign_function(shout)
+    ctx.register_foreign_function(add_up)
+    ctx.add_relation("word", (str, int))
+    ctx.add_facts("word", [("a", 1), ("b", 2)])
+    ctx.add_rule("loud($shout(w)) = word(w, _)")
+    ctx.add_rule('asked($shout(w, "?"), $total(n, n, 1)) = word(w, n)')
+    assert answers(ctx, "loud") == [("A!",), ("B!",)]
+    assert list(ctx.relation("asked")) == [("A?", 3), ("B?", 5)]
+    assert shout("x") == "X!"
+
+
+def test_functions_belong_to_their_contexts():
+
+    def contexts_of(offset):
+        @scallopy.foreign_function
+        def shifted(n: int) -> scallopy.i32:
+            return n + offset
+
+        ctx = scallopy.ScallopContext()
+        ctx.register_foreign_function(shifted)
+        ctx.add_program("rel a = {10} rel b($shifted(x)) = a(x)")
+        return ctx, ctx.clone()
+
+    found = [contexts_of(1), contexts_of(2)]
+    for offset, contexts in zip((1, 2), found):
+        for ctx in contexts:
+            assert answers(ctx, "b") == [(10 + offset,)]
+    with pytest.raises(DerivableError, match="shifted"):
+        scallopy.ScallopContext().add_program("rel a = {10} rel b($shifted(x)) = a(x)")
+
+
+def test_generic_functions():
+    kind = scallopy.Generic(scallopy.Number)
+
+    @scallopy.foreign_function
+    def doubled(x: kind) -> kind:
+        return x + x
+
+    ctx = scallopy.ScallopContext()
+    ctx.register_foreign_function(doubled)
+    ctx.add_relation("n", scallopy.u8)
+    ctx.add_relation("x", float)
+    ctx.add_facts("n", [3])
+    ctx.add_facts("x", [1.5])
+    ctx.add_rule("out($doubled(a), $doubled(b)) = n(a), x(b)")
+    assert answers(ctx, "out") == [(6, 3.0)]
+
+
+def test_functions_that_fail_drop_the_row():
+    @scallopy.foreign_function
+    def inverse(x: int) -> scallopy.f32:
+        return 1 / x
+
+    def quiet(x: int) -> scallopy.f32:
+        return 1 / x
+
+    ctx = scallopy.ScallopContext()
+    ctx.register_foreign_function(inverse)
+    ctx.register_foreign_function(scallopy.foreign_function(quiet, suppress_warning=True))
+    ctx.add_program("rel n = {0, 2} rel p($inverse(x)) = n(x) rel q($quiet(x)) = n(x)")
+    with pytest.warns(UserWarning, match="ZeroDivisionError"):
+        assert answers(ctx, "p") == [(0.5,)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert list(ctx.relation("q")) == [(0.5,)]
+
+
+def no_result(x: int):
+    return x
+
+
+def family(x: int) -> int:
+    return x
+
+
+def default(x: int, y: int = 3) -> scallopy.i32:
+    return x
+
+
+def keyword(x: int, *, y: int) -> scallopy.i32:
+    return x
+
+
+def unannotated(x) -> scallopy.i32:
+    return x
+
+
+def stranger(x: list) -> scallopy.i32:
+    return 1
+
+
+def free(x: int) -> scallopy.Generic():
+    return x
+
+
+@pytest.mark.parametrize("wrong", [no_result, family, default, keyword, unannotated, stranger, free])
+def test_wrong_functions(wrong):
+    with pytest.raises(DerivableError):
+        scallopy.foreign_function(wrong)
+
+
+def test_functions_of_tensors_get_them():
+    @scallopy.foreign_function
+    def largest(x: scallopy.Tensor) -> scallopy.usize:
+        assert isinstance(x, torch.Tensor)
+        return int(x.argmax())
+
+    ctx = scallopy.ScallopContext()
+    ctx.register_foreign_function(largest)
+    ctx.add_relation("image", scallopy.Tensor)
+    ctx.add_facts("image", [(torch.tensor([0.1, 0.9]),)])
+    ctx.add_rule("place($largest(x)) = image(x)")
+    assert answers(ctx, "place") == [(1,)]
+
+
+# Predicates
+
+
+def test_predicates():
+    @scallopy.foreign_predicate
+    def factors(n: int) -> scallopy.Facts[None, tuple[int, int]]:
+        for a in range(1, n + 1):
+            if n % a == 0:
+                yield (a, n // a)
+
+    @scallopy.fp(input_arg_types=[scallopy.i32], output_arg_types=[str], tag_type=None, name="named")
+    def name_of(n):
+        yield f"n{n}"
+
+    ctx = scallopy.ScallopContext()
+    ctx.register_foreign_predicate(factors)
+    ctx.register_foreign_predicate(name_of)
+    ctx.add_program("rel n = {4} rel f(a, b) = n(x), factors(x, a, b) rel w(s) = n(x), named(x, s)")
+    assert answers(ctx, "f") == [(1, 4), (2, 2), (4, 1)]
+    assert list(ctx.relation("w")) == [("n4",)]
+
+
+@pytest.mark.parametrize("provenance", ["minmaxprob", "topkproofs", "difftopkproofs"])
+def test_predicates_with_tags(provenance):
+    @scallopy.foreign_predicate
+    def near(x: float, y: float) -> scallopy.Facts[float, tuple[()]]:
+        yield (1.0 / (1.0 + abs(x - y)), ())
+
+    ctx = scallopy.ScallopContext(provenance)
+    ctx.register_foreign_predicate(near)
+    ctx.add_relation("x", float, non_probabilistic=True)
+    ctx.add_facts("x", [(0.0,), (1.0,)])
+    ctx.add_rule("close(a, b) = x(a), x(b), near(a, b)")
+    assert {row: torch.as_tensor(tag).item() for tag, row in answers(ctx, "close")}[0.0, 1.0] == 0.5
+
+
+def test_generic_predicates():
+    kind = scallopy.Generic(scallopy.Integer)
+
+    @scallopy.foreign_predicate(type_params=[kind])
+    def below(n: kind) -> scallopy.Facts[None, kind]:
+        yield from range(n)
+
+    ctx = scallopy.ScallopContext()
+    ctx.register_foreign_predicate(below)
+    ctx.add_program("type n(u8) rel n = {3} rel b(x) = n(a), below<u8>(a, x)")
+    assert answers(ctx, "b") == [(0,), (1,), (2,)]
+
+
+def test_wrong_predicates():
+    def optional(x: int, y: int | None = None) -> scallopy.Facts[None, int]:
+        yield x
+
+    def silent(x: int):
+        yield x
+
+    for wrong in (optional, silent):
+        with pytest.raises(DerivableError):
+            scallopy.foreign_predicate(wrong)
+
+
+# Attributes
+
+
+def test_attributes_give_functions_and_predicates():
+    seen = []
+
+    @scallopy.foreign_attribute
+    def scale(item, factor, *, offset=0):
+        assert item.is_relation_decl()
+        declaration = item.relation_decl(0)
+        seen.append((declaration.name.name, [str(one) for one in declaration.arg_types]))
+
+        @scallopy.foreign_predicate(
+            name=declaration.name.name, input_arg_types=[scallopy.i32], output_arg_types=[scallopy.i32], tag_type=None
+        )
+        def scaled(x):
+            yield (factor * x + offset,)
+
+        return scaled
+
+    @scallopy.foreign_attribute
+    def noted(item):
+        seen.append(str(item))
+
+    @scallopy.foreign_attribute(name="never")
+    def removed(item):
+        return RemoveItem()
+
+    ctx = scallopy.ScallopContext()
+    for attribute in (scale, noted, removed):
+        ctx.register_foreign_attribute(attribute)
+    ctx.add_program(
+        """
+        @scale(3, offset=1) type times(bound x: i32, y: i32)
+        @noted rel n = {1, 2}
+        @never rel n = {5}
+        rel out(y) = n(x), times(x, y)
+        """
+    )
+    assert answers(ctx, "out") == [(4,), (7,)]
+    assert seen[0] == ("times", ["i32", "i32"])
+    assert "n" in seen[1]
+
+
+def test_attributes_that_fail():
+    @scallopy.foreign_attribute
+    def strict(item):
+        assert item.is_function_decl(), "only functions"
+
+    ctx = scallopy.ScallopContext()
+    ctx.register_foreign_attribute(strict)
+    with pytest.raises(DerivableError, match="only functions"):
+        ctx.add_program("@strict type n(i32)")
+    with pytest.raises(DerivableError, match="unknown"):
+        ctx.add_program("@unknown type n(i32)")
+
+
+# Plugins
+
+
+class Greeting(scallopy.Plugin):
+    def __init__(self, word="hello"):
+        super().__init__("greeting")
+        self.word = word
+
+    def setup_argparse(self, parser):
+        parser.add_argument("--word", default="hello")
+
+    def configure(self, args=None, unknown_args=()):
+        self.word = (args or {})["word"]
+
+    def load_into_ctx(self, ctx):
+        @scallopy.foreign_function
+        def greet(name: str) -> str:
+            return f"{self.word} {name}"
+
+        ctx.register_foreign_function(greet)
+
+
+def test_plugins():
+    registry = scallopy.PluginRegistry(load_stdlib=True)
+    registry.load_plugin(Greeting())
+    assert "greeting" in [plugin.name for plugin in registry.loaded_plugins()]
+    parser = ArgumentParser()
+    registry.setup_argument_parser(parser)
+    known, unknown = parser.parse_known_args(["--word", "good day"])
+    registry.configure(vars(known), unknown)
+    ctx = scallopy.ScallopContext()
+    registry.load_into_ctx(ctx)
+    ctx.add_program('rel who = {"Ada"} rel out($greet(x)) = who(x) rel sum($py_eval("1 + 1")) = who(_)')
+    assert answers(ctx, "out") == [("good day Ada",)]
+    assert list(ctx.relation("sum")) == [("2",)]
+    with pytest.raises(DerivableError, match="plugin"):
+        registry.load_plugin(3)
+    assert scallopy.PluginRegistry(filter=lambda plugin: False, load_stdlib=True).loaded_plugins() == []
+
+
+def test_names():
+    assert scallopy.torch_tensor_enabled()
+    assert scallopy.Context is scallopy.ScallopContext
+    assert scallopy.Module is scallopy.ForwardFunction is scallopy.ScallopForwardFunction
+    assert scallopy.i8.__name__ == "i8"
+    for name in scallopy.__all__:
+        assert getattr(scallopy, name) is not None
+
+
+def test_tags_of_predicates_have_gradients():
+    scale = torch.tensor(0.5, requires_grad=True)
+
+    @scallopy.foreign_predicate
+    def near(x: int, y: int) -> scallopy.Facts[scallopy.Tensor, tuple[()]]:
+        yield (scale ** abs(x - y), ())
+
+    ctx = scallopy.ScallopContext("difftopkproofs", k=5)
+    ctx.register_foreign_predicate(near)
+    ctx.add_relation("x", int, input_mapping=range(3))
+    ctx.add_rule("pair(a, b) = x(a), x(b), near(a, b), a < b")
+    forward = ctx.forward_function("pair", [(0, 1), (0, 2)])
+    p = torch.full((2, 3), 0.5, requires_grad=True)
+    for _ in range(2):
+        scale.grad = None
+        y = forward(x=p)
+        assert y.tolist() == [[0.125, 0.0625]] * 2
+        y[:, 1].sum().backward()
+        assert scale.grad is not None
+        assert float(scale.grad) == 2 * 0.25 * 2 * 0.5
+
+
+def test_similarity_of_tensors():
+    ctx = scallopy.ScallopContext("difftopkproofs")
+    ctx.add_relation("vector", (int, scallopy.Tensor))
+    ctx.add_rule("same(i, j) = vector(i, x), vector(j, y), soft_eq<Tensor>(x, y), i < j")
+    ctx.add_rule("other(i, j) = vector(i, x), vector(j, y), soft_neq<Tensor>(x, y), i < j")
+    x = torch.tensor([1.0, 0.0], requires_grad=True)
+    y = torch.tensor([1.0, 3.0])
+    ctx.add_facts("vector", [(None, (0, x)), (None, (1, y))])
+    ctx.run()
+    ((same, row),) = ctx.relation("same")
+    ((other, _),) = ctx.relation("other")
+    assert row == (0, 1)
+    expected = torch.cosine_similarity(x, y, dim=0) + 0.5
+    torch.testing.assert_close(same, expected)
+    torch.testing.assert_close(other, 1 - expected)
+    torch.testing.assert_close(torch.autograd.grad(same, x), torch.autograd.grad(expected, x))
+
+
+@scallopy.foreign_function
+def tripled(x: int) -> scallopy.i32:
+    return 3 * x
+
+
+def test_contexts_with_functions_are_pickled():
+    ctx = scallopy.ScallopContext()
+    ctx.register_foreign_function(tripled)
+    ctx.add_program("rel a = {2} rel b($tripled(x)) = a(x)")
+    assert answers(pickle.loads(pickle.dumps(ctx)), "b") == [(6,)]
