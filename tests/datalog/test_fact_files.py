@@ -34,7 +34,8 @@ def tuples_of(columns):
     def values(array):
         if isinstance(array, np.ndarray):
             return array.tolist()
-        return [array.texts[i] for i in array.places.tolist()]
+        made = array.texts if isinstance(array.texts, list) else array.texts.decoded()
+        return made if array.places is None else [made[i] for i in array.places.tolist()]
 
     return list(zip(*map(values, columns.arrays)))
 

@@ -1,7 +1,6 @@
 """Texts and their numbers, beside a dictionary; hashes of few bits, so that different texts have the same."""
 
 from enum import StrEnum
-from zlib import crc32
 
 import numpy as np
 import pytest
@@ -9,28 +8,24 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
-from derivable.datalog.values import hashed_texts, values
+from derivable.datalog.facts import inputs
+from derivable.datalog.values import text_arena, values
 from derivable.datalog.values.values import SymbolTable
 
-TEXTS = st.lists(st.text("ab1 ", max_size=3), max_size=12)
-STEPS = st.lists(st.tuples(st.sampled_from(["all", "one", "find", "copy"]), TEXTS), max_size=8)
+# Characters of one to four bytes, none, half of a pair, and the one that texts are joined by.
+TEXTS = st.lists(st.text("ab1 \0\xe9\u20ac\U0001d11e\ud800", max_size=11), max_size=12)
+STEPS = st.lists(st.tuples(st.sampled_from(["all", "one", "find", "copy", "array"]), TEXTS), max_size=8)
 
 
 @settings(deadline=None)
-@example([("all", [" ", "1", "a"]), ("all", [" ", "1", "1", "a"])], 5, 3)
-@given(STEPS, st.sampled_from([0, 5, 1000]), st.sampled_from([1, 3, 1 << 60]))
-def test_texts_have_the_numbers_of_a_dictionary(steps, many, differ):
-    def few_hashes(texts, turn):
-        # Python's own hashes differ from one process to the next.
-        rows = [
-            turn * 1000 + crc32(text.encode()) % differ if turn < 9 else crc32(f"{turn} {text}".encode())
-            for text in texts
-        ]
-        return np.array(rows, np.int64).reshape(-1, 1)
-
+@example([("all", [" ", "1", "a"]), ("all", [" ", "1", "1", "a"])], 5, 0, 2)
+@example([("array", ["a", ""]), ("array", ["abcdefghij", "abcdefghik", "a"])], 0, 0, 1)
+@given(STEPS, st.sampled_from([0, 5, 1000]), st.sampled_from([0, 1 << 40, -1]), st.sampled_from([1, 3, 100]))
+def test_texts_have_the_numbers_of_a_dictionary(steps, many, bits, part):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(values, "MANY_TEXTS", many)
-        patch.setattr(hashed_texts, "_hashes", few_hashes)
+        patch.setattr(text_arena, "HASH_BITS", bits)
+        patch.setattr(text_arena, "PART", part)
         symbols, expected, left = SymbolTable(), {}, None
         for kind, texts in steps:
             if kind == "find":
@@ -40,18 +35,16 @@ def test_texts_have_the_numbers_of_a_dictionary(steps, many, differ):
                 # What is entered in the copy from here on is not in the table that is left behind.
                 left, symbols = (symbols, dict(expected)), symbols.copy()
                 continue
-            numbers = [expected.setdefault(text, len(expected)) for text in sorted(texts)]
-            found = symbols.intern_all(sorted(texts)) if kind == "all" else list(map(symbols.intern, sorted(texts)))
-            if kind == "one" or differ > 3 or symbols.hashed is None:
-                assert list(found) == numbers
+            if kind == "array":
+                # NumPy takes away characters 0 at the end.
+                array = np.array(texts, str)
+                texts, found = array.tolist(), symbols.intern_array(array)
             else:
-                # The first of those with one hash come first.
-                expected = {text: number for number, text in enumerate(symbols.texts)}
-                assert len(expected) == len(symbols.texts)
-                assert [symbols.texts[place] for place in found] == sorted(texts)
-            assert symbols.lookup(np.array(found, np.int64)).tolist() == sorted(texts)
-        if left is not None:
-            assert left[0].texts == list(left[1])
+                found = symbols.intern_all(texts) if kind == "all" else list(map(symbols.intern, texts))
+            assert list(found) == [expected.setdefault(text, len(expected)) for text in texts]
+            assert symbols.lookup(np.array(found, np.int64)).tolist() == texts
+        for known, numbers in [(symbols, expected)] + ([] if left is None else [left]):
+            assert known.lookup(np.arange(len(numbers))).tolist() == list(numbers)
 
 
 def test_texts_of_other_classes_are_texts(monkeypatch):
@@ -83,3 +76,49 @@ def test_rules_over_many_texts(monkeypatch):
     assert set(database["u"]) == {(f"w{i}!",) for i in range(100)}
     assert set(branch["u"]) == {(f"w{i}!",) for i in range(100)} | {("w7!!",), ("a!",)}
     assert (len(database["known"]), len(database["unknown"]), len(branch["unknown"])) == (1, 0, 1)
+
+
+def _as_arrow(texts, kind="string", parts=1):
+    arrow = pytest.importorskip("pyarrow")
+    size = -(-len(texts) // parts)
+    return arrow.table({"x": arrow.chunked_array([texts[k * size : (k + 1) * size] for k in range(parts)], kind)})
+
+
+KINDS = {
+    "list": lambda texts: {"x": texts},
+    "tuples": lambda texts: [(text,) for text in texts],
+    "plain": list,
+    "objects": lambda texts: {"x": np.array(texts, object)},
+    "one width": lambda texts: {"x": np.array(texts)},
+    "one width, other bytes": lambda texts: {"x": np.array(texts).astype(np.array(texts).dtype.newbyteorder())},
+    "every second": lambda texts: {"x": np.repeat(np.array(texts), 2)[::2]},
+    "any width": lambda texts: {"x": np.array(texts, np.dtypes.StringDType())},
+    "Arrow": _as_arrow,
+    "Arrow, chunks": lambda texts: _as_arrow(texts, parts=3),
+    "Arrow, a slice": lambda texts: _as_arrow(["no", *texts, "no"]).slice(1, len(texts)),
+    "Arrow, large": lambda texts: _as_arrow(texts, "large_string"),
+    "Arrow, dictionary": lambda texts: (
+        _as_arrow(texts).select([]).append_column("x", _as_arrow(texts)["x"].dictionary_encode())
+    ),
+    "pandas": lambda texts: pytest.importorskip("pandas").DataFrame({"x": texts}),
+}
+
+
+@pytest.mark.parametrize("many", [0, 1 << 30])
+@pytest.mark.parametrize("kind", KINDS)
+def test_texts_of_every_kind_of_column_are_those_of_a_list(monkeypatch, kind, many):
+    monkeypatch.setattr(values, "MANY_TEXTS", many)
+    monkeypatch.setattr(inputs, "_MANY_TEXTS", 3)
+    texts = [f"w{i % 7}" + "x" * (i % 5) for i in range(40)] + ["", "\xe9t\xe9", "\u20ac\U0001d11e", ""]
+    found = dv.Program("type s(x: String)\nquery s").run({"s": KINDS[kind](texts)})["s"]
+    assert list(found) == sorted({(text,) for text in texts})
+    assert ("\u20ac\U0001d11e",) in found
+    assert ("w",) not in found
+
+
+@pytest.mark.parametrize("many", [0, 1 << 30])
+@pytest.mark.parametrize("kind", ["list", "tuples", "objects"])
+def test_a_number_among_texts_is_an_error_with_its_row(monkeypatch, kind, many):
+    monkeypatch.setattr(values, "MANY_TEXTS", many)
+    with pytest.raises(dv.DerivableError, match=r"row 2.*expected String, found 7"):
+        dv.Program("type s(x: String)\nquery s").run({"s": KINDS[kind](["a", "b", 7])})

@@ -61,7 +61,7 @@ def pattern_of(ram: m.Ram, facts: FactStore, limits: Limits) -> Hashable | None:
     count = sum(len(variables) for columns in facts.relations.values() for variables in columns.variables)
     types = [t for name in facts.relations if name in ram.relations for t in ram.relations[name].types]
     has_terms = any(t.family == "entity" for t in types)
-    if count > MOST_FACTS or symbols.things or symbols.hashed is not None or has_terms:
+    if count > MOST_FACTS or symbols.things or symbols.arena is not None or has_terms:
         return None
     found: list[Any] = [len(random.probabilities), *symbols.texts, *(group.tobytes() for group in random.groups)]
     for name, columns in facts.relations.items():

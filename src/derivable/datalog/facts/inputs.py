@@ -12,6 +12,7 @@ import numpy as np
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError
 from derivable.core.lazy import later
+from derivable.datalog.values.text_arena import Encoded
 
 if TYPE_CHECKING:
     from derivable.tensor.values import values as tensors
@@ -58,13 +59,13 @@ class Varying:
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """A column of texts: row `i` has texts[places[i]]."""
+    """A column of texts: row `i` has texts[places[i]], or texts[i] where there are no places."""
 
-    texts: list[str]
-    places: np.ndarray
+    texts: Encoded | list[str]
+    places: np.ndarray | None = None
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.texts if self.places is None else self.places)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +96,7 @@ MISSING_HINT = (
 )
 # How much more than one the probabilities of a choice may add up to.
 ROUNDING = 1e-3
-# A column of so many texts is worth importing Arrow, which finds the distinct ones.
+# Fewer texts become objects of Python, of which a run has some for all of its texts unless these are many.
 _MANY_TEXTS = 1 << 14
 
 
@@ -192,14 +193,22 @@ def _values(name: str, label: Any, column: Any) -> np.ndarray | Texts:
     """One column, whatever it is."""
     if hasattr(column, "combine_chunks") or hasattr(column, "dictionary_encode"):
         return arrow_column(name, label, column)
+    if isinstance(column, list) and len(column) and type(column[0]) is str:
+        return Texts(column)
+    of_frame: Any = getattr(column, "array", None)
+    if getattr(getattr(of_frame, "dtype", None), "type", None) is str and hasattr(of_frame, "__arrow_array__"):
+        # The texts of pandas are Arrow's.
+        texts = of_frame.__arrow_array__()
+        if not texts.null_count:
+            return arrow_column(name, label, texts)
     values = column if hasattr(column, "__array__") else np.fromiter(column, dtype=object, count=len(column))
     array = np.asarray(values)
-    if array.dtype.kind not in "OUT" or len(array) < _MANY_TEXTS or not isinstance(array.flat[0], str):
+    if array.dtype.kind != "T" or len(array) < _MANY_TEXTS or array.ndim != 1:
         return array
     import pyarrow as arrow
 
     try:
-        return arrow_column(name, label, arrow.array(array, arrow.string()))
+        return arrow_column(name, label, arrow.array(array, arrow.large_string()))
     except (arrow.ArrowException, TypeError, UnicodeError):
         # Not texts only: what is wrong is said where each value is looked at.
         return array
@@ -217,18 +226,16 @@ def arrow_column(name: str, label: Any, column: Any) -> np.ndarray | Texts:
             hint=MISSING_HINT,
         )
     t = column.type
-    if arrow.types.is_dictionary(t) and not arrow.types.is_string(t.value_type):
+    if arrow.types.is_dictionary(t) and not _is_string(t.value_type):
         return arrow_column(name, label, column.cast(t.value_type))
-    if arrow.types.is_dictionary(t) or arrow.types.is_string(t) or arrow.types.is_large_string(t):
-        if not arrow.types.is_dictionary(t):
-            column = column.dictionary_encode()
+    if arrow.types.is_dictionary(t):
         column = column.unify_dictionaries() if isinstance(column, arrow.ChunkedArray) else column
-        if isinstance(column, arrow.ChunkedArray):
-            chunks = column.chunks
-            texts = chunks[0].dictionary.to_pylist() if chunks else []
-            places = [np.from_dlpack(chunk.indices) for chunk in chunks]
-            return Texts(texts, np.concatenate([np.empty(0, np.int64), *places]).astype(np.int64))
-        return Texts(column.dictionary.to_pylist(), np.from_dlpack(column.indices).astype(np.int64))
+        chunks = column.chunks if isinstance(column, arrow.ChunkedArray) else [column]
+        texts = _encoded(chunks[0].dictionary) if chunks else []
+        places = [np.from_dlpack(chunk.indices) for chunk in chunks]
+        return Texts(texts, np.concatenate([np.empty(0, np.int64), *places]).astype(np.int64))
+    if _is_string(t):
+        return Texts(_encoded(column))
     if arrow.types.is_decimal(t) and t.scale == 0:
         return np.array([int(value) for value in column.to_pylist()], object)
     chunks = column.chunks if isinstance(column, arrow.ChunkedArray) else [column]
@@ -236,6 +243,28 @@ def arrow_column(name: str, label: Any, column: Any) -> np.ndarray | Texts:
         # Arrow's own conversion imports pandas where it is installed.
         return np.concatenate([np.from_dlpack(chunk) for chunk in chunks])
     return column.to_numpy() if isinstance(column, arrow.ChunkedArray) else column.to_numpy(zero_copy_only=False)
+
+
+def _is_string(t: Any) -> bool:
+    return str(t) in ("string", "large_string", "string_view")
+
+
+def _encoded(column: Any) -> Encoded | list[str]:
+    """The texts of an Arrow column of strings; many stay where they are."""
+    import pyarrow as arrow
+
+    if len(column) < _MANY_TEXTS:
+        return column.to_pylist()
+    if isinstance(column, arrow.ChunkedArray):
+        # Offsets of 32 bits do not reach over all chunks.
+        chunks = column.chunks if column.num_chunks == 1 else [column.cast(arrow.large_string()).combine_chunks()]
+        return _encoded(chunks[0])
+    if column.type == "string_view":
+        column = column.cast(arrow.large_string())
+    _, offsets, data = column.buffers()
+    width = np.int32 if arrow.types.is_string(column.type) else np.int64
+    ends = np.frombuffer(offsets, width)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    return Encoded(np.frombuffer(b"" if data is None else data, np.uint8), ends[:-1], ends[1:])
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:

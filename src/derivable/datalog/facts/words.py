@@ -20,7 +20,8 @@ def checked_words(relation: Relation, columns: Sequence[Any], symbols: SymbolTab
     for c, (values, t) in enumerate(zip(columns, relation.types)):
         try:
             if isinstance(values, Texts):
-                words.append(column_words(values.texts, t, symbols)[values.places])
+                found = column_words(values.texts, t, symbols)
+                words.append(found if values.places is None else found[values.places])
             else:
                 words.append(column_words(values, t, symbols))
         except Unfit as unfit:

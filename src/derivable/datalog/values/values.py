@@ -20,8 +20,8 @@ from derivable.core.diagnostics import DerivableError, TypeMismatchError
 from derivable.core.forks import renew_in_children
 from derivable.datalog.values import int128, tensors
 from derivable.datalog.values.datetimes import FIRST, LAST, Duration, datetime_text, word_of_datetime
-from derivable.datalog.values.hashed_texts import HashedTexts
 from derivable.datalog.values.terms import Entity
+from derivable.datalog.values.text_arena import Encoded, TextArena
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _words(t: ValueType) -> ValueType:
     return ENTITY if t.family == "entity" else t
 
 
-# Above so many texts their hashes are in a table of ours: looks into a large dictionary wait for memory one by one.
+# More texts than these are bytes in an arena: looks into a large dictionary wait for memory one by one.
 MANY_TEXTS = 1 << 16
 _interning = threading.Lock()
 renew_in_children(globals(), _interning=threading.Lock)
@@ -154,8 +154,9 @@ class SymbolTable:
     """Strings interned to ids 0, 1, ...; one table per run. `entities` has the terms of the run; a table outside of a
     run has none.
 
-    ids     of all texts, or with `hashed` of some
-    hashed  the places of all texts, where they are many
+    ids     of all texts, or with `arena` of some
+    texts   all of them, or with `arena` the first ones
+    arena   all of them where they are many
     things  durations, tensors and large integers, each with an id of its own, by what equal ones have in common in
             `known`
     """
@@ -165,15 +166,15 @@ class SymbolTable:
     entities: TermStore | None = None
     known: dict[Any, int] = field(default_factory=dict)
     things: list[Any] = field(default_factory=list)
-    hashed: HashedTexts | None = None
+    arena: TextArena | None = None
 
     def intern(self, text: str) -> int:
         found = self.ids.get(text)
         if found is None:
             # Branches of a database have one table, and may be added to in several threads.
             with _interning:
-                if self.hashed is not None:
-                    found = int(self.hashed.enter([text], self.texts)[0])
+                if self.arena is not None:
+                    found = int(self.arena.enter([text], Encoded.of)[0])
                 elif (found := self.ids.get(text)) is None:
                     found = len(self.texts)
                     # In this order, so that a Ctrl-C in between does no harm.
@@ -183,16 +184,14 @@ class SymbolTable:
 
     def intern_all(self, texts: Iterable[str]) -> np.ndarray:
         """Ids [text] int64."""
-        texts = list(texts)
-        if not {*map(type, texts)} <= {str}:
-            texts = list(map(str.__str__, texts))
+        texts = texts if isinstance(texts, list) else list(texts)
         with _interning:
-            if self.hashed is None and len(self.texts) + len(texts) > MANY_TEXTS:
-                self.hashed = HashedTexts.of(self.texts)
-            if self.hashed is not None:
-                return self.hashed.enter(texts, self.texts)
+            if (arena := self._arena_for(len(texts))) is not None:
+                return arena.enter(texts, Encoded.of)
             found: list[int] = []
             known, add, note = self.ids.get, self.texts.append, found.append
+            if not {*map(type, texts)} <= {str}:
+                texts = list(map(str.__str__, texts))
             # One pass: a look at a text that is not in cache costs more than all the rest.
             for text in texts:
                 place = known(text)
@@ -203,16 +202,41 @@ class SymbolTable:
                 note(place)
         return np.fromiter(found, np.int64, len(found))
 
+    def intern_encoded(self, texts: Encoded) -> np.ndarray:
+        """Ids [text] int64."""
+        with _interning:
+            if (arena := self._arena_for(len(texts))) is not None:
+                return arena.enter(texts, lambda part: part)
+        return self.intern_all(texts.decoded())
+
+    def intern_array(self, texts: np.ndarray) -> np.ndarray:
+        """Ids [text] int64 of an array of NumPy's type of texts of one width."""
+        with _interning:
+            if (arena := self._arena_for(len(texts))) is not None:
+                return arena.enter(texts, Encoded.of_array)
+        return self.intern_all(texts.tolist())
+
+    def _arena_for(self, count: int) -> TextArena | None:
+        """The arena, if this number of texts more are for one."""
+        if self.arena is None and len(self.texts) + count > MANY_TEXTS:
+            arena = TextArena()
+            arena.enter(self.texts, Encoded.of)
+            self.arena = arena
+        return self.arena
+
     def find(self, text: str) -> int | None:
         """The id of a text, None if it has none."""
         found = self.ids.get(text)
-        if found is None and self.hashed is not None:
+        if found is None and self.arena is not None:
             with _interning:
-                found = self.hashed.find(text, self.texts)
+                found = self.arena.find(text)
         return found
 
     def lookup(self, ids: np.ndarray) -> np.ndarray:
         """Texts [id] as an object array."""
+        if self.arena is not None:
+            with _interning:
+                return self.arena.lookup(ids)
         if len(ids) < len(self.texts) // 8:
             found = np.empty(len(ids), dtype=object)
             found[:] = [self.texts[i] for i in ids.tolist()]
@@ -252,8 +276,8 @@ class SymbolTable:
 
     def copy(self) -> SymbolTable:
         with _interning:
-            hashed = None if self.hashed is None else self.hashed.copy()
-            copied = SymbolTable(dict(self.ids), list(self.texts), None, dict(self.known), list(self.things), hashed)
+            arena = None if self.arena is None else self.arena.copy()
+            copied = SymbolTable(dict(self.ids), list(self.texts), None, dict(self.known), list(self.things), arena)
         copied.entities = None if self.entities is None else self.entities.copy(copied)
         return copied
 
@@ -408,11 +432,15 @@ class Unfit(Exception):
         self.found, self.row, self.reason = found, row, reason
 
 
-def column_words(values: Sequence[Any] | np.ndarray, t: ValueType, symbols: SymbolTable) -> np.ndarray:
-    """Words [row] of Python values, or of an array [row], every one checked; integers of an array stay narrow.
+def column_words(values: Sequence[Any] | np.ndarray | Encoded, t: ValueType, symbols: SymbolTable) -> np.ndarray:
+    """Words [row] of Python values, an array [row] or texts, every one checked; integers of an array stay narrow.
 
     Raises Unfit for the first value that the type does not hold.
     """
+    if t.family == "text":
+        return _text_words(values, t, symbols)
+    if isinstance(values, Encoded):
+        values = values.decoded()
     if not isinstance(values, np.ndarray):
         array = plain_array(values, t)
         if array is None:
@@ -426,8 +454,8 @@ def column_words(values: Sequence[Any] | np.ndarray, t: ValueType, symbols: Symb
     if t.family == "duration" and kind == "m":
         distinct, places = np.unique(values, return_inverse=True)
         return _checked_words(list(distinct), t, symbols)[places]
-    if kind == "O" or t.family in ("text", "char", "entity", "tensor"):
-        return column_words(values.astype(object).tolist(), t, symbols)
+    if kind == "O" or t.family in ("char", "entity", "tensor"):
+        return column_words(values.astype(object, copy=False).tolist(), t, symbols)
     wanted = {"bool": "b", "float": "fiu", "datetime": "M", "duration": "m"}.get(t.family, "iu")
     if kind not in wanted:
         if kind == "f":
@@ -455,10 +483,23 @@ def _check_rows(values: np.ndarray, is_bad: np.ndarray) -> None:
         raise Unfit(value if values.dtype.kind == "M" else value.item(), row)
 
 
+def _text_words(values: Sequence[Any] | np.ndarray | Encoded, t: ValueType, symbols: SymbolTable) -> np.ndarray:
+    """Words [row] of texts."""
+    if isinstance(values, Encoded):
+        return symbols.intern_encoded(values)
+    if isinstance(values, np.ndarray):
+        if values.dtype.kind == "U":
+            return symbols.intern_array(values)
+        return _text_words(values.astype(object, copy=False).tolist(), t, symbols)
+    try:
+        return symbols.intern_all(values)
+    except TypeError:
+        # Joining them has found something else.
+        return _checked_words(values, t, symbols)
+
+
 def _checked_words(values: Sequence[Any], t: ValueType, symbols: SymbolTable) -> np.ndarray:
     """Words [row] of Python values of which each one is looked at."""
-    if t.family == "text" and {*map(type, values)} == {str}:
-        return symbols.intern_all(values)
     for row, value in enumerate(values):
         if not fits(value, t):
             raise Unfit(value, row)

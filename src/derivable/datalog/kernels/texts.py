@@ -1,0 +1,118 @@
+"""Kernels of texts in UTF-8: a hash set of those that lie behind each other in one array.
+
+Text `k` of `data` [byte] uint8 is data[offsets[k]:offsets[k + 1]]. Nothing here allocates.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from derivable.device.cpu.places import hash_word, load, mix_word, prefetch, slot_in, store, tag_of
+from derivable.device.cpu.tiers import kernel
+
+# Looks into the table that are on their way while one is made: each waits for memory.
+AHEAD = 12
+
+
+@kernel
+def eight_bytes(data, at):
+    """Bytes `at` to `at + 7` as one word; compiled code reads them at once."""
+    return (
+        np.int64(load(data, at))
+        | np.int64(load(data, at + 1)) << 8
+        | np.int64(load(data, at + 2)) << 16
+        | np.int64(load(data, at + 3)) << 24
+        | np.int64(load(data, at + 4)) << 32
+        | np.int64(load(data, at + 5)) << 40
+        | np.int64(load(data, at + 6)) << 48
+        | np.int64(load(data, at + 7)) << 56
+    )
+
+
+@kernel
+def hash_text(data, start, stop, mask):
+    """The hash of bytes start..stop, of which `mask` leaves some bits."""
+    found = hash_word(stop - start)
+    at = start
+    while at + 8 <= stop:
+        found = mix_word(found, eight_bytes(data, at))
+        at += 8
+    word = np.int64(0)
+    while at < stop:
+        word = word << 8 | np.int64(load(data, at))
+        at += 1
+    return mix_word(found, word) & mask
+
+
+@kernel
+def is_same_text(data, start, other, at, length):
+    """Whether `length` bytes of `data` from `start` on and of `other` from `at` on are the same."""
+    k = np.int64(0)
+    while k + 8 <= length:
+        if eight_bytes(data, start + k) != eight_bytes(other, at + k):
+            return False
+        k += 8
+    while k < length:
+        if load(data, start + k) != load(other, at + k):
+            return False
+        k += 1
+    return True
+
+
+@kernel
+def hash_texts(data, starts, stops, mask, hashes):
+    """The hashes [text] of the texts data[starts[i]:stops[i]]; `mask`: the bits that count."""
+    for i in range(len(starts)):
+        hashes[i] = hash_text(data, starts[i], stops[i], mask)
+
+
+@kernel
+def place_texts(data, offsets, size, table, given, starts, stops, hashes, places, appends):
+    """Find the texts given[starts[i]:stops[i]]; writes their numbers to `places` and returns the new number of texts.
+
+    table    [2 * slots] uint32, slots a power of two: a text's number + 1, 0 if empty, and 32 bits of its hash
+    appends  whether texts that are not there are appended; else their number is -1
+    The caller has made room for what is appended, and the table stays at most half full.
+    """
+    slots = len(table) // 2
+    for i in range(len(starts)):
+        if i + AHEAD < len(starts):
+            prefetch(table, 2 * slot_in(hashes[i + AHEAD], slots))
+        start, stop, h = starts[i], stops[i], hashes[i]
+        length = stop - start
+        tag = tag_of(h)
+        slot = slot_in(h, slots)
+        while True:
+            found = np.int64(table[2 * slot]) - 1
+            if found < 0:
+                places[i] = -1
+                if appends:
+                    end = offsets[size]
+                    for k in range(length):
+                        store(data, end + k, load(given, start + k))
+                    table[2 * slot] = size + 1
+                    table[2 * slot + 1] = tag
+                    places[i] = size
+                    size += 1
+                    offsets[size] = end + length
+                break
+            if np.int64(table[2 * slot + 1]) == tag:
+                begin = offsets[found]
+                if offsets[found + 1] - begin == length and is_same_text(data, begin, given, start, length):
+                    places[i] = found
+                    break
+            slot = slot_in(slot + 1, slots)
+    return size
+
+
+@kernel
+def rehash_texts(data, offsets, size, table, mask):
+    """Fill an empty table with the first `size` texts, which are distinct; `mask`: the bits of hashes that count."""
+    slots = len(table) // 2
+    for i in range(size):
+        h = hash_text(data, offsets[i], offsets[i + 1], mask)
+        slot = slot_in(h, slots)
+        while table[2 * slot] != 0:
+            slot = slot_in(slot + 1, slots)
+        table[2 * slot] = i + 1
+        table[2 * slot + 1] = tag_of(h)
