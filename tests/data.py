@@ -22,3 +22,8 @@ def data_path(name: str) -> Path:
         if path.exists():
             return path
     pytest.skip(f"data file {name} is absent; set DERIVABLE_DATA to the folder that has it")
+
+
+def data_folder() -> Path | None:
+    """The first of the folders of data that is there."""
+    return next((folder.resolve() for folder in _FOLDERS if folder.is_dir()), None)

@@ -24,19 +24,19 @@ def written(name: str) -> tuple[dict, str]:
     return made, "".join(stream["text"])
 
 
-@pytest.mark.parametrize("name", make.NAMES)
+@pytest.mark.parametrize("name", make.NAMES + make.TASKS)
 def test_a_notebook_is_its_example(name):
     made, output = written(name)
     assert made == make.notebook(name, *make.cells_of(name), output)
     assert output.strip()
 
 
-@pytest.mark.parametrize("name", make.NAMES)
+@pytest.mark.parametrize("name", make.NAMES + make.TASKS)
 def test_the_page_shows_the_picture_and_the_notebook(name):
     page = (ROOT / "docs" / "gallery.md").read_text()
     assert f"(gallery/{name}.svg)" in page
     assert f"(gallery/{name}.ipynb)" in page
-    assert f"`examples/{name}.py`" in page
+    assert f"`{make.path_of(name).relative_to(ROOT)}`" in page
     path = FOLDER / f"{name}.svg"
     assert ElementTree.parse(path).getroot().tag.endswith("svg")
     assert path.stat().st_size < 30_000
@@ -44,6 +44,8 @@ def test_the_page_shows_the_picture_and_the_notebook(name):
 
 def test_every_example_is_in_the_gallery():
     assert list(make.NAMES) == sorted(path.stem for path in make.EXAMPLES.glob("*.py"))
+    tasks = {path.stem for path in (make.EXAMPLES / "tasks").glob("*.py")} - {"experiment"}
+    assert list(make.TASKS) == sorted(tasks)
 
 
 @pytest.mark.usefixtures("tier_of_users")

@@ -3,7 +3,7 @@
     python docs/gallery/make.py [NAME ...]
 
 A notebook has the example's description, its code, and a call of `main` with all that this printed. A long example
-makes a smaller run there.
+makes a smaller run there. Examples of the folder `tasks` read real data from the folder that DERIVABLE_DATA names.
 """
 
 from __future__ import annotations
@@ -27,8 +27,15 @@ NAMES = (
     "source_packages",
     "sum_of_digits",
 )
+TASKS = (
+    "pointer_analysis",
+    "same_generation",
+    "static_analysis",
+    "transitive_closure",
+)
 # The calls of examples that take minutes as a script.
 CALLS = {
+    **dict.fromkeys(TASKS, "main([])"),
     "raven": 'main("--panels 2000 --epochs 10 --problems 50 --steps 60".split())',
     "source_packages": "main(limit=4)",
 }
@@ -36,9 +43,13 @@ GREEN, GREY, RED, BLUE = "#2f7d5b", "#9aa5b1", "#c0392b", "#3f51b5"
 MAIN = '\n\nif __name__ == "__main__":\n'
 
 
+def path_of(name: str) -> Path:
+    return EXAMPLES / ("tasks" if name in TASKS else ".") / f"{name}.py"
+
+
 def cells_of(name: str) -> tuple[str, str]:
     """(the description, the code) of an example."""
-    source = (EXAMPLES / f"{name}.py").read_text()
+    source = path_of(name).read_text()
     _, description, code = source.split('"""', 2)
     return description.strip(), code.partition(MAIN)[0].strip()
 
@@ -101,6 +112,16 @@ def bars(names: list[str], values: list[float], colours: list[str], label: str):
     return figure
 
 
+def seconds(rows: list[tuple[str, float]]):
+    """Bars of seconds, ours and the baseline's in turn, on a logarithmic axis."""
+    figure, axes = drawing()
+    rows = rows[::-1]
+    axes.barh([name for name, _ in rows], [value for _, value in rows], color=[GREY, GREEN] * (len(rows) // 2))
+    axes.set_xscale("log")
+    axes.set_xlabel("seconds")
+    return figure
+
+
 def numbers(pattern: str, text: str) -> list[float]:
     return [float(number) for number in re.findall(pattern, text)]
 
@@ -151,6 +172,29 @@ def picture(name: str, output: str):
         return bars(
             names, [commonest, model], [GREY, GREEN], "pieces of held-out files that are assigned correctly"
         )
+    if name in ("transitive_closure", "same_generation", "pointer_analysis"):
+        found = re.findall(r"^(.+?): .* pairs in ([\d.]+) s; (.+?) ([\d.]+) s", output, re.MULTILINE)
+        rows = [[(case, float(ours)), (f"{case}: {other}", float(theirs))] for case, ours, other, theirs in found]
+        return seconds([row for pair in rows for row in pair])
+    if name == "static_analysis":
+        found = re.findall(r"confidence from ([\d.]+): .* ([\d.]+)% named", output)
+        figure, axes = drawing()
+        axes.bar(
+            [f"from {low}" for low, _ in found], [float(share) for _, share in found], color=[GREEN, BLUE, GREY]
+        )
+        axes.set_xlabel("confidence of alarms")
+        axes.set_ylabel("% named in the documentation")
+        return figure
+    if name in TASKS:
+        (found,) = re.findall(r"through logic: ([\d.]+)%; by a network alone: ([\d.]+)%", output)
+        published = re.search(r"published: ([\d.]+)% and ([\d.]+)%", output)
+        names = [
+            "through logic",
+            "a network alone",
+            *(["published", "published, a network alone"] if published else []),
+        ]
+        shares = [float(share) / 100 for share in (*found, *(published.groups() if published else ()))]
+        return bars(names, shares, [GREEN, GREY] * (len(names) // 2), "accuracy on what is held out")
     (share,) = numbers(r"([\d.]+)%", output)
     return bars(
         ["guessing", "learnt from sums"], [0.1, share / 100], [GREY, GREEN], "digits that are read correctly"
@@ -158,8 +202,8 @@ def picture(name: str, output: str):
 
 
 def main(names: list[str]) -> None:
-    sys.path.insert(0, str(EXAMPLES))
-    for name in names or NAMES:
+    sys.path[:0] = [str(EXAMPLES), str(EXAMPLES / "tasks")]
+    for name in names or NAMES + TASKS:
         description, code = cells_of(name)
         output = output_of(code, call_of(name))
         made = notebook(name, description, code, output)

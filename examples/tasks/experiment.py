@@ -1,0 +1,154 @@
+"""What the tasks share: options, a clock for the symbolic part, training through logic, results and a picture."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+INK, RIGHT, WRONG, QUIET, BLUE = "#1f2933", "#2f7d5b", "#c0392b", "#9aa5b1", "#3f51b5"
+
+
+def options(description: str, arguments: list[str] | None, picture: str, **sizes: Any) -> argparse.Namespace:
+    """The options of a task: `--data`, `--picture`, `--seed`, and one for each of its sizes, with their defaults."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=os.environ.get("DERIVABLE_DATA"), help="the folder of real data")
+    parser.add_argument("--picture", default=f"{picture}.png")
+    parser.add_argument("--seed", type=int, default=0)
+    for name, default in sizes.items():
+        parser.add_argument(f"--{name}", type=type(default), default=default, help=f"{default} unless given")
+    return parser.parse_args(arguments)
+
+
+def data_file(folder: Path | str | None, name: str) -> Path | None:
+    """The path of a file of real data, None where it is absent."""
+    path = None if folder is None else Path(folder) / name
+    return path if path is not None and path.exists() else None
+
+
+@dataclass
+class Clock:
+    """Seconds of the symbolic part, and of all that is measured."""
+
+    symbolic_seconds: float = 0.0
+    seconds: float = 0.0
+    losses: list[float] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def symbolic(self) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.symbolic_seconds += time.perf_counter() - began
+
+    @contextlib.contextmanager
+    def all(self) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - began
+
+    @property
+    def share(self) -> float:
+        return self.symbolic_seconds / self.seconds if self.seconds else 0.0
+
+
+def timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    """(what the work gives, its seconds) the second time: the first time kernels are compiled or loaded."""
+    work()
+    began = time.perf_counter()
+    result = work()
+    return result, time.perf_counter() - began
+
+
+def train(
+    network: nn.Module,
+    loss_of: Callable[[Tensor, Any], Tensor],
+    batches: Iterable[tuple[Tensor, Any]],
+    rate: float,
+    clock: Clock | None = None,
+) -> Clock:
+    """Fit the network to batches of (inputs, what is wanted); returns the clock, with the loss of each step.
+
+    loss_of  what the network found, what is wanted -> a scalar; the symbolic part of the clock is its forward pass and
+             its backward pass to what the network found
+    """
+    clock = clock or Clock()
+    optimiser = torch.optim.Adam(network.parameters(), lr=rate)
+    network.train()
+    with clock.all():
+        for inputs, wanted in batches:
+            found = network(inputs)
+            # The graph is cut here, so that the two parts of the backward pass are two calls.
+            leaf = found.detach().requires_grad_()
+            with clock.symbolic():
+                loss = loss_of(leaf, wanted)
+                loss.backward()
+            optimiser.zero_grad()
+            found.backward(leaf.grad)
+            optimiser.step()
+            clock.losses.append(loss.item())
+    network.eval()
+    return clock
+
+
+def batches(inputs: Tensor, wanted: Tensor, size: int, epochs: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Shuffled batches of all rows, once an epoch."""
+    for _ in range(epochs):
+        for rows in torch.randperm(len(inputs)).split(size):
+            yield inputs[rows], wanted[rows]
+
+
+def percent(share: float | None) -> str:
+    return "not published" if share is None else f"{share:.1%}"
+
+
+def report(ours: float, baseline: float, published: tuple[float | None, float | None], what: str = "accuracy") -> None:
+    """Print the figure reached, that of the baseline, and the published ones in the same order."""
+    print(f"{what} through logic: {percent(ours)}; by a network alone: {percent(baseline)}")
+    known = "not published" if published == (None, None) else " and ".join(map(percent, published))
+    print(f"published: {known}")
+
+
+def report_time(what: str, clock: Clock) -> None:
+    print(f"{what}: {clock.seconds:.1f} s, of which {clock.share:.1%} in the symbolic part")
+
+
+def figure(panels: int, height: float = 3.2) -> tuple[Any, list[Any]]:
+    """A figure without a window, and its axes, side by side."""
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(3.4 * panels, height), layout="constrained")
+    return made, list(np.atleast_1d(made.subplots(1, panels)))
+
+
+def draw_losses(axes: Any, losses: list[float]) -> None:
+    """The loss of each step, averaged over a fiftieth of them."""
+    width = max(1, len(losses) // 50)
+    smooth = np.convolve(losses, np.full(width, 1 / width), "valid")
+    axes.plot(np.arange(len(smooth)) + width, smooth, color=INK, linewidth=1)
+    axes.set_xlabel("step")
+    axes.set_ylabel("loss (nats)")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_bars(axes: Any, values: dict[str, float], label: str) -> None:
+    """Values from top to bottom with their names; the first is ours."""
+    names, heights = list(values)[::-1], list(values.values())[::-1]
+    axes.barh(names, heights, color=[QUIET] * (len(names) - 1) + [RIGHT])
+    for row, height in enumerate(heights):
+        axes.text(height, row, f" {height:.3g}", va="center")
+    axes.set_xlabel(label)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def save(made: Any, path: str) -> None:
+    made.savefig(path, dpi=100)
+    print(f"picture: {path}")
