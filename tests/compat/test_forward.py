@@ -3,6 +3,7 @@
 import copy
 import itertools
 import pickle
+import random
 
 import pytest
 import torch
@@ -304,3 +305,51 @@ def test_a_module_is_a_module():
     assert y[:, 4].tolist() == [0.0, 0.0]
     for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
         torch.testing.assert_close(other(**given), y)
+
+
+@pytest.mark.parametrize("provenance", ["diffminmaxprob", "diffaddmultprob", "diffmaxmultprob", "difftopkproofs"])
+def test_a_batch_is_its_samples(provenance):
+    """Samples of different facts, some of which exclude each other: values and gradients are those of contexts that
+    have one sample each."""
+    generator = random.Random(provenance)
+
+    def base():
+        ctx = scallopy.ScallopContext(provenance, k=4)
+        ctx.add_relation("edge", (int, int))
+        ctx.add_relation("closed", int)
+        ctx.add_facts("edge", [(None, (0, 1)), (fixed, (1, 2))])
+        ctx.add_program(
+            "rel open(x, y) = edge(x, y), not closed(y) "
+            "rel path(x, y) = open(x, y) rel path(x, z) = open(x, y), open(y, z)"
+        )
+        return ctx
+
+    fixed = torch.tensor(0.75, dtype=torch.float64, requires_grad=True)
+    pairs = list(itertools.permutations(range(4), 2))
+    samples, closed, groups = [], [], []
+    for _ in range(5):
+        edges = generator.sample(pairs, generator.randrange(5))
+        samples.append([(torch.tensor(0.1 * generator.randrange(1, 5), dtype=torch.float64), e) for e in edges])
+        closed.append([(torch.tensor(0.25, dtype=torch.float64), (generator.randrange(4),))])
+        groups.append([[0, 1]] if len(edges) > 1 and provenance == "difftopkproofs" else [])
+    leaves = [fixed, *(tag.requires_grad_() for sample in (*samples, *closed) for tag, _ in sample)]
+    given = {"edge": samples, "closed": closed}
+    tuples, y = base().forward_function("path")(**given, disjunctions={"edge": groups})
+    weights = torch.linspace(0.5, 1.5, y.numel()).reshape(y.shape)
+    found = torch.autograd.grad((y * weights).sum(), leaves, allow_unused=True)
+    total: torch.Tensor = torch.zeros(())
+    for place in range(5):
+        ctx = base()
+        ctx.add_facts("edge", samples[place], disjunctions=groups[place])
+        ctx.add_facts("closed", closed[place])
+        ctx.run()
+        alone = {row: tag for tag, row in ctx.relation("path")}
+        assert {row for row, p in zip(tuples, y[place].tolist()) if p} == {row for row, p in alone.items() if p.item()}
+        for at, row in enumerate(tuples):
+            if row in alone:
+                torch.testing.assert_close(y[place, at], alone[row])
+                total = total + weights[place, at] * alone[row]
+    expected = torch.autograd.grad(total, leaves, allow_unused=True)
+    for one, other in zip(found, expected):
+        zero = torch.zeros((), dtype=torch.float64)
+        torch.testing.assert_close(one if one is not None else zero, other if other is not None else zero)

@@ -143,6 +143,7 @@ class ForeignPredicate:
         signature = Signature(tuple(inputs), tuple(outputs), tuple(generics.items()))
         self.registered_name = f"{name.partition('<')[0]}__{next(_NUMBERS)}"
         self.has_tags = not _is_none(tag_type)
+        self.has_tensor_tags = getattr(tag_type, "__name__", tag_type) == "Tensor"
         # The tags of rows that are tensors, by the row, since somebody took them.
         self.tensors: dict[tuple, Any] = {}
         self.record = PredicateRecord(self.registered_name, signature, self._rows, self.has_tags)

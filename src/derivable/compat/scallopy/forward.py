@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
+from derivable.compat.scallopy.batches import Batches, Piece
 from derivable.compat.scallopy.context import ScallopContext
 from derivable.compat.scallopy.input_mapping import InputMapping
-from derivable.compat.scallopy.machine import FactList, Ground, Pattern
+from derivable.compat.scallopy.machine import FactList, Pattern
 from derivable.core.diagnostics import DomainError, TypeMismatchError, UnsupportedError
 from derivable.datalog.facts.inputs import as_tuple
 
@@ -75,6 +75,7 @@ class InternalForwardFunction(torch.nn.Module):
             first, second = output_mapping
             if isinstance(first, str) and isinstance(second, (list, range, tuple)):
                 output, output_mapping = first, second
+        self.batches = Batches(context._kind.drops_zero, self.debug_provenance)
         self.outputs: dict[str, OutputMapping] = {}
         if output is not None:
             self.outputs[output] = OutputMapping(output_mapping)
@@ -98,10 +99,17 @@ class InternalForwardFunction(torch.nn.Module):
         """
         samples, device = self._samples(input_facts, disjunctions or {})
         names, mappings = self._wanted(len(samples), output_relations, output_mappings)
-        parts = self._parts(samples)
+        wanted: dict[str, Any] = {}
+        for output, relations in names.items():
+            wanted |= dict.fromkeys(filter(None, relations), mappings[output].tuples)
+        for name in wanted:
+            self.context._known(name)
+        fixed = {name: given for name, given in self.context._facts.items() if name not in input_facts}
+        machine, settings = self.context._machine(), self.context._settings(self.training)
+        pieces = self.batches.pieces(machine, settings, fixed, samples, wanted) if samples else {}
         found = {}
         for output, relations in names.items():
-            given = self._output(output, relations, mappings[output], samples, parts)
+            given = self._output(relations, mappings[output], pieces)
             found[output] = tuple(one.to(device) if isinstance(one, torch.Tensor) else one for one in given)
             if len(given) == 1:
                 (found[output],) = found[output]
@@ -138,52 +146,22 @@ class InternalForwardFunction(torch.nn.Module):
         )
         return names, {name: one or known.get(name, first) for name in names}
 
-    def _parts(self, samples: Sequence[Sample]) -> list[tuple[Ground, list[int], torch.Tensor]]:
-        """(derivations, places of the samples, their probabilities [sample, variable]) of samples of the same facts."""
-        machine, settings = self.context._machine(), self.context._settings(self.training)
-        return [
-            (ground, places, ground.probabilities([samples[place] for place in places]))
-            for ground, places in machine.batch(samples, settings)
-        ]
-
     def _output(
-        self,
-        output: str,
-        relations: list[str | None],
-        mapping: OutputMapping,
-        samples: Sequence[Sample],
-        parts: list[tuple[Ground, list[int], torch.Tensor]],
+        self, relations: list[str | None], mapping: OutputMapping, pieces: Mapping[str, Sequence[Piece]]
     ) -> tuple:
-        pieces: list[tuple[list[int], Sequence[tuple], torch.Tensor]] = []
-        proofs: list[Any] = [None] * len(samples)
-        for ground, places, rows in parts:
-            for name in dict.fromkeys(relations[place] for place in places):
-                if name is None:
-                    continue
-                self.context._known(name)
-                within = [at for at, place in enumerate(places) if relations[place] == name]
-                chosen = rows if len(within) == len(places) else rows[within]
-                where = [places[at] for at in within]
-                values = ground.evaluated(name, mapping.tuples, chosen)
-                tuples = ground.tuples(name) if mapping.tuples is None else mapping.tuples
-                given = None
-                if self.debug_provenance:
-                    of = [samples[place] for place in where]
-                    given = ground.shown_proofs(name, mapping.tuples, chosen, of)
-                if mapping.tuples is None and self.context._kind.drops_zero and len(tuples):
-                    kept = np.flatnonzero(ground.is_there(name, values, chosen).any(0)).tolist()
-                    tuples, values = [tuples[i] for i in kept], values[:, kept]
-                    given = given and [[one[i] for i in kept] for one in given]
-                pieces.append((where, tuples, values))
-                for at, one in zip(where, given or ()):
-                    proofs[at] = dict(zip(tuples, one))
+        """The values of one output, and what stands beside them."""
+        own = [
+            (piece, [at for at, place in enumerate(piece.places) if relations[place] == name])
+            for name in dict.fromkeys(relations)
+            for piece in pieces.get(name or "", ())
+        ]
         shown = mapping.tuples
         if shown is None:
-            shown = tuple(dict.fromkeys(row for _, tuples, _ in pieces for row in tuples))
-            if len(pieces) > 1:
+            shown = tuple(dict.fromkeys(row for piece, _ in own for row in piece.tuples))
+            if len(own) > 1:
                 with suppress(TypeError):
                     shown = tuple(sorted(shown))
-        values = _assembled(len(samples), shown, pieces).to(torch.get_default_dtype())
+        values = _assembled(len(relations), shown, own).to(torch.get_default_dtype())
         if not values.requires_grad and torch.is_grad_enabled():
             values.requires_grad_(mapping.tuples is not None or self.training)
         if mapping.is_single:
@@ -191,13 +169,17 @@ class InternalForwardFunction(torch.nn.Module):
         result: tuple = (values,) if mapping.tuples is not None else (list(shown), values)
         if not self.debug_provenance:
             return result
-        listed = [[(one or {}).get(row, []) for row in shown] for one in proofs]
+        proofs: list[dict[tuple, Any]] = [{} for _ in relations]
+        for piece, chosen in own:
+            for at in chosen:
+                proofs[piece.places[at]] = dict(zip(piece.tuples, (piece.proofs or [])[at]))
+        listed = [[one.get(row, []) for row in shown] for one in proofs]
         return (*result, [one[0] for one in listed] if mapping.is_single else listed)
 
     # Inputs
 
     def _samples(self, inputs: Mapping[str, Any], disjunctions: Mapping[str, Any]) -> tuple[list[Sample], Any]:
-        """The facts of each sample, with those of the context; and the device of the inputs."""
+        """The facts of each sample, with those of the context of the same relations; and the device of the inputs."""
         if not inputs:
             raise DomainError(
                 "There is no input to the forward function", hint="give relations by name: f(digit_1=tensor)"
@@ -212,10 +194,9 @@ class InternalForwardFunction(torch.nn.Module):
         if len(set(sizes.values())) > 1:
             shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
             raise DomainError(f"Inconsistency in batch size: {shown}", hint="all inputs have one number of samples")
-        fixed = {name: given for name, given in self.context._facts.items() if name not in read}
         found = []
         for place in range(next(iter(sizes.values()))):
-            sample = dict(fixed)
+            sample: Sample = {}
             for name, samples in read.items():
                 known = self.context._facts.get(name)
                 sample[name] = samples[place] if known is None else known.with_more(samples[place])
@@ -269,20 +250,19 @@ def _of_tensors(mapping: InputMapping, tensors: torch.Tensor, has_groups: bool) 
     return found
 
 
-def _assembled(
-    count: int, shown: Sequence[tuple], pieces: Sequence[tuple[list[int], Sequence[tuple], torch.Tensor]]
-) -> torch.Tensor:
-    """[sample, tuple] of pieces (places of samples, tuples, values [place, tuple]); 0 where there is nothing."""
-    if len(pieces) == 1 and pieces[0][0] == list(range(count)) and tuple(pieces[0][1]) == tuple(shown):
-        return pieces[0][2]
+def _assembled(count: int, shown: Sequence[tuple], own: Sequence[tuple[Piece, list[int]]]) -> torch.Tensor:
+    """[sample, tuple] of pieces, with the places of their samples that are meant; 0 where there is nothing."""
+    if len(own) == 1 and len(own[0][1]) == count and list(own[0][0].places) == list(range(count)):
+        return own[0][0].values
     column = {row: at for at, row in enumerate(shown)}
     dtype = torch.float32
-    for _, _, values in pieces:
-        dtype = torch.promote_types(dtype, values.dtype)
+    for piece, _ in own:
+        dtype = torch.promote_types(dtype, piece.values.dtype)
     total = torch.zeros(count, len(shown), dtype=dtype)
-    for places, tuples, values in pieces:
-        rows, columns = torch.tensor(places).unsqueeze(1), torch.tensor([column[row] for row in tuples]).long()
-        total = total.index_put((rows, columns), values.to(dtype))
+    for piece, chosen in own:
+        rows = torch.tensor([piece.places[at] for at in chosen]).long().unsqueeze(1)
+        columns = torch.tensor([column[row] for row in piece.tuples]).long()
+        total = total.index_put((rows, columns), piece.values[chosen].to(dtype))
     return total
 
 

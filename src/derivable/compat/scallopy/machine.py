@@ -7,7 +7,7 @@ under a differentiable provenance knows which element of which tensor is the pro
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -210,6 +210,8 @@ class Machine:
         self.relations: dict[str, Relation] = {
             name: relation for name, relation in self.ram.relations.items() if not name.startswith("#")
         }
+        tensors = {one.registered_name for _, one in scope.predicates if one.has_tensor_tags}
+        self.has_tensor_tags = any(name in tensors for name in _predicates_of(self.program.syntax))
         self._ground: OrderedDict[Hashable, Ground] = OrderedDict()
 
     def checked(self, name: str, rows: Sequence[tuple]) -> None:
@@ -458,6 +460,18 @@ class Ground:
             for proofs in proofs_of_sample:
                 proofs[:] = [[(holds, ids[at]) for holds, at in proof if at < len(ids)] for proof in proofs]
         return found
+
+
+def _predicates_of(node: Any) -> Iterator[str]:
+    """The names of atoms in syntax."""
+    if isinstance(node, tuple):
+        for part in node:
+            yield from _predicates_of(part)
+    elif isinstance(node, (s.Node, s.Syntax)) and not isinstance(node, s.FactTable):
+        if isinstance(node, s.Atom):
+            yield node.relation
+        for f in fields(node):
+            yield from _predicates_of(getattr(node, f.name))
 
 
 def _numbers(tags: Any, uncertain: np.ndarray) -> np.ndarray:

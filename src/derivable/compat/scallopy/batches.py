@@ -1,0 +1,178 @@
+"""The outputs of a batch of samples: of derivations that are kept, or of one run over all samples."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from derivable.algebra.semiring import Semiring
+from derivable.compat.scallopy.machine import FactList, Facts, Machine, Settings
+from derivable.core.diagnostics import DomainError
+from derivable.core.graph import offsets_of
+from derivable.datalog.run.limits import Limits
+from derivable.nn.batch import BatchLogic, Found
+from derivable.nn.samples import SampleFacts
+
+# Relation -> the tuples wanted, None for all that are found.
+Wanted = Mapping[str, tuple[tuple, ...] | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Tuples of a relation in some samples.
+
+    places  the samples
+    values  [place, tuple]
+    proofs  [place][tuple], None if nobody wanted them
+    """
+
+    places: Sequence[int]
+    tuples: Sequence[tuple]
+    values: torch.Tensor
+    proofs: Sequence[Sequence[Any]] | None = None
+
+
+class Batches:
+    """Batches of one forward function.
+
+    drops_zero  whether a tuple of the probability 0 is not there
+    """
+
+    def __init__(self, drops_zero: bool, has_proofs: bool):
+        self.drops_zero, self.has_proofs = drops_zero, has_proofs
+        self._logics: dict[Hashable, BatchLogic] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_logics": {}}
+
+    def pieces(
+        self, machine: Machine, settings: Settings, fixed: Facts, samples: Sequence[Facts], wanted: Wanted
+    ) -> dict[str, list[Piece]]:
+        """Relation -> its tuples.
+
+        fixed    the facts that all samples have
+        samples  those that each has, all of the same relations
+
+        Samples of the same tuples are evaluated on derivations that are kept from one call to the next; other samples,
+        and all where sets of proofs are kept, are one run.
+        """
+        is_alike = isinstance(settings.record, Semiring) and len({_key(facts) for facts in samples}) == 1
+        if not (self.has_proofs or machine.has_tensor_tags or is_alike):
+            try:
+                return self._of_one_run(machine, settings, fixed, samples, wanted)
+            except DomainError:
+                # Numbers that are no probabilities are evaluated as they are.
+                pass
+        return self._of_kept(machine, settings, [{**fixed, **facts} for facts in samples], wanted)
+
+    # Derivations that are kept
+
+    def _of_kept(
+        self, machine: Machine, settings: Settings, samples: Sequence[Facts], wanted: Wanted
+    ) -> dict[str, list[Piece]]:
+        found: dict[str, list[Piece]] = {name: [] for name in wanted}
+        for ground, places in machine.batch(samples, settings):
+            own = [samples[place] for place in places]
+            rows = ground.probabilities(own)
+            for name, listed in wanted.items():
+                values = ground.evaluated(name, listed, rows)
+                tuples: Sequence[tuple] = ground.tuples(name) if listed is None else listed
+                proofs: Any = ground.shown_proofs(name, listed, rows, own) if self.has_proofs else None
+                if listed is None and self.drops_zero and len(tuples):
+                    kept = np.flatnonzero(ground.is_there(name, values, rows).any(0)).tolist()
+                    tuples, values = [tuples[i] for i in kept], values[:, kept]
+                    proofs = proofs and [[one[i] for i in kept] for one in proofs]
+                found[name].append(Piece(places, tuples, values, proofs))
+        return found
+
+    # One run
+
+    def _of_one_run(
+        self, machine: Machine, settings: Settings, fixed: Facts, samples: Sequence[Facts], wanted: Wanted
+    ) -> dict[str, list[Piece]]:
+        static = {name: given for name, given in fixed.items() if _is_static(given)}
+        inputs = [part for name in samples[0] for part in _inputs(name, [facts[name] for facts in samples])]
+        for name, given in fixed.items():
+            if name not in static:
+                inputs += _inputs(name, [given] * len(samples))
+        found = self._logic(machine, settings, static)(len(samples), inputs, dict(wanted))
+        return {name: [_piece(part, len(samples), wanted[name])] for name, part in found.items()}
+
+    def _logic(self, machine: Machine, settings: Settings, static: Facts) -> BatchLogic:
+        key = id(machine), settings, tuple((name, given.pattern, _tags(given)) for name, given in static.items())
+        if key not in self._logics:
+            facts = {
+                name: [row if tag is None else (tag, row) for tag, row in zip(_tags(given), given.rows)]
+                for name, given in static.items()
+                if len(given) and name in machine.relations
+            }
+            limits = Limits(iteration_limit=settings.iteration_limit)
+            # One program at a time is enough.
+            self._logics = {key: BatchLogic(machine.program, settings.record, None, settings.k, facts, limits)}
+        return self._logics[key]
+
+
+def _key(facts: Facts) -> Hashable:
+    return tuple((name, given.pattern) for name, given in facts.items())
+
+
+def _is_static(given: FactList) -> bool:
+    """Whether facts have no gradients, and do not exclude each other."""
+    tags = given.tags if isinstance(given.tags, (list, tuple)) else [given.tags]
+    has_gradients = any(isinstance(tag, torch.Tensor) and tag.requires_grad for tag in tags)
+    return not has_gradients and all(group is None for group in given.groups)
+
+
+def _tags(given: FactList) -> tuple[float | None, ...]:
+    tags = given.tags if isinstance(given.tags, (list, tuple)) else given.tags.tolist()
+    return tuple(tag if tag is None else float(tag) for tag in tags)
+
+
+def _inputs(name: str, parts: Sequence[FactList]) -> list[tuple[str, SampleFacts]]:
+    """The facts of a relation in all samples: those with tags, and those without."""
+    found: list[tuple[str, SampleFacts]] = []
+    chosen = [np.flatnonzero(~np.array(part.pattern.certain, bool)).tolist() for part in parts]
+    if any(chosen):
+        rows = [part.rows[i] for part, places in zip(parts, chosen) for i in places]
+        numbers: dict[Hashable, int] = {None: -1}
+        listed = [
+            numbers.setdefault(part.groups[i], len(numbers)) for part, places in zip(parts, chosen) for i in places
+        ]
+        groups = np.array(listed, np.int64) if len(numbers) > 1 else None
+        offsets = offsets_of([len(places) for places in chosen])
+        found.append((name, SampleFacts(rows, offsets, _probabilities(parts, chosen), groups)))
+    certain = [[row for row, alone in zip(part.rows, part.pattern.certain) if alone] for part in parts]
+    if any(certain) or not found:
+        rows = [row for one in certain for row in one]
+        found.append((name, SampleFacts(rows, offsets_of([len(one) for one in certain]))))
+    return found
+
+
+def _probabilities(parts: Sequence[FactList], chosen: Sequence[Sequence[int]]) -> torch.Tensor:
+    """[row] of all samples, one after the other."""
+    if all(isinstance(part.tags, torch.Tensor) for part in parts):
+        return torch.cat([part.tags for part in parts]).to("cpu")
+    tags = [part.tags[i] for part, places in zip(parts, chosen) for i in places]
+    tensors = [tag.reshape(()) if isinstance(tag, torch.Tensor) else torch.tensor(float(tag)) for tag in tags]
+    dtype = torch.float32
+    for one in {tensor.dtype for tensor in tensors}:
+        dtype = torch.promote_types(dtype, one)
+    return torch.stack([tensor.to(dtype) for tensor in tensors]).to("cpu")
+
+
+def _piece(found: Found, count: int, listed: tuple[tuple, ...] | None) -> Piece:
+    places = range(count)
+    if listed is not None:
+        return Piece(places, listed, found.values.reshape(count, len(listed)))
+    rows = [row for one in found.tuples(count) for row in one]
+    try:
+        shown = sorted(set(rows))
+    except TypeError:
+        shown = list(dict.fromkeys(rows))
+    column = {row: at for at, row in enumerate(shown)}
+    at = torch.from_numpy(found.samples), torch.tensor([column[row] for row in rows]).long()
+    return Piece(places, shown, found.values.new_zeros(count, len(shown)).index_put(at, found.values))
