@@ -47,14 +47,50 @@ def clipped(value, t):
 
 def test_all_of_them_are_there():
     wanted = (
-        "abs floor ceil exp exp2 log log2 pow powf sin cos tan asin acos atan atan2 sign max min string_concat "
-        "string_length string_char_at substring format string_upper string_lower string_index_of string_replace "
+        "abs floor ceil exp exp2 log log2 pow powf sin cos tan asin acos atan atan2 sign max min bit_and bit_or "
+        "bit_xor bit_not bit_shift_left bit_shift_right string_concat string_length string_char_at substring format string_upper string_lower string_index_of string_replace "
         "string_trim hash datetime_day datetime_month datetime_month0 datetime_year parse_entity dim dot"
     )
     assert set(wanted.split()) <= set(FUNCTIONS.names())
 
 
 # Numbers
+
+
+@pytest.mark.parametrize("t", INTEGERS, ids=str)
+def test_bits_are_those_of_two_complements(t):
+    """Python's integers have bits without end: what is left of them in so many is the value."""
+
+    def wrapped(value):
+        low = value & ((1 << t.bits) - 1)
+        return low - (1 << t.bits) if low > t.limits[1] else low
+
+    pairs = [(x, y) for x in edges(t) for y in edges(t)]
+    for name, meaning in {
+        "bit_and": lambda x, y: x & y,
+        "bit_or": lambda x, y: x | y,
+        "bit_xor": lambda x, y: x ^ y,
+    }.items():
+        assert called(name, [t, t], pairs) == [wrapped(meaning(x, y)) for x, y in pairs]
+    assert called("bit_not", [t], [(x,) for x in edges(t)]) == [wrapped(~x) for x in edges(t)]
+    places = [(x, k) for x in edges(t) for k in (0, 1, t.bits - 1, t.bits, 200)]
+    assert called("bit_shift_left", [t, TYPES["u32"]], places) == [wrapped(x << k) for x, k in places]
+    assert called("bit_shift_right", [t, TYPES["u32"]], places) == [x >> k for x, k in places]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("String", ["b", "", "ab", "\u00e9", "a"]),
+        ("bool", [False, True]),
+        ("char", ["b", "a", "\u00e9"]),
+        ("u128", [0, 1 << 100, 7]),
+    ],
+)
+def test_extrema_are_of_whatever_has_an_order(kind, values):
+    rows = [(x, y, z) for x in values for y in values for z in values]
+    assert called("min", [TYPES[kind]] * 3, rows) == [min(row) for row in rows]
+    assert called("max", [TYPES[kind]] * 3, rows) == [max(row) for row in rows]
 
 
 @pytest.mark.parametrize("t", NUMBERS, ids=str)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.algebra.expr import Constant, Optional, optional
+from derivable.algebra.expr import Constant, Optional, cast, optional
 from derivable.algebra.expr.types import FLOATS, UNSIGNED, Dtype
 from derivable.datalog.foreign.function import ForeignFunction
 from derivable.datalog.foreign.predicate import ForeignPredicate
@@ -39,8 +39,30 @@ def _of_operation(name: str) -> Callable[..., Optional]:
     return lambda dtype, *operands: optional(name, *operands)
 
 
-def _extremum(name: str) -> Callable[..., Optional]:
-    return lambda dtype, *operands: reduce(lambda a, b: optional(name, a, b), operands)
+def _extremum(name: str, of_bools: str) -> Callable[..., Optional]:
+    def folded(dtype: Dtype, *operands: Optional) -> Optional:
+        return reduce(lambda a, b: optional(of_bools if dtype == "bool" else name, a, b), operands)
+
+    return folded
+
+
+def _bit_xor(dtype: Dtype, a: Optional, b: Optional) -> Optional:
+    return optional("subtract", optional("bitwise_or", a, b), optional("bitwise_and", a, b))
+
+
+def _bit_not(dtype: Dtype, a: Optional) -> Optional:
+    return optional("subtract", Optional(cast(Constant(-1, "int64"), dtype)), a)
+
+
+def _shifted(shift: Callable[..., Any]) -> Callable[..., Any]:
+    """Bits that move out are gone, all of them from the width of the type on; a sign fills up from the left."""
+
+    def shifted(x: np.ndarray, places: np.ndarray) -> np.ndarray:
+        width = 8 * x.dtype.itemsize
+        found = shift(x, np.minimum(places, width - 1).astype(x.dtype))
+        return found if shift is np.right_shift and x.dtype.kind == "i" else np.where(places < width, found, 0)
+
+    return shifted
 
 
 def _scalar(name: str, text: str, of: Callable[..., Optional], call: Callable[..., Any]) -> ForeignFunction:
@@ -62,14 +84,25 @@ def _power(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 _FLOAT, _NUMBER = "<T: Float>(x: T) -> T", "<T: Number>(x: T) -> T"
+_SOME, _INTEGERS, _SHIFT = (
+    "<T: Ordered>(T, T...) -> T",
+    "<T: Integer>(x: T, y: T) -> T",
+    "<T: Integer>(x: T, places: u32) -> T",
+)
 
 FUNCTIONS = (
     _scalar("abs", _NUMBER, _absolute, np.abs),
     _scalar("sign", _NUMBER, _of_operation("sign"), np.sign),
     _scalar("floor", _NUMBER, _rounded("floor"), np.floor),
     _scalar("ceil", _NUMBER, _rounded("ceil"), np.ceil),
-    _scalar("min", "<T: Number>(T, T...) -> T", _extremum("minimum"), np.minimum),
-    _scalar("max", "<T: Number>(T, T...) -> T", _extremum("maximum"), np.maximum),
+    _scalar("min", _SOME, _extremum("minimum", "logical_and"), lambda *columns: reduce(np.minimum, columns)),
+    _scalar("max", _SOME, _extremum("maximum", "logical_or"), lambda *columns: reduce(np.maximum, columns)),
+    _scalar("bit_and", _INTEGERS, _of_operation("bitwise_and"), np.bitwise_and),
+    _scalar("bit_or", _INTEGERS, _of_operation("bitwise_or"), np.bitwise_or),
+    _scalar("bit_xor", _INTEGERS, _bit_xor, np.bitwise_xor),
+    _scalar("bit_not", "<T: Integer>(x: T) -> T", _bit_not, np.invert),
+    _columns("bit_shift_left", _SHIFT, _shifted(np.left_shift)),
+    _columns("bit_shift_right", _SHIFT, _shifted(np.right_shift)),
     _scalar("exp", _FLOAT, _of_operation("exp"), np.exp),
     _scalar("log", _FLOAT, _of_operation("log"), np.log),
     _scalar("sin", _FLOAT, _of_operation("sin"), np.sin),

@@ -16,7 +16,7 @@ from derivable.datalog.values.values import ENTITY, TYPE_ALIASES, TYPES, ValueTy
 
 # A type, a generic of the signature, or a family of types, which the program decides among.
 Kind = ValueType | str
-FAMILIES = ("any", "number", "integer", "float")
+FAMILIES = ("any", "ordered", "number", "integer", "float")
 
 _GENERIC = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::\s*([A-Za-z]\w*))?\s*")
 _SIGNATURE = re.compile(r"\s*(?:<([^>]*)>)?\s*\(([^)]*)\)\s*(?:->\s*(.+?)\s*)?", re.DOTALL)

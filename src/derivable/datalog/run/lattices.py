@@ -6,7 +6,7 @@ another one in every world.
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.execute import Executor
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import ColumnTags, Untagged
+from derivable.device.cpu.memory import empty, zeros
 
 
 def has_lattices(ram: m.Ram, number: int) -> bool:
@@ -42,15 +43,29 @@ def run_lattices(executor: Executor, number: int) -> None:
         if is_plain and name not in lattices:
             continue
         columns, count = _rows_of(table)
-        made = executor.tables[name] if not is_plain else Table(name, table.types)
-        made.insert(columns, count, executor.watch.remaining)
-        if isinstance(executor.algebra, ColumnTags):
-            made.tags[:count] = executor.algebra.one(count)
-        elif not is_plain:
-            made.tags[:count] = TRUE
-        executor.tables[name] = made
+        tags = None
+        if not is_plain:
+            algebra = executor.algebra
+            tags = algebra.one(count) if isinstance(algebra, ColumnTags) else np.full(count, TRUE)
+        executor.tables[name] = _table_of(executor.tables[name], columns, count, tags)
     # What was planned for the tables that are gone.
     runner.running.clear()
+
+
+def _table_of(like: Table, columns: list[np.ndarray], count: int, tags: Any) -> Table:
+    """A table with these distinct rows."""
+    made = Table(like.name, like.types, like.new_tags, like.stamps is not None)
+    if not count:
+        return made
+    tops = [int(column.max()) for column in columns]
+    is_short = max(tops) < 1 << 31 and min(int(column.min()) for column in columns) >= 0
+    rows = empty((count, len(columns)), np.int32 if is_short else np.int64)
+    for c, column in enumerate(columns):
+        rows[:, c] = column
+    made.hold(rows, tops, tags)
+    if made.stamps is not None:
+        made.stamps = zeros(count, np.int32)
+    return made
 
 
 def _rows_of(table: Table) -> tuple[list[np.ndarray], int]:

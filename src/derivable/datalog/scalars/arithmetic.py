@@ -246,7 +246,8 @@ class _Translation:
             return self.foreign(on_wide, e.type, *operands)
         if operator.startswith("$"):
             record = FUNCTIONS[operator[1:]]
-            if record.scalar is not None and not is_wide:
+            is_scalar = not is_wide and e.type.family not in ("text", "duration", "entity")
+            if record.scalar is not None and is_scalar:
                 return record.scalar(dtype, *(self.optional(operand) for operand in operands))
             return self.foreign(partial(record.words, types, e.type), e.type, *operands)
         on_terms = function_of_terms(operator)
