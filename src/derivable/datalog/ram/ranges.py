@@ -11,11 +11,14 @@ from dataclasses import replace
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules.nodes import Filter, Generate, names
-from derivable.datalog.scalars.nodes import Apply, Expr, Var, applied
+from derivable.datalog.rules.simplify import fold
+from derivable.datalog.scalars.nodes import Apply, Const, Expr, Var, applied
+from derivable.datalog.values.values import BOOL
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 # What bounds may compute: numbers, without functions of users.
-_ARITHMETIC = {"+", "-", "*", "/", "%", "+!", "-!", "neg"}
+_ARITHMETIC = {"+", "-", "*", "/", "%", "+!", "-!", "neg", "if", "=="}
+_INVERSE = {"+": "-", "-": "+", "+!": "-", "-!": "+"}
 
 
 def with_ranges(operators: tuple[m.Operator, ...]) -> tuple[m.Operator, ...]:
@@ -63,8 +66,9 @@ def _bounds(node: m.Operator) -> Iterator[tuple[str, m.Bound]]:
     match node:
         case m.Select(condition=condition):
             for operator, a, b in _comparisons(condition):
-                yield from _bound(operator, a, b, node)
-                yield from _bound(_MIRRORED[operator], b, a, node)
+                for sign, e, limit in ((operator, a, b), (_MIRRORED[operator], b, a)):
+                    for solved in _solved(sign, e, limit):
+                        yield from _bound(*solved, node)
         case m.Generate(predicate=predicate, outputs=(Var() as output,), inputs=(low, high), negated=False):
             closed = PREDICATES[predicate].closed
             if closed is not None:
@@ -79,6 +83,34 @@ def _comparisons(condition: Expr) -> Iterator[tuple[str, Expr, Expr]]:
             yield from _comparisons(b)
         case Apply(operator=operator, operands=(a, b)) if operator in _MIRRORED:
             yield operator, a, b
+
+
+def _solved(operator: str, e: Expr, limit: Expr) -> Iterator[tuple[str, Expr, Expr]]:
+    """`e operator limit`, and what follows from it for the parts of sums and differences of integers.
+
+    `y - 3 < x` gives `y <= (x + 3)`. Sums stop at the ends of their type: at such an end a part may be anything, and a
+    bound that is itself beyond an end is met by all values.
+    """
+    yield operator, e, limit
+    if not isinstance(e, Apply) or e.operator not in _INVERSE or not e.type.is_integer or e.type.is_wide:
+        return
+    (a, b), low, high = e.operands, *(Const(end, e.type) for end in e.type.limits)
+    if a.type != e.type or b.type != e.type:
+        return
+    sign, back = e.operator[0], _INVERSE[e.operator[0]]
+    for part, inverse in ((a, Apply(back, (limit, b), e.type)), (b, _other(sign, limit, a))):
+        is_turned = part is b and sign == "-"
+        bound = _MIRRORED[operator] if is_turned else operator
+        if len(operator) == 2:
+            end, least, most = (high, low, high) if operator == "<=" else (low, high, low)
+            ends = Apply("==", (limit, end), BOOL)
+            inverse = Apply("if", (ends, least if is_turned else most, inverse), e.type)
+        yield from _solved(f"{bound[0]}=", part, fold(inverse))
+
+
+def _other(sign: str, limit: Expr, a: Expr) -> Apply:
+    """What b is between in `a + b` or `a - b`."""
+    return Apply("-", (limit, a) if sign == "+" else (a, limit), a.type)
 
 
 def _bound(operator: str, a: Expr, b: Expr, source: Filter | Generate) -> Iterator[tuple[str, m.Bound]]:
