@@ -1,15 +1,72 @@
 """topkproofs: the k most probable proofs of a tuple, and the exact probability that one of them holds.
 
-A proof is a set of literals over the random facts; a tag is a number in a table of proof sets (DNFs), so tag columns
-are int64 and equal sets have equal tags. Exclusive facts are respected twice: a proof never uses two of one choice,
-and the probability of a set is computed by branching on the choice (Scallop multiplies them as if independent).
+A proof is a set of literals over the random facts. Exclusive facts are respected twice: a proof never uses two of one
+choice, and the probability of a set is computed by branching on the choice (Scallop multiplies them as if independent).
 A proof that contains another one is dropped, which leaves room for k different ones (Scallop keeps both).
 """
 
 from __future__ import annotations
 
-from derivable.datalog.tags.proof_table import TableTags
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from derivable.core.progress import Deadline
+from derivable.datalog.kernels.proofs import ONE, ZERO
+from derivable.datalog.tags.proof_store import ProofStore
+from derivable.datalog.tags.proof_table import ProofTable
+from derivable.datalog.tags.random_facts import RandomFacts
+from derivable.datalog.tags.tags import ColumnTags
 
 
-class ProofTags(TableTags):
-    """Tag columns of int64 numbers of proof sets; `show` gives probabilities."""
+class ProofTags(ColumnTags):
+    """Tag columns of int64 numbers of sets of proofs; `show` gives probabilities."""
+
+    def __init__(self, facts: RandomFacts, k: int = 3):
+        super().__init__(np.int64, ZERO, ONE)
+        self.store = ProofStore(facts, k)
+        # By branching on facts; it has no sets of its own.
+        self.table = ProofTable(facts, k)
+
+    def watch(self, deadline: Deadline) -> None:
+        self.store.deadline = self.table.deadline = deadline
+
+    def copy(self, facts: RandomFacts) -> ProofTags:
+        made = ProofTags(facts, self.store.k)
+        made.store = self.store.copy(facts)
+        return made
+
+    def plus(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return self.store.plus(a, b)
+
+    def times(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return self.store.times(a, b)
+
+    def reduce(self, tags: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+        return self.store.reduce(tags, offsets)
+
+    def negate(self, a: np.ndarray) -> np.ndarray:
+        return self.store.negate(a)
+
+    def fact_tags(self, variables: np.ndarray) -> np.ndarray:
+        return self.store.singles(variables)
+
+    def probabilities(self, tags: np.ndarray, p: Sequence[Any] | None = None) -> list[Any]:
+        """See `ProofTable.probabilities`."""
+        self.table.refresh()
+        known: dict[Any, Any] = self.table.chances if p is None else {}
+        p = self.table.facts.probabilities if p is None else p
+        proofs = {tag: frozenset(self.store.proofs_of(tag)) for tag in set(tags.tolist())}
+        found = {tag: self.table.probability(given, p, known) for tag, given in proofs.items()}
+        return [found[tag] for tag in tags.tolist()]
+
+    def show(self, tags: np.ndarray) -> np.ndarray:
+        found, numbers = np.zeros(len(tags)), self.store.number_of(tags)
+        one, more = np.flatnonzero(numbers == 1), np.flatnonzero(numbers > 1)
+        found[one] = self.store.chances_of_first(tags[one])
+        found[more] = self.probabilities(tags[more])
+        return found
+
+    def kept(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
+        return shown != 0.0

@@ -1,0 +1,369 @@
+"""Sets of proofs as rows of bits, for `topkproofs`: a tag is the number of a set.
+
+Facts are numbered in the order in which a run loads them, so those that it does not load cost nothing. Among equally
+probable proofs those of fewer literals come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from derivable.core.progress import NEVER
+from derivable.datalog.kernels import proofs as kernels
+from derivable.datalog.kernels.proofs import IMPOSSIBLE, LONG, ONE, SCALE, ZERO
+from derivable.datalog.tables.tag_columns import within
+from derivable.datalog.tags.random_facts import RandomFacts
+from derivable.device.cpu.memory import empty, longer, next_length, zeros
+
+Proof = tuple[int, ...]
+# Pairs of sets between two looks at the clock, and the proofs of a part of a long set: `MOST` of two of them.
+LOOKS, PIECE = 1 << 14, 1 << 6
+ALL = 1 << 60
+# Words of the widest block, and the literals for which room is made at once.
+WIDEST, ROOM = 16, 1 << 10
+
+
+class Literals:
+    """The literals of a store by their numbers; see `kernels.proofs`.
+
+    of       [variable] the literal that uses a random fact, -1 for one without a number yet
+    owner    [variable] its choice, -1 for none, as far as there are `num_groups` of them
+    variable [fact] the random fact
+    """
+
+    def __init__(self, facts: RandomFacts):
+        self.facts = facts
+        self.of = self.owner = np.empty(0, np.int64)
+        self.number = self.num_facts = self.num_groups = self.num_choices = 0
+        self.variable = np.empty(0, np.int64)
+        self.costs, self.fact, self.opposite, self.choice, self.sizes = (np.empty(0, np.int64) for _ in range(5))
+        self.chances, self.is_tied = np.empty(0), np.empty(0, bool)
+        self._grow(ROOM)
+
+    def copy(self, facts: RandomFacts) -> Literals:
+        made = Literals(facts)
+        made.__dict__.update({n: v.copy() if isinstance(v, np.ndarray) else v for n, v in self.__dict__.items()})
+        made.facts = facts
+        made._grow(len(made.fact))
+        return made
+
+    def _grow(self, room: int) -> None:
+        """Have room for so many literals, facts and choices."""
+        for name in ("costs", "fact", "opposite", "choice", "sizes", "variable", "chances"):
+            old = getattr(self, name)
+            made = np.full(room, -1, old.dtype)
+            made[: len(old)] = old
+            setattr(self, name, made)
+        self.is_tied, self.tied = (
+            np.append(self.is_tied, zeros(room - len(self.is_tied), bool)),
+            zeros(room // 64, np.uint64),
+        )
+        self.tied[:] = np.packbits(self.is_tied, bitorder="little").view("<u8")
+        listed = empty(room, np.int64), empty(room, np.int64)
+        noted = zeros(room, np.int64), zeros(room, np.int64), zeros(room, np.float64)
+        self.rest = self.fact, self.opposite, self.chances, self.choice, self.sizes, *listed, *noted
+
+    def _new(self, facts: np.ndarray, signed: np.ndarray, costs: np.ndarray) -> np.ndarray:
+        """Numbers of new literals."""
+        made = np.arange(self.number, self.number + len(facts))
+        self.number += len(facts)
+        self.fact[made], self.costs[made], self.opposite[made] = signed, costs, -1
+        self._tie(facts, made)
+        return made
+
+    def _tie(self, facts: np.ndarray, literals: np.ndarray) -> None:
+        literals = literals[self.choice[facts] >= 0]
+        if len(literals):
+            self.is_tied[literals] = True
+            self.tied[:] = np.packbits(self.is_tied, bitorder="little").view("<u8")
+
+    def _make_room(self, count: int) -> None:
+        most = max(self.number, self.num_choices) + count
+        if most > len(self.fact):
+            self._grow(-(-max(most, 2 * len(self.fact)) // ROOM) * ROOM)
+
+    def enter(self, variables: np.ndarray) -> np.ndarray:
+        """The literals of random facts that are new."""
+        groups = self.facts.groups
+        self._make_room(len(variables) + len(groups) - self.num_groups)
+        top = len(self.facts.probabilities)
+        if top > len(self.of):
+            grown = np.full((2, next_length(len(self.of), top)), -1)
+            grown[:, : len(self.of)] = self.of, self.owner
+            self.of, self.owner = grown
+        for group in groups[self.num_groups :]:
+            self.owner[group], self.sizes[self.num_choices] = self.num_choices, len(group)
+            self.num_choices += 1
+        self.num_groups = len(groups)
+        facts = np.arange(self.num_facts, self.num_facts + len(variables))
+        self.num_facts += len(variables)
+        given = self.facts.probabilities
+        chances = np.array([given[v] for v in variables.tolist()], np.float64)
+        self.variable[facts], self.choice[facts], self.chances[facts] = variables, self.owner[variables], chances
+        made = self._new(facts, facts, _costs(chances))
+        self.of[variables] = made
+        return made
+
+    def deny(self, literals: np.ndarray) -> None:
+        """Have literals of the other sign, too."""
+        literals = literals[self.opposite[literals] < 0]
+        if not len(literals):
+            return
+        self._make_room(len(literals))
+        facts = self.fact[literals]
+        free = facts[self.choice[facts] < 0]
+        self.choice[free] = np.arange(self.num_choices, self.num_choices + len(free))
+        self.sizes[self.choice[free]] = 0
+        self.num_choices += len(free)
+        self._tie(free, self.of[self.variable[free]])
+        costs = np.where(self.sizes[self.choice[facts]] > 0, 0, _costs(1.0 - self.chances[facts]))
+        made = self._new(facts, ~facts, costs)
+        self.opposite[literals], self.opposite[made] = made, literals
+
+    def signed(self, literals: np.ndarray) -> np.ndarray:
+        """The random facts from 1 on that literals use, with a minus those that they deny."""
+        facts = self.fact[literals]
+        return np.where(facts < 0, -1 - self.variable[~facts], 1 + self.variable[facts])
+
+
+class ProofStore:
+    """Sets of proofs as rows of bits; see `kernels.proofs`.
+
+    single  [variable] the set of the proof that is this random fact, -1 for one without a number yet
+    """
+
+    def __init__(self, facts: RandomFacts, k: int):
+        self.facts, self.k = facts, k
+        # Sets of many proofs take long, so their operations look at the clock of the run.
+        self.deadline = NEVER
+        self.literals = Literals(facts)
+        self.blocks, self.heads = empty((64, 2), np.uint64), zeros((32, 2), np.int64)
+        # No proof, and the one that needs nothing.
+        self.offsets = zeros(32, np.int64)
+        self.offsets[2] = 1
+        self.used = np.array([2, 1, 0, 0, 0])
+        self.single = np.empty(0, np.int64)
+        self._make_scratch(16, 64)
+
+    def copy(self, facts: RandomFacts) -> ProofStore:
+        made = ProofStore(facts, self.k)
+        made.__dict__.update({n: v.copy() if isinstance(v, np.ndarray) else v for n, v in self.__dict__.items()})
+        made.facts, made.deadline, made.literals = facts, NEVER, self.literals.copy(facts)
+        made._make_scratch(16, 64)
+        return made
+
+    @property
+    def width(self) -> int:
+        """Words of a block."""
+        return self.blocks.shape[1] - 1
+
+    @property
+    def sets(self) -> tuple[np.ndarray, ...]:
+        return self.blocks, self.heads, self.offsets
+
+    @property
+    def known(self) -> tuple[Any, ...]:
+        return self.literals.costs, self.literals.tied, self.literals.rest
+
+    # Facts
+
+    def singles(self, variables: np.ndarray) -> np.ndarray:
+        """The set [fact] of the proof that is a random fact."""
+        top = int(variables.max(initial=-1)) + 1
+        if top > len(self.single):
+            grown = np.full(next_length(len(self.single), top), -1)
+            grown[: len(self.single)] = self.single
+            self.single = grown
+        found = self.single[variables]
+        if (found < 0).any():
+            self._enter(np.unique(variables[found < 0]))
+            found = self.single[variables]
+        return found
+
+    def _enter(self, fresh: np.ndarray) -> None:
+        """Make the sets of the proofs that are new facts."""
+        literals, count = self.literals.enter(fresh), len(fresh)
+        self._widen()
+        self._make_room(count, count, count)
+        number, row, block = self.used[:3].tolist()
+        blocks = self.blocks[block : block + count]
+        blocks[:] = 0
+        blocks[:, 0] = literals // (64 * self.width)
+        bits = np.uint64(1) << (literals % 64).astype(np.uint64)
+        blocks[np.arange(count), 1 + literals // 64 % self.width] = bits
+        self.heads[row : row + count, 1] = self.literals.costs[literals]
+        self.heads[row + 1 : row + count + 1, 0] = np.arange(block + 1, block + count + 1)
+        self.offsets[number + 1 : number + count + 1] = np.arange(row + 1, row + count + 1)
+        self.used[:3] += count
+        self.single[fresh] = np.arange(number, number + count)
+
+    def _widen(self) -> None:
+        """Have one block for all literals, or once these are many, blocks of one word."""
+        needed, old, count = max(1, -(-self.literals.number // 64)), self.width, int(self.used[2])
+        width = needed if needed <= WIDEST else 1
+        if width == old or (old == 1 and needed > WIDEST):
+            return
+        words = self.blocks[:count, 1:]
+        if width > old:
+            self.blocks = empty((len(self.blocks), 1 + width), np.uint64)
+            self.blocks[:count, 0], self.blocks[:count, 1 : 1 + old], self.blocks[:count, 1 + old :] = 0, words, 0
+        else:
+            block, place = np.nonzero(words)
+            self.blocks = empty((next_length(len(block), 64), 2), np.uint64)
+            self.blocks[: len(block), 0], self.blocks[: len(block), 1] = place, words[block, place]
+            before = np.concatenate([[0], np.cumsum(np.bincount(block, minlength=count))])
+            rows = int(self.used[1]) + 1
+            self.heads[:rows, 0] = before[self.heads[:rows, 0]]
+            self.used[2] = len(block)
+        self._make_scratch(16, 64)
+
+    # Operations on columns
+
+    def _make_room(self, num_sets: int, num_rows: int, num_blocks: int) -> None:
+        sets, rows, blocks = self.used[:3].tolist()
+        if sets + num_sets >= len(self.offsets):
+            self.offsets = longer(self.offsets, next_length(len(self.offsets), sets + num_sets + 1), sets + 1)
+        if rows + num_rows >= len(self.heads):
+            self.heads = longer(self.heads, next_length(len(self.heads), rows + num_rows + 1), rows + 1)
+        if blocks + num_blocks > len(self.blocks):
+            self.blocks = longer(self.blocks, next_length(len(self.blocks), blocks + num_blocks), blocks)
+
+    def _make_scratch(self, num_rows: int, num_blocks: int) -> None:
+        made = empty((num_blocks, 1 + self.width), np.uint64), empty((num_rows + 1, 2), np.int64)
+        self.made = *made, empty(num_rows + 1, np.int64), empty(num_rows + 1, np.int64)
+
+    def _run(self, count: int, step: Callable[[int, int], int]) -> None:
+        """Have a kernel go through a column, piece by piece, with room where it has come to an end."""
+        start = 0
+        while start < count:
+            self.deadline.remaining()
+            stop = min(start + LOOKS, count)
+            reached = step(start, stop)
+            if reached < stop:
+                num_rows, num_blocks = self.used[3:].tolist()
+                left = stop - reached
+                self._make_room(left, num_rows + left, num_blocks + left)
+                blocks, heads, *_ = self.made
+                if num_rows >= len(heads) or num_blocks > len(blocks):
+                    self._make_scratch(2 * max(num_rows, len(heads)), 2 * max(num_blocks, len(blocks)))
+            start = reached
+
+    def times(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        found = self._times(a, b)
+        if self.k > 1:
+            for i in np.flatnonzero(found == LONG).tolist():
+                found[i] = self._long_times(int(a[i]), int(b[i]))
+        return found
+
+    def _times(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        a, b, found = np.ascontiguousarray(a), np.ascontiguousarray(b), np.empty(len(a), np.int64)
+
+        def step(start: int, stop: int) -> int:
+            return kernels.multiply(start, stop, a, b, found, self.k, *self.sets, *self.made, self.used, *self.known)
+
+        self._run(len(a), step)
+        return found
+
+    def _long_times(self, a: int, b: int) -> int:
+        """The product of sets of many proofs: the sum of the products of their parts."""
+        total = np.array([ZERO])
+        for x in self._parts(a):
+            for y in self._parts(b):
+                part = self._times(np.array([x]), np.array([y]))
+                total = self.plus(total, part)
+        return int(total[0])
+
+    def _parts(self, tag: int) -> Iterator[int]:
+        """The sets of some of the proofs of a set each."""
+        first, last = self.offsets[tag : tag + 2].tolist()
+        for low in range(first, last, PIECE):
+            high = min(low + PIECE, last)
+            start, stop = int(self.heads[low, 0]), int(self.heads[high, 0])
+            self._make_room(1, high - low, stop - start)
+            number, row, block = self.used[:3].tolist()
+            self.blocks[block : block + stop - start] = self.blocks[start:stop]
+            self.heads[row : row + high - low, 1] = self.heads[low:high, 1]
+            self.heads[row + 1 : row + high - low + 1, 0] = self.heads[low + 1 : high + 1, 0] - start + block
+            self.offsets[number + 1] = row + high - low
+            self.used[:3] += 1, high - low, stop - start
+            yield number
+
+    def reduce(self, tags: np.ndarray, segments: np.ndarray) -> np.ndarray:
+        """The sums [segment]; segments are not empty."""
+        tags, segments = np.ascontiguousarray(tags), np.ascontiguousarray(segments)
+        found = np.empty(len(segments) - 1, np.int64)
+
+        def step(start: int, stop: int) -> int:
+            return kernels.add(start, stop, tags, segments, found, self.k, *self.sets, *self.made, self.used)
+
+        self._run(len(found), step)
+        return found
+
+    def plus(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Sums that say nothing more than `a` are `a`."""
+        return self.reduce(np.stack([a, b], axis=1).reshape(-1), np.arange(0, 2 * len(a) + 1, 2))
+
+    def negate(self, a: np.ndarray) -> np.ndarray:
+        tags, where = np.unique(a, return_inverse=True)
+        numbers = self.number_of(tags)
+        self.literals.deny(np.unique(self._bits(tags)[1]))
+        self._widen()
+        result = np.full(len(tags), ONE)
+        for proof in range(int(numbers.max(initial=0))):
+            rows = np.flatnonzero(numbers > proof)
+            # Of those that are to be multiplied some may contradict what they are multiplied with.
+            denied = self._denied(tags[rows], proof, self.k if proof == 0 else ALL)
+            result[rows] = denied if proof == 0 else self.times(result[rows], denied)
+        return result[where.reshape(-1)]
+
+    def _denied(self, tags: np.ndarray, proof: int, k: int) -> np.ndarray:
+        found = np.empty(len(tags), np.int64)
+
+        def step(start: int, stop: int) -> int:
+            return kernels.deny(start, stop, tags, proof, found, k, *self.sets, *self.made, self.used, *self.known)
+
+        self._run(len(tags), step)
+        return found
+
+    # The proofs of sets
+
+    def number_of(self, tags: np.ndarray) -> np.ndarray:
+        """How many proofs sets have."""
+        return self.offsets[tags + 1] - self.offsets[tags]
+
+    def _bits(self, tags: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(number of the row, literal) of each literal of the proofs of sets, one set after the other."""
+        count = self.number_of(tags)
+        rows = np.repeat(self.offsets[tags], count) + within(count)
+        length = self.heads[rows + 1, 0] - self.heads[rows, 0]
+        blocks = self.blocks[np.repeat(self.heads[rows, 0], length) + within(length)]
+        words = np.ascontiguousarray(blocks[:, 1:]).astype("<u8")
+        block, bit = np.nonzero(np.unpackbits(words.view(np.uint8), axis=1, bitorder="little"))
+        literals = blocks[block, 0].astype(np.int64) * (64 * self.width) + bit
+        return np.repeat(np.arange(len(rows)), length)[block], literals
+
+    def proofs_of(self, tag: int) -> list[Proof]:
+        """The proofs of a set, each as signed random facts from 1 on."""
+        row, literals = self._bits(np.array([tag]))
+        signed = self.literals.signed(literals).tolist()
+        found: list[list[int]] = [[] for _ in range(int(self.number_of(np.array([tag]))[0]))]
+        for number, literal in zip(row.tolist(), signed):
+            found[number].append(literal)
+        return [tuple(proof) for proof in found]
+
+    def chances_of_first(self, tags: np.ndarray) -> np.ndarray:
+        """The probabilities [set] of the best proofs of sets that have some."""
+        found = np.empty(len(tags))
+        kernels.chances_of_first(tags, found, *self.sets, *self.known[1:])
+        return found
+
+
+def _costs(chances: np.ndarray) -> np.ndarray:
+    """`kernels.cost_of`, of a column."""
+    costs = np.full(len(chances), IMPOSSIBLE)
+    some = chances > 0.0
+    costs[some] = np.minimum(np.rint(-np.log(np.minimum(chances[some], 1.0)) * SCALE), IMPOSSIBLE)
+    return costs

@@ -1,0 +1,163 @@
+"""Sets of proofs as rows of bits, against sets of Python's frozensets."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import derivable as dv
+from derivable.datalog.tags import proof_store
+from derivable.datalog.tags.proof_store import ProofStore
+from derivable.datalog.tags.random_facts import RandomFacts
+
+INDEPENDENT, CHOICES = 5, (3, 2)
+
+
+class Reference:
+    """Proofs as frozensets of signed facts from 1 on; sets as lists of them, best first."""
+
+    def __init__(self, facts, k):
+        self.chances, self.groups, self.k = facts.probabilities, [set(g.tolist()) for g in facts.groups], k
+
+    def group(self, literal):
+        return next((g for g, group in enumerate(self.groups) if abs(literal) - 1 in group), None)
+
+    def chance(self, proof):
+        denied = {}
+        result = 1.0
+        for literal in proof:
+            p, g = self.chances[abs(literal) - 1], self.group(literal)
+            if literal < 0 and g is not None:
+                denied[g] = denied.get(g, 0.0) + p
+            else:
+                result *= p if literal > 0 else 1 - p
+        return result * np.prod([1 - p for p in denied.values()])
+
+    def simplified(self, proof):
+        used = [self.group(x) for x in proof if x > 0 and self.group(x) is not None]
+        if any(-x in proof for x in proof) or len(set(used)) < len(used):
+            return None
+        proof = frozenset(x for x in proof if x > 0 or self.group(x) not in used)
+        for group in self.groups:
+            if all(-v - 1 in proof for v in group):
+                return None
+        return proof
+
+    def best(self, proofs):
+        minimal = {p for p in proofs if not any(other < p for other in proofs)}
+        return sorted(minimal, key=lambda proof: (-self.chance(proof), len(proof)))[: self.k]
+
+    def plus(self, a, b):
+        return self.best({*a, *b})
+
+    def times(self, a, b):
+        return self.best({self.simplified(x | y) for x, y in product(a, b)} - {None})
+
+    def negate(self, a):
+        result = [frozenset()]
+        for proof in a:
+            result = self.times(result, [p for x in proof if (p := self.simplified({-x})) is not None])
+        return result
+
+
+def random_facts(seed):
+    """Independent facts and choices, and their sums of products have no two of the same probability."""
+    rng = np.random.default_rng(seed)
+    facts = RandomFacts()
+    facts.add(rng.uniform(0.05, 0.95, INDEPENDENT))
+    for size in CHOICES:
+        facts.add_choice(rng.dirichlet(np.ones(size + 1))[:size])
+    return facts
+
+
+OPERATIONS = st.lists(st.tuples(st.sampled_from(["plus", "times", "negate"]), st.integers(0, 99), st.integers(0, 99)))
+
+
+@pytest.mark.parametrize("widest", [16, 0])
+@settings(max_examples=25, deadline=None)
+@given(OPERATIONS, st.integers(1, 4), st.integers(0, 99), st.booleans())
+def test_operations_are_those_on_sets(monkeypatch_module, widest, operations, k, seed, spread):
+    """As one block, and as blocks of one word among very many literals."""
+    monkeypatch_module.setattr(proof_store, "WIDEST", widest)
+    facts = random_facts(seed)
+    store, reference = ProofStore(facts, k), Reference(facts, k)
+    variables = np.arange(len(facts.probabilities))
+    if spread:
+        # Literals of other facts come in between.
+        others = facts.add(np.full(300, 0.5))
+        for variable in variables:
+            store.singles(others[37 * variable : 37 * variable + 30])
+            store.singles(variables[variable : variable + 1])
+    tags = store.singles(variables).tolist()
+    expected = [[frozenset([v + 1])] for v in variables.tolist()]
+    for operation, i, j in operations:
+        chosen = [i % len(tags)] if operation == "negate" else [i % len(tags), j % len(tags)]
+        tags += getattr(store, operation)(*(np.array([tags[c]]) for c in chosen)).tolist()
+        expected.append(getattr(reference, operation)(*(expected[c] for c in chosen)))
+    assert [[frozenset(p) for p in store.proofs_of(tag)] for tag in tags] == expected
+    alone = [i for i, proofs in enumerate(expected) if len(proofs) == 1]
+    shown = store.chances_of_first(np.array(tags)[alone])
+    np.testing.assert_allclose(shown, [reference.chance(expected[i][0]) for i in alone], rtol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def monkeypatch_module():
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+def test_columns_are_longer_than_their_room():
+    """Thousands of pairs at once, whose sets need more room than there is."""
+    rng = np.random.default_rng(0)
+    facts = RandomFacts()
+    facts.add(rng.uniform(0.1, 0.9, 40))
+    store, reference = ProofStore(facts, 2), Reference(facts, 2)
+    pairs = rng.integers(0, 40, (2, 3000))
+    tags = store.singles(np.arange(40))
+    products = store.times(tags[pairs[0]], tags[pairs[1]])
+    sums = store.reduce(products, np.arange(0, 3001, 3))
+    squares = store.times(sums[:900], sums[100:1000])
+    sets = [[frozenset((a + 1, b + 1))] for a, b in pairs.T.tolist()]
+    added = [reference.best({sets[i][0], sets[i + 1][0], sets[i + 2][0]}) for i in range(0, 3000, 3)]
+    for i in (*range(0, 900, 97), 899):
+        expected = reference.times(added[i], added[i + 100])
+        assert [frozenset(p) for p in store.proofs_of(int(squares[i]))] == expected
+
+
+def test_a_product_of_long_sets_is_made_in_parts():
+    """(a1 or a2 or ...) and (b1 or b2 or ...) have 90 * 80 pairs of proofs, of which the best are known."""
+    facts, k = RandomFacts(), 100
+    chances = np.random.default_rng(1).uniform(0.1, 0.9, 170)
+    facts.add(chances)
+    store = ProofStore(facts, k)
+    tags = store.singles(np.arange(170))
+    a, b = store.reduce(tags, np.array([0, 90, 170]))[:, None]
+    found = [set(proof) for proof in store.proofs_of(int(store.times(a, b)[0]))]
+    order = np.argsort(-np.multiply.outer(chances[:90], chances[90:]).reshape(-1))[:k]
+    assert found == [{1 + i // 80, 91 + i % 80} for i in order.tolist()]
+
+
+def test_the_best_proof_of_a_path_is_the_most_probable_way():
+    import networkx as nx
+
+    rng = np.random.default_rng(5)
+    graph = nx.gnp_random_graph(30, 0.15, seed=2, directed=True)
+    edges = {edge: float(rng.uniform(0.05, 0.95)) for edge in graph.edges}
+    nx.set_edge_attributes(graph, {edge: -np.log(p) for edge, p in edges.items()}, "length")
+    lengths = dict(nx.all_pairs_dijkstra_path_length(graph, weight="length"))
+    text = "type e(u32, u32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))\nquery p"
+    found = dv.Program(text).run({"e": [(p, edge) for edge, p in edges.items()]}, "topkproofs", k=1)["p"]
+    expected = {(a, b): np.exp(-d) for a, ways in lengths.items() for b, d in ways.items() if a != b}
+    assert {ends: p for ends, p in found.items() if ends[0] != ends[1]} == pytest.approx(expected)
+
+
+def test_very_unlikely_proofs_have_an_order():
+    """The probabilities of all of these are zero as floats."""
+    facts = RandomFacts()
+    facts.add(np.array([1e-200, 1e-200, 1e-160, 1e-230]))
+    store = ProofStore(facts, 2)
+    a, b, c, d = store.singles(np.arange(4))[:, None]
+    both = store.plus(store.times(a, b), store.times(c, d))
+    assert store.proofs_of(int(both[0])) == [(3, 4), (1, 2)]
