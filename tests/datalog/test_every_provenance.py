@@ -265,3 +265,175 @@ def test_gradients_are_finite_differences(name):
         for place, tuple_ in enumerate([(0, 4), (1, 4), (0, 3)]):
             assert found[row, place].item() == pytest.approx(expected.get(tuple_, 0.0))
     assert torch.autograd.gradcheck(lambda p: layer(p[:, :6], p[:, 6:]), (chances,), eps=1e-7, atol=1e-6)
+
+
+# Classes of one's own
+
+
+class Noisy:
+    """Scallop's diffnandmultprob2, on whatever numbers tags are."""
+
+    def zero(self):
+        return 0.0
+
+    def one(self):
+        return 1.0
+
+    def add(self, a, b):
+        return 1 - (1 - a) * (1 - b)
+
+    def mult(self, a, b):
+        return a * b
+
+    def negate(self, a):
+        return 1 - a
+
+
+class NoisyColumns(Noisy):
+    columns = True
+
+
+class Lengths(dv.datalog.Provenance):
+    """Scallop's realtropicalproofs: the length of the shortest derivation, and the facts that it uses."""
+
+    def zero(self):
+        return math.inf, frozenset()
+
+    def one(self):
+        return 0.0, frozenset()
+
+    def add(self, a, b):
+        return min(b, a, key=lambda tag: tag[0])
+
+    def mult(self, a, b):
+        return a[0] + b[0], a[1] | b[1]
+
+    def negate(self, tag):
+        return None
+
+    def discard(self, tag):
+        return math.isinf(tag[0])
+
+    def tagging_fn(self, tag):
+        length, name = tag
+        return length, frozenset([name])
+
+    def recover_fn(self, tag):
+        return round(tag[0], 9), "".join(sorted(tag[1]))
+
+
+@pytest.mark.parametrize("own", [Noisy, NoisyColumns])
+def test_a_class_is_a_provenance(own):
+    expected = SUMS["nandmultprob"]
+    for text, relation, meaning in ((CLOSURE, "p", paths_of), (NEGATION, "r", negation_of)):
+        found = run(own(), text, relation, {"e": EDGES, "u": USED} if relation == "r" else {"e": EDGES})
+        assert found == pytest.approx(meaning(expected))
+
+
+def test_tags_of_a_class_are_any_objects():
+    letters = {edge: (p, letter) for (edge, p), letter in zip(EDGES.items(), "abcdef")}
+    found = run(Lengths(), CLOSURE, "p", {"e": letters})
+    assert found[0, 4] == (1.0, "ad")
+    assert found[1, 4] == (0.875, "ce")
+    assert {row: length for row, (length, _) in found.items()} == pytest.approx(paths_of(SUMS["min_plus"]))
+    rows = [((1.0, "a"), (1, 2)), (None, (2, 3)), ((math.inf, "b"), (3, 4))]
+    assert run(Lengths(), CLOSURE, "p", {"e": rows}) == {(1, 2): (1.0, "a"), (1, 3): (1.0, "a"), (2, 3): (0.0, "")}
+
+
+def test_a_negation_of_none_drops_the_tuple():
+    text = "type p(i32), q(i32)\nrel r(x) = p(x), not q(x)"
+    facts = {"p": {(1,): (0.5, "a"), (2,): (0.25, "b")}, "q": {(1,): (0.5, "c")}}
+    assert run(Lengths(), text, "r", facts) == {(2,): (0.25, "b")}
+
+
+def test_a_class_aggregates():
+    text = "type q(i32, String)\nrel n(k, c) = c := count(x: q(k, x))\nrel u(k, x) = x := unique(x: q(k, x))"
+    text += "\nrel a(k, b) = b := exists(x: q(k, x))"
+    facts = {"q": [(0.5, (1, "a")), (0.25, (1, "b")), (0.125, (2, "c"))]}
+    none, one, two = 0.5 * 0.75, 0.5 * 0.25 + 0.5 * 0.75, 0.5 * 0.25
+    worlds = run(Noisy(), text, "n", facts)
+    assert worlds[1, 2] == pytest.approx(two)
+    assert worlds[2, 1] == pytest.approx(0.125)
+    assert worlds[1, 1] == pytest.approx(1 - (1 - 0.5 * 0.75) * (1 - 0.5 * 0.25)) != none + one
+
+    class Own(Noisy):
+        def aggregate_count(self, rows):
+            return [(max(tag for tag, _ in rows), len(rows))]
+
+        def aggregate_unique(self, rows):
+            return [rows[-1]]
+
+        def aggregate_exists(self, rows):
+            return [(self.one(), len(rows) > 1)]
+
+    assert run(Own(), text, "n", facts) == {(1, 2): 0.5, (2, 1): 0.125}
+    assert run(Own(), text, "u", facts) == {(1, "b"): 0.25, (2, "c"): 0.125}
+    assert run(Own(), text, "a", facts) == {(1, True): 1.0, (2, False): 1.0}
+
+
+def test_facts_are_added_to_a_run_of_a_class():
+    db = dv.Program(CLOSURE).run({"e": [(0.5, (0, 1))]}, provenance=Noisy(), keep=True)
+    db.add({"e": [(0.25, (1, 2)), (0.5, (0, 2))]})
+    assert dict(db["p"]) == pytest.approx({(0, 1): 0.5, (1, 2): 0.25, (0, 2): 1 - 0.5 * 0.875})
+
+
+@pytest.mark.parametrize("own", [Noisy, NoisyColumns])
+def test_a_layer_of_a_class_has_torch_gradients(own):
+    torch = pytest.importorskip("torch")
+    inputs = {"e": dv.independent(list(EDGES)), "u": dv.independent(list(USED))}
+    outputs = {"r": [(0, 4), (0, 3), (5, 0)]}
+    chances = torch.tensor([[*EDGES.values(), *USED.values()], [0.5] * 8], dtype=torch.float64)
+    results = []
+    for provenance in (own(), "nandmultprob"):
+        layer = dv.nn.Logic(NEGATION, inputs, outputs, provenance=provenance)
+        given = chances.clone().requires_grad_()
+        found = layer(given[:, :6], given[:, 6:])
+        (found * torch.tensor([1.0, 2.0, 3.0])).sum().backward()
+        results.append((found.detach(), given.grad))
+    torch.testing.assert_close(results[0][0], results[1][0])
+    torch.testing.assert_close(results[0][1], results[1][1])
+
+    class Collated(own):
+        def collate(self, batch):
+            return torch.stack(
+                [torch.stack([torch.tensor(-1.0) if tag is None else tag for tag in row]) for row in batch]
+            )
+
+    layer = dv.nn.Logic(NEGATION, inputs, outputs, provenance=Collated())
+    assert layer(chances[:, :6].float(), chances[:, 6:].float())[:, 2].tolist() == [-1.0, -1.0]
+
+
+def test_tags_may_be_torch_scalars_in_a_run():
+    torch = pytest.importorskip("torch")
+    chances = [torch.tensor(p, requires_grad=True) for p in EDGES.values()]
+    found = dv.Program(CLOSURE).run({"e": list(zip(chances, EDGES))}, provenance=Noisy())["p"][0, 4]
+    found.backward()
+    assert found.item() == pytest.approx(1 - 0.75 * (1 - 0.75 * 0.625))
+    assert chances[0].grad.item() == pytest.approx(0.5 * (1 - 0.75 * 0.625))
+
+
+def test_classes_that_are_none():
+    class NoAdd(dv.datalog.Provenance):
+        def zero(self):
+            return 0.0
+
+        def one(self):
+            return 1.0
+
+        def mult(self, a, b):
+            return a * b
+
+    class Wrong(Noisy):
+        def mult(self, a, b):
+            return a.nothing
+
+    with pytest.raises(DomainError, match="NoAdd has no `add`"):
+        run(NoAdd(), CLOSURE, "p", {"e": EDGES})
+    with pytest.raises(DomainError, match="a provenance is a name, a Semiring or an object") as caught:
+        run(Noisy, CLOSURE, "p", {"e": EDGES})
+    assert "Noisy()" in caught.value.hint
+    with pytest.raises(DomainError, match=r"`mult` of the provenance Wrong fails on .* with AttributeError"):
+        run(Wrong(), CLOSURE, "p", {"e": EDGES})
+    Positive = type("Positive", (Noisy,), {"negate": None})
+    with pytest.raises(UnsupportedError, match="Positive does not say what the tag of a negated tuple is"):
+        run(Positive(), NEGATION, "r", {"e": EDGES, "u": USED})

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from derivable.datalog.facts.fact_files import FactFile
     from derivable.datalog.facts.inputs import InputMapping, categorical, independent
     from derivable.datalog.foreign.own import function, predicate
+    from derivable.datalog.tags.custom import Provenance
     from derivable.datalog.values.datetimes import Duration
     from derivable.datalog.values.terms import Entity
 
@@ -24,6 +25,7 @@ __all__ = [
     "FactFile",
     "InputMapping",
     "Program",
+    "Provenance",
     "aggregate",
     "categorical",
     "function",
@@ -41,6 +43,7 @@ __getattr__, __dir__ = lazy(
         "InputMapping": "derivable.datalog.facts.inputs",
         "Entity": "derivable.datalog.values.terms",
         "Program": "derivable.datalog.api.program",
+        "Provenance": "derivable.datalog.tags.custom",
         "aggregate": "derivable.datalog.aggregates",
         "categorical": "derivable.datalog.facts.inputs",
         "function": "derivable.datalog.foreign.own",

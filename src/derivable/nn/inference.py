@@ -40,6 +40,10 @@ def inference_for(
     if provenance is EXACT:
         query = watched(watch, lambda: compile_exact(program, inputs, outputs, facts, watch=watch))
         return ExactInference(query, list(inputs))
+    if isinstance(provenance, Inference) and provenance.own is not None:
+        from derivable.nn.custom import CustomInference
+
+        return CustomInference(provenance, program, inputs, outputs, facts, limits or Limits())
     from derivable.datalog.exact.ground_program import ground
 
     semiring = provenance if isinstance(provenance, Semiring) else boolean

@@ -20,6 +20,7 @@ from derivable.core.registry import nearest
 from derivable.datalog.api.program import Program
 from derivable.datalog.facts.inputs import InputMapping, Varying, as_tuple
 from derivable.datalog.run.limits import Limits, checked_limits
+from derivable.datalog.tags.custom import Provenance
 from derivable.datalog.tags.provenance import EXACT, carrier_of, provenance_of
 from derivable.datalog.values.terms import show_value
 from derivable.nn.batch import BatchLogic, each
@@ -51,7 +52,8 @@ class Logic(torch.nn.Module):
                  "topkproofs": the exact probability of the k most probable proofs; or a semiring, its record or
                  name: "minmaxprob" (godel), the strongest derivation, by its weakest fact; "addmultprob", sums of
                  products, cut at 1; "max_product", "log", your own. Where values are no probabilities, inputs and
-                 outputs are values of the semiring: lengths under "min_plus", scores under "max_plus"
+                 outputs are values of the semiring: lengths under "min_plus", scores under "max_plus". An object of a
+                 class of your own, a `datalog.Provenance`, is run on torch scalars, one data point after the other
     k            of topkproofs
     facts        further facts that do not change between calls (a map, a knowledge base), as for `Program.run`.
                  Facts that do change from call to call are inputs: `independent`, with probabilities 0 and 1
@@ -104,7 +106,7 @@ class Logic(torch.nn.Module):
         program: str | os.PathLike | Program,
         inputs: Mapping[str, InputMapping | Varying],
         outputs: Mapping[str, OutputMapping | None],
-        provenance: str | Semiring = "exact",
+        provenance: str | Semiring | Provenance = "exact",
         *,
         k: int = 3,
         facts: Mapping[str, Any] | None = None,

@@ -101,6 +101,8 @@ def require_tags(name: str, values: torch.Tensor, carrier: Carrier) -> None:
     """Raise DomainError unless all values [...] may be tags of facts under a provenance: probabilities, or numbers of
     the semiring's domain and its zero and one, none of them NaN. Nothing is checked while torch.compile traces."""
     record = carrier.semiring
+    if carrier.takes_anything:
+        return
     if carrier.has_probabilities or (record is not None and record.carrier == "bool"):
         require_probabilities(name, values)
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NoReturn
@@ -19,7 +19,7 @@ from derivable.datalog.tables.tag_columns import concatenate
 from derivable.datalog.tags.choice_facts import Derived
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import ColumnTags, GraphTags, Untagged
-from derivable.datalog.values.values import SymbolTable, ValueType, numbers_of, sort_keys, words_of_numbers
+from derivable.datalog.values.values import SymbolTable, ValueType, numbers_of, show_column, sort_keys, words_of_numbers
 from derivable.device.cpu.memory import empty
 from derivable.parallel.order import order_of, runs_of
 
@@ -80,6 +80,10 @@ class Groups:
         self.found: list[tuple[np.ndarray, list[np.ndarray], Any]] = []
 
     def run(self) -> Result:
+        own = self.mode.aggregate(self.rule.operator) if isinstance(self.mode, ColumnTags) else None
+        if own is not None and not self.rule.discrete:
+            self._own(own)
+            return self._finished()
         uncertain = np.empty(0, np.int64)
         if self.has_tags and not self.rule.discrete:
             marked = np.zeros(self.num_groups + 1, dtype=bool)
@@ -92,6 +96,23 @@ class Groups:
         if len(uncertain):
             self.record.uncertain(self, uncertain)
         return self._finished()
+
+    def _own(self, function: Callable[[Any], Any]) -> None:
+        """The results of a function that takes the rows of each group, pairs (tag, tuple), and returns such pairs."""
+        chosen = self.existing(self.everything)
+        rows, offsets = self.segments(chosen)
+        columns = [show_column(words[rows], t, self.symbols) for words, t in zip(self.value_words, self.value_types)]
+        tuples = list(zip(*[column.tolist() for column in columns])) if columns else [()] * len(rows)
+        for place, group in enumerate(chosen.tolist()):
+            part = range(int(offsets[place]), int(offsets[place + 1]))
+            found = function([(int(self.row_tags[rows[i]]), tuples[i]) for i in part])
+            tags = np.array([tag for tag, _ in found], np.int64)
+            owner = np.full(len(found), group)
+            if "values" in self.record.returns:
+                where = {tuples[i]: rows[i] for i in part}
+                self.emit(owner, self.words_of(np.array([where[values] for _, values in found], np.int64)), tags)
+            else:
+                self.emit(owner, [np.array([int(value) for _, value in found], np.int64)], tags)
 
     def error(self, kind: type[DerivableError], message: str, hint: str | None = None) -> NoReturn:
         self.context.error(kind, message, self.rule.span, hint)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from derivable.datalog.facts.store import FactStore
     from derivable.datalog.run.limits import Watch
     from derivable.datalog.run.profile import Profile
+    from derivable.datalog.tags.custom import Provenance
 
 STAGES = ("syntax", "types", "desugar", "optimise", "demand", "strata", "ram", "plan", "apm")
 # A run of fewer seconds is made once more for its profile.
@@ -150,7 +151,7 @@ class Program:
         self,
         stage: str = "ram",
         facts: Mapping[str, Any] | None = None,
-        provenance: str | Semiring | None = None,
+        provenance: str | Semiring | Provenance | None = None,
     ) -> str:
         """The program after a stage, one of "syntax", "types", "desugar", "optimise", "demand", "strata", "ram", "plan"
         and "apm".
@@ -185,7 +186,7 @@ class Program:
         hint = suggestion(str(stage), STAGES, f"the stages are {', '.join(STAGES)}")
         raise DomainError(f"unknown stage {stage!r}", hint=hint)
 
-    def _profile(self, facts: Mapping[str, Any], provenance: str | Semiring | None) -> Profile:
+    def _profile(self, facts: Mapping[str, Any], provenance: str | Semiring | Provenance | None) -> Profile:
         """The seconds of a run, and the rows that another one has counted."""
         from derivable.datalog.run.limits import Watch, checked_limits, watched
         from derivable.datalog.run.profile import Profile
@@ -231,7 +232,7 @@ class Program:
     def run(
         self,
         facts: Mapping[str, Any] | None = None,
-        provenance: str | Semiring | None = None,
+        provenance: str | Semiring | Provenance | None = None,
         *,
         k: int = 3,
         iteration_limit: int | None = None,
@@ -249,8 +250,9 @@ class Program:
 
         facts            relation -> facts, in one of the forms of `derivable.datalog.facts.load`
         provenance       "exact", "topkproofs", or a semiring: its record, or a name such as "unit" (boolean),
-                         "minmaxprob" (godel), "addmultprob", "real", "counting"; None takes "exact" if facts or rules
-                         have probabilities, else "unit" (`Database.provenance` says which)
+                         "minmaxprob" (godel), "addmultprob", "real", "counting"; or an object of a class of your own, a
+                         `datalog.Provenance`; None takes "exact" if facts or rules have probabilities, else "unit"
+                         (`Database.provenance` says which)
         k                proofs kept by topkproofs
         iteration_limit  rounds of each recursive stratum, after which it stays as it is; None runs to the fixpoint
         round_limit      rounds of each recursive stratum, after which LimitError is raised
@@ -313,8 +315,8 @@ class Program:
         facts = taken(facts)
         plan = self._plan_for(facts)
         store = new_store(plan.rules, RandomFacts(seed=seed))
-        if record is not None and carrier_of(record).numbers_all:
-            store.random.require(carrier_of(record))
+        if record is not None and carrier_of(record).is_early:
+            store.random.require(carrier_of(record, provenance if isinstance(provenance, str) else None))
         load_program_facts(plan.rules, store)
         store.look, watch.is_loading = watch.remaining, True
         load_python_facts(plan.rules, facts, store)
@@ -325,7 +327,7 @@ class Program:
         if is_default:
             provenance = "exact" if _num_probabilities(plan.rules, store) else "unit"
             record = provenance_of(provenance)
-        if isinstance(record, Inference):
+        if isinstance(record, Inference) and record.own is None:
             check_choices(plan.rules)
         name = provenance if isinstance(provenance, str) else record.name
         store.random.require(carrier_of(record, name))

@@ -226,12 +226,20 @@ def _load_mapping(relation: Relation, given: InputMapping, store: FactStore) -> 
 
 def _load_tuples(relation: Relation, rows: list[Any], tags: list[Any], store: FactStore, first: int = 0) -> None:
     origin, columns = _given(relation, first=first), tuple_columns(relation, rows, store.symbols)
-    if {*map(type, tags)} <= {int, float} and not np.isnan(values := np.array(tags, np.float64)).any():
+    carrier = store.random.carrier
+    takes_anything = carrier is not None and carrier.takes_anything
+    if (
+        not takes_anything
+        and {*map(type, tags)} <= {int, float}
+        and not np.isnan(values := np.array(tags, np.float64)).any()
+    ):
         store.add(relation.name, columns, store.random.add(values, "tag", origin))
         return
     variables = np.full(len(rows), -1, dtype=np.int64)
     random = [i for i, tag in enumerate(tags) if tag is not None]
-    if random:
+    if takes_anything:
+        variables[random] = store.random.add_objects([tags[i] for i in random])
+    elif random:
         for i in random:
             tag = tags[i]
             if isinstance(tag, (bool, np.bool_)) or not isinstance(tag, numbers.Real) or tag != tag:

@@ -33,33 +33,42 @@ class Carrier:
 
     name      of the provenance, as the user gave it
     semiring  None for provenances of probabilities that are no semiring
+    takes_anything  whether any object is a tag
     numbers_all  whether each given fact is a random one, those without tags too, so that proofs show which they use
     """
 
     name: str
     semiring: Semiring | None
     numbers_all: bool = False
+    takes_anything: bool = False
+
+    @property
+    def is_early(self) -> bool:
+        """Whether it says how facts are loaded."""
+        return self.numbers_all or self.takes_anything
 
     @property
     def has_probabilities(self) -> bool:
         """Whether tags are numbers in [0, 1]."""
         record = self.semiring
-        return record is None or (record.is_scalar and record.fact is None and record.domains == ((0.0, 1.0),))
+        if record is None:
+            return not self.takes_anything
+        return record.is_scalar and record.fact is None and record.domains == ((0.0, 1.0),)
 
     @property
     def drops_zero(self) -> bool:
         """Whether a fact with the tag 0 is not there: not so where tags are ignored, and under `min_plus`."""
         record = self.semiring
-        if record is None or self.has_probabilities:
+        if self.has_probabilities:
             return True
-        if record is boolean or not record.is_scalar:
+        if record is None or record is boolean or not record.is_scalar:
             return False
         facts = RandomFacts([0.0], kinds=bytearray([TAG]))
         return bool(fact_values(record, facts, np.zeros(1, np.int64))[0] == record.zero)
 
     def check(self, numbers: np.ndarray, kinds: np.ndarray, first: int, origin: Origin) -> None:
         """Raise DomainError, with the place, for a tag [fact] that is none; `first` is the first fact's variable."""
-        if self.semiring is boolean:
+        if self.semiring is boolean or self.takes_anything:
             return
         checked = np.flatnonzero(kinds != CHANCE)
         wrong = checked[self._wrong(numbers[checked], kinds[checked], first + checked)]

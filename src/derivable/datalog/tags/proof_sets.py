@@ -53,7 +53,9 @@ class _SampledProofs(ProofTable):
 
     Each proof has a random number for the whole run, and the k are kept for which an exponential variable of the rate
     of their probability is least. So the sum of proof sets is commutative, associative and idempotent, and a recursion
-    has a fixpoint. A proof that contains another one is one more, as it may be drawn before that. Source: P. Efraimidis and P. Spirakis, Weighted random sampling with a reservoir, 2006.
+    has a fixpoint. A proof that contains another one is one more, as it may be drawn before that.
+
+    Source: P. Efraimidis and P. Spirakis, Weighted random sampling with a reservoir, 2006.
     """
 
     absorbs = False

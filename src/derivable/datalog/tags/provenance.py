@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import DomainError
 from derivable.core.registry import Registry
 from derivable.datalog.tags.carrier import Carrier
+from derivable.datalog.tags.custom import NEEDED, CustomTags, Provenance, check_methods, has_methods
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import ColumnTags, IntegerTags, SemiringTags
 
@@ -25,11 +27,13 @@ class Inference:
     """A provenance that is no semiring on scalars.
 
     tags  (random facts, k) -> its tag columns; None for exact, whose tags are nodes of the ground derivation graph
+    own   the object of a class of one's own, whose methods say what tags are
     """
 
     name: str
     description: str
     tags: Callable[[RandomFacts, int], ColumnTags] | None = None
+    own: Any = None
 
 
 def _top_proofs(facts: RandomFacts, k: int) -> ColumnTags:
@@ -83,8 +87,8 @@ PROVENANCES: Registry[Semiring | Inference] = Registry(
 )
 
 
-def provenance_of(given: str | Semiring) -> Semiring | Inference:
-    """The provenance of that name, or a semiring, checked for its form.
+def provenance_of(given: str | Semiring | Provenance | Any) -> Semiring | Inference:
+    """The provenance of that name, a semiring, checked for its form, or that of a class of one's own.
 
     Raises DomainError, with the nearest name, for an unknown one, and for a semiring whose times does not commute.
     """
@@ -92,10 +96,15 @@ def provenance_of(given: str | Semiring) -> Semiring | Inference:
         found: Semiring | Inference = semirings.get(given)
     elif isinstance(given, str):
         found = PROVENANCES[given]
+    elif has_methods(given) and not isinstance(given, type):
+        check_methods(given)
+        found = Inference(type(given).__name__, "a class of one's own", own=given)
     else:
         raise DomainError(
-            f"a provenance is a name or a Semiring, not {type(given).__name__}",
-            hint=f"known are {', '.join(PROVENANCES.known())}",
+            f"a provenance is a name, a Semiring or an object with {', '.join(NEEDED)}, not {type(given).__name__}",
+            hint=f"make an object of the class: {getattr(given, '__name__', 'Class')}()"
+            if has_methods(given)
+            else f"known are {', '.join(PROVENANCES.known())}",
         )
     if isinstance(found, Semiring) and not found.commutative:
         raise DomainError(
@@ -108,13 +117,16 @@ def provenance_of(given: str | Semiring) -> Semiring | Inference:
 def carrier_of(provenance: Semiring | Inference, name: str | None = None) -> Carrier:
     """Which numbers it takes as tags; `name` is what the user calls it."""
     semiring = provenance if isinstance(provenance, Semiring) else None
-    return Carrier(name or provenance.name, semiring, provenance is PROOFS)
+    own = provenance.own if isinstance(provenance, Inference) else None
+    return Carrier(name or provenance.name, semiring, provenance is PROOFS, own is not None)
 
 
 def tags_of(provenance: Semiring | Inference, facts: RandomFacts, k: int = 3) -> ColumnTags:
     """The tag columns of a provenance other than exact, for a run on these random facts."""
     if isinstance(provenance, Semiring):
         return IntegerTags(provenance, facts) if provenance.is_exact else SemiringTags(provenance, facts)
+    if provenance.own is not None:
+        return CustomTags(provenance.own, facts)
     assert provenance.tags is not None
     return provenance.tags(facts, k)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -37,6 +37,7 @@ class RandomFacts:
     seed           of samples that aggregates draw
     carrier        what numbers the provenance takes, once that is known
     origins        (first variable, where that and the following ones come from), for messages
+    objects        variable -> its tag, where a provenance takes anything as one
     """
 
     probabilities: list[float] = field(default_factory=list)
@@ -45,6 +46,7 @@ class RandomFacts:
     kinds: bytearray = field(default_factory=bytearray)
     carrier: Carrier | None = None
     origins: list[tuple[int, Origin]] = field(default_factory=list)
+    objects: dict[int, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.kinds.extend(bytes(len(self.probabilities) - len(self.kinds)))
@@ -56,6 +58,7 @@ class RandomFacts:
             groups=[*self.groups],
             kinds=bytearray(self.kinds),
             origins=[*self.origins],
+            objects=dict(self.objects),
         )
 
     def add(self, probabilities: np.ndarray, kind: Kind = "chance", origin: Origin = anonymous) -> np.ndarray:
@@ -69,6 +72,12 @@ class RandomFacts:
         self.probabilities.extend(numbers.tolist())
         self.kinds.extend(bytes([KINDS[kind]]) * len(numbers))
         return np.arange(start, len(self.probabilities), dtype=np.int64)
+
+    def add_objects(self, tags: Sequence[Any]) -> np.ndarray:
+        """Numbers of new independent variables with these tags, for a provenance that takes anything."""
+        variables = self.add(np.ones(len(tags)), "tag")
+        self.objects.update(zip(variables.tolist(), tags))
+        return variables
 
     def add_choice(
         self,
@@ -110,7 +119,7 @@ class RandomFacts:
 
     def _normalise(self, group: np.ndarray) -> None:
         """Have the probabilities of a choice add up to one where rounding has made more of them."""
-        if self.carrier is None or self.carrier.semiring is not None:
+        if self.carrier is None or not self.carrier.has_probabilities or self.carrier.semiring is not None:
             return
         given = [self.probabilities[variable] for variable in group]
         total = sum(given)

@@ -119,6 +119,10 @@ class ColumnTags(ScalarColumns, ABC):
         """The same tags, for random facts that are a copy of theirs and get more of their own."""
         return self
 
+    def aggregate(self, operator: str) -> Callable[[Any], Any] | None:
+        """What stands in for an aggregate, None if it is what it always is; see `custom.CustomTags.aggregate`."""
+        return None
+
     def watch(self, deadline: Deadline) -> None:
         """State what long operations look at from now on; those on columns are never long."""
 
