@@ -406,7 +406,7 @@ class ScallopContext:
     def run(self) -> None:
         """Compute all relations; after more facts, rules or relations the run goes on from what there is."""
         machine, settings = self._machine(), self._settings()
-        if not self._kind.is_differentiable and not self._is_custom:
+        if not self._kind.is_differentiable:
             if self._run is not None and self._run[0] is machine and self._run[2] == settings:
                 machine.go_on(self._run[1], self._fresh, settings)
             else:
@@ -424,10 +424,6 @@ class ScallopContext:
     def is_differentiable(self) -> bool:
         """Whether tags have gradients."""
         return self._kind.is_differentiable
-
-    @property
-    def _is_custom(self) -> bool:
-        return self._custom_provenance is not None
 
     def relation(self, relation: str) -> ScallopCollection:
         """The tuples of a computed relation in order: tuples under `unit`, else pairs (tag, tuple).
@@ -522,11 +518,11 @@ class ScallopContext:
 
     def requires_tag(self) -> bool:
         """Whether facts are given with tags."""
-        return self._is_custom or self._kind.has_tags
+        return self._kind.has_tags
 
     def is_probabilistic(self) -> bool:
         """Whether tags are probabilities."""
-        return not self._is_custom and self._kind.is_probabilistic
+        return self._kind.is_probabilistic
 
     def supports_disjunctions(self) -> bool:
         """Whether facts may exclude each other."""
@@ -551,7 +547,7 @@ def _kind_of(provenance: str, custom: ScallopProvenance | None) -> Kind:
             raise DomainError(
                 "a custom provenance needs its class", hint="custom_provenance=MyProvenance(), a ScallopProvenance"
             )
-        return Kind("custom", is_differentiable=False)
+        return Kind(custom, is_probabilistic=False)
     return kind_of(provenance)
 
 

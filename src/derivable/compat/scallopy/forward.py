@@ -11,7 +11,7 @@ import torch
 from derivable.compat.scallopy.batches import Batches, Piece
 from derivable.compat.scallopy.context import ScallopContext
 from derivable.compat.scallopy.input_mapping import InputMapping
-from derivable.compat.scallopy.machine import FactList, Pattern
+from derivable.compat.scallopy.machine import FactList, Machine, Pattern, Settings
 from derivable.core.diagnostics import DomainError, TypeMismatchError, UnsupportedError
 from derivable.datalog.facts.inputs import as_tuple
 
@@ -62,7 +62,7 @@ class InternalForwardFunction(torch.nn.Module):
         debug_provenance: bool = False,
     ):
         super().__init__()
-        if not context.is_differentiable:
+        if not (context.is_differentiable or context._kind.is_custom):
             raise UnsupportedError(
                 "`forward_function` can only be called on a context with a differentiable provenance, not"
                 f" {context.provenance!r}",
@@ -106,6 +106,9 @@ class InternalForwardFunction(torch.nn.Module):
             self.context._known(name)
         fixed = {name: given for name, given in self.context._facts.items() if name not in input_facts}
         machine, settings = self.context._machine(), self.context._settings(self.training)
+        if self.context._kind.is_custom:
+            every = [{**fixed, **facts} for facts in samples]
+            return _of_objects(machine, settings, every, names, mappings, self.context._kind.engine)
         pieces = self.batches.pieces(machine, settings, fixed, samples, wanted) if samples else {}
         found = {}
         for output, relations in names.items():
@@ -248,6 +251,34 @@ def _of_tensors(mapping: InputMapping, tensors: torch.Tensor, has_groups: bool) 
         kept = mapping.kept(tensor)
         found.append(FactList([tuples[i] for i in kept], row[kept], [groups[i] for i in kept]))
     return found
+
+
+def _of_objects(
+    machine: Machine,
+    settings: Settings,
+    samples: Sequence[Sample],
+    names: Mapping[str, list[str | None]],
+    mappings: Mapping[str, OutputMapping],
+    provenance: Any,
+) -> Any:
+    """The outputs under a provenance of one's own: a run for each sample, whose tags it collates."""
+    runs = [machine.run(facts, settings) for facts in samples]
+    result = {}
+    for output, relations in names.items():
+        found: list[dict[tuple, Any]] = []
+        for name, run in zip(relations, runs):
+            view = () if name is None else machine.view(run, name, settings)
+            found.append(dict(view.items()) if view else {})
+        shown = mappings[output].tuples
+        listed = shown is not None
+        if shown is None:
+            shown = tuple(sorted({row for one in found for row in one}))
+        nothing = provenance.recover_fn(provenance.zero())
+        whole = provenance.collate([[one.get(row, nothing) for row in shown] for one in found])
+        if mappings[output].is_single:
+            whole = whole[:, 0] if isinstance(whole, torch.Tensor) else [one[0] for one in whole]
+        result[output] = whole if listed else (list(shown), whole)
+    return next(iter(result.values())) if len(result) == 1 else result
 
 
 def _assembled(count: int, shown: Sequence[tuple], own: Sequence[tuple[Piece, list[int]]]) -> torch.Tensor:

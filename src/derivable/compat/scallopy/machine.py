@@ -27,7 +27,7 @@ from derivable.datalog.rules.nodes import Relation
 from derivable.datalog.run.foreign_join import ForeignFacts
 from derivable.datalog.run.limits import Limits, Watch, watched
 from derivable.datalog.syntax import nodes as s
-from derivable.datalog.tags.provenance import PROOFS, TOP_PROOFS, Inference, carrier_of
+from derivable.datalog.tags.provenance import TOP_PROOFS, Inference, carrier_of
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.values.values import ValueType, show_column
 
@@ -222,9 +222,9 @@ class Machine:
     def store(self, settings: Settings) -> FactStore:
         """The facts of the program."""
         store = new_store(self.ram, RandomFacts())
-        if settings.record is PROOFS:
-            # Each fact has a number, so that proofs show it.
-            store.random.require(carrier_of(PROOFS))
+        carrier = carrier_of(settings.record)
+        if carrier.is_early:
+            store.random.require(carrier)
         load_program_facts(self.ram, store)
         return store
 
@@ -233,7 +233,8 @@ class Machine:
         found: list[np.ndarray] = []
         groups: dict[Hashable, list[int]] = {}
         count = 0
-        is_numbered = store.random.carrier is not None and store.random.carrier.numbers_all
+        carrier = store.random.carrier
+        is_numbered = carrier is not None and carrier.numbers_all
         for name, given in facts.items():
             if not len(given) or name not in self.relations:
                 continue
@@ -241,7 +242,10 @@ class Machine:
             columns = tuple_columns(self.relations[name], list(pattern.rows), store.symbols)
             uncertain = np.flatnonzero(is_numbered | ~np.array(pattern.certain, bool))
             variables = np.full(len(given), -1, np.int64)
-            variables[uncertain] = store.random.add(_numbers(given.tags, uncertain), "tag")
+            if carrier is not None and carrier.takes_anything:
+                variables[uncertain] = store.random.add_objects([given.tags[place] for place in uncertain.tolist()])
+            else:
+                variables[uncertain] = store.random.add(_numbers(given.tags, uncertain), "tag")
             store.add(name, columns, variables, len(given))
             found.append(variables[uncertain])
             for at, place in enumerate(uncertain.tolist(), count):

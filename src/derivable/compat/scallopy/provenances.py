@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from derivable.algebra.semiring import Semiring
-from derivable.core.diagnostics import DomainError
+from derivable.datalog.tags.custom import Provenance as CustomProvenance
 from derivable.datalog.tags.provenance import Inference, provenance_of
 
 
@@ -14,7 +14,7 @@ from derivable.datalog.tags.provenance import Inference, provenance_of
 class Kind:
     """What a context knows of its provenance.
 
-    engine            the name of the engine's provenance
+    engine            the name of the engine's provenance, or an object that is one
     has_tags          whether facts and tuples have tags
     is_probabilistic  whether these are probabilities
     is_differentiable whether they have gradients
@@ -22,7 +22,7 @@ class Kind:
     drops_zero        whether a tuple of the probability 0 is not there
     """
 
-    engine: str
+    engine: Any
     has_tags: bool = True
     is_probabilistic: bool = True
     is_differentiable: bool = False
@@ -33,6 +33,11 @@ class Kind:
     def record(self) -> Semiring | Inference:
         """The engine's record."""
         return provenance_of(self.engine)
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether it is an object with methods."""
+        return not isinstance(self.engine, str)
 
 
 _PROOFS = ("topkproofs", "topbottomkclauses", "samplekproofs")
@@ -53,77 +58,29 @@ def kind_of(name: str) -> Kind:
     return Kind(name, is_differentiable=name.startswith("diff"), keeps_proofs=record.name in _PROOFS)
 
 
-class ScallopProvenance:
+class ScallopProvenance(CustomProvenance):
     """A provenance of one's own: a class with these methods, an instance of which is the `custom_provenance` of a
     context.
 
-    `zero`, `one`, `add` and `mult` are needed; the others have the meanings below where a class does not say.
+    `zero`, `one`, `add` and `mult` are needed; the others have the meanings here where a class does not say.
     """
 
-    def base(self) -> str:
-        """What the engine calls it."""
-        return type(self).__name__
-
-    def tagging_fn(self, input_tag: Any) -> Any:
-        """The tag of a fact that is given with an input tag, None of one without."""
-        return self.one() if input_tag is None else input_tag
-
-    def recover_fn(self, tag: Any) -> Any:
-        """What users see of a tag."""
-        return tag
-
-    def discard(self, tag: Any) -> bool:
-        """Whether a tuple of this tag is dropped."""
-        return False
-
-    def zero(self) -> Any:
-        """The tag of what does not hold."""
-        raise NotImplementedError
-
-    def one(self) -> Any:
-        """The tag of what holds for certain."""
-        raise NotImplementedError
-
-    def add(self, t1: Any, t2: Any) -> Any:
-        """The tag of a tuple with two derivations."""
-        raise NotImplementedError
-
-    def mult(self, t1: Any, t2: Any) -> Any:
-        """The tag of a derivation from two tuples."""
-        raise NotImplementedError
-
-    def negate(self, tag: Any) -> Any:
-        """The tag of the negation of a tuple; None drops what needs it."""
-        raise DomainError(
-            f"{type(self).__name__} has no negation", hint="define `negate(self, tag)`, or leave negation out"
-        )
-
-    def saturated(self, old: Any, new: Any) -> bool:
-        """Whether a tuple whose tag changes this way is not propagated again."""
-        return True
-
-    def weight(self, tag: Any) -> float:
-        """How much a tuple counts where tuples are ordered by weight."""
-        return 1.0
+    def tagging_fn(self, tag: Any) -> Any:
+        """The tag of a fact that is given with an input tag: the same, and `one` for None."""
+        return self.one() if tag is None else tag
 
     def aggregate_count(self, elems: list[Any]) -> list[Any]:
-        """Pairs (tag, count) of a list of pairs (tag, tuple)."""
+        """Pairs (tag, count) of a list of pairs (tag, tuple): their number, for certain."""
         return [(self.one(), len(elems))]
 
-    def aggregate_exists(self, elems: list[Any]) -> list[Any]:
-        """Pairs (tag, whether there is one)."""
-        tag = self.zero()
-        for one, _ in elems:
-            tag = self.add(tag, one)
-        return [(tag, True)] if elems else [(self.one(), False)]
+    def collate(self, batch: list[list[Any]]) -> Any:
+        """What a forward function returns of the tags [sample][tuple]: a tensor, if they are tensors or numbers."""
+        import torch
 
-    def aggregate_unique(self, elems: list[Any]) -> list[Any]:
-        """The pair (tag, tuple) of the largest weight."""
-        return [max(elems, key=lambda elem: self.weight(elem[0]))] if elems else []
-
-    def collate(self, batch: list[Any]) -> Any:
-        """The tags of a batch as one object."""
-        return batch
+        if not all(isinstance(tag, (torch.Tensor, float, int)) for tags in batch for tag in tags):
+            return batch
+        rows = [torch.stack([torch.as_tensor(tag) for tag in tags]) if tags else torch.zeros(0) for tags in batch]
+        return torch.stack(rows) if rows else torch.zeros(0)
 
 
 Provenance = ScallopProvenance
