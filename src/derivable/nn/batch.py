@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,23 +13,22 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from derivable.algebra.semiring import Semiring
-from derivable.algebra.semirings import boolean
 from derivable.core.arguments import is_integer
-from derivable.core.diagnostics import DomainError, LimitError
+from derivable.core.diagnostics import DomainError, LimitError, UnsupportedError
 from derivable.core.graph import offsets_of
-from derivable.datalog.api.batched import BatchRuns, Derived, GroundBatch
+from derivable.datalog.api.batched import BatchRuns, Derived, RunBatch
 from derivable.datalog.api.program import Program
 from derivable.datalog.exact.exact import ExactQuery
 from derivable.datalog.exact.ground_program import levelled
-from derivable.datalog.exact.parts import Parts
+from derivable.datalog.exact.parts import Parts, numbered_groups
 from derivable.datalog.exact.unroll import normal_form
 from derivable.datalog.facts.inputs import checked_facts, taken
 from derivable.datalog.run.limits import Limits, Watch, watched
-from derivable.datalog.tags.provenance import EXACT, TOP_PROOFS, Inference, carrier_of
-from derivable.datalog.tags.random_facts import CHANCE
+from derivable.datalog.tags.provenance import EXACT, PROOFS, TOP_PROOFS, Inference, carrier_of, tags_of
+from derivable.datalog.tags.random_facts import CHANCE, RandomFacts
+from derivable.datalog.tags.tags import ColumnTags
 from derivable.device.cpu.memory import zeros
-from derivable.device.cpu.threads import run_chunks
-from derivable.nn.derivations import MAX_PROOFS, ProofSetInference, SemiringInference
+from derivable.nn.derivations import MAX_PROOFS, SemiringInference
 from derivable.nn.inference import ExactInference
 from derivable.nn.samples import SampleFacts
 
@@ -170,21 +169,26 @@ class BatchLogic:
         watch = Watch(limits)
         return watched(watch, lambda: self._call(batch, inputs, outputs, listed, watch))
 
-    def _call(self, batch, inputs, outputs, listed, watch: Watch) -> tuple[dict[str, Found], GroundBatch]:
+    def _call(self, batch, inputs, outputs, listed, watch: Watch) -> tuple[dict[str, Found], RunBatch]:
         names = frozenset(name for name, _ in inputs)
         found = self._runs(names, tuple(outputs), inputs).run(
-            batch, [(name, given.facts) for name, given in inputs], self.record, self.name, watch
+            batch,
+            [(name, given.facts) for name, given in inputs],
+            self.record,
+            self.name,
+            watch,
+            self.inference.columns_of,
         )
         weights = self._weights(found, [given for _, given in inputs])
         roots, samples, shown = [], [], {}
         for name, wanted in outputs.items():
             if wanted is None:
                 derived = shown[name] = found.derived(name)
-                roots.append(derived.nodes)
+                roots.append(derived.tags)
                 samples.append(derived.samples)
                 continue
             own = name in listed
-            roots.append(found.nodes_of(name, wanted if own else None, () if own else wanted))
+            roots.append(found.tags_of(name, wanted if own else None, () if own else wanted))
             counts = [len(sample) for sample in wanted] if own else len(wanted)
             samples.append(np.repeat(np.arange(batch), counts))
         values = self.inference(found, np.concatenate(roots), np.concatenate(samples), weights, watch)
@@ -218,7 +222,7 @@ class BatchLogic:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "runs": {}}
 
-    def _weights(self, found: GroundBatch, inputs: Sequence[SampleFacts]) -> torch.Tensor:
+    def _weights(self, found: RunBatch, inputs: Sequence[SampleFacts]) -> torch.Tensor:
         """[random fact] the numbers of all random facts of a batch, in their order."""
         given = [part.probabilities for part in inputs if part.probabilities is not None]
         dtype, device = torch.float32, given[0].device if given else torch.device("cpu")
@@ -238,7 +242,7 @@ class BatchLogic:
         parts.append(self._fixed(found, slice(last, None), dtype, device))
         return torch.cat(parts)
 
-    def _fixed(self, found: GroundBatch, places: slice, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    def _fixed(self, found: RunBatch, places: slice, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         numbers = np.asarray(found.random.probabilities[places], np.float64)
         record = self.record
         if len(numbers) and isinstance(record, Semiring):
@@ -285,17 +289,27 @@ def _inference_for(record: Semiring | Inference, k: int) -> BatchInference:
         return ExactBatches()
     if isinstance(record, Semiring):
         return SemiringBatches(record)
+    if record is PROOFS:
+        raise UnsupportedError(
+            "proofs gives sets of facts, and a layer probabilities",
+            hint='provenance="exact" for the probability of all proofs, "topkproofs" for that of some',
+        )
     return ProofBatches(k) if record is TOP_PROOFS else ProofSetBatches(record, k)
 
 
 class BatchInference(ABC):
-    """The values of the nodes of a grounded batch."""
+    """The values of the tags of a batch.
+
+    columns_of  random facts -> the tag columns that it is run on; None for the ground derivation graph
+    """
+
+    columns_of: Callable[[RandomFacts], ColumnTags] | None = None
 
     @abstractmethod
     def __call__(
-        self, found: GroundBatch, roots: np.ndarray, samples: np.ndarray, weights: torch.Tensor, watch: Watch
+        self, found: RunBatch, tags: np.ndarray, samples: np.ndarray, weights: torch.Tensor, watch: Watch
     ) -> Any:
-        """roots [root] nodes, samples [root] whose, weights [random fact] -> [root], or a nest of such"""
+        """tags [row], samples [row] whose, weights [random fact] -> [row], or a nest of such"""
 
 
 class SemiringBatches(BatchInference):
@@ -311,14 +325,20 @@ class SemiringBatches(BatchInference):
 
 
 class ProofSetBatches(BatchInference):
-    """Sets of proofs of the other provenances that keep such, of all samples in one table."""
+    """Sets of proofs: which proofs they are has no derivative, and the probability that one of them holds has."""
 
     def __init__(self, provenance: Inference, k: int):
         self.provenance, self.k = provenance, k
 
-    def __call__(self, found, roots, samples, weights, watch):
-        graph = levelled(found.grounding, roots, {}, boolean, watch)
-        return ProofSetInference(graph, [], self.provenance, self.k).evaluate(weights[None])[0][0]
+    def columns_of(self, random: RandomFacts) -> ColumnTags:
+        return tags_of(self.provenance, random, self.k)
+
+    def __call__(self, found, tags, samples, weights, watch):
+        columns: Any = found.columns
+        zero = weights[:0].sum()
+        return torch.stack([zero + value for value in columns.probabilities(tags, weights.unbind())] or [zero])[
+            : len(tags)
+        ]
 
 
 def _in_parts(samples: np.ndarray, batch: int) -> tuple[np.ndarray, np.ndarray]:
@@ -380,51 +400,65 @@ class ExactBatches(BatchInference):
         return made
 
 
-class ProofBatches(BatchInference):
-    """The k most probable proofs of each output, and the exact probability that one of them holds.
-
-    Which proofs they are has no derivative; their probability is a polynomial, by inclusion and exclusion.
-    """
+class ProofBatches(ProofSetBatches):
+    """The k most probable proofs of each output, and the exact probability that one of them holds: a polynomial, by
+    inclusion and exclusion."""
 
     def __init__(self, k: int):
         if not is_integer(k) or not 1 <= k <= MAX_PROOFS:
             raise DomainError(
                 f"k is {k!r}; topkproofs takes 1 to {MAX_PROOFS}", hint='provenance="exact" keeps them all'
             )
-        self.k = int(k)
+        super().__init__(TOP_PROOFS, int(k))
 
-    def __call__(self, found, roots, samples, weights, watch):
-        order, root_offsets = _in_parts(samples, found.batch)
-        graph = levelled(found.grounding, roots[order], {}, boolean, watch)
-        parts = Parts.of(graph, root_offsets, found.random.group_of(), False)
-        proofs, counts = self.proofs(parts, weights.detach().double().numpy(force=True)[parts.variables])
-        values = self.probabilities(parts, proofs, counts, weights)
-        place = np.empty(len(roots), np.int64)
-        place[order] = np.arange(len(roots))
-        return values[torch.from_numpy(place).to(weights.device)]
+    def __call__(self, found, tags, samples, weights, watch):
+        columns: Any = found.columns
+        counts, proof, literals = columns.literals_of(tags)
+        proofs = _Proofs.of(counts, proof, literals, samples, found.random.group_of(), self.k)
+        return proofs.probabilities(weights)
 
-    def proofs(self, parts: Parts, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(bits [root, k, 2 * word] uint64, number [root]) of the proofs of each root."""
-        from derivable.datalog.kernels.top_proofs import top_proofs_of_parts
 
-        words = max(1, -(-int(np.diff(parts.variable_offsets).max(initial=0)) // 64))
-        graph = parts.graph
-        bits = zeros((len(graph.roots), self.k, 2 * words), np.uint64)
-        counts = zeros(len(graph.roots), np.int64)
-        given = parts.starts, graph.kind.astype(np.int64), graph.literal.astype(np.int64) - 1, graph.offsets
-        rest = graph.children, graph.roots, parts.root_offsets, probabilities, parts.variable_offsets, parts.groups
-        run_chunks(top_proofs_of_parts, parts.num_parts, 1, *given, *rest, self.k, bits, counts)
-        return bits, counts
+@dataclass(frozen=True, eq=False)
+class _Proofs:
+    """Proofs as bits; the random facts of a sample that its proofs mention are slots, one sample after the other.
 
-    def probabilities(
-        self, parts: Parts, proofs: np.ndarray, counts: np.ndarray, weights: torch.Tensor
-    ) -> torch.Tensor:
+    variables  [slot] its random fact, `groups` [slot] the number of its group in the sample, -1 if it is independent
+    first      [root] the first slot of its sample
+    bits       [root, k, 2 * word] uint64: what proofs use, then what they deny
+    counts     [root] the number of proofs
+    """
+
+    variables: np.ndarray
+    groups: np.ndarray
+    first: np.ndarray
+    bits: np.ndarray
+    counts: np.ndarray
+
+    @staticmethod
+    def of(
+        counts: np.ndarray, proof: np.ndarray, literals: np.ndarray, samples: np.ndarray, group_of: np.ndarray, k: int
+    ) -> _Proofs:
+        """counts [root] of proofs, for each literal its proof, and its random fact from 1 on, negative where it is
+        denied; samples [root]"""
+        root = np.repeat(np.arange(len(counts)), counts)[proof]
+        size = max(len(group_of), 1)
+        slots, slot = np.unique(samples[root] * size + np.abs(literals) - 1, return_inverse=True)
+        owner, variables = slots // size, slots % size
+        first = np.searchsorted(owner, samples)
+        places = slot.reshape(-1) - first[root]
+        words = max(1, -(-(int(places.max(initial=0)) + 1) // 64))
+        bits = zeros((len(counts), k, 2 * words), np.uint64)
+        place = proof - offsets_of(counts)[root]
+        word = places // 64 + words * (literals < 0)
+        np.bitwise_or.at(bits, (root, place, word), np.uint64(1) << (places % 64).astype(np.uint64))
+        return _Proofs(variables, numbered_groups(owner, group_of[variables]), first, bits, counts)
+
+    def probabilities(self, weights: torch.Tensor) -> torch.Tensor:
         """[root] the probability that one of the proofs of each root holds."""
         from derivable.datalog.kernels.top_proofs import proof_terms
 
-        root_part = np.repeat(np.arange(parts.num_parts), np.diff(parts.root_offsets))
         sizes = np.zeros(4, np.int64)
-        given = proofs, counts, parts.variable_offsets[root_part], parts.groups, int(parts.groups.max(initial=-1)) + 1
+        given = self.bits, self.counts, self.first, self.groups, int(self.groups.max(initial=-1)) + 1
         none = np.empty(0, np.int64)
         proof_terms(*given, sizes, none, none, none, none, none, none)
         terms, factors, sums, members = sizes.tolist()
@@ -435,7 +469,7 @@ class ProofBatches(BatchInference):
         def moved(array: np.ndarray) -> torch.Tensor:
             return torch.from_numpy(array).to(weights.device)
 
-        slots = weights[moved(parts.variables)]
+        slots = weights[moved(self.variables)]
         columns = [slots, 1 - slots]
         if sums:
             which = moved(np.repeat(np.arange(sums), np.diff(sum_starts)))
@@ -444,9 +478,9 @@ class ProofBatches(BatchInference):
         # Terms of fewer factors are filled up with ones.
         lengths = np.diff(starts)
         longest = int(lengths.max(initial=0))
-        padded = np.full((terms, longest), 2 * len(parts.variables) + sums)
+        padded = np.full((terms, longest), 2 * len(self.variables) + sums)
         padded[np.arange(longest) < lengths[:, None]] = factors
         products = torch.cat(columns).index_select(0, moved(padded.ravel())).reshape(terms, longest).prod(-1)
         # Zeros that depend on the weights, so that there is a derivative, zero, where there is no proof.
-        total = weights[:0].sum().expand(len(proofs))
+        total = weights[:0].sum().expand(len(self.counts))
         return total.index_add(0, moved(roots), products * moved(signs).to(products))

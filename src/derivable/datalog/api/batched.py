@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
 from derivable.core.and_or import FALSE
+from derivable.core.progress import NEVER
 from derivable.datalog.facts.batch_facts import BatchFacts, Choices, add_batch, lifted
 from derivable.datalog.facts.inputs import as_tuple
 from derivable.datalog.facts.load import load_python_facts, tuple_columns
@@ -28,7 +29,9 @@ from derivable.parallel.order import order_of
 if TYPE_CHECKING:
     from derivable.datalog.exact.exact import Grounding
     from derivable.datalog.run.limits import Watch
+    from derivable.datalog.tables.storage import Table
     from derivable.datalog.tags.provenance import Inference
+    from derivable.datalog.tags.tags import ColumnTags
 
 # Texts of a layer that has seen ever other ones, at which it begins anew.
 MOST_TEXTS = 1 << 20
@@ -101,12 +104,15 @@ class BatchRuns:
         record: Semiring | Inference,
         name: str,
         watch: Watch,
-    ) -> GroundBatch:
-        """Ground a batch of samples.
+        columns_of: Callable[[RandomFacts], ColumnTags] | None,
+    ) -> RunBatch:
+        """Derive the tuples of a batch of samples.
 
-        facts   relations and the facts of the samples; a relation may be named several times
-        record  the provenance, and what the user calls it
+        facts       relations and the facts of the samples; a relation may be named several times
+        record      the provenance, and what the user calls it
+        columns_of  its tag columns for random facts; None runs on the ground derivation graph
         """
+        from derivable.datalog.run.demand_facts import demanded
         from derivable.datalog.tags.provenance import carrier_of
 
         rules, ram = self.program.rules, self.program.ram
@@ -118,8 +124,13 @@ class BatchRuns:
         given = len(random.probabilities)
         choices = [add_batch(rules.relations[n], part, store, carrier.has_probabilities) for n, part in facts]
         self._add_terms(store, batch)
-        given = given, len(random.probabilities)
-        return GroundBatch(self.program, batch, _grounded(ram, store, record, watch), choices, given)
+        ends = given, len(random.probabilities)
+        store.relations = store.more(demanded(ram, store, watch))
+        if columns_of is None:
+            tables, grounding = _grounded(ram, store, record, watch)
+            return RunBatch(self.program, batch, tables, store, choices, ends, None, grounding)
+        columns = columns_of(random)
+        return RunBatch(self.program, batch, _tagged(ram, store, columns, watch), store, choices, ends, columns)
 
     def _add_terms(self, store: FactStore, batch: int) -> None:
         """Insert the terms in the facts, and the terms in them, into their constructors' relations."""
@@ -160,31 +171,40 @@ class BatchRuns:
                     )
 
 
-def _grounded(ram: Ram, store: FactStore, record: Semiring | Inference, watch: Watch) -> Grounding:
-    """The tables of a batch, whose tags are nodes of the ground derivation graph."""
+def _grounded(ram: Ram, store: FactStore, record: Semiring | Inference, watch: Watch) -> tuple[Any, Grounding]:
+    """The tables of a batch, whose tags are nodes of the ground derivation graph, and that graph."""
     from derivable.datalog.api.evaluation import Evaluation
     from derivable.datalog.exact.exact import Grounding
-    from derivable.datalog.run.demand_facts import demanded
     from derivable.datalog.run.execute import Executor
     from derivable.datalog.tags.ground_graph import GroundGraph
     from derivable.datalog.tags.provenance import EXACT
     from derivable.datalog.tags.tags import GraphTags
 
-    store.relations = store.more(demanded(ram, store, watch))
     semiring = record if isinstance(record, Semiring) else boolean
     graph = GroundGraph(semiring)
     algebra = GraphTags(graph)
     executor = Executor(ram, store, algebra, watch)
     # Aggregates that go by weights take those of the semiring, or else probabilities.
-    evaluation = Evaluation(ram, store, record if isinstance(record, Semiring) and record is not boolean else EXACT, 1)
+    evaluation = Evaluation(ram, store, EXACT if semiring is boolean else record, 1)
     with evaluation.weighing(algebra, executor.tables, watch):
         tables = executor.run()
-    return Grounding(tables, graph.finish(), store, tuple(graph.recursive))
+    return tables, Grounding(tables, graph.finish(), store, tuple(graph.recursive))
+
+
+def _tagged(ram: Ram, store: FactStore, columns: ColumnTags, watch: Watch) -> Any:
+    """The tables of a batch, whose tags are values."""
+    from derivable.datalog.run.execute import Executor
+
+    columns.watch(watch)
+    try:
+        return Executor(ram, store, columns, watch).run()
+    finally:
+        columns.watch(NEVER)
 
 
 @dataclass(frozen=True, eq=False)
-class GroundBatch:
-    """A grounded batch.
+class RunBatch:
+    """A batch that was run. Tags are nodes of the grounding if there is one, else values in `columns`.
 
     batch    the number of samples
     choices  for the facts of each relation that was given, the groups of its random facts, if it has some
@@ -194,53 +214,57 @@ class GroundBatch:
 
     program: Batched
     batch: int
-    grounding: Grounding
+    tables: Mapping[str, Table]
+    facts: FactStore
     choices: Sequence[Choices | None]
     given: tuple[int, int]
+    columns: ColumnTags | None = None
+    grounding: Grounding | None = None
 
     def derived(self, name: str) -> Derived:
         """All tuples of a relation, sample by sample, in each of them in the order of the values."""
-        table, symbols = self.grounding.tables[name], self.grounding.facts.symbols
+        table, symbols = self.tables[name], self.facts.symbols
         relation, columns = self.program.rules.relations[name], table.all_columns([np.int64] * len(table.types))
-        nodes = table.tags[: table.size]
+        tags = table.tags[: table.size]
         if name not in self.program.own:
             sample = np.repeat(np.arange(self.batch), table.size)
             columns = [sample, *(np.tile(column, self.batch) for column in columns)]
-            nodes = np.tile(nodes, self.batch)
-        kept = np.flatnonzero(nodes != FALSE)
-        columns, nodes = [column[kept] for column in columns], nodes[kept]
+            tags = np.tile(tags, self.batch)
+        kept = np.flatnonzero(~self.columns.is_zero(tags) if self.columns else tags != FALSE)
+        columns, tags = [column[kept] for column in columns], tags[kept]
         keys = [columns[0], *(sort_keys(c, t, symbols) for c, t in zip(columns[1:], relation.types))]
         order = order_of(keys)
         shown = tuple(show_column(c[order], t, symbols) for c, t in zip(columns[1:], relation.types))
-        return Derived(columns[0][order], shown, nodes[order])
+        return Derived(columns[0][order], shown, tags[order])
 
-    def nodes_of(self, name: str, wanted: Sequence[Sequence[Any]] | None, shared: Sequence[Any] = ()) -> np.ndarray:
-        """The nodes of tuples, sample by sample; FALSE for what is not derived.
+    def tags_of(self, name: str, wanted: Sequence[Sequence[Any]] | None, shared: Sequence[Any] = ()) -> np.ndarray:
+        """The tags of tuples, sample by sample; zero for what is not derived.
 
         wanted  [sample] the tuples of each; None for the `shared` ones in all of them
         """
-        relation, table = self.program.rules.relations[name], self.grounding.tables[name]
-        symbols = self.grounding.facts.symbols
+        relation, table = self.program.rules.relations[name], self.tables[name]
         if wanted is None:
             rows, samples = [as_tuple(t) for t in shared], np.repeat(np.arange(self.batch), len(shared))
         else:
             rows = [as_tuple(t) for sample in wanted for t in sample]
             samples = np.repeat(np.arange(self.batch), [len(sample) for sample in wanted])
         if not rows or not self.batch:
-            return np.empty(0, np.int64)
-        columns = tuple_columns(relation, rows, symbols)
+            return table.tags[:0]
+        columns = tuple_columns(relation, rows, self.facts.symbols)
         if wanted is None:
             columns = [np.tile(column, self.batch) for column in columns]
         if name in self.program.own:
             columns = [samples, *columns]
         ids = table.find(columns, len(samples))
-        return np.where(ids < 0, FALSE, table.tags[: max(table.size, 1)][np.maximum(ids, 0)])
+        tags = table.tags[: max(table.size, 1)][np.maximum(ids, 0)]
+        tags[ids < 0] = self.columns.zero(1)[0] if self.columns else FALSE
+        return tags
 
     @property
     def num_tuples(self) -> np.ndarray:
         """[sample] the tuples of all relations together, as a run of each sample by itself would count them."""
         counts = np.zeros(self.batch, np.int64)
-        for name, table in self.grounding.tables.items():
+        for name, table in self.tables.items():
             if name not in self.program.rules.relations and name.endswith(SAMPLES):
                 continue
             own = name in self.program.own
@@ -249,19 +273,19 @@ class GroundBatch:
 
     @property
     def random(self) -> RandomFacts:
-        return self.grounding.facts.random
+        return self.facts.random
 
 
 @dataclass(frozen=True, eq=False)
 class Derived:
-    """Tuples of a batch: samples [row] ascending, columns [row] as users see them, nodes [row]."""
+    """Tuples of a batch: samples [row] ascending, columns [row] as users see them, tags [row]."""
 
     samples: np.ndarray
     columns: tuple[np.ndarray, ...]
-    nodes: np.ndarray
+    tags: np.ndarray
 
     def only(self, kept: np.ndarray) -> Derived:
-        return Derived(self.samples[kept], tuple(column[kept] for column in self.columns), self.nodes[kept])
+        return Derived(self.samples[kept], tuple(column[kept] for column in self.columns), self.tags[kept])
 
     def tuples(self, batch: int) -> list[list[tuple[Any, ...]]]:
         """[sample] the tuples of each."""

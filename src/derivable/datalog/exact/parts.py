@@ -65,7 +65,7 @@ class Parts:
         places = np.searchsorted(slots, pairs) - variable_offsets[part[leaf]] + 1
         numbered = np.zeros(len(nodes), np.int32)
         numbered[leaf] = np.where(literal[leaf] < 0, -places, places)
-        groups = _numbered(slot_part, group_of[variables], number)
+        groups = numbered_groups(slot_part, group_of[variables])
         made = AndOrGraph(kind, numbered, offsets_of(graph.sizes[nodes]), local.astype(np.int64), roots)
         return Parts(made, starts, root_offsets, variables, variable_offsets, groups)
 
@@ -101,11 +101,11 @@ def _mates(slots: np.ndarray, group_of: np.ndarray) -> np.ndarray:
     return np.repeat(chosen[:, 0], sizes) * count + order[np.repeat(starts, sizes) + inside]
 
 
-def _numbered(part: np.ndarray, group: np.ndarray, number: int) -> np.ndarray:
-    """[slot] groups by numbers within their parts."""
+def numbered_groups(part: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """[slot] groups by numbers within their parts, which ascend; -1 stays."""
     found = np.full(len(group), -1, np.int64)
     some = np.flatnonzero(group >= 0)
     if len(some):
         distinct, where = np.unique(np.stack([part[some], group[some]], axis=1), axis=0, return_inverse=True)
-        found[some] = where.reshape(-1) - np.searchsorted(distinct[:, 0], np.arange(number))[part[some]]
+        found[some] = where.reshape(-1) - np.searchsorted(distinct[:, 0], part[some])
     return found

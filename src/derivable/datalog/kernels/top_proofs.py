@@ -201,55 +201,6 @@ def top_proofs(
 
 
 @njit(cache=True, nogil=True)
-def top_proofs_of_parts(
-    start,
-    stop,
-    starts,
-    kind,
-    variable,
-    offsets,
-    children,
-    roots,
-    root_offsets,
-    probabilities,
-    variable_offsets,
-    group_of,
-    k,
-    root_proofs,
-    root_counts,
-):
-    """The same for the parts start..stop-1 of graphs one after the other, each with probabilities of its own.
-
-    starts, root_offsets, variable_offsets  [part + 1] where the nodes, the roots and the variables of a part begin;
-                                            numbers of nodes and variables are those within it
-    probabilities, group_of                 [slot] of the variables of all parts
-    root_proofs [root, k, 2 * words], root_counts [root]
-    """
-    for part in range(start, stop):
-        first, last = starts[part], starts[part + 1]
-        low, high = variable_offsets[part], variable_offsets[part + 1]
-        begin, end = root_offsets[part], root_offsets[part + 1]
-        groups = 0
-        for slot in range(low, high):
-            groups = max(groups, group_of[slot] + 1)
-        top_proofs(
-            0,
-            1,
-            kind[first:last],
-            variable[first:last],
-            offsets[first : last + 1],
-            children,
-            roots[begin:end],
-            probabilities[low:high].reshape((1, high - low)),
-            group_of[low:high],
-            groups,
-            k,
-            root_proofs[begin:end].reshape((1, end - begin, root_proofs.shape[1], root_proofs.shape[2])),
-            root_counts[begin:end].reshape((1, end - begin)),
-        )
-
-
-@njit(cache=True, nogil=True)
 def _is_possible(proof, words, group_of, low, chosen):
     """Whether a set of literals does not contradict itself; chosen [group] then has the slot that holds, + 1."""
     chosen[:] = 0
@@ -291,7 +242,7 @@ def proof_terms(
     """The probability of the proofs of each root as a polynomial: inclusion and exclusion over the sets of proofs that
     do not contradict themselves.
 
-    proofs, counts  [root, k, 2 * words] and [root], as `top_proofs_of_parts` gives them
+    proofs, counts  [root, k, 2 * words] and [root], bits of the slots of a part, and how many proofs there are
     low_of          [root] the first slot of its part
     sizes           out: how many terms, factors, sums and members of sums there are
     roots, signs    [term] out
