@@ -309,7 +309,7 @@ class ProofStore:
     def negate(self, a: np.ndarray) -> np.ndarray:
         tags, where = np.unique(a, return_inverse=True)
         numbers = self.number_of(tags)
-        self.literals.deny(np.unique(self._bits(tags)[1]))
+        self.literals.deny(np.unique(self.bits_of(tags)[1]))
         self._widen()
         result = np.full(len(tags), ONE)
         for proof in range(int(numbers.max(initial=0))):
@@ -334,7 +334,7 @@ class ProofStore:
         """How many proofs sets have."""
         return self.offsets[tags + 1] - self.offsets[tags]
 
-    def _bits(self, tags: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bits_of(self, tags: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(number of the row, literal) of each literal of the proofs of sets, one set after the other."""
         count = self.number_of(tags)
         rows = np.repeat(self.offsets[tags], count) + within(count)
@@ -347,7 +347,7 @@ class ProofStore:
 
     def proofs_of(self, tag: int) -> list[Proof]:
         """The proofs of a set, each as signed random facts from 1 on."""
-        row, literals = self._bits(np.array([tag]))
+        row, literals = self.bits_of(np.array([tag]))
         signed = self.literals.signed(literals).tolist()
         found: list[list[int]] = [[] for _ in range(int(self.number_of(np.array([tag]))[0]))]
         for number, literal in zip(row.tolist(), signed):

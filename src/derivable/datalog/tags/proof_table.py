@@ -249,15 +249,6 @@ class TableTags(ColumnTags):
         """See `ProofTable.probabilities`."""
         return self.table.probabilities(tags, p)
 
-    def literals_of(self, tags: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(number of proofs [row], the proof of each literal, its random fact from 1 on, negative where it is denied):
-        proofs are numbered through all rows."""
-        sets = [self.table.sets[tag] for tag in tags.tolist()]
-        proofs = [proof for one in sets for proof in one]
-        number = np.repeat(np.arange(len(proofs)), [len(proof) for proof in proofs])
-        literals = np.array([literal for proof in proofs for literal in proof], np.int64)
-        return np.array([len(one) for one in sets], np.int64), number, literals
-
     def show(self, tags: np.ndarray) -> np.ndarray:
         return np.array(self.probabilities(tags), np.float64)
 

@@ -61,6 +61,12 @@ class ProofTags(ColumnTags):
         found = {tag: self.table.probability(given, p, known) for tag, given in proofs.items()}
         return [found[tag] for tag in tags.tolist()]
 
+    def literals_of(self, tags: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(number of proofs [row], the proof of each literal, its random fact from 1 on, negative where it is denied):
+        proofs are numbered through all rows."""
+        proof, literals = self.store.bits_of(tags)
+        return self.store.number_of(tags), proof, self.store.literals.signed(literals)
+
     def show(self, tags: np.ndarray) -> np.ndarray:
         found, numbers = np.zeros(len(tags)), self.store.number_of(tags)
         one, more = np.flatnonzero(numbers == 1), np.flatnonzero(numbers > 1)
