@@ -34,7 +34,7 @@ class VaryingInputs:
 
     def size_text(self) -> str:
         """The size of what is evaluated, for people."""
-        return "derived anew for each batch"
+        return "derived in each call"
 
     def __call__(
         self, given: Mapping[str, Any], certain: Mapping[str, Any] | None, wanted: Mapping[str, Any] | None

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from derivable.datalog.tags.provenance import Inference
     from derivable.datalog.tags.tags import ColumnTags
 
-# Texts of a layer that has seen ever other ones, at which it begins anew.
+# Texts of a layer that has seen ever other ones, at which it begins again.
 MOST_TEXTS = 1 << 20
 
 
