@@ -24,6 +24,8 @@ LOOKS, PIECE = 1 << 14, 1 << 6
 ALL = 1 << 60
 # Words of the widest block, and the literals for which room is made at once.
 WIDEST, ROOM = 16, 1 << 10
+# States of a decision diagram.
+STATES = 1 << 10
 
 
 class Literals:
@@ -354,10 +356,16 @@ class ProofStore:
             found[number].append(literal)
         return [tuple(proof) for proof in found]
 
-    def chances_of_first(self, tags: np.ndarray) -> np.ndarray:
-        """The probabilities [set] of the best proofs of sets that have some."""
-        found = np.empty(len(tags))
-        kernels.chances_of_first(tags, found, *self.sets, *self.known[1:])
+    def chances_of(self, tags: np.ndarray) -> np.ndarray:
+        """The exact probabilities [set] that one of the proofs holds; -1 for those that need too much room."""
+        found, room = np.empty(len(tags)), len(self.literals.fact)
+        listed = [empty(room, dtype) for dtype in (np.int64, np.int64, np.uint64, np.uint64, np.int64, np.uint64)]
+        states = zeros(4 * STATES, np.int64), empty((2, STATES), np.uint64), empty((2, STATES), np.float64)
+        diagram = *listed, *states, empty(STATES, np.int64)
+        for start in range(0, len(tags), LOOKS // 16):
+            self.deadline.remaining()
+            part = slice(start, start + LOOKS // 16)
+            kernels.chances_of(tags[part], found[part], *self.sets, *self.known[1:], diagram)
         return found
 
 

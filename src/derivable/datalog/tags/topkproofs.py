@@ -68,10 +68,10 @@ class ProofTags(ColumnTags):
         return self.store.number_of(tags), proof, self.store.literals.signed(literals)
 
     def show(self, tags: np.ndarray) -> np.ndarray:
-        found, numbers = np.zeros(len(tags)), self.store.number_of(tags)
-        one, more = np.flatnonzero(numbers == 1), np.flatnonzero(numbers > 1)
-        found[one] = self.store.chances_of_first(tags[one])
-        found[more] = self.probabilities(tags[more])
+        found = self.store.chances_of(tags)
+        # What has too many proofs for that, which share facts in too many ways.
+        left = np.flatnonzero(found < 0.0)
+        found[left] = self.probabilities(tags[left])
         return found
 
     def kept(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
