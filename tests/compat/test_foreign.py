@@ -362,3 +362,42 @@ def test_contexts_with_functions_are_pickled():
     ctx.register_foreign_function(tripled)
     ctx.add_program("rel a = {2} rel b($tripled(x)) = a(x)")
     assert answers(pickle.loads(pickle.dumps(ctx)), "b") == [(6,)]
+
+
+def test_standard_plugins():
+    registry = scallopy.PluginRegistry(load_stdlib=True)
+    registry.configure({}, ["-n", "4"])
+    ctx = scallopy.ScallopContext()
+    registry.load_into_ctx(ctx)
+    ctx.add_program("""
+        @cmd_arg("-n", "--number") type number(n: i32)
+        @cmd_arg("-m", default=0.5) type factor(x: f32)
+        @cmd_arg("-x") type missing(s: String)
+        @py_eval type $int_of(code: String) -> i32
+        @py_eval type all_of(bound code: String, value: f32)
+        rel out(n, x) = number(n), factor(x)
+        rel none() = missing(_)
+        rel made($int_of("3 + 4"), y) = all_of("1 / 4", y)
+    """)
+    assert answers(ctx, "out") == [(4, 0.5)]
+    assert list(ctx.relation("none")) == []
+    assert list(ctx.relation("made")) == [(7, 0.25)]
+
+
+def test_bare_tuples_are_empty():
+    @scallopy.foreign_predicate
+    def alike(a: str, b: str) -> scallopy.Facts[float, tuple]:
+        if a == b:
+            yield (1.0, ())
+        elif {a, b} == {"mom", "mother"}:
+            yield (0.99, ())
+
+    ctx = scallopy.Context(provenance="minmaxprob")
+    ctx.register_foreign_predicate(alike)
+    ctx.add_program("""
+        rel kinship = {("alice", "mom", "bob"), ("alice", "mother", "cassey")}
+        rel parent(a, b) = kinship(a, r, b) and alike(r, "mother")
+        rel sibling(a, b) = parent(c, a) and parent(c, b) and a != b
+        query sibling
+    """)
+    assert answers(ctx, "sibling") == [(0.99, ("bob", "cassey")), (0.99, ("cassey", "bob"))]

@@ -24,14 +24,13 @@ class RemoveItem(Action):
     """The item is left out of the program."""
 
 
-class Name:
-    """A name in an item; as a text it is that name."""
+class Name(str):
+    """A name in an item, which `name` is too."""
 
-    def __init__(self, name: str):
-        self.name = name
-
-    def __str__(self) -> str:
-        return self.name
+    @property
+    def name(self) -> str:
+        """The name as a text."""
+        return str(self)
 
 
 class Type:
@@ -63,6 +62,10 @@ class Argument:
         """Whether it is marked as bound."""
         return self.adornment == "bound"
 
+    def is_free(self) -> bool:
+        """Whether it is not marked as bound."""
+        return not self.is_bound()
+
 
 class Declaration:
     """The declaration of a relation, or of a function."""
@@ -72,7 +75,8 @@ class Declaration:
         columns = item.columns if isinstance(item, s.RelationType) else item.parameters
         self.args = self.arg_bindings = [Argument(column) for column in columns]
         self.arg_types = [argument.ty for argument in self.args]
-        self.ret_ty = Type(item.result) if isinstance(item, s.FunctionType) else None
+        self.result = item.result if isinstance(item, s.FunctionType) else None
+        self.ret_ty = None if self.result is None else Type(self.result)
 
 
 class Item:
@@ -98,11 +102,15 @@ class Item:
         """Whether it is a query."""
         return isinstance(self.item, s.Query)
 
+    def relation_decls(self) -> list[Declaration]:
+        """The relations that it declares: one, as each declaration is an item."""
+        return [Declaration(self.item)] if isinstance(self.item, s.RelationType) else []
+
     def relation_decl(self, place: int = 0) -> Declaration:
         """The relation that it declares."""
         if not isinstance(self.item, s.RelationType):
             raise DomainError("the item declares no relation")
-        return Declaration(self.item)
+        return self.relation_decls()[place]
 
     def function_decl(self) -> Declaration:
         """The function that it declares."""

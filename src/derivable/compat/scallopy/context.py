@@ -478,11 +478,11 @@ class ScallopContext:
         output_mappings: Mapping[str, Any] | None = None,
         dispatch: str = "parallel",
         debug_provenance: bool = False,
-        retain_graph: bool = False,
         jit: bool = False,
         jit_name: str = "",
         recompile: bool = False,
         sparse_jacobian: bool = False,
+        retain_graph: bool = False,
     ) -> Any:
         """A function from tensors, or facts, of a batch of samples to the probabilities of tuples; see
         `InternalForwardFunction`. Raises UnsupportedError for a provenance without gradients."""

@@ -35,7 +35,7 @@ class Facts:
     @property
     def types(self) -> tuple[Any, ...]:
         """The type of each column."""
-        given = self.tuple_type
+        given = () if self.tuple_type is tuple else self.tuple_type
         if typing.get_origin(given) is tuple:
             return tuple(one for one in typing.get_args(given) if one != ())
         return given if isinstance(given, tuple) else (given,)

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 Record = Semiring | Inference
 # Programs, and ground programs of one program, that are kept.
 _PROGRAMS, _GROUND = 64, 128
+# Nodes of the derivations that one program keeps.
+_NODES = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -297,8 +299,9 @@ class Machine:
                 # The next call makes tensors of its own.
                 return found
         self._ground[key] = found
-        while len(self._ground) > _GROUND:
-            self._ground.popitem(last=False)
+        count = sum(one.grounding.graph.num_nodes for one in self._ground.values())
+        while len(self._ground) > _GROUND or (count > _NODES and len(self._ground) > 1):
+            count -= self._ground.popitem(last=False)[1].grounding.graph.num_nodes
         return found
 
     def batch(self, samples: Sequence[Facts], settings: Settings) -> list[tuple[Ground, list[int]]]:
@@ -435,17 +438,13 @@ class Ground:
         full = inference.columns([self._all_probabilities(rows)], False).detach()
         held, denied, present = (part.numpy() for part in call(inference.engines["proofs"], None, (full,)))
 
-        def literals(mask: np.ndarray, holds: bool) -> list[tuple[bool, int]]:
-            return [(holds, int(place[variable])) for variable in np.flatnonzero(mask) if place[variable] >= 0]
+        def literals(b: int, r: int, j: int) -> list[tuple[bool, int]]:
+            found = [(True, int(place[v])) for v in np.flatnonzero(held[b, r, j])]
+            found += [(False, int(place[v])) for v in np.flatnonzero(denied[b, r, j])]
+            return sorted((one for one in found if one[1] >= 0), key=lambda literal: literal[1])
 
         return [
-            [
-                [
-                    literals(held[b, r, j], True) + literals(denied[b, r, j], False)
-                    for j in np.flatnonzero(present[b, r])
-                ]
-                for r in range(held.shape[1])
-            ]
+            [[literals(b, r, j) for j in np.flatnonzero(present[b, r]).tolist()] for r in range(held.shape[1])]
             for b in range(len(held))
         ]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from derivable.core.diagnostics import DomainError
 
 if TYPE_CHECKING:
+    from derivable.compat.scallopy.attributes import Item
     from derivable.compat.scallopy.context import ScallopContext
 
 
@@ -37,7 +38,7 @@ class Plugin:
 class PluginRegistry:
     """Plugins, in the order in which they are loaded.
 
-    load_stdlib             whether the plugins of this package are loaded: `$py_eval`
+    load_stdlib             whether the plugins of this package are loaded, `py_eval` and `cmd_arg`
     load_from_entry_points  whether those of installed packages are, entry points of the group "scallop.plugin"
     read_cmd_args           whether `configure` reads the command line where it is given no arguments
     filter                  takes a plugin, and says whether it is loaded
@@ -56,6 +57,7 @@ class PluginRegistry:
         self._filter, self.read_cmd_args = filter, read_cmd_args
         if load_stdlib:
             self.load_plugin(PythonEvaluation())
+            self.load_plugin(CommandArguments())
         if load_from_entry_points:
             self.load_plugins_from_entry_points()
 
@@ -98,18 +100,81 @@ class PluginRegistry:
 
 
 class PythonEvaluation(Plugin):
-    """`$py_eval("1 + 1")`: the value of a Python expression, of the type that the program wants."""
+    """`$py_eval("1 + 1")`, the value of a Python expression as a text; and `@py_eval type $f(code: String) -> i32`, or
+    `@py_eval type p(bound code: String, value: i32)`, of a type that is declared."""
 
     def __init__(self) -> None:
         super().__init__("py_eval")
 
     def load_into_ctx(self, ctx: ScallopContext) -> None:
-        """Register `$py_eval`."""
-        from derivable.compat.scallopy.foreign import ForeignFunction
-        from derivable.compat.scallopy.value_types import type_name
+        """Register the function and the attribute."""
+        from derivable.compat.scallopy.foreign import ForeignFunction, foreign_attribute
 
-        ctx.register_foreign_function(ForeignFunction(_evaluated, "py_eval", [str], [], None, type_name(str)))
+        ctx.register_foreign_function(ForeignFunction(_text_of, "py_eval", ["String"], [], None, "String"))
+        ctx.register_foreign_attribute(foreign_attribute(_evaluating, name="py_eval"))
 
 
-def _evaluated(text: str) -> str:
-    return str(eval(text, {}))
+def _value_of(code: str) -> Any:
+    return eval(code, {})
+
+
+def _text_of(code: str) -> str:
+    return str(_value_of(code))
+
+
+def _evaluating(item: Item) -> Any:
+    from derivable.compat.scallopy.foreign import ForeignFunction, ForeignPredicate
+
+    if item.is_function_decl():
+        found = item.function_decl()
+        return ForeignFunction(
+            _value_of, str(found.name), [str(one) for one in found.arg_types], [], None, found.result
+        )
+    if not item.is_relation_decl():
+        raise DomainError("[@py_eval] has to be an attribute of a declaration", hint="as in `@py_eval type $f(...)`")
+    found = item.relation_decl()
+    inputs = [str(one.ty) for one in found.args if one.is_bound()]
+    outputs = [str(one.ty) for one in found.args if one.is_free()]
+    return ForeignPredicate(lambda code: [_value_of(code)], str(found.name), [], inputs, outputs, None)
+
+
+class CommandArguments(Plugin):
+    """`@cmd_arg("-n", "--number", default=3) type number(n: i32)`: a relation of one row, an argument of the command
+    line. An argument that is not given, and has no default, gives no row; `required=true` makes that an error."""
+
+    def __init__(self) -> None:
+        super().__init__("cmd_arg")
+        self.unknown: Sequence[str] = ()
+
+    def configure(self, args: Mapping[str, Any] | None = None, unknown_args: Sequence[str] = ()) -> None:
+        """Take what no plugin knows."""
+        self.unknown = list(unknown_args)
+
+    def load_into_ctx(self, ctx: ScallopContext) -> None:
+        """Register the attribute."""
+        from derivable.compat.scallopy.foreign import foreign_attribute
+
+        ctx.register_foreign_attribute(foreign_attribute(self._attribute, name="cmd_arg"))
+
+    def _attribute(
+        self,
+        item: Item,
+        short: str,
+        long: str | None = None,
+        *,
+        desc: str | None = None,
+        default: Any = None,
+        required: bool = False,
+    ) -> Any:
+        from derivable.compat.scallopy.foreign import ForeignPredicate
+
+        if not item.is_relation_decl() or len(item.relation_decl().args) != 1:
+            raise DomainError("[@cmd_arg] has to be an attribute of a relation of one column")
+        found = item.relation_decl()
+        kind = str(found.arg_types[0])
+        parser = ArgumentParser(add_help=False, exit_on_error=False)
+        read = float if kind in ("f32", "f64") else str if kind in ("String", "Symbol", "char") else int
+        names = [name for name in (short, long) if name]
+        parser.add_argument(*names, dest="value", type=read, default=default, required=required, help=desc)
+        value = parser.parse_known_args(list(self.unknown))[0].value
+        return ForeignPredicate(lambda: [] if value is None else [value], str(found.name), [], [], [kind], None)
