@@ -130,6 +130,18 @@ rel same(x, y) = edge(x, y) or edge(y, x)
 rel same(x, z) = same(x, y), same(y, z)
 query same
 """
+LABELS = """
+type edge(u32, u32), start(u32), label(node: u32, min of: u32)
+rel label(x, x) = start(x)
+rel label(y, l) = label(x, l), edge(x, y)
+query label
+"""
+DISTANCES = """
+type edge(u32, u32, f64), start(u32), distance(node: u32, min length: f64)
+rel distance(x, 0.0) = start(x)
+rel distance(y, d + w) = distance(x, d), edge(x, y, w)
+query distance
+"""
 REACHED = """
 type edge(u32, u32), start(u32)
 rel reached(x) = start(x)
@@ -343,6 +355,25 @@ def lengths(count: int) -> np.ndarray:
     return np.random.default_rng(0).integers(1, 20, count).astype(float)
 
 
+def distances_by_lattice(facts: Mapping[str, np.ndarray]) -> Fingerprint:
+    import pandas as pd
+
+    edges = facts["edge"]
+    rows = pd.DataFrame({"from": edges[:, 0], "to": edges[:, 1], "length": lengths(len(edges))})
+    return by_lattice(DISTANCES, "distance")({"edge": rows, "start": np.array([hub(edges)], np.uint32)})
+
+
+def by_lattice(text: str, name: str) -> Callable[[Mapping[str, Any]], Fingerprint]:
+    """A program with a column that keeps the best value, where the other contestants have semirings."""
+
+    def run(facts: Mapping[str, Any]) -> Fingerprint:
+        import derivable as dv
+
+        return fingerprint(dv.Program(text).run(facts)[name].columns)
+
+    return run
+
+
 def untagged(facts: Mapping[str, np.ndarray]) -> Fingerprint:
     import derivable as dv
 
@@ -486,7 +517,7 @@ def components(name: str) -> Case:
         fact=lambda chance, variable: dv.cast(variable, "float64"),
     )
     given = {"edge": both, "start": dv.independent(nodes.tolist(), [0.5] * len(nodes))}
-    routes = {"SciPy": components_by_scipy}
+    routes = {"SciPy": components_by_scipy, "derivable, a lattice": by_lattice(LABELS, "label")}
     return Case(REACHED, {"edge": both, "start": nodes}, "reached", None, smallest, given, routes, True)
 
 
@@ -501,7 +532,8 @@ def distances(name: str) -> Case:
         "edge": dv.independent([tuple(edge) for edge in both.tolist()], chances),
         "start": np.array([hub(both)], np.uint32),
     }
-    return Case(REACHED, {"edge": both}, "reached", None, "min_plus", given, {"SciPy": distances_by_scipy}, True)
+    routes = {"SciPy": distances_by_scipy, "derivable, a lattice": distances_by_lattice}
+    return Case(REACHED, {"edge": both}, "reached", None, "min_plus", given, routes, True)
 
 
 def _graphs(kind: Callable[[str], Case], title: str, quick: str, full: str) -> dict[str, tuple[bool, Callable]]:

@@ -95,6 +95,38 @@ def test_spellings(rules, edges, nodes, form, bits):
     assert as_it_stands(program_of(rules, t), facts) == wanted
 
 
+@pytest.mark.parametrize("large", [0, 1000])
+@pytest.mark.parametrize("rules", WHOLE.values(), ids=WHOLE)
+@settings(max_examples=5, deadline=None)
+@given(EDGES, EDGES, st.booleans())
+def test_pairs_that_are_added(large, rules, edges, more, bits):
+    """Classes that are large are found again, and others go on by the rules; whoever reads them follows."""
+    program = dv.Program(
+        f"type edge(i64, i64), node(i64), e(i64, i64)\n{rules}\nrel own(y) = e(0, y)\n"
+        "rel other(y) = e(y, y), not e(0, y)\nquery e\nquery own\nquery other"
+    )
+    with union_finds(bits), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(union_find, "LARGE", large)
+        db = program.run({"edge": edges}, keep=True)
+        done = db.add({"edge": more})
+    wanted = classes_of(edges + more)
+    assert set(db["e"]) == wanted
+    assert set(db["own"]) == {(y,) for x, y in wanted if x == 0}
+    assert set(db["other"]) == {(y,) for y, z in wanted if y == z and (0, y) not in wanted}
+    if set(more) - set(edges) and edges and large == 0:
+        assert "e" in done.recomputed
+
+
+def test_two_large_classes_become_one():
+    program = program_of(WHOLE["three rules"])
+    edges = [(x, x + 1) for x in range(900) if x != 450]
+    db = program.run({"edge": edges, "node": []}, keep=True)
+    assert len(db["e"]) == 451**2 + 450**2
+    done = db.add({"edge": [(3, 700)]})
+    assert "its classes are found again" in str(done)
+    assert len(db["e"]) == 901**2
+
+
 # Rules of a recursion, among which some make an equivalence of some pairs, and others do not.
 RULES = [
     "rel e(x, y) = e(y, x)",

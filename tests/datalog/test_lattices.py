@@ -164,6 +164,65 @@ def test_several_lattices_in_one_recursion(edges):
     assert rows(found["seen"]) == {(v,) for v, c in wide.items() if c >= 1}
 
 
+# Rules of one recursion over lattices of several directions, all of which follow their orders and come to an end.
+RULES = {
+    "low": [
+        "low(x, v) = own(x, v)",
+        "low(y, $min(d + w, 40)) = low(x, d), edge(x, y, w)",
+        "low(y, w) = low(x, d), low(y, e), edge(x, y, w), d + e <= 20",
+        "low(y, 40 - h) = high(x, h), edge(x, y, _)",
+        "low(y, $max(d, e)) = low(x, d), both(x, y), low(y, e)",
+        "low(x, 3) = high(x, h), h > 30 - 9",
+        "low(x, $min(e, 40)) = two(x, y, e), low(y, _)",
+    ],
+    "high": [
+        "high(x, v) = own(x, v)",
+        "high(y, $min(h, w)) = high(x, h), edge(x, y, w)",
+        "high(y, $min(40, h + 2)) = high(x, h), low(y, d), edge(y, x, w), d < w && d <= 5",
+        "high(y, 40 - d) = low(x, d), both(x, y)",
+    ],
+    "mask": [
+        "mask(x, $bit_shift_left(1, x as u32)) = own(x, _)",
+        "mask(y, b) = mask(x, b), edge(x, y, _)",
+        "mask(y, $bit_or(b, c)) = mask(x, b), mask(y, c), both(x, y)",
+        "mask(x, 6) = low(x, d), d <= 4",
+    ],
+    "both": ["both(x, y) = edge(x, y, w), low(x, d), d < 9", "both(y, x) = both(x, y), high(x, _)"],
+    "two": [
+        "two(x, y, w) = edge(x, y, w)",
+        "two(x, z, $min(d + e, 40)) = two(x, y, d), two(y, z, e)",
+        "two(x, z, $min(d + w, 40)) = two(x, y, d), edge(y, z, w)",
+        "two(y, x, d) = two(x, y, d), both(x, y)",
+    ],
+}
+HEADS = (
+    "type edge(i64, i64, i32), own(i64, i32), low(node: i64, min v: i32), high(node: i64, max v: i32)\n"
+    "type mask(node: i64, bit_or v: i64), both(i64, i64), two(a: i64, b: i64, min v: i32)\n"
+)
+ALL_RULES = [rule for rules in RULES.values() for rule in rules]
+
+
+@examples(
+    6,
+    400,
+    st.lists(st.sampled_from(ALL_RULES), min_size=2, max_size=8, unique=True),
+    EDGES,
+    st.lists(st.tuples(st.integers(0, 7), st.integers(0, 30)), max_size=5),
+    st.sampled_from([0, 3, 1000]),
+)
+def test_random_rules_are_those_of_the_interpreter(rules, edges, own, few):
+    """With joins of all kinds among relations with lattices and without, by kernels and over columns."""
+    text = HEADS + "".join(f"rel {rule}\n" for rule in rules) + "".join(f"query {name}\n" for name in RULES)
+    program = dv.Program(text)
+    facts = {"edge": edges, "own": own}
+    model = interpret(program.lowered(), facts)
+    with settings_of(few, 2, compiled=True), pytest.MonkeyPatch.context() as patch:
+        for name, value in (("ROUND_ROWS", 1), ("FEWEST_ROWS", 1), ("LEVEL_ROUNDS", 2)):
+            patch.setattr(frontier, name, value)
+        found = program.run(facts)
+    assert {name: rows(found[name]) for name in RULES} == {name: model[name] for name in RULES}
+
+
 def test_lengths_below_zero_and_no_keys():
     edges = [(0, 1, 5), (1, 2, -4), (0, 2, 3), (2, 3, -7), (3, 4, 1), (0, 4, 0), (0, 3, -1)]
     program = program_of(DISTANCES, "i64", "i32")

@@ -17,6 +17,7 @@ import numpy as np
 
 from derivable.algebra.semiring import Semiring
 from derivable.core.and_or import TRUE
+from derivable.core.lazy import later
 from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.facts.columns import FactColumns
 from derivable.datalog.facts.store import FactStore
@@ -32,7 +33,10 @@ from derivable.datalog.tags.tags import Algebra, ColumnTags, GraphTags, Untagged
 
 if TYPE_CHECKING:
     from derivable.datalog.api.evaluation import Evaluation
+    from derivable.datalog.run import union_find
     from derivable.datalog.run.limits import Watch
+else:
+    union_find = later("derivable.datalog.run.union_find")
 
 
 @dataclass(frozen=True)
@@ -265,7 +269,7 @@ class Continuation(Executor):
         if any(isinstance(i, m.Store) and i.origin is None for i in stratum.full):
             return "its rules are not known"
         if isinstance(algebra, Untagged):
-            return None
+            return "its classes are found again" if union_find.has_large_classes(self, number) else None
         if isinstance(algebra, GraphTags):
             return "its derivations are grounded again" if stratum.full else None
         record = self.evaluation.record

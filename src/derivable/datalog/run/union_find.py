@@ -25,17 +25,16 @@ if TYPE_CHECKING:
 
 # Values that lie between bounds so many times as far from one another as there are pairs are numbered without sorting.
 DENSE, FEW_VALUES = 4, 1 << 10
+# Members whose classes are looked at, and what a large class has on average.
+SAMPLE, LARGE = 64, 24
 
 
 def solve_equivalence(executor: Executor, number: int) -> bool:
     """End the recursion of a stratum that makes an equivalence; false if it is to run as it stands."""
-    key, ram = ("equivalence", number), executor.ram
-    rules = ram.plans.get(key, key)
-    if rules is key:
-        rules = ram.plans[key] = equivalence_of(ram.strata[number])
+    rules = _rules_of(executor, number)
     if rules is None:
         return False
-    table = executor.tables[rules.relation]
+    ram, table = executor.ram, executor.tables[rules.relation]
     if not table.size or table.new_tags is not None or any(t.family == "float" for t in table.types):
         return False
     classes = _classes(executor, rules)
@@ -60,6 +59,37 @@ def solve_equivalence(executor: Executor, number: int) -> bool:
     total.note = f"union-find: {rules.relation} {len(classes.values):,} values in {number_of_classes:,} {ending}"
     executor.watch.remaining()
     return True
+
+
+def _rules_of(executor: Executor, number: int) -> Equivalence | None:
+    """What the recursion of a stratum says: found once a program."""
+    key, ram = ("equivalence", number), executor.ram
+    rules = ram.plans.get(key, key)
+    if rules is key:
+        rules = ram.plans[key] = equivalence_of(ram.strata[number])
+    return rules
+
+
+def has_large_classes(executor: Executor, number: int) -> bool:
+    """Whether a stratum has made an equivalence whose classes are so large that to find all anew is faster than to go
+    on by its rules, which join all pairs of a class that grows."""
+    rules = _rules_of(executor, number)
+    if rules is None:
+        return False
+    table = executor.tables[rules.relation]
+    if not table.size:
+        return False
+    if table.num_evicted == table.size and table.sets is not None:
+        # They may be rows of bits.
+        first, second = next(table.sets.parts(SAMPLE)).T
+    else:
+        rows = np.arange(0, table.size, max(1, table.size // SAMPLE))
+        first, second = table.column(0, rows), table.column(1, rows)
+        sample = np.unique(first)
+        if int(np.isin(table.column(0), sample).sum()) < LARGE * len(sample):
+            return False
+    # Of rules that could make an equivalence, but did not, there is a pair in one direction alone.
+    return bool((table.find([np.ascontiguousarray(column) for column in (second, first)], len(first)) >= 0).all())
 
 
 @dataclass(frozen=True)
