@@ -24,6 +24,8 @@ LOOKS, PIECE = 1 << 14, 1 << 6
 ALL = 1 << 60
 # Words of the widest block, and the literals for which room is made at once.
 WIDEST, ROOM = 16, 1 << 10
+# Rows for which there is room at first: Python runs kernels on so few.
+FEW = 1 << 8
 # States of a decision diagram.
 STATES = 1 << 10
 
@@ -142,9 +144,9 @@ class ProofStore:
         # Sets of many proofs take long, so their operations look at the clock of the run.
         self.deadline = NEVER
         self.literals = Literals(facts)
-        self.blocks, self.heads = empty((64, 2), np.uint64), zeros((32, 2), np.int64)
+        self.blocks, self.heads = empty((FEW, 2), np.uint64), zeros((FEW, 2), np.int64)
         # No proof, and the one that needs nothing.
-        self.offsets = zeros(32, np.int64)
+        self.offsets = zeros(FEW, np.int64)
         self.offsets[2] = 1
         self.used = np.array([2, 1, 0, 0, 0])
         self.single = np.empty(0, np.int64)
@@ -243,6 +245,7 @@ class ProofStore:
         while start < count:
             self.deadline.remaining()
             stop = min(start + LOOKS, count)
+            self._make_room(stop - start, stop - start, stop - start)
             reached = step(start, stop)
             if reached < stop:
                 num_rows, num_blocks = self.used[3:].tolist()
@@ -349,12 +352,9 @@ class ProofStore:
 
     def proofs_of(self, tag: int) -> list[Proof]:
         """The proofs of a set, each as signed random facts from 1 on."""
-        row, literals = self.bits_of(np.array([tag]))
-        signed = self.literals.signed(literals).tolist()
-        found: list[list[int]] = [[] for _ in range(int(self.number_of(np.array([tag]))[0]))]
-        for number, literal in zip(row.tolist(), signed):
-            found[number].append(literal)
-        return [tuple(proof) for proof in found]
+        proof, literals = self.bits_of(np.array([tag]))
+        signed = self.literals.signed(literals)
+        return [tuple(signed[proof == n].tolist()) for n in range(self.offsets[tag + 1] - self.offsets[tag])]
 
     def chances_of(self, tags: np.ndarray) -> np.ndarray:
         """The exact probabilities [set] that one of the proofs holds; -1 for those that need too much room."""
