@@ -353,3 +353,33 @@ def test_a_batch_is_its_samples(provenance):
     for one, other in zip(found, expected):
         zero = torch.zeros((), dtype=torch.float64)
         torch.testing.assert_close(one if one is not None else zero, other if other is not None else zero)
+
+
+@pytest.mark.parametrize("options", [{"provenance": "difftopkproofs", "k": 50}, {"provenance": "diffexact"}])
+def test_many_proofs_are_all_proofs(options):
+    """The probability that two independent digits add up to four, by enumeration of the pairs that are there."""
+    ctx = context(size=5, **options)
+    a, b = softmax(2, 5).double().requires_grad_(), softmax(2, 5, seed=1).double()
+    y = ctx.forward_function("sum_2", (4,))(digit_1=a, digit_2=b)
+    expected = 1 - torch.stack([1 - a[:, i] * b[:, 4 - i] for i in range(5)]).prod(0)
+    torch.testing.assert_close(y, expected.float())
+    torch.testing.assert_close(torch.autograd.grad(y.sum(), a), torch.autograd.grad(expected.sum(), a))
+    ctx.add_facts("digit_1", [(a[0, i], (i,)) for i in range(5)])
+    ctx.add_facts("digit_2", [(b[0, i], (i,)) for i in range(5)])
+    ctx.run()
+    found = {row: tag for tag, row in ctx.relation("sum_2")}
+    torch.testing.assert_close(found[4,], expected[0].float())
+
+
+@pytest.mark.parametrize("provenance", ["diffminmaxprob", "difftopkproofs"])
+def test_aggregates_that_go_by_weights(provenance):
+    ctx = scallopy.ScallopContext(provenance)
+    ctx.add_relation("digit", int, input_mapping=range(3))
+    ctx.add_rule("best(x) = x := top<1>(x: digit(x))")
+    p = torch.tensor([[0.2, 0.5, 0.3], [0.6, 0.1, 0.3]], requires_grad=True)
+    y = ctx.forward_function("best", range(3))(digit=p)
+    assert y.argmax(1).tolist() == [1, 0]
+    assert (y > 0).sum().item() == 2
+    ctx.add_facts("digit", [(p[0, i], i) for i in range(3)])
+    ctx.run()
+    assert [row for _, row in ctx.relation("best")] == [(1,)]

@@ -60,7 +60,8 @@ class Batches:
         Samples of the same tuples are evaluated on derivations that are kept from one call to the next; other samples,
         and all where sets of proofs are kept, are one run.
         """
-        is_alike = isinstance(settings.record, Semiring) and len({_key(facts) for facts in samples}) == 1
+        is_kept = isinstance(settings.record, Semiring) and not machine.has_weights
+        is_alike = is_kept and len({_key(facts) for facts in samples}) == 1
         if not (self.has_proofs or machine.has_tensor_tags or is_alike):
             try:
                 return self._of_one_run(machine, settings, fixed, samples, wanted)

@@ -17,6 +17,8 @@ import numpy as np
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
 from derivable.core.and_or import FALSE
+from derivable.datalog.aggregates import AGGREGATES
+from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.api.database import RelationView
 from derivable.datalog.api.evaluation import Evaluation
 from derivable.datalog.api.program import Program
@@ -24,11 +26,15 @@ from derivable.datalog.facts.load import tuple_columns
 from derivable.datalog.facts.program_facts import load_program_facts
 from derivable.datalog.facts.store import FactStore, add_terms, new_store
 from derivable.datalog.rules.nodes import Relation
+from derivable.datalog.run.demand_facts import demanded
+from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.foreign_join import ForeignFacts
 from derivable.datalog.run.limits import Limits, Watch, watched
 from derivable.datalog.syntax import nodes as s
-from derivable.datalog.tags.provenance import TOP_PROOFS, Inference, carrier_of
+from derivable.datalog.tags.ground_graph import GroundGraph
+from derivable.datalog.tags.provenance import EXACT, TOP_PROOFS, Inference, carrier_of
 from derivable.datalog.tags.random_facts import RandomFacts
+from derivable.datalog.tags.tags import GraphTags
 from derivable.datalog.values.values import ValueType, show_column
 
 if TYPE_CHECKING:
@@ -200,7 +206,8 @@ class Machine:
     """A compiled program.
 
     relations  name -> relation, without those that the compiler has made
-    outputs    the relations that queries name
+    has_tensor_tags  whether predicates that it uses may have tensors as tags
+    has_weights      whether aggregates go by the weights of rows
     """
 
     def __init__(self, text: str, scope: Scope):
@@ -214,6 +221,8 @@ class Machine:
         }
         tensors = {one.registered_name for _, one in scope.predicates if one.has_tensor_tags}
         self.has_tensor_tags = any(name in tensors for name in _predicates_of(self.program.syntax))
+        rules = [one for stratum in self.ram.strata for one in stratum.full if isinstance(one, AggregateRule)]
+        self.has_weights = any(AGGREGATES[rule.operator].by_weight is not None for rule in rules)
         self._ground: OrderedDict[Hashable, Ground] = OrderedDict()
 
     def checked(self, name: str, rows: Sequence[tuple]) -> None:
@@ -295,8 +304,8 @@ class Machine:
         found = self._ground.pop(key, None)
         if found is None:
             found = Ground(self, facts, settings)
-            if found.tensors:
-                # The next call makes tensors of its own.
+            if found.tensors or self.has_weights:
+                # The next call makes tensors of its own, and chooses by other weights.
                 return found
         self._ground[key] = found
         count = sum(one.grounding.graph.num_nodes for one in self._ground.values())
@@ -317,8 +326,6 @@ class Ground:
     """The derivations of all tuples from the facts of a pattern, evaluated over batches of probabilities."""
 
     def __init__(self, machine: Machine, facts: Facts, settings: Settings):
-        from derivable.datalog.exact.exact import ground_facts
-
         self.machine, self.settings = machine, settings
         store = machine.store(settings)
         loaded = machine.loaded(facts, store)
@@ -331,11 +338,24 @@ class Ground:
         for _, predicate in machine.scope.predicates:
             predicate.tensors = {}
         foreign = ForeignFacts(store.random)
-        self.grounding: Grounding = watched(
-            watch, lambda: ground_facts(machine.ram, store, watch, self.semiring, foreign=foreign)
-        )
+        self.grounding = watched(watch, lambda: self._grounded(store, watch, foreign))
         self.tensors = self._tensors(foreign)
         self._inferences: dict[Hashable, tuple[Sequence[tuple], Any]] = {}
+
+    def _grounded(self, store: FactStore, watch: Watch, foreign: ForeignFacts) -> Grounding:
+        """The tables, whose tags are nodes of the ground derivation graph."""
+        from derivable.datalog.exact.exact import Grounding
+
+        ram, record = self.machine.ram, self.settings.record
+        store.relations = store.more(demanded(ram, store, watch))
+        algebra = GraphTags(GroundGraph(self.semiring))
+        executor = Executor(ram, store, algebra, watch)
+        executor.foreign = foreign
+        # Aggregates that go by weights take those of the semiring, or else probabilities.
+        weighs = Evaluation(ram, store, record if isinstance(record, Semiring) else EXACT, 1)
+        with weighs.weighing(algebra, executor.tables, watch):
+            tables = executor.run()
+        return Grounding(tables, algebra.graph.finish(), store, tuple(algebra.graph.recursive))
 
     def _tensors(self, foreign: ForeignFacts) -> list[torch.Tensor]:
         """The tags of rows of predicates that are tensors; their variables are added to those of facts."""
@@ -423,8 +443,21 @@ class Ground:
             shown = tuples
             ids = table.find(tuple_columns(self.machine.relations[name], list(tuples), symbols), len(tuples))
             roots = np.where(ids < 0, FALSE, np.append(nodes, FALSE)[ids])
+        if self.settings.record is EXACT:
+            return shown, self._exact(roots)
         ground = levelled(self.grounding, roots, {"": self.variables}, self.semiring)
         return shown, inference_on(ground, [""], self.settings.record, self.settings.k)
+
+    def _exact(self, roots: np.ndarray) -> Any:
+        """What evaluates the circuit of nodes."""
+        from derivable.datalog.exact.exact import Compiled, ExactQuery
+        from derivable.nn.inference import ExactInference
+
+        compiled = Compiled.of(self.grounding, roots, self.settings.watch())
+        fixed = self.grounding.facts.random.fixed({"": self.variables})
+        query = ExactQuery(compiled.circuit, {"": self.variables}, compiled.is_exclusive, *fixed)
+        inference = ExactInference(query, [""])
+        return lambda values, in_logs, out_logs: [inference(values, in_logs, out_logs)[..., compiled.roots]]
 
     def proofs(self, name: str, tuples: tuple[tuple, ...] | None, rows: torch.Tensor) -> list[list[Any]]:
         """[sample][tuple] the proofs, each a list of pairs (whether the fact holds, its place among the variables)."""

@@ -46,6 +46,8 @@ _KNOWN = {
     "proofs": Kind("proofs", has_tags=False, is_probabilistic=False, keeps_proofs=True),
     **{name: Kind(name, is_probabilistic=False) for name in ("bool", "natural", "tropical", "realtropical")},
     "difftopkproofsdebug": Kind("topkproofs", is_differentiable=True, keeps_proofs=True),
+    "diffexact": Kind("exact", is_differentiable=True, keeps_proofs=True),
+    "exact": Kind("exact", keeps_proofs=True),
     "diffminmaxprob": Kind("minmaxprob", is_differentiable=True, drops_zero=False),
 }
 

@@ -23,7 +23,6 @@ from derivable.datalog.facts.store import FactStore, new_store
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.run.demand_facts import demanded
 from derivable.datalog.run.execute import Executor
-from derivable.datalog.run.foreign_join import ForeignFacts
 from derivable.datalog.run.limits import EXACT_HINT, Watch, checked_limits
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.choice_facts import Derived
@@ -68,20 +67,16 @@ def ground_facts(
     watch: Watch | None = None,
     semiring: Semiring = boolean,
     has_derived: bool = False,
-    foreign: ForeignFacts | None = None,
 ) -> Grounding:
     """Run a RAM program on the ground derivation graph, simplified by the laws of the semiring.
 
     has_derived  whether aggregates may make random facts whose probabilities follow from those of tuples
-    foreign      gets the random facts that tagged predicates make, if the caller wants to know them
     """
     facts = replace(facts, relations=facts.more(demanded(ram, facts, watch)))
     graph = GroundGraph(semiring)
     algebra = GraphTags(graph)
     algebra.derived = [] if has_derived else None
-    executor = Executor(ram, facts, algebra, watch)
-    executor.foreign = foreign or executor.foreign
-    tables = executor.run()
+    tables = Executor(ram, facts, algebra, watch).run()
     return Grounding(tables, graph.finish(), facts, tuple(graph.recursive), tuple(algebra.derived or ()))
 
 
