@@ -414,8 +414,61 @@ class ProofBatches(ProofSetBatches):
     def __call__(self, found, tags, samples, weights, watch):
         columns: Any = found.columns
         counts, proof, literals = columns.literals_of(tags)
-        proofs = _Proofs.of(counts, proof, literals, samples, found.random.group_of(), self.k)
-        return proofs.probabilities(weights)
+        variables, group_of = np.abs(literals) - 1, found.random.group_of()
+        denied = literals < 0
+        if counts.max(initial=0) <= 1 and not (denied & (group_of[variables] >= 0)).any():
+            # One proof, whose literals are the factors of its probability.
+            lengths = np.bincount(proof, minlength=int(counts.sum()))
+            factors = np.where(denied, variables + len(group_of), variables)
+            terms = _Terms(np.flatnonzero(counts), None, offsets_of(lengths), factors)
+            return terms.sums(weights, len(counts))
+        proofs = _Proofs.of(counts, proof, literals, samples, group_of, self.k)
+        slots = weights[torch.from_numpy(proofs.variables).to(weights.device)]
+        return proofs.terms.sums(slots, len(counts))
+
+
+@dataclass(frozen=True, eq=False)
+class _Terms:
+    """A polynomial of probabilities for each root.
+
+    roots    [term] the root that it is part of, ascending
+    signs    [term] 1 or -1, None for ones
+    starts   [term + 1] where its factors begin
+    factors  [factor] s for a probability, S + s for one less it, where S is the number of probabilities, and 2 S + i
+             for one less the sum of the probabilities `members`[`sum_starts`[i]:`sum_starts`[i + 1]]
+    """
+
+    roots: np.ndarray
+    signs: np.ndarray | None
+    starts: np.ndarray
+    factors: np.ndarray
+    sum_starts: np.ndarray | None = None
+    members: np.ndarray | None = None
+
+    def sums(self, slots: torch.Tensor, num_roots: int) -> torch.Tensor:
+        """[root] the values for probabilities [S]."""
+
+        def moved(array: np.ndarray) -> torch.Tensor:
+            return torch.from_numpy(array).to(slots.device)
+
+        columns = [slots, 1 - slots]
+        sums = 0 if self.sum_starts is None else len(self.sum_starts) - 1
+        if self.sum_starts is not None and self.members is not None and sums:
+            which = moved(np.repeat(np.arange(sums), np.diff(self.sum_starts)))
+            columns.append(1 - slots.new_zeros(sums).index_add(0, which, slots[moved(self.members)]))
+        columns.append(slots.new_ones(1))
+        lengths = np.diff(self.starts)
+        longest, factors = int(lengths.max(initial=0)), self.factors
+        if len(factors) < longest * len(lengths):
+            # Terms of fewer factors are filled up with ones.
+            padded = np.full((len(lengths), longest), 2 * len(slots) + sums)
+            padded[np.arange(longest) < lengths[:, None]] = factors
+            factors = padded.ravel()
+        products = torch.cat(columns).index_select(0, moved(factors)).reshape(len(lengths), longest).prod(-1)
+        if self.signs is not None:
+            products = products * moved(self.signs).to(products)
+        # Zeros that depend on the probabilities, so that there is a derivative, zero, where there is no proof.
+        return slots[:0].sum().expand(num_roots).index_add(0, moved(self.roots), products)
 
 
 @dataclass(frozen=True, eq=False)
@@ -453,8 +506,9 @@ class _Proofs:
         np.bitwise_or.at(bits, (root, place, word), np.uint64(1) << (places % 64).astype(np.uint64))
         return _Proofs(variables, numbered_groups(owner, group_of[variables]), first, bits, counts)
 
-    def probabilities(self, weights: torch.Tensor) -> torch.Tensor:
-        """[root] the probability that one of the proofs of each root holds."""
+    @property
+    def terms(self) -> _Terms:
+        """The probability that one of the proofs of each root holds, by inclusion and exclusion."""
         from derivable.datalog.kernels.top_proofs import proof_terms
 
         sizes = np.zeros(4, np.int64)
@@ -464,23 +518,4 @@ class _Proofs:
         terms, factors, sums, members = sizes.tolist()
         arrays = [np.zeros(size, np.int64) for size in (terms, terms, terms + 1, factors, sums + 1, members)]
         proof_terms(*given, sizes, *arrays)
-        roots, signs, starts, factors, sum_starts, members = arrays
-
-        def moved(array: np.ndarray) -> torch.Tensor:
-            return torch.from_numpy(array).to(weights.device)
-
-        slots = weights[moved(self.variables)]
-        columns = [slots, 1 - slots]
-        if sums:
-            which = moved(np.repeat(np.arange(sums), np.diff(sum_starts)))
-            columns.append(1 - weights.new_zeros(sums).index_add(0, which, slots[moved(members)]))
-        columns.append(weights.new_ones(1))
-        # Terms of fewer factors are filled up with ones.
-        lengths = np.diff(starts)
-        longest = int(lengths.max(initial=0))
-        padded = np.full((terms, longest), 2 * len(self.variables) + sums)
-        padded[np.arange(longest) < lengths[:, None]] = factors
-        products = torch.cat(columns).index_select(0, moved(padded.ravel())).reshape(terms, longest).prod(-1)
-        # Zeros that depend on the weights, so that there is a derivative, zero, where there is no proof.
-        total = weights[:0].sum().expand(len(self.counts))
-        return total.index_add(0, moved(roots), products * moved(signs).to(products))
+        return _Terms(*arrays)
