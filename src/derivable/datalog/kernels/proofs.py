@@ -84,6 +84,23 @@ def _number_of_literals(blocks, heads, row):
 
 
 @kernel
+def list_literals(rows, blocks, heads, found):
+    """Fills found [2, literal]: for each literal of some proofs its place among the rows, and its number."""
+    width, total = blocks.shape[1] - 1, 0
+    for place in range(len(rows)):
+        row = rows[place]
+        for block in range(heads[row, 0], heads[row + 1, 0]):
+            first = 64 * width * np.int64(blocks[block, 0])
+            for w in range(width):
+                word = blocks[block, 1 + w]
+                bit = next_literal(word, 0) if word else 64
+                while bit < 64:
+                    found[0, total], found[1, total] = place, first + 64 * w + bit
+                    total += 1
+                    bit = next_literal(word, bit + 1) if bit < 63 else 64
+
+
+@kernel
 def _list_tied(blocks, heads, row, tied, numbers, where):
     """Write the literals of a proof that are in a choice to `numbers`, and the places of their words to `where`.
 

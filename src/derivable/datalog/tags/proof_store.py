@@ -344,11 +344,10 @@ class ProofStore:
         count = self.number_of(tags)
         rows = np.repeat(self.offsets[tags], count) + within(count)
         length = self.heads[rows + 1, 0] - self.heads[rows, 0]
-        blocks = self.blocks[np.repeat(self.heads[rows, 0], length) + within(length)]
-        words = np.ascontiguousarray(blocks[:, 1:]).astype("<u8")
-        block, bit = np.nonzero(np.unpackbits(words.view(np.uint8), axis=1, bitorder="little"))
-        literals = blocks[block, 0].astype(np.int64) * (64 * self.width) + bit
-        return np.repeat(np.arange(len(rows)), length)[block], literals
+        words = self.blocks[np.repeat(self.heads[rows, 0], length) + within(length), 1:]
+        found = empty((2, int(np.bitwise_count(words).sum())), np.int64)
+        kernels.list_literals(rows, self.blocks, self.heads, found)
+        return found[0], found[1]
 
     def proofs_of(self, tag: int) -> list[Proof]:
         """The proofs of a set, each as signed random facts from 1 on."""
