@@ -8,6 +8,7 @@ import pytest
 
 import derivable as dv
 from datalog.worlds import probabilities
+from derivable.algebra import dual, laws
 from derivable.core.diagnostics import DomainError, UnsupportedError
 from derivable.datalog.tags.provenance import PROVENANCES, provenance_of
 
@@ -96,6 +97,7 @@ SCALLOP = {
     **{f"diff{name}2": name for name in ("addmultprob", "nandmultprob", "maxmultprob")},
     "diffminmaxprob": "godel",
     "difftopkproofs": "topkproofs",
+    "difftopkproofsdebug": "topkproofsdebug",
     "diffsamplekproofs": "samplekproofs",
     "difftopbottomkclauses": "topbottomkclauses",
     "minmax": "godel",
@@ -116,7 +118,8 @@ def test_a_name_of_scallop_is_one_of_ours(name):
 
 
 def test_every_provenance_has_a_definition_here():
-    assert {"minmaxprob" if name == "godel" else name for name in PROVENANCES.names()} == {*SUMS, *OF_WORLDS}
+    names = {"minmaxprob" if name == "godel" else name for name in PROVENANCES.names()}
+    assert names == {*SUMS, *OF_WORLDS, "topkproofsdebug", "realtropicalproofs"}
 
 
 @pytest.mark.parametrize("name", ["difftopkproof", "topkprofs", "minmaxprobs", "diffnandmult_prob"])
@@ -205,6 +208,88 @@ def test_proofs_name_every_fact():
         dv.nn.Logic(CLOSURE, {"e": dv.independent(list(EDGES))}, {"p": [(0, 4)]}, provenance="proofs")
 
 
+def test_debugging_shows_proofs(of_worlds):
+    found = run("difftopkproofsdebug", CLOSURE, "p", {"e": EDGES})
+    assert {row: p for row, (p, _) in found.items()} == pytest.approx(of_worlds["p"])
+    assert {row: proofs for row, (_, proofs) in found.items()} == paths_of(SUMS["proofs"])
+    facts = {"e": EDGES, "u": USED}
+    assert run("topkproofsdebug", NEGATION, "r", facts)[0, 4][1] == {frozenset({0, 3, ~6}), frozenset({1, 4, ~7})}
+    best = dv.Program(CLOSURE).run({"e": EDGES}, provenance="topkproofsdebug", k=1)["p"][0, 4]
+    assert best == (0.75 * 0.625, {frozenset({1, 4})})
+
+
+def test_the_shortest_proof():
+    found = run("realtropicalproofs", CLOSURE, "p", {"e": EDGES})
+    assert {row: length for row, (length, _) in found.items()} == pytest.approx(paths_of(SUMS["min_plus"]))
+    assert found[0, 4][1] == {0, 3}
+    assert found[1, 4][1] == {2, 4}
+    text = "type p(i32), q(i32)\nrel r(x) = p(x), not q(x)\nquery r"
+    found = run("realtropicalproofs", text, "r", {"p": {1: 370.0, 2: 5.0}, "q": {1: 0.5}})
+    assert found == {(2,): (5.0, {1})}
+
+
+def first_tags(sums, edges):
+    """The closure as semi-naive rounds have it whose tuples pass on the tags that they had when they were new."""
+    total = dict(edges)
+    new = dict(total)
+    while new:
+        derived = {}
+        for ((x, z), a), ((start, y), b) in itertools.product(new.items(), edges.items()):
+            if start == z:
+                derived[x, y] = sums.plus(derived.get((x, y), sums.zero), sums.times(a, b))
+        new = {row: tag for row, tag in derived.items() if row not in total}
+        total = {row: sums.plus(total.get(row, sums.zero), derived.get(row, sums.zero)) for row in total | derived}
+    return total
+
+
+@pytest.mark.parametrize("name", ["natural", "addmultprob", "nandmultprob", "nandminprob"])
+def test_rounds_as_in_scallop(name):
+    """Where sums have no end; only counting refuses them by default."""
+    edges = {**EDGES, (4, 0): 0.5, (5, 1): 0.25, (4, 2): 0.75}
+    sums = SUMS["counting" if name == "natural" else name]
+    tags = {edge: sums.fact(p, number) for number, (edge, p) in enumerate(edges.items())}
+    db = dv.Program(CLOSURE, compatible=True).run({"e": tags}, provenance=name)
+    assert dict(db["p"]) == pytest.approx(first_tags(sums, tags))
+    if name == "natural":
+        with pytest.raises(UnsupportedError, match="derived from itself"):
+            run(name, CLOSURE, "p", {"e": edges})
+
+
+DUALS = [("minmaxprob", "maxmultprob"), ("bool", "min_plus"), ("addmultprob", "real"), ("log", "nandminprob")]
+
+
+@pytest.mark.parametrize(("first", "second"), DUALS)
+def test_a_dual_is_two_semirings(first, second):
+    record = dual(first, second)
+    assert dual(first, second) is record
+    assert laws.first_violation(record) is None
+    for text, relation, facts in ((CLOSURE, "p", {"e": EDGES}), (NEGATION, "r", {"e": EDGES, "u": USED})):
+        halves = [run(name, text, relation, facts) for name in (first, second)]
+        found = run(record, text, relation, facts)
+        if relation == "p" or SUMS[second].negate is complement:
+            for place, half in enumerate(halves):
+                assert {row: tag[place] for row, tag in found.items()} == pytest.approx(half)
+        else:
+            # Both halves are dropped where one is.
+            assert {row: tag[1] for row, tag in found.items()} == pytest.approx(halves[1])
+
+
+@pytest.mark.slow
+def test_a_layer_of_a_dual():
+    torch = pytest.importorskip("torch")
+    inputs, outputs = {"e": dv.independent(list(EDGES))}, {"p": [(0, 4), (1, 4), (4, 0)]}
+    names = "minmaxprob", "maxmultprob"
+    chances = torch.tensor([0.51, 0.73, 0.27, 0.43, 0.62, 0.88], dtype=torch.float64, requires_grad=True)
+    found = dv.nn.Logic(CLOSURE, inputs, outputs, provenance=dual(*names))(chances)
+    for values, name in zip(found, names):
+        expected = dv.nn.Logic(CLOSURE, inputs, outputs, provenance=name)(chances)
+        torch.testing.assert_close(values, expected)
+        pair = [torch.autograd.grad(x.sum(), chances, retain_graph=True)[0] for x in (values, expected)]
+        torch.testing.assert_close(*pair)
+    with pytest.raises(UnsupportedError, match="exact Python integers"):
+        dual("counting", "real")
+
+
 def test_bool_looks_at_tags():
     facts = {"e": {(0, 1): True, (1, 2): 0.0, (2, 3): 0.5, (3, 4): 1}}
     facts = {"e": [(float(tag), edge) for edge, tag in facts["e"].items()]}
@@ -261,7 +346,7 @@ def test_gradients_are_finite_differences(name):
     assert found[:, 3].tolist() == [0.0, 0.0]
     for row, values in enumerate(chances.tolist()):
         facts = {"e": dict(zip(EDGES, values)), "u": dict(zip(USED, values[6:]))}
-        expected = dict(dv.Program(NEGATION).run(facts, provenance=name, k=4)["r"])
+        expected = dict(dv.Program(NEGATION).run(facts, provenance=name.removesuffix("debug"), k=4)["r"])
         for place, tuple_ in enumerate([(0, 4), (1, 4), (0, 3)]):
             assert found[row, place].item() == pytest.approx(expected.get(tuple_, 0.0))
     assert torch.autograd.gradcheck(lambda p: layer(p[:, :6], p[:, 6:]), (chances,), eps=1e-7, atol=1e-6)

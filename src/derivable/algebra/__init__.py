@@ -8,8 +8,13 @@ from derivable.core.lazy import lazy
 
 if TYPE_CHECKING:
     from derivable.algebra import expr, semirings
+    from derivable.algebra.pairs import dual
     from derivable.algebra.semiring import Semiring
 
-__all__ = ["Semiring", "expr", "semirings"]
+__all__ = ["Semiring", "dual", "expr", "semirings"]
 
-__getattr__, __dir__ = lazy(__name__, {"Semiring": "derivable.algebra.semiring"}, ("expr", "laws", "semirings"))
+__getattr__, __dir__ = lazy(
+    __name__,
+    {"Semiring": "derivable.algebra.semiring", "dual": "derivable.algebra.pairs"},
+    ("expr", "laws", "semirings"),
+)

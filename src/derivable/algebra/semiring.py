@@ -269,7 +269,7 @@ def _typed(record: Semiring, precision: str) -> TypedSemiring:
     complement = fact = from_probability = None
     if record.complement is not None:
         complement = traced("complement", record.complement, "a", element, plus.dtypes)
-    function = record.fact or (_FACTS.get(record.carrier) if record.is_scalar else None)
+    function = fact_of(record)
     if function is not None:
         given = {"tag": (SCALAR, 0.0, (precision,)), "variable": (SCALAR, 0, ("int64",))}
         fact = trace_elements(f"fact of semiring {record.name!r}", function, given, element, plus.dtypes)
@@ -313,6 +313,11 @@ _FACTS: dict[str, Callable[[Any, Any], Any]] = {
     "float": lambda tag, variable: tag,
     "bool": lambda tag, variable: tag > 0,
 }
+
+
+def fact_of(record: Semiring) -> Callable[[Any, Any], Any] | None:
+    """(tag, variable) -> the value of a random fact, None of a nest that does not say it."""
+    return record.fact or (_FACTS.get(record.carrier) if record.is_scalar else None)
 
 
 def _all(conditions: Any) -> Any:

@@ -201,7 +201,8 @@ def _noisy_or(a, b):
     return a + b * (1 - a)
 
 
-def _always(old, new):
+def always(old, new):
+    """`saturated` of a semiring whose tuples pass on the value that they had when they were new."""
     return True
 
 
@@ -334,7 +335,7 @@ addmultprob = Semiring(
     absorptive=True,
     distributive=False,
     domain=(0.0, 1.0),
-    saturated=_always,
+    saturated=always,
     plus_rule=_to_both,
     description="sums of products, cut at 1, as if derivations excluded each other; the cut lets gradients pass. "
     "In recursion a tuple passes on the value that it had when it was new, as in Scallop",

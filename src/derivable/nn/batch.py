@@ -294,6 +294,11 @@ def _inference_for(record: Semiring | Inference, k: int) -> BatchInference:
             "proofs gives sets of facts, and a layer probabilities",
             hint='provenance="exact" for the probability of all proofs, "topkproofs" for that of some',
         )
+    if record.own is not None:
+        raise UnsupportedError(
+            f"{record.name} is a class of one's own, which has no batches of facts that differ",
+            hint="declare the inputs as `dv.independent`, or write a `Semiring`",
+        )
     return ProofBatches(k) if record is TOP_PROOFS else ProofSetBatches(record, k)
 
 

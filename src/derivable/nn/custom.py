@@ -88,5 +88,12 @@ class CustomInference(torch.nn.Module):
         zero = own.recover_fn(own.zero()) if hasattr(own, "recover_fn") else own.zero()
         # Zeros that depend on the inputs, so that there is a derivative, zero, of what no input changes.
         start = like[..., :0].sum()
-        rows = [torch.stack([start + (zero if tag is None else tag) for tag in row]) for row in found]
+        whole = [[zero if tag is None else tag for tag in row] for row in found]
+        for tag in (tag for row in whole for tag in row):
+            if not isinstance(tag, (torch.Tensor, float, int)):
+                raise TypeMismatchError(
+                    f"the tags of the provenance {self.provenance.name} are not numbers: {tag!r}",
+                    hint="define `collate`, which makes a tensor of them, or `recover_fn`",
+                )
+        rows = [torch.stack([start + tag for tag in row]) for row in whole]
         return torch.stack(rows) if rows else like.new_zeros(*like.shape[:-1], sum(map(len, self.outputs.values())))

@@ -65,7 +65,8 @@ class Program:
     narrow  whether a run computes only what its outputs need, and of recursive relations only what questions with
             constants such as `query path(0, x)` ask for; no result depends on it
     compatible  whether the group variables of an aggregate without `where` are those of the rule's head alone, as in
-            Scallop; else they are all variables that are used outside the aggregate
+            Scallop; else they are all variables that are used outside the aggregate. `natural` then counts derivations
+            as Scallop's rounds do, also where a tuple is derived from itself
     """
 
     __dir__ = without("lowered", "narrow", "syntax")
@@ -310,7 +311,7 @@ class Program:
         from derivable.datalog.facts.program_facts import check_choices, load_program_facts
         from derivable.datalog.facts.store import new_store
         from derivable.datalog.run.limits import EXACT_HINT
-        from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of, provenance_of
+        from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of, in_rounds, provenance_of
 
         facts = taken(facts)
         plan = self._plan_for(facts)
@@ -327,6 +328,8 @@ class Program:
         if is_default:
             provenance = "exact" if _num_probabilities(plan.rules, store) else "unit"
             record = provenance_of(provenance)
+        if self.compatible:
+            record = in_rounds(record)
         if isinstance(record, Inference) and record.own is None:
             check_choices(plan.rules)
         name = provenance if isinstance(provenance, str) else record.name

@@ -32,6 +32,7 @@ class Provenance:
     A class may define `aggregate_count`, `aggregate_exists` and `aggregate_unique` as well. They take the list of the
     pairs (tag, tuple) of a group, and return such a list: of (tag, count), of (tag, whether there is one), or of some
     of the pairs. Without them these aggregates go through the worlds of the rows, with `mult` and `negate`.
+    `fact(tag, variable)` stands in for `tagging_fn` where the tag of a fact depends on its number, from 0.
     `collate`, if there is one, makes the result of a layer of the tags [batch][output], None where a tuple is not
     derived.
     """
@@ -249,7 +250,12 @@ class CustomTags(ColumnTags):
         numbers, objects = self.facts.probabilities, self.facts.objects
         new = [v for v in dict.fromkeys(variables.tolist()) if v not in self.of_facts]
         if new:
-            made = self.tags.given(self.method("tagging_fn"), [objects.get(v, numbers[v]) for v in new])
+            tags = [objects.get(v, numbers[v]) for v in new]
+            if getattr(self.own, "fact", None) is None:
+                made = self.tags.given(self.method("tagging_fn"), tags)
+            else:
+                fact = self.method("fact")
+                made = [fact(tag, variable) for tag, variable in zip(tags, new)]
             self.of_facts.update(zip(new, self.tags.add(made, len(new)).tolist()))
         return np.array([self.of_facts[v] for v in variables.tolist()], np.int64)
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from derivable.core import splitmix64
+from derivable.datalog.tags.custom import Provenance
 from derivable.datalog.tags.proof_table import ONE, ZERO, Proof, ProofTable, TableTags
 
 
@@ -25,17 +26,31 @@ class _AllProofs(ProofTable):
         return self.id_of(tuple(sorted(proofs)))
 
 
-class AllProofTags(TableTags):
-    """proofs: the user sees the set of proofs, each the set of its facts: n for random fact n, ~n where it is not."""
+class ShownProofTags(TableTags):
+    """topkproofsdebug: the user sees the probability and the proofs, each the set of its facts: n for random fact n, ~n
+    where it is not."""
+
+    def proofs(self, tags: np.ndarray) -> list[frozenset[frozenset[int]]]:
+        known = {t: frozenset(map(_facts_of, self.table.sets[t])) for t in set(tags.tolist())}
+        return [known[t] for t in tags.tolist()]
+
+    def show(self, tags: np.ndarray) -> np.ndarray:
+        return _objects(list(zip(self.probabilities(tags), self.proofs(tags))))
+
+    def kept(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
+        return np.array([probability != 0.0 for probability, _ in shown], bool)
+
+    def weights(self, tags: np.ndarray) -> np.ndarray:
+        return np.array(self.probabilities(tags), np.float64)
+
+
+class AllProofTags(ShownProofTags):
+    """proofs: the user sees the proofs alone."""
 
     table_class = _AllProofs
 
     def show(self, tags: np.ndarray) -> np.ndarray:
-        known = {t: frozenset(map(_facts_of, self.table.sets[t])) for t in set(tags.tolist())}
-        shown = np.empty(len(tags), object)
-        for row, tag in enumerate(tags.tolist()):
-            shown[row] = known[tag]
-        return shown
+        return _objects(self.proofs(tags))
 
     def kept(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
         return ~self.is_zero(tags)
@@ -44,8 +59,45 @@ class AllProofTags(TableTags):
         return np.ones(len(tags))
 
 
+def _objects(values: Sequence[Any]) -> np.ndarray:
+    found = np.empty(len(values), object)
+    found[:] = values
+    return found
+
+
 def _facts_of(proof: Proof) -> frozenset[int]:
     return frozenset(literal - 1 if literal > 0 else literal for literal in proof)
+
+
+class ShortestProof(Provenance):
+    """realtropicalproofs: the length of the shortest derivation, and the set of the random facts that it uses."""
+
+    def zero(self) -> Any:
+        return math.inf, frozenset()
+
+    def one(self) -> Any:
+        return 0.0, frozenset()
+
+    def add(self, a: Any, b: Any) -> Any:
+        return a if a[0] < b[0] else b
+
+    def mult(self, a: Any, b: Any) -> Any:
+        return a[0] + b[0], a[1] | b[1]
+
+    def negate(self, tag: Any) -> Any:
+        return None
+
+    def saturated(self, old: Any, new: Any) -> bool:
+        return old[0] == new[0]
+
+    def discard(self, tag: Any) -> bool:
+        return math.isinf(tag[0])
+
+    def fact(self, tag: Any, variable: int) -> Any:
+        return float(tag), frozenset([variable])
+
+    def weight(self, tag: Any) -> float:
+        return math.exp(-tag[0])
 
 
 class _SampledProofs(ProofTable):

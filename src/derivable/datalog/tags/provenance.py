@@ -9,7 +9,9 @@ differentiate all of them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 from derivable.algebra import semirings
@@ -18,6 +20,7 @@ from derivable.core.diagnostics import DomainError
 from derivable.core.registry import Registry
 from derivable.datalog.tags.carrier import Carrier
 from derivable.datalog.tags.custom import NEEDED, CustomTags, Provenance, check_methods, has_methods
+from derivable.datalog.tags.proof_sets import ShortestProof
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import ColumnTags, IntegerTags, SemiringTags
 
@@ -36,35 +39,34 @@ class Inference:
     own: Any = None
 
 
-def _top_proofs(facts: RandomFacts, k: int) -> ColumnTags:
-    from derivable.datalog.tags.topkproofs import ProofTags
-
-    return ProofTags(facts, k)
-
-
-def _all_proofs(facts: RandomFacts, k: int) -> ColumnTags:
-    from derivable.datalog.tags.proof_sets import AllProofTags
-
-    return AllProofTags(facts, k)
-
-
-def _sampled_proofs(facts: RandomFacts, k: int) -> ColumnTags:
-    from derivable.datalog.tags.proof_sets import SampledProofTags
-
-    return SampledProofTags(facts, k)
-
-
-def _clauses(facts: RandomFacts, k: int) -> ColumnTags:
-    from derivable.datalog.tags.proof_sets import ClauseTags
-
-    return ClauseTags(facts, k)
+def _kept(module: str, name: str, facts: RandomFacts, k: int) -> ColumnTags:
+    """Tag columns of a class, imported when it is needed."""
+    return getattr(import_module(f"derivable.datalog.tags.{module}"), name)(facts, k)
 
 
 EXACT = Inference("exact", "the probability in a random world, from a compiled circuit")
-TOP_PROOFS = Inference("topkproofs", "the exact probability of the k most probable proofs", _top_proofs)
-PROOFS = Inference("proofs", "the set of all proofs, each a set of facts", _all_proofs)
-SAMPLED = Inference("samplekproofs", "the exact probability of k proofs that are drawn by probability", _sampled_proofs)
-CLAUSES = Inference("topbottomkclauses", "as topkproofs, where a negation costs no proof", _clauses)
+TOP_PROOFS = Inference(
+    "topkproofs", "the exact probability of the k most probable proofs", partial(_kept, "topkproofs", "ProofTags")
+)
+PROOFS = Inference("proofs", "the set of all proofs, each a set of facts", partial(_kept, "proof_sets", "AllProofTags"))
+_OTHERS = (
+    Inference(
+        "topkproofsdebug", "as topkproofs, and the proofs themselves", partial(_kept, "proof_sets", "ShownProofTags")
+    ),
+    Inference(
+        "samplekproofs",
+        "the exact probability of k proofs that are drawn by probability",
+        partial(_kept, "proof_sets", "SampledProofTags"),
+    ),
+    Inference(
+        "topbottomkclauses",
+        "as topkproofs, where a negation costs no proof",
+        partial(_kept, "proof_sets", "ClauseTags"),
+    ),
+    Inference(
+        "realtropicalproofs", "the length of the shortest derivation, and the facts that it uses", own=ShortestProof()
+    ),
+)
 _SHORT = {
     "minmax": "minmaxprob",
     "addmult": "addmultprob",
@@ -77,10 +79,11 @@ _SHORT = {
 }
 # What Scallop calls them where they have gradients.
 _OF_SCALLOP = {f"diff{name}": name for name in _SHORT.values()}
+_OF_SCALLOP["difftopkproofsdebug"] = "topkproofsdebug"
 _OF_SCALLOP |= {f"diff{name}2": name for name in ("addmultprob", "nandmultprob", "maxmultprob")}
 PROVENANCES: Registry[Semiring | Inference] = Registry(
     "provenance",
-    {record.name: record for record in (EXACT, TOP_PROOFS, PROOFS, SAMPLED, CLAUSES)},
+    {record.name: record for record in (EXACT, TOP_PROOFS, PROOFS, *_OTHERS)},
     _OF_SCALLOP | _SHORT,
     parent=semirings.REGISTRY,
     more="or give a Semiring",
@@ -136,4 +139,12 @@ def needs_derivations(semiring: Semiring, is_recursive: bool) -> bool:
     each time it changes, so plus must be idempotent, or pass it on once."""
     if semiring.idempotent_plus or not is_recursive:
         return False
-    return semiring.is_exact or not semiring.typed().always_saturated
+    if semiring.is_exact:
+        return semiring.saturated is not semirings.always
+    return not semiring.typed().always_saturated
+
+
+def in_rounds(provenance: Semiring | Inference) -> Semiring | Inference:
+    """The provenance as Scallop has it where ours refuses what depends on the order of rounds: derivations are counted
+    with the numbers that tuples had when they were new, also where a tuple is derived from itself."""
+    return replace(semirings.counting, saturated=semirings.always) if provenance is semirings.counting else provenance
