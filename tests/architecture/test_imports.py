@@ -17,6 +17,19 @@ def test_import_is_light():
     assert not loaded & {"torch", "jax", "numba", "scipy", "matplotlib"}
 
 
+def test_a_small_run_is_light():
+    """What makes kernels, reads frames or shows errors is not imported, and not much else is."""
+    loaded = modules_after(
+        "import os; os.environ['DERIVABLE_TIER'] = ''\n"
+        "import derivable as dv\n"
+        "program = dv.Program('rel e = {(0, 1), (1, 2)} rel p(x, y) = e(x, y) or p(x, z) and e(z, y) query p')\n"
+        "assert len(program.run()['p']) == 3"
+    )
+    assert not loaded & {"torch", "jax", "numba", "llvmlite", "scipy", "pandas", "pyarrow", "lark", "egglog", "rich"}
+    assert not loaded & {"difflib", "fractions", "hashlib", "html", "shutil", "subprocess", "tempfile"}
+    assert sum(name.startswith("derivable") for name in loaded) < 220
+
+
 def test_the_compiler_process_needs_no_numba():
     assert "numba" not in modules_after(
         "import derivable.circuit.compilation.compile_sdd, derivable.circuit.compilation.compile_d4"

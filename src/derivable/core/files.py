@@ -7,7 +7,6 @@ import gzip
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -135,6 +134,8 @@ def locked(path: str | os.PathLike) -> Iterator[None]:
 
 def _unfinished(target: Path) -> tuple[int, str, int]:
     """A new temporary file beside `target`: its descriptor, its name, and a descriptor that keeps it locked, or -1."""
+    import tempfile
+
     while True:
         descriptor, name = tempfile.mkstemp(UNFINISHED, f".{target.name}.", target.parent)
         if not _lock(descriptor):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Sequence
 
 MAX_CHARACTERS, MAX_LINES = 80, 40
@@ -11,6 +10,8 @@ NEWLINE = "\n"
 
 def safe(text: object, width: int = MAX_CHARACTERS) -> str:
     """The text as HTML: at most `width` characters, markup and characters without a glyph escaped."""
+    import html
+
     whole = str(text)
     shown = whole if len(whole) <= width else whole[: width - 1] + "…"
     printable = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
@@ -13,6 +12,8 @@ Record = TypeVar("Record")
 
 def nearest(name: object, known: Iterable[str], least: float = 0.6) -> str | None:
     """The known name that is most like `name`, None if none is alike enough: 1 is equal, 0 nothing in common."""
+    import difflib
+
     close = difflib.get_close_matches(str(name), list(known), 1, least)
     return close[0] if close else None
 

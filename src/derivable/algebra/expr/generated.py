@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import hashlib
 import importlib.util
 import os
 import re
-import shutil
 import sys
-import tempfile
 import threading
 from functools import cache
 from importlib.machinery import ModuleSpec
@@ -40,6 +37,9 @@ def cache_directory() -> Path:
     DERIVABLE_CACHE_DIR if set, else `derivable` in the user's cache directory (XDG_CACHE_HOME, ~/.cache);
     where that cannot be written, a temporary directory of this process.
     """
+    import shutil
+    import tempfile
+
     chosen = os.environ.get("DERIVABLE_CACHE_DIR")
     if chosen:
         candidates = [Path(chosen)]
@@ -73,6 +73,8 @@ def load_generated(source: str, stem: str = "generated") -> ModuleType:
 
     Safe in several threads and processes.
     """
+    import hashlib
+
     digest = hashlib.sha256(f"{stem}\0{source}".encode()).hexdigest()[:24]
     name = f"derivable_{stem}_{digest}"
     with _lock:

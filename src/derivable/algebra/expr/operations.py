@@ -5,7 +5,6 @@ The rows of arithmetic, comparisons, logic and casts are here, those of real fun
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import Any
 
@@ -354,6 +353,8 @@ OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}
 def operation(name: str) -> Operation:
     """The operation called `name`. Raises TypeMismatchError for an unknown one, with the nearest name."""
     if name not in OPERATIONS:
+        import difflib
+
         near = difflib.get_close_matches(name, OPERATIONS, 1)
         raise TypeMismatchError(
             f"there is no scalar operation {name!r}",

@@ -7,7 +7,6 @@ random numbers are hashes of them, so neither the order of the rows nor further 
 
 from __future__ import annotations
 
-import hashlib
 import math
 import struct
 from collections.abc import Iterator, Sequence
@@ -101,6 +100,8 @@ _NUMBERED = ("text", "entity", "duration", "tensor")
 
 
 def _text_word(text: str) -> int:
+    import hashlib
+
     return struct.unpack("<Q", hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())[0]
 
 

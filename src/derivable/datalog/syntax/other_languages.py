@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import pairwise
 
 from derivable.datalog.syntax.lexer import ITEM_KEYWORDS, Token
@@ -220,6 +219,8 @@ def _heads(place: _Place) -> tuple[list[tuple[str, str]] | None, str]:
 
 def _annotated(place: _Place, heads: list[tuple[str, str]], body: str) -> Form:
     """An annotated disjunction: the right form is one rule for each head, with what is left of the probability."""
+    from fractions import Fraction
+
     left, rules, before = Fraction(1), [], [body] if body else []
     variables = dict.fromkeys(_NAME.findall(body))
     # A choice is made for each row of the body: where a head has not all of its variables, the choice is a relation.
