@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,12 @@ from derivable.compat.scallopy.machine import FactList, Facts, Machine, Settings
 from derivable.core.diagnostics import DomainError
 from derivable.core.graph import offsets_of
 from derivable.datalog.run.limits import Limits
+from derivable.datalog.tags.provenance import TOP_PROOFS
 from derivable.nn.batch import BatchLogic, Found
 from derivable.nn.samples import SampleFacts
 
+# Runs over batches that one program keeps.
+_LOGICS = 8
 # Relation -> the tuples wanted, None for all that are found.
 Wanted = Mapping[str, tuple[tuple, ...] | None]
 
@@ -44,10 +47,6 @@ class Batches:
 
     def __init__(self, drops_zero: bool, has_proofs: bool):
         self.drops_zero, self.has_proofs = drops_zero, has_proofs
-        self._logics: dict[Hashable, BatchLogic] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_logics": {}}
 
     def pieces(
         self, machine: Machine, settings: Settings, fixed: Facts, samples: Sequence[Facts], wanted: Wanted
@@ -100,21 +99,68 @@ class Batches:
         for name, given in fixed.items():
             if name not in static:
                 inputs += _inputs(name, [given] * len(samples))
-        found = self._logic(machine, settings, static)(len(samples), inputs, dict(wanted))
+        found = _logic(machine, settings, static)(len(samples), inputs, dict(wanted))
         return {name: [_piece(part, len(samples), wanted[name])] for name, part in found.items()}
 
-    def _logic(self, machine: Machine, settings: Settings, static: Facts) -> BatchLogic:
-        key = id(machine), settings, tuple((name, given.pattern, _tags(given)) for name, given in static.items())
-        if key not in self._logics:
-            facts = {
-                name: [row if tag is None else (tag, row) for tag, row in zip(_tags(given), given.rows)]
-                for name, given in static.items()
-                if len(given) and name in machine.relations
-            }
-            limits = Limits(iteration_limit=settings.iteration_limit)
-            # One program at a time is enough.
-            self._logics = {key: BatchLogic(machine.program, settings.record, None, settings.k, facts, limits)}
-        return self._logics[key]
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """A relation of one sample.
+
+    tuples    those that are found
+    rows      [fact] the probabilities of the facts, with gradients to their tags
+    evaluate  from such rows to the probabilities [tuple]
+    """
+
+    tuples: Sequence[tuple]
+    rows: torch.Tensor
+    evaluate: Callable[[torch.Tensor], torch.Tensor]
+
+
+def sample_of(machine: Machine, settings: Settings, facts: Facts, name: str) -> Sample | None:
+    """A relation under topkproofs, of which batches know better ways; None where derivations are to be kept."""
+    if settings.record is not TOP_PROOFS or machine.has_tensor_tags:
+        return None
+    known = {relation: given for relation, given in facts.items() if relation in machine.relations}
+    inputs = [part for relation, given in known.items() for part in _inputs(relation, [given])]
+    numbers = [part.probabilities for _, part in inputs if part.probabilities is not None]
+    logic, sizes = _logic(machine, settings, {}), [len(one) for one in numbers]
+    try:
+        found = logic(1, inputs, {name: None})[name]
+    except DomainError:
+        # Numbers that are no probabilities are evaluated as they are.
+        return None
+    (tuples,) = found.tuples(1)
+
+    def evaluate(rows: torch.Tensor) -> torch.Tensor:
+        parts = iter(rows.split(sizes))
+        given = [
+            (n, part if part.probabilities is None else replace(part, probabilities=next(parts))) for n, part in inputs
+        ]
+        return logic(1, given, {name: tuples})[name].values
+
+    dtype = torch.float32
+    for one in numbers:
+        dtype = torch.promote_types(dtype, one.dtype)
+    return Sample(tuples, torch.cat([one.to(dtype) for one in numbers]) if numbers else torch.zeros(0), evaluate)
+
+
+def _logic(machine: Machine, settings: Settings, static: Facts) -> BatchLogic:
+    """What runs a program over batches, with facts that all samples have."""
+    key = settings, tuple((name, given.pattern, _tags(given)) for name, given in static.items())
+    found = machine.logics.pop(key, None)
+    if found is None:
+        facts = {
+            name: [row if tag is None else (tag, row) for tag, row in zip(_tags(given), given.rows)]
+            for name, given in static.items()
+            if len(given) and name in machine.relations
+        }
+        limits = Limits(iteration_limit=settings.iteration_limit)
+        found = BatchLogic(machine.program, settings.record, None, settings.k, facts, limits)
+    machine.logics[key] = found
+    if len(machine.logics) > _LOGICS:
+        machine.logics.popitem(last=False)
+    return found
 
 
 def _key(facts: Facts) -> Hashable:

@@ -206,6 +206,7 @@ class Machine:
     """A compiled program.
 
     relations  name -> relation, without those that the compiler has made
+    logics     what runs it over batches, by settings and facts
     has_tensor_tags  whether predicates that it uses may have tensors as tags
     has_weights      whether aggregates go by the weights of rows
     """
@@ -224,6 +225,7 @@ class Machine:
         rules = [one for stratum in self.ram.strata for one in stratum.full if isinstance(one, AggregateRule)]
         self.has_weights = any(AGGREGATES[rule.operator].by_weight is not None for rule in rules)
         self._ground: OrderedDict[Hashable, Ground] = OrderedDict()
+        self.logics: OrderedDict[Hashable, Any] = OrderedDict()
 
     def checked(self, name: str, rows: Sequence[tuple]) -> None:
         """Raise TypeMismatchError for rows that are no facts of a relation."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from derivable.compat.scallopy.machine import FactList, Ground, Machine, Settings
+from derivable.compat.scallopy.machine import FactList, Machine, Settings
 
 if TYPE_CHECKING:
     import torch
@@ -21,8 +21,9 @@ def computed(context: ScallopContext, machine: Machine, settings: Settings) -> d
     """Relation -> a function that gives its elements."""
     if context.is_differentiable:
         facts = context._computed_facts
-        ground = machine.ground(facts, settings)
-        make = partial(_with_gradients, ground, facts, context.is_debug, context._kind.drops_zero)
+        # What is wrong with a run is said by the run.
+        machine.ground(facts, settings)
+        make = partial(_with_gradients, machine, settings, facts, context.is_debug, context._kind.drops_zero)
     else:
         make = partial(_elements, machine, context._run[1], settings, context.provenance)
     return {name: partial(make, name) for name in machine.relations}
@@ -39,8 +40,14 @@ def _elements(machine: Machine, evaluation: Evaluation, settings: Settings, prov
 
 
 def _with_gradients(
-    ground: Ground, facts: Mapping[str, FactList], is_debug: bool, drops_zero: bool, name: str
+    machine: Machine, settings: Settings, facts: Mapping[str, FactList], is_debug: bool, drops_zero: bool, name: str
 ) -> list[Any]:
+    from derivable.compat.scallopy.batches import sample_of
+
+    sample = None if is_debug else sample_of(machine, settings, facts, name)
+    if sample is not None:
+        return list(zip(scalars(sample.evaluate, sample.rows)[0], sample.tuples))
+    ground = machine.ground(facts, settings)
     tuples, rows = ground.tuples(name), ground.probabilities([facts])
     tags, values = scalars(lambda given: ground.evaluated(name, None, given)[0], rows)
     found: list[Any] = list(zip(tags, tuples))
@@ -55,10 +62,9 @@ def _with_gradients(
 def scalars(
     evaluate: Callable[[torch.Tensor], torch.Tensor], rows: torch.Tensor
 ) -> tuple[Sequence[torch.Tensor], torch.Tensor]:
-    """(scalars, detached values [tuple]) of what is computed of rows [1, variable].
+    """(scalars, detached values [tuple]) of what is computed of rows.
 
-    Each scalar has a graph of its own down to the rows, so that one after the other can be differentiated, any number
-    of times.
+    One scalar after the other can be differentiated, any number of times.
     """
     import torch
 
@@ -69,4 +75,4 @@ def scalars(
         values = evaluate(rows)
         return [value.to(dtype).detach().requires_grad_() for value in values], values.detach()
     found = Computed(rows, evaluate)
-    return [found.scalar(place).to(dtype) for place in range(len(found.values))], found.values.detach()
+    return [scalar.to(dtype) for scalar in found.scalars()], found.values.detach()
