@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -81,6 +82,37 @@ class Provenance:
     def weight(self, tag: Any) -> Any:
         """How much a tuple counts for aggregates such as `top`: each the same."""
         return np.ones(len(tag)) if _has_columns(self) else 1.0
+
+
+class ShortestProof(Provenance):
+    """realtropicalproofs: the length of the shortest derivation, and the set of the random facts that it uses."""
+
+    def zero(self) -> Any:
+        return math.inf, frozenset()
+
+    def one(self) -> Any:
+        return 0.0, frozenset()
+
+    def add(self, a: Any, b: Any) -> Any:
+        return a if a[0] < b[0] else b
+
+    def mult(self, a: Any, b: Any) -> Any:
+        return a[0] + b[0], a[1] | b[1]
+
+    def negate(self, tag: Any) -> Any:
+        return None
+
+    def saturated(self, old: Any, new: Any) -> bool:
+        return old[0] == new[0]
+
+    def discard(self, tag: Any) -> bool:
+        return math.isinf(tag[0])
+
+    def fact(self, tag: Any, variable: int) -> Any:
+        return float(tag), frozenset([variable])
+
+    def weight(self, tag: Any) -> float:
+        return math.exp(-tag[0])
 
 
 def _has_columns(own: Any) -> bool:

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from derivable.core import splitmix64
-from derivable.datalog.tags.custom import Provenance
-from derivable.datalog.tags.proof_table import ONE, ZERO, Proof, ProofTable, TableTags
+from derivable.datalog.kernels.proofs import ONE, ZERO
+from derivable.datalog.tables.tag_columns import reduce_segments
+from derivable.datalog.tags.proof_table import Proof, ProofTable, TableTags
+from derivable.datalog.tags.topkproofs import ProofTags
 
 
 class _AllProofs(ProofTable):
@@ -26,31 +28,29 @@ class _AllProofs(ProofTable):
         return self.id_of(tuple(sorted(proofs)))
 
 
-class ShownProofTags(TableTags):
+class ShownProofTags(ProofTags):
     """topkproofsdebug: the user sees the probability and the proofs, each the set of its facts: n for random fact n, ~n
     where it is not."""
 
-    def proofs(self, tags: np.ndarray) -> list[frozenset[frozenset[int]]]:
-        known = {t: frozenset(map(_facts_of, self.table.sets[t])) for t in set(tags.tolist())}
-        return [known[t] for t in tags.tolist()]
-
     def show(self, tags: np.ndarray) -> np.ndarray:
-        return _objects(list(zip(self.probabilities(tags), self.proofs(tags))))
+        proofs = [frozenset(map(_facts_of, self.store.proofs_of(tag))) for tag in tags.tolist()]
+        return _objects(list(zip(super().show(tags).tolist(), proofs)))
 
     def kept(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
         return np.array([probability != 0.0 for probability, _ in shown], bool)
 
     def weights(self, tags: np.ndarray) -> np.ndarray:
-        return np.array(self.probabilities(tags), np.float64)
+        return super().show(tags)
 
 
-class AllProofTags(ShownProofTags):
+class AllProofTags(TableTags):
     """proofs: the user sees the proofs alone."""
 
     table_class = _AllProofs
 
     def show(self, tags: np.ndarray) -> np.ndarray:
-        return _objects(self.proofs(tags))
+        known = {t: frozenset(map(_facts_of, self.table.sets[t])) for t in set(tags.tolist())}
+        return _objects([known[t] for t in tags.tolist()])
 
     def kept(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
         return ~self.is_zero(tags)
@@ -67,37 +67,6 @@ def _objects(values: Sequence[Any]) -> np.ndarray:
 
 def _facts_of(proof: Proof) -> frozenset[int]:
     return frozenset(literal - 1 if literal > 0 else literal for literal in proof)
-
-
-class ShortestProof(Provenance):
-    """realtropicalproofs: the length of the shortest derivation, and the set of the random facts that it uses."""
-
-    def zero(self) -> Any:
-        return math.inf, frozenset()
-
-    def one(self) -> Any:
-        return 0.0, frozenset()
-
-    def add(self, a: Any, b: Any) -> Any:
-        return a if a[0] < b[0] else b
-
-    def mult(self, a: Any, b: Any) -> Any:
-        return a[0] + b[0], a[1] | b[1]
-
-    def negate(self, tag: Any) -> Any:
-        return None
-
-    def saturated(self, old: Any, new: Any) -> bool:
-        return old[0] == new[0]
-
-    def discard(self, tag: Any) -> bool:
-        return math.isinf(tag[0])
-
-    def fact(self, tag: Any, variable: int) -> Any:
-        return float(tag), frozenset([variable])
-
-    def weight(self, tag: Any) -> float:
-        return math.exp(-tag[0])
 
 
 class _SampledProofs(ProofTable):
@@ -128,7 +97,7 @@ class SampledProofTags(TableTags):
     table_class = _SampledProofs
 
 
-class ClauseTags(TableTags):
+class ClauseTags(ProofTags):
     """topbottomkclauses: a tag is a set of at most k proofs, or, as ~number, the negation of one.
 
     Negation is exact, as it only changes the sign. The negation of a proof is a clause, so a negated set is a
@@ -164,6 +133,20 @@ class ClauseTags(TableTags):
         found[negated] = super().negate(~a[negated])
         return found
 
+    def reduce(self, tags: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+        return reduce_segments(tags, offsets, self.plus)
+
+    def saturated(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
+        found = old == new
+        # Equal sets may have several numbers; sums of positive ones keep that of the first.
+        for row in np.flatnonzero((old < 0) & (new < 0) & ~found).tolist():
+            found[row] = {*self.store.proofs_of(~old[row])} == {*self.store.proofs_of(~new[row])}
+        return found
+
     def probabilities(self, tags: np.ndarray, p: Sequence[Any] | None = None) -> list[Any]:
         found = super().probabilities(np.where(tags < 0, ~tags, tags), p)
         return [1.0 - x if negated else x for x, negated in zip(found, (tags < 0).tolist())]
+
+    def show(self, tags: np.ndarray) -> np.ndarray:
+        found = super().show(np.where(tags < 0, ~tags, tags))
+        return np.where(tags < 0, 1.0 - found, found)

@@ -19,8 +19,7 @@ from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import DomainError
 from derivable.core.registry import Registry
 from derivable.datalog.tags.carrier import Carrier
-from derivable.datalog.tags.custom import NEEDED, CustomTags, Provenance, check_methods, has_methods
-from derivable.datalog.tags.proof_sets import ShortestProof
+from derivable.datalog.tags.custom import NEEDED, CustomTags, Provenance, ShortestProof, check_methods, has_methods
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import ColumnTags, IntegerTags, SemiringTags
 
