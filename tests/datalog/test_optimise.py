@@ -191,3 +191,55 @@ def test_plans_of_long_bodies_are_shown():
     assert ram[first + 1].strip() == f"join [x{count - 1}]"
     assert ram[first + count].strip() == "scan e(x0, x1)"
     assert ram[first + 2 * count - 1] == f"        scan e(x{count - 1}, x{count})"
+
+
+# What one rule makes and one rule reads: products, joins, with conditions and without.
+MADE = [
+    "pair(x, y) = r(x), s(y)",
+    "pair(x, y) = r(x), s(y), x < y",
+    "pair(x, y) = r(x), s(y), not t(x, y)",
+    "pair(x, y) = t(x, y), r(x)",
+    "pair(x, y) = t(x, y), y in x..5",
+    "pair(y, x) = r(x), s(y), t(y, y)",
+    "pair(x, x) = r(x), s(y)",
+    "pair(x, y + 1) = r(x), s(y)",
+    "pair(x, y) = t(x, z), s(y)",
+    "pair(x, y) = pair(y, x) or (r(x), s(y))",
+]
+READ = [
+    "found(y) = pair(2, y)",
+    "found(y) = pair(2, y), y > 1, y < 4",
+    "found(y) = pair(x, y), x == y + 1",
+    "found(x) = pair(x, _), s(x)",
+    "found(x) = pair(x, x)",
+    "found(x) = pair(x, y), t(y, x)",
+    "found(3) = pair(1, 2)",
+    "found(n) = n := count(x, y: pair(x, y))",
+    "found(x) = r(x), not pair(x, 2)",
+    "found(x) = pair(3, x) or (found(y) and t(x, y))",
+]
+NUMBERS = st.lists(st.integers(0, 4), max_size=4, unique=True)
+PAIRS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=6, unique=True)
+
+
+@examples(60, 400, st.sampled_from(MADE), st.sampled_from(READ), NUMBERS, NUMBERS, PAIRS, PAIRS)
+def test_relations_that_are_read_once_are_those_that_are_made(made, read, r, s, t, given):
+    """With facts of the relation that was written into its reader too."""
+    types = "type r(usize), s(usize), t(usize, usize), pair(usize, usize), found(usize)\n"
+    text = f"{types}rel {made}\nrel {read}\nquery found"
+    facts = {"r": r, "s": s, "t": t, "pair": given}
+    assert set(dv.Program(text).run(facts)["found"]) == set(dv.Program(text, narrow=False).run(facts)["found"])
+    assert set(dv.Program(text).run(facts, provenance="minmaxprob")["found"]) == set(
+        dv.Program(text).run(facts)["found"]
+    )
+
+
+def test_pairs_of_which_few_are_asked_for_are_not_made():
+    program = dv.Program(
+        "rel number(x) = x in 0..1000000\nrel pair(x, y) = number(x), number(y)\n"
+        "rel found(y) = pair(7, y), y > 6, y < 9\nquery found"
+    )
+    assert "inline pair" in program.explain("demand")
+    assert set(program.run(tuple_limit=1_100_000)["found"]) == {(7,), (8,)}
+    # Whoever looks at the pairs has them.
+    assert "inline" not in dv.Program(program.text + " query pair").explain("demand")

@@ -24,7 +24,7 @@ CONDITIONS = [
     "y >= x", "y < x + 2", "x < y", "x + 1 >= y", "y > x - 2", "y <= x * 2", "y < x + k", "y > 2", "y <= 3",
     "x - k <= y and y <= x + k", "y >= x / k", "y != x", "y in x..x + 3", "x < k + 9, y in k..=x",
     "x > y - 3", "y + 2 > x", "x - y <= 2", "x - y < k", "y - x >= k", "k - y < x", "x >= k - y", "y - 1 + k >= x",
-    "x <= 2 - (k - y)", "y + y < x",
+    "x <= 2 - (k - y)", "y + y < x", "x - y == 1", "k == y + x",
 ]  # fmt: skip
 BODIES = ["s(_, y)", "s(k, y)", "s(k, y), s(y, _)", "s(z, y), u(z)", "s(y, y)", "s(y, z), z >= y"]
 

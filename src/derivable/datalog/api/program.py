@@ -436,7 +436,7 @@ class _Plan:
         if (narrow, goal) not in self._rams:
             found = self.demand(narrow)
             ram = lower(stratify(self.demand(narrow, has_coins=False).rules, goal))
-            if found.first is not None or self.has_coins:
+            if found.rules is not found.then or self.has_coins:
                 first = None if found.first is None else lower(stratify(found.first))
                 ram = replace(ram, tagged=replace(lower(stratify(found.then, goal)), demand=first))
             self._rams[narrow, goal] = ram

@@ -83,6 +83,9 @@ def _comparisons(condition: Expr) -> Iterator[tuple[str, Expr, Expr]]:
             yield from _comparisons(b)
         case Apply(operator=operator, operands=(a, b)) if operator in _MIRRORED:
             yield operator, a, b
+        case Apply(operator="==", operands=(a, b)):
+            yield ">=", a, b
+            yield "<=", a, b
 
 
 def _solved(operator: str, e: Expr, limit: Expr) -> Iterator[tuple[str, Expr, Expr]]:

@@ -13,7 +13,8 @@ This ends where the rules alone would not, and computes less where they would. F
 they are. A demand relation is certain: its tuples have no tags, so each derivation keeps its tag. Programs with tags
 are therefore run in two steps, the demand first (`first`), then the guarded rules with the demand as facts (`then`).
 These have the strata and the rounds of the program as written; without tags all is one program (`rules`), in which
-recursion that hands its answers through is flipped (`rules.right_linear`).
+recursion that hands its answers through is flipped (`rules.right_linear`), and relations with one rule and one reader
+are written into that (`rules.inline`).
 
 Demand may make a cycle through a negation or an aggregate. A demand rule in such a cycle is weakened: it loses its
 literals of that cycle, so that more is demanded than is needed, which changes no result; where these bind what is
@@ -35,6 +36,7 @@ from derivable.core.diagnostics import BindingError
 from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.adorn import Adorned, adorn, guarded, is_caller
+from derivable.datalog.rules.inline import inline
 from derivable.datalog.rules.literal_order import bound_columns, order
 from derivable.datalog.rules.new_terms import with_terms
 from derivable.datalog.rules.right_linear import right_linear
@@ -86,10 +88,11 @@ def demand(program: r.Rules, automatic: bool = True) -> Demand:
     """Transform a program. `automatic` also makes demand of questions with constants, see `adorn`."""
     found, adorned = _demanded(program, automatic)
     flipped, notes = right_linear(program, adorned)
-    if not notes:
-        return found
-    made = tuple(name for name in flipped.relations if name not in program.relations)
-    return replace(found, rules=_demanded(flipped, automatic, made)[0].rules, notes=(*found.notes, *notes))
+    if notes:
+        made = tuple(name for name in flipped.relations if name not in program.relations)
+        found = replace(found, rules=_demanded(flipped, automatic, made)[0].rules, notes=(*found.notes, *notes))
+    rules, notes = inline(found.rules) if automatic else (found.rules, ())
+    return replace(found, rules=rules, notes=(*found.notes, *notes)) if notes else found
 
 
 def _demanded(program: r.Rules, automatic: bool, narrow: tuple[str, ...] = ()) -> tuple[Demand, Adorned]:
