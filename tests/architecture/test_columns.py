@@ -15,7 +15,7 @@ OWN = {
     "circuit/learn/probabilistic_module.py": "a softmax by node in a torch module, which owns its parameters",
     "datalog/aggregates/totals.py": "sums of Python integers, which no column holds",
     "datalog/aggregates/selection.py": "the least waiting time of each group, a draw on the host",
-    "nn/batch.py": "polynomials and choices whose numbers of terms each batch finds by itself: a program would be used once",
+    "nn/batch.py": "polynomials and choices of one batch: a program of columns would be used once",
     "nn/derived.py": "gathers along the last axis; columns have rows on the first",
     "nn/derivations.py": "sums into the last axis; columns have rows on the first",
     "nn/inference.py": "gathers along the last axis; columns have rows on the first",

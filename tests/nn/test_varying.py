@@ -108,6 +108,30 @@ def test_gradients(provenance):
     check_gradients(layer, lambda layer, p: layer(read=list(zip(PAIRS, p))), p)
 
 
+@pytest.mark.parametrize("provenance", ["exact", "topkproofs", "minmaxprob", "max_product"])
+def test_gradients_are_those_of_layers_with_fixed_facts(provenance):
+    """Recursion, negation of what is recursive, and facts that are written in the program."""
+    text = """
+    type edge(i32, i32)
+    rel edge = {0.5::(3, 0)}
+    rel path(a, b) = edge(a, b) or (path(a, c) and edge(c, b))
+    rel apart(a, b) = edge(a, _), edge(_, b), not path(a, b)
+    rel fixed = {0.25::1}
+    """
+    outputs = {"path": [(0, 2), (0, 0), (3, 1), (7, 7)], "apart": [(0, 3), (1, 0), (2, 2)], "fixed": [1, 2]}
+    layer = dv.nn.Logic(text, {"edge": dv.varying()}, outputs, provenance, k=8)
+    p = numbers(SAMPLES)
+    y = layer(edge=list(zip(SAMPLES, p)))
+    for i, tuples in enumerate(SAMPLES):
+        q = p[i].detach().clone().requires_grad_()
+        expected = dv.nn.Logic(text, {"edge": dv.independent(tuples)}, outputs, provenance, k=8)(edge=q)
+        for name in outputs:
+            torch.testing.assert_close(y[name][i], expected[name])
+        (got,) = torch.autograd.grad(sum(y[name][i].square().sum() for name in outputs), p[i], retain_graph=True)
+        (own,) = torch.autograd.grad(sum(expected[name].square().sum() for name in outputs), q)
+        torch.testing.assert_close(got, own, rtol=1e-10, atol=1e-12)
+
+
 def test_exclusive_groups():
     """Facts of a group exclude each other: as a choice of the program, with the probability that none holds."""
     groups = [[0, -1], [3, 3, 3, -1], [0]]

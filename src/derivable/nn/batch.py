@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from derivable.algebra import semirings
+from derivable.algebra.expr.functions import equal, logical_and, logical_or, where
 from derivable.algebra.semiring import Semiring
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError, LimitError, UnsupportedError
@@ -24,6 +28,7 @@ from derivable.datalog.exact.parts import Parts, numbered_groups
 from derivable.datalog.exact.unroll import normal_form
 from derivable.datalog.facts.inputs import checked_facts, taken
 from derivable.datalog.run.limits import Limits, Watch, watched
+from derivable.datalog.tables.tag_columns import concatenate, parts_of
 from derivable.datalog.tags.provenance import EXACT, PROOFS, TOP_PROOFS, Inference, carrier_of, tags_of
 from derivable.datalog.tags.random_facts import CHANCE, RandomFacts
 from derivable.datalog.tags.tags import ColumnTags
@@ -191,7 +196,7 @@ class BatchLogic:
             roots.append(found.tags_of(name, wanted if own else None, () if own else wanted))
             counts = [len(sample) for sample in wanted] if own else len(wanted)
             samples.append(np.repeat(np.arange(batch), counts))
-        values = self.inference(found, np.concatenate(roots), np.concatenate(samples), weights, watch)
+        values = self.inference(found, concatenate(roots), np.concatenate(samples), weights, watch)
         results, start = {}, 0
         for name, sample in zip(outputs, samples):
             places = slice(start, start + len(sample))
@@ -288,7 +293,8 @@ def _inference_for(record: Semiring | Inference, k: int) -> BatchInference:
     if record is EXACT:
         return ExactBatches()
     if isinstance(record, Semiring):
-        return SemiringBatches(record)
+        traced = _with_facts(record)
+        return SemiringBatches(record) if traced is None else SelectedFacts(traced)
     if record is PROOFS:
         raise UnsupportedError(
             "proofs gives sets of facts, and a layer probabilities",
@@ -327,6 +333,65 @@ class SemiringBatches(BatchInference):
         graph = levelled(found.grounding, roots, {}, self.semiring, watch)
         module = SemiringInference(graph, [], self.semiring)
         return module.nest([part[0] for part in module.evaluate(weights[None])])
+
+
+@lru_cache
+def _with_facts(record: Semiring) -> Semiring | None:
+    """The semiring whose values say which fact they are of, where plus and times choose one of two values, as in
+    minmaxprob; else None. (value, n) is of fact n - 1, (value, -n) of its negation, (value, 0) of none.
+
+    Of equal values that of the smaller n is the greater one. So there is one order of values, and results do not depend
+    on that in which a run finds derivations.
+    """
+    if record.is_exact or not record.is_scalar or record.carrier != "float" or record.fact or record.show:
+        return None
+    typed, ends = record.typed(), ("min", "max")
+    is_plain = record.complement is semirings.godel.complement and record.saturated is record.discard is None
+    if typed.plus.special not in ends or typed.times.special not in ends or not is_plain:
+        return None
+
+    def choosing(operation: str | None) -> Callable[[Any, Any], Any]:
+        def choose(a: Any, b: Any) -> Any:
+            less, greater = (b, a) if operation == "max" else (a, b)
+            first = logical_or(less[0] < greater[0], logical_and(a[0] == b[0], greater[1] <= less[1]))
+            return where(first, a[0], b[0]), where(first, a[1], b[1])
+
+        return choose
+
+    return Semiring(
+        f"{record.name} of facts",
+        choosing(typed.plus.special),
+        choosing(typed.times.special),
+        zero=(float(record.zero), 0),
+        one=(float(record.one), 0),
+        domain=(record.domains[0], (-math.inf, math.inf)),
+        complement=lambda a: (1 - a[0], -a[1]),
+        fact=lambda tag, variable: (tag, variable + 1),
+        discard=lambda a: equal(a[0], record.zero),
+        weight=lambda a: a[0],
+        idempotent_plus=True,
+        selective_plus=True,
+        idempotent_times=True,
+        absorptive=record.absorptive,
+        differentiable=False,
+    )
+
+
+class SelectedFacts(BatchInference):
+    """The value of an output is that of one fact, which its tag names, and so is its derivative."""
+
+    def __init__(self, semiring: Semiring):
+        self.semiring = semiring
+
+    def columns_of(self, random: RandomFacts) -> ColumnTags:
+        return tags_of(self.semiring, random)
+
+    def __call__(self, found, tags, samples, weights, watch):
+        constants, facts = (torch.from_numpy(np.ascontiguousarray(part)).to(weights.device) for part in parts_of(tags))
+        if not len(weights):
+            return constants.to(weights)
+        chosen = weights[(facts.abs() - 1).clamp_min(0)]
+        return torch.where(facts > 0, chosen, torch.where(facts < 0, 1 - chosen, constants.to(weights)))
 
 
 class ProofSetBatches(BatchInference):

@@ -226,12 +226,13 @@ class RunBatch:
         table, symbols = self.tables[name], self.facts.symbols
         relation, columns = self.program.rules.relations[name], table.all_columns([np.int64] * len(table.types))
         tags = table.tags[: table.size]
-        if name not in self.program.own:
-            sample = np.repeat(np.arange(self.batch), table.size)
-            columns = [sample, *(np.tile(column, self.batch) for column in columns)]
-            tags = np.tile(tags, self.batch)
         kept = np.flatnonzero(~self.columns.is_zero(tags) if self.columns else tags != FALSE)
-        columns, tags = [column[kept] for column in columns], tags[kept]
+        if name not in self.program.own:
+            columns.insert(0, np.empty(0, np.int64))
+            samples, kept = np.repeat(np.arange(self.batch), len(kept)), np.tile(kept, self.batch)
+        else:
+            samples = columns[0][kept]
+        columns, tags = [samples, *(column[kept] for column in columns[1:])], tags[kept]
         keys = [columns[0], *(sort_keys(c, t, symbols) for c, t in zip(columns[1:], relation.types))]
         order = order_of(keys)
         shown = tuple(show_column(c[order], t, symbols) for c, t in zip(columns[1:], relation.types))
