@@ -1,8 +1,8 @@
 """Kernels on sets of proofs: products, the best of many, negated literals.
 
 A literal is a random fact that a proof uses, or one that it denies; literal n is bit n % 64 of word n // 64. A proof is
-a run of blocks of words with their places, so few literals are one dense block, and among very many literals, where
-blocks have one word, a proof is as long as it has literals. A set of proofs is a run of proofs, best first.
+a run of blocks of words with their places: one block where there are few literals, and where there are very many, those
+that it has literals in. A set of proofs is a run of proofs, best first.
 
 The cost of a proof is minus the logarithm of its probability as an integer (`SCALE`), so that sums do not depend on
 their order: the cost of a union is the sum of the costs less that of what both have. Proofs are in one order

@@ -22,8 +22,10 @@ Proof = tuple[int, ...]
 # Pairs of sets between two looks at the clock, and the proofs of a part of a long set: `MOST` of two of them.
 LOOKS, PIECE = 1 << 14, 1 << 6
 ALL = 1 << 60
-# Words of the widest block, and the literals for which room is made at once.
-WIDEST, ROOM = 16, 1 << 10
+# Words of the widest block, and of blocks among more literals: those of a sample of a batch lie in one or two of them.
+WIDEST, SPARSE = 16, 4
+# Literals for which room is made at once.
+ROOM = 1 << 10
 # Rows for which there is room at first: Python runs kernels on so few.
 FEW = 1 << 8
 # States of a decision diagram.
@@ -150,6 +152,7 @@ class ProofStore:
         self.offsets[2] = 1
         self.used = np.array([2, 1, 0, 0, 0])
         self.single = np.empty(0, np.int64)
+        self.is_sparse = False
         self._make_scratch(16, 64)
 
     def copy(self, facts: RandomFacts) -> ProofStore:
@@ -205,19 +208,21 @@ class ProofStore:
         self.single[fresh] = np.arange(number, number + count)
 
     def _widen(self) -> None:
-        """Have one block for all literals, or once these are many, blocks of one word."""
+        """Have one block for all literals, or once these are many, blocks of `SPARSE` words."""
         needed, old, count = max(1, -(-self.literals.number // 64)), self.width, int(self.used[2])
-        width = needed if needed <= WIDEST else 1
-        if width == old or (old == 1 and needed > WIDEST):
+        width = needed if needed <= WIDEST else SPARSE
+        if width == old or self.is_sparse:
             return
+        self.is_sparse = needed > WIDEST
         words = self.blocks[:count, 1:]
         if width > old:
             self.blocks = empty((len(self.blocks), 1 + width), np.uint64)
             self.blocks[:count, 0], self.blocks[:count, 1 : 1 + old], self.blocks[:count, 1 + old :] = 0, words, 0
         else:
-            block, place = np.nonzero(words)
-            self.blocks = empty((next_length(len(block), 64), 2), np.uint64)
-            self.blocks[: len(block), 0], self.blocks[: len(block), 1] = place, words[block, place]
+            words = np.pad(words, [(0, 0), (0, -old % width)]).reshape(count, -1, width)
+            block, place = np.nonzero(words.any(axis=2))
+            self.blocks = empty((next_length(len(block), FEW), 1 + width), np.uint64)
+            self.blocks[: len(block), 0], self.blocks[: len(block), 1:] = place, words[block, place]
             before = np.concatenate([[0], np.cumsum(np.bincount(block, minlength=count))])
             rows = int(self.used[1]) + 1
             self.heads[:rows, 0] = before[self.heads[:rows, 0]]
