@@ -214,10 +214,8 @@ def _unite(blocks, heads, a, b, to_blocks, to_heads, row, costs, tied):
 
 
 @kernel
-def _precedes(blocks, heads, a, b):
-    """Whether proof `a` comes before proof `b`."""
-    if heads[a, 1] != heads[b, 1]:
-        return heads[a, 1] < heads[b, 1]
+def _is_simpler(blocks, heads, a, b):
+    """Whether proof `a` comes before proof `b`, which has the same cost."""
     a_number, b_number = _number_of_literals(blocks, heads, a), _number_of_literals(blocks, heads, b)
     if a_number != b_number:
         return a_number < b_number
@@ -254,8 +252,12 @@ def _sort(blocks, heads, order, spare, count):
         stop = min(start + 8, count)
         for i in range(start + 1, stop):
             row, j = order[i], i
-            while j > start and _precedes(blocks, heads, row, order[j - 1]):
-                order[j] = order[j - 1]
+            cost = heads[row, 1]
+            while j > start:
+                other = order[j - 1]
+                if heads[other, 1] < cost or (heads[other, 1] == cost and not _is_simpler(blocks, heads, row, other)):
+                    break
+                order[j] = other
                 j -= 1
             order[j] = row
     run = 8
@@ -264,7 +266,12 @@ def _sort(blocks, heads, order, spare, count):
             middle, stop = min(start + run, count), min(start + 2 * run, count)
             i, j = start, middle
             for at in range(start, stop):
-                if j >= stop or (i < middle and not _precedes(blocks, heads, order[j], order[i])):
+                is_first = j >= stop
+                if not is_first and i < middle:
+                    a, b = order[i], order[j]
+                    is_first = heads[a, 1] < heads[b, 1]
+                    is_first = is_first or (heads[a, 1] == heads[b, 1] and not _is_simpler(blocks, heads, b, a))
+                if is_first:
                     spare[at] = order[i]
                     i += 1
                 else:
@@ -283,15 +290,21 @@ def _keep_best(blocks, heads, order, spare, count, k, to_blocks, to_heads, first
     """
     if k == 1:
         for i in range(1, count):
-            if _precedes(blocks, heads, order[i], order[0]):
-                order[0] = order[i]
+            a, b = order[i], order[0]
+            if heads[a, 1] < heads[b, 1] or (heads[a, 1] == heads[b, 1] and _is_simpler(blocks, heads, a, b)):
+                order[0] = a
         count = min(count, 1)
     else:
         _sort(blocks, heads, order, spare, count)
     kept, at = 0, to_heads[first, 0]
     for i in range(count):
         row, is_new = order[i], True
+        start = heads[row, 0]
         for j in range(kept):
+            other = to_heads[first + j, 0]
+            # Most have other literals in their first word.
+            if blocks[start, 0] == to_blocks[other, 0] and to_blocks[other, 1] & ~blocks[start, 1]:
+                continue
             if _contains(blocks, heads, row, to_blocks, to_heads, first + j):
                 is_new = False
                 break
@@ -422,8 +435,10 @@ def add(start, stop, tags, segments, found, k, blocks, heads, offsets, to_blocks
                 first = tag
             else:
                 differs = True
-                if k == 1 and _precedes(blocks, heads, offsets[tag], offsets[first]):
-                    first = tag
+                if k == 1:
+                    a, b = offsets[tag], offsets[first]
+                    if heads[a, 1] < heads[b, 1] or (heads[a, 1] == heads[b, 1] and _is_simpler(blocks, heads, a, b)):
+                        first = tag
             count += offsets[tag + 1] - offsets[tag]
             wanted += heads[offsets[tag + 1], 0] - heads[offsets[tag], 0]
         if is_one or not differs or k == 1:
