@@ -360,3 +360,27 @@ def test_further_provenances_run(provenance):
     ctx.run()
     expected = {"natural": 1, "bool": True, "diffmaxmultprob2": 0.125, "diffnandminprob": 0.5}.get(provenance, 0.125)
     assert {row: torch.as_tensor(tag).item() for tag, row in ctx.relation("path")}[0, 3] == expected
+
+
+def test_natural_tags_count_derivations_by_rounds():
+    """As Scallop's rounds do, on a cycle too: each tuple passes on the number that it had when it was new. (0, 2) is new
+    with 1, has 2 * 3 more in the second round, in which (2, 2) is new with 1 * 1, and 1 * 1 more by that in the third."""
+    ctx = edge_path("natural")
+    ctx.add_facts("edge", [(2, (0, 1)), (3, (1, 2)), (1, (0, 2)), (1, (2, 0))])
+    ctx.run()
+    found = {row: tag for tag, row in ctx.relation("path")}
+    assert found[0, 2] == 1 + 2 * 3 + 1
+    assert all(isinstance(tag, int) for tag in found.values())
+
+
+def test_proofs_with_negative_literals_come_by_probability():
+    ctx = scallopy.ScallopContext("difftopkproofsdebug", k=20)
+    ctx.add_relation("a", int)
+    ctx.add_relation("b", int)
+    ctx.add_rule("c() = a(x), not b(x)")
+    ctx.add_facts("a", [((torch.tensor(0.5), 1), (0,)), ((torch.tensor(0.75), 2), (1,))])
+    ctx.add_facts("b", [((torch.tensor(0.5), 3), (0,)), (None, (2,))])
+    ctx.run()
+    (((tag, proofs), _),) = ctx.relation("c")
+    assert proofs == [[(True, 2)], [(True, 1), (False, 3)]]
+    assert tag.item() == pytest.approx(1 - 0.25 * 0.75)

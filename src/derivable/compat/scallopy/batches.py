@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,13 +29,11 @@ class Piece:
 
     places  the samples
     values  [place, tuple]
-    proofs  [place][tuple], None if nobody wanted them
     """
 
     places: Sequence[int]
     tuples: Sequence[tuple]
     values: torch.Tensor
-    proofs: Sequence[Sequence[Any]] | None = None
 
 
 class Batches:
@@ -45,8 +42,8 @@ class Batches:
     drops_zero  whether a tuple of the probability 0 is not there
     """
 
-    def __init__(self, drops_zero: bool, has_proofs: bool):
-        self.drops_zero, self.has_proofs = drops_zero, has_proofs
+    def __init__(self, drops_zero: bool):
+        self.drops_zero = drops_zero
 
     def pieces(
         self, machine: Machine, settings: Settings, fixed: Facts, samples: Sequence[Facts], wanted: Wanted
@@ -61,7 +58,7 @@ class Batches:
         """
         is_kept = isinstance(settings.record, Semiring) and not machine.has_weights
         is_alike = is_kept and len({_key(facts) for facts in samples}) == 1
-        if not (self.has_proofs or machine.has_tensor_tags or is_alike):
+        if not (machine.has_tensor_tags or is_alike):
             try:
                 return self._of_one_run(machine, settings, fixed, samples, wanted)
             except DomainError:
@@ -76,17 +73,14 @@ class Batches:
     ) -> dict[str, list[Piece]]:
         found: dict[str, list[Piece]] = {name: [] for name in wanted}
         for ground, places in machine.batch(samples, settings):
-            own = [samples[place] for place in places]
-            rows = ground.probabilities(own)
+            rows = ground.probabilities([samples[place] for place in places])
             for name, listed in wanted.items():
                 values = ground.evaluated(name, listed, rows)
-                tuples: Sequence[tuple] = ground.tuples(name) if listed is None else listed
-                proofs: Any = ground.shown_proofs(name, listed, rows, own) if self.has_proofs else None
+                tuples = list(ground.tuples(name) if listed is None else listed)
                 if listed is None and self.drops_zero and len(tuples):
-                    kept = np.flatnonzero(ground.is_there(name, values, rows).any(0)).tolist()
+                    kept = (values > 0).any(0).nonzero()[:, 0].tolist()
                     tuples, values = [tuples[i] for i in kept], values[:, kept]
-                    proofs = proofs and [[one[i] for i in kept] for one in proofs]
-                found[name].append(Piece(places, tuples, values, proofs))
+                found[name].append(Piece(places, tuples, values))
         return found
 
     # One run

@@ -408,7 +408,7 @@ class ScallopContext:
         record, k = self._kind.record, self._k if chosen is None else chosen
         if record is TOP_PROOFS and self._kind.is_differentiable and k > MOST_PROOFS:
             # So many proofs are as good as all of them.
-            record, k = (record, MOST_PROOFS) if self.is_debug else (EXACT, k)
+            record = EXACT
         return Settings(record, k, self._iter_limit)
 
     def run(self) -> None:

@@ -75,7 +75,7 @@ class InternalForwardFunction(torch.nn.Module):
             first, second = output_mapping
             if isinstance(first, str) and isinstance(second, (list, range, tuple)):
                 output, output_mapping = first, second
-        self.batches = Batches(context._kind.drops_zero, self.debug_provenance)
+        self.batches = Batches(context._kind.drops_zero)
         self.outputs: dict[str, OutputMapping] = {}
         if output is not None:
             self.outputs[output] = OutputMapping(output_mapping)
@@ -110,9 +110,12 @@ class InternalForwardFunction(torch.nn.Module):
             every = [{**fixed, **facts} for facts in samples]
             return _of_objects(machine, settings, every, names, mappings, self.context._kind.engine)
         pieces = self.batches.pieces(machine, settings, fixed, samples, wanted) if samples else {}
+        proofs = None
+        if self.debug_provenance:
+            proofs = [machine.proofs({**fixed, **facts}, settings) for facts in samples]
         found = {}
         for output, relations in names.items():
-            given = self._output(relations, mappings[output], pieces)
+            given = self._output(relations, mappings[output], pieces, proofs)
             found[output] = tuple(one.to(device) if isinstance(one, torch.Tensor) else one for one in given)
             if len(given) == 1:
                 (found[output],) = found[output]
@@ -150,7 +153,11 @@ class InternalForwardFunction(torch.nn.Module):
         return names, {name: one or known.get(name, first) for name in names}
 
     def _output(
-        self, relations: list[str | None], mapping: OutputMapping, pieces: Mapping[str, Sequence[Piece]]
+        self,
+        relations: list[str | None],
+        mapping: OutputMapping,
+        pieces: Mapping[str, Sequence[Piece]],
+        proofs: Sequence[Callable[[str], dict[tuple, Any]]] | None,
     ) -> tuple:
         """The values of one output, and what stands beside them."""
         own = [
@@ -170,13 +177,10 @@ class InternalForwardFunction(torch.nn.Module):
         if mapping.is_single:
             values = values[:, 0]
         result: tuple = (values,) if mapping.tuples is not None else (list(shown), values)
-        if not self.debug_provenance:
+        if proofs is None:
             return result
-        proofs: list[dict[tuple, Any]] = [{} for _ in relations]
-        for piece, chosen in own:
-            for at in chosen:
-                proofs[piece.places[at]] = dict(zip(piece.tuples, (piece.proofs or [])[at]))
-        listed = [[one.get(row, []) for row in shown] for one in proofs]
+        known = [{} if name is None else of(name) for of, name in zip(proofs, relations)]
+        listed = [[one.get(row, []) for row in shown] for one in known]
         return (*result, [one[0] for one in listed] if mapping.is_single else listed)
 
     # Inputs

@@ -6,8 +6,9 @@ under a differentiable provenance knows which element of which tensor is the pro
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ from derivable.datalog.run.foreign_join import ForeignFacts
 from derivable.datalog.run.limits import Limits, Watch, watched
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.tags.ground_graph import GroundGraph
-from derivable.datalog.tags.provenance import EXACT, TOP_PROOFS, Inference, carrier_of
+from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of, provenance_of
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import GraphTags
 from derivable.datalog.values.values import ValueType, show_column
@@ -284,6 +285,35 @@ class Machine:
         watched(watch, lambda: evaluation.run(watch))
         return evaluation
 
+    def proofs(self, facts: Facts, settings: Settings) -> Callable[[str], dict[tuple, list[Any]]]:
+        """What gives, for a relation, its tuples with their proofs, the most probable first: lists of pairs (whether a
+        fact holds, its name in `FactList.ids`), in the order of the facts. Facts of the program have no names, and are
+        left out."""
+        shown = replace(settings, record=provenance_of("topkproofsdebug"))
+        store = self.store(shown)
+        variables = self.loaded(facts, store).variables.tolist()
+        names = [
+            one
+            for relation, given in facts.items()
+            if relation in self.relations
+            for one, certain in zip(given.ids or [None] * len(given), given.pattern.certain)
+            if not certain
+        ]
+        known, chances = dict(zip(variables, names)), store.random.probabilities
+        watch = shown.watch()
+        evaluation = Evaluation(self.ram, store, shown.record, shown.k)
+        watched(watch, lambda: evaluation.run(watch))
+
+        def chance(proof: frozenset[int]) -> float:
+            return math.prod(chances[v] if v >= 0 else 1 - chances[~v] for v in proof)
+
+        def read(proofs: frozenset[frozenset[int]]) -> list[Any]:
+            ordered = [sorted(proof, key=lambda v: max(v, ~v)) for proof in sorted(proofs, key=sorted)]
+            ordered.sort(key=lambda proof: -chance(frozenset(proof)))
+            return [[(v >= 0, known[max(v, ~v)]) for v in proof if max(v, ~v) in known] for proof in ordered]
+
+        return lambda name: {row: read(tag[1]) for row, tag in self.view(evaluation, name, shown).items()}
+
     def go_on(self, evaluation: Evaluation, facts: Facts, settings: Settings) -> None:
         """Add facts to a run, and compute what they reach."""
         watch = settings.watch()
@@ -416,14 +446,6 @@ class Ground:
         """The tuples of a relation that can be derived, in order."""
         return self._inference(name, None)[0]
 
-    def is_there(self, name: str, values: torch.Tensor, rows: torch.Tensor) -> np.ndarray:
-        """[sample, tuple] which of all derivable tuples a run would have found."""
-        found = values.detach().numpy() > 0
-        if self.settings.record is TOP_PROOFS and not found.all():
-            # Facts of the probability 0 make proofs too.
-            return np.array([[bool(proofs) for proofs in one] for one in self.proofs(name, None, rows)], bool)
-        return found
-
     def _inference(self, name: str, tuples: tuple[tuple, ...] | None) -> tuple[Sequence[tuple], Any]:
         key = name, tuples
         if key not in self._inferences:
@@ -460,44 +482,6 @@ class Ground:
         query = ExactQuery(compiled.circuit, {"": self.variables}, compiled.is_exclusive, *fixed)
         inference = ExactInference(query, [""])
         return lambda values, in_logs, out_logs: [inference(values, in_logs, out_logs)[..., compiled.roots]]
-
-    def proofs(self, name: str, tuples: tuple[tuple, ...] | None, rows: torch.Tensor) -> list[list[Any]]:
-        """[sample][tuple] the proofs, each a list of pairs (whether the fact holds, its place among the variables)."""
-        from derivable.bridge.torch import call
-
-        shown, inference = self._inference(name, tuples)
-        if not len(shown):
-            return [[] for _ in rows]
-        place = np.full(inference.num_variables, -1, np.int64)
-        place[self.variables] = np.arange(len(self.variables))
-        full = inference.columns([self._all_probabilities(rows)], False).detach()
-        held, denied, present = (part.numpy() for part in call(inference.engines["proofs"], None, (full,)))
-
-        def literals(b: int, r: int, j: int) -> list[tuple[bool, int]]:
-            found = [(True, int(place[v])) for v in np.flatnonzero(held[b, r, j])]
-            found += [(False, int(place[v])) for v in np.flatnonzero(denied[b, r, j])]
-            return sorted((one for one in found if one[1] >= 0), key=lambda literal: literal[1])
-
-        return [
-            [[literals(b, r, j) for j in np.flatnonzero(present[b, r]).tolist()] for r in range(held.shape[1])]
-            for b in range(len(held))
-        ]
-
-    def shown_proofs(
-        self, name: str, tuples: tuple[tuple, ...] | None, rows: torch.Tensor, samples: Sequence[Facts]
-    ) -> list[list[Any]]:
-        """[sample][tuple] the proofs, each a list of pairs (whether the fact holds, what users call it)."""
-        found = self.proofs(name, tuples, rows)
-        for proofs_of_sample, facts in zip(found, samples):
-            ids = [
-                name
-                for relation, pattern in self.patterns.items()
-                for name, certain in zip(facts[relation].ids or [None] * len(pattern.rows), pattern.certain)
-                if not certain
-            ]
-            for proofs in proofs_of_sample:
-                proofs[:] = [[(holds, ids[at]) for holds, at in proof if at < len(ids)] for proof in proofs]
-        return found
 
 
 def _predicates_of(node: Any) -> Iterator[str]:

@@ -44,19 +44,19 @@ def _with_gradients(
 ) -> list[Any]:
     from derivable.compat.scallopy.batches import sample_of
 
-    sample = None if is_debug else sample_of(machine, settings, facts, name)
+    sample = sample_of(machine, settings, facts, name)
     if sample is not None:
-        return list(zip(scalars(sample.evaluate, sample.rows)[0], sample.tuples))
-    ground = machine.ground(facts, settings)
-    tuples, rows = ground.tuples(name), ground.probabilities([facts])
-    tags, values = scalars(lambda given: ground.evaluated(name, None, given)[0], rows)
-    found: list[Any] = list(zip(tags, tuples))
-    if is_debug:
-        proofs = ground.shown_proofs(name, None, rows, [facts])[0]
-        found = [((tag, one), row) for (tag, row), one in zip(found, proofs)]
-    if not drops_zero:
+        found: list[Any] = list(zip(scalars(sample.evaluate, sample.rows)[0], sample.tuples))
+    else:
+        ground = machine.ground(facts, settings)
+        tags, values = scalars(lambda rows: ground.evaluated(name, None, rows)[0], ground.probabilities([facts]))
+        found = list(zip(tags, ground.tuples(name)))
+        if drops_zero:
+            found = [one for one, value in zip(found, values.tolist()) if value > 0]
+    if not is_debug:
         return found
-    return [one for one, there in zip(found, ground.is_there(name, values[None], rows)[0]) if there]
+    proofs = machine.proofs(facts, settings)(name)
+    return [((tag, proofs.get(row, [])), row) for tag, row in found]
 
 
 def scalars(

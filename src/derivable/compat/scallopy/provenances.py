@@ -7,7 +7,7 @@ from typing import Any
 
 from derivable.algebra.semiring import Semiring
 from derivable.datalog.tags.custom import Provenance as CustomProvenance
-from derivable.datalog.tags.provenance import Inference, provenance_of
+from derivable.datalog.tags.provenance import Inference, in_rounds, provenance_of
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Kind:
     @property
     def record(self) -> Semiring | Inference:
         """The engine's record."""
-        return provenance_of(self.engine)
+        return in_rounds(provenance_of(self.engine))
 
     @property
     def is_custom(self) -> bool:
