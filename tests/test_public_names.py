@@ -16,7 +16,18 @@ import derivable as dv
 from derivable.core.lazy import ABOVE
 
 PACKAGE = Path(__file__).parents[1] / "src" / "derivable"
-FOLDERS = ("accelerator", "algebra", "circuit", "datalog", "device", "nn", "parallel", "tensor", "vsa")
+FOLDERS = (
+    "accelerator",
+    "algebra",
+    "circuit",
+    "compat.scallopy",
+    "datalog",
+    "device",
+    "nn",
+    "parallel",
+    "tensor",
+    "vsa",
+)
 PACKAGES = ["derivable", *(f"derivable.{name}" for name in FOLDERS)]
 
 

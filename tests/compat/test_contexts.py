@@ -61,6 +61,18 @@ def test_a_clone_goes_its_own_way():
     assert not other.has_relation("start")
 
 
+def test_a_clone_after_a_rule_that_no_run_has_seen():
+    ctx = edge_path()
+    ctx.add_facts("edge", EDGES)
+    ctx.run()
+    ctx.add_rule("ends(x) = path(_, x), not edge(x, _)")
+    other = ctx.clone()
+    assert list(other.relation("path")) == PATHS
+    assert not other.relation_is_computed("ends")
+    other.run()
+    assert list(other.relation("ends")) == [(3,)]
+
+
 def test_a_clone_with_another_provenance_takes_the_tags():
     ctx = edge_path("diffminmaxprob")
     p = torch.tensor([0.5, 0.25, 0.75], requires_grad=True)
@@ -363,8 +375,11 @@ def test_further_provenances_run(provenance):
 
 
 def test_natural_tags_count_derivations_by_rounds():
-    """As Scallop's rounds do, on a cycle too: each tuple passes on the number that it had when it was new. (0, 2) is new
-    with 1, has 2 * 3 more in the second round, in which (2, 2) is new with 1 * 1, and 1 * 1 more by that in the third."""
+    """As Scallop's rounds do, on a cycle too: each tuple passes on the number that it had when it was new.
+
+    (0, 2) is new with 1, has 2 * 3 more in the second round, in which (2, 2) is new with 1 * 1, and 1 * 1 more by that
+    in the third.
+    """
     ctx = edge_path("natural")
     ctx.add_facts("edge", [(2, (0, 1)), (3, (1, 2)), (1, (0, 2)), (1, (2, 0))])
     ctx.run()

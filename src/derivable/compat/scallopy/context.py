@@ -229,7 +229,6 @@ class ScallopContext:
         except BaseException:
             self._items = before
             raise
-        self._run = None
 
     def _expanded(self, text: str) -> str:
         """The text after the processors of attributes have done their work."""
@@ -358,7 +357,6 @@ class ScallopContext:
     def set_iter_limit(self, iter_limit: int | None) -> None:
         """Limit the rounds of each recursion; None goes on to its end."""
         self._iter_limit = iter_limit
-        self._run = None
 
     def set_early_discard(self, early_discard: bool = True) -> None:
         """Accepted: tuples that cannot hold are left out in any case."""
