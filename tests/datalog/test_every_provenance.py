@@ -352,6 +352,23 @@ def test_gradients_are_finite_differences(name):
     assert torch.autograd.gradcheck(lambda p: layer(p[:, :6], p[:, 6:]), (chances,), eps=1e-7, atol=1e-6)
 
 
+COUNT = "type u(i32)\nrel n(c) = c := count(x: u(x))\nrel t(c) = c := sum(x: u(x))\nquery n\nquery t"
+
+
+@pytest.mark.parametrize("name", ["nandmult", "nandmin", "addmult", "minmax", "clauses"])
+def test_layers_count_worlds_as_runs_do(name):
+    """Where sums do not distribute, each world is kept apart."""
+    torch = pytest.importorskip("torch")
+    chances = [0.5, 0.25, 0.75, 0.875]
+    db = dv.Program(COUNT).run({"u": dv.independent(range(4), chances)}, provenance=name, k=20)
+    outputs = {"n": range(5), "t": range(7)}
+    layer = dv.nn.Logic(COUNT, {"u": dv.independent(range(4))}, outputs, provenance=name, k=20)
+    found = layer(torch.tensor(chances, dtype=torch.float64))
+    for relation, values in outputs.items():
+        expected = [dict(db[relation]).get((value,), 0.0) for value in values]
+        assert found[relation].tolist() == pytest.approx(expected)
+
+
 # Classes of one's own
 
 

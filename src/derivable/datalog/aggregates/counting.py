@@ -9,7 +9,7 @@ import numpy as np
 from derivable.core.and_or import AND
 from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.aggregates.record import Aggregate
-from derivable.datalog.aggregates.worlds import MOST_GRAPH_STEPS, by_size, placed, refuse
+from derivable.datalog.aggregates.worlds import MOST_GRAPH_STEPS, by_size, placed, reached, refuse
 from derivable.datalog.tables.tag_columns import reduce_segments
 from derivable.datalog.tags.tags import GraphTags, SemiringTags
 
@@ -26,6 +26,9 @@ def _certain_count(groups: Groups, chosen: np.ndarray) -> None:
 
 
 def _count(groups: Groups, chosen: np.ndarray) -> None:
+    if not groups.mode.sums_distribute:
+        _count_worlds(groups, chosen)
+        return
     uncertain_rows = groups.order[~groups.is_certain[groups.order]]
     rows, offsets = groups.by_group(uncertain_rows)
     numbers = np.diff(offsets)
@@ -42,6 +45,14 @@ def _count(groups: Groups, chosen: np.ndarray) -> None:
         if not groups.keeps_empty:
             keep &= number > 0
         groups.emit(group[keep], [number[keep]], state[keep])
+
+
+def _count_worlds(groups: Groups, chosen: np.ndarray) -> None:
+    neutral = [np.zeros(1, np.int64)]
+    for found in reached(groups, chosen, groups.order, neutral, lambda states, _: [states[0] + 1], "counts"):
+        if groups.keeps_empty:
+            groups.emit(found.chosen, [np.zeros(len(found.chosen), np.int64)], found.empty)
+        groups.emit(found.owner, found.states, found.tags)
 
 
 def _counted(groups: Groups, tags: Any, first: np.ndarray, size: int) -> Any:

@@ -1,8 +1,9 @@
 """Dynamic programmes over uncertain rows: the states that some of the rows make, each with its tag.
 
 The tag of a state is that of the worlds in which exactly such rows are there as make it. Rows are taken one after the
-other: a row is there, and changes the state, or it is not. So states that several sets of rows make are kept once. All
-groups are done together, a row of each at a time.
+other: a row is there, and changes the state, or it is not. So states that several sets of rows make are kept once, if
+times distributes over the sums of their tags; else every world is kept apart to the end. All groups are done together,
+a row of each at a time.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ def _reached(groups: Groups, chosen: np.ndarray, order: np.ndarray, neutral: Any
     # The worlds without any row so far stand apart: there the group may not exist.
     empty, found = mode.one(len(chosen)), mode.one(0)
     owner, states = np.empty(0, np.int64), [column[:0] for column in neutral]
-    for position in range(int(sizes.max(initial=0))):
+    longest = int(sizes.max(initial=0))
+    for position in range(longest):
         groups.context.deadline.remaining()
         counts = np.bincount(owner, minlength=len(chosen)) + 1
         spent += np.where(sizes > position, counts, 0)
@@ -115,7 +117,11 @@ def _reached(groups: Groups, chosen: np.ndarray, order: np.ndarray, neutral: Any
         )
         found = concatenate([found[done], absent[np.arange(count)], mode.times(tags, present)])
         empty[going] = absent[np.arange(count, len(owners))]
-        owner, states, found = merged(mode, owner, states, found)
+        if mode.sums_distribute or position + 1 == longest:
+            owner, states, found = merged(mode, owner, states, found)
+        else:
+            kept = np.flatnonzero(~mode.is_zero(found))
+            owner, states, found = owner[kept], [column[kept] for column in states], found[kept]
     return Reached(chosen, chosen[owner], states, found, empty)
 
 

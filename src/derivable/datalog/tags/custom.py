@@ -212,6 +212,8 @@ def _is_tensor(given: Any) -> bool:
 class CustomTags(ColumnTags):
     """Tag columns of int64 numbers of tags of a class."""
 
+    sums_distribute = False
+
     def __init__(self, own: Any, facts: RandomFacts):
         super().__init__(np.int64, _GONE, _ONE)
         self.own, self.facts = own, facts

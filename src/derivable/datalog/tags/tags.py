@@ -17,6 +17,7 @@ import numpy as np
 from derivable.algebra.element import records
 from derivable.algebra.expr.nodes import in_order
 from derivable.algebra.semiring import Semiring, TypedSemiring
+from derivable.algebra.semirings import addmultprob
 from derivable.core.and_or import FALSE, TRUE
 from derivable.core.diagnostics import UnsupportedError
 from derivable.core.progress import Deadline
@@ -87,6 +88,8 @@ class ColumnTags(ScalarColumns, ABC):
     """
 
     is_tagged = True
+    # Whether times distributes over the sums of worlds, which exclude each other.
+    sums_distribute = True
 
     @abstractmethod
     def plus(self, a: Any, b: Any) -> Any: ...
@@ -146,6 +149,11 @@ class ColumnTags(ScalarColumns, ABC):
         return reduce_segments(tags, offsets, self.plus)
 
 
+def distributes_over_worlds(semiring: Semiring) -> bool:
+    """Whether times distributes over the sums of worlds, of which all together are one: addmultprob cuts none."""
+    return semiring.distributive or semiring.plus is addmultprob.plus
+
+
 # What NumPy folds segments of scalars with itself.
 _UFUNCS = {"min": np.minimum, "max": np.maximum, "logaddexp": np.logaddexp}
 
@@ -156,6 +164,7 @@ class SemiringTags(ColumnTags):
     def __init__(self, semiring: Semiring, facts: RandomFacts):
         self.semiring, self.facts = semiring, facts
         self.typed: TypedSemiring = semiring.typed("float64")
+        self.sums_distribute = distributes_over_worlds(semiring)
 
     def copy(self, facts: RandomFacts) -> SemiringTags:
         return SemiringTags(self.semiring, facts)
@@ -234,6 +243,7 @@ class IntegerTags(ColumnTags):
     def __init__(self, semiring: Semiring, facts: RandomFacts):
         super().__init__(object, semiring.zero, semiring.one)
         self.semiring, self.facts = semiring, facts
+        self.sums_distribute = distributes_over_worlds(semiring)
 
     def copy(self, facts: RandomFacts) -> IntegerTags:
         return IntegerTags(self.semiring, facts)
@@ -281,6 +291,7 @@ class GraphTags(ScalarColumns):
     def __init__(self, graph: GroundGraph, weigh: Callable[[np.ndarray], np.ndarray] | None = None):
         super().__init__(np.int64, FALSE, TRUE)
         self.graph = graph
+        self.sums_distribute = distributes_over_worlds(graph.semiring)
         self.weigh = weigh
         self.derived: list[Derived] | None = None
 
