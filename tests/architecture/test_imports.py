@@ -27,7 +27,7 @@ def test_a_small_run_is_light():
     )
     assert not loaded & {"torch", "jax", "numba", "llvmlite", "scipy", "pandas", "pyarrow", "lark", "egglog", "rich"}
     assert not loaded & {"difflib", "fractions", "hashlib", "html", "shutil", "subprocess", "tempfile"}
-    assert sum(name.startswith("derivable") for name in loaded) < 220
+    assert sum(name.startswith("derivable") for name in loaded) < 250
 
 
 def test_the_compiler_process_needs_no_numba():
