@@ -269,6 +269,20 @@ def test_add_mult():
     assert (expected == 1).any()
 
 
+def test_many_proofs_make_a_decision_diagram():
+    """Twenty proofs of sums that exclude each other are all of them; values and gradients are those of exact."""
+    p, q = (rows(2, 4, seed=seed).softmax(-1).requires_grad_() for seed in range(2))
+    results = []
+    for options in ({"provenance": "topkproofs", "k": 20}, {"provenance": "exact"}):
+        y = dv.nn.Logic(SUM, DIGITS, SUMS, **options)(p, q)
+        results.append((y, *torch.autograd.grad((y * torch.arange(7)).sum(), (p, q))))
+    for one, other in zip(*results):
+        torch.testing.assert_close(one, other)
+    for wrong in (0, 2.5, "many"):
+        with pytest.raises(dv.DerivableError, match="at least one proof"):
+            dv.nn.Logic(SUM, DIGITS, SUMS, "topkproofs", k=wrong)
+
+
 @pytest.mark.usefixtures("tier")
 def test_top_k_proofs_keeps_the_best():
     p, q = rows(6, 4).softmax(-1), rows(6, 4, seed=1).softmax(-1)

@@ -17,8 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from derivable.algebra import semirings
 from derivable.algebra.expr.functions import equal, logical_and, logical_or, where
 from derivable.algebra.semiring import Semiring
-from derivable.core.arguments import is_integer
-from derivable.core.diagnostics import DomainError, LimitError, UnsupportedError
+from derivable.core.diagnostics import LimitError, UnsupportedError
 from derivable.core.graph import offsets_of
 from derivable.datalog.api.batched import BatchRuns, Derived, RunBatch
 from derivable.datalog.api.program import Program
@@ -33,7 +32,7 @@ from derivable.datalog.tags.provenance import EXACT, PROOFS, TOP_PROOFS, Inferen
 from derivable.datalog.tags.random_facts import CHANCE, RandomFacts
 from derivable.datalog.tags.tags import ColumnTags
 from derivable.device.cpu.memory import zeros
-from derivable.nn.derivations import MAX_PROOFS, SemiringInference
+from derivable.nn.derivations import SemiringInference, adds_conjunctions
 from derivable.nn.inference import ExactInference
 from derivable.nn.samples import SampleFacts
 
@@ -305,7 +304,7 @@ def _inference_for(record: Semiring | Inference, k: int) -> BatchInference:
             f"{record.name} is a class of one's own, which has no batches of facts that differ",
             hint="declare the inputs as `dv.independent`, or write a `Semiring`",
         )
-    return ProofBatches(k) if record is TOP_PROOFS else ProofSetBatches(record, k)
+    return ProofBatches(k) if record is TOP_PROOFS and adds_conjunctions(k) else ProofSetBatches(record, k)
 
 
 class BatchInference(ABC):
@@ -475,10 +474,6 @@ class ProofBatches(ProofSetBatches):
     inclusion and exclusion."""
 
     def __init__(self, k: int):
-        if not is_integer(k) or not 1 <= k <= MAX_PROOFS:
-            raise DomainError(
-                f"k is {k!r}; topkproofs takes 1 to {MAX_PROOFS}", hint='provenance="exact" keeps them all'
-            )
         super().__init__(TOP_PROOFS, int(k))
 
     def __call__(self, found, tags, samples, weights, watch):

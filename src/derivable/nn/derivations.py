@@ -27,7 +27,14 @@ from derivable.device.cpu.threads import run_chunks
 from derivable.nn.inference import FactColumns
 
 MAX_PROOFS = 16
-"""topkproofs adds and subtracts up to 2^k conjunctions of proofs; beyond this, exact inference is cheaper."""
+"""topkproofs adds and subtracts up to 2^k conjunctions of proofs; of more proofs it makes a decision diagram."""
+
+
+def adds_conjunctions(k: Any) -> bool:
+    """Whether so many proofs are few enough for that. Raises DomainError for what is no number of proofs."""
+    if not is_integer(k) or k < 1:
+        raise DomainError(f"k is {k!r}; topkproofs keeps at least one proof", hint="k=3, for instance")
+    return k <= MAX_PROOFS
 
 
 class DerivationInference(torch.nn.Module, ABC):
@@ -159,10 +166,6 @@ class TopProofsInference(DerivationInference):
     """
 
     def __init__(self, ground: GroundProgram, names: Sequence[str], k: int):
-        if not is_integer(k) or not 1 <= k <= MAX_PROOFS:
-            raise DomainError(
-                f"k is {k!r}; topkproofs takes 1 to {MAX_PROOFS}", hint='provenance="exact" keeps them all'
-            )
         super().__init__(ground, names)
         self.k = k
         self._layout()

@@ -53,11 +53,11 @@ def inference_for(
 
 def inference_on(ground: GroundProgram, names: Sequence[str], provenance: Semiring | Inference, k: int) -> Any:
     """The module of a ground program under a provenance other than exact; `names` are the inputs, in order."""
-    from derivable.nn.derivations import ProofSetInference, SemiringInference, TopProofsInference
+    from derivable.nn.derivations import ProofSetInference, SemiringInference, TopProofsInference, adds_conjunctions
 
     if isinstance(provenance, Semiring):
         return SemiringInference(ground, names, provenance)
-    if provenance is not TOP_PROOFS:
+    if provenance is not TOP_PROOFS or not adds_conjunctions(k):
         return ProofSetInference(ground, names, provenance, k)
     return TopProofsInference(ground, names, k)
 

@@ -17,10 +17,6 @@ from derivable.core.diagnostics import BindingError, DomainError, TypeMismatchEr
 from derivable.core.registry import suggestion
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.parse import parse
-from derivable.datalog.tags.provenance import EXACT, TOP_PROOFS
-
-# Proofs that gradients are computed of one by one.
-MOST_PROOFS = 16
 
 
 class ScallopCollection:
@@ -403,11 +399,7 @@ class ScallopContext:
 
     def _settings(self, training: bool | None = None) -> Settings:
         chosen = None if training is None else self._train_k if training else self._test_k
-        record, k = self._kind.record, self._k if chosen is None else chosen
-        if record is TOP_PROOFS and self._kind.is_differentiable and k > MOST_PROOFS:
-            # So many proofs are as good as all of them.
-            record = EXACT
-        return Settings(record, k, self._iter_limit)
+        return Settings(self._kind.record, self._k if chosen is None else chosen, self._iter_limit)
 
     def run(self) -> None:
         """Compute all relations; after more facts, rules or relations the run goes on from what there is."""

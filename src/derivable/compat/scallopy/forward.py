@@ -128,7 +128,7 @@ class InternalForwardFunction(torch.nn.Module):
         known = dict(self.outputs)
         one = None
         if isinstance(mappings, Mapping):
-            known |= {name: OutputMapping(given) for name, given in mappings.items()}
+            known = {name: OutputMapping(given) for name, given in mappings.items()}
         elif mappings is not None:
             one = OutputMapping(mappings)
         if relations is None:
