@@ -12,7 +12,14 @@ from torch.utils._pytree import tree_leaves
 
 import derivable as dv
 from datalog.naive import fact_sets, programs, text_of
-from derivable.core.diagnostics import BindingError, DomainError, LimitError, ShapeError, TypeMismatchError
+from derivable.core.diagnostics import (
+    BindingError,
+    DomainError,
+    LimitError,
+    ShapeError,
+    TypeMismatchError,
+    UnsupportedError,
+)
 
 GRAPH = """
 type edge(i32, i32), closed(i32)
@@ -26,8 +33,10 @@ rel far(a, b) = node(a), node(b), not path(a, b)
 rel quiet(a) = node(a), not edge(a, _)
 rel few(a, x) = edge(a, b), x in 0..b
 rel 0.5::odd(a) = edge(a, _)
+rel chosen(b) = b := uniform<2>(b: edge(_, b))
+rel first(b) = b := top<1>(b: edge(0, b))
 """
-OUTPUTS = ["path", "next", "most", "far", "quiet", "few", "odd"]
+OUTPUTS = ["path", "next", "most", "far", "quiet", "few", "odd", "chosen", "first"]
 SAMPLES = [[(0, 1), (1, 2), (2, 0)], [(0, 1), (1, 3), (0, 3), (3, 2)], [], [(1, 2)]]
 CLOSED = [[(1,)], [], [(0,)], [(3,)]]
 READ = "rel answer(x + y) = read(0, x), read(1, y)"
@@ -341,6 +350,13 @@ def test_errors_of_layers():
     assert "read: varying -> answer: derived" in repr(layer)
     assert "a list [sample]" in layer.explain()
     assert "whatever is derived" in layer._repr_html_()
+    for call in (lambda: layer.circuit, lambda: layer.log(read=[])):
+        with pytest.raises(UnsupportedError, match="differ from sample to sample"):
+            call()
+    with pytest.raises(UnsupportedError, match="log_probabilities is for inputs that are the same"):
+        dv.nn.Logic(READ, {"read": dv.varying()}, {"answer": None}, log_probabilities=True)
+    with pytest.raises(UnsupportedError, match="proofs gives sets of facts"):
+        dv.nn.Logic(READ, {"read": dv.varying()}, {"answer": None}, "proofs")
 
 
 COUNT = """

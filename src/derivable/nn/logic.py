@@ -158,6 +158,11 @@ class Logic(torch.nn.Module):
     @property
     def circuit(self):
         """The compiled `derivable.circuit.Circuit`; its roots are the output facts in order. Exact provenance only."""
+        if isinstance(self.inference, VaryingInputs):
+            raise UnsupportedError(
+                "a layer whose facts differ from sample to sample has a circuit for each structure that it meets",
+                hint="declare inputs with fixed facts, `dv.independent(tuples)`, for one circuit",
+            )
         if not isinstance(self.inference, ExactInference):
             raise UnsupportedError(f"{self.provenance} evaluates derivations, not a circuit", hint='provenance="exact"')
         return self.inference.circuit
@@ -192,6 +197,11 @@ class Logic(torch.nn.Module):
         For a loss: `nll_loss(layer.log(digit_1=p1, digit_2=p2), target)`. With `log_probabilities=True` the
         inputs are log-probabilities here too. Exact provenance only.
         """
+        if isinstance(self.inference, VaryingInputs):
+            raise UnsupportedError(
+                "a layer whose facts differ from sample to sample has no log-space form",
+                hint="take the logarithm of what it returns",
+            )
         if not isinstance(self.inference, ExactInference):
             raise UnsupportedError(
                 f"{self.provenance} has no log-space form", hint='provenance="exact", or take the logarithm yourself'

@@ -17,7 +17,8 @@ class AggregateRule:
     """`#count_1(k; n) :- count over #count_1_body(k; ; x) groups #count_1_group(k)`
 
     The body relation has columns [group..., argument..., value...]. Without a group relation the groups are those of
-    the body, and with no group column there is one group even if the body is empty.
+    the body, and with no group column there is one group even if the body is empty. Where `is_batched` the first group
+    column is a sample, of which what is drawn does not depend.
     """
 
     relation: str
@@ -30,3 +31,4 @@ class AggregateRule:
     discrete: bool = False
     span: Span = field(default=NOWHERE, compare=False, repr=False)
     parameters: Parameters = ()
+    is_batched: bool = False

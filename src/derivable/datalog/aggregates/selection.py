@@ -106,10 +106,10 @@ def _text_word(text: str) -> int:
 
 
 def _hashed(groups: Groups) -> np.ndarray:
-    """[row] hashes of the seed, the group's key and the row."""
+    """[row] hashes of the seed, the group's key and the row, without the sample: as in a run of it alone."""
     state = np.full(groups.num_rows, groups.context.random.seed & _MASK, np.uint64)
     types = groups.body.types
-    for c in range(len(types)):
+    for c in range(int(groups.rule.is_batched), len(types)):
         words = groups.body.column(c).view(np.uint64)
         if types[c].family in _NUMBERED or types[c].is_wide:
             ids, where = np.unique(words, return_inverse=True)

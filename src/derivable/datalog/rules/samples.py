@@ -84,7 +84,9 @@ class _Made:
         elif not rule.num_group:
             # Without a group column there is one group, a sample's, even if the body is empty.
             groups = SAMPLES
-        return replace(rule, body=self.of_samples(rule.body), num_group=rule.num_group + 1, groups=groups)
+        return replace(
+            rule, body=self.of_samples(rule.body), num_group=rule.num_group + 1, groups=groups, is_batched=True
+        )
 
     def of_samples(self, name: str) -> str:
         """The relation with the sample as its first column; a copy of one that is the same for all samples."""
