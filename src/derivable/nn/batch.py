@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from derivable.algebra import semirings
 from derivable.algebra.expr.functions import equal, logical_and, logical_or, where
 from derivable.algebra.semiring import Semiring
+from derivable.core.and_or import LITERAL, TRUE
 from derivable.core.diagnostics import LimitError, UnsupportedError
 from derivable.core.graph import offsets_of
 from derivable.datalog.api.batched import BatchRuns, Derived, RunBatch
@@ -410,11 +411,6 @@ class ProofSetBatches(BatchInference):
         ]
 
 
-def _in_parts(samples: np.ndarray, batch: int) -> tuple[np.ndarray, np.ndarray]:
-    """(order [root], offsets [sample + 1]): roots in the order of their samples."""
-    return np.argsort(samples, kind="stable"), offsets_of(np.bincount(samples, minlength=batch))
-
-
 class ExactBatches(BatchInference):
     """Samples whose derivations have the same structure share a circuit, which is compiled once and kept."""
 
@@ -425,28 +421,33 @@ class ExactBatches(BatchInference):
     def __getstate__(self) -> dict[str, Any]:
         return {"kept": OrderedDict(), "size": 0}
 
-    def __call__(self, found, roots, samples, weights, watch):
-        order, root_offsets = _in_parts(samples, found.batch)
-        form = normal_form(found.grounding.graph.with_roots(roots[order]), watch)
-        group_of = found.random.group_of()
-        parts = Parts.of(form, root_offsets, group_of, True)
+    def __call__(self, found, tags, samples, weights, watch):
+        grounding: Any = found.grounding
+        form = normal_form(grounding.graph.with_roots(tags), watch)
+        # Of each sample the nodes that are no constants, once each and in their order: neither what is wanted nor its
+        # order is part of the structure.
+        is_open = form.kind[form.roots] >= LITERAL
+        pairs, where = np.unique(samples[is_open] * form.num_nodes + form.roots[is_open], return_inverse=True)
+        root_offsets = np.searchsorted(pairs, form.num_nodes * np.arange(found.batch + 1))
+        parts = Parts.of(form.with_roots(pairs % form.num_nodes), root_offsets, found.random.group_of(), True)
         same: dict[Hashable, list[int]] = {}
-        for number in range(parts.num_parts):
-            if root_offsets[number + 1] > root_offsets[number]:
-                same.setdefault(parts.key(number), []).append(number)
-        values, places = [weights[:0]], [np.empty(0, np.int64)]
+        for number in np.flatnonzero(np.diff(root_offsets)).tolist():
+            same.setdefault(parts.key(number), []).append(number)
+        # The constants come first, as zeros and ones that have a derivative.
+        values = [weights[:0].sum() + weights.new_tensor([0.0, 1.0])]
+        places, start = np.empty(len(pairs), np.int64), 2
         for key, numbers in same.items():
-            inference = self.compiled(key, parts, numbers[0], watch)
-            chosen = np.array(numbers)
+            inference, chosen = self.compiled(key, parts, numbers[0], watch), np.array(numbers)
             low, high = parts.variable_offsets[numbers[0] : numbers[0] + 2]
             slots = parts.variable_offsets[chosen, None] + np.arange(high - low)
             rows = weights[torch.from_numpy(parts.variables[slots]).to(weights.device)]
             values.append(inference([rows], False, False).flatten())
-            count = root_offsets[numbers[0] + 1] - root_offsets[numbers[0]]
-            places.append((root_offsets[chosen, None] + np.arange(count)).ravel())
-        # Where each root is among the values.
-        place = np.empty(len(roots), np.int64)
-        place[order[np.concatenate(places)]] = np.arange(len(roots))
+            count = int(root_offsets[numbers[0] + 1] - root_offsets[numbers[0]])
+            own = np.arange(len(numbers) * count).reshape(-1, count)
+            places[root_offsets[chosen, None] + np.arange(count)] = start + own
+            start += own.size
+        place = (form.kind[form.roots] == TRUE).astype(np.int64)
+        place[is_open] = places[where.reshape(-1)]
         return torch.cat(values)[torch.from_numpy(place).to(weights.device)]
 
     def compiled(self, key: Hashable, parts: Parts, number: int, watch: Watch) -> ExactInference:
