@@ -206,6 +206,20 @@ def test_tagged_rules():
     assert list(ctx.relation("born")) == [(0.8, ("a", "cn")), (0.3, ("b", "cn"))]
 
 
+def test_the_tag_of_a_rule_is_one_fact():
+    p = torch.tensor(0.3, requires_grad=True)
+    for provenance, tag in (("topkproofs", 0.3), ("topkproofs", (0.3, None)), ("difftopkproofs", p)):
+        ctx = scallopy.ScallopContext(provenance)
+        ctx.add_program("rel e = {(0, 1), (0, 2)}")
+        ctx.add_rule("h(x) = e(x, y) or e(y, x)", tag=tag)
+        ctx.add_rule("fact(7)", tag=tag)
+        ctx.run()
+        found = {row: torch.as_tensor(one).item() for one, row in ctx.relation("h")}
+        assert found == {(i,): pytest.approx(0.3) for i in range(3)}
+        assert [row for _, row in ctx.relation("fact")] == [(7,)]
+        assert "rule_tag_1" not in ctx.relations()
+
+
 def test_tropical_tags_are_lengths():
     ctx = edge_path("tropical")
     ctx.add_facts("edge", [(3, (0, 1)), (4, (1, 2)), (9, (0, 2)), (None, (2, 3))])

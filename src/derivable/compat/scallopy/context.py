@@ -177,22 +177,22 @@ class ScallopContext:
     def add_rule(self, rule: str, tag: Any = None, demand: str | None = None) -> None:
         """Add a rule, written without `rel`.
 
-        tag     of the rule: a number, or what the provenance takes as the tag of a fact
+        tag     of the rule, as of a fact: all instances of the rule make use of one fact that has this tag
         demand  `b` and `f` for each column of its head: the rule is evaluated for what is asked
         """
         attribute = "" if demand is None else f'@demand("{demand}") '
         if tag is None or not self._kind.has_tags:
             self._add(f"{attribute}rel {rule}")
             return
-        if isinstance(tag, (int, float)) and self._kind.is_probabilistic:
-            self._add(f"{attribute}rel {float(tag):.17f}::{rule}")
-            return
-        # One fact, of which each instance of the rule makes use.
         self._rule_tags += 1
         name = f"rule_tag_{self._rule_tags}"
-        body = ", " if "=" in rule or ":-" in rule else " = "
-        self._add(f"type {name}() {attribute}rel {rule}{body}{name}()")
-        self._facts[name] = self._fresh[name] = FactList([()], [tag])
+        (item,) = parse(f"rel {rule}").items
+        joint = " = " if isinstance(item, s.Rule) and item.body is None else ", "
+        self._add(f"type {name}() {attribute}rel {rule}{joint}{name}()")
+        if isinstance(tag, tuple) and not self.is_debug:
+            # With the exclusion that it is in: a rule excludes no other.
+            tag = tag[0]
+        self.add_facts(name, [(tag, ())])
 
     def add_program(self, program: str) -> None:
         """Add the items of a text."""
