@@ -1,6 +1,7 @@
 """Columns with lattices are what networkx, brute force and the reference interpreter say, on every route."""
 
 import itertools
+import re
 
 import networkx as nx
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.test_best_first import small_queues
 from datalog.test_fused import settings_of
 from derivable.core.diagnostics import DerivableError, DomainError, LimitError, UnsupportedError
 from derivable.datalog.aggregates.lattices import LATTICES, Lattice
@@ -162,6 +164,66 @@ def test_several_lattices_in_one_recursion(edges):
     assert rows(found["near"]) == set(near.items())
     assert rows(found["wide"]) == set(wide.items())
     assert rows(found["seen"]) == {(v,) for v, c in wide.items() if c >= 1}
+
+
+# Recursions of one rule, all of which one kernel may end best value first; `#3` is 3 or 3.0.
+ONE_RULE = [
+    "low(x, z, d + w) = low(x, y, d), edge(y, z, w)",
+    "low(x, z, d + w) = low(x, y, d), edge(y, z, w), d + w <= #9, z != 2",
+    "low(x, z, $max(d, w)) = low(x, y, d), edge(y, z, w), not bad(z)",
+    "low(x, z, d + w + u) = low(x, y, d), edge(y, m, w), edge(m, z, u)",
+    "low(x, z, d + w - #3) = low(x, y, d), edge(y, z, w), w >= #3",
+    "low(x, y + 1, d) = low(x, y, d), y < 12",
+    "low(x, z, w) = low(x, y, _), edge(y, z, w)",
+    "low(x, 7, if d < w then d else w) = low(x, y, d), edge(y, 3, w)",
+    "low(x, z, e) = low(x, y, d), edge(y, z, w), e == d * #2 + w, e < #50",
+]
+
+
+@pytest.mark.parametrize("value", ["f64", "f32", "i32", "u64"])
+@examples(
+    10,
+    200,
+    st.sampled_from(ONE_RULE),
+    EDGES,
+    st.sampled_from([0, 8]),
+    st.sampled_from([0, 1, 1 << 33]),
+    st.booleans(),
+)
+def test_best_values_first_are_those_of_rounds(value, rule, edges, most_times, far, is_last):
+    """Of all prefixes and of one; words that no floats are, and values out of reach of sets, go on in rounds."""
+    rule = re.sub(r"#(\d+)", r"\1.0" if value.startswith("f") else r"\1", rule)
+    if not is_last:
+        rule = rule.replace("low(x, ", "low(")
+    text = f"type edge(i64, i64, {{v}}), bad(i64), low({'i64, ' if is_last else ''}i64, min v: {{v}})\n"
+    base = "rel low(x, y, w) = edge(x, y, w)" if is_last else "rel low(y, w) = edge(_, y, w)"
+    program = dv.Program(f"{text}{base}\nrel {rule}\nquery low".format(v=value))
+    length = {"i32": lambda v: v, "u64": lambda v: v if v < 9 else v << 51}.get(value, lambda v: v / 8)
+    facts = {"edge": [(a, far if b == 6 else b, length(w)) for a, b, w in edges], "bad": [(5,)]}
+    taken = []
+    with settings_of(0, 1), small_queues(taken, most_times):
+        found = rows(program.run(facts)["low"])
+    assert found == rows(program.run(facts, round_limit=1_000_000)["low"])
+    assert found == interpret(program.lowered(), facts)["low"]
+
+
+def test_long_ways_take_few_rounds():
+    """A chain, whose rounds have one row each, and lengths below zero, for which the best rows are not final."""
+    program = program_of(DISTANCES, "i64", "f64")
+    count = 3_000
+    chain = [(x, x + 1, 0.5) for x in range(count)]
+    taken = []
+    with small_queues(taken):
+        found = program.run({"edge": chain, "start": [(0,)]})
+    assert taken
+    assert rows(found["distance"]) == {(x, x / 2) for x in range(count + 1)}
+    rng = np.random.default_rng(0)
+    # No cycle is below zero: each length is moved by what its ends are worth.
+    worth = rng.integers(0, 50, 200)
+    edges = [(a, b, int(w + worth[a] - worth[b])) for a, b, w in rng.integers(0, 200, (3000, 3)) % [200, 200, 9]]
+    negative = program_of(DISTANCES, "i64", "i32")
+    wanted = set(nx.single_source_bellman_ford_path_length(graph_of(edges), 0).items())
+    assert rows(negative.run({"edge": edges, "start": [(0,)]})["distance"]) == wanted
 
 
 # Rules of one recursion over lattices of several directions, all of which follow their orders and come to an end.

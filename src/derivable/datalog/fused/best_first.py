@@ -1,5 +1,7 @@
 """A recursion of one rule under ordered tags, told best first by one kernel, prefix after prefix.
 
+A column with a lattice whose joins are the smaller or the larger value is such a tag of the other columns.
+
 Where a rule changes the last column alone, what follows from rows of one prefix has that prefix: prefixes are
 recursions of their own, whose tags lie in an array by the last column meanwhile. No set is asked; one is made when
 somebody asks it later. Otherwise, and while rows are few, the rounds of `execute` and the levels of `frontier` do it.
@@ -8,6 +10,7 @@ The fixpoint is the same, whatever is told first.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +22,10 @@ from derivable.datalog.fused.frontier import Frontier
 from derivable.datalog.fused.state import State
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars.nodes import Var
+from derivable.datalog.tables.ordered_index import is_moved
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import parts_of
+from derivable.datalog.values.values import ValueType
 from derivable.device.cpu.memory import full
 from derivable.parallel.order import order_of
 
@@ -49,24 +54,25 @@ _SAMPLE = 4
 MOST_TIMES = 8
 
 
-def only_rule(stratum: m.Stratum) -> m.Store | None:
-    """The loop of a stratum if it is one rule that keeps all columns of its recursive atom but the last."""
+def only_rule(stratum: m.Stratum, number: int = 1) -> m.Store | None:
+    """The loop of a stratum if it is one rule that keeps all columns of its recursive atom but the last ones."""
     if len(stratum.loop) != 1 or len(stratum.relations) != 1 or not stratum.reads_news_alone:
         return None
     (store,) = stratum.loop
     driver, terms = store.query.steps[0].node, store.query.terms
     assert isinstance(driver, m.Scan)
-    kept = len(terms) > 0 and driver.relation == store.relation and driver.terms[:-1] == terms[:-1]
-    return store if kept and all(isinstance(term, Var) for term in terms[:-1]) else None
+    kept = len(terms) >= number and driver.relation == store.relation and driver.terms[:-number] == terms[:-number]
+    return store if kept and all(isinstance(term, Var) for term in terms[:-number]) else None
 
 
 class BestFirst:
     """The rest of a recursion, from the rows of its table that were not told.
 
     made, told  candidates, and rows that were told, by full pauses
+    values      the type of a column that has a lattice, the tags of whose table are its values; None with tags
     """
 
-    def __init__(self, state: State, store: m.Store, table: Table, frontier: Frontier):
+    def __init__(self, state: State, store: m.Store, table: Table, frontier: Frontier, values: ValueType | None = None):
         self.state, self.table, self.sign = state, table, frontier.sign
         self.levels = LEVELS if table.width > 1 else ALL_LEVELS
         self.cells = np.zeros(CELLS * self.levels, np.int32)
@@ -74,7 +80,17 @@ class BestFirst:
         self.made = self.told = 0
         self.frontier = frontier
         self.absent = -self.sign * np.inf
-        self.fused = fused.plan(state, store)
+        self.fused = fused.plan(state, store, has_floats=values is not None)
+        self.values = None
+        if values is not None:
+            self.values = "float64" if values.family == "float" else "uint64" if is_moved(values) else "int64"
+            if self.fused is not None:
+                # The driver is the table of the other columns.
+                first, *others = self.fused.plan.steps
+                assert isinstance(first, emit.Rows)
+                first = replace(first, layout=emit.Layout(table.width, str(table.tail.dtype), None))
+                self.fused.plan = replace(self.fused.plan, steps=(first, *others))
+                self.fused.reads[0] = table, None
 
     def grow_queue(self, room: int) -> None:
         """A queue of so many entries, the first of which are those there are."""
@@ -86,13 +102,20 @@ class BestFirst:
     def is_possible(self) -> bool:
         """Whether a kernel has the whole rule, and no tag is better than one, so that no product is better either."""
         found, table = self.fused, self.table
-        if found is None or found.prefix is not None or not isinstance(found.plan.tags, TypedSemiring):
+        if found is None or found.prefix is not None:
+            return False
+        if self.values is None and not isinstance(found.plan.tags, TypedSemiring):
             return False
         if table.sets is None or table.sets.domain > MOST_VALUES:
             return False
         if table.size > FEW_ROWS and WAITING * number_waiting(table, self.frontier) < table.size:
             # All rows are put in order first.
             return False
+        if self.values is not None:
+            tags = table.tags[: table.size]
+            low = 0 if self.values == "uint64" else -emit_best.EXACT
+            return self.values == "float64" or bool(((tags >= low) & (tags <= emit_best.EXACT)).all())
+        assert isinstance(found.plan.tags, TypedSemiring)
         one = self.sign * float(found.plan.tags.one[0])
         tables = [table, *(table for table, _ in found.reads.values())]
         tags = [parts_of(table.tags)[0][: table.size] for table in tables if table.tags is not None]
@@ -183,7 +206,7 @@ class BestFirst:
         """Run the kernel on prefixes; None, or the rows that wait if it cannot go on."""
         table, found, state = self.table, self.fused, self.state
         assert found is not None
-        kernel = emit.compiled(emit_best.BestEmitter, found.plan, self.sign)
+        kernel = emit.compiled(emit_best.BestEmitter, found.plan, self.sign, self.values)
         positions: list[Any] = [-1] * kernel.num_positions
         bounds = {step: state.bounds_of(scan) for step, scan in found.scans.items()}
         first, entry, level, size, used, free, left, floor = -1, -1, 0, table.size, 0, -1, TOLD_ROWS, 0

@@ -243,8 +243,14 @@ class Emitter:
         row = k.load(self.array("list", "int64", 0), self.i, "row") if step.is_listed else self.i
         with self.matching(0, log, row, step.layout.width, step.checks, step.repeats):
             for column, register in step.takes:
-                self.values[register] = k.load(log, row * step.layout.width + column, "x")
+                self.values[register] = self.taken(0, log, row * step.layout.width + column, register)
             self.rest(1, self.times(None, "tags", 0, row))
+
+    def taken(self, step: int, log: n.Array, place: Expr, register: Argument) -> Expr:
+        """What a register takes from a place of the log: a word, or the float that it is."""
+        if register.dtype == "float64":
+            return self.k.load(self.array("float_log", "float64", step), place, "x", "float64")
+        return self.k.load(log, place, "x")
 
     def matching(
         self, step: int, log: n.Array, row: Expr, width: int, checks: Sequence, repeats: Sequence
@@ -407,7 +413,9 @@ class Emitter:
                 blocks.enter_context(k.when(equal(*pair)))
             with blocks:
                 for column, register in step.takes:
-                    self.values[register] = k.load(self.array("values", "int64", number, column), at, "x")
+                    what = "float_values" if register.dtype == "float64" else "values"
+                    values = self.array(what, register.dtype, number, column)
+                    self.values[register] = k.load(values, at, "x", register.dtype)
                 place = k.load(self.array("rows", "int64", number), at, "row") if self.plan.tags == "rows" else at
                 self.rest(number + 1, self.times(tags, "ordered_tags", number, place))
             k.set(at, at + 1)
@@ -461,7 +469,7 @@ class Emitter:
                     k.break_()
                 else:
                     for column, register in step.takes:
-                        self.values[register] = k.load(log, at * layout.width + column, "x")
+                        self.values[register] = self.taken(number, log, at * layout.width + column, register)
                     self.rest(number + 1, self.times(tags, "tags", number, at))
             if is_all:
                 k.set(at, at + 1)

@@ -21,6 +21,8 @@ from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog.fused import emit
 from derivable.datalog.kernels.row_sets import DONE, LOG_FULL, OUT_OF_REACH
 
+# Integers up to here are floats.
+EXACT = 1 << 53
 # What a kernel returns besides the codes of `row_sets`.
 QUEUE_FULL, PAUSED, LOWEST = range(10, 13)
 SCALARS = ("group", "first", "entry", "level", "size", "used", "free", "left", "made", "beyond")
@@ -44,12 +46,16 @@ class BestEmitter(emit.Emitter):
     cells, lasts   [cell], [level] int32: the level of a cell, better tags being higher; the last entry of a level
     following, queued, keys  [entry]: the next one of its level, after the last the first, its last column and its tag;
                    free ones have column -1, and are a list from `free` on
+
+    values  without tags, the type of the last column, which has a lattice: "float64", "int64", or "uint64" of words
+            that are no integers with a sign. It is what tags are else, and the columns before it are those of the table
     """
 
-    def __init__(self, plan: emit.Plan, sign: int):
+    def __init__(self, plan: emit.Plan, sign: int, values: str | None = None):
         super().__init__(plan)
-        assert isinstance(plan.tags, TypedSemiring)
-        self.sign = sign
+        assert isinstance(plan.tags, TypedSemiring) == (values is None)
+        self.sign, self.values_type = sign, values
+        self.tag_dtype = "float64" if values in (None, "float64") else "int64"
         self.absent = Constant(-sign * float("inf"), "float64")
 
     def emit(self) -> emit.RuleKernel:
@@ -73,7 +79,7 @@ class BestEmitter(emit.Emitter):
         assert isinstance(driver, emit.Rows)
         self.width = driver.layout.width
         self.log = self.array("log", driver.layout.dtype, 0)
-        self.row_tags = self.array("tags", "float64", 0)
+        self.row_tags = self.array("tags", self.tag_dtype, 0)
         with k.while_(self.group < groups):
             row = k.load(self.own, k.load(self.starts, self.group, "start"), "row")
             self.prefix = [k.load(self.log, row * self.width + c, "first") for c in range(self.width - 1)]
@@ -100,7 +106,9 @@ class BestEmitter(emit.Emitter):
         k = self.k
         k.set((self.first, self.used, self.next_free, self.level), (self.size, 0, -1, 0))
         with self.each_own() as (place, row, y):
-            tag = k.load(self.row_tags, row, "tag", "float64")
+            tag = k.load(self.row_tags, row, "tag", self.tag_dtype)
+            if self.tag_dtype != "float64":
+                tag = k.let("tag", cast(tag, "float64"))
             k.store(self.local, y, tag)
             with k.when(k.load(self.waits, place, "waits")):
                 self.queue(y, tag)
@@ -109,13 +117,15 @@ class BestEmitter(emit.Emitter):
         """Write the tags where they belong, and have none spread."""
         k = self.k
         with self.each_own() as (_, row, y):
-            k.store(self.row_tags, row, k.load(self.local, y, "tag", "float64"))
-            k.store(self.local, y, self.absent)
+            self.write_tag(row, y)
         with k.loop("row", self.first, self.size) as row:
-            y = k.load(self.log, row * self.width + self.width - 1, "y")
-            k.store(self.row_tags, row, k.load(self.local, y, "tag", "float64"))
-            k.store(self.local, y, self.absent)
+            self.write_tag(row, k.load(self.log, row * self.width + self.width - 1, "y"))
         k.set((self.group, self.first), (self.group + 1, -1))
+
+    def write_tag(self, row: Expr, y: Expr) -> None:
+        k, tag = self.k, self.k.load(self.local, y, "tag", "float64")
+        k.store(self.row_tags, row, tag if self.tag_dtype == "float64" else k.let("word", cast(tag, "int64")))
+        k.store(self.local, y, self.absent)
 
     @contextmanager
     def each_own(self) -> Iterator[tuple[Expr, Expr, Expr]]:
@@ -154,9 +164,13 @@ class BestEmitter(emit.Emitter):
                 blocks.enter_context(k.when(equal(row[column], self.value(term))))
             for a, b in driver.repeats:
                 blocks.enter_context(k.when(equal(row[a], row[b])))
+            tag = k.load(self.keys, self.entry, "tag", "float64")
             for column, register in driver.takes:
-                self.values[register] = row[column]
-            self.rest(1, (k.load(self.keys, self.entry, "tag", "float64"),))
+                if column < self.width:
+                    self.values[register] = row[column]
+                else:
+                    self.bind(register, tag if register.dtype == "float64" else cast(tag, "int64"))
+            self.rest(1, (tag,))
 
     def release(self) -> None:
         k = self.k
@@ -164,15 +178,28 @@ class BestEmitter(emit.Emitter):
         k.store(self.following, self.entry, self.next_free)
         k.set((self.next_free, self.entry), (self.entry, -1))
 
+    def written_value(self) -> Expr:
+        """The value that is written, as a float; what no float is has to be written elsewhere."""
+        k, value = self.k, self.k.let("value", self.value(self.plan.outputs[-1]))
+        if self.values_type == "float64":
+            return value
+        with k.when((value < (0 if self.values_type == "uint64" else -EXACT)) | (value > EXACT)):
+            k.set(self.beyond, -1)
+            self.leave(OUT_OF_REACH)
+        return k.let("tag", cast(value, "float64"))
+
     def write(self, tags: tuple | None) -> None:
-        assert tags is not None
-        k, (tag,) = self.k, tags
-        y = k.let("last", self.value(self.plan.outputs[-1]))
+        k, outputs = self.k, self.plan.outputs
+        y = k.let("last", self.value(outputs[self.width - 1]))
         with k.when((y < 0) | (y >= self.domain)):
             k.set(self.beyond, y)
             self.leave(OUT_OF_REACH)
+        (tag,) = tags or (self.written_value(),)
         there = k.load(self.local, y, "there", "float64")
-        with k.when(there < tag if self.sign > 0 else tag < there), k.when(self.is_kept((tag,))):
+        is_better = there < tag if self.sign > 0 else tag < there
+        with k.when(is_better), ExitStack() as blocks:
+            if tags is not None:
+                blocks.enter_context(k.when(self.is_kept(tags)))
             with k.when((self.next_free < 0) & equal(self.used, self.queue_room)):
                 self.leave(QUEUE_FULL)
             with k.when(equal(there, self.absent)):
@@ -184,6 +211,8 @@ class BestEmitter(emit.Emitter):
             k.store(self.local, y, tag)
             self.queue(y, tag)
         k.set(self.made, self.made + 1)
+        if self.found is not None:
+            k.set(self.found, 1)
 
     def queue(self, y: Expr, tag: Expr) -> None:
         k = self.k

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.algebra.expr.functions import cast, not_equal, where
-from derivable.algebra.expr.nodes import Argument, Expr, in_order
+from derivable.algebra.expr.nodes import Apply, Argument, Expr, in_order
 from derivable.algebra.expr.optional import TRUE as ALWAYS
 from derivable.algebra.expr.types import FLOATS
 from derivable.algebra.semiring import TypedSemiring
@@ -27,7 +27,7 @@ from derivable.datalog.tables.ordered_index import LEAST, OrderedIndex, is_moved
 from derivable.datalog.tables.storage import Index, Table
 from derivable.datalog.tables.tag_columns import column_of, parts_of
 from derivable.datalog.tags.tags import SemiringTags, Untagged
-from derivable.datalog.values.values import word_of
+from derivable.datalog.values.values import ValueType, word_of
 from derivable.device.cpu.memory import empty
 from derivable.device.cpu.threads import get_num_threads
 
@@ -91,17 +91,26 @@ def _log_of(table: Table) -> emit.Layout:
     return emit.Layout(table.width, str(table.tail.dtype), None)
 
 
-def plan(state: State, store: m.Store, follows: bool = False) -> Fused | None:
+def plan(state: State, store: m.Store, follows: bool = False, has_floats: bool = False) -> Fused | None:
     """The kernel of as many steps of a store as kernels have; None if it is not worth one.
 
-    follows  whether the kernel goes on with the rows that it inserts, round after round
+    follows     whether the kernel goes on with the rows that it inserts, round after round
+    has_floats  whether registers hold floats, which are computed as columns of them are; what is written may be some
     """
-    return _Planner(state, store, follows).plan()
+    return _Planner(state, store, follows, has_floats).plan()
+
+
+# What is computed with floats alike everywhere: rounded exactly, as no power or logarithm is.
+_EXACT = {
+    *("add", "subtract", "saturating_add", "saturating_subtract", "multiply", "divide", "negate", "minimum", "maximum"),
+    *("equal", "not_equal", "less", "less_equal", "logical_and", "logical_or", "logical_not", "where", "cast", "abs"),
+}
 
 
 class _Planner:
-    def __init__(self, state: State, store: m.Store, follows: bool):
+    def __init__(self, state: State, store: m.Store, follows: bool, has_floats: bool):
         self.state, self.store, self.mode, self.follows = state, store, state.mode, follows
+        self.has_floats = has_floats
         self.registers: dict[str, Argument] = {}
         self.words: list[int] = []
         self.steps: list[emit.Step] = []
@@ -167,9 +176,10 @@ class _Planner:
 
     # Terms
 
-    def register(self, name: str) -> Argument:
+    def register(self, name: str, t: ValueType) -> Argument:
         assert name not in self.registers
-        self.registers[name] = Argument(1000 + len(self.registers), "int64", f"r{len(self.registers)}")
+        dtype = "float64" if self.has_floats and t.family == "float" else "int64"
+        self.registers[name] = Argument(1000 + len(self.registers), dtype, f"r{len(self.registers)}")
         return self.registers[name]
 
     def constant(self, term: Const) -> Expr:
@@ -177,7 +187,11 @@ class _Planner:
         return Argument(len(self.words) - 1, "int64", f"word{len(self.words) - 1}")
 
     def term(self, term: Var | Const) -> Expr:
-        return self.registers[term.name] if isinstance(term, Var) else self.constant(term)
+        found = self.registers[term.name] if isinstance(term, Var) else self.constant(term)
+        if found.dtype != "int64":
+            # What is looked up by is a word.
+            raise _Unsupported
+        return found
 
     def value(self, e: Any) -> tuple[Expr, Expr, Expr]:
         """(value, whether it is there, whether it is there and true) of an expression of scalars that are no floats."""
@@ -186,7 +200,9 @@ class _Planner:
             raise _Unsupported
         result = translated.result
         nodes = in_order((result.value, result.valid))
-        if any(node.dtype in FLOATS for node in nodes):
+        if any(node.dtype in FLOATS for node in nodes) and not (
+            self.has_floats and all(node.operation in _EXACT for node in nodes if isinstance(node, Apply))
+        ):
             raise _Unsupported
         values: dict[Argument, Expr] = {}
         for node in nodes:
@@ -198,12 +214,13 @@ class _Planner:
         return value, valid, holds
 
     def word(self, e: Any) -> Expr:
-        if isinstance(e, (Var, Const)):
+        is_float = self.has_floats and e.type.family == "float"
+        if isinstance(e, (Var, Const)) and not is_float:
             return self.term(e)
         value, valid, _ = self.value(e)
         if valid is not ALWAYS:
             self.steps.append(emit.Condition(valid))
-        return emit.word_of_value(value)
+        return cast(value, "float64") if is_float else emit.word_of_value(value)
 
     # Bounds of the first column
 
@@ -241,7 +258,7 @@ class _Planner:
                 self.steps.append(emit.Condition(self.value(condition)[2]))
             case m.Extend(variable=v, expression=e):
                 value = self.word(e)
-                self.steps.append(emit.Define(self.register(v.name), value))
+                self.steps.append(emit.Define(self.register(v.name, v.type), value))
             case m.Generate():
                 self.integers(node)
             case m.Coin():
@@ -260,7 +277,8 @@ class _Planner:
         """(what columns must hold, pairs that must be equal, what to take) of a scan; names are bound."""
         found = m.bindings(scan, self.registers)
         checks = tuple((c, self.term(term)) for c, term in found.keys)
-        takes = tuple((c, self.register(name)) for name, c in found.fresh.items() if name in needed)
+        types = {term.name: term.type for term in scan.terms if isinstance(term, Var)}
+        takes = tuple((c, self.register(name, types[name])) for name, c in found.fresh.items() if name in needed)
         return checks, found.repeats, takes
 
     def join(self, node: m.Join, needed: frozenset[str]) -> None:
@@ -320,7 +338,7 @@ class _Planner:
         first, last = emit.word_of_value(low), emit.word_of_value(high)
         there = low <= high if closed else low < high
         number = where(there, last - first + (1 if closed else 0), 0)
-        self.steps.append(emit.Count(self.register(output.name), first, number))
+        self.steps.append(emit.Count(self.register(output.name, output.type), first, number))
 
     def coin(self, node: m.Coin) -> None:
         """A coin of which no tag says whose it is is a factor; other ones are thrown over columns."""
@@ -502,6 +520,8 @@ def argument_of(fused: Fused, bounds: dict[int, tuple[int, int]], rows: Any, wha
     match what:
         case "log":
             return ((table.log if step else table.tail).reshape(-1),)
+        case "float_log":
+            return (table.log.reshape(-1).view(np.float64),)
         case "list":
             return (rows,)
         case "tags":
@@ -534,6 +554,8 @@ def _of_index(index: Index, what: str, part: int) -> Any:
             return index.low
         case "values":
             return index.values_of(part)
+        case "float_values":
+            return index.values_of(part).view(np.float64)
         case "ordered_tags":
             return parts_of(index.tags_of())[part]
         case "rows":

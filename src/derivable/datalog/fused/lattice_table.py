@@ -26,9 +26,13 @@ if TYPE_CHECKING:
 else:
     emit_tags = later("derivable.datalog.fused.emit_tags")
 
+# Rounds after which a recursion is worth a kernel, however few rows it has found.
+MANY_ROUNDS = 1 << 9
+
 
 class LatticeTable(Table):
     """frontier  the rows that wait, where values have an order
+    finish     goes on to the end of the recursion best value first, if that can be done; None if not
     keeps_log  whether rules read rows that are not recent
     touched, listed  [row] of `found`: the round in which an older row got better last; the first `number` are those of
                      this round. Rows from `old` on are new
@@ -45,6 +49,7 @@ class LatticeTable(Table):
         self.touched, self.listed = zeros(0, np.int32), empty(0, np.int64)
         self.number = self.old = self.seen = 0
         self.stamp = 1
+        self.finish: Callable[[], None] | None = None
         is_ordered = lattice.direction != 0 and not is_ranked(self.value_type)
         self.frontier = Frontier(self.found, lattice.direction, np.inf) if is_ordered else None
 
@@ -92,7 +97,22 @@ class LatticeTable(Table):
     def joined(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return self.lattice.joined(a.view(np.int64), b.view(np.int64), self.value_type, self.symbols).view(self.dtype)
 
+    def all_waiting(self) -> np.ndarray:
+        """The rows of `found` that are better than when they were propagated; they wait no more."""
+        parts = [self.listed[: self.number], np.arange(self.old, self.found.size)]
+        rows = np.concatenate([*parts, *([self.frontier.all_rows()] if self.frontier is not None else [])])
+        self.number, self.old = 0, self.found.size
+        return np.unique(rows)
+
+    def wait(self, rows: np.ndarray) -> None:
+        """Rows of `found` that are better than when they were propagated: all there are."""
+        self.touched, self.listed = zeros(self.found.size, np.int32), empty(self.found.size, np.int64)
+        self.listed[: len(rows)] = rows
+        self.number, self.old = len(rows), self.found.size
+
     def take_news(self) -> bool:
+        if self.finish is not None and (self.seen >= fused.FEW_ROWS or self.stamp > MANY_ROUNDS):
+            self.finish()
         rows: slice | np.ndarray = np.concatenate([self.listed[: self.number], np.arange(self.old, self.found.size)])
         if self.frontier is not None:
             rows = self.frontier.told(rows, self.number)

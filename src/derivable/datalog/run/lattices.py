@@ -6,6 +6,7 @@ another one in every world.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -14,6 +15,7 @@ from derivable.core.and_or import TRUE
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.aggregates.lattices import LATTICES
 from derivable.datalog.foreign.standard import PREDICATES
+from derivable.datalog.fused import best_first
 from derivable.datalog.fused.lattice_table import LatticeTable
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.execute import Executor
@@ -37,6 +39,11 @@ def run_lattices(executor: Executor, number: int) -> None:
         types = executor.ram.relations[name].types
         keeps_log = not stratum.reads_news_alone
         runner.tables[name] = LatticeTable(name, types, LATTICES[lattice], executor.symbols, keeps_log)
+    only = best_first.only_rule(stratum, 2) if stratum.loop else None
+    if only is not None and only.relation in lattices and not runner.counts_rounds() and runner.counts is None:
+        table = runner.tables[only.relation]
+        assert isinstance(table, LatticeTable)
+        table.finish = partial(_finish, runner, number, table)
     runner.plain_stratum(number, runner.instructions(number, "once", True))
     for name in stratum.relations:
         table = runner.tables[name]
@@ -50,6 +57,29 @@ def run_lattices(executor: Executor, number: int) -> None:
         executor.tables[name] = _table_of(executor.tables[name], columns, count, tags)
     # What was planned for the tables that are gone.
     runner.running.clear()
+
+
+def _finish(executor: Executor, number: int, table: LatticeTable) -> None:
+    """Go on with the only rule of a recursion best value first, if that can be done; some rows may be left."""
+    frontier, found = table.frontier, table.found
+    if frontier is None or frontier.gave_up or not frontier.most:
+        return
+    if found.sets is None and not (found.size and found.may_have_sets and found.enter_sets()):
+        return
+    # In the order that is best now.
+    (store,) = executor.instructions(number, "loop")
+    best = best_first.BestFirst(executor, store, found, frontier, table.value_type)
+    if not best.is_possible():
+        return
+    before = found.size
+    executor.watch.enter(found)
+    with executor.effort(store) as effort:
+        effort.by("best first")
+        table.wait(best.propagate(table.all_waiting()))
+        effort.candidates += best.made
+        effort.rows += found.size - before
+    executor.watch.leave()
+    executor.stratum_effort[number].rows += found.size - before
 
 
 def _table_of(like: Table, columns: list[np.ndarray], count: int, tags: Any) -> Table:
