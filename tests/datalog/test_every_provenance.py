@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -262,6 +263,7 @@ DUALS = [("minmaxprob", "maxmultprob"), ("bool", "min_plus"), ("addmultprob", "r
 def test_a_dual_is_two_semirings(first, second):
     record = dual(first, second)
     assert dual(first, second) is record
+    assert pickle.loads(pickle.dumps(record)).name == record.name
     assert laws.first_violation(record) is None
     for text, relation, facts in ((CLOSURE, "p", {"e": EDGES}), (NEGATION, "r", {"e": EDGES, "u": USED})):
         halves = [run(name, text, relation, facts) for name in (first, second)]
@@ -350,6 +352,25 @@ def test_gradients_are_finite_differences(name):
         for place, tuple_ in enumerate([(0, 4), (1, 4), (0, 3)]):
             assert found[row, place].item() == pytest.approx(expected.get(tuple_, 0.0))
     assert torch.autograd.gradcheck(lambda p: layer(p[:, :6], p[:, 6:]), (chances,), eps=1e-7, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [*SUMS, *OF_WORLDS, "topkproofsdebug", "realtropicalproofs"])
+def test_facts_are_added_to_a_run(name):
+    """Those of a database and of its copy; where tags are whole sums, the same as of one run."""
+    program, edges = dv.Program(CLOSURE), list(EDGES.items())
+    db = program.run({"e": dict(edges[:3])}, provenance=name, k=100, keep=True)
+    copied = db.fork()
+    db.add({"e": dict(edges[3:])})
+    copied.add({"e": {(7, 0): 0.5}})
+    whole = program.run({"e": dict(edges)}, provenance=name, k=100)["p"]
+    assert set(db["p"]) == set(whole)
+    assert set(copied["p"]) == {edge for edge, _ in edges[:3]} | {(7, 0), (7, 2), (7, 3)}
+    if "prob" not in name or name in ("minmaxprob", "maxmultprob"):
+        for row, tag in whole.items():
+            if isinstance(tag, (tuple, frozenset)):
+                assert db["p"][row] == tag
+            else:
+                assert db["p"][row] == pytest.approx(tag)
 
 
 COUNT = "type u(i32)\nrel n(c) = c := count(x: u(x))\nrel t(c) = c := sum(x: u(x))\nquery n\nquery t"

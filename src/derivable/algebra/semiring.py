@@ -309,10 +309,15 @@ def _typed(record: Semiring, precision: str) -> TypedSemiring:
     )
 
 
-_FACTS: dict[str, Callable[[Any, Any], Any]] = {
-    "float": lambda tag, variable: tag,
-    "bool": lambda tag, variable: tag > 0,
-}
+def _tag(tag: Any, variable: Any) -> Any:
+    return tag
+
+
+def _is_positive(tag: Any, variable: Any) -> Any:
+    return tag > 0
+
+
+_FACTS: dict[str, Callable[[Any, Any], Any]] = {"float": _tag, "bool": _is_positive}
 
 
 def fact_of(record: Semiring) -> Callable[[Any, Any], Any] | None:

@@ -33,7 +33,7 @@ class ProofTags(ColumnTags):
         self.store.deadline = self.table.deadline = deadline
 
     def copy(self, facts: RandomFacts) -> ProofTags:
-        made = ProofTags(facts, self.store.k)
+        made = type(self)(facts, self.store.k)
         made.store = self.store.copy(facts)
         return made
 
