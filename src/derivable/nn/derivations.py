@@ -20,11 +20,13 @@ from derivable.circuit.fold.engine import GraphFold
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError, UnsupportedError
 from derivable.datalog.exact.ground_program import GroundProgram
+from derivable.datalog.tables.tag_columns import within
 from derivable.datalog.tags.provenance import PROOFS, Inference, tags_of
 from derivable.datalog.tags.random_facts import CHANCE, RandomFacts
 from derivable.device.cpu.memory import contiguous, zeros
 from derivable.device.cpu.threads import run_chunks
 from derivable.nn.inference import FactColumns
+from derivable.nn.proof_search import ProofSearch
 
 MAX_PROOFS = 16
 """topkproofs adds and subtracts up to 2^k conjunctions of proofs; of more proofs it makes a decision diagram."""
@@ -165,11 +167,15 @@ class TopProofsInference(DerivationInference):
     every choice having exactly one value, and so is its gradient.
     """
 
-    def __init__(self, ground: GroundProgram, names: Sequence[str], k: int):
+    def __init__(self, ground: GroundProgram, names: Sequence[str], k: int, search: ProofSearch | None = None):
+        """search  finds the proofs; None finds them in the ground program"""
         super().__init__(ground, names)
-        self.k = k
+        self.k, self.search = k, search
         self._layout()
         self.engines = self._made_engines()
+
+    def size_text(self) -> str:
+        return super().size_text() if self.search is None else "run anew for each batch"
 
     def _layout(self) -> None:
         """Index arrays of the final probability.
@@ -270,7 +276,7 @@ class _Proofs(Engine):
 
     def __init__(self, module: TopProofsInference):
         self.arguments = *module.graph, module.roots
-        self.group_of, self.k, self.num_results = module.group_of, module.k, 3
+        self.group_of, self.k, self.num_results, self.search = module.group_of, module.k, 3, module.search
 
     def result_shapes(self, structure_shape: Shape | None, shapes: Sequence[Shape]) -> list[Shape]:
         *batch, variables = shapes[0]
@@ -286,6 +292,9 @@ class _Proofs(Engine):
 
         *batch, variables = operands[0].shape
         given = contiguous(operands[0]).reshape(math.prod(batch), variables)
+        shapes = self.result_shapes(None, [operands[0].shape])
+        if self.search is not None:
+            return [part.reshape(shape) for part, shape in zip(self._searched(given, self.search), shapes)]
         words = max(1, -(-variables // 64))
         *_, roots = self.arguments
         bits = zeros((len(given), len(roots), self.k, 2 * words), np.uint64)
@@ -295,10 +304,20 @@ class _Proofs(Engine):
         run_chunks(top_proofs, len(given), 1, *self.arguments, given, *rest)
         # The little-endian bytes of a word are its bits in order of the variables.
         flat = np.unpackbits(bits.astype("<u8").view(np.uint8), axis=-1, bitorder="little").view(bool)
-        shapes = self.result_shapes(None, [operands[0].shape])
         parts = flat[..., :variables], flat[..., 64 * words : 64 * words + variables]
         present = np.arange(self.k) < counts[..., None]
         return [np.ascontiguousarray(part).reshape(shape) for part, shape in zip((*parts, present), shapes)]
+
+    def _searched(self, rows: np.ndarray, search: ProofSearch) -> tuple[np.ndarray, ...]:
+        counts, proof, literals = search(rows)
+        owner = np.repeat(np.arange(len(counts)), counts)
+        place = within(counts)
+        held = np.zeros((len(counts), self.k, rows.shape[1]), bool)
+        denied = np.zeros_like(held)
+        for mask, chosen in ((held, literals > 0), (denied, literals < 0)):
+            of = proof[chosen]
+            mask[owner[of], place[of], np.abs(literals[chosen]) - 1] = True
+        return held, denied, np.arange(self.k) < counts[:, None]
 
     def pull(self, structure: Any, adjoints: Any, operands: Any, results: Any, kept: Any = ()) -> list[np.ndarray]:
         return []

@@ -17,6 +17,7 @@ from derivable.datalog.exact.exact import ExactQuery, compile_exact
 from derivable.datalog.facts.inputs import InputMapping
 from derivable.datalog.run.limits import Limits, Watch, watched
 from derivable.datalog.tags.provenance import EXACT, TOP_PROOFS, Inference
+from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.device.cpu.memory import full
 from derivable.nn.derived import DerivedFacts
 from derivable.nn.log_space import log1mexp, log_of_probability
@@ -46,9 +47,49 @@ def inference_for(
         return CustomInference(provenance, program, inputs, outputs, facts, limits or Limits())
     from derivable.datalog.exact.ground_program import ground
 
+    if provenance is TOP_PROOFS:
+        found = _searching(program, inputs, outputs, k, facts, watch)
+        if found is not None:
+            return found
     semiring = provenance if isinstance(provenance, Semiring) else boolean
     grounded = watched(watch, lambda: ground(program, inputs, outputs, facts, semiring, watch, provenance))
     return inference_on(grounded, list(inputs), provenance, k)
+
+
+def _searching(
+    program: Program,
+    inputs: Mapping[str, InputMapping],
+    outputs: Mapping[str, Sequence[tuple]],
+    k: int,
+    facts: Mapping[str, Any] | None,
+    watch: Watch,
+) -> torch.nn.Module | None:
+    """The proofs of runs; None for programs that make random facts, whose derivations have to be known, and for very
+    many proofs."""
+    from derivable.datalog.exact.ground_program import GroundProgram
+    from derivable.nn.derivations import TopProofsInference, adds_conjunctions
+    from derivable.nn.proof_search import ProofSearch
+
+    if not adds_conjunctions(k):
+        return None
+    found = watched(watch, lambda: ProofSearch.of(program, inputs, outputs, facts, k, watch))
+    if found is None:
+        return None
+    search, random = found
+    sizes = [len(mapping) for mapping in inputs.values()]
+    ends = np.cumsum([0, *sizes])
+    variables = {name: np.arange(start, start + size) for name, start, size in zip(inputs, ends.tolist(), sizes)}
+    # In a run the facts of the program come first.
+    place = np.concatenate([ends[-1] + np.arange(search.num_fixed), np.arange(ends[-1])])
+    groups = tuple(place[group] for group in random.groups)
+    fixed = np.arange(ends[-1], len(place))
+    weights = np.asarray(random.probabilities[: search.num_fixed], np.float64)
+    none = np.empty(0, np.int64)
+    ground = GroundProgram(
+        *(none, none, np.zeros(1, np.int64), none, np.zeros(search.num_roots, np.int64), ()),
+        *(len(place), variables, groups, fixed, weights, RandomFacts()),
+    )
+    return TopProofsInference(ground, list(inputs), k, search)
 
 
 def inference_on(ground: GroundProgram, names: Sequence[str], provenance: Semiring | Inference, k: int) -> Any:

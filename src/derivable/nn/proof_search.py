@@ -1,0 +1,98 @@
+"""The most probable proofs of outputs in each row of probabilities: one run of the program for all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from derivable.datalog.api.batched import Batched, BatchRuns
+from derivable.datalog.api.program import Program
+from derivable.datalog.facts.batch_facts import BatchFacts
+from derivable.datalog.facts.inputs import InputMapping, taken
+from derivable.datalog.facts.load import known_relation
+from derivable.datalog.run.limits import Limits, Watch, watched
+from derivable.datalog.tags.provenance import TOP_PROOFS, tags_of
+
+
+@dataclass(frozen=True, eq=False)
+class ProofSearch:
+    """Finds proofs by runs over batches, in which a row is a sample.
+
+    inputs, outputs  relation -> facts, and the tuples wanted
+    num_fixed        the number of random facts written in the program, whose variables follow those of the inputs
+    """
+
+    runs: BatchRuns
+    inputs: Mapping[str, InputMapping]
+    outputs: Mapping[str, Sequence[Any]]
+    num_fixed: int
+    k: int
+
+    @staticmethod
+    def of(
+        program: Program,
+        inputs: Mapping[str, InputMapping],
+        outputs: Mapping[str, Sequence[Any]],
+        facts: Mapping[str, Any] | None,
+        k: int,
+        watch: Watch,
+    ) -> tuple[ProofSearch, Any] | None:
+        """The search, and the random facts of one row; None where rules make random facts."""
+        given = taken(facts or {})
+        ram = program.lowered({**inputs, **given})
+        for name in inputs:
+            known_relation(ram, name, f"the program does not use the input `{name}`")
+        for name in outputs:
+            known_relation(ram, name, f"unknown output relation `{name}`")
+        batched: Batched = program.batched(frozenset(inputs), tuple(outputs), {**inputs, **given})
+        search = ProofSearch(BatchRuns(batched, given), inputs, outputs, 0, k)
+        first = np.concatenate([np.full(len(m), 1.0 / max(len(m), 1)) for m in inputs.values()] or [np.empty(0)])
+        found = search.run(first[None], watch)
+        if len(found.random.probabilities) > found.given[1]:
+            return None
+        return ProofSearch(search.runs, inputs, outputs, found.given[0], k), found.random
+
+    @property
+    def num_roots(self) -> int:
+        return sum(map(len, self.outputs.values()))
+
+    def run(self, rows: np.ndarray, watch: Watch) -> Any:
+        """Run the program for rows [row, fact of an input]."""
+        facts, start = [], 0
+        for name, mapping in self.inputs.items():
+            count = len(mapping)
+            numbers = np.ascontiguousarray(rows[:, start : start + count]).reshape(-1)
+            start += count
+            groups = np.zeros(len(numbers), np.int64) if mapping.is_exclusive else None
+            offsets = count * np.arange(len(rows) + 1)
+            facts.append((name, BatchFacts(mapping, offsets, numbers, groups, True)))
+        return self.runs.run(len(rows), facts, TOP_PROOFS, TOP_PROOFS.name, watch, self._columns_of)
+
+    def _columns_of(self, random: Any) -> Any:
+        return tags_of(TOP_PROOFS, random, self.k)
+
+    def __call__(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """rows [row, variable] -> (number of proofs [row * root], the proof of each literal, and its variable from 1
+        on, negative where it is denied); proofs are numbered through all roots of all rows."""
+        watch = Watch(Limits())
+        # Which proofs are best does not depend on what rounding has added to probabilities.
+        given = np.clip(np.nan_to_num(rows[:, : rows.shape[1] - self.num_fixed].astype(np.float64)), 0.0, 1.0)
+        found = watched(watch, lambda: self.run(given, watch))
+        tags = [
+            found.tags_of(name, None, wanted).reshape(len(rows), len(wanted)) for name, wanted in self.outputs.items()
+        ]
+        counts, proof, literals = found.columns.literals_of(np.concatenate(tags, axis=1).reshape(-1))
+        variables = np.abs(literals)
+        local = self._local(len(rows))[variables - 1] + 1
+        return counts, proof, np.where(literals < 0, -local, local)
+
+    def _local(self, batch: int) -> np.ndarray:
+        """[random fact of a batch] its variable."""
+        given, start = [], 0
+        for mapping in self.inputs.values():
+            given.append(np.tile(np.arange(start, start + len(mapping)), batch))
+            start += len(mapping)
+        return np.concatenate([np.arange(start, start + self.num_fixed), *given])

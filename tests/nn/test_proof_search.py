@@ -1,0 +1,56 @@
+"""Layers of topkproofs, whose proofs are found by runs over batches, against runs of each row by itself."""
+
+import numpy as np
+import pytest
+import torch
+
+import derivable as dv
+
+TEXT = """type e(i32, i32), colour(i32, String)
+rel p(x, y) = e(x, y) or (p(x, z) and e(z, y))
+rel closed = {0.3::2, 0.2::1}
+rel open(x) = e(_, x), not closed(x)
+rel red(x) = colour(x, "red"), p(0, x), not open(x)
+"""
+EDGES = [(0, 1), (1, 2), (0, 2), (2, 0), (2, 3), (1, 3)]
+COLOURS = [(2, "red"), (2, "blue"), (3, "red")]
+OUTPUTS = {"p": [(0, 3), (0, 0), (3, 0)], "red": [(2,), (3,)]}
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_rows_are_those_of_runs(k):
+    rng = np.random.default_rng(k)
+    edges, colours = rng.uniform(0.1, 0.9, (5, len(EDGES))), rng.dirichlet(np.ones(3), 5)
+    inputs = {"e": dv.independent(EDGES), "colour": dv.categorical(COLOURS)}
+    layer = dv.nn.Logic(TEXT, inputs, OUTPUTS, provenance="topkproofs", k=k)
+    assert layer.inference.search is not None
+    found = layer(e=torch.tensor(edges), colour=torch.tensor(colours))
+    for row in range(5):
+        facts = {"e": dv.independent(EDGES, edges[row]), "colour": dv.categorical(COLOURS, colours[row])}
+        db = dv.Program(TEXT).run(facts, "topkproofs", k=k)
+        for name, tuples in OUTPUTS.items():
+            expected = [db[name].get(one, 0.0) for one in tuples]
+            assert found[name][row].tolist() == pytest.approx(expected)
+
+
+def test_gradients_are_those_of_the_proofs_to_the_second_order():
+    inputs = {"e": dv.independent(EDGES), "colour": dv.categorical(COLOURS)}
+    layer = dv.nn.Logic(TEXT, inputs, OUTPUTS, provenance="topkproofs", k=3)
+    rng = np.random.default_rng(7)
+    edges = torch.tensor(rng.uniform(0.2, 0.8, (2, len(EDGES))), requires_grad=True)
+    colours = torch.tensor(rng.dirichlet(np.ones(3), 2))
+
+    def function(edges):
+        return torch.cat([*layer(e=edges, colour=colours).values()], -1)
+
+    assert torch.autograd.gradcheck(function, edges)
+    assert torch.autograd.gradgradcheck(function, edges)
+
+
+def test_rules_that_make_random_facts_are_grounded():
+    text = "type e(i32, i32)\nrel 0.5::p(x, y) = e(x, y)\nrel q(y) = p(_, y)"
+    layer = dv.nn.Logic(text, {"e": dv.independent(EDGES)}, {"q": [(3,)]}, provenance="topkproofs", k=3)
+    assert layer.inference.search is None
+    rows = torch.rand(3, len(EDGES), dtype=torch.float64)
+    expected = 1 - (1 - 0.5 * rows[:, 4]) * (1 - 0.5 * rows[:, 5])
+    torch.testing.assert_close(layer(e=rows)[:, 0], expected)
