@@ -109,6 +109,8 @@ def test_output_mappings():
     both = ctx.forward_function(output_mappings={"sum_2": range(5), "even": ()})(digit_1=a, digit_2=b)
     assert set(both) == {"sum_2", "even"}
     torch.testing.assert_close(both["sum_2"], y)
+    some = ctx.forward_function(output_mappings={"sum_2": {0: range(5)}, "even": ()})
+    torch.testing.assert_close(some(digit_1=a, digit_2=b, outputs=["sum_2"]), y)
     later = ctx.forward_function("sum_2", range(3))
     torch.testing.assert_close(later(digit_1=a, digit_2=b, output_mappings=range(5)), y)
     assert later(digit_1=a, digit_2=b, output_relations="even", output_mappings=()).shape == (2,)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from derivable.algebra.semiring import Semiring
-from derivable.compat.scallopy.machine import FactList, Facts, Machine, Settings
+from derivable.compat.scallopy.machine import FactList, Facts, Machine, Settings, of_one_type
 from derivable.core.diagnostics import DomainError
 from derivable.core.graph import offsets_of
 from derivable.datalog.run.limits import Limits
@@ -133,10 +133,7 @@ def sample_of(machine: Machine, settings: Settings, facts: Facts, name: str) -> 
         ]
         return logic(1, given, {name: tuples})[name].values
 
-    dtype = torch.float32
-    for one in numbers:
-        dtype = torch.promote_types(dtype, one.dtype)
-    return Sample(tuples, torch.cat([one.to(dtype) for one in numbers]) if numbers else torch.zeros(0), evaluate)
+    return Sample(tuples, torch.cat(of_one_type(numbers)) if numbers else torch.zeros(0), evaluate)
 
 
 def _logic(machine: Machine, settings: Settings, static: Facts) -> BatchLogic:
@@ -185,24 +182,14 @@ def _inputs(name: str, parts: Sequence[FactList]) -> list[tuple[str, SampleFacts
         ]
         groups = np.array(listed, np.int64) if len(numbers) > 1 else None
         offsets = offsets_of([len(places) for places in chosen])
-        found.append((name, SampleFacts(rows, offsets, _probabilities(parts, chosen), groups)))
+        known: dict[int, torch.Tensor] = {}
+        numbers_of = of_one_type([part.probabilities(known) for part in parts])
+        found.append((name, SampleFacts(rows, offsets, torch.cat(numbers_of), groups)))
     certain = [[row for row, alone in zip(part.rows, part.pattern.certain) if alone] for part in parts]
     if any(certain) or not found:
         rows = [row for one in certain for row in one]
         found.append((name, SampleFacts(rows, offsets_of([len(one) for one in certain]))))
     return found
-
-
-def _probabilities(parts: Sequence[FactList], chosen: Sequence[Sequence[int]]) -> torch.Tensor:
-    """[row] of all samples, one after the other."""
-    if all(isinstance(part.tags, torch.Tensor) for part in parts):
-        return torch.cat([part.tags for part in parts]).to("cpu")
-    tags = [part.tags[i] for part, places in zip(parts, chosen) for i in places]
-    tensors = [tag.reshape(()) if isinstance(tag, torch.Tensor) else torch.tensor(float(tag)) for tag in tags]
-    dtype = torch.float32
-    for one in {tensor.dtype for tensor in tensors}:
-        dtype = torch.promote_types(dtype, one)
-    return torch.stack([tensor.to(dtype) for tensor in tensors]).to("cpu")
 
 
 def _piece(found: Found, count: int, listed: tuple[tuple, ...] | None) -> Piece:

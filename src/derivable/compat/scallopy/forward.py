@@ -29,6 +29,8 @@ class OutputMapping:
 
     def __init__(self, given: Any):
         self.is_single = isinstance(given, (tuple, bool, int, float, str))
+        if isinstance(given, dict):
+            given = InputMapping(given)
         if isinstance(given, InputMapping):
             given = None if given.is_none else given.all_tuples()
         self.tuples: tuple[tuple, ...] | None
@@ -87,6 +89,7 @@ class InternalForwardFunction(torch.nn.Module):
         disjunctions: Mapping[str, Sequence[Any]] | None = None,
         output_relations: Any = None,
         output_mappings: Any = None,
+        outputs: Sequence[str] | None = None,
         **input_facts: Any,
     ) -> Any:
         """The outputs of a batch.
@@ -94,11 +97,12 @@ class InternalForwardFunction(torch.nn.Module):
         disjunctions      relation -> for each sample lists of the places of facts that exclude each other
         output_relations  one name, or one name or list of names for each sample, in place of the outputs given before
         output_mappings   a mapping of one output, or relation -> mapping, in place of those given before
+        outputs           some of the outputs given before, which alone are computed
 
         Raises DomainError where there is no input or no output, and where numbers of samples differ.
         """
         samples, device = self._samples(input_facts, disjunctions or {})
-        names, mappings = self._wanted(len(samples), output_relations, output_mappings)
+        names, mappings = self._wanted(len(samples), output_relations, output_mappings, outputs)
         wanted: dict[str, Any] = {}
         for output, relations in names.items():
             wanted |= dict.fromkeys(filter(None, relations), mappings[output].tuples)
@@ -122,7 +126,7 @@ class InternalForwardFunction(torch.nn.Module):
         return next(iter(found.values())) if len(found) == 1 else found
 
     def _wanted(
-        self, count: int, relations: Any, mappings: Any
+        self, count: int, relations: Any, mappings: Any, outputs: Sequence[str] | None
     ) -> tuple[dict[str, list[str | None]], dict[str, OutputMapping]]:
         """Output -> the relation of each sample that it is, None where a sample has none; output -> mapping."""
         known = dict(self.outputs)
@@ -131,6 +135,8 @@ class InternalForwardFunction(torch.nn.Module):
             known = {name: OutputMapping(given) for name, given in mappings.items()}
         elif mappings is not None:
             one = OutputMapping(mappings)
+        if relations is None and outputs is not None:
+            known = {name: known.get(name, OutputMapping(None)) for name in outputs}
         if relations is None:
             known = known or {name: OutputMapping(None) for name in self.context._queries()}
             if not known:
@@ -379,10 +385,11 @@ class ScallopForwardFunction(torch.nn.Module):
         disjunctions: Mapping[str, Sequence[Any]] | None = None,
         output_relations: Any = None,
         output_mappings: Any = None,
+        outputs: Sequence[str] | None = None,
         **input_facts: Any,
     ) -> Any:
         """The outputs of a batch, as of `InternalForwardFunction`."""
-        return self.forward_function(disjunctions, output_relations, output_mappings, **input_facts)
+        return self.forward_function(disjunctions, output_relations, output_mappings, outputs, **input_facts)
 
 
 ForwardFunction = ScallopForwardFunction

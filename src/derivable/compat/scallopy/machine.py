@@ -156,6 +156,26 @@ class FactList:
             self._pattern = Pattern(tuple(self.rows), tuple(self.groups), certain)
         return self._pattern
 
+    def probabilities(self, known: dict[int, torch.Tensor]) -> torch.Tensor:
+        """[fact] of the facts that are not certain, with gradients to their tags.
+
+        known  those of facts that several samples of a batch have, by the identity of these
+        """
+        import torch
+
+        found = known.get(id(self))
+        if found is None:
+            tags = self.tags
+            if isinstance(tags, (list, tuple)):
+                given = [
+                    tag.reshape(()) if isinstance(tag, torch.Tensor) else torch.tensor(float(tag))
+                    for tag in tags
+                    if tag is not None
+                ]
+                tags = torch.stack(of_one_type(given)) if given else torch.zeros(0)
+            found = known[id(self)] = tags.to("cpu")
+        return found
+
 
 Facts = Mapping[str, FactList]
 
@@ -413,18 +433,13 @@ class Ground:
         """[sample, fact] of the facts that are not certain, with gradients to their tags."""
         import torch
 
+        known: dict[int, torch.Tensor] = {}
+        own = [tensor.reshape(1).to("cpu") for tensor in self.tensors]
         rows = []
         for facts in samples:
-            parts = []
-            for name, pattern in self.patterns.items():
-                tags = facts[name].tags
-                if isinstance(tags, (list, tuple)):
-                    given = [_scalar(tag) for tag, certain in zip(tags, pattern.certain) if not certain]
-                    tags = torch.stack(_of_one_type(given)) if given else torch.zeros(0)
-                parts.append(tags.to("cpu"))
-            parts += [tensor.reshape(1).to("cpu") for tensor in self.tensors]
-            rows.append(torch.cat(_of_one_type(parts)) if parts else torch.zeros(0))
-        return torch.stack(_of_one_type(rows))
+            parts = [facts[name].probabilities(known) for name in self.patterns] + own
+            rows.append(torch.cat(of_one_type(parts)) if parts else torch.zeros(0))
+        return torch.stack(of_one_type(rows))
 
     def _all_probabilities(self, rows: torch.Tensor) -> torch.Tensor:
         """[sample, variable]: those of facts, and that none of those that exclude each other holds."""
@@ -505,13 +520,7 @@ def _numbers(tags: Any, uncertain: np.ndarray) -> np.ndarray:
     return np.array([float(number) for number in numbers], np.float64)
 
 
-def _scalar(tag: Any) -> torch.Tensor:
-    import torch
-
-    return tag.reshape(()) if isinstance(tag, torch.Tensor) else torch.tensor(float(tag))
-
-
-def _of_one_type(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def of_one_type(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Tensors in the widest of their floating types, at least float32."""
     import torch
 
