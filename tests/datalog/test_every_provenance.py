@@ -526,6 +526,27 @@ def test_a_layer_of_a_class_has_torch_gradients(own):
     assert layer(chances[:, :6].float(), chances[:, 6:].float())[:, 2].tolist() == [-1.0, -1.0]
 
 
+@pytest.mark.parametrize("own", [Noisy, NoisyColumns])
+def test_a_batch_of_facts_that_differ(own):
+    torch = pytest.importorskip("torch")
+    samples = [
+        ([(0, 1), (1, 2), (0, 2)], torch.tensor([0.5, 0.25, 0.5], dtype=torch.float64, requires_grad=True)),
+        ([(0, 2)], torch.tensor([0.75], dtype=torch.float64, requires_grad=True)),
+        ([(1, 2)], torch.tensor([0.125], dtype=torch.float64, requires_grad=True)),
+    ]
+    results = []
+    for provenance in (own(), "nandmultprob"):
+        layer = dv.nn.Logic(CLOSURE, {"e": dv.varying()}, {"p": [(0, 2), (1, 2)]}, provenance=provenance)
+        found = layer(e=samples)
+        given = [p for _, p in samples]
+        gradients = torch.autograd.grad((found * torch.tensor([1.0, 3.0])).sum(), given)
+        results.append((found, gradients))
+    torch.testing.assert_close(results[0], results[1])
+    assert results[0][0].tolist() == [[0.5625, 0.25], [0.75, 0.0], [0.0, 0.125]]
+    with pytest.raises(dv.DerivableError, match="are no numbers"):
+        dv.nn.Logic(CLOSURE, {"e": dv.varying()}, {"p": [(0, 2)]}, provenance="realtropicalproofs")(e=samples)
+
+
 def test_tags_may_be_torch_scalars_in_a_run():
     torch = pytest.importorskip("torch")
     chances = [torch.tensor(p, requires_grad=True) for p in EDGES.values()]

@@ -33,6 +33,7 @@ from derivable.datalog.tags.provenance import EXACT, PROOFS, TOP_PROOFS, Inferen
 from derivable.datalog.tags.random_facts import CHANCE, RandomFacts
 from derivable.datalog.tags.tags import ColumnTags
 from derivable.device.cpu.memory import zeros
+from derivable.nn.custom import numbers_of
 from derivable.nn.derivations import SemiringInference, adds_conjunctions
 from derivable.nn.inference import ExactInference
 from derivable.nn.samples import SampleFacts
@@ -301,10 +302,7 @@ def _inference_for(record: Semiring | Inference, k: int) -> BatchInference:
             hint='provenance="exact" for the probability of all proofs, "topkproofs" for that of some',
         )
     if record.own is not None:
-        raise UnsupportedError(
-            f"{record.name} is a class of one's own, which has no batches of facts that differ",
-            hint="declare the inputs as `dv.independent`, or write a `Semiring`",
-        )
+        return OwnBatches(record)
     return ProofBatches(k) if record is TOP_PROOFS and adds_conjunctions(k) else ProofSetBatches(record, k)
 
 
@@ -333,6 +331,25 @@ class SemiringBatches(BatchInference):
         graph = levelled(found.grounding, roots, {}, self.semiring, watch)
         module = SemiringInference(graph, [], self.semiring)
         return module.nest([part[0] for part in module.evaluate(weights[None])])
+
+
+class OwnBatches(BatchInference):
+    """Tags of a class of one's own, torch scalars: all samples are one run."""
+
+    def __init__(self, provenance: Inference):
+        self.provenance = provenance
+
+    def columns_of(self, random: RandomFacts) -> ColumnTags:
+        return tags_of(self.provenance, random)
+
+    def __call__(self, found, tags, samples, weights, watch):
+        columns: Any = found.columns
+        shown: list[Any] = [None] * len(tags)
+        there = np.flatnonzero(~columns.is_zero(tags))
+        for row, tag in zip(there.tolist(), columns.recovered(tags[there])):
+            shown[row] = tag
+        zero = weights[:0].sum()
+        return torch.stack([zero + tag for tag in numbers_of(self.provenance, shown)] or [zero])[: len(tags)]
 
 
 @lru_cache

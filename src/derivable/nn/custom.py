@@ -85,15 +85,21 @@ class CustomInference(torch.nn.Module):
                     hint="a layer returns a tensor [batch, output]",
                 )
             return whole
-        zero = own.recover_fn(own.zero()) if hasattr(own, "recover_fn") else own.zero()
         # Zeros that depend on the inputs, so that there is a derivative, zero, of what no input changes.
         start = like[..., :0].sum()
-        whole = [[zero if tag is None else tag for tag in row] for row in found]
-        for tag in (tag for row in whole for tag in row):
-            if not isinstance(tag, (torch.Tensor, float, int)):
-                raise TypeMismatchError(
-                    f"the tags of the provenance {self.provenance.name} are not numbers: {tag!r}",
-                    hint="define `collate`, which makes a tensor of them, or `recover_fn`",
-                )
-        rows = [torch.stack([start + tag for tag in row]) for row in whole]
+        rows = [torch.stack([start + tag for tag in numbers_of(self.provenance, row)]) for row in found]
         return torch.stack(rows) if rows else like.new_zeros(*like.shape[:-1], sum(map(len, self.outputs.values())))
+
+
+def numbers_of(provenance: Inference, tags: Sequence[Any]) -> list[Any]:
+    """What users see of tags, that of `zero` for None. Raises TypeMismatchError unless they are numbers."""
+    own = provenance.own
+    zero = own.recover_fn(own.zero()) if hasattr(own, "recover_fn") else own.zero()
+    found = [zero if tag is None else tag for tag in tags]
+    for tag in found:
+        if not isinstance(tag, (torch.Tensor, float, int)):
+            raise TypeMismatchError(
+                f"the tags of the provenance {provenance.name} are no numbers: {tag!r}",
+                hint="define `recover_fn`, which makes a number of a tag",
+            )
+    return found

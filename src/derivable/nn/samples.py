@@ -76,7 +76,7 @@ class SampleFacts:
     @property
     def facts(self) -> BatchFacts:
         numbers = None if self.probabilities is None else self.probabilities.detach().double().numpy(force=True)
-        return BatchFacts(self.rows, self.offsets, numbers, self.groups, self.is_complete)
+        return BatchFacts(self.rows, self.offsets, numbers, self.groups, self.is_complete, self.probabilities)
 
     def only(self, rows: np.ndarray, samples: np.ndarray) -> SampleFacts:
         """Some rows (ascending) of some samples (ascending), which get numbers from 0 on."""

@@ -29,6 +29,7 @@ class BatchFacts:
     groups         [row] int64: facts of a sample with the same number from 0 on exclude each other, those with -1 are
                    independent; None if all are
     is_complete    whether exactly one fact of each group holds, else at most one
+    tags           [row] what the probabilities are the numbers of, for a provenance that takes anything as a tag
     """
 
     rows: Any
@@ -36,6 +37,7 @@ class BatchFacts:
     probabilities: np.ndarray | None = None
     groups: np.ndarray | None = None
     is_complete: bool = False
+    tags: Any = None
 
     def __len__(self) -> int:
         return int(self.offsets[-1])
@@ -117,6 +119,8 @@ def add_batch(relation: Relation, facts: BatchFacts, store: FactStore, has_choic
         variables, choices = np.full(len(facts), -1, np.int64), None
     else:
         variables = random.add(facts.probabilities, "tag", _origin(relation, facts.offsets))
+        if random.carrier is not None and random.carrier.takes_anything:
+            random.objects.update(zip(variables.tolist(), facts.tags))
         choices = _add_choices(relation, facts, variables, store) if has_choices else None
     store.add(relation.name, columns, variables)
     return choices
