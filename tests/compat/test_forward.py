@@ -170,6 +170,23 @@ def test_exclusive_facts_of_samples():
     assert any_red.tolist() == pytest.approx([1 - 0.5 * 0.75])
 
 
+@pytest.mark.parametrize("provenance", ["topkproofs", "difftopkproofs"])
+def test_exclusive_facts_that_are_too_probable(provenance):
+    """Their sum is cut at 1, and has the gradient of a sum."""
+    p = torch.tensor([0.9, 0.8], requires_grad=True)
+    ctx = scallopy.ScallopContext(provenance)
+    ctx.add_relation("a", int)
+    ctx.add_rule("some() = a(x)")
+    ctx.add_facts("a", [(p[0], 0), (p[1], 1)], disjunctions=[[0, 1]])
+    ctx.run()
+    ((tag, _),) = ctx.relation("some")
+    assert torch.as_tensor(tag).item() == 1.0
+    if provenance == "difftopkproofs":
+        assert torch.autograd.grad(tag, p)[0].tolist() == [1.0, 1.0]
+        y = ctx.forward_function("some", ())(a=[[(p[0], 2)], []])
+        assert y.tolist() == [1.0, 1.0]
+
+
 def test_kept_facts():
     """The k best of a tensor and of a list, with the places of exclusive facts."""
     ctx = scallopy.ScallopContext("difftopkproofs", k=9)

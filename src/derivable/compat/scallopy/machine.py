@@ -455,7 +455,11 @@ class Ground:
         shown, inference = self._inference(name, tuples)
         if not len(shown):
             return torch.zeros(len(rows), 0, dtype=rows.dtype)
-        return inference([self._all_probabilities(rows)], False, False)[0]
+        values = inference([self._all_probabilities(rows)], False, False)[0]
+        if isinstance(self.settings.record, Semiring):
+            return values
+        # Facts that exclude each other may add up to more than 1.
+        return values - (values.detach() - 1).clamp_min(0)
 
     def tuples(self, name: str) -> Sequence[tuple]:
         """The tuples of a relation that can be derived, in order."""

@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from derivable.algebra.semiring import Semiring
 from derivable.compat.scallopy.machine import FactList, Machine, Settings
 
 if TYPE_CHECKING:
     import torch
 
     from derivable.compat.scallopy.context import ScallopContext
+    from derivable.compat.scallopy.provenances import Kind
     from derivable.datalog.api.evaluation import Evaluation
 
 
@@ -25,17 +27,20 @@ def computed(context: ScallopContext, machine: Machine, settings: Settings) -> d
         machine.ground(facts, settings)
         make = partial(_with_gradients, machine, settings, facts, context.is_debug, context._kind.drops_zero)
     else:
-        make = partial(_elements, machine, context._run[1], settings, context.provenance)
+        make = partial(_elements, machine, context._run[1], settings, context._kind)
     return {name: partial(make, name) for name in machine.relations}
 
 
-def _elements(machine: Machine, evaluation: Evaluation, settings: Settings, provenance: str, name: str) -> list[Any]:
+def _elements(machine: Machine, evaluation: Evaluation, settings: Settings, kind: Kind, name: str) -> list[Any]:
     view = machine.view(evaluation, name, settings)
-    if provenance == "unit":
+    if kind.engine == "unit":
         return list(view)
     tags = view.tag_list()
-    if provenance in ("tropical", "natural"):
+    if kind.engine in ("tropical", "natural"):
         tags = [int(tag) if math.isfinite(tag) else sys.maxsize for tag in tags]
+    if not isinstance(settings.record, Semiring) and kind.is_probabilistic:
+        # Facts that exclude each other may add up to more than 1.
+        tags = [min(tag, 1.0) for tag in tags]
     return list(zip(tags, view))
 
 
