@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import derivable as dv
+from derivable.nn.proof_search import GraphSearch, ProofSearch
 
 TEXT = """type e(i32, i32), colour(i32, String)
 rel p(x, y) = e(x, y) or (p(x, z) and e(z, y))
@@ -23,7 +24,7 @@ def test_rows_are_those_of_runs(k):
     edges, colours = rng.uniform(0.1, 0.9, (5, len(EDGES))), rng.dirichlet(np.ones(3), 5)
     inputs = {"e": dv.independent(EDGES), "colour": dv.categorical(COLOURS)}
     layer = dv.nn.Logic(TEXT, inputs, OUTPUTS, provenance="topkproofs", k=k)
-    assert layer.inference.search is not None
+    assert isinstance(layer.inference.search, ProofSearch)
     found = layer(e=torch.tensor(edges), colour=torch.tensor(colours))
     for row in range(5):
         facts = {"e": dv.independent(EDGES, edges[row]), "colour": dv.categorical(COLOURS, colours[row])}
@@ -50,7 +51,7 @@ def test_gradients_are_those_of_the_proofs_to_the_second_order():
 def test_rules_that_make_random_facts_are_grounded():
     text = "type e(i32, i32)\nrel 0.5::p(x, y) = e(x, y)\nrel q(y) = p(_, y)"
     layer = dv.nn.Logic(text, {"e": dv.independent(EDGES)}, {"q": [(3,)]}, provenance="topkproofs", k=3)
-    assert layer.inference.search is None
+    assert isinstance(layer.inference.search, GraphSearch)
     rows = torch.rand(3, len(EDGES), dtype=torch.float64)
     expected = 1 - (1 - 0.5 * rows[:, 4]) * (1 - 0.5 * rows[:, 5])
     torch.testing.assert_close(layer(e=rows)[:, 0], expected)

@@ -592,7 +592,7 @@ class _Proofs:
     @property
     def terms(self) -> _Terms:
         """The probability that one of the proofs of each root holds, by inclusion and exclusion."""
-        from derivable.datalog.kernels.top_proofs import proof_terms
+        from derivable.datalog.kernels.proof_terms import proof_terms
 
         sizes = np.zeros(4, np.int64)
         given = self.bits, self.counts, self.first, self.groups, int(self.groups.max(initial=-1)) + 1

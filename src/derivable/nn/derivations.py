@@ -23,11 +23,11 @@ from derivable.datalog.exact.ground_program import GroundProgram
 from derivable.datalog.tables.tag_columns import within
 from derivable.datalog.tags.provenance import PROOFS, Inference, tags_of
 from derivable.datalog.tags.random_facts import CHANCE, RandomFacts
-from derivable.device.cpu.memory import contiguous, zeros
-from derivable.device.cpu.threads import run_chunks
+from derivable.device.cpu.memory import contiguous
 from derivable.nn.inference import FactColumns
-from derivable.nn.proof_search import ProofSearch
+from derivable.nn.proof_search import GraphSearch, ProofSearch
 
+Search = ProofSearch | GraphSearch
 MAX_PROOFS = 16
 """topkproofs adds and subtracts up to 2^k conjunctions of proofs; of more proofs it makes a decision diagram."""
 
@@ -45,8 +45,7 @@ class DerivationInference(torch.nn.Module, ABC):
     def __init__(self, ground: GroundProgram, names: Sequence[str]):
         super().__init__()
         self.num_variables = ground.num_variables
-        arrays = (ground.kind, ground.literal - 1, ground.offsets, ground.children)
-        self.graph = tuple(np.ascontiguousarray(array, np.int64) for array in arrays)
+        self.size = len(ground.kind), len(ground.children)
         self.roots = np.ascontiguousarray(ground.roots, np.int64)
         self.group_of = np.full(ground.num_variables, -1, np.int64)
         for number, group in enumerate(ground.groups):
@@ -79,7 +78,7 @@ class DerivationInference(torch.nn.Module, ABC):
         return parts[0]
 
     def size_text(self) -> str:
-        return f"{len(self.graph[0]):,} nodes, {len(self.graph[3]):,} edges of the derivation graph"
+        return "{:,} nodes, {:,} edges of the derivation graph".format(*self.size)
 
 
 class SemiringInference(DerivationInference):
@@ -167,15 +166,15 @@ class TopProofsInference(DerivationInference):
     every choice having exactly one value, and so is its gradient.
     """
 
-    def __init__(self, ground: GroundProgram, names: Sequence[str], k: int, search: ProofSearch | None = None):
+    def __init__(self, ground: GroundProgram, names: Sequence[str], k: int, search: Search | None = None):
         """search  finds the proofs; None finds them in the ground program"""
         super().__init__(ground, names)
-        self.k, self.search = k, search
+        self.k, self.search = k, search or GraphSearch(replace(ground, random=RandomFacts()), k)
         self._layout()
         self.engines = self._made_engines()
 
     def size_text(self) -> str:
-        return super().size_text() if self.search is None else "run anew for each batch"
+        return super().size_text() if isinstance(self.search, GraphSearch) else "run anew for each batch"
 
     def _layout(self) -> None:
         """Index arrays of the final probability.
@@ -275,49 +274,29 @@ class _Proofs(Engine):
     leaves, float_leaves = 1, ()
 
     def __init__(self, module: TopProofsInference):
-        self.arguments = *module.graph, module.roots
-        self.group_of, self.k, self.num_results, self.search = module.group_of, module.k, 3, module.search
+        self.k, self.num_results, self.search = module.k, 3, module.search
 
     def result_shapes(self, structure_shape: Shape | None, shapes: Sequence[Shape]) -> list[Shape]:
         *batch, variables = shapes[0]
-        *_, roots = self.arguments
-        shape = (*batch, len(roots), self.k)
+        shape = (*batch, self.search.num_roots, self.k)
         return [(*shape, variables), (*shape, variables), shape]
 
     def result_dtypes(self, dtypes: Sequence[Any]) -> Sequence[Any]:
         return [torch.bool] * 3
 
     def apply(self, structure: Any, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
-        from derivable.datalog.kernels.top_proofs import top_proofs
-
         *batch, variables = operands[0].shape
-        given = contiguous(operands[0]).reshape(math.prod(batch), variables)
-        shapes = self.result_shapes(None, [operands[0].shape])
-        if self.search is not None:
-            return [part.reshape(shape) for part, shape in zip(self._searched(given, self.search), shapes)]
-        words = max(1, -(-variables // 64))
-        *_, roots = self.arguments
-        bits = zeros((len(given), len(roots), self.k, 2 * words), np.uint64)
-        counts = zeros(bits.shape[:2], np.int64)
-        num_groups = int(self.group_of.max(initial=-1)) + 1
-        rest = self.group_of, num_groups, self.k, bits, counts
-        run_chunks(top_proofs, len(given), 1, *self.arguments, given, *rest)
-        # The little-endian bytes of a word are its bits in order of the variables.
-        flat = np.unpackbits(bits.astype("<u8").view(np.uint8), axis=-1, bitorder="little").view(bool)
-        parts = flat[..., :variables], flat[..., 64 * words : 64 * words + variables]
-        present = np.arange(self.k) < counts[..., None]
-        return [np.ascontiguousarray(part).reshape(shape) for part, shape in zip((*parts, present), shapes)]
-
-    def _searched(self, rows: np.ndarray, search: ProofSearch) -> tuple[np.ndarray, ...]:
-        counts, proof, literals = search(rows)
-        owner = np.repeat(np.arange(len(counts)), counts)
-        place = within(counts)
-        held = np.zeros((len(counts), self.k, rows.shape[1]), bool)
+        rows = contiguous(operands[0]).reshape(math.prod(batch), variables)
+        counts, proof, literals = self.search(rows)
+        owner, place = np.repeat(np.arange(len(counts)), counts), within(counts)
+        held = np.zeros((len(counts), self.k, variables), bool)
         denied = np.zeros_like(held)
         for mask, chosen in ((held, literals > 0), (denied, literals < 0)):
             of = proof[chosen]
             mask[owner[of], place[of], np.abs(literals[chosen]) - 1] = True
-        return held, denied, np.arange(self.k) < counts[:, None]
+        present = np.arange(self.k) < counts[:, None]
+        shapes = self.result_shapes(None, [operands[0].shape])
+        return [part.reshape(shape) for part, shape in zip((held, denied, present), shapes)]
 
     def pull(self, structure: Any, adjoints: Any, operands: Any, results: Any, kept: Any = ()) -> list[np.ndarray]:
         return []

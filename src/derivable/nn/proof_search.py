@@ -1,4 +1,7 @@
-"""The most probable proofs of outputs in each row of probabilities: one run of the program for all rows."""
+"""The most probable proofs of outputs in each row of probabilities, by one run of the program for all rows.
+
+Where rules make random facts, derivations are known, and the proofs are those of the nodes of their graph.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,54 @@ import numpy as np
 
 from derivable.datalog.api.batched import Batched, BatchRuns
 from derivable.datalog.api.program import Program
+from derivable.datalog.exact.ground_program import GroundProgram
 from derivable.datalog.facts.batch_facts import BatchFacts
 from derivable.datalog.facts.inputs import InputMapping, taken
 from derivable.datalog.facts.load import known_relation
 from derivable.datalog.run.limits import Limits, Watch, watched
 from derivable.datalog.tags.provenance import TOP_PROOFS, tags_of
+from derivable.datalog.tags.random_facts import RandomFacts
+
+# Edges of the graphs of rows that are evaluated at once.
+MOST_EDGES = 1 << 21
+# (number of proofs [row * root], the proof of each literal, and its variable from 1 on, negative where it is denied);
+# proofs are numbered through all roots of all rows.
+Proofs = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def _checked(rows: np.ndarray) -> np.ndarray:
+    """Probabilities without what rounding has added to them, which does not matter to which proofs are best."""
+    return np.clip(np.nan_to_num(rows.astype(np.float64)), 0.0, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class GraphSearch:
+    """Finds proofs in a ground program."""
+
+    ground: GroundProgram
+    k: int
+
+    @property
+    def num_roots(self) -> int:
+        return len(self.ground.roots)
+
+    def __call__(self, rows: np.ndarray) -> Proofs:
+        """rows [row, variable]"""
+        piece = max(1, MOST_EDGES // max(len(self.ground.children), 1))
+        found, start = [], 0
+        for low in range(0, max(len(rows), 1), piece):
+            counts, proof, literals = self._of(rows[low : low + piece])
+            found.append((counts, proof + start, literals))
+            start += int(counts.sum())
+        return tuple(map(np.concatenate, zip(*found)))  # type: ignore[return-value]
+
+    def _of(self, rows: np.ndarray) -> Proofs:
+        batch, count = rows.shape
+        groups = [group + count * row for row in range(batch) for group in self.ground.groups]
+        columns: Any = tags_of(TOP_PROOFS, RandomFacts(_checked(rows).ravel().tolist(), groups), self.k)
+        counts, proof, literals = columns.literals_of(self.ground.copies(batch).evaluate(columns))
+        local = (np.abs(literals) - 1) % max(count, 1) + 1
+        return counts, proof, np.where(literals < 0, -local, local)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,12 +120,10 @@ class ProofSearch:
     def _columns_of(self, random: Any) -> Any:
         return tags_of(TOP_PROOFS, random, self.k)
 
-    def __call__(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """rows [row, variable] -> (number of proofs [row * root], the proof of each literal, and its variable from 1
-        on, negative where it is denied); proofs are numbered through all roots of all rows."""
+    def __call__(self, rows: np.ndarray) -> Proofs:
+        """rows [row, variable]"""
         watch = Watch(Limits())
-        # Which proofs are best does not depend on what rounding has added to probabilities.
-        given = np.clip(np.nan_to_num(rows[:, : rows.shape[1] - self.num_fixed].astype(np.float64)), 0.0, 1.0)
+        given = _checked(rows[:, : rows.shape[1] - self.num_fixed])
         found = watched(watch, lambda: self.run(given, watch))
         tags = [
             found.tags_of(name, None, wanted).reshape(len(rows), len(wanted)) for name, wanted in self.outputs.items()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from derivable.datalog.exact.exact import Grounding, Lowers, ground_inputs
 from derivable.datalog.exact.unroll import restrict, unroll
 from derivable.datalog.facts.inputs import InputMapping
 from derivable.datalog.run.limits import Watch
+from derivable.datalog.tables.tag_columns import within
 from derivable.datalog.tags.provenance import Inference
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import ColumnTags
@@ -56,6 +57,24 @@ class GroundProgram(AndOrGraph):
     fixed: np.ndarray
     fixed_weights: np.ndarray
     random: RandomFacts
+
+    def copies(self, count: int) -> GroundProgram:
+        """One program that is so many of this one; each has variables of its own, and its roots come
+        after those of the one before."""
+        sizes = np.repeat(self.sizes, count)
+        copy = np.tile(np.arange(count), len(self.kind))
+        children = self.children[np.repeat(np.repeat(self.offsets[:-1], count), sizes) + within(sizes)]
+        literal = np.repeat(self.literal.astype(np.int64), count)
+        return replace(
+            self,
+            kind=np.repeat(self.kind, count),
+            literal=np.where(literal > 0, literal + self.num_variables * copy, literal),
+            offsets=offsets_of(sizes),
+            children=children * count + np.repeat(copy, sizes),
+            roots=(self.roots * count + np.arange(count)[:, None]).reshape(-1),
+            segments=tuple((kind, start * count, stop * count) for kind, start, stop in self.segments),
+            num_variables=self.num_variables * count,
+        )
 
     def evaluate(self, tags: ColumnTags) -> Any:
         """Tags of the roots [output] for one data point, one column operation a fold step.
