@@ -196,6 +196,22 @@ def test_a_negation(name, of_worlds):
     assert run(name, NEGATION, "r", {"e": EDGES, "u": USED}) == pytest.approx(expected)
 
 
+@pytest.mark.slow
+def test_sixteen_facts_in_all_their_worlds():
+    random = np.random.default_rng(5)
+    edges = {(0, 1), (0, 2), (1, 2), (1, 3), (2, 3), (2, 4), (3, 1), (3, 4), (4, 0), (4, 5), (5, 3), (5, 2)}
+    chances = random.uniform(0.1, 0.9, 16).tolist()
+    facts = {"e": dict(zip(sorted(edges), chances)), "u": {(x,): p for x, p in zip((1, 2, 4, 5), chances[12:])}}
+    listed = [(relation, row, p) for relation, rows in facts.items() for row, p in rows.items()]
+    expected = probabilities(listed, (), model_of)
+    for name in OF_WORLDS:
+        for text, relation in ((CLOSURE, "p"), (NEGATION, "r")):
+            given = facts if relation == "r" else {"e": facts["e"]}
+            found = dv.Program(text).run(given, provenance=name, k=10_000)[relation]
+            wanted = {row: p for (own, row), p in expected.items() if own == relation}
+            assert dict(found) == pytest.approx(wanted), name
+
+
 def test_proofs_name_every_fact():
     """Those without tags too, in the order in which they are given; ~n is the absence of fact n."""
     text = "rel a(1)\nrel b = {1, 2}\ntype c(i32)\nrel r(x) = a(x), b(x), c(x)\nrel r(x) = b(x), not c(x)\nquery r"
