@@ -13,13 +13,13 @@ import derivable as dv
 from datalog.naive import fact_sets, least_model, programs, text_of
 from datalog.test_fused import on_threads, settings_of
 from datalog.test_interrupts import run_child
+from derivable.algebra import semirings
 from derivable.core.diagnostics import DerivableError, LimitError
 from derivable.datalog.fused import emit, fused, partition
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.run import bit_rows
 from derivable.datalog.tables import sets
 from derivable.datalog.tables.storage import Table
-from derivable.datalog.tags.provenance import PROVENANCES
 from derivable.datalog.values.values import TYPES
 from drawn import examples
 
@@ -223,8 +223,8 @@ def wanted_of(form, edges):
 
 
 # Tagged rows are never rows of bits.
-# Sets of all proofs are too many here, and those that are drawn have no fixpoint that is soon found.
-NAMES = {"unit", *PROVENANCES.names()} - {"proofs", "samplekproofs", "topbottomkclauses"}
+# Those that threads share columns of; sets of proofs and objects of classes are columns of numbers.
+NAMES = {"unit", "exact", "topkproofs", *semirings.names()}
 CASES = [(form, name) for form in FORMS for name in sorted(NAMES) if form != "rows of bits" or name in UNTAGGED]
 
 
