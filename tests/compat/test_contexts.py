@@ -127,6 +127,10 @@ def test_types_of_facts():
     ctx.run()
     assert list(ctx.relation("row")) == [(-1, 0.5, "a", True, 3, 255)]
     assert list(ctx.relation("name")) == [("a",), ("b",)]
+    ctx.add_relation("pair", (int, float))
+    ctx.add_facts("pair", [(torch.tensor(3), torch.tensor(0.5))])
+    ctx.run()
+    assert list(ctx.relation("pair")) == [(3, 0.5)]
     with pytest.raises(Exception, match="u8"):
         ctx.add_facts("row", [(-1, 0.5, "a", True, 3, 256)])
     with pytest.raises(Exception, match="columns"):

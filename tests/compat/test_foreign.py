@@ -97,6 +97,32 @@ def test_functions_that_fail_drop_the_row():
         assert list(ctx.relation("q")) == [(0.5,)]
 
 
+def test_results_of_functions():
+    """Scalars of libraries are numbers, tensors are values, and what is of another kind drops the row."""
+
+    @scallopy.foreign_function
+    def norm(x: scallopy.Tensor) -> scallopy.f32:
+        return x.norm()
+
+    @scallopy.foreign_function
+    def doubled(x: scallopy.Tensor) -> scallopy.Tensor:
+        return 2 * x
+
+    @scallopy.foreign_function
+    def broken(x: int) -> scallopy.i32:
+        return 0.5 if x else 1
+
+    ctx = scallopy.ScallopContext()
+    for one in (norm, doubled, broken):
+        ctx.register_foreign_function(one)
+    ctx.add_relation("image", scallopy.Tensor)
+    ctx.add_facts("image", [(torch.tensor([3.0, 4.0]),)])
+    ctx.add_program("rel size($norm($doubled(x))) = image(x) rel n = {0, 1} rel m($broken(x)) = n(x)")
+    with pytest.warns(UserWarning, match="returned 0.5"):
+        assert answers(ctx, "size") == [(10.0,)]
+    assert list(ctx.relation("m")) == [(1,)]
+
+
 def no_result(x: int):
     return x
 

@@ -303,7 +303,12 @@ class ScallopContext:
                 raise TypeMismatchError(f"fact {number} of `{relation}`: {len(elem)} values for {arity} columns")
             rows.append(tuple(elem))
             tags.append(tag)
-        machine.checked(relation, rows)
+        try:
+            machine.checked(relation, rows)
+        except TypeError:
+            # Scalars of torch where values are no tensors.
+            rows = [tuple(v.item() if getattr(v, "ndim", None) == 0 else v for v in row) for row in rows]
+            machine.checked(relation, rows)
         ids = None
         if self.is_debug:
             ids = [None if tag is None else tag[1] for tag in tags]

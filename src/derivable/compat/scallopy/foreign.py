@@ -86,6 +86,11 @@ class ForeignFunction:
         if not parameters and rest is None:
             raise DomainError(f"the function ${name} has no arguments", hint="write its value in the program")
         signature = Signature(tuple(parameters), (result,), tuple(known.items()), len(self.opt_arg_types), rest)
+        # The types of Python that a result has; None where that is not looked at.
+        family = getattr(result, "family", "")
+        self._accepts = {"float": (float, int), "text": (str,), "bool": (bool,), "char": (str,)}.get(family)
+        if getattr(result, "is_integer", False):
+            self._accepts = (int,)
         self.registered_name = f"{name}__{next(_NUMBERS)}"
         self.record = FunctionRecord(self.registered_name, signature, self._value)
 
@@ -99,11 +104,17 @@ class ForeignFunction:
         return _place(self, self.func)
 
     def _value(self, *arguments: Any) -> Any:
+        """What the function returns, None where it fails or returns something of another kind."""
         try:
-            return self.func(*arguments)
+            found = self.func(*arguments)
+            if getattr(found, "ndim", None) == 0 and self._accepts is not None:
+                found = found.item()
+            if found is not None and self._accepts is not None and not isinstance(found, self._accepts):
+                raise TypeError(f"it returned {found!r}, and is annotated with {self.ret_type!r}")
         except Exception as error:
             _warn(self, f"${self.name}", arguments, error)
             return None
+        return found
 
     def register(self) -> None:
         """Make the function known to this process."""

@@ -43,11 +43,12 @@ class GenericTypeParameter:
     def __init__(self, type_family: Any = None):
         GenericTypeParameter._made += 1
         self.name = f"T{GenericTypeParameter._made}"
-        self.family = "any" if type_family is None else _FAMILIES.get(getattr(type_family, "__name__", ""), "")
-        if not self.family:
+        title = "Any" if type_family is None else getattr(type_family, "__name__", type_family)
+        if title not in _FAMILIES:
             raise DomainError(
                 f"a generic type is of a family, not {type_family!r}", hint=f"one of {', '.join(_FAMILIES)}"
             )
+        self.family = _FAMILIES[title]
 
     def __repr__(self) -> str:
         return f"Generic({self.name}: {self.family})"
