@@ -48,6 +48,16 @@ def test_run_exact(program, capsys, provenance):
     assert capsys.readouterr().out == "0.5::path(0, 1)\n0.7::path(0, 2)\n0.8::path(1, 2)\n"
 
 
+def test_run_with_a_class_of_a_file(program, tmp_path, capsys):
+    text = "class Noisy:\n    zero = staticmethod(lambda: 0.0)\n    one = staticmethod(lambda: 1.0)\n"
+    text += "    add = staticmethod(max)\n    mult = staticmethod(lambda a, b: a * b)\n"
+    (tmp_path / "noisy.py").write_text(text)
+    assert main(["run", program, "--provenance", f"{tmp_path}/noisy.py:Noisy"]) == 0
+    assert capsys.readouterr().out == "0.5::path(0, 1)\n0.5::path(0, 2)\n0.8::path(1, 2)\n"
+    assert main(["run", program, "--provenance", f"{tmp_path}/noisy.py:Nois"]) == USER_ERROR
+    assert "did you mean 'Noisy'" in capsys.readouterr().err
+
+
 def test_run_time_limit(tmp_path, capsys):
     (tmp_path / "endless.scl").write_text("rel n(0) rel n(x + 1) = n(x)")
     assert main(["run", str(tmp_path / "endless.scl"), "--time-limit", "0.2"]) == USER_ERROR

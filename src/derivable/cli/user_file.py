@@ -80,7 +80,8 @@ def failure(path: str, error: BaseException, what: str = "") -> DerivableError:
 
 
 class ProvenanceType(click.ParamType):
-    """The name of a provenance, or FILE.py:NAME: a semiring in a Python file, which is registered by its own name."""
+    """The name of a provenance, or FILE.py:NAME: a semiring in a Python file, which is registered by its own name, or a
+    class that is a provenance, of which an object is made."""
 
     name = "NAME"
 
@@ -89,16 +90,22 @@ class ProvenanceType(click.ParamType):
 
         return [CompletionItem(name) for name in PROVENANCES.known() if name.startswith(incomplete)]
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         from derivable.algebra import semirings
         from derivable.algebra.semiring import Semiring
+        from derivable.datalog.tags.custom import Provenance, has_methods
         from derivable.datalog.tags.provenance import provenance_of
 
-        record = from_file(value, "semiring", lambda found: isinstance(found, Semiring))
+        def fits(found: Any) -> bool:
+            return isinstance(found, Semiring) or (has_methods(found) and found is not Provenance)
+
+        record = from_file(value, "provenance", fits) if isinstance(value, str) else value
         if record is None:
             provenance_of(value)
             return value
-        return semirings.register(record).name
+        if isinstance(record, Semiring):
+            return semirings.register(record).name
+        return record() if isinstance(record, type) else record
 
 
 def _run_files(context: Any, option: Any, paths: tuple[str, ...]) -> None:
