@@ -174,3 +174,24 @@ def test_very_unlikely_proofs_have_an_order():
     a, b, c, d = store.singles(np.arange(4))[:, None]
     both = store.plus(store.times(a, b), store.times(c, d))
     assert store.proofs_of(int(both[0])) == [(3, 4), (1, 2)]
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_proofs_of_one_probability_have_the_same_order_wherever_their_bits_are(k, monkeypatch_module):
+    """A batch gives a sample's facts other numbers than a run of the sample by itself."""
+    monkeypatch_module.setattr(proof_store, "WIDEST", 2)
+    rng = np.random.default_rng(k)
+    facts = RandomFacts()
+    variables, others = facts.add(np.full(12, 0.5)), facts.add(np.full(400, 0.5))
+    chosen = rng.integers(0, 12, (3, 40))
+    found = []
+    for gap in (0, 1, 7, 33):
+        store = ProofStore(facts, k)
+        for variable in variables.tolist():
+            store.singles(others[gap * variable : gap * variable + gap])
+            store.singles(np.array([variable]))
+        a, b, c = (store.singles(variables[row]) for row in chosen)
+        sums = store.reduce(store.times(store.times(a, b), c), np.arange(0, 41, 8))
+        sums = np.append(sums, store.negate(sums[:2]))
+        found.append([store.proofs_of(int(tag)) for tag in sums])
+    assert [[[*map(sorted, s)] for s in one] for one in found[1:]] == [[[*map(sorted, s)] for s in found[0]]] * 3

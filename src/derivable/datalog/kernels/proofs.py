@@ -6,7 +6,7 @@ that it has literals in. A set of proofs is a run of proofs, best first.
 
 The cost of a proof is minus the logarithm of its probability as an integer (`SCALE`), so that sums do not depend on
 their order: the cost of a union is the sum of the costs less that of what both have. Proofs are in one order
-everywhere, by cost, number of literals and bits, so the best of some proofs are the same in whatever order these come.
+everywhere, by cost, number of literals and first literals, so the best of some proofs are the same in any order.
 A proof comes after those that it contains.
 
 blocks    [block, 1 + width] uint64: the place of a block, and its words
@@ -215,7 +215,10 @@ def _unite(blocks, heads, a, b, to_blocks, to_heads, row, costs, tied):
 
 @kernel
 def _is_simpler(blocks, heads, a, b):
-    """Whether proof `a` comes before proof `b`, which has the same cost."""
+    """Whether proof `a` comes before proof `b`, which has the same cost.
+
+    Of as many literals the first that only one of them has decides, so it does not matter in which words these are.
+    """
     a_number, b_number = _number_of_literals(blocks, heads, a), _number_of_literals(blocks, heads, b)
     if a_number != b_number:
         return a_number < b_number
@@ -223,9 +226,12 @@ def _is_simpler(blocks, heads, a, b):
     for i in range(heads[a, 0], heads[a + 1, 0]):
         if j == heads[b + 1, 0]:
             return False
-        for w in range(blocks.shape[1]):
-            if blocks[i, w] != blocks[j, w]:
-                return blocks[i, w] < blocks[j, w]
+        if blocks[i, 0] != blocks[j, 0]:
+            return blocks[i, 0] < blocks[j, 0]
+        for w in range(1, blocks.shape[1]):
+            differing = blocks[i, w] ^ blocks[j, w]
+            if differing:
+                return blocks[i, w] & differing & (~differing + np.uint64(1)) != 0
         j += 1
     return False
 

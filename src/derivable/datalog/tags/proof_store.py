@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from derivable.core.interrupts import deferred
 from derivable.core.progress import NEVER
 from derivable.datalog.kernels import proofs as kernels
 from derivable.datalog.kernels.proofs import IMPOSSIBLE, LONG, ONE, SCALE, ZERO
@@ -113,6 +114,7 @@ class Literals:
         self.of[variables] = made
         return made
 
+    @deferred()
     def deny(self, literals: np.ndarray) -> None:
         """Have literals of the other sign, too."""
         literals = literals[self.opposite[literals] < 0]
@@ -190,6 +192,7 @@ class ProofStore:
             found = self.single[variables]
         return found
 
+    @deferred()
     def _enter(self, fresh: np.ndarray) -> None:
         """Make the sets of the proofs that are new facts."""
         literals, count = self.literals.enter(fresh), len(fresh)
@@ -207,6 +210,7 @@ class ProofStore:
         self.used[:3] += count
         self.single[fresh] = np.arange(number, number + count)
 
+    @deferred()
     def _widen(self) -> None:
         """Have one block for all literals, or once these are many, blocks of `SPARSE` words."""
         needed, old, count = max(1, -(-self.literals.number // 64)), self.width, int(self.used[2])
