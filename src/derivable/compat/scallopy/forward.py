@@ -225,7 +225,7 @@ class InternalForwardFunction(torch.nn.Module):
                     hint=f"add_relation({name!r}, ..., input_mapping=range(10)), or give a list of facts a sample",
                 )
             tensors, _ = mapping.samples(given)
-            return _of_tensors(mapping, tensors, self.context.supports_disjunctions())
+            return _of_tensors(mapping, tensors.to("cpu"), self.context.supports_disjunctions())
         found = []
         for place, facts in enumerate(given):
             exclusive = None if disjunctions is None else disjunctions[place]
