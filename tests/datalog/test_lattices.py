@@ -13,7 +13,7 @@ from datalog.test_best_first import small_queues
 from datalog.test_fused import settings_of
 from derivable.core.diagnostics import DerivableError, DomainError, LimitError, UnsupportedError
 from derivable.datalog.aggregates.lattices import LATTICES, Lattice
-from derivable.datalog.fused import frontier
+from derivable.datalog.fused import best_first, frontier, lattice_table
 from derivable.datalog.ram.interpret import interpret
 from drawn import examples
 
@@ -207,6 +207,32 @@ def test_best_values_first_are_those_of_rounds(value, rule, edges, most_times, f
     assert found == interpret(program.lowered(), facts)["low"]
 
 
+@pytest.mark.parametrize("value", ["f64", "i32"])
+def test_values_that_get_better_than_all_before(monkeypatch, value):
+    """Lengths below zero, from the first round on by the kernel, whose levels are those of values so far."""
+    monkeypatch.setattr(lattice_table, "MANY_ROUNDS", 0)
+    taken = []
+    made = best_first.BestFirst.propagate
+    monkeypatch.setattr(
+        best_first.BestFirst, "propagate", lambda self, rows: (taken.append(len(rows)), made(self, rows))[1]
+    )
+    length = float if value == "f64" else int
+    edges = [(x, x + 1, length(-x)) for x in range(300)] + [(x, x + 7, length(-9 * x)) for x in range(0, 280, 3)]
+    program = program_of(DISTANCES, "i64", value)
+    rank = best_first.BestFirst.rank
+
+    def ranked(self, keys):
+        rank(self, keys)
+        # All cells are of a level that there is, also those of values that no row has yet.
+        assert 0 <= self.cells.min() <= self.cells.max() < self.levels
+
+    monkeypatch.setattr(best_first.BestFirst, "rank", ranked)
+    found = program.run({"edge": edges, "start": [(0,)]})
+    assert taken
+    wanted = nx.single_source_bellman_ford_path_length(graph_of(edges), 0)
+    assert rows(found["distance"]) == set(wanted.items())
+
+
 def test_long_ways_take_few_rounds():
     """A chain, whose rounds have one row each, and lengths below zero, for which the best rows are not final."""
     program = program_of(DISTANCES, "i64", "f64")
@@ -306,6 +332,34 @@ def test_facts_of_a_lattice_are_joined_and_added_to():
     database.add({"edge": [(0, 2, 1)]})
     assert rows(database["distance"]) == {(0, 0), (1, 4), (2, 1), (3, 7)}
     assert rows(database["far"]) == {(3,)}
+
+
+@examples(15, 100, EDGES, EDGES, EDGES, st.sampled_from([0, 1000]))
+def test_facts_are_added_and_branches_know_nothing_of_one_another(edges, more, others, few):
+    program = program_of(DISTANCES + "rel near(x) = distance(x, d), d < 4\nquery near", "i64", "i32")
+    with settings_of(few, 2, compiled=True):
+        database = program.run({"edge": edges, "start": [(0,)]}, keep=True)
+        branch = database.fork()
+        branch.add({"edge": others, "distance": [(5, 3)]})
+        database.add({"edge": more})
+    for found, given, own in ((database, edges + more, []), (branch, edges + others, [(5, 3)])):
+        model = interpret(program.lowered(), {"edge": given, "start": [(0,)], "distance": own})
+        assert rows(found["distance"]) == model["distance"]
+        assert rows(found["near"]) == model["near"]
+
+
+@examples(15, 100, EDGES)
+def test_questions_about_labels_that_are_handed_through(edges):
+    """`label(x, l)` of one node is asked from that node on."""
+    program = dv.Program(
+        "type edge(i64, i64), label(node: i64, min of: i64)\nrel label(x, x) = edge(x, _) or edge(_, x)\n"
+        "rel label(x, l) = edge(x, y), label(y, l)\nquery label(0, l)"
+    )
+    pairs = [(a, b) for a, b, _ in edges]
+    graph = nx.DiGraph(pairs)
+    wanted = {(0, min([0, *nx.descendants(graph, 0)]))} if 0 in graph else set()
+    assert rows(program.run({"edge": pairs})["label(0, l)"]) == wanted
+    assert "flip label" in program.explain("demand")
 
 
 def test_questions_ask_for_what_they_need():
@@ -436,6 +490,8 @@ def test_the_declaration_is_printed_as_it_is_written():
     for stage in ("syntax", "types"):
         assert "type distance(node: i64, min length: f64)" in program.explain(stage)
         assert "type best(max i32)" in program.explain(stage)
+    for stage in ("desugar", "ram"):
+        assert "relation distance(i64, min f64)" in program.explain(stage)
 
 
 class TestOfAUser:

@@ -182,7 +182,8 @@ class BestFirst:
         # As many rows of the sample in each level of the upper half, as wide ones in the lower.
         there = np.bincount(np.maximum(self.cells_of(sample) - number // 2, 0), minlength=number // 2)
         before = np.cumsum(there) - there
-        self.cells[number // 2 :] = half + before * half // len(sample)
+        # Values of a lattice may get better than all of the sample.
+        self.cells[number // 2 :] = half + np.minimum(before * half // len(sample), half - 1)
         self.cells[: number // 2] = np.arange(number // 2) * half // (number // 2)
 
     def cells_of(self, keys: np.ndarray) -> np.ndarray:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.text import coin_text, expr_text, facts_text, generator_text, rule_text, terms_text
+from derivable.datalog.rules.text import (
+    coin_text,
+    expr_text,
+    facts_text,
+    generator_text,
+    relation_text,
+    rule_text,
+    terms_text,
+)
 
 
 def query_lines(query: m.Project, indent: int) -> list[str]:
@@ -87,10 +95,7 @@ def ram_text(ram: m.Ram) -> str:
     if ram.demand is not None:
         rows = ["first", *(f"  {line}" for line in ram_text(ram.demand).split("\n"))]
     rows += [f"constructor {constructor}" for constructor in ram.constructors.values()]
-    rows += [
-        f"relation {r.name}({', '.join(map(str, r.types))}){' certain' if r.is_certain else ''}"
-        for r in ram.relations.values()
-    ]
+    rows += [f"relation {relation_text(r)}{' certain' if r.is_certain else ''}" for r in ram.relations.values()]
     rows += [f"fact {facts_text(f)}" for f in ram.facts]
     for i, stratum in enumerate(ram.strata):
         rows.append(f"stratum {i}{' (recursive)' if stratum.is_recursive else ''}: {', '.join(stratum.relations)}")

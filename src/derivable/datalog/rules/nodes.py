@@ -117,7 +117,8 @@ class Facts:
 
 @dataclass(frozen=True)
 class Relation:
-    """`edge(usize, usize)`; an input is neither declared nor defined, and has its facts from a run
+    """`edge(usize, usize)`, `distance(usize, min f64)`; an input is neither declared nor defined, and a run gives it its
+    facts
 
     is_emptied  whether an input has the empty set of facts in the program, `rel s = {}`
     demand      `bf` of `@demand("bf")` or of `bound` and `free` columns: how it is asked, None if nothing says

@@ -96,6 +96,14 @@ def facts_text(facts: r.Facts) -> str:
     return f"{facts.relation} = {{{('; ' if facts.exclusive else ', ').join(shown)}}}"
 
 
+def relation_text(relation: r.Relation) -> str:
+    """A relation with the types of its columns: `distance(usize, min f64)`."""
+    types = [*map(str, relation.types)]
+    if relation.lattice is not None:
+        types[-1] = f"{relation.lattice} {types[-1]}"
+    return f"{relation.name}({', '.join(types)})"
+
+
 def rules_text(rules: r.Rules) -> str:
     """The whole program: relations, facts, rules, outputs."""
     rows = [f"constructor {constructor}" for constructor in rules.constructors.values()]
@@ -111,7 +119,7 @@ def rules_text(rules: r.Rules) -> str:
             )
             if on
         )
-        rows.append(f"relation {relation.name}({', '.join(map(str, relation.types))}){marks}")
+        rows.append(f"relation {relation_text(relation)}{marks}")
     rows += [f"fact {facts_text(f)}" for f in rules.facts]
     rows += [f"rule {rule_text(rule)}" for rule in rules.rules]
     rows.append(f"output {', '.join(rules.outputs)}")
