@@ -117,9 +117,9 @@ class Facts:
 
 @dataclass(frozen=True)
 class Relation:
-    """`edge(usize, usize)`, `distance(usize, min f64)`; an input is neither declared nor defined, and a run gives it its
-    facts
+    """`edge(usize, usize)`, `distance(usize, min f64)`
 
+    is_input    whether it is neither declared nor defined, and has its facts from a run
     is_emptied  whether an input has the empty set of facts in the program, `rel s = {}`
     demand      `bf` of `@demand("bf")` or of `bound` and `free` columns: how it is asked, None if nothing says
     is_certain  whether its rows are certain whatever the tags of the rows that they follow from: the structure of a
