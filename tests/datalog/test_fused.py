@@ -18,14 +18,15 @@ import derivable as dv
 from datalog.naive import fact_sets, least_model, programs, text_of
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product
-from derivable.datalog.fused import emit, emit_tags, frontier, fused, partition
+from derivable.datalog.fused import emit, emit_insert, emit_tags, frontier, fused, partition
 from derivable.datalog.kernels import bit_rows as bit_kernels
-from derivable.datalog.kernels import row_sets
-from derivable.datalog.run import bit_rows, execute, insert_kernel
+from derivable.datalog.kernels import row_sets, strata
+from derivable.datalog.run import bit_rows, drive, execute
 from derivable.datalog.tables import sets, storage
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import TYPES
-from derivable.device.cpu import threads
+from derivable.device.cpu import python_lanes, threads, tiers
+from derivable.kernel import nodes
 from derivable.kernel.interpret import interpret
 from drawn import examples
 
@@ -38,6 +39,41 @@ def interpreted(kernel):
         return found[0].item() if len(found) == 1 else tuple(value.item() for value in found)
 
     return run
+
+
+class InterpretedPacked:
+    """A kernel with packed arguments, whose address is a number that nothing else has."""
+
+    wanted, is_cached = 0, True
+
+    def __init__(self, kernel):
+        self.kernel, self.address = kernel, -1 - id(self)
+
+    def __call__(self, memory, block):
+        words = [int(memory[int(place)]) for place in block]
+        memory, block = memory.view(np.ndarray), block.view(np.ndarray)
+        given = [
+            python_lanes.ADDRESSED[word].view(np.ndarray) if isinstance(parameter, nodes.Array) else word
+            for parameter, word in zip(self.kernel.parameters[2:], words, strict=True)
+        ]
+        (code,) = interpret(self.kernel, memory, block, *given)
+        return code.item()
+
+
+def called(own):
+    """The driver as Python runs it."""
+    arrays = own.memory, own.words, own.bases, own.index_bases, own.first_reader, own.readers, own.queue, own.control
+    address = own.address(own.memory)
+    for running in own.running:
+        for kernel in [] if running.fused is None else running.fused.kept.enters.values():
+            python_lanes.ADDRESSED[kernel.function.address] = kernel.function
+    return tiers.interpreted(strata.drive)(address, *(array.view(tiers._Array) for array in arrays))
+
+
+def addressed(own, array):
+    address = array.__array_interface__["data"][0]
+    python_lanes.ADDRESSED[address] = array.reshape(-1).view(tiers._Array)
+    return address
 
 
 @contextmanager
@@ -63,12 +99,18 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1):
         patch.setattr(fused, "DRIVER_ROWS", 2)
         patch.setattr(storage, "SET_ROWS", set_rows)
         patch.setattr(execute, "PIECE", 2)
-        patch.setattr(insert_kernel, "PAUSE", room)
-        patch.setattr(insert_kernel, "TOLD", 5)
+        patch.setattr(drive, "PAUSE", room)
+        patch.setattr(drive, "TOLD", 5)
+        # Of some runs most rounds are large ones.
+        patch.setattr(drive, "MOST", 2 if room % 2 else drive.MOST)
         patch.setattr(storage, "PART", 1)
         if not compiled:
             patch.setattr(emit, "_compiled", {})
             patch.setattr(emit, "compile_kernel", interpreted)
+            patch.setattr(emit_insert, "compile_packed", InterpretedPacked)
+            patch.setattr(drive.Drive, "call", called)
+            patch.setattr(drive.Drive, "address", addressed)
+            patch.setattr(python_lanes, "ADDRESSED", {})
             patch.setattr(sets, "_insert", lambda form: interpreted(row_sets.insert_kernel(form)))
             patch.setattr(sets, "_find", lambda form: interpreted(row_sets.find_kernel(form)))
             patch.setattr(sets, "_read", lambda form: interpreted(row_sets.read_kernel(form)))

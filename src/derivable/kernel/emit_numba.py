@@ -32,8 +32,8 @@ _SUPPORTING: dict[str, set[str]] = {
     | {"to_float", "to_integer"},
     "lane_rows": {"backwards", "first_lane", "last_lane", "load_line", "load_rows", "moved_up"}
     | {"store_line", "store_rows", "zero_line"},
-    "places": {"choose", "hash_word", "hidden", "load_bit", "load_scalar", "mix_word", "set_bit", "slot_in"}
-    | {"store_scalar", "tag_of"},
+    "places": {"choose", "hash_word", "hidden", "load_bit", "load_scalar", "mix_word", "pointer_at", "set_bit"}
+    | {"slot_in", "store_scalar", "tag_of"},
 }
 _RENAMED = {"load_scalar": "load as load_scalar", "store_scalar": "store as store_scalar"}
 
@@ -49,10 +49,23 @@ def compile_kernel(kernel: n.Kernel) -> Callable:
     return getattr(module, kernel.name)
 
 
-def emit_numba(*kernels: n.Kernel) -> str:
-    """A module with one jitted function per kernel, those that they call included."""
+def compile_packed(kernel: n.Kernel) -> Any:
+    """The function of a kernel with packed arguments, a `tiers.Packed`.
+
+    The kernel's first two parameters are arrays of int64, `memory` and `block`. It is called with their addresses, and
+    memory[block[k]] is its next parameter k: a scalar, or the address of an array. It returns one int64.
+    """
+    module: Any = load_generated(emit_numba(kernel, is_packed=True), kernel.name)
+    return getattr(module, kernel.name)
+
+
+def emit_numba(*kernels: n.Kernel, is_packed: bool = False) -> str:
+    """A module with one jitted function per kernel, those that they call included.
+
+    is_packed  whether the arguments of the given ones are packed, see `compile_packed`
+    """
     printers = [_Printer(kernel) for kernel in dict.fromkeys(k for kernel in kernels for k in _with_called(kernel))]
-    bodies = [printer.function() for printer in printers]
+    bodies = [one.packed() if is_packed and one.kernel in kernels else one.function() for one in printers]
     called: set[str] = set(re.findall(r"(?<![\w.])(\w+)\(", "\n".join(bodies)))
     called -= {printer.kernel.name for printer in printers}
     imports = []
@@ -62,7 +75,8 @@ def emit_numba(*kernels: n.Kernel) -> str:
     before = preamble([expr for printer in printers for expr in printer.scalars])
     if before:
         imports.append(f"from {SUPPORT}.compiling import njit\n")
-    imports.append(f"from {SUPPORT}.tiers import kernel\n")
+    decorators = sorted(set(re.findall(r"^@(\w+)", "\n".join(bodies), re.MULTILINE)))
+    imports.append(f"from {SUPPORT}.tiers import {', '.join(decorators)}\n")
     parts = ["".join([_HEADER, *imports]), before, *bodies]
     return "\n\n".join(part for part in parts if part)
 
@@ -96,6 +110,19 @@ class _Printer(Printer):
         before = [f"{name} = {text}" for text, name in self.before.items()]
         lines = ['@kernel(error_model="numpy")', f"def {self.kernel.name}({parameters}):", *indented([*before, *body])]
         return "\n".join(lines) + "\n"
+
+    def packed(self) -> str:
+        """The function that gets addresses; loads through pointers need no count of references."""
+        memory, block, *rest = self.kernel.parameters
+        body = [f"{one.name} = pointer_at({one.name}_address, np.int64)" for one in (memory, block)]
+        for place, parameter in enumerate(rest):
+            word = f"load_scalar({memory.name}, load_scalar({block.name}, {place}))"
+            if isinstance(parameter, n.Array):
+                word = f"pointer_at({word}, np.{parameter.dtype})"
+            body.append(f"{parameter.name} = {word}")
+        body += self.block(self.kernel.body)
+        head = f"def {self.kernel.name}({memory.name}_address, {block.name}_address):"
+        return "\n".join(["@Packed", head, *indented(body)]) + "\n"
 
     # Names
 

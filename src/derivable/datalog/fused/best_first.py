@@ -102,7 +102,7 @@ class BestFirst:
     def is_possible(self) -> bool:
         """Whether a kernel has the whole rule, and no tag is better than one, so that no product is better either."""
         found, table = self.fused, self.table
-        if found is None or found.prefix is not None:
+        if found is None or found.kept.prefix is not None or not found.kept.is_worth_columns:
             return False
         if self.values is None and not isinstance(found.plan.tags, TypedSemiring):
             return False
@@ -209,7 +209,7 @@ class BestFirst:
         assert found is not None
         kernel = emit.compiled(emit_best.BestEmitter, found.plan, self.sign, self.values)
         positions: list[Any] = [-1] * kernel.num_positions
-        bounds = {step: state.bounds_of(scan) for step, scan in found.scans.items()}
+        bounds = {step: state.bounds_of(scan) for step, scan in found.kept.scans.items()}
         first, entry, level, size, used, free, left, floor = -1, -1, 0, table.size, 0, -1, TOLD_ROWS, 0
         while True:
             arguments: list[Any] = []

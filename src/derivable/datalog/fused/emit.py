@@ -23,6 +23,8 @@ from derivable.kernel.build import Builder, substitute
 from derivable.kernel.emit_numba import compile_kernel
 
 Term = Expr
+# What a kernel is called with: (what, number of the step, column or component).
+Key = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ class RuleKernel:
 
     kernel: n.Kernel
     function: Callable
-    parameters: tuple[tuple[str, int, int], ...]
+    parameters: tuple[Key, ...]
     num_positions: int
     columns: tuple[str, ...]
 
@@ -177,9 +179,9 @@ class Emitter:
     def __init__(self, plan: Plan):
         self.plan = plan
         self.k = Builder("store")
-        self.parameters: list[tuple[str, int, int]] = []
-        self.arrays: dict[tuple[str, int, int], n.Array] = {}
-        self.scalars: dict[tuple[str, int, int], n.Register] = {}
+        self.parameters: list[Key] = []
+        self.arrays: dict[Key, n.Array] = {}
+        self.scalars: dict[Key, n.Register] = {}
         self.values: dict[Argument, Expr] = {}
         self.rows: list[Expr] = []
 
@@ -187,14 +189,14 @@ class Emitter:
         key = what, step, part
         if key not in self.scalars:
             self.parameters.append(key)
-            self.scalars[key] = self.k.scalar(what if what == "word" else f"{what}{step}")
+            self.scalars[key] = self.k.scalar(_name(what, step))
         return self.scalars[key]
 
     def array(self, what: str, dtype: str, step: int, part: int = 0) -> n.Array:
         key = what, step, part
         if key not in self.arrays:
             self.parameters.append(key)
-            self.arrays[key] = self.k.array(f"{what}{step}", dtype)
+            self.arrays[key] = self.k.array(_name(what, step), dtype)
         return self.arrays[key]
 
     def value(self, term: Expr) -> Expr:
@@ -507,6 +509,10 @@ class Emitter:
             k.set(self.written, self.written + 1)
             if self.found is not None:
                 k.set(self.found, 1)
+
+
+def _name(what: str, step: int) -> str:
+    return what.removeprefix("target ") if what in ("word", "own", "left") or " " in what else f"{what}{step}"
 
 
 def first_free_loop(plan: Plan) -> int:

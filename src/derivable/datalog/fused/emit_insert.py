@@ -1,40 +1,36 @@
-"""RAM to loops: a store without tags whose rows are entered where they are found, round after round.
+"""RAM to loops: a store without tags whose rows are entered where they are found.
 
 Candidates that wait in columns are written, read and looked up again from the first word; here the set of a prefix is
-at hand as soon as the prefix is known. Rows of the driver that are the recent ones of the table that is written to are
-followed by those that they have led to, as long as these are few: so many small rounds are one call.
+at hand as soon as the prefix is known. All such kernels are called in one way, with packed arguments: `memory` has what
+a stratum knows of its tables, and the block of a store says where its kernel finds what it reads. So one driver calls
+them round after round (`kernels/strata.py`), and stores of one form share a kernel.
 """
 
 from __future__ import annotations
 
-from derivable.algebra.expr.functions import equal, not_equal, where
-from derivable.algebra.expr.nodes import Argument, in_order
+from derivable.algebra.expr.functions import not_equal
+from derivable.algebra.expr.nodes import Argument, Expr, in_order
 from derivable.datalog.fused import emit
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.kernels.row_sets import SetForm, SetParameters
+from derivable.kernel.emit_numba import compile_packed
 
 # What a kernel returns besides the codes of `row_sets`.
 PAUSED = 10
-SCALARS = ("i", "stop", "size", "left", "round", "rounds", "most", "until", "log_room", "arena_room")
-# Those of them that change, and are returned.
-CHANGING = SCALARS[:5]
-# Rounds whose ends are remembered.
-ENDS = 8
+# The first words of a store of its own: the row of the driver, and where to stop. The positions of its loops follow,
+# and the candidate that there was no room for.
+ROW, STOP, OWN = range(3)
 
 
 class InsertEmitter(emit.Emitter):
-    """Rows to sets of one form: (*SCALARS, *sets, count, state, ends, log, *positions, *arguments) -> (code,
-    *CHANGING, *row, *positions).
+    """Rows to the set of a table: (memory, block) -> code.
 
-    i, stop        rows of the driver that are propagated; size: rows of the log that is written to
-    left           rows and candidates before a pause
-    round, rounds  rounds that have ended, and how many may
-    most, until    rows of the next round, and where it may end, if it is to follow; -1 where the driver is another log
-    ends           [k] the size of the log at the end of the k-th round of the call, from the first again after ENDS
-    row            the candidate that there was no room for
+    `parameters` has all that the block says the places of: "own" words of the store, "left" candidates and rows of the
+    driver before a pause, parts of the "target" table, and then what the plan reads.
+    form  the sets of the table; None for one hash of row numbers
     """
 
-    def __init__(self, plan: emit.Plan, form: SetForm):
+    def __init__(self, plan: emit.Plan, form: SetForm | None):
         super().__init__(plan)
         assert plan.tags is None
         assert not plan.counted
@@ -42,53 +38,76 @@ class InsertEmitter(emit.Emitter):
 
     def emit(self) -> emit.RuleKernel:
         k = self.k
-        scalars = [k.scalar(name) for name in SCALARS]
-        self.i, self.stop, self.size, self.left, self.round = self.changing = scalars[:5]
-        self.rounds, self.most, self.until, self.log_room, self.arena_room = scalars[5:]
-        self.sets = SetParameters(k, self.form)
-        self.count, self.state = k.array("count", "int32"), k.array("state", "int64")
-        self.ends, self.log = k.array("ends", "int64"), k.array("written", "int32")
+        self.memory, self.block = k.array("memory", "int64"), k.array("block", "int64")
+        self.i, self.stop = (self.scalar("own", part=part) for part in (ROW, STOP))
+        self.left = self.scalar("left")
+        self.size, self.room = self.scalar("target size"), self.scalar("target room")
+        width = self.target()
         self.begin()
-        self.row = [k.let(f"v{c}", -1) for c in range(self.form.width)]
-        self.prefix_step = _prefix_step(self.plan)
-        self.x = k.let("x", -1 if self.form.has_table else 0)
-        self.block = k.let("slots", 0), k.let("start", 0)
-        at = k.let("at", 0)
+        self.row = [k.let(f"v{c}", -1) for c in range(width)]
+        if self.form is not None:
+            self.prefix_step = _prefix_step(self.plan)
+            self.x = k.let("x", -1 if self.form.has_table else 0)
+            self.slots = k.let("slots", 0), k.let("start", 0)
         with k.while_(self.i < self.stop):
             with k.when(self.left <= 0):
                 self.leave(PAUSED)
             self.driver()
             k.set((self.i, self.left), (self.i + 1, self.left - 1))
-            with k.when(equal(self.i, self.stop)):
-                k.store(self.ends, at, self.size)
-                k.set(at, where(equal(at, ENDS - 1), 0, at + 1))
-                k.set(self.round, self.round + 1)
-                may_follow = (self.size - self.stop <= self.most) & (self.size <= self.until)
-                with k.when(may_follow & (self.round < self.rounds)):
-                    k.set(self.stop, self.size)
         self.leave(row_sets.DONE)
-        return self.compiled()
+        kernel, count = k.kernel(), self.plan.num_loops
+        return emit.RuleKernel(kernel, compile_packed(kernel), tuple(self.parameters), count, ())
 
-    def leave(self, code: int) -> None:
-        self.k.return_(code, *self.changing, *self.row, *self.positions)
+    def target(self) -> int:
+        """The parameters of the table that is written to; returns the columns of its log."""
+        if self.form is None:
+            self.hash = self.array("target hash", "uint32", 0), self.scalar("target hash_slots")
+            self.log = self.array("target log", "int64", 0)
+            return max(1, len(self.plan.outputs))
+        self.arena_room = self.scalar("target arena_room")
+        self.parameters.append(("target sets", 0, 0))
+        self.sets = SetParameters(self.k, self.form)
+        self.count, self.state = self.array("target count", "int32", 0), self.array("target state", "int64", 0)
+        self.log = self.array("target log", "int32", 0)
+        return self.form.width
+
+    def begin(self) -> None:
+        place = len(self.parameters)
+        super().begin()
+        # Positions of loops are words of the store as well; they come before what the plan reads.
+        self.parameters[place:place] = [("own", 0, OWN + number) for number in range(self.plan.num_loops)]
+
+    def leave(self, code: int, *row: Expr) -> None:
+        k = self.k
+        own = k.load(self.block, 0, "own")
+        k.store(self.memory, own, self.i)
+        for number, position in enumerate(self.positions):
+            k.store(self.memory, own + OWN + number, position)
+        for column, word in enumerate(row):
+            k.store(self.memory, own + OWN + len(self.positions) + column, word)
+        for place, value in ((2, self.left), (3, self.size)):
+            k.store(self.memory, k.load(self.block, place, "place"), value)
+        k.return_(code)
+
+    def leave_with_row(self, code: int) -> None:
+        self.leave(code, *self.row)
 
     def rest(self, number: int, tags: tuple | None) -> None:
-        if number == self.prefix_step:
-            self.find_prefix()
+        if self.form is not None and number == self.prefix_step:
+            self.find_prefix(self.form)
         super().rest(number, tags)
 
-    def find_prefix(self) -> None:
+    def find_prefix(self, form: SetForm) -> None:
         """The set of the prefix, as soon as that is known. A new one is entered with the first row that has it."""
-        k, p, width = self.k, self.sets, self.form.width
+        k, p, width = self.k, self.sets, form.width
         given = [self.value(term) for term in self.plan.outputs[: width - 1]]
-        if not self.form.has_table:
+        if not form.has_table:
             if width == 2:
                 k.set(self.row[0], given[0])
                 self.is_reached = (self.row[0] >= 0) & (self.row[0] < p.firsts)
                 with k.when(self.is_reached):
                     k.set(self.x, self.row[0])
-            slots, start = row_sets.block_of(k, p, self.x)
-            k.set(self.block, (slots, start))
+            k.set(self.slots, row_sets.block_of(k, p, self.x))
             return
         given = [k.let("first", word) for word in given]
         is_new = k.let("changed", self.x < 0)
@@ -99,38 +118,55 @@ class InsertEmitter(emit.Emitter):
             k.set(self.x, -1)
             row_sets.find_words(k, p.table, p.table_size, p.words, width - 1, self.row[:-1], self.x)
             with k.when(self.x >= 0):
-                slots, start = row_sets.block_of(k, p, self.x)
-                k.set(self.block, (slots, start))
+                k.set(self.slots, row_sets.block_of(k, p, self.x))
 
     def write(self, tags: tuple | None) -> None:
-        k, p, width = self.k, self.sets, self.form.width
+        k = self.k
         with k.when(self.left <= 0):
             self.leave(PAUSED)
-        with k.when(equal(self.size, self.log_room)):
+        with k.when(self.size >= self.room):
             self.leave(row_sets.LOG_FULL)
-        y = self.row[-1]
-        k.set(y, self.value(self.plan.outputs[-1]))
-        if self.form.has_table:
-            with k.when(self.x < 0):
-                row_sets.number_prefix(k, p, self.state, self.row, self.x, self.leave)
-                k.set(self.block, (0, 0))
-            is_out = (y < 0) | (y >= p.domain)
-        else:
-            is_out = (y < 0) | (y >= p.domain)
-            if width == 2:
-                is_out = is_out | ~self.is_reached
-        with k.when(is_out):
-            self.leave(row_sets.OUT_OF_REACH)
-        is_new, _ = row_sets.enter_last(
-            *(k, p, self.count, self.state, self.x, y, self.size, self.arena_room, self.leave, self.block)
-        )
+        is_new = self.enter_in_hash() if self.form is None else self.enter_in_set(self.form)
         k.set(self.left, self.left - 1)
         with k.when(is_new):
             for c, value in enumerate(self.row):
-                k.store(self.log, self.size * width + c, value)
+                k.store(self.log, self.size * len(self.row) + c, value)
             k.set(self.size, self.size + 1)
         if self.found is not None:
             k.set(self.found, 1)
+
+    def enter_in_hash(self) -> Expr:
+        """Whether the row is new; it is entered in the hash of row numbers then."""
+        k, (table, slots) = self.k, self.hash
+        # Rows of a nullary relation are one zero.
+        k.set(self.row, [self.value(term) for term in self.plan.outputs] or [0])
+        there = k.let("there", -1)
+        slot, tag = row_sets.find_words(k, table, slots, self.log, len(self.row), self.row, there)
+        with k.when(there < 0):
+            k.store(table, slot * 2, self.size + 1)
+            k.store(table, slot * 2 + 1, tag)
+        return there < 0
+
+    def enter_in_set(self, form: SetForm) -> Expr:
+        """Whether the row is new; it is entered in the set of its prefix then."""
+        k, p = self.k, self.sets
+        y = self.row[-1]
+        k.set(y, self.value(self.plan.outputs[-1]))
+        if form.has_table:
+            with k.when(self.x < 0):
+                row_sets.number_prefix(k, p, self.state, self.row, self.x, self.leave_with_row)
+                k.set(self.slots, (0, 0))
+            is_out = (y < 0) | (y >= p.domain)
+        else:
+            is_out = (y < 0) | (y >= p.domain)
+            if form.width == 2:
+                is_out = is_out | ~self.is_reached
+        with k.when(is_out):
+            self.leave_with_row(row_sets.OUT_OF_REACH)
+        is_new, _ = row_sets.enter_last(
+            *(k, p, self.count, self.state, self.x, y, self.size, self.arena_room, self.leave_with_row, self.slots)
+        )
+        return is_new
 
 
 def _prefix_step(plan: emit.Plan) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,36 +42,99 @@ else:
 # Rows that a store must have seen before its kernel is asked for, and before it is compiled for that.
 FEW_ROWS, MANY_ROWS = 1 << 12, 1 << 16
 # A look at a store that finds nothing costs as much as some rows.
-CALL_ROWS = 4
+CALL_ROWS = 16
 # Candidates, which stay in cache until they are entered; and rows of the driver between looks at the clock.
 ROOM, DRIVER_ROWS = 1 << 14, 1 << 16
 MOST_LOOPS = 8
 
 
 class _Unsupported(Exception):
-    """A step that kernels have not."""
+    """A step that kernels have not, and why."""
 
 
-@dataclass
-class Fused:
-    """A store's kernel for the layouts that its tables have.
+@dataclass(frozen=True)
+class Read:
+    """How a step reads a relation: row by row, by an index over `keys`, ordered by column `by` if there is one, or by
+    the set of its rows."""
 
-    reads    step -> its table and index
-    rest     the query that the kernel computes, whose columns are `names`; None if it computes the whole store
+    scan: m.Scan
+    keys: tuple[int, ...] | None = None
+    by: int | None = None
+    is_set: bool = False
+
+    def of(self, state: State) -> tuple[Table, Index | None]:
+        """The table and its index."""
+        table = state.tables[self.scan.relation]
+        if self.is_set:
+            table.update_set()
+        if self.keys is None:
+            return table, None
+        if self.by is None:
+            return table, table.index(self.keys, self.scan.relation in state.complete)
+        index = ordered_index(table, self.keys, self.by)
+        index.is_static = True
+        return table, index
+
+    def layout(self, table: Table, index: Index | None) -> tuple:
+        """What a kernel depends on."""
+        form = table.sets.form if self.is_set and table.sets is not None else None
+        return table.tail.dtype.char, form, index and index.kind, table.tags is None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The plan of a store for some layouts, as the program keeps it.
+
+    words    constants, and the bounds of the first column
+    reads    step -> how it reads a relation; layouts of these, in this order
+    prefix   the last operator that the kernel computes, whose columns are `names`; None if it computes the whole store
     counted  the operators whose rows the kernel counts, in the order of `emit.Plan.counted`
     bounds   the place in `words` of the bounds of the first column of what is written; None if it has none
+    reason   why it does not compute the whole store
     enters   form of sets -> the kernel that enters into them: a plan takes long to look up
     """
 
     plan: emit.Plan
-    words: list[int]
-    reads: dict[int, tuple[Table, Index | None]]
-    scans: dict[int, m.Scan]
+    words: tuple[Const | int, ...]
+    reads: dict[int, Read]
+    layouts: tuple
     prefix: m.Operator | None
     names: tuple[str, ...]
-    counted: tuple[tuple[m.Operator, ...], ...] = ()
-    bounds: int | None = None
-    enters: dict[SetForm, emit.RuleKernel] = field(default_factory=dict)
+    counted: tuple[tuple[m.Operator, ...], ...]
+    bounds: int | None
+    reason: str
+    enters: dict[SetForm | None, emit.RuleKernel] = field(default_factory=dict)
+
+    @cached_property
+    def is_worth_columns(self) -> bool:
+        """Whether a kernel that writes columns is faster than columns: of one relation it is not."""
+        return any(isinstance(step, (emit.Match, emit.Probe, emit.Count)) for step in self.plan.steps)
+
+    @cached_property
+    def scans(self) -> dict[int, m.Scan]:
+        return {step: read.scan for step, read in self.reads.items()}
+
+    def bind(self, state: State) -> Fused | None:
+        """The same for the tables of a run; None if they have other layouts."""
+        reads = {step: read.of(state) for step, read in self.reads.items()}
+        if tuple(read.layout(*reads[step]) for step, read in self.reads.items()) != self.layouts:
+            return None
+        symbols = state.symbols
+        words = [w if isinstance(w, int) else word_of(w.value, w.type, symbols) for w in self.words]
+        return Fused(self, self.plan, words, reads)
+
+
+@dataclass
+class Fused:
+    """A store's kernel for the tables of a run, and the layouts that these have.
+
+    reads    step -> its table and index
+    """
+
+    kept: Kept
+    plan: emit.Plan
+    words: list[int]
+    reads: dict[int, tuple[Table, Index | None]]
 
 
 @dataclass
@@ -91,13 +155,24 @@ def _log_of(table: Table) -> emit.Layout:
     return emit.Layout(table.width, str(table.tail.dtype), None)
 
 
-def plan(state: State, store: m.Store, follows: bool = False, has_floats: bool = False) -> Fused | None:
-    """The kernel of as many steps of a store as kernels have; None if it is not worth one.
+def plan(state: State, store: m.Store, has_floats: bool = False) -> Fused | None:
+    """The kernel of as many steps of a store as kernels have; None if it has none of them, or too many.
 
-    follows     whether the kernel goes on with the rows that it inserts, round after round
     has_floats  whether registers hold floats, which are computed as columns of them are; what is written may be some
     """
-    return _Planner(state, store, follows, has_floats).plan()
+    planner = _Planner(state, store, has_floats)
+    # Stores are kept with the program; one that is not may leave its number to another one.
+    key = "kernels", id(store), planner.tags, planner.may_be_split, state.counts is None, has_floats
+    owner, kept = state.plans.setdefault(key, (store, []))
+    if owner is not store:
+        _, kept = state.plans[key] = store, []
+    for one in kept:
+        if (bound := one.bind(state)) is not None:
+            return bound
+    made = planner.plan()
+    if made is not None and planner.may_be_kept:
+        kept.append(made.kept)
+    return made
 
 
 # What is computed with floats alike everywhere: rounded exactly, as no power or logarithm is.
@@ -108,14 +183,16 @@ _EXACT = {
 
 
 class _Planner:
-    def __init__(self, state: State, store: m.Store, follows: bool, has_floats: bool):
-        self.state, self.store, self.mode, self.follows = state, store, state.mode, follows
-        self.has_floats = has_floats
+    def __init__(self, state: State, store: m.Store, has_floats: bool):
+        self.state, self.store, self.mode, self.has_floats = state, store, state.mode, has_floats
         self.registers: dict[str, Argument] = {}
-        self.words: list[int] = []
+        self.words: list[Const | int] = []
         self.steps: list[emit.Step] = []
         self.reads: dict[int, tuple[Table, Index | None]] = {}
-        self.scans: dict[int, m.Scan] = {}
+        self.recipes: dict[int, Read] = {}
+        self.layouts: list[tuple] = []
+        # Factors of coins are tables of the run alone.
+        self.may_be_kept = True
         self.tags: TypedSemiring | str | None = "rows"
         if isinstance(self.mode, Untagged):
             self.tags = None
@@ -134,6 +211,7 @@ class _Planner:
         if not isinstance(nodes[0], m.Scan):
             return None
         prefix: m.Operator | None = None
+        reason = ""
         outputs: tuple[Expr, ...] = ()
         number, loops = 0, 0
         marks: dict[int, tuple[m.Operator, ...]] = {}
@@ -142,7 +220,8 @@ class _Planner:
             try:
                 self.step(node, project.later[number])
                 self.bound_by(project.terms)
-            except _Unsupported:
+            except _Unsupported as unsupported:
+                reason = str(unsupported)
                 del self.steps[before:]
                 break
             loops += isinstance(node, (m.Join, m.Generate))
@@ -158,13 +237,10 @@ class _Planner:
                 if self.may_be_split and self.bounds is None and not isinstance(project.terms[0], Const):
                     self.bound(outputs[0])
                 prefix = None
-            except _Unsupported:
+            except _Unsupported as unsupported:
+                reason = str(unsupported)
                 del self.steps[before:]
             number += 1
-        # Columns of one relation are as fast as a kernel, but for small rounds.
-        is_worth = any(isinstance(step, (emit.Match, emit.Probe, emit.Count)) for step in self.steps)
-        if not is_worth and not (self.follows and prefix is None):
-            return None
         kept: tuple[str, ...] = ()
         if prefix is not None:
             kept = tuple(name for name in self.registers if name in project.later[number - 1])
@@ -172,7 +248,13 @@ class _Planner:
         words = tuple(Argument(k, "int64", f"word{k}") for k in range(len(self.words)))
         made = emit.Plan(tuple(self.steps), outputs, words, self.tags, tuple(marks))
         bounds = self.bounds if prefix is None else None
-        return Fused(made, self.words, self.reads, self.scans, prefix, kept, tuple(marks.values()), bounds)
+        found = Kept(
+            *(made, tuple(self.words), self.recipes, tuple(self.layouts)),
+            *(prefix, kept, tuple(marks.values()), bounds, reason),
+        )
+        symbols = self.state.symbols
+        values = [w if isinstance(w, int) else word_of(w.value, w.type, symbols) for w in self.words]
+        return Fused(found, made, values, self.reads)
 
     # Terms
 
@@ -183,27 +265,27 @@ class _Planner:
         return self.registers[name]
 
     def constant(self, term: Const) -> Expr:
-        self.words.append(word_of(term.value, term.type, self.state.symbols))
+        self.words.append(term)
         return Argument(len(self.words) - 1, "int64", f"word{len(self.words) - 1}")
 
     def term(self, term: Var | Const) -> Expr:
         found = self.registers[term.name] if isinstance(term, Var) else self.constant(term)
         if found.dtype != "int64":
             # What is looked up by is a word.
-            raise _Unsupported
+            raise _Unsupported("it computes with floats")
         return found
 
     def value(self, e: Any) -> tuple[Expr, Expr, Expr]:
         """(value, whether it is there, whether it is there and true) of an expression of scalars that are no floats."""
         translated = arithmetic.translate(e)
         if any(entry.function is not None for entry in translated.inputs):
-            raise _Unsupported
+            raise _Unsupported("it calls a function that works on columns")
         result = translated.result
         nodes = in_order((result.value, result.valid))
         if any(node.dtype in FLOATS for node in nodes) and not (
             self.has_floats and all(node.operation in _EXACT for node in nodes if isinstance(node, Apply))
         ):
-            raise _Unsupported
+            raise _Unsupported("it computes with floats")
         values: dict[Argument, Expr] = {}
         for node in nodes:
             if isinstance(node, Argument):
@@ -239,7 +321,7 @@ class _Planner:
     def step(self, node: m.Operator, needed: frozenset[str]) -> None:
         match node:
             case m.Scan():
-                table = self.read(node, None)
+                table, _ = self.read(Read(node))
                 checks, repeats, takes = self.columns(node, needed)
                 # With tags, `State.rows_of` gives row numbers for parts of a relation.
                 is_listed = node.part != "all" and not isinstance(self.mode, Untagged)
@@ -248,9 +330,8 @@ class _Planner:
                 self.join(node, needed)
             case m.Difference(right=right):
                 if self.tags == "rows":
-                    raise _Unsupported
-                table = self.read(right, None)
-                table.update_set()
+                    raise _Unsupported("its tags are no scalars, and it negates")
+                table, _ = self.read(Read(right, is_set=True))
                 terms = tuple(self.term(t) for t in right.terms if t is not None)
                 certain = self.tags is None and table.tags is not None
                 self.steps.append(emit.Probe(layout_of(table), terms, True, False, certain))
@@ -264,14 +345,13 @@ class _Planner:
             case m.Coin():
                 self.coin(node)
             case _:
-                raise _Unsupported
+                raise _Unsupported("an operator has no kernel")
 
-    def read(self, scan: m.Scan, keys: tuple[int, ...] | None) -> Table:
-        table = self.state.tables[scan.relation]
-        index = None if keys is None else table.index(keys, scan.relation in self.state.complete)
-        self.reads[len(self.steps)] = table, index
-        self.scans[len(self.steps)] = scan
-        return table
+    def read(self, read: Read) -> tuple[Table, Index | None]:
+        found = read.of(self.state)
+        self.recipes[len(self.steps)], self.reads[len(self.steps)] = read, found
+        self.layouts.append(read.layout(*found))
+        return found
 
     def columns(self, scan: m.Scan, needed: frozenset[str]) -> tuple[tuple, tuple, tuple]:
         """(what columns must hold, pairs that must be equal, what to take) of a scan; names are bound."""
@@ -288,21 +368,13 @@ class _Planner:
         plain = self.tags is None
         is_stamped = scan.part == "stable" and not plain
         if keys and len(keys) == len(scan.terms):
-            table = self.read(scan, None)
-            table.update_set()
+            table, _ = self.read(Read(scan, is_set=True))
             terms = tuple(term for _, term in keys)
             self.steps.append(emit.Probe(layout_of(table), terms, False, is_stamped, False))
             return
         columns = tuple(c for c, _ in keys)
-        if node.range is None:
-            table = self.read(scan, columns)
-            index = self.reads[len(self.steps)][1]
-            assert index is not None
-        else:
-            table = self.read(scan, None)
-            index = ordered_index(table, columns, node.range.column)
-            index.is_static = True
-            self.reads[len(self.steps)] = table, index
+        table, index = self.read(Read(scan, columns, None if node.range is None else node.range.column))
+        assert index is not None
         only_exists = plain and not takes and not repeats
         layout = emit.Layout(table.width, "int64", None) if index.kind in ("dense", "range") else _log_of(table)
         self.steps.append(emit.Match(layout, index.kind, keys, repeats, takes, only_exists, is_stamped, within))
@@ -310,7 +382,7 @@ class _Planner:
     def bounds_in(self, found: m.Range, scan: m.Scan) -> tuple[tuple[str, Expr], ...]:
         """The bounds of a range as an ordered index takes them; it has one run if the relation does not change."""
         if scan.relation not in self.state.complete or not isinstance(self.state.tables[scan.relation], Table):
-            raise _Unsupported
+            raise _Unsupported("it joins by an ordered index of a relation that still grows")
         bounds = []
         for bound in found.bounds:
             value, valid, _ = self.value(bound.value)
@@ -324,7 +396,7 @@ class _Planner:
         """The integers from one input to the other; other predicates run over columns."""
         closed, output = PREDICATES[node.predicate].closed, node.outputs[0] if node.outputs else None
         if closed is None or output is None or node.inputs[0].type.is_wide:
-            raise _Unsupported
+            raise _Unsupported(f"the predicate {node.predicate} works on columns")
         low, low_valid, _ = self.value(node.inputs[0])
         high, high_valid, _ = self.value(node.inputs[1])
         for valid in (low_valid, high_valid):
@@ -344,12 +416,13 @@ class _Planner:
         """A coin of which no tag says whose it is is a factor; other ones are thrown over columns."""
         probability = node.probability
         if not isinstance(probability, Const) or probability.value == 0.0 or self.tags == "rows":
-            raise _Unsupported
+            raise _Unsupported("random facts of its own are drawn over columns")
         if self.tags is None:
             return
+        self.may_be_kept = False
         table = self.state.coins.factor(node, probability.value, self.mode)
         if table is None:
-            raise _Unsupported
+            raise _Unsupported("random facts of its own are drawn over columns")
         self.reads[len(self.steps)] = table, None
         self.steps.append(emit.Factor())
 
@@ -366,9 +439,8 @@ class Running:
         nodes = [step.node for step in store.query.steps]
         self.driver = nodes[0]
         self.tables = [state.tables[scan.relation] for scan in map(m.scan_of, nodes) if scan is not None]
-        self.seen = 0
-        # Whether the next rounds of a recursion may follow at once, as this store is all that they do.
-        self.follows = False
+        # Rows that it has gone through over columns, and those of them that its kernel's worth counts already.
+        self.seen = self.counted = 0
         # Rows of the driver that the kernel has gone through, and what it has found.
         self.driven_rows = self.found = 0
         self.signature: Any = None
@@ -383,26 +455,30 @@ class Running:
         if not isinstance(self.driver, m.Scan):
             return False
         if self.kernel is not None:
-            self._plan()
+            self.plan()
             if self.kernel is not None:
                 return True
         start, stop = self.driven()
         seen = self.seen + stop - start
         if seen < FEW_ROWS or any(seen < table.rows_worth_kernels for table in self.tables):
             return False
-        self._plan()
+        self.plan()
         if self.fused is None:
+            return False
+        # In a recursion a kernel may insert what it finds, which is as fast.
+        inserts = self.driver.part == "recent" and isinstance(self.state.mode, Untagged)
+        if not self.fused.kept.is_worth_columns and not (inserts and self.fused.kept.prefix is None):
             return False
         if self.kernel is None and (seen >= MANY_ROWS or emit.is_compiled(emit.Emitter, self.fused.plan)):
             self.kernel = emit.compiled(emit.Emitter, self.fused.plan)
         return self.kernel is not None
 
-    def _plan(self) -> None:
+    def plan(self) -> None:
         """Plan again if a table has changed its layout since."""
         # To plan is to make sets of rows that are to be asked, which may change a layout.
         while (signature := self._layouts()) != self.signature:
             self.signature, self.kernel = signature, None
-            self.fused = plan(self.state, self.store, self.follows)
+            self.fused = plan(self.state, self.store)
 
     def _layouts(self) -> tuple:
         return (type(self.state.mode), *(table.tail.dtype.char for table in self.tables))
@@ -415,7 +491,7 @@ class Running:
 
     def settle(self) -> None:
         """Have the kernel for the layouts that tables have now; row numbers and positions of loops are the same."""
-        self._plan()
+        self.plan()
         if self.kernel is None:
             assert self.fused is not None
             self.kernel = emit.compiled(emit.Emitter, self.fused.plan)
@@ -467,7 +543,7 @@ class Running:
         rows = state.rows_of(self.driver)
         i, end = self.driven()
         table = self.tables[0]
-        bounds = {step: state.bounds_of(scan) for step, scan in fused.scans.items()}
+        bounds = {step: state.bounds_of(scan) for step, scan in fused.kept.scans.items()}
         positions = [-1] * kernel.num_positions
         # Kernels of tagged rows read their numbers from a list, also where they are a slice; it is made in parts.
         first_step = fused.plan.steps[0]
@@ -480,9 +556,9 @@ class Running:
                 assert fused is not None
                 assert kernel is not None
             words = fused.words
-            if fused.bounds is not None:
+            if fused.kept.bounds is not None:
                 words = [*words]
-                words[fused.bounds : fused.bounds + 2] = part.low, part.high
+                words[fused.kept.bounds : fused.kept.bounds + 2] = part.low, part.high
             if keep or not columns:
                 columns[:] = [empty(ROOM, dtype) for dtype in kernel.columns]
             stop = min(end, i + DRIVER_ROWS)
@@ -502,7 +578,7 @@ class Running:
             written, i, *found = kernel.function(i - first, stop - first, ROOM, *positions, *arguments, *columns)
             i += first
             positions, counts = found[: kernel.num_positions], found[kernel.num_positions :]
-            for nodes, count in zip(fused.counted, counts):
+            for nodes, count in zip(fused.kept.counted, counts):
                 for node in nodes:
                     state.count(node, count)
             # Else a log that grows now would stay beside its successor.

@@ -38,6 +38,8 @@ class LatticeTable(Table):
                      this round. Rows from `old` on are new
     """
 
+    joins_values = True
+
     def __init__(
         self, name: str, types: Sequence[ValueType], lattice: Lattice, symbols: SymbolTable, keeps_log: bool = True
     ):

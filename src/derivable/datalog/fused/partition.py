@@ -97,7 +97,7 @@ def may_be_partitioned(running: Running, table: Table) -> bool:
     number with its place in the log, which is known after the step alone.
     """
     fused = running.fused
-    if fused is None or fused.bounds is None or get_num_threads() == 1:
+    if fused is None or fused.kept.bounds is None or get_num_threads() == 1:
         return False
     if table.sets is None or table.sets.form.numbered:
         return False

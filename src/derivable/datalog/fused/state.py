@@ -44,6 +44,7 @@ class State:
     complete  the relations that have all their rows
     coins     the random facts of rules
     counts    rows of each operator, by its identity, if they are to be counted
+    plans     what the program keeps for its next runs
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class State:
         self.complete: set[str] = set()
         self.mode: Any = algebra
         self.counts: dict[int, int] | None = None
+        self.plans: dict[Any, Any] = {}
 
     def count(self, node: m.Operator, rows: int) -> None:
         """An operator of a query has given rows."""

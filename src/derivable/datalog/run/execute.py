@@ -23,14 +23,14 @@ from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.facts.columns import FactColumns
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.foreign.function import ForeignError
-from derivable.datalog.fused import best_first
+from derivable.datalog.fused import best_first, fused
+from derivable.datalog.fused.fused import CALL_ROWS
 from derivable.datalog.fused.state import Columns
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.estimate import Estimator
 from derivable.datalog.ram.join_order import planned
 from derivable.datalog.ram.linear import linear_loop
 from derivable.datalog.ram.statistics import Statistics
-from derivable.datalog.run import insert_kernel
 from derivable.datalog.run.grounding import ground_stratum
 from derivable.datalog.run.limits import Limits, Watch
 from derivable.datalog.run.pending import Pending
@@ -47,9 +47,10 @@ from derivable.device.cpu.threads import get_num_threads
 if TYPE_CHECKING:
     from derivable.datalog.fused import partition
     from derivable.datalog.fused.fused import Running
-    from derivable.datalog.run import bit_rows, lattices, union_find
+    from derivable.datalog.run import bit_rows, drive, lattices, union_find
     from derivable.datalog.run.bit_rows import BitRows
 else:
+    drive = later("derivable.datalog.run.drive")
     bit_rows, partition = later("derivable.datalog.run.bit_rows"), later("derivable.datalog.fused.partition")
     lattices, union_find = later("derivable.datalog.run.lattices"), later("derivable.datalog.run.union_find")
 
@@ -85,9 +86,11 @@ class Executor(Queries):
         if tables is None:
             tables = {name: Table(name, r.types, new_tags, name in stable) for name, r in ram.relations.items()}
         super().__init__(tables, algebra, facts.symbols, facts.random, watch)
-        self.ram = ram
+        self.ram, self.plans = ram, ram.plans
         self.facts = facts
         self.watch = watch
+        # What runs single stores by kernels.
+        self.drives: dict[int, drive.Drive] = {}
         self.goal = goal
         self.finished = 0
         self.graph: GroundGraph | None = algebra.graph if isinstance(algebra, GraphTags) else None
@@ -109,6 +112,7 @@ class Executor(Queries):
         # These know the executor and the tables: cycles, which would keep the tables until Python looks for such.
         self.watch.executor = None
         self.running.clear()
+        self.drives.clear()
         for table in self.tables.values():
             table.indexes.clear()
         return self.tables
@@ -251,29 +255,58 @@ class Executor(Queries):
         pairs = any(len(tables[name].types) == 2 for name in stratum.relations)
         threads = get_num_threads()
         piece, rounds = PIECE, self.rounds(number, is_first)
-        follows = insert_kernel.may_follow(rounds.loop, stratum.relations)
         if pairs and threads > 1:
             piece = PIECE * PIECES * threads
-        elif follows:
-            piece = insert_kernel.MOST
+        elif len(rounds.loop) == len(stratum.relations) == 1:
+            piece = drive.MOST
+        rows = 0
 
         def has_news(name: str) -> bool:
+            nonlocal rows
             table = tables[name]
             if evicts:
                 # Rows that become rows of bits are not to be propagated pair by pair before that is decided.
-                return table.advance(min(PIECE, piece) if bits is not None and bits.is_open else piece)
-            return table.take_news()
+                has_some = table.advance(min(PIECE, piece) if bits is not None and bits.is_open else piece)
+            else:
+                has_some = table.take_news()
+            rows += table.recent.stop - table.recent.start  # type: ignore[union-attr]
+            return has_some
 
         bits: BitRows | None
         bits = bit_rows.bit_rows(self, number, rounds.loop) if is_first and not self.counts_rounds() else None
+        driven: drive.Drive | None = None
         for instructions, _ in rounds.run(has_news):
             if not self.begin_round(number, rounds):
                 return
             if bits is not None and bits.pays():
                 self.solve_bits(number, bits)
                 return
-            for instruction in instructions:
-                self.insert(instruction, follows)
+            if self.may_drive(number, instructions, rows):
+                if driven is None or driven.stores is not rounds.loop:
+                    driven = drive.Drive(self, rounds.loop, stratum.relations)
+                driven.run(evicts, threads == 1 and not (bits is not None and bits.is_open))
+                rounds.look_at_all()
+            else:
+                for instruction in instructions:
+                    self.insert(instruction)
+            rows = 0
+
+    def may_drive(self, number: int, instructions: list[m.Store], rows: int) -> bool:
+        """Whether the driver runs a round of so many recent rows, and those behind it: it has to be worth its loading.
+
+        What a stratum has cost so far counts with the runs of the program before this one.
+        """
+        if self.counts is not None or self.goal is not None:
+            return False
+        key = "work", number
+        work = self.plans[key] = self.plans.get(key, 0) + rows + len(instructions) * CALL_ROWS
+        if work < fused.FEW_ROWS or not drive.is_there(work):
+            return False
+        for name in self.ram.strata[number].relations:
+            table = self.tables[name]
+            if table.joins_values or self.stratum_effort[number].rows < table.rows_worth_kernels:
+                return False
+        return rows <= drive.most_rows([self.running_of(instruction) for instruction in instructions])
 
     def solve_bits(self, number: int, bits: BitRows) -> None:
         """End the recursion of a stratum with rows of bits."""
@@ -302,10 +335,10 @@ class Executor(Queries):
         made = self.tables[instruction.relation] = Table(instruction.relation, types)
         return made
 
-    def insert(self, instruction: m.Instruction, follows: bool = False) -> None:
+    def insert(self, instruction: m.Instruction, has_kernel: bool = True) -> None:
         """Run an instruction and enter what it finds.
 
-        follows  whether the next rounds may follow at once, as the instruction is all that they do
+        has_kernel  whether a kernel may compute the whole of it
         """
         table = self.tables[instruction.relation]
         with self.effort(instruction) as effort:
@@ -318,11 +351,10 @@ class Executor(Queries):
                 self.insert_first(instruction, table, effort)
             else:
                 running = self.running_of(instruction)
-                running.follows = follows
                 if not running.is_ready():
                     effort.by("columns")
                     parts = self.by_columns(running)
-                elif self.entered(running, table, effort):
+                elif has_kernel and self.entered(running, table, effort):
                     parts = ()
                 else:
                     effort.by("kernel")
@@ -339,11 +371,11 @@ class Executor(Queries):
     def entered(self, running: Running, table: Table, effort: Effort) -> bool:
         """Have the kernel of a store enter its rows, or several threads; whether that can be done."""
         assert running.fused is not None
-        if not table.may_have_sets or self.counts is not None or running.fused.prefix is not None:
+        if self.counts is not None or running.fused.kept.prefix is not None or table.joins_values:
             return False
         table.update_set()
-        if table.sets is None and not table.enter_sets():
-            return False
+        if table.sets is None and table.may_have_sets:
+            table.enter_sets()
         # The store may read the table, whose layout is another now.
         running.settle()
         if running.expected() >= partition.FEW and partition.may_be_partitioned(running, table):
@@ -352,8 +384,13 @@ class Executor(Queries):
             if found is not None:
                 effort.by("threads")
                 return True
+        single = self.drives.get(id(running.store))
+        if single is None or single.running[0] is not running or single.tables[0] is not table:
+            single = self.drives[id(running.store)] = drive.Drive(self, (running.store,), ())
+        if not drive.is_there(fused.MANY_ROWS) or not single.insert(effort):
+            return False
         effort.by("kernel that inserts")
-        return insert_kernel.Inserting(self, running, table, effort).run()
+        return True
 
     def insert_first(self, store: m.Store, table: Table, effort: Effort) -> None:
         """Insert the rows of a store, which may be many, in a table that has none yet."""

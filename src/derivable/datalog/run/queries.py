@@ -79,10 +79,11 @@ class Queries(State):
         """The same by the kernel of a store, and over columns behind the steps that it has."""
         fused, query = running.fused, running.store.query
         assert fused is not None
-        if fused.prefix is None:
+        if fused.kept.prefix is None:
             return running.run(keep)
-        rest = next(number for number, step in enumerate(query.steps, 1) if step.node is fused.prefix)
-        batches = (Batch(count, dict(zip(fused.names, columns)), tags) for columns, count, tags in running.run(keep))
+        rest = next(number for number, step in enumerate(query.steps, 1) if step.node is fused.kept.prefix)
+        names = fused.kept.names
+        batches = (Batch(count, dict(zip(names, columns)), tags) for columns, count, tags in running.run(keep))
         return self.projected(query, query.steps[rest:], batches)
 
     def projected(

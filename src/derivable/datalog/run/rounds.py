@@ -35,15 +35,19 @@ class Rounds:
 
         `has_news(relation)` makes the rows that the last round found the recent ones, and says whether there are any.
         """
-        active: Iterable[str] = self.relations
-        while news := tuple(filter(has_news, active)):
+        self.look_at_all()
+        while news := tuple(filter(has_news, self.active)):
             found = self._known.get(news)
             if found is None:
                 if len(self._known) == _REMEMBERED:
                     self._known.clear()
                 found = self._known[news] = self._of(news)
-            active = found[1]
+            self.active = found[1]
             yield found
+
+    def look_at_all(self) -> None:
+        """Any relation may have news, as more than the instructions of a round ran."""
+        self.active: Iterable[str] = self.relations
 
     def _of(self, news: tuple[str, ...]) -> tuple[list[m.Store], tuple[str, ...]]:
         places = sorted(place for name in news for place in self._readers.get(name, ()))

@@ -175,10 +175,12 @@ class Table:
     top     a guess of the largest integer that its last column will hold
     gathered  rows that it will get, as `BulkLoad` knows already
     rows_worth_kernels  rows that a rule must go through here before it is worth a kernel
+    joins_values  whether rows that are inserted change others, so that no kernel inserts here
     """
 
     rows_worth_kernels: float = 0
     num_evicted = gathered = 0
+    joins_values = False
 
     def __init__(
         self,
@@ -395,6 +397,11 @@ class Table:
     def _rehash(self, slots: int) -> None:
         self.table = zeros(2 << int(slots - 1).bit_length(), np.uint32)
         kernels.rehash_rows(self.log, self.size, self.table)
+
+    def grow_hash(self, least: int) -> None:
+        """Make room for at least so many rows, and for those of the log, in the hash of row numbers."""
+        if 4 * least > len(self.table):
+            self._rehash(4 * max(least, len(self.tail)))
 
     def enter_sets(self, columns: Sequence[np.ndarray] = ()) -> bool:
         """Go over to sets if the rows and the given ones are in reach, else never; whether it is done."""

@@ -47,6 +47,16 @@ def njit(**options: Any) -> Any:
     return dispatcher
 
 
+def packed(function: Any) -> Any:
+    """The function `int64 f(int64, int64)` of C that compiled code calls by its address, not compiled yet."""
+    from numba import types
+    from numba.core.ccallback import CFunc
+
+    made: Any = CFunc(function, ((types.int64, types.int64), types.int64), {}, {"error_model": "numpy"})
+    made._cache = _KernelCache(function)
+    return made
+
+
 class _KernelCache(caching.FunctionCache):
     """Numba's cache of compiled functions, which loads them without what only compiling needs.
 

@@ -90,8 +90,9 @@ def _constant(t: types.Type, value) -> ir.Constant:
 
 
 def place_of(context, builder, signature, args):
-    """Pointer to array[position], the first two arguments, in memory."""
-    data = context.make_array(signature.args[0])(context, builder, args[0]).data
+    """Pointer to array[position], the first two arguments, in memory; a pointer may stand for an array."""
+    is_pointer = isinstance(signature.args[0], types.CPointer)
+    data = args[0] if is_pointer else context.make_array(signature.args[0])(context, builder, args[0]).data
     return builder.gep(data, [context.cast(builder, args[1], signature.args[1], types.intp)])
 
 

@@ -137,3 +137,25 @@ def choose(typingctx, condition, a, b):
         return found
 
     return a(types.boolean, a, b), codegen
+
+
+@intrinsic
+def pointer_at(typingctx, address, dtype):
+    """Pointer to the element of type `dtype` at an address, an int64."""
+    element = dtype.dtype
+
+    def codegen(context, builder, signature, args):
+        return builder.inttoptr(args[0], context.get_data_type(element).as_pointer())
+
+    return types.CPointer(element)(types.int64, dtype), codegen
+
+
+@intrinsic
+def call_at(typingctx, address, first, second):
+    """Call the C function at an address, `int64 f(int64, int64)`."""
+
+    def codegen(context, builder, signature, args):
+        function = ir.FunctionType(_I64, [_I64, _I64])
+        return builder.call(builder.inttoptr(args[0], function.as_pointer()), args[1:])
+
+    return types.int64(types.int64, types.int64, types.int64), codegen

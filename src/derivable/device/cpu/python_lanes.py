@@ -18,6 +18,8 @@ from derivable.device.cpu import libm
 from derivable.device.cpu.intrinsics import Intrinsic
 
 LINE_BYTES = 64
+# Arrays and functions by address, for kernels that Python runs and that get addresses; whoever has such fills it.
+ADDRESSED: dict[int, Any] = {}
 
 
 def _mask(truth: Any) -> Any:
@@ -174,6 +176,8 @@ _PLACES: dict[str, Callable] = {
     "mix_word": _mix_word,
     "slot_in": lambda found, size: found & (size - 1),
     "tag_of": lambda found: (found & _WRAP) >> 32,
+    "pointer_at": lambda address, dtype: ADDRESSED[address],
+    "call_at": lambda address, first, second: ADDRESSED[address](ADDRESSED[first], ADDRESSED[second]),
 }
 _TABLES = {
     "lanes": _LANES,

@@ -163,6 +163,11 @@ class Kernel:
         return njit(cache=True, nogil=True, **self.options)(self.py_func)
 
     @property
+    def is_cached(self) -> bool:
+        """Whether this function is compiled, or in Numba's cache on disk, in some form."""
+        return _is_cached(self.dispatcher)
+
+    @property
     def is_settled(self) -> bool:
         """Whether the compiled tier has taken over."""
         return self._run is self.__dict__.get("dispatcher")
@@ -226,6 +231,34 @@ def kernel(function: Any = None, **options: Any) -> Any:
     return Kernel(function)
 
 
+class Packed:
+    """A function of C, `int64 f(int64, int64)`, that compiled code calls by its address.
+
+    It is compiled when its address is asked for, once it is `wanted` enough.
+    """
+
+    def __init__(self, function: FunctionType):
+        self.py_func = function
+        # What it would have saved so far, in the measure of who calls it.
+        self.wanted = 0
+
+    @cached_property
+    def _compiled(self) -> Any:
+        from derivable.device.cpu.compiling import packed
+
+        return packed(self.py_func)
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether Numba's cache on disk has it, in some form; to look opens a file."""
+        return _in_cache(self._compiled)
+
+    @cached_property
+    def address(self) -> int:
+        self._compiled.compile()
+        return self._compiled.address
+
+
 def interpreted(compiled: Any) -> Callable:
     """The Python function of a kernel, with everything that it calls interpreted too."""
     function = compiled.py_func
@@ -277,8 +310,12 @@ def _largest(arguments: tuple) -> int:
 
 def _is_cached(dispatcher: Any) -> bool:
     """Whether this function is compiled, or in Numba's cache on disk, in some form."""
+    return bool(dispatcher.signatures) or _in_cache(dispatcher)
+
+
+def _in_cache(function: Any) -> bool:
     try:
-        return bool(dispatcher.signatures or dispatcher._cache._cache_file._load_index())
+        return bool(function._cache._cache_file._load_index())
     except (AttributeError, OSError):
         # Another version of Numba keeps its cache elsewhere: then it is not looked at.
         return False

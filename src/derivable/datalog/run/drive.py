@@ -1,0 +1,530 @@
+"""Stores without tags whose kernels insert what they find, one after the other or round after round.
+
+A round that goes through Python costs as much as some thousand rows. So the driver of `kernels.strata` calls the
+kernels of all stores of a stratum, round after round while these are small, and comes back for room, for a look at the
+limits, for a store that has no kernel, and for what larger rounds need: threads, other join orders, a log without the
+rows that were propagated.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import sys
+from collections.abc import Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.core.lazy import later
+from derivable.datalog.fused import fused
+from derivable.datalog.fused.fused import Fused, Running
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.run.profile import Effort
+from derivable.datalog.tables import storage
+from derivable.datalog.tables.storage import Index, Table
+from derivable.device.cpu.threads import get_num_threads
+
+if TYPE_CHECKING:
+    from derivable.datalog.fused import emit, emit_insert, partition
+    from derivable.datalog.kernels import row_sets, strata
+    from derivable.datalog.run.execute import Executor
+else:
+    emit, emit_insert = later("derivable.datalog.fused.emit"), later("derivable.datalog.fused.emit_insert")
+    partition = later("derivable.datalog.fused.partition")
+    row_sets, strata = later("derivable.datalog.kernels.row_sets"), later("derivable.datalog.kernels.strata")
+
+# Rows and candidates between two looks at the limits; rows of a round that may follow at once, few enough for the sets
+# of their prefixes to stay in cache; rows that are propagated in one call, and stay in the log so long.
+PAUSE, MOST, TOLD = 1 << 18, 1 << 12, 1 << 17
+# As good as no limit.
+ENDLESS = 1 << 62
+# Rows of a log that grows to four times as many; seconds between looks at the limits where tables get room.
+FEW, LOOKS = 1 << 10, 0.01
+
+
+def is_there(work: int) -> bool:
+    """Whether the driver is to be had by now, for rows and looks at stores that it would have saved so far."""
+    if work < fused.MANY_ROWS and "numba" not in sys.modules:
+        return False
+    if os.environ.get("DERIVABLE_TIER") == "interpreted":
+        return False
+    return work >= fused.MANY_ROWS or strata.drive.is_cached
+
+
+class Drive:
+    """Stores of one stratum in the memory of the driver, for one run.
+
+    names    the relations that the stores write to or that grow meanwhile; `tables` are theirs
+    bases    [table] where its words begin in the memory
+    gone     [table] rows that it had evicted when its words were written; layouts: what kernels were bound to
+    bound    the stores whose kernels are at hand
+    """
+
+    def __init__(self, executor: Executor, stores: Sequence[m.Store], relations: Sequence[str]):
+        self.executor, self.stores = executor, stores
+        self.names = list(dict.fromkeys([*relations, *(store.relation for store in stores)]))
+        self.number = {name: number for number, name in enumerate(self.names)}
+        self.tables = [executor.tables[name] for name in self.names]
+        self.running = [executor.running_of(store) for store in stores]
+        self.bases = strata.FIRST_FREE + strata.TABLE_WORDS * np.arange(len(self.tables))
+        self.places_of_tables: list[int] = self.bases.tolist()
+        self.places_of_sizes = np.concatenate([self.bases + strata.SIZE, self.bases + strata.EVICTED])
+        self.addresses: list[tuple[tuple, list[int]]] = [((), []) for _ in self.tables]
+        self.used = strata.FIRST_FREE + strata.TABLE_WORDS * len(self.tables)
+        self.memory = np.zeros(self.used + 64 * len(stores), np.int64)
+        self.gone = [0] * len(self.tables)
+        self.layouts = [_layout(table) for table in self.tables]
+        self.words = np.zeros((len(stores), strata.STORE_WORDS), np.int64)
+        self.blocks: list[Any] = [None] * len(stores)
+        self.arrays: list[Any] = [None] * len(stores)
+        self.bound: set[int] = set()
+        self.indexes: dict[Index, int] = {}
+        self.index_bases = np.zeros(0, np.int64)
+        self.control = np.zeros(strata.CONTROL_WORDS, np.int64)
+        self.queue = np.zeros(2 * len(self.tables), np.int64)
+        readers: list[list[int]] = [[] for _ in self.tables]
+        for number, (store, running) in enumerate(zip(stores, self.running)):
+            self.words[number, [strata.TARGET, strata.DRIVER]] = self.number[store.relation], -1
+            driver = running.driver
+            if isinstance(driver, m.Scan) and driver.relation in self.number:
+                place = self.number[driver.relation]
+                self.words[number, strata.DRIVER] = place
+                readers[place].append(number)
+        self.readers = np.array([number for some in readers for number in some], np.int64)
+        self.first_reader = np.cumsum([0, *map(len, readers)])
+
+    # The memory
+
+    def allocate(self, count: int) -> int:
+        """Where words begin that nobody has."""
+        at, self.used = self.used, self.used + count
+        if self.used > len(self.memory):
+            longer = np.zeros(2 * self.used, np.int64)
+            longer[: len(self.memory)] = self.memory
+            self.memory = longer
+        return at
+
+    def address(self, array: np.ndarray) -> int:
+        return array.__array_interface__["data"][0]
+
+    def write_table(self, number: int) -> None:
+        """What kernels read of a table, as it is now; rows count from the first that is in the log."""
+        table, at = self.tables[number], self.places_of_tables[number]
+        if table.sets is None and table.may_have_sets and table.size >= storage.SET_ROWS:
+            table.enter_sets()
+        sets, tail = table.sets, table.tail
+        if sets is None:
+            arrays = tail, table.table
+            words = [min(len(tail), len(table.table) // 4), len(table.table) // 2]
+        else:
+            part, found = sets.slices[0], sets.find_arguments
+            arrays = tail, sets.count, part.state, *found[2:5], *found[6:]
+            words = [len(tail), part.end, *found[:2], *found[5:6]]
+        # To look up addresses takes longer than all the rest, and few arrays are new.
+        known = self.addresses[number]
+        if len(known[0]) != len(arrays) or not all(map(operator.is_, known[0], arrays)):
+            known = self.addresses[number] = arrays, [self.address(array) for array in arrays]
+        log, *rest = known[1]
+        if sets is None:
+            words = [log, words[0], *rest, words[1]]
+        else:
+            room, end, firsts, domain, *slots = words
+            count, state, base, set_slots, arena, *more = rest
+            words = [log, room, 0, 0, end, count, state, firsts, domain, base, set_slots, arena, *slots, *more]
+        memory, moved = self.memory, self.gone[number] - table.num_evicted
+        memory[at + strata.LOG : at + strata.LOG + len(words)] = words
+        memory[at + strata.SIZE] = table.size - table.num_evicted
+        may_evict = sets is not None and not (sets.form.numbered or table.shared or table.lent)
+        memory[at + strata.MAY_EVICT] = may_evict
+        if moved:
+            self.gone[number] = table.num_evicted
+            places = strata.START, strata.STOP, strata.STABLE, strata.VISIBLE, strata.FIRST
+            memory[[at + place for place in places]] += moved
+            memory[at + strata.EVICTED] = table.num_evicted
+            if self.control[strata.GOES_ON]:
+                going = self.words[self.control[strata.AT]]
+                if going[strata.DRIVER] == number:
+                    memory[going[strata.OWN] : going[strata.OWN] + emit_insert.OWN] += moved
+
+    def write_rows(self, number: int) -> None:
+        """Which rows of a table are recent, stable and visible."""
+        table, at = self.tables[number], self.places_of_tables[number]
+        gone, recent = table.num_evicted, _rows(table.recent)
+        self.gone[number] = gone
+        words = recent.start, recent.stop, table.size, table.stable_size, table.visible_size, recent.start
+        self.memory[at : at + strata.LOG] = [*(word - gone for word in words), gone, 0, 0, table.width]
+
+    def write_index(self, index: Index) -> None:
+        """An index that grows with its table."""
+        index.update()
+        at, table, address = self.indexes[index], index.table, self.address
+        self.memory[at : at + strata.INDEX_WORDS] = [
+            *(self.bases[self.number[table.name]], address(index.key_columns), len(index.key_columns)),
+            *(address(index.heads), len(index.heads), address(index.following)),
+            *(min(len(index.following), len(index.heads)), index.rows_entered),
+            *(table.tail.dtype == np.int32, table.width),
+        ]
+
+    def read_table(self, number: int) -> None:
+        """Have a table, and its indexes, know the rows that it has now."""
+        table, at = self.tables[number], self.places_of_tables[number]
+        self.gone[number] = table.num_evicted = int(self.memory[at + strata.EVICTED])
+        table.size = table.num_evicted + int(self.memory[at + strata.SIZE])
+        for index, at in self.indexes.items():
+            if index.table is table:
+                index.rows_entered = int(self.memory[at + strata.ENTERED])
+
+    def changed(self, number: int) -> None:
+        """Write a table that something was done to, and bind kernels again if it has another layout."""
+        self.write_table(number)
+        table = self.tables[number]
+        for index in self.indexes:
+            if index.table is table:
+                self.write_index(index)
+        if (layout := _layout(table)) != self.layouts[number]:
+            self.layouts[number] = layout
+            for other in sorted(self.bound):
+                if self.words[other, strata.TARGET] == number or table in self.running[other].tables:
+                    self.bind(other, must=True)
+
+    # Kernels
+
+    def bind(self, number: int, must: bool = False) -> bool:
+        """Have the kernel of a store for the layouts that tables have now; whether there is one.
+
+        must  whether it is compiled although it has not been worth that yet
+        """
+        running, words = self.running[number], self.words[number]
+        if not must:
+            start, stop = running.driven()
+            if any(running.seen + stop - start < table.rows_worth_kernels for table in running.tables):
+                return False
+        stale = [table for table in running.tables if table.set_is_stale]
+        table = self.tables[words[strata.TARGET]]
+        running.plan()
+        found = running.fused
+        words[strata.ENTRY] = 0
+        if found is None or found.kept.prefix is not None:
+            return False
+        form = None if table.sets is None else table.sets.form
+        kernel = found.kept.enters.get(form)
+        if kernel is None:
+            kernel = found.kept.enters[form] = emit.compiled(emit_insert.InsertEmitter, found.plan, form)
+        if not must and not self.is_worth(number, kernel.function):
+            return False
+        if not words[strata.OWN]:
+            words[strata.OWN] = self.allocate(emit_insert.OWN + kernel.num_positions + table.width)
+        for _, index in found.reads.values():
+            if index is not None:
+                index.update()
+        block = self.blocks[number] = np.array(self.places(number, found, kernel), np.int64)
+        words[strata.BLOCK], words[strata.POSITIONS] = self.address(block), kernel.num_positions
+        words[strata.ENTRY] = kernel.function.address
+        self.bound.add(number)
+        entered = [table for table in stale if not table.set_is_stale]
+        for other in sorted(self.bound - {number}) if entered else ():
+            # Their logs may be of another type now.
+            if any(table in entered for table in self.running[other].tables):
+                self.bind(other, must=True)
+        return True
+
+    def is_worth(self, number: int, kernel: Any) -> bool:
+        """Whether a kernel is to be had by now, for what it would have saved: it is compiled for many rows alone."""
+        if "address" in vars(kernel):
+            return True
+        running = self.running[number]
+        kernel.wanted += running.seen - running.counted
+        running.counted = running.seen
+        start, stop = running.driven()
+        wanted = kernel.wanted + stop - start
+        return wanted >= fused.MANY_ROWS or (wanted >= fused.FEW_ROWS and kernel.is_cached)
+
+    def places(self, number: int, found: Fused, kernel: emit.RuleKernel) -> list[int]:
+        """Where the memory has the arguments of a kernel."""
+        words = self.words[number]
+        own, target = int(words[strata.OWN]), int(words[strata.TARGET])
+        bounds = {step: self.executor.bounds_of(scan) for step, scan in found.kept.scans.items()}
+        places: list[int] = []
+        values: list[int] = []
+        kept = self.arrays[number] = []
+        for what, step, part in kernel.parameters:
+            scan = found.kept.scans.get(step)
+            if what == "own":
+                places.append(own + part)
+            elif what == "left":
+                places.append(strata.LEFT)
+            elif what.startswith("target "):
+                places += self.part_of(target, what.removeprefix("target "))
+            elif what != "word" and scan is not None and scan.relation in self.number:
+                places += self.growing(found.reads[step], scan, what)
+            else:
+                for value in fused.argument_of(found, bounds, None, what, step, part):
+                    if isinstance(value, np.ndarray):
+                        kept.append(value)
+                    places.append(-1 - len(values))
+                    values.append(self.address(value) if isinstance(value, np.ndarray) else int(value))
+        at = self.allocate(len(values))
+        self.memory[at : at + len(values)] = values
+        return [place if place >= 0 else at - 1 - place for place in places]
+
+    def part_of(self, number: int, part: str) -> list[int]:
+        """Where the memory has a part of a table."""
+        at, sets = self.places_of_tables[number], self.tables[number].sets
+        if part == "sets":
+            assert sets is not None
+            return list(range(at + strata.SETS, at + strata.SETS + len(sets.find_arguments)))
+        return [at + getattr(strata, part.upper())]
+
+    def growing(self, read: tuple[Table, Index | None], scan: m.Scan, what: str) -> list[int]:
+        """The same of a step that reads a relation that grows."""
+        index, number = read[1], self.number[scan.relation]
+        match what:
+            case "log" | "sets":
+                return self.part_of(number, what)
+            case "limit":
+                return self.part_of(number, "stable" if scan.part == "stable" else "visible")
+            case "table":
+                return self.part_of(number, "hash")
+            case "table_size":
+                return self.part_of(number, "hash_slots")
+        assert index is not None
+        if index not in self.indexes:
+            self.indexes[index] = self.allocate(strata.INDEX_WORDS)
+            self.index_bases = np.array(list(self.indexes.values()), np.int64)
+            self.write_index(index)
+        place = {"heads": strata.HEADS, "heads_size": strata.NUM_HEADS, "following": strata.FOLLOWING}[what]
+        return [self.indexes[index] + place]
+
+    # Running
+
+    def begin(self) -> None:
+        """Write what is known of tables and indexes that grow."""
+        self.control[:] = 0
+        self.control[strata.ONLY] = -1
+        self.memory[strata.LEFT] = PAUSE
+        for number, table in enumerate(self.tables):
+            table.update_set()
+            self.write_rows(number)
+        for number in range(len(self.tables)):
+            self.changed(number)
+        self.sizes = self.sizes_now()
+
+    def call(self) -> int:
+        """Have the driver go on; returns why it comes back."""
+        arguments = self.words, self.bases, self.index_bases, self.first_reader, self.readers, self.queue, self.control
+        return strata.drive.dispatcher(self.address(self.memory), self.memory, *arguments)
+
+    def make_room(self, code: int) -> None:
+        """Make room for what a store, or an index, has none; a table may leave its sets for that."""
+        at = int(self.control[strata.AT])
+        if code == strata.INDEX_FULL:
+            index = list(self.indexes)[at]
+            self.read_table(self.number[index.table.name])
+            self.write_index(index)
+            return
+        number = int(self.words[at, strata.TARGET])
+        table = self.tables[number]
+        self.read_table(number)
+        # Else a log that grows now would stay beside its successor.
+        self.addresses[number] = (), []
+        sets = table.sets
+        if code == row_sets.LOG_FULL:
+            length = len(table.tail)
+            if table.size - table.num_evicted == length:
+                # Many small tables would come back for each doubling.
+                table.grow_log(4 * length if length < FEW else length + 1)
+            may_enter = sets is None and table.may_have_sets and table.size >= storage.SET_ROWS
+            if sets is None and not (may_enter and table.enter_sets()):
+                table.grow_hash(table.size + 1)
+        else:
+            assert sets is not None
+            own = self.words[at, strata.OWN] + emit_insert.OWN + self.words[at, strata.POSITIONS]
+            row = [self.memory[own + c : own + c + 1] for c in range(table.width)]
+            if not sets.make_room(table, sets.slices[0], code, row):
+                table.leave_sets()
+        self.changed(number)
+
+    def insert(self, effort: Effort) -> bool:
+        """Insert what the only store finds in the rows that it is to go through now; false if it has no kernel yet."""
+        self.begin()
+        (running,), (words,) = self.running, self.words
+        # Addresses are those of the log with the rows of the driver.
+        driver, (start, stop) = running.tables[0], running.driven()
+        if start < driver.num_evicted:
+            driver.restore()
+        if not self.bind(0):
+            return False
+        running.driven_rows += stop - start
+        gone, own = driver.num_evicted, words[strata.OWN]
+        self.memory[own : own + emit_insert.OWN] = start - gone, stop - gone
+        self.control[strata.ONLY] = 0
+        while (code := self.call()) != row_sets.DONE:
+            if code == emit_insert.PAUSED:
+                self.read_table(0)
+                self.memory[strata.LEFT] = PAUSE
+            else:
+                self.make_room(code)
+            self.executor.watch.remaining()
+        self.read_table(0)
+        effort.candidates += int(words[strata.CANDIDATES])
+        running.found += int(words[strata.CANDIDATES])
+        words[strata.RUNS :] = 0
+        return True
+
+    def run(self, evicts: bool, in_pieces: bool = False) -> None:
+        """Run the round that has begun, and those that follow while they are small.
+
+        evicts     whether rows that are propagated leave the log
+        in_pieces  whether larger rounds follow as well then, piece by piece
+        """
+        control, watch = self.control, self.executor.watch
+        self.began, self.first_round, self.ended = perf_counter(), watch.round, 0
+        self.begin()
+        recent = [_rows(table.recent) for table in self.tables]
+        news = [number for number, rows in enumerate(recent) if rows.stop > rows.start]
+        self.queue[: len(news)] = news
+        control[strata.NUM_NEWS], control[strata.MOST] = len(news), most_rows(self.running)
+        control[strata.ROUNDS], control[strata.ROWS_LEFT] = self.limits(evicts and not in_pieces)
+        control[strata.TOLD] = TOLD if evicts and in_pieces else 0
+        while (code := self.call()) not in (strata.ENDED, strata.STOPPED):
+            if code == strata.WANTED:
+                self.wanted(int(control[strata.AT]))
+                continue
+            if code == emit_insert.PAUSED:
+                self.memory[strata.LEFT] = PAUSE
+                self.look()
+                continue
+            self.make_room(code)
+            if watch.limits.tuple_limit is not None or perf_counter() - self.began > LOOKS:
+                self.look()
+        # The last round is left to who called.
+        control[strata.ROUND] -= 1
+        self.account()
+        for number, table in enumerate(self.tables):
+            self.read_table(number)
+            self.read_rows(number)
+            first = self.memory[self.places_of_tables[number] + strata.FIRST] + self.gone[number]
+            table.recent = slice(int(first), _rows(table.recent).stop)
+
+    def read_rows(self, number: int) -> None:
+        """Have a table know which rows are recent, stable and visible."""
+        at, gone, table = self.places_of_tables[number], self.gone[number], self.tables[number]
+        start, stop, _, stable, visible = self.memory[at : at + strata.VISIBLE + 1].tolist()
+        table.recent, table.stable_size, table.visible_size = (
+            slice(gone + start, gone + stop),
+            gone + stable,
+            gone + visible,
+        )
+
+    def limits(self, evicts: bool) -> tuple[int, int]:
+        """(rounds that may end, rows that they may find)"""
+        executor, limits = self.executor, self.executor.watch.limits
+        stratum = executor.stratum_effort[executor.number]
+        given = [n - stratum.rounds + 1 for n in (limits.iteration_limit, limits.round_limit) if n is not None]
+        rows = max(1, min(executor.plan_again - stratum.rows, ENDLESS))
+        return min(given, default=ENDLESS), int(min(rows, TOLD) if evicts else rows)
+
+    def wanted(self, number: int) -> None:
+        """Have the kernel of a store, or run it in this round over columns."""
+        executor, store, running = self.executor, self.stores[number], self.running[number]
+        own = [self.number[table.name] for table in running.tables if table.name in self.number]
+        target = int(self.words[number, strata.TARGET])
+        own = list(dict.fromkeys([*own, target]))
+        for place in own:
+            self.read_table(place)
+            self.read_rows(place)
+        if self.bind(number):
+            return
+        began, before = perf_counter(), self.tables[target].size
+        self.pass_rounds()
+        executor.insert(store, has_kernel=False)
+        for place in own:
+            self.changed(place)
+        added = self.tables[target].size - before
+        self.sizes += added
+        at = self.bases[target]
+        if added and not self.memory[at + strata.HAS_NEWS]:
+            self.memory[at + strata.HAS_NEWS] = 1
+            self.queue[len(self.tables) + self.control[strata.NUM_NEXT]] = target
+            self.control[strata.NUM_NEXT] += 1
+        self.control[strata.READER] += 1
+        self.began += perf_counter() - began
+
+    # What a run tells
+
+    def sizes_now(self) -> int:
+        """Rows of all tables."""
+        return int(self.memory[self.places_of_sizes].sum())
+
+    def pass_rounds(self) -> None:
+        """Rounds have ended since."""
+        passed, watch = int(self.control[strata.ROUND]) - self.ended, self.executor.watch
+        self.ended += passed
+        watch.round += passed
+        self.executor.stratum_effort[self.executor.number].rounds += passed
+
+    def account(self) -> None:
+        """Tell the profile and the watch what was done since; seconds are shared by rows."""
+        self.pass_rounds()
+        executor, now = self.executor, perf_counter()
+        costs = [sum(did) for did in self.words[:, strata.RUNS : strata.ROWS].tolist()]
+        second, self.began = (now - self.began) / max(1, sum(costs)), now
+        for number, cost in enumerate(costs):
+            if not cost:
+                continue
+            words = self.words[number]
+            effort, running, row = executor.effort(self.stores[number]), self.running[number], words.tolist()
+            effort.by("the driver of its stratum")
+            effort.runs += row[strata.RUNS]
+            effort.candidates += row[strata.CANDIDATES]
+            effort.rows += row[strata.ROWS]
+            effort.seconds += second * cost
+            running.driven_rows += row[strata.DRIVEN]
+            running.found += row[strata.CANDIDATES]
+            for last in range(max(0, row[strata.NUM_LAST] - strata.KEPT), row[strata.NUM_LAST]):
+                place = strata.LAST + 2 * (last % strata.KEPT)
+                effort.grew(self.first_round + row[place], row[place + 1])
+            words[strata.RUNS : strata.LATE] = 0
+            words[strata.NUM_LAST] = 0
+        sizes = self.sizes_now()
+        added, self.sizes = sizes - self.sizes, sizes
+        executor.watch.tuples += added
+        executor.stratum_effort[executor.number].rows += added
+
+    def look(self) -> None:
+        """Look at the limits in the middle of a round."""
+        self.account()
+        watch, number = self.executor.watch, int(self.control[strata.AT])
+        for place in range(len(self.tables)):
+            self.read_table(place)
+        if not self.control[strata.GOES_ON]:
+            watch.remaining()
+            return
+        # An error counts what the store that runs has found as others do.
+        late, table = int(self.words[number, strata.LATE]), self.tables[self.words[number, strata.TARGET]]
+        effort = self.executor.effort(self.stores[number])
+        watch.tuples -= late
+        watch.table, watch.before, effort.is_running = table, table.size - late, True
+        watch.remaining()
+        effort.is_running = False
+        watch.leave()
+
+
+def most_rows(running: Sequence[Running]) -> int:
+    """Rows of a round that may follow; several threads have more to share in a larger one."""
+    if get_num_threads() == 1:
+        return MOST
+    driven = max(1, sum(one.driven_rows for one in running))
+    return min(MOST, driven * partition.FEW // max(driven, sum(one.found for one in running)))
+
+
+def _rows(recent: slice | np.ndarray) -> slice:
+    assert isinstance(recent, slice)
+    return recent
+
+
+def _layout(table: Table) -> tuple:
+    """What kernels that write to a table, or read it, depend on."""
+    return table.tail.dtype.char, None if table.sets is None else table.sets.form
