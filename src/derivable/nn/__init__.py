@@ -7,12 +7,22 @@ from typing import TYPE_CHECKING
 from derivable.core.lazy import lazy
 
 if TYPE_CHECKING:
+    from derivable.nn.jax_function import logic_function
     from derivable.nn.log_space import log1mexp, log_of_probability
     from derivable.nn.logic import Logic
     from derivable.nn.samples import Padded, Ragged
     from derivable.nn.semantic import SemanticLoss, semantic_loss
 
-__all__ = ["Logic", "Padded", "Ragged", "SemanticLoss", "log1mexp", "log_of_probability", "semantic_loss"]
+__all__ = [
+    "Logic",
+    "Padded",
+    "Ragged",
+    "SemanticLoss",
+    "log1mexp",
+    "log_of_probability",
+    "logic_function",
+    "semantic_loss",
+]
 
 __getattr__, __dir__ = lazy(
     __name__,
@@ -23,6 +33,7 @@ __getattr__, __dir__ = lazy(
         "SemanticLoss": "derivable.nn.semantic",
         "log1mexp": "derivable.nn.log_space",
         "log_of_probability": "derivable.nn.log_space",
+        "logic_function": "derivable.nn.jax_function",
         "semantic_loss": "derivable.nn.semantic",
     },
 )

@@ -13,17 +13,17 @@ import torch
 
 from derivable.algebra.element import rebuild
 from derivable.algebra.semiring import Semiring
-from derivable.bridge.engines import Chain, Elementwise, TensorFunction
+from derivable.bridge.engines import TensorFunction
 from derivable.bridge.protocol import Engine, Functions, Shape
 from derivable.bridge.torch import call, physical
-from derivable.circuit.fold.engine import GraphFold
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError, UnsupportedError
 from derivable.datalog.exact.ground_program import GroundProgram
 from derivable.datalog.tables.tag_columns import within
 from derivable.datalog.tags.provenance import PROOFS, Inference, tags_of
-from derivable.datalog.tags.random_facts import CHANCE, RandomFacts
+from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.device.cpu.memory import contiguous
+from derivable.nn.ground_fold import ground_fold, with_chances
 from derivable.nn.inference import FactColumns
 from derivable.nn.proof_search import GraphSearch, ProofSearch
 
@@ -85,17 +85,9 @@ class SemiringInference(DerivationInference):
     """A semiring's values of the derivations: facts enter by its `fact`, and the outputs are what it shows."""
 
     def __init__(self, ground: GroundProgram, names: Sequence[str], semiring: Semiring):
-        fixed = np.asarray(ground.fixed_weights, np.float64)
-        made = ground.random.kinds_of(ground.fixed) == CHANCE
-        if (of_probability := semiring.typed().from_probability) is not None and made.any():
-            # These probabilities are computed, whatever the tags of the inputs are.
-            fixed = fixed.copy()
-            with np.errstate(divide="ignore"):
-                (fixed[made],) = of_probability.apply((fixed[made],))
-        super().__init__(replace(ground, fixed_weights=fixed), names)
-        self.semiring = semiring
-        # Kernels are compiled for circuits, whose children are int32.
-        self.nodes = replace(ground, children=ground.children.astype(np.int32))
+        nodes = with_chances(ground, semiring)
+        super().__init__(nodes, names)
+        self.nodes, self.semiring = nodes, semiring
         typed = semiring.typed()
         typed.require_fact()
         self.shown = typed.shown
@@ -103,14 +95,8 @@ class SemiringInference(DerivationInference):
         self.engines = self._made_engines()
 
     def _made_engines(self) -> dict[torch.dtype, Engine]:
-        found = {}
-        for dtype, precision in ((torch.float32, "float32"), (torch.float64, "float64")):
-            typed = self.semiring.typed(precision)
-            enter = Elementwise(typed.require_fact(), [np.arange(self.num_variables)])
-            parts = enter, GraphFold(self.nodes, self.semiring, False, precision), Elementwise(typed.show)
-            needed = [part for part in parts if not (isinstance(part, Elementwise) and part.is_identity)]
-            found[dtype] = (needed[0] if len(needed) == 1 else Chain(*needed)).registered()
-        return found
+        precisions = {torch.float32: "float32", torch.float64: "float64"}
+        return {dtype: ground_fold(self.nodes, self.semiring, precision) for dtype, precision in precisions.items()}
 
     def nest(self, parts: Sequence[torch.Tensor]) -> Any:
         if self.shown.shape == ():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -14,21 +13,19 @@ from derivable.algebra.semiring import Semiring
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.show.picture import MAX_NODES
 from derivable.core import html
-from derivable.core.diagnostics import BindingError, DomainError, ShapeError, UnsupportedError
+from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.core.lazy import without
-from derivable.core.registry import nearest
 from derivable.datalog.api.program import Program
-from derivable.datalog.facts.inputs import InputMapping, Varying, as_tuple
+from derivable.datalog.facts.inputs import InputMapping, Varying
 from derivable.datalog.run.limits import Limits, checked_limits
 from derivable.datalog.tags.custom import Provenance
 from derivable.datalog.tags.provenance import EXACT, carrier_of, provenance_of
 from derivable.datalog.values.terms import show_value
 from derivable.nn.batch import BatchLogic, each
+from derivable.nn.declared import OutputMapping, checked_inputs, checked_outputs, matched, program_of
 from derivable.nn.inference import ExactInference, inference_for
 from derivable.nn.values import require_distributions, require_factors, require_log_probabilities, require_tags
 from derivable.nn.varying import VaryingInputs, checked_on_limit
-
-OutputMapping = Sequence[Any]
 
 
 class Logic(torch.nn.Module):
@@ -126,12 +123,12 @@ class Logic(torch.nn.Module):
             )
         if facts is not None and not isinstance(facts, Mapping):
             raise DomainError(f"facts is a {type(facts).__name__}", hint='map relations: facts={"edge": [(0, 1)]}')
-        self.program = _program(program)
+        self.program = program_of(program)
         self.provenance = provenance if isinstance(provenance, str) else record.name
         self.carrier = carrier_of(record, self.provenance)
         self.log_probabilities = log_probabilities
-        self.inputs = _checked_inputs(inputs)
-        self.outputs, self._scalar_outputs = _checked_outputs(outputs)
+        self.inputs = checked_inputs(inputs)
+        self.outputs, self._scalar_outputs = checked_outputs(outputs)
         limits = checked_limits(None, round_limit, tuple_limit, time_limit, memory_limit)
         skips = checked_on_limit(on_limit)
         varies = any(isinstance(given, Varying) for given in self.inputs.values())
@@ -180,7 +177,7 @@ class Logic(torch.nn.Module):
     def _of_samples(self, positional: tuple, inputs: dict[str, Any]) -> Any:
         """The outputs of samples with facts of their own."""
         options = {name: inputs.pop(name, None) for name in ("certain", "outputs") if name not in self.inputs}
-        given = self._matched(positional, inputs)
+        given = matched(self.inputs, positional, inputs)
         found = self.inference(given, options.get("certain"), options.get("outputs"))
         for name in self._scalar_outputs:
             if not (options.get("outputs") or {}).get(name):
@@ -278,7 +275,7 @@ class Logic(torch.nn.Module):
         self, positional: tuple[torch.Tensor, ...], named: dict[str, torch.Tensor], in_logs: bool
     ) -> list[torch.Tensor]:
         """The inputs in order, checked, in one floating dtype, [*batch, fact] with one batch shape."""
-        tensors = self._matched(positional, named)
+        tensors = matched(self.inputs, positional, named)
         for name, tensor in tensors.items():
             self._check(name, tensor, in_logs)
         batch = self._batch_shape(tensors)
@@ -291,27 +288,6 @@ class Logic(torch.nn.Module):
             else tensor.to(dtype).expand(*batch, tensor.shape[-1])
             for tensor in tensors.values()
         ]
-
-    def _matched(self, positional: tuple, named: dict) -> dict[str, Any]:
-        if len(positional) > len(self.inputs):
-            raise BindingError(f"{len(positional)} tensors, but the inputs are {', '.join(self.inputs)}")
-        given = dict(zip(self.inputs, positional))
-        for name, tensor in named.items():
-            if name not in self.inputs:
-                raise BindingError(
-                    f"no input relation {name!r}{_near(name, list(self.inputs))}",
-                    hint=f"the inputs are {', '.join(self.inputs)}",
-                )
-            if name in given:
-                raise BindingError(f"input {name!r} is given twice, by place and by name")
-            given[name] = tensor
-        missing = [name for name in self.inputs if name not in given]
-        if missing:
-            raise BindingError(
-                f"no tensor for {', '.join(map(repr, missing))}",
-                hint=f"call layer({', '.join(f'{name}=...' for name in self.inputs)})",
-            )
-        return {name: given[name] for name in self.inputs}
 
     def _check(self, name: str, tensor: Any, in_logs: bool) -> None:
         facts = self.inputs[name]
@@ -351,83 +327,9 @@ class Logic(torch.nn.Module):
             ) from None
 
 
-def _program(program: str | os.PathLike | Program) -> Program:
-    if isinstance(program, Program):
-        return program
-    if isinstance(program, os.PathLike) or (
-        isinstance(program, str) and program.endswith(".scl") and "\n" not in program
-    ):
-        return Program.from_file(Path(program))
-    if isinstance(program, str):
-        return Program(program)
-    raise DomainError(f"a program is text, a Program or a path, not {type(program).__name__}")
-
-
 def _size(facts: Any) -> str:
     """How many facts of a relation there are, for people."""
     return "derived" if facts is None else "varying" if isinstance(facts, Varying) else str(len(facts))
-
-
-def _checked_inputs(inputs: Mapping[str, InputMapping | Varying]) -> dict[str, Any]:
-    if not isinstance(inputs, Mapping):
-        raise DomainError(
-            f"inputs is a {type(inputs).__name__}", hint='map relations: inputs={"digit_1": dv.categorical(range(10))}'
-        )
-    for name, facts in inputs.items():
-        _check_name(name)
-        if isinstance(facts, Varying):
-            continue
-        if not isinstance(facts, InputMapping):
-            raise DomainError(
-                f"input {name!r} is given as {type(facts).__name__}",
-                hint="dv.categorical(range(10)) for one choice, dv.independent([...]) for independent facts, "
-                "dv.varying() for facts of each sample",
-            )
-        if facts.probabilities is not None:
-            raise DomainError(
-                f"input {name!r} has probabilities already",
-                hint="leave them out: they are what the layer is called with",
-            )
-    return dict(inputs)
-
-
-def _checked_outputs(outputs: Mapping[str, OutputMapping | None]) -> tuple[dict[str, Any], frozenset[str]]:
-    """The facts of each output relation as tuples, and the relations that give no dimension."""
-    if not isinstance(outputs, Mapping):
-        raise DomainError(
-            f"outputs is a {type(outputs).__name__}",
-            hint='map each relation to the facts wanted: outputs={"path": [(0, 1), (0, 2)]}; '
-            "`()` asks for the one fact of a relation without arguments",
-        )
-    if not outputs:
-        raise DomainError("a layer needs outputs", hint='outputs={"sum_2": range(19)}')
-    facts: dict[str, Any] = {}
-    scalar = set()
-    for name, wanted in outputs.items():
-        _check_name(name)
-        if wanted is None:
-            facts[name] = None
-            continue
-        if isinstance(wanted, tuple) and wanted == ():
-            facts[name] = [()]
-            scalar.add(name)
-            continue
-        try:
-            facts[name] = [as_tuple(value) for value in wanted]
-        except TypeError:
-            raise DomainError(
-                f"output {name!r} is {wanted!r}, which lists no facts", hint="a range or a list of values or tuples"
-            ) from None
-        if not facts[name]:
-            raise DomainError(
-                f"output {name!r} lists no facts", hint="() asks for the fact of a relation without arguments"
-            )
-    return facts, frozenset(scalar)
-
-
-def _check_name(name: Any) -> None:
-    if not isinstance(name, str):
-        raise DomainError(f"{name!r} is no name of a relation", hint='map names: {"digit_1": ...}')
 
 
 def _shown(facts: Sequence[tuple] | None) -> str:
@@ -436,8 +338,3 @@ def _shown(facts: Sequence[tuple] | None) -> str:
         return "whatever is derived"
     texts = [f"({', '.join(map(show_value, fact))})" for fact in facts[:8]]
     return ", ".join([*texts, *(["…"] if len(facts) > 8 else [])])
-
-
-def _near(name: str, known: Sequence[str]) -> str:
-    close = nearest(name, known)
-    return f"; did you mean {close!r}?" if close else ""

@@ -1,0 +1,38 @@
+"""The derivations of a ground program in a semiring, as an engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from derivable.algebra.semiring import Semiring
+from derivable.bridge.engines import Chain, Elementwise
+from derivable.bridge.protocol import Engine
+from derivable.circuit.fold.engine import GraphFold
+from derivable.datalog.exact.ground_program import GroundProgram
+from derivable.datalog.tags.random_facts import CHANCE
+
+
+def with_chances(ground: GroundProgram, semiring: Semiring) -> GroundProgram:
+    """The program with values of the semiring for the facts whose probabilities are computed."""
+    fixed = np.array(ground.fixed_weights, np.float64)
+    made = ground.random.kinds_of(ground.fixed) == CHANCE
+    if (of_probability := semiring.typed().from_probability) is not None and made.any():
+        # These probabilities are computed, whatever the tags of the inputs are.
+        with np.errstate(divide="ignore"):
+            (fixed[made],) = of_probability.apply((fixed[made],))
+    # Kernels are compiled for circuits, whose children are int32.
+    return replace(ground, fixed_weights=fixed, children=ground.children.astype(np.int32))
+
+
+def ground_fold(ground: GroundProgram, semiring: Semiring, precision: str) -> Engine:
+    """Tags [*batch, random fact] to what is shown of the roots: facts enter by the semiring's `fact`.
+
+    ground  as of `with_chances`
+    """
+    typed = semiring.typed(precision)
+    enter = Elementwise(typed.require_fact(), [np.arange(ground.num_variables)])
+    parts = enter, GraphFold(ground, semiring, False, precision), Elementwise(typed.show)
+    needed = [part for part in parts if not (isinstance(part, Elementwise) and part.is_identity)]
+    return (needed[0] if len(needed) == 1 else Chain(*needed)).registered()
