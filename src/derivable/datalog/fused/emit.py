@@ -153,6 +153,12 @@ class RuleKernel:
     num_positions: int
     columns: tuple[str, ...]
 
+    def is_ready(self) -> bool:
+        """Whether a call compiles nothing; else another process begins to compile the kernel."""
+        return self.function.is_ready(
+            [f"{p.dtype}[]" if isinstance(p, n.Array) else p.dtype for p in self.kernel.parameters]
+        )
+
 
 _compiled: dict[tuple, RuleKernel] = {}
 

@@ -41,6 +41,8 @@ else:
 
 # Rows that a store must have seen before its kernel is asked for, and before it is compiled for that.
 FEW_ROWS, MANY_ROWS = 1 << 12, 1 << 16
+# Rows for which nothing else serves while another process compiles it.
+PATIENT_ROWS = 1 << 22
 # A look at a store that finds nothing costs as much as some rows.
 CALL_ROWS = 16
 # Candidates, which stay in cache until they are entered; and rows of the driver between looks at the clock.
@@ -470,7 +472,8 @@ class Running:
         if not self.fused.kept.is_worth_columns and not (inserts and self.fused.kept.prefix is None):
             return False
         if self.kernel is None and (seen >= MANY_ROWS or emit.is_compiled(emit.Emitter, self.fused.plan)):
-            self.kernel = emit.compiled(emit.Emitter, self.fused.plan)
+            made = emit.compiled(emit.Emitter, self.fused.plan)
+            self.kernel = made if seen >= PATIENT_ROWS or made.is_ready() else None
         return self.kernel is not None
 
     def plan(self) -> None:

@@ -48,6 +48,10 @@ PLACE, READER, NUM_NEWS, NUM_NEXT, ROUND, ROUNDS, MOST, ROWS_LEFT, AT, GOES_ON, 
 CONTROL_WORDS = 13
 
 
+# The types of its parameters.
+TYPES = ("int64", "int64[]", "int64[,]", *["int64[]"] * 6)
+
+
 @kernel
 def drive(address, memory, stores, tables, indexes, first_reader, readers, queue, control):
     """Go on, from the beginning of a round or from where the last call left; returns why it came back."""

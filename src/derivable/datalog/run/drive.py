@@ -50,7 +50,9 @@ def is_there(work: int) -> bool:
         return False
     if os.environ.get("DERIVABLE_TIER") == "interpreted":
         return False
-    return work >= fused.MANY_ROWS or strata.drive.is_cached
+    if work < fused.MANY_ROWS:
+        return strata.drive.is_cached
+    return work >= fused.PATIENT_ROWS or strata.drive.is_ready(strata.TYPES)
 
 
 class Drive:
@@ -239,7 +241,9 @@ class Drive:
         running.counted = running.seen
         start, stop = running.driven()
         wanted = kernel.wanted + stop - start
-        return wanted >= fused.MANY_ROWS or (wanted >= fused.FEW_ROWS and kernel.is_cached)
+        if wanted < fused.MANY_ROWS:
+            return wanted >= fused.FEW_ROWS and kernel.is_cached
+        return wanted >= fused.PATIENT_ROWS or kernel.is_ready()
 
     def places(self, number: int, found: Fused, kernel: emit.RuleKernel) -> list[int]:
         """Where the memory has the arguments of a kernel."""

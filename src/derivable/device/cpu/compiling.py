@@ -19,6 +19,8 @@ import threading
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from derivable.core.collection import cycles_wait
 from derivable.core.interrupts import deferred
 
@@ -55,6 +57,13 @@ def packed(function: Any) -> Any:
     made: Any = CFunc(function, ((types.int64, types.int64), types.int64), {}, {"error_model": "numpy"})
     made._cache = _KernelCache(function)
     return made
+
+
+def type_of(name: str) -> Any:
+    """Numba's type of "int64", a scalar, of "int64[]", an array, or of "int64[,]", one with two axes."""
+    scalar, _, axes = name.partition("[")
+    found = numba.from_dtype(np.dtype(scalar))
+    return numba.types.Array(found, axes.count(",") + 1, "C") if axes else found
 
 
 class _KernelCache(caching.FunctionCache):

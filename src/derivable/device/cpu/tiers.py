@@ -21,17 +21,24 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib import import_module
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from derivable.core.collection import cycles_wait
+from derivable.core.lazy import later
 from derivable.device.cpu import libm
 from derivable.device.cpu.python_lanes import meaning_of
+
+if TYPE_CHECKING:
+    from derivable.device.cpu import compiler_process
+else:
+    compiler_process = later("derivable.device.cpu.compiler_process")
 
 # Entries of the largest array, and seconds of a kernel in a process, up to which Python runs it.
 SMALL = 4096
@@ -143,13 +150,41 @@ _environments: dict[int, dict[str, Any]] = {}
 _spent_in_all = 0.0
 
 
-class Kernel:
+class Compilable(ABC):
+    """What is compiled when it is called first, unless another process has done so in time."""
+
+    def __init__(self, function: FunctionType):
+        self.py_func = function
+        self.__name__, self.__module__ = function.__name__, function.__module__
+        self._compilation: compiler_process.Compilation | None = None
+
+    @property
+    @abstractmethod
+    def is_cached(self) -> bool:
+        """Whether it is compiled, or in Numba's cache on disk, in some form; to look opens a file."""
+
+    @abstractmethod
+    def compile_for(self, types: Sequence[str]) -> None:
+        """Compile it for parameters of these types, "int64", "int64[]" and so on."""
+
+    def is_ready(self, types: Sequence[str] = ()) -> bool:
+        """Whether a call compiles nothing; else another process begins to compile it for parameters of these types."""
+        if os.environ.get("DERIVABLE_TIER"):
+            return True
+        if self._compilation is None:
+            if not compiler_process.is_worth() or self.is_cached:
+                return True
+            self._compilation = compiler_process.begun(self.__module__, self.__name__, types)
+        return self._compilation.is_done
+
+
+class Kernel(Compilable):
     """A compiled function that Python may run instead; other kernels call it as they call any function of Numba."""
 
     def __init__(self, function: FunctionType, **options: Any):
-        self.py_func = function
+        super().__init__(function)
         self.options = options
-        self.__doc__, self.__name__, self.__module__ = function.__doc__, function.__name__, function.__module__
+        self.__doc__ = function.__doc__
         self._run: Callable = self._first
         self._spent = 0.0
         self._looks_at = LOADING
@@ -162,9 +197,14 @@ class Kernel:
 
         return njit(cache=True, nogil=True, **self.options)(self.py_func)
 
+    def compile_for(self, types: Sequence[str]) -> None:
+        """types  "int64" is a scalar, "int64[]" an array, "int64[,]" one with two axes"""
+        from derivable.device.cpu.compiling import type_of
+
+        self.dispatcher.compile(tuple(map(type_of, types)))
+
     @property
     def is_cached(self) -> bool:
-        """Whether this function is compiled, or in Numba's cache on disk, in some form."""
         return _is_cached(self.dispatcher)
 
     @property
@@ -231,14 +271,14 @@ def kernel(function: Any = None, **options: Any) -> Any:
     return Kernel(function)
 
 
-class Packed:
+class Packed(Compilable):
     """A function of C, `int64 f(int64, int64)`, that compiled code calls by its address.
 
     It is compiled when its address is asked for, once it is `wanted` enough.
     """
 
     def __init__(self, function: FunctionType):
-        self.py_func = function
+        super().__init__(function)
         # What it would have saved so far, in the measure of who calls it.
         self.wanted = 0
 
@@ -248,9 +288,11 @@ class Packed:
 
         return packed(self.py_func)
 
+    def compile_for(self, types: Sequence[str]) -> None:
+        self._compiled.compile()
+
     @property
     def is_cached(self) -> bool:
-        """Whether Numba's cache on disk has it, in some form; to look opens a file."""
         return _in_cache(self._compiled)
 
     @cached_property

@@ -1,0 +1,124 @@
+"""Kernels that another process compiles, while columns or Python do their work.
+
+It writes them to Numba's cache on disk, from where they are loaded in milliseconds. A thread would not do: the compiler
+has Python's lock half of the time, and Numba's own, for which the loading of any kernel waits, all of it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import derivable
+from derivable.algebra.expr.generated import cache_directory
+from derivable.core.forks import renew_in_children
+from derivable.core.interrupts import end
+from derivable.device.cpu.threads import available_cores
+
+_lock = threading.Lock()
+_compiler: Compiler | None = None
+
+
+class Compilation:
+    """A kernel that is being compiled; `is_done` when it is on disk, or will never be there."""
+
+    def __init__(self, compiler: Compiler):
+        self._compiler = compiler
+        self._is_done = False
+
+    @property
+    def is_done(self) -> bool:
+        # A forked child does not hear from the compiler of its parent.
+        return self._is_done or self._compiler is not _compiler
+
+
+class Compiler:
+    """The process, and the thread that hears from it."""
+
+    def __init__(self) -> None:
+        paths = [str(Path(derivable.__file__).parents[1]), *(path or os.getcwd() for path in sys.path)]
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(paths),
+            "DERIVABLE_CACHE_DIR": str(cache_directory()),
+            "DERIVABLE_TIER": "compiled",
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-c", f"from {__name__} import compile_all; compile_all()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            # Ctrl-C is for this process.
+            start_new_session=True,
+        )
+        self.waiting: deque[Compilation] = deque()
+        threading.Thread(target=self._listen, name="derivable-compiler", daemon=True).start()
+
+    def ask(self, wanted: list) -> Compilation:
+        asked = Compilation(self)
+        self.waiting.append(asked)
+        assert self.process.stdin is not None
+        # One that has ended has nothing to say: `_listen` has seen that, or will.
+        with suppress(OSError):
+            self.process.stdin.write(json.dumps(wanted).encode() + b"\n")
+            self.process.stdin.flush()
+        return asked
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for _ in self.process.stdout:
+            self.waiting.popleft()._is_done = True
+        global _compiler
+        with _lock:
+            if _compiler is self:
+                _compiler = None
+
+
+def is_worth() -> bool:
+    """Whether another process may compile while this one goes on."""
+    return available_cores() > 1 and bool(sys.executable)
+
+
+def begun(module: str, name: str, types: Sequence[str]) -> Compilation:
+    """Begin to compile the kernel `name` of a module, a `tiers.Compilable`, for parameters of these types."""
+    global _compiler
+    with _lock:
+        if _compiler is None:
+            _compiler = Compiler()
+        return _compiler.ask([module, name, list(types)])
+
+
+def compile_all() -> None:
+    """What the process does: compile what it reads, and write a line after each."""
+    # Before anything else writes to where the other process reads.
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    for line in sys.stdin.buffer:
+        module, name, types = json.loads(line)
+        # Whatever fails here fails again for who calls it, with an error.
+        with suppress(Exception):
+            getattr(import_module(module), name).compile_for(types)
+        answers.write(b"\n")
+
+
+def _close() -> None:
+    if _compiler is not None:
+        end(_compiler.process)
+
+
+def _none() -> Any:
+    return None
+
+
+atexit.register(_close)
+renew_in_children(globals(), _lock=threading.Lock, _compiler=_none)

@@ -1,0 +1,58 @@
+"""Kernels that another process compiles are on disk for this one; the process ends with this one."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+PROGRAM = """
+import json, os, sys, time
+import numpy as np
+from derivable.datalog.kernels.relations import dense_offsets
+from derivable.device.cpu import compiler_process
+
+compiler_process.is_worth = lambda: True
+types = ["int64[]", "int64", "int64[]"]
+found = {"ready": [dense_offsets.is_ready(types)]}
+found["process"] = compiler_process._compiler.process.pid
+child = os.fork()
+if not child:
+    # It does not hear from the process, and compiles itself.
+    os._exit(0 if dense_offsets.is_ready(types) else 1)
+found["child"] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+while not dense_offsets.is_ready(types):
+    time.sleep(0.05)
+offsets = np.zeros(4, np.int64)
+found["ready"].append(bool(dense_offsets.dispatcher(np.array([7, 7, 9]), 7, offsets)))
+found["offsets"] = offsets.tolist()
+found["loaded"] = sum(dense_offsets.dispatcher.stats.cache_hits.values())
+found["compiled"] = sum(dense_offsets.dispatcher.stats.cache_misses.values())
+unknown = compiler_process.begun("derivable.no_such_module", "kernel", [])
+while not unknown.is_done:
+    time.sleep(0.05)
+compiler_process._compiler.process.kill()
+while compiler_process._compiler is not None:
+    time.sleep(0.05)
+print(json.dumps(found))
+"""
+
+
+def run(program, tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_a_kernel_is_on_disk_when_it_is_done(tmp_path):
+    found = run(PROGRAM, tmp_path)
+    assert found["ready"] == [False, True]
+    assert found["offsets"] == np.searchsorted([7, 7, 9], [7, 8, 9, 10]).tolist()
+    assert (found["loaded"], found["compiled"], found["child"]) == (1, 0, 0)
+
+
+def test_the_process_ends_with_the_one_that_began_it(tmp_path):
+    head, _, _ = PROGRAM.partition("child =")
+    process = run(f"{head}print(json.dumps(found))", tmp_path)["process"]
+    assert not os.path.exists(f"/proc/{process}")
