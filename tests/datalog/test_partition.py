@@ -77,6 +77,7 @@ def split(number, step=1000, few=0):
         patch.setattr(fused, "FEW_ROWS", 0)
         patch.setattr(fused, "MANY_ROWS", 0)
         patch.setattr(fused, "ROOM", 256)
+        patch.setattr(fused, "GAIN", 0)
         yield made
 
 
@@ -267,6 +268,29 @@ def test_one_first_column_is_no_work_for_two():
         found = rows_of(text, facts)
     assert set(made) <= {1}
     assert sorted(found[:, 1].tolist()) == list(range(1, 301))
+
+
+def test_two_threads_would_not_win_enough(monkeypatch):
+    facts = {"edge": graph(60, 90)}
+    with split(2) as made:
+        monkeypatch.setattr(fused, "GAIN", 1.5)
+        rows_of(CLOSURE, facts)
+        assert not made
+        dv.device.set_num_threads(3)
+        rows_of(CLOSURE, facts)
+        assert max(made) == 3
+
+
+def test_joins_that_every_thread_would_go_through_stay_on_one():
+    """The first column comes from the last join, or, behind a further join, not from that."""
+    facts = {"edge": graph(60, 90)}
+    last = "type edge(x: i64, y: i64)\nrel path(x, y) = edge(x, y)\nrel path(x, z) = edge(x, y), path(y, z)\nquery path"
+    with split(2) as made:
+        found = rows_of(last, facts)
+        assert not made
+        rows_of(last.replace("path(y, z)", "path(y, w), edge(w, z)"), facts)
+        assert max(made) == 2
+    assert set(map(tuple, found.tolist())) == reachable(nx.DiGraph(facts["edge"].tolist()))
 
 
 def test_small_steps_stay_on_one_thread():

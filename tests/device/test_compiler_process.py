@@ -5,7 +5,9 @@ import os
 import subprocess
 import sys
 
+import networkx as nx
 import numpy as np
+import pytest
 
 PROGRAM = """
 import json, os, sys, time
@@ -40,7 +42,7 @@ print(json.dumps(found))
 
 
 def run(program, tmp_path):
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "DERIVABLE_TIER": ""}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
@@ -56,3 +58,43 @@ def test_the_process_ends_with_the_one_that_began_it(tmp_path):
     head, _, _ = PROGRAM.partition("child =")
     process = run(f"{head}print(json.dumps(found))", tmp_path)["process"]
     assert not os.path.exists(f"/proc/{process}")
+
+
+DATALOG = """
+import json, time
+import numpy as np
+import derivable as dv
+from derivable.datalog.fused import fused
+from derivable.datalog.run import bit_rows
+from derivable.device.cpu import compiler_process
+
+compiler_process.is_worth = lambda: True
+bit_rows.BitRows.pays = lambda self: False
+fused.FEW_ROWS = fused.MANY_ROWS = 0
+program = dv.Program('''
+    type edge(x: i32, y: i32)
+    rel path(x, y) = edge(x, y)
+    rel path(x, z) = path(x, y), edge(y, z)
+    query path
+''')
+edges = np.random.default_rng(0).integers(0, 40, (50, 2))
+found, until = [], time.monotonic() + 120
+while time.monotonic() < until and not (found and "kernel" in found[-1][0]):
+    database = program.run({"edge": edges})
+    routes = [line.partition("; by ")[2] for line in database.explain("plan").splitlines() if "; by " in line]
+    found.append([", ".join(routes), sorted(map(list, database["path"]))])
+    time.sleep(0.1)
+print(json.dumps([edges.tolist(), found]))
+"""
+
+
+@pytest.mark.slow
+def test_a_recursion_runs_over_columns_until_its_kernel_is_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("DERIVABLE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("DERIVABLE_NUM_THREADS", "1")
+    edges, found = run(DATALOG, tmp_path)
+    graph = nx.DiGraph(edges)
+    wanted = sorted([x, z] for x in graph for z in {y for s in graph[x] for y in {s, *nx.descendants(graph, s)}})
+    assert [rows == wanted for _, rows in found] == [True] * len(found)
+    assert "kernel" not in found[0][0]
+    assert "kernel" in found[-1][0]

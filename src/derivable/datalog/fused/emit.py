@@ -18,6 +18,7 @@ from derivable.algebra.expr.nodes import Argument, Constant, Expr, in_order
 from derivable.algebra.semiring import TypedSemiring
 from derivable.core.and_or import TRUE as CERTAIN
 from derivable.datalog.kernels.row_sets import SetForm, SetParameters, find, find_words
+from derivable.device.cpu.tiers import Compilable
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, substitute
 from derivable.kernel.emit_numba import compile_kernel
@@ -155,9 +156,8 @@ class RuleKernel:
 
     def is_ready(self) -> bool:
         """Whether a call compiles nothing; else another process begins to compile the kernel."""
-        return self.function.is_ready(
-            [f"{p.dtype}[]" if isinstance(p, n.Array) else p.dtype for p in self.kernel.parameters]
-        )
+        types = [f"{p.dtype}[]" if isinstance(p, n.Array) else p.dtype for p in self.kernel.parameters]
+        return not isinstance(self.function, Compilable) or self.function.is_ready(types)
 
 
 _compiled: dict[tuple, RuleKernel] = {}

@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from derivable.algebra.expr.nodes import Argument, in_order
 from derivable.datalog.fused import emit, fused
-from derivable.datalog.fused.fused import Range, Running
+from derivable.datalog.fused.fused import Fused, Range, Running
 from derivable.datalog.kernels.row_sets import ARENA_FULL, DONE
 from derivable.datalog.tables.sets import ArenaSlice
 from derivable.datalog.tables.storage import Table
 from derivable.device.cpu.memory import empty
-from derivable.device.cpu.threads import get_num_threads, run_chunks
+from derivable.device.cpu.threads import run_chunks
 
 # Candidates that are worth several threads, and those of a thread between two looks at the clock.
 FEW, STEP = 1 << 16, 1 << 18
@@ -91,18 +92,28 @@ class Partition:
 
 
 def may_be_partitioned(running: Running, table: Table) -> bool:
-    """Whether threads may insert the partitions of a store.
+    """Whether threads may insert the partitions of a store, and have each a part of its work.
 
     Its first column has bounds, it does not read the sets it writes to, and rows have no numbers there: a row gets its
     number with its place in the log, which is known after the step alone.
     """
-    fused = running.fused
-    if fused is None or fused.kept.bounds is None or get_num_threads() == 1:
+    found = running.fused
+    if found is None or found.kept.bounds is None or fused.num_shares() == 1 or _repeats(found):
         return False
     if table.sets is None or table.sets.form.numbered:
         return False
-    asked = [fused.reads[k][0] for k, step in enumerate(fused.plan.steps) if isinstance(step, emit.Probe)]
+    asked = [found.reads[k][0] for k, step in enumerate(found.plan.steps) if isinstance(step, emit.Probe)]
     return not any(other is table for other in asked)
+
+
+def _repeats(found: Fused) -> bool:
+    """Whether each thread would go through all candidates, because the last join is what gives their first column."""
+    steps, number = found.plan.steps, found.kept.bounds
+    assert number is not None
+    bound = Argument(number, "int64", f"word{number}")
+    joins = [isinstance(step, (emit.Match, emit.Count)) for step in steps]
+    asks = [isinstance(step, emit.Condition) and bound in in_order((step.holds,)) for step in steps]
+    return any(joins) and not any(joins[asks.index(True) :])
 
 
 def insert_partitions(running: Running, table: Table, look: Callable[[], Any]) -> int | None:
@@ -206,7 +217,7 @@ def _ranges(running: Running, table: Table) -> list[Range]:
         if register == plan.outputs[0]:
             (start, stop), column, table = running.driven(), place, running.fused.reads[0][0]
     rows = np.arange(start, stop, max(1, (stop - start) // SAMPLE))
-    words, number = np.sort(table.column(column, rows)), get_num_threads()
+    words, number = np.sort(table.column(column, rows)), fused.num_shares()
     cuts = [int(words[len(words) * k // number]) for k in range(1, number)] if len(words) else []
     ends = [Range.low, *dict.fromkeys(cut for cut in cuts if cut > words[0]), Range.high]
     return [Range(low, high) for low, high in pairwise(ends)]

@@ -24,7 +24,6 @@ from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.profile import Effort
 from derivable.datalog.tables import storage
 from derivable.datalog.tables.storage import Index, Table
-from derivable.device.cpu.threads import get_num_threads
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit, emit_insert, partition
@@ -518,7 +517,7 @@ class Drive:
 
 def most_rows(running: Sequence[Running]) -> int:
     """Rows of a round that may follow; several threads have more to share in a larger one."""
-    if get_num_threads() == 1:
+    if fused.num_shares() == 1:
         return MOST
     driven = max(1, sum(one.driven_rows for one in running))
     return min(MOST, driven * partition.FEW // max(driven, sum(one.found for one in running)))

@@ -42,7 +42,6 @@ from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.ground_graph import GroundGraph
 from derivable.datalog.tags.random_facts import VALUE
 from derivable.datalog.tags.tags import Algebra, ColumnTags, GraphTags, Untagged
-from derivable.device.cpu.threads import get_num_threads
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import partition
@@ -253,7 +252,7 @@ class Executor(Queries):
         evicts = self.evicts and is_first and not self.counts_rounds() and stratum.reads_news_alone
         # Each piece is a step of all threads, who wait for one another at its end.
         pairs = any(len(tables[name].types) == 2 for name in stratum.relations)
-        threads = get_num_threads()
+        threads = fused.num_shares()
         piece, rounds = PIECE, self.rounds(number, is_first)
         if pairs and threads > 1:
             piece = PIECE * PIECES * threads
