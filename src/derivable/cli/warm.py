@@ -69,6 +69,8 @@ def _programs() -> None:
     chain = [(i, i + 1) for i in range(400)]
     for provenance in ("unit", "minmaxprob"):
         weighted.run(facts={"edge": chain}, provenance=provenance)
+    # Enough texts for an arena.
+    dv.Program("type name(String)\nquery name").run({"name": [f"name {i}" for i in range(100_000)]})
 
 
 def _folds() -> None:
