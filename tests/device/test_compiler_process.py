@@ -9,6 +9,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from derivable.device.cpu import compiler_process
+
 PROGRAM = """
 import json, os, sys, time
 import numpy as np
@@ -86,6 +88,14 @@ while time.monotonic() < until and not (found and "kernel" in found[-1][0]):
     time.sleep(0.1)
 print(json.dumps([edges.tolist(), found]))
 """
+
+
+def test_where_no_process_may_start_the_kernel_is_compiled_when_it_is_called(monkeypatch):
+    def refused(*arguments, **options):
+        raise PermissionError
+
+    monkeypatch.setattr(compiler_process.subprocess, "Popen", refused)
+    assert compiler_process.begun("derivable.datalog.kernels.relations", "dense_offsets", ["int64[]"]).is_done
 
 
 @pytest.mark.slow

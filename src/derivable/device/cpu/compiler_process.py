@@ -32,9 +32,9 @@ _compiler: Compiler | None = None
 class Compilation:
     """A kernel that is being compiled; `is_done` when it is on disk, or will never be there."""
 
-    def __init__(self, compiler: Compiler):
+    def __init__(self, compiler: Compiler | None):
         self._compiler = compiler
-        self._is_done = False
+        self._is_done = compiler is None
 
     @property
     def is_done(self) -> bool:
@@ -78,6 +78,7 @@ class Compiler:
         assert self.process.stdout is not None
         for _ in self.process.stdout:
             self.waiting.popleft()._is_done = True
+        self.process.wait()
         global _compiler
         with _lock:
             if _compiler is self:
@@ -94,7 +95,11 @@ def begun(module: str, name: str, types: Sequence[str]) -> Compilation:
     global _compiler
     with _lock:
         if _compiler is None:
-            _compiler = Compiler()
+            try:
+                _compiler = Compiler()
+            except OSError:
+                # Where no process may be started.
+                return Compilation(None)
         return _compiler.ask([module, name, list(types)])
 
 
