@@ -12,7 +12,8 @@ A proof comes after those that it contains.
 blocks    [block, 1 + width] uint64: the place of a block, and its words
 heads     [row + 1, 2] int64: the first block of a proof, and its cost
 offsets   [set + 1] of rows
-costs     [literal], 0 for a denied value of a choice; `tied` are the bits of literals in a choice
+costs     [literal], 0 for a denied value of a choice; `tied` are the bits of literals in a choice, and `triggers` those
+          of them with which a union has to be settled
 literals  (`fact` [literal], and its complement for one that is denied; `opposite` [literal], the literal of the other
           sign, -1 for none; `chances` [fact]; `choice` [fact]; `sizes` [choice] how many values it has, 0 for a fact
           and its denial; `numbers` and `where`, room for the literals of a proof; and for choices, all zero between
@@ -180,8 +181,8 @@ def _settle(blocks, heads, row, costs, tied, literals):
 
 
 @kernel
-def _unite(blocks, heads, a, b, to_blocks, to_heads, row, costs, tied):
-    """Write the union of proofs `a` and `b` to a row; whether it has literals of choices."""
+def _unite(blocks, heads, a, b, to_blocks, to_heads, row, costs, triggers):
+    """Write the union of proofs `a` and `b` to a row; whether it has triggers."""
     i, i_end, j, j_end, at = heads[a, 0], heads[a + 1, 0], heads[b, 0], heads[b + 1, 0], to_heads[row, 0]
     total, choices, width = heads[a, 1] + heads[b, 1], np.uint64(0), blocks.shape[1] - 1
     while i < i_end or j < j_end:
@@ -194,7 +195,7 @@ def _unite(blocks, heads, a, b, to_blocks, to_heads, row, costs, tied):
             for w in range(width):
                 x, y = blocks[i, 1 + w], blocks[j, 1 + w]
                 to_blocks[at, 1 + w] = x | y
-                choices |= (x | y) & tied[first + w]
+                choices |= (x | y) & triggers[first + w]
                 both |= x & y
             if both:
                 for w in range(width):
@@ -205,7 +206,7 @@ def _unite(blocks, heads, a, b, to_blocks, to_heads, row, costs, tied):
             block = i if has_a else j
             for w in range(width):
                 to_blocks[at, 1 + w] = blocks[block, 1 + w]
-                choices |= blocks[block, 1 + w] & tied[first + w]
+                choices |= blocks[block, 1 + w] & triggers[first + w]
         i += has_a
         j += has_b
         at += 1
@@ -368,6 +369,7 @@ def multiply(
     costs,
     tied,
     literals,
+    triggers,
 ):
     """The products [pair] of sets of proofs from pair `start` on; returns the pair where room has come to its end."""
     for i in range(start, stop):
@@ -392,7 +394,7 @@ def multiply(
             return i
         if number == 1:
             row, kept = used[1], 1
-            has_choices = _unite(blocks, heads, x_first, y_first, blocks, heads, row, costs, tied)
+            has_choices = _unite(blocks, heads, x_first, y_first, blocks, heads, row, costs, triggers)
             if has_choices and not _settle(blocks, heads, row, costs, tied, literals):
                 kept = 0
             found[i] = _close_set(heads, offsets, used, kept)
@@ -401,7 +403,7 @@ def multiply(
         to_heads[0, 0] = 0
         for p in range(x_first, x_last):
             for q in range(y_first, y_last):
-                has_choices = _unite(blocks, heads, p, q, to_blocks, to_heads, count, costs, tied)
+                has_choices = _unite(blocks, heads, p, q, to_blocks, to_heads, count, costs, triggers)
                 if not has_choices or _settle(to_blocks, to_heads, count, costs, tied, literals):
                     order[count] = count
                     count += 1

@@ -64,11 +64,8 @@ class Literals:
             made = np.full(room, -1, old.dtype)
             made[: len(old)] = old
             setattr(self, name, made)
-        self.is_tied, self.tied = (
-            np.append(self.is_tied, zeros(room - len(self.is_tied), bool)),
-            zeros(room // 64, np.uint64),
-        )
-        self.tied[:] = np.packbits(self.is_tied, bitorder="little").view("<u8")
+        self.is_tied = np.append(self.is_tied, zeros(room - len(self.is_tied), bool))
+        self._pack()
         listed = empty(room, np.int64), empty(room, np.int64)
         noted = zeros(room, np.int64), zeros(room, np.int64), zeros(room, np.float64)
         self.rest = self.fact, self.opposite, self.chances, self.choice, self.sizes, *listed, *noted
@@ -85,7 +82,16 @@ class Literals:
         literals = literals[self.choice[facts] >= 0]
         if len(literals):
             self.is_tied[literals] = True
-            self.tied[:] = np.packbits(self.is_tied, bitorder="little").view("<u8")
+            self._pack()
+
+    def _pack(self) -> None:
+        """Make bits of `is_tied`; those that deny a fact of no choice trigger nothing."""
+        denies = self.fact < 0
+        denies &= self.sizes[self.choice[np.where(denies, ~self.fact, 0)]] == 0
+        self.tied, self.triggers = (
+            np.packbits(bits, bitorder="little").view("<u8").astype(np.uint64)
+            for bits in (self.is_tied, self.is_tied & ~denies)
+        )
 
     def _make_room(self, count: int) -> None:
         most = max(self.number, self.num_choices) + count
@@ -276,7 +282,9 @@ class ProofStore:
         a, b, found = np.ascontiguousarray(a), np.ascontiguousarray(b), np.empty(len(a), np.int64)
 
         def step(start: int, stop: int) -> int:
-            return kernels.multiply(start, stop, a, b, found, self.k, *self.sets, *self.made, self.used, *self.known)
+            return kernels.multiply(
+                start, stop, a, b, found, self.k, *self.sets, *self.made, self.used, *self.known, self.literals.triggers
+            )
 
         self._run(len(a), step)
         return found
