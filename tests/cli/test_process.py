@@ -146,4 +146,4 @@ def test_the_package_is_the_command_and_completes_provenances():
     asked = {"COMP_WORDS": "derivable run p.scl --provenance min", "COMP_CWORD": "4"}
     completing = {**environment, **asked, "_DERIVABLE_COMPLETE": "bash_complete"}
     done = subprocess.run(command, env=completing, capture_output=True, text=True, check=False)
-    assert set(done.stdout.split()) == {"plain,min_plus", "plain,minmaxprob"}
+    assert set(done.stdout.split()) == {"plain,min_plus", "plain,minmax", "plain,minmaxprob"}
