@@ -122,3 +122,13 @@ def test_a_number_among_texts_is_an_error_with_its_row(monkeypatch, kind, many):
     monkeypatch.setattr(values, "MANY_TEXTS", many)
     with pytest.raises(dv.DerivableError, match=r"row 2.*expected String, found 7"):
         dv.Program("type s(x: String)\nquery s").run({"s": KINDS[kind](["a", "b", 7])})
+
+
+@pytest.mark.parametrize("many", [0, 1 << 30])
+def test_a_dictionary_without_a_text_is_an_error(monkeypatch, many):
+    arrow = pytest.importorskip("pyarrow")
+    monkeypatch.setattr(values, "MANY_TEXTS", many)
+    monkeypatch.setattr(inputs, "_MANY_TEXTS", 0)
+    column = arrow.DictionaryArray.from_arrays(arrow.array([0, 1]), arrow.array(["a", None]))
+    with pytest.raises(dv.DerivableError, match="the value is missing"):
+        dv.Program("type s(x: String)\nquery s").run({"s": arrow.table({"x": column})})

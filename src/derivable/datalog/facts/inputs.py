@@ -253,7 +253,7 @@ def _encoded(column: Any) -> Encoded | list[str]:
     """The texts of an Arrow column of strings; many stay where they are."""
     import pyarrow as arrow
 
-    if len(column) < _MANY_TEXTS:
+    if len(column) < _MANY_TEXTS or column.null_count:
         return column.to_pylist()
     if isinstance(column, arrow.ChunkedArray):
         # Offsets of 32 bits do not reach over all chunks.
