@@ -427,3 +427,33 @@ def test_terms_are_those_of_their_sample():
     y = layer(given=[([(tree,)], torch.tensor([0.5])), ([(two,), (three,)], torch.tensor([0.25, 0.75]))])
     assert found(y["whole"]) == [{(3,): 0.5}, {(1,): 0.75}]
     assert [len(one) for one, _ in y["size"]] == [4, 2]
+
+
+def drawn(number):
+    """A sample of that number, as a data set gives it."""
+    generator = torch.Generator().manual_seed(number)
+    count = number % 4
+    return [(int(i) % 2, number % 3 + int(i)) for i in range(count)], torch.rand(count, generator=generator)
+
+
+@pytest.mark.slow
+def test_workers_of_a_data_loader_and_autocast():
+    """Samples come from other processes as they are, and half-precision numbers of a network are widened."""
+    loader = torch.utils.data.DataLoader(
+        list(range(8)), batch_size=4, num_workers=2, collate_fn=collated, multiprocessing_context="fork"
+    )
+    layer = dv.nn.Logic(READ, {"read": dv.varying()}, {"answer": range(9)}, "topkproofs", k=1)
+    network = torch.nn.Linear(1, 1)
+    for numbers_of_batch, batch in loader:
+        expected = layer(read=[drawn(number) for number in numbers_of_batch])
+        torch.testing.assert_close(layer(read=batch), expected)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            scored = [(tuples, network(p[:, None]).sigmoid()[:, 0]) for tuples, p in batch]
+            y = layer(read=scored)
+        assert y.dtype == torch.float32
+        y.sum().backward()
+    assert network.weight.grad.abs().sum() > 0
+
+
+def collated(batch):
+    return batch, [drawn(number) for number in batch]
