@@ -395,6 +395,20 @@ def test_runs_with_tags_have_lattices_of_what_is_certain(provenance):
         program.run(uncertain, provenance=provenance)
 
 
+@pytest.mark.parametrize("provenance", [None, "exact", "minmaxprob"])
+def test_relations_without_columns_stand_in_recursions_too(provenance):
+    program = dv.Program(
+        "type edge(i64, i64, i32), distance(node: i64, min length: i32), lamp(i64)\n"
+        "rel distance(0, 0)\nrel near() = distance(x, d), d < 3\nrel far() = distance(_, d), d < 0\n"
+        "rel distance(y, w) = near(), edge(_, y, w)\nrel distance(y, 1) = far(), edge(y, _, _)\n"
+        "rel seen() = lamp(x), near()\nquery distance\nquery near\nquery far\nquery seen"
+    )
+    facts = {"edge": [(0, 1, 4), (1, 2, 2), (3, 2, 5)], "lamp": dv.independent([(1,)], [0.5])}
+    found = program.run(facts, provenance=provenance)
+    assert rows(found["distance"]) == {(0, 0), (1, 4), (2, 2)}
+    assert (rows(found["near"]), rows(found["far"]), rows(found["seen"])) == ({()}, set(), {()})
+
+
 def test_devices_say_that_they_have_none():
     pytest.importorskip("torch")
     program = program_of(DISTANCES, "i64", "i32")

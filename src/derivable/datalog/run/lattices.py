@@ -85,7 +85,10 @@ def _finish(executor: Executor, number: int, table: LatticeTable) -> None:
 def _table_of(like: Table, columns: list[np.ndarray], count: int, tags: Any) -> Table:
     """A table with these distinct rows."""
     made = Table(like.name, like.types, like.new_tags, like.stamps is not None)
-    if not count:
+    if not count or not columns:
+        made.insert(columns, count)
+        if tags is not None:
+            made.tags[:count] = tags
         return made
     tops = [int(column.max()) for column in columns]
     is_short = max(tops) < 1 << 31 and min(int(column.min()) for column in columns) >= 0
