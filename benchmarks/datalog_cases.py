@@ -84,6 +84,23 @@ rel n = {{0}}
 rel n(x + 1) = n(x), x < {limit}
 query n
 """
+TURNS = """
+type a(x: i64), b(x: i64)
+rel a = {{0}}
+rel b(x + 1) = a(x), x < {limit}
+rel a(x + 1) = b(x), x < {limit}
+query a
+"""
+MUTUAL = """
+type a(x: i64), b(x: i64, y: i64), c(x: i64), step(x: i64, y: i64), never(x: i64)
+rel a = {{0}}
+rel step = {{(0, 1), (1, 1)}}
+rel never = {{-1, {limit}}}
+rel b(x + 1, x % 2) = a(x), x < {limit}
+rel c(x + z) = b(x, y), step(y, z), not never(x)
+rel a(x + 1) = c(x), not never(x)
+query a
+"""
 TRIANGLES = """
 type edge(u32, u32)
 rel found(x, y, z) = edge(x, y), edge(y, z), edge(x, z)
@@ -426,9 +443,24 @@ def rounds(count: int) -> Case:
     return Case(CHAIN, {"edge": chain(count)}, "reached", routes={"SciPy": chain_by_search})
 
 
-def counting(limit: int) -> Case:
-    """A recursion by arithmetic, a row a round."""
-    return Case(COUNT.format(limit=limit), {}, "n", routes={"NumPy": lambda facts: fingerprint([np.arange(limit + 1)])})
+def counting(text: str, limit: int, output: str, step: int) -> Case:
+    """A recursion by arithmetic, a row a round, whose answer is every `step`-th integer up to the limit."""
+    routes = {"NumPy": lambda facts: fingerprint([np.arange(0, limit + 1, step)])}
+    return Case(text.format(limit=limit), {}, output, routes=routes)
+
+
+def ring(count: int, edges: int) -> Case:
+    """As many rules and relations, each of which makes the next one's paths longer by an edge of a chain."""
+    names = [f"path{k}" for k in range(count)]
+    rules = [f"rel {b}(x, z) = {a}(x, y), edge(y, z)" for a, b in zip(names, [*names[1:], names[0]])]
+    text = "\n".join(["type edge(u32, u32)", "rel path0(x, y) = edge(x, y)", *rules, "query path0"])
+
+    def by_lengths(facts: Mapping[str, np.ndarray]) -> Fingerprint:
+        starts = [np.arange(edges + 1 - length) for length in range(1, edges + 1, count)]
+        ends = [start + length for start, length in zip(starts, range(1, edges + 1, count))]
+        return fingerprint([np.concatenate(starts), np.concatenate(ends)])
+
+    return Case(text, {"edge": chain(edges)}, "path0", routes={"NumPy": by_lengths})
 
 
 def bottleneck(name: str) -> Case:
@@ -564,7 +596,10 @@ CASES: dict[str, tuple[bool, Callable[[], Case]]] = {
     "join within a window, 30,000": (True, lambda: windows(WINDOWS, 30_000)),
     "join with a range, 3,000": (True, lambda: windows(RANGES, 3_000)),
     "chain of 200,000 rounds": (True, lambda: rounds(200_000)),
-    "counting to 200,000": (True, lambda: counting(200_000)),
+    "counting to 200,000": (True, lambda: counting(COUNT, 200_000, "n", 1)),
+    "two relations in turn, 200,000 rounds": (True, lambda: counting(TURNS, 200_000, "a", 2)),
+    "three relations with negation, 200,001 rounds": (True, lambda: counting(MUTUAL, 200_001, "a", 3)),
+    "300 recursive rules": (True, lambda: ring(300, 200)),
     **_graphs(bottleneck, "minmaxprob closure of", "cal.cedge", "wiki-Vote,fe_sphere"),
     "closures of 20 groups": (True, lambda: grouped(20, 500)),
     **{

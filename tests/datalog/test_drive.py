@@ -175,3 +175,25 @@ def test_recursions_of_several_relations_agree_with_the_reference_interpreter(da
         database = program.run(facts)
     for name in database:
         assert set(database[name]) == meaning[name], name
+
+
+def test_the_plan_says_why_no_kernel_computed_a_rule():
+    text = """
+    type e(x: i64, y: f64), n(x: i64), s(x: i64, t: String)
+    rel doubled(x, y * 2.0) = e(x, y), n(x)
+    rel n(x + 1) = n(x), x < 9
+    rel s(x + 1, $string_concat(t, "a")) = s(x, t), n(x)
+    query doubled
+    query s
+    """
+    facts = {"e": [(1, 0.5), (2, 1.5)], "n": [(0,), (1,)], "s": [(0, "")]}
+    program = dv.Program(text)
+    with settings_of(0, 1):
+        kernels = program.run(facts, keep=True).explain("plan")
+    with settings_of(NEVER, NEVER):
+        columns = program.run(facts, keep=True).explain("plan")
+    assert "it computes with floats" in kernels
+    assert "it calls a function that works on columns" in kernels
+    assert "8 new; by the driver of its stratum\n" in kernels
+    assert "too few rows" not in kernels
+    assert columns.count("too few rows") >= 3

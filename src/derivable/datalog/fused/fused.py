@@ -485,6 +485,21 @@ class Running:
             self.kernel = made if seen >= PATIENT_ROWS or made.is_ready() else None
         return self.kernel is not None
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether its kernel computes the whole store."""
+        return self.fused is not None and self.fused.kept.prefix is None
+
+    def why_columns(self) -> str:
+        """Why the store ran over columns, or a part of it."""
+        if not isinstance(self.driver, m.Scan):
+            return "it begins with no relation"
+        if self.fused is not None and self.fused.kept.prefix is not None:
+            return self.fused.kept.reason
+        if self.fused is not None and not self.fused.kept.is_worth_columns and self.driver.part != "recent":
+            return "columns of one relation are as fast"
+        return "too few rows" if self.fused is not None or self.signature is None else f"more than {MOST_LOOPS} joins"
+
     def plan(self) -> None:
         """Plan again if a table has changed its layout since."""
         # To plan is to make sets of rows that are to be asked, which may change a layout.

@@ -110,6 +110,11 @@ class Executor(Queries):
                 break
         # These know the executor and the tables: cycles, which would keep the tables until Python looks for such.
         self.watch.executor = None
+        for effort in self.efforts.values():
+            running = self.running.get(id(effort.instruction))
+            route = next(reversed(effort.routes), "")
+            if running and (route.startswith("columns") or (route.startswith("kernel") and not running.is_whole)):
+                effort.reason = running.why_columns()
         self.running.clear()
         self.drives.clear()
         for table in self.tables.values():
@@ -393,7 +398,7 @@ class Executor(Queries):
 
     def insert_first(self, store: m.Store, table: Table, effort: Effort) -> None:
         """Insert the rows of a store, which may be many, in a table that has none yet."""
-        effort.by("bulk")
+        effort.by("kernel, in bulk" if self.running_of(store).is_ready() else "columns, in bulk")
         gathered = BulkLoad(table, self.watch.remaining)
         for columns, count, _ in self.stored(store, keep=False):
             effort.candidates += count

@@ -28,6 +28,7 @@ class Effort:
     estimates   rows of each operator, from the first, that were expected of its first run
     last        (round, rows) of the last rounds in which it found something; of tagged relations candidates
     routes      how its rows were computed, in the order in which it came to that
+    reason      why no kernel computed it, or none the whole of it; empty if one did
     """
 
     instruction: m.Instruction
@@ -41,6 +42,7 @@ class Effort:
     is_running: bool = False
     last: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_LAST))
     routes: dict[str, None] = field(default_factory=dict)
+    reason: str = ""
 
     def by(self, route: str) -> None:
         """It computes its rows in this way now."""
@@ -116,7 +118,7 @@ class Profile:
         # Runs of one program share its instructions.
         timed = {id(effort.instruction): effort for effort in self.rules}
         own = [timed.get(id(effort.instruction), effort) for effort in other.rules]
-        rules = [replace(e, seconds=t.seconds, routes=t.routes) for e, t in zip(other.rules, own)]
+        rules = [replace(e, seconds=t.seconds, routes=t.routes, reason=t.reason) for e, t in zip(other.rules, own)]
         return Profile(self.ram, self.strata, rules, other.counts)
 
 
@@ -184,6 +186,7 @@ class _Text:
         head = f"  {_number(effort.runs, 'run')}, {_number(effort.candidates, 'candidate')}"
         head += f", {effort.rows:,} new" if effort.rows else ""
         head += f"; by {', then '.join(effort.routes)}" if effort.routes else ""
+        head += f" (no kernel: {effort.reason})" if effort.reason else ""
         if not isinstance(effort.instruction, m.Store):
             return [head]
         nodes = effort.instruction.query.operators
