@@ -194,6 +194,7 @@ def forms(p):
     yield list(zip(PAIRS, p))
     yield [(np.array(sample), q) for sample, q in zip(PAIRS, p)]
     yield [(tuple(np.array(sample).T), q) for sample, q in zip(PAIRS, p)]
+    yield [({"x": [a for a, _ in s], "y": [b for _, b in s]}, q) for s, q in zip(PAIRS, p)]
     yield [(torch.tensor(sample), q, torch.full((len(sample),), -1)) for sample, q in zip(PAIRS, p)]
     yield dv.nn.Ragged(rows, joined, offsets)
     yield dv.nn.Ragged(np.array(rows), joined, torch.tensor(offsets), [-1] * 7)
@@ -224,6 +225,16 @@ def test_forms_of_samples():
     assert layer(read=[([], torch.zeros(0))]).count_nonzero() == 0
     half = [(sample, q.bfloat16()) for sample, q in zip(PAIRS, p)]
     torch.testing.assert_close(layer(read=half), expected, rtol=0.02, atol=0.02)
+
+
+def test_frames_of_samples():
+    frame = pytest.importorskip("pandas").DataFrame
+    layer = dv.nn.Logic("rel answer(n) = said(n, x), x < 2", {"said": dv.varying()}, {"answer": None}, "minmaxprob")
+    rows = [[("a", 1), ("b", 2)], [("c", 0)]]
+    p = numbers(rows)
+    expected = found(layer(said=list(zip(rows, p))))
+    assert expected == [{("a",): p[0][0].item()}, {("c",): p[1][0].item()}]
+    assert found(layer(said=[(frame(sample), q) for sample, q in zip(rows, p)])) == expected
 
 
 def test_fixed_inputs_beside_varying_ones():
@@ -318,6 +329,9 @@ def many(change, place=17, count=20):
         (many(([(0, 1)], None)), ShapeError, "sample 17 of input 'read' has no probabilities"),
         (many(([(0, 1), (0, 2)], torch.ones(2), [1, 1])), DomainError, "sample 17: .* group 1 of `read` add up to 2"),
         (many([(0, 1)]), TypeMismatchError, "sample 17 of input 'read' is a list of 1"),
+        (many(("(0, 1)", torch.ones(1))), TypeMismatchError, "sample 17: facts for `read` are the text"),
+        (many(({(0, 1): 0.5}, torch.ones(1))), TypeMismatchError, "sample 17: the tuples of `read` are a dict"),
+        (many(((np.ones(2), np.ones(1)), torch.ones(2))), ShapeError, r"sample 17: column 1 of tuples has shape \[1\]"),
         (torch.ones(3), TypeMismatchError, "differs from sample to sample"),
         (dv.nn.Ragged([(0, 1)], torch.ones(1), [0, 2]), ShapeError, "from 0 to 2, and there are 1 tuples"),
         (dv.nn.Ragged([(0, 1)] * 3, torch.ones(3), [0, 2, 1, 3]), ShapeError, "sample 1: .* go back from 2 to 1"),

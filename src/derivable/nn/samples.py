@@ -13,7 +13,7 @@ import torch
 from derivable.core.diagnostics import DerivableError, ShapeError, TypeMismatchError
 from derivable.core.graph import offsets_of
 from derivable.datalog.facts.batch_facts import BatchFacts
-from derivable.datalog.facts.inputs import Columns, InputMapping, Varying
+from derivable.datalog.facts.inputs import Columns, InputMapping, Texts, Varying, taken
 from derivable.datalog.tags.carrier import Carrier
 from derivable.nn.values import require_distributions, require_factors, require_tags
 
@@ -129,7 +129,7 @@ def samples_of(name: str, given: Any) -> SampleFacts:
                 f"sample {place} of input {name!r} is {_kind(sample)}",
                 hint="a sample is (tuples, probabilities) or (tuples, probabilities, groups)",
             )
-        tuples = _tuples(sample[0])
+        tuples = _tuples(name, sample[0], f"sample {place}: ")
         count = len(tuples)
         rows.append(tuples)
         numbers.append(_numbers(name, sample[1], count, f"sample {place}: "))
@@ -163,7 +163,7 @@ def certain_samples(name: str, given: Any) -> SampleFacts:
         raise TypeMismatchError(
             f"the certain facts of `{name}` are {_kind(given)}", hint="give a list with the tuples of each sample"
         )
-    rows = [_tuples(sample) for sample in given]
+    rows = [_tuples(name, sample, f"sample {place}: ") for place, sample in enumerate(given)]
     return SampleFacts(_joined(rows), offsets_of([len(part) for part in rows]))
 
 
@@ -193,22 +193,41 @@ def _kind(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def _tuples(given: Any) -> Any:
-    """The tuples of a sample: an array, a tuple of columns, or a list of tuples."""
+def _tuples(name: str, given: Any, where: str = "") -> Any:
+    """The tuples of a sample: an array, columns, or a list of tuples."""
     if isinstance(given, torch.Tensor):
         return given.numpy(force=True)
     if isinstance(given, np.ndarray):
         return given
     if isinstance(given, tuple) and given and all(hasattr(column, "__array__") for column in given):
-        return _columns(given)
-    return given if isinstance(given, list) else list(given)
+        return _columns(where, given)
+    if isinstance(given, (list, tuple, range)):
+        return list(given)
+    try:
+        found = taken({name: given})[name]
+    except DerivableError as error:
+        raise type(error)(f"{where}{error.message}", hint=error.hint) from None
+    if isinstance(found, Columns):
+        return Columns(found.names, tuple(a if isinstance(a, np.ndarray) else _texts(a) for a in found.arrays))
+    if isinstance(found, list):
+        return found
+    raise TypeMismatchError(
+        f"{where}the tuples of `{name}` are {_kind(given)}", hint="give a list of tuples, an array or a frame"
+    )
 
 
-def _columns(given: Sequence[Any]) -> Columns:
+def _texts(column: Texts) -> np.ndarray:
+    return np.array(column.texts, object)[column.places]
+
+
+def _columns(where: str, given: Sequence[Any]) -> Columns:
     arrays = tuple(np.asarray(column) for column in given)
     for number, array in enumerate(arrays):
-        if array.shape != (len(arrays[0]),):
-            raise ShapeError(f"column {number} of tuples has shape {list(array.shape)}, column 0 {len(arrays[0])} rows")
+        if array.ndim != 1 or array.shape != arrays[0].shape:
+            raise ShapeError(
+                f"{where}column {number} of tuples has shape {list(array.shape)}, and column 0 {list(arrays[0].shape)}",
+                hint="columns are arrays of one dimension, equally long",
+            )
     return Columns(tuple(range(len(arrays))), arrays)
 
 
@@ -269,7 +288,7 @@ def _groups(name: str, given: Any, count: int, where: str = "") -> np.ndarray | 
 
 
 def _ragged(name: str, given: Ragged) -> SampleFacts:
-    rows = _tuples(given.tuples)
+    rows = _tuples(name, given.tuples)
     count = len(rows)
     offsets = given.offsets.numpy(force=True) if isinstance(given.offsets, torch.Tensor) else np.asarray(given.offsets)
     if offsets.ndim != 1 or not len(offsets) or offsets.dtype.kind not in "iu":
