@@ -126,7 +126,7 @@ class Executor(Queries):
         began, self.number = perf_counter(), number
         self.watch.stratum, self.watch.round = number, 0
         with self.placed():
-            if lattices.has_lattices(self.ram, number):
+            if any(self.ram.relations[name].lattice is not None for name in self.ram.strata[number].relations):
                 lattices.run_lattices(self, number)
             elif isinstance(self.algebra, GraphTags):
                 ground_stratum(self, number, self.algebra)

@@ -24,11 +24,6 @@ from derivable.datalog.tags.tags import ColumnTags, Untagged
 from derivable.device.cpu.memory import empty, zeros
 
 
-def has_lattices(ram: m.Ram, number: int) -> bool:
-    """Whether a relation of a stratum has a lattice."""
-    return any(ram.relations[name].lattice is not None for name in ram.strata[number].relations)
-
-
 def run_lattices(executor: Executor, number: int) -> None:
     """Compute the relations of a stratum, those before it being complete."""
     stratum = executor.ram.strata[number]
