@@ -217,7 +217,8 @@ def _tuples(name: str, given: Any, where: str = "") -> Any:
 
 
 def _texts(column: Texts) -> np.ndarray:
-    return np.array(column.texts, object)[column.places]
+    texts = np.array(column.texts, object)
+    return texts if column.places is None else texts[column.places]
 
 
 def _columns(where: str, given: Sequence[Any]) -> Columns:
