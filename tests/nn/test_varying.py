@@ -237,6 +237,19 @@ def test_frames_of_samples():
     assert found(layer(said=[(frame(sample), q) for sample, q in zip(rows, p)])) == expected
 
 
+def test_texts_of_earlier_batches_are_forgotten(monkeypatch):
+    from derivable.datalog.api import batched
+
+    monkeypatch.setattr(batched, "MOST_TEXTS", 4)
+    text = 'rel known = {"a", "b"}\nrel answer(n) = said(n), not known(n)'
+    layer = dv.nn.Logic(text, {"said": dv.varying()}, {"answer": None}, "minmaxprob")
+    for step in range(9):
+        rows = [f"{step}", "a", f"{step + 1}"]
+        assert layer(said=[(rows, torch.ones(3))])[0][0] == [(f"{step}",), (f"{step + 1}",)]
+    (runs,) = layer.inference.logic.runs.values()
+    assert len(runs.base.symbols.texts) < 12
+
+
 def test_fixed_inputs_beside_varying_ones():
     """A choice of all samples with probabilities of each, facts of the layer, and facts that are certain."""
     text = "type bonus(i32), scale(i32)\nrel answer(x * s + b) = read(_, x), digit(b), scale(s), bonus(b)"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from derivable.datalog.tags.provenance import Inference
     from derivable.datalog.tags.tags import ColumnTags
 
-# Texts of a layer that has seen ever other ones, at which it begins again.
+# Texts that batches may add to those of the facts that all have, before a layer forgets them.
 MOST_TEXTS = 1 << 20
 
 
@@ -81,6 +81,7 @@ class BatchRuns:
     program: Batched
     facts: Mapping[str, Any]
     base: FactStore | None = field(default=None, init=False)
+    most_texts: int = field(default=0, init=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "base": None}
@@ -88,13 +89,13 @@ class BatchRuns:
     def _base(self, varying: Iterable[str]) -> FactStore:
         from derivable.datalog.facts.program_facts import check_choices, load_program_facts
 
-        if self.base is None or len(self.base.symbols.texts) > MOST_TEXTS:
+        if self.base is None or _num_texts(self.base) > self.most_texts:
             rules = self.program.rules
             check_choices(rules)
             store = new_store(rules)
             load_program_facts(rules, store)
             load_python_facts(rules, self.facts, store, given=varying)
-            self.base = store
+            self.base, self.most_texts = store, MOST_TEXTS + 2 * _num_texts(store)
         return self.base
 
     def run(
@@ -169,6 +170,11 @@ class BatchRuns:
                         constructor.relation,
                         [np.repeat(np.arange(batch), count), *(np.tile(column, batch) for column in columns)],
                     )
+
+
+def _num_texts(store: FactStore) -> int:
+    symbols = store.symbols
+    return len(symbols.texts if symbols.arena is None else symbols.arena)
 
 
 def _grounded(ram: Ram, store: FactStore, record: Semiring | Inference, watch: Watch) -> tuple[Any, Grounding]:
