@@ -426,7 +426,11 @@ class Drive:
         executor, limits = self.executor, self.executor.watch.limits
         stratum = executor.stratum_effort[executor.number]
         given = [n - stratum.rounds + 1 for n in (limits.iteration_limit, limits.round_limit) if n is not None]
-        rows = max(1, min(executor.plan_again - stratum.rows, ENDLESS))
+        rows = min(executor.plan_again - stratum.rows, ENDLESS)
+        if limits.tuple_limit is not None:
+            # The error names the round that passed the limit.
+            rows = min(rows, limits.tuple_limit - executor.watch.num_tuples + 1)
+        rows = max(1, rows)
         return min(given, default=ENDLESS), int(min(rows, TOLD) if evicts else rows)
 
     def wanted(self, number: int) -> None:
