@@ -449,7 +449,9 @@ class Running:
         self.state, self.store = state, store
         nodes = [step.node for step in store.query.steps]
         self.driver = nodes[0]
-        self.tables = [state.tables[scan.relation] for scan in map(m.scan_of, nodes) if scan is not None]
+        self.scans = [scan for scan in map(m.scan_of, nodes) if scan is not None]
+        self.tables = [state.tables[scan.relation] for scan in self.scans]
+        self.is_recursive = isinstance(self.driver, m.Scan) and self.driver.part == "recent"
         # Rows that it has gone through over columns, and those of them that its kernel's worth counts already.
         self.seen = self.counted = 0
         # Rows of the driver that the kernel has gone through, and what it has found.

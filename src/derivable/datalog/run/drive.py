@@ -81,6 +81,7 @@ class Drive:
         self.blocks: list[Any] = [None] * len(stores)
         self.arrays: list[Any] = [None] * len(stores)
         self.bound: set[int] = set()
+        self.fused: Fused | None = None
         self.indexes: dict[Index, int] = {}
         self.index_bases = np.zeros(0, np.int64)
         self.control = np.zeros(strata.CONTROL_WORDS, np.int64)
@@ -351,26 +352,31 @@ class Drive:
 
     def insert(self, effort: Effort) -> bool:
         """Insert what the only store finds in the rows that it is to go through now; false if it has no kernel yet."""
-        self.begin()
         (running,), (words,) = self.running, self.words
         # Addresses are those of the log with the rows of the driver.
         driver, (start, stop) = running.tables[0], running.driven()
         if start < driver.num_evicted:
             driver.restore()
-        if not self.bind(0):
-            return False
+        self.begin()
+        # Of a recursion what grows is in the memory, and the kernel is bound once.
+        running.plan()
+        if running.fused is not self.fused or not words[strata.ENTRY]:
+            if not self.bind(0):
+                return False
+            self.fused = running.fused if running.is_recursive else None
         running.driven_rows += stop - start
         gone, own = driver.num_evicted, words[strata.OWN]
         self.memory[own : own + emit_insert.OWN] = start - gone, stop - gone
+        target = int(words[strata.TARGET])
         self.control[strata.ONLY] = 0
         while (code := self.call()) != row_sets.DONE:
             if code == emit_insert.PAUSED:
-                self.read_table(0)
+                self.read_table(target)
                 self.memory[strata.LEFT] = PAUSE
             else:
                 self.make_room(code)
             self.executor.watch.remaining()
-        self.read_table(0)
+        self.read_table(target)
         effort.candidates += int(words[strata.CANDIDATES])
         running.found += int(words[strata.CANDIDATES])
         words[strata.RUNS :] = 0

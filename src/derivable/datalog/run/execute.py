@@ -389,8 +389,11 @@ class Executor(Queries):
                 effort.by("threads")
                 return True
         single = self.drives.get(id(running.store))
-        if single is None or single.running[0] is not running or single.tables[0] is not table:
-            single = self.drives[id(running.store)] = drive.Drive(self, (running.store,), ())
+        if single is None or single.running[0] is not running or single.tables[-1] is not table:
+            recursive = self.ram.strata[self.number].relations if running.is_recursive else ()
+            read = [scan.relation for scan in running.scans if scan.relation in recursive]
+            names = [name for name in read if name != table.name]
+            single = self.drives[id(running.store)] = drive.Drive(self, (running.store,), names)
         if not drive.is_there(fused.MANY_ROWS) or not single.insert(effort):
             return False
         effort.by("kernel that inserts")

@@ -352,7 +352,7 @@ def _largest(arguments: tuple) -> int:
 
 def _is_cached(dispatcher: Any) -> bool:
     """Whether this function is compiled, or in Numba's cache on disk, in some form."""
-    return bool(dispatcher.signatures) or _in_cache(dispatcher)
+    return bool(dispatcher.overloads) or _in_cache(dispatcher)
 
 
 def _in_cache(function: Any) -> bool:
