@@ -1,12 +1,16 @@
 """Every script in examples/ runs, and what it prints is right."""
 
 import itertools
+import math
 import os
 import re
 import sys
 from pathlib import Path
 
+import networkx
+import numpy as np
 import pytest
+import torch
 
 from data import data_folder
 
@@ -134,6 +138,7 @@ def test_transitive_closure(output_of):
     assert "random: 100.0% of the nodes searched agree" in output
 
 
+@pytest.mark.slow
 def test_same_generation(output_of):
     output = output_of("tasks/same_generation.py")
     assert re.search(r"random: [\d,]+ edges, [\d,]+ pairs", output)
@@ -148,6 +153,7 @@ def test_pointer_analysis(output_of):
         assert "Java: 20 pairs of variable and object, 100.0% as Soufflé finds them" in output
 
 
+@pytest.mark.slow
 def test_static_analysis(output_of):
     output = output_of("tasks/static_analysis.py", "--packages", "json")
     assert "1.00 json.decoder:JSONDecoder.decode may raise JSONDecodeError" in output
@@ -194,6 +200,152 @@ def test_confidences_of_static_analysis():
                         changed = True
     assert len(best) > 10
     assert dict(database["escapes"].items()) == pytest.approx(best)
+
+
+def shares_of(output: str) -> tuple[float, float]:
+    """(accuracy through logic, that of a network alone) in percent."""
+    found = re.search(r"through logic: ([\d.]+)%; by a network alone: ([\d.]+)%", output)
+    assert found
+    assert "in the symbolic part" in output
+    return float(found[1]), float(found[2])
+
+
+@pytest.mark.slow
+def test_pathfinder(output_of, tmp_path):
+    """A few steps, which teach little."""
+    shares_of(output_of("tasks/pathfinder.py", "--side", "3", "--images", "60", "--test", "40", "--steps", "4"))
+    assert (tmp_path / "pathfinder.png").stat().st_size > 10_000
+
+
+def test_lattices_of_pathfinder():
+    """The best path, as networkx finds it."""
+    import pathfinder
+
+    rng = np.random.default_rng(0)
+    reason = pathfinder.Reasoner((3, 3))
+    found = torch.from_numpy(rng.uniform(0.01, 0.99, (5, len(reason.dashes) + 9)))
+    for row, answer in zip(found.numpy(), reason(found).tolist()):
+        graph = networkx.Graph()
+        for (a, b), p in zip(reason.dashes, row):
+            graph.add_edge(a, b, cost=-math.log(p))
+        costs = dict(networkx.all_pairs_dijkstra_path_length(graph, weight="cost"))
+        dots = row[len(reason.dashes) :]
+        best = max(dots[a] * dots[b] * math.exp(-costs[a][b]) for a in range(9) for b in range(9) if a != b)
+        assert answer == pytest.approx(best)
+
+
+@pytest.mark.slow
+def test_pacman(output_of, tmp_path):
+    """A few steps, which teach little."""
+    options = {"steps": 3, "mazes": 4, "test": 4, "large": 6}
+    shares_of(output_of("tasks/pacman.py", *(f"--{name}={size}" for name, size in options.items())))
+    assert (tmp_path / "pacman.png").stat().st_size > 10_000
+
+
+def test_planner_of_pacman():
+    """What steps are worth, as breadth-first search has it, in mazes that are seen as they are."""
+    import pacman
+
+    mazes, plan = pacman.Mazes(8, 5, 0), pacman.planner(5)
+    seen = torch.nn.functional.one_hot(torch.from_numpy(mazes.kinds), 4).double().movedim(-1, 1)
+    for kinds, values in zip(mazes.kinds, pacman.worth(plan, seen).tolist()):
+        graph = networkx.Graph((c, d) for c, _, d in pacman.steps(5) if pacman.ENEMY not in kinds[[c, d]])
+        here, flag = (int((kinds == kind).argmax()) for kind in (pacman.HERE, pacman.FLAG))
+        far = networkx.single_source_shortest_path_length(graph, flag)
+        after = {action: d for c, action, d in pacman.steps(5) if c == here}
+        expected = [0.99 ** (far[after[a]] + 1) if after.get(a) in far else 0.0 for a in range(4)]
+        assert values == pytest.approx(expected)
+
+
+@pytest.mark.slow
+def test_rna_folding(output_of, tmp_path):
+    """A few sequences, which teach little."""
+    options = ["--train", "16", "--test", "4", "--epochs", "1"]
+    shares_of(output_of("tasks/rna_folding.py", *options))
+    assert (tmp_path / "rna.png").stat().st_size > 10_000
+
+
+def test_grammar_of_rna():
+    """The best parse among all structures of eight bases."""
+    import rna_folding
+
+    def structures(i: int, j: int):
+        """All sets of pairs of positions i to j - 1 that do not cross."""
+        if i >= j:
+            yield frozenset()
+            return
+        yield from structures(i, j - 1)
+        for k in range(i, j - 1):
+            for left in structures(i, k):
+                for inner in structures(k + 1, j - 1):
+                    yield left | inner | {(k, j - 1)}
+
+    p = np.random.default_rng(0).dirichlet(np.full(9, 0.3), 8)
+
+    def weight(structure: frozenset[tuple[int, int]]) -> float:
+        alone = set(range(8)) - {place for pair in structure for place in pair}
+        near = any(j - i <= rna_folding.LOOP for i, j in structure)
+        pairs = math.prod(p[i, j] * p[j, i] for i, j in structure)
+        return 0.0 if near else pairs * math.prod(max(p[k, 8], 1e-12) for k in alone)
+
+    best = max(structures(0, 8), key=weight)
+    value, (found,) = rna_folding.Grammar()([torch.from_numpy(p)], least=1e-12)
+    assert best
+    assert value.item() == pytest.approx(weight(best))
+    assert found == best
+
+
+@pytest.mark.slow
+def test_formulas(output_of, tmp_path):
+    """A few formulas, which teach little."""
+    options = {"train": 64, "test": 16, "epochs": 1, "long": 8}
+    shares_of(output_of("tasks/formulas.py", *(f"--{name}={size}" for name, size in options.items())))
+    assert (tmp_path / "formulas.png").stat().st_size > 10_000
+
+
+def test_values_of_formulas():
+    """Formulas that are read with certainty have the values that Python gives them."""
+    import formulas
+
+    texts = [*formulas.random_formulas(6, 7, np.random.default_rng(0)), "7", "8/2/4", "1-2-3", "2+6/3*5"]
+    symbols = torch.tensor([formulas.SYMBOLS.index(symbol) for text in texts for symbol in text])
+    p = 0.9 * torch.nn.functional.one_hot(symbols, len(formulas.SYMBOLS)) + 0.1 / len(formulas.SYMBOLS)
+    found = formulas.Calculator(2)(p, [len(text) for text in texts])
+    for text, (values, q) in zip(texts, found):
+        assert values[q.argmax()].item() == pytest.approx(eval(text))
+
+
+@pytest.mark.slow
+def test_kinship(output_of, tmp_path):
+    """A few stories, which teach little."""
+    shares_of(output_of("tasks/kinship.py", "--train", "64", "--epochs", "1", "--kept", "5"))
+    assert (tmp_path / "kinship.png").stat().st_size > 10_000
+
+
+def test_answers_of_kinship():
+    """Relations that are read with certainty are composed, in whatever order they are told."""
+    import kinship
+
+    text = "[Dan] is the son of [Carl]. [Ann] is the mother of [Bob]. [Ann] has a brother called [Carl]. "
+    batch = [
+        kinship.story_of(text, ("Bob", "Carl"), "uncle"),
+        kinship.story_of(text, ("Carl", "Bob"), "nephew"),
+        kinship.story_of("[Eve] is [Fay]'s wife. [Gus] is the grandson of [Eve].", ("Fay", "Gus"), "grandson"),
+    ]
+    # What the second is to the first, and the first to the second, in each sentence.
+    told = ["father son son mother brother sister"] * 2 + ["husband wife grandmother grandson"]
+    numbers = torch.tensor([kinship.RELATIONS.index(name) for text in told for name in text.split()])
+    p = 0.9 * torch.nn.functional.one_hot(numbers, 20) + 0.1 / 20
+    found = kinship.Family(3, None)(p.unflatten(0, (-1, 2)), batch)
+    assert found.argmax(-1).tolist() == [story.answer for story in batch]
+
+    # Of rules that are learned, the one that gives the answer is made more likely.
+    scores = torch.zeros(10, 10, 10, requires_grad=True)
+    answers = kinship.Family(1, scores)(p.unflatten(0, (-1, 2))[-2:], batch[-1:])
+    kinship.loss_of(answers, kinship.answers_of(batch[-1:])).backward()
+    assert scores.grad is not None
+    raised = np.unravel_index(int(scores.grad.argmin()), scores.shape)
+    assert [list(kinship.KINDS)[k] for k in raised] == ["spouse", "grandchild", "grandchild"]
 
 
 def test_every_script_is_tested():

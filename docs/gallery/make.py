@@ -28,7 +28,12 @@ NAMES = (
     "sum_of_digits",
 )
 TASKS = (
+    "formulas",
+    "kinship",
+    "pacman",
+    "pathfinder",
     "pointer_analysis",
+    "rna_folding",
     "same_generation",
     "static_analysis",
     "transitive_closure",
@@ -36,6 +41,7 @@ TASKS = (
 # The calls of examples that take minutes as a script.
 CALLS = {
     **dict.fromkeys(TASKS, "main([])"),
+    "rna_folding": 'main("--train 600 --test 100".split())',
     "raven": 'main("--panels 2000 --epochs 10 --problems 50 --steps 60".split())',
     "source_packages": "main(limit=4)",
 }

@@ -85,13 +85,13 @@ def train(
     network.train()
     with clock.all():
         for inputs, wanted in batches:
+            optimiser.zero_grad()
             found = network(inputs)
             # The graph is cut here, so that the two parts of the backward pass are two calls.
             leaf = found.detach().requires_grad_()
             with clock.symbolic():
                 loss = loss_of(leaf, wanted)
                 loss.backward()
-            optimiser.zero_grad()
             found.backward(leaf.grad)
             optimiser.step()
             clock.losses.append(loss.item())
@@ -114,11 +114,11 @@ def report(ours: float, baseline: float, published: tuple[float | None, float | 
     """Print the figure reached, that of the baseline, and the published ones in the same order."""
     print(f"{what} through logic: {percent(ours)}; by a network alone: {percent(baseline)}")
     known = "not published" if published == (None, None) else " and ".join(map(percent, published))
-    print(f"published: {known}")
+    print(f"published: {known}", flush=True)
 
 
 def report_time(what: str, clock: Clock) -> None:
-    print(f"{what}: {clock.seconds:.1f} s, of which {clock.share:.1%} in the symbolic part")
+    print(f"{what}: {clock.seconds:.1f} s, of which {clock.share:.1%} in the symbolic part", flush=True)
 
 
 def figure(panels: int, height: float = 3.2) -> tuple[Any, list[Any]]:
