@@ -79,17 +79,18 @@ def has_large_classes(executor: Executor, number: int) -> bool:
     table = executor.tables[rules.relation]
     if not table.size:
         return False
-    if table.num_evicted == table.size and table.sets is not None:
-        # They may be rows of bits.
+    are_bits = table.num_evicted == table.size and table.sets is not None
+    if are_bits:
+        assert table.sets is not None
         first, second = next(table.sets.parts(SAMPLE)).T
     else:
         rows = np.arange(0, table.size, max(1, table.size // SAMPLE))
         first, second = table.column(0, rows), table.column(1, rows)
-        sample = np.unique(first)
-        if int(np.isin(table.column(0), sample).sum()) < LARGE * len(sample):
-            return False
     # Of rules that could make an equivalence, but did not, there is a pair in one direction alone.
-    return bool((table.find([np.ascontiguousarray(column) for column in (second, first)], len(first)) >= 0).all())
+    if (table.find([np.ascontiguousarray(column) for column in (second, first)], len(first)) < 0).any():
+        return False
+    sample = np.unique(first)
+    return are_bits or int(np.isin(table.column(0), sample).sum()) >= LARGE * len(sample)
 
 
 @dataclass(frozen=True)
