@@ -226,7 +226,7 @@ class Logic(torch.nn.Module):
 
     def _input_shape(self, name: str) -> str:
         facts = self.inputs[name]
-        return "a list [sample]" if isinstance(facts, Varying) else f"tensor [*batch, {len(facts)}]"
+        return "a list [sample]" if isinstance(facts, Varying) else f"[*batch, {len(facts)}]"
 
     def _output_shape(self, name: str) -> str:
         if self.outputs[name] is None:
@@ -235,7 +235,9 @@ class Logic(torch.nn.Module):
 
     def _summary(self) -> str:
         rows = [f"provenance {self.provenance}: {self.inference.size_text()}"]
-        rows += [f"input  {name}: {facts!r}, {self._input_shape(name)}" for name, facts in self.inputs.items()]
+        for name, facts in self.inputs.items():
+            kind = "" if isinstance(facts, Varying) else "tensor "
+            rows.append(f"input  {name}: {facts!r}, {kind}{self._input_shape(name)}")
         rows += [f"output {name}: {self._output_shape(name)}" for name in self.outputs]
         return "\n".join(rows)
 

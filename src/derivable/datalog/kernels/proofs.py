@@ -30,11 +30,14 @@ import math
 
 import numpy as np
 
+from derivable.core.splitmix64 import STEP
 from derivable.device.cpu.tiers import kernel
 
 # The cost of a probability of 1/e, and of what has probability 0.
 SCALE, IMPOSSIBLE = float(1 << 36), 1 << 48
 ZERO, ONE = 0, 1
+# What spreads states over the slots of a hash.
+SPREAD = np.uint64(STEP)
 # Pairs of proofs that a product is made of at once; those of more are marked.
 MOST, LONG = 1 << 12, -1
 
@@ -575,7 +578,7 @@ def _enter_state(state, mass, diagram, count):
     """Add to the mass of a state of the next decider; the number of its states, -1 if there is no room."""
     slots, states, masses, slots_of = diagram[6:]
     room = states.shape[1]
-    at = np.int64((state * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)) % len(slots)
+    at = np.int64((state * SPREAD) >> np.uint64(40)) % len(slots)
     while slots[at]:
         found = slots[at] - 1
         if states[1, found] == state:
