@@ -22,7 +22,6 @@ from typing import Any
 import derivable
 from derivable.algebra.expr.generated import cache_directory
 from derivable.core.forks import renew_in_children
-from derivable.core.interrupts import end
 from derivable.device.cpu.threads import available_cores
 
 _lock = threading.Lock()
@@ -53,7 +52,7 @@ class Compiler:
             "DERIVABLE_TIER": "compiled",
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c", f"from {__name__} import compile_all; compile_all()"],
+            [sys.executable, "-P", "-c", f"from {__name__} import compile_all; compile_all({os.getpid()})"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -103,8 +102,12 @@ def begun(module: str, name: str, types: Sequence[str]) -> Compilation:
         return _compiler.ask([module, name, list(types)])
 
 
-def compile_all() -> None:
-    """What the process does: compile what it reads, and write a line after each."""
+def compile_all(parent: int) -> None:
+    """What the process does: compile what it reads, and write a line after each.
+
+    It ends behind the kernel that it compiles when its parent has ended: short scripts would never have a kernel
+    otherwise, and would begin to compile the same one in each run.
+    """
     # Before anything else writes to where the other process reads.
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
@@ -113,17 +116,20 @@ def compile_all() -> None:
         # Whatever fails here fails again for who calls it, with an error.
         with suppress(Exception):
             getattr(import_module(module), name).compile_for(types)
+        if os.getppid() != parent:
+            return
         answers.write(b"\n")
 
 
-def _close() -> None:
+def _leave() -> None:
     if _compiler is not None:
-        end(_compiler.process)
+        # Python is not to warn of a process that goes on.
+        _compiler.process.returncode = 0
 
 
 def _none() -> Any:
     return None
 
 
-atexit.register(_close)
+atexit.register(_leave)
 renew_in_children(globals(), _lock=threading.Lock, _compiler=_none)
