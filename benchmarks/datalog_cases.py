@@ -84,13 +84,6 @@ rel n = {{0}}
 rel n(x + 1) = n(x), x < {limit}
 query n
 """
-TURNS = """
-type a(x: i64), b(x: i64)
-rel a = {{0}}
-rel b(x + 1) = a(x), x < {limit}
-rel a(x + 1) = b(x), x < {limit}
-query a
-"""
 MUTUAL = """
 type a(x: i64), b(x: i64, y: i64), c(x: i64), step(x: i64, y: i64), never(x: i64)
 rel a = {{0}}
@@ -597,7 +590,6 @@ CASES: dict[str, tuple[bool, Callable[[], Case]]] = {
     "join with a range, 3,000": (True, lambda: windows(RANGES, 3_000)),
     "chain of 200,000 rounds": (True, lambda: rounds(200_000)),
     "counting to 200,000": (True, lambda: counting(COUNT, 200_000, "n", 1)),
-    "two relations in turn, 200,000 rounds": (True, lambda: counting(TURNS, 200_000, "a", 2)),
     "three relations with negation, 200,001 rounds": (True, lambda: counting(MUTUAL, 200_001, "a", 3)),
     "300 recursive rules": (True, lambda: ring(300, 200)),
     **_graphs(bottleneck, "minmaxprob closure of", "cal.cedge", "wiki-Vote,fe_sphere"),
