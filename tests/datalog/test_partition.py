@@ -104,7 +104,8 @@ def test_rows_and_their_order(text):
     for number in (2, 3):
         with split(number) as made:
             first, second = rows_of(text, facts), rows_of(text, facts)
-        assert number in made
+        # Where the last join gives the first column, each thread would go through all candidates.
+        assert (number in made) == (text != BACKWARDS)
         assert (first == second).all()
         assert len(first) == len(wanted)
         assert set(map(tuple, first.tolist())) == set(map(tuple, wanted.tolist()))
