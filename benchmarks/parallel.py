@@ -200,7 +200,7 @@ def forward_and_back(op: Any, adjoints: tuple, destination: tuple, indices: Any,
     from derivable.parallel import element_by_index
 
     results, kept = element_by_index.reduce_by_index_keeping(op, destination, indices, values)
-    made = element_by_index.reduce_by_index_vjp(op, adjoints, destination, indices, values, kept=kept)
+    made = element_by_index.reduce_by_index_vjp(op, adjoints, destination, indices, values, results, kept=kept)
     return results, made
 
 

@@ -1,16 +1,19 @@
-"""Copies in chunks: every byte of every alignment, and no other one."""
+"""Copies in chunks and past the caches: every byte of every alignment, and no other one."""
 
 import numpy as np
 import pytest
 
 from derivable.device.cpu import threads
 from derivable.parallel import element_cuts
+from derivable.parallel.streams import whole_lines
 
 
-@pytest.fixture(params=[1, 3], autouse=True)
+@pytest.fixture(params=[(1, 0), (3, 0), (3, 1 << 25)], autouse=True, ids=str)
 def _small_chunks(request, monkeypatch):
     before = threads.get_num_threads()
-    threads.set_num_threads(request.param)
+    number, streamed = request.param
+    threads.set_num_threads(number)
+    monkeypatch.setattr(element_cuts, "STREAMED_BYTES", streamed)
     monkeypatch.setattr(element_cuts, "MIN_COPY", 16)
     yield
     threads.set_num_threads(before)
@@ -42,3 +45,12 @@ def test_clear():
         element_cuts.clear(memory[start : start + size])
         assert not memory[start : start + size].any()
         assert memory.sum() == 1100 - size
+
+
+def test_lines_are_whole():
+    memory = np.empty(1000, np.uint8)
+    for start in range(70):
+        for size in (0, 1, 63, 64, 65, 200):
+            before, lines = whole_lines(memory[start : start + size])
+            assert (memory.ctypes.data + start + before) % 64 == 0 or before == size
+            assert size - 64 < before + 64 * lines <= size or lines == 0

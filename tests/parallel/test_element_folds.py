@@ -262,16 +262,16 @@ def by_index_against_a_loop(op, index_dtype):
         assert_same(op, results, expected[0])
         again, prefixes = element_by_index.reduce_by_index_keeping(op, destination, indices, values)
         assert [leaf.tobytes() for leaf in again] == [leaf.tobytes() for leaf in results]
-        for kept in (None, prefixes):
+        for known, kept in ((results, None), (None, None), (None, prefixes)):
             firsts, answers = element_by_index.reduce_by_index_vjp(
-                op, adjoints, destination, indices, values, kept=kept
+                op, adjoints, destination, indices, values, known, kept=kept
             )
             assert_same(op, firsts, expected[1], gradients=True)
             assert_same(op, answers, expected[2], gradients=True)
         assert_same(op, destination, before)
 
 
-KEEPING = ["mul", "logaddexp", "satadd", "soft or", "argmax", "sum, product, largest"]
+KEEPING = ["logaddexp", "satadd", "soft or", "argmax", "sum, product, largest"]
 
 
 @pytest.mark.parametrize("name", KEEPING)
@@ -306,13 +306,24 @@ def kept_prefixes_give_the_same_bits(op, rows, width, buckets, num_threads):
         np.testing.assert_array_equal(array, old)
 
 
-@pytest.mark.parametrize("name", ["add", "add of integers", "or"])
+@pytest.mark.parametrize("name", ["add", "mul", "add of integers", "or"])
 def test_rules_that_read_no_prefixes_get_none(name):
     op, rng = typed(name), np.random.default_rng(5)
     values, destination = elements(op, 40, 1, rng), elements(op, 3, 1, rng)
     results, prefixes = element_by_index.reduce_by_index_keeping(op, destination, rng.integers(0, 3, 40), values)
     assert prefixes is None
     assert results[0].shape == destination[0].shape
+
+
+def test_products_keep_prefixes_where_dividing_is_slower(monkeypatch):
+    op, rng = typed("mul"), np.random.default_rng(5)
+    values, destination = elements(op, 40, 1, rng), elements(op, 3, 1, rng)
+    indices = rng.integers(0, 3, 40)
+    monkeypatch.setattr(element_by_index, "FAR_BYTES", 0)
+    assert element_by_index.reduce_by_index_keeping(op, destination, indices, values)[1] is not None
+    monkeypatch.setattr(element_by_index, "FAR_BYTES", 1 << 20)
+    some = tuple(leaf[:8] for leaf in values)
+    assert element_by_index.reduce_by_index_keeping(op, destination, indices[:8], some)[1] is not None
 
 
 @settings(max_examples=40, deadline=None)
@@ -489,6 +500,7 @@ def test_products_with_zeros(dtype):
     indices = np.array([0, 0, 1, 1, 1, 2, 2, 3, 3, 4, 4, -1, 5])
     values = column([2, 3, 4, 0, 5, 0, 0, 6, 7, 0, 8, 9, 9], dtype)
     ones = np.ones_like(destination)
+    # Enough rows for the rule that divides, which has to leave some buckets to the other.
     values, indices = np.concatenate([values, values[:1].repeat(10, 0)]), np.concatenate([indices, np.full(10, -1)])
     (result,) = element_by_index.reduce_by_index(op, (destination,), indices, (values,))
     assert result.ravel().tolist() == [6, 0, 0, 0, 0]
@@ -502,6 +514,7 @@ def test_products_that_leave_the_range():
     op = NAMED["mul"].typed(("float32",))
     values = column([1e-30, 1e30, 1e30, 1e-30, 1e-22, 1e-22, 1e18, 1e18, 1e-42, 3.0], "float32")
     indices = np.array([0, 0, 0, 0, 1, 1, 1, 1, 2, 2])
+    # Enough rows for the rule that divides, which has to leave some buckets to the other.
     values, indices = np.concatenate([values, values[:1].repeat(10, 0)]), np.concatenate([indices, np.full(10, -1)])
     destination = column([1, 1, 1], "float32")
     ones = np.ones_like(destination)

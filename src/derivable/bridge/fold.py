@@ -192,6 +192,7 @@ class Fold(Engine):
                 tuple(flat[:leaves]),
                 structure,
                 tuple(flat[leaves:]),
+                results=made,
                 kept=[self._shaped(leaf, array) for leaf, array in zip(like, kept)] or None,
             )
         found: list[Any] = [adjoint for group in groups for adjoint in group]

@@ -31,6 +31,7 @@ from derivable.parallel.element_leaves import (
 )
 from derivable.parallel.extremum_adjoints import gather_adjoint, keep_of_destination, scatter_adjoint
 from derivable.parallel.fold_kernels import needs
+from derivable.parallel.product_adjoints import divide, divide_single, outside_range, parts_outside_range
 
 # Buckets that take more bytes than this are prefetched, and further ahead where they take more than the second.
 FAR_BYTES = 1 << 20
@@ -122,7 +123,10 @@ def _keeps(plan: _Plan) -> bool:
         return False
     if _is_extremum(op):
         return bool(op.float_leaves)
-    return not needs(op).additive and bool(needs(op).prefix_leaves(op))
+    if needs(op).additive or not needs(op).prefix_leaves(op):
+        return False
+    # Dividing reads less memory than prefixes do, but three more times from the buckets.
+    return op.special != "mul" or plan.ahead > 0 or _too_many_to_divide(plan)
 
 
 def _is_extremum(op: TypedMonoid) -> bool:
@@ -159,12 +163,14 @@ def reduce_by_index_vjp(
     destination: Sequence[np.ndarray],
     indices: np.ndarray,
     values: Sequence[np.ndarray],
+    results: Sequence[np.ndarray] | None = None,
     *,
     kept: Sequence[np.ndarray] | None = None,
 ) -> tuple[Adjoints, Adjoints]:
     """(adjoints of the destination, adjoints of the values).
 
-    kept  of `reduce_by_index_keeping`, which saves a walk forward; is not changed
+    results  of the fold, which saves computing them again where the rule needs them
+    kept     of `reduce_by_index_keeping`, which saves a walk forward; is not changed
 
     Generic rule: forward again, keeping each element's exclusive prefix in the memory of its adjoint; then back, one
     vjp of the operator per element. No sort.
@@ -176,6 +182,13 @@ def reduce_by_index_vjp(
     incoming = incoming_adjoints(op, adjoints, destination)
     if _is_extremum(op):
         return _extremum_vjp(op, incoming[0], destination, indices, values, kept)
+    if kept is None and op.special == "mul" and len(values[0]) and len(destination[0]):
+        if results is None:
+            results = reduce_by_index(op, destination, indices, values)
+        firsts, answers = adjoint_outputs(op, destination), adjoint_outputs(op, values)
+        arrays = [flat(leaves)[0] for leaves in (destination, values, results, firsts, answers)]
+        if _product_vjp(_Plan(op, destination, indices, values), incoming[0], *arrays):
+            return firsts, answers
     return _generic_vjp(op, incoming, destination, indices, values, kept)
 
 
@@ -290,8 +303,12 @@ class _Plan:
         rest = (0, self.width, self.width, self.buckets, self.indices, *arrays)
         run_chunks(run, self.rows, self.smallest, *rest)
 
+    def split(self, array: np.ndarray) -> np.ndarray:
+        """[part, scalar], or [scalar] of a single part."""
+        return array.reshape(-1) if self.parts == 1 else array.reshape(self.parts, -1)
+
     def begun(self, results: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """[leaf] the parts [part, scalar] before any row; a single one is the results themselves, [scalar]."""
+        """[leaf] the parts before any row, as `split` has them; a single one is the results themselves."""
         pairs = zip(results, self.destination)
         if self.parts == 1:
             return [(result if result is leaf else copy(result, leaf)).reshape(-1) for result, leaf in pairs]
@@ -338,3 +355,51 @@ def _extremum_vjp(op: TypedMonoid, incoming, destination, indices, values, kept)
         clear(to_values)
         run_chunks(scatter_adjoint, plan.items, least, plan.width, incoming, winners, to_values)
     return firsts, answers
+
+
+def _product_vjp(plan: _Plan, adjoints, destination, values, results, firsts, out) -> bool:
+    """Of mul, all arrays flat; False if the generic rule is better, and then nothing is done."""
+    if _too_many_to_divide(plan):
+        return False
+    with np.errstate(all="ignore"):
+        scaled = adjoints * results
+        bad: Any = outside_range(results, scaled, adjoints)
+        if np.count_nonzero(bad) * 8 > len(bad):
+            return False
+        if plan.single:
+            pairs = full((plan.parts, plan.buckets, 2), 1, values.dtype)
+            pairs[:, :, 0] = scaled
+            plan.run(divide_single, [values, plan.ahead > 0], [plan.split(pairs)], [out])
+            large = pairs[:, :, 1].prod(axis=0)
+        else:
+            bounds = full((plan.parts, plan.buckets, plan.width), 1, values.dtype)
+            plan.run(divide, [values, scaled], [plan.split(bounds)], [out])
+            large = np.broadcast_to(bounds.prod(axis=(0, 2))[:, None], bounds.shape[1:]).reshape(-1)
+        bad |= parts_outside_range(results, destination, large)
+        np.divide(scaled, destination, out=firsts)
+    if bad.any():
+        _repair(plan, bad.reshape(plan.buckets, plan.width).any(axis=1), adjoints, values, firsts, out)
+    return True
+
+
+def _too_many_to_divide(plan: _Plan) -> bool:
+    """Whether what is done for each bucket would cost more than it saves."""
+    return 4 * plan.items > plan.numbers
+
+
+def _repair(plan: _Plan, bad: np.ndarray, adjoints, values, firsts, out) -> None:
+    """The generic rule for the buckets `bad` [bucket]; flat arrays."""
+    buckets = np.flatnonzero(bad)
+    number = full(plan.buckets, -1, np.int64)
+    number[buckets] = np.arange(len(buckets))
+    inside = (plan.indices >= 0) & (plan.indices < plan.buckets)
+    rows = np.flatnonzero(inside & bad[np.where(inside, plan.indices, 0)])
+    first, answer = _generic_vjp(
+        plan.op,
+        [adjoints.reshape(plan.buckets, -1)[buckets].reshape(-1)],
+        [plan.destination[0][buckets]],
+        number[plan.indices[rows]],
+        [values.reshape(plan.rows, plan.width, 1)[rows]],
+    )
+    firsts.reshape(plan.buckets, -1)[buckets] = first[0][:, :, 0]
+    out.reshape(plan.rows, -1)[rows] = answer[0][:, :, 0]

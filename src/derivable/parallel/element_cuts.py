@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from derivable.device.cpu.lanes import LINE_BYTES
 from derivable.device.cpu.memory import empty
 from derivable.device.cpu.threads import run_chunks
+from derivable.parallel.streams import copy_lines, whole_lines
 
 # A chunk of fewer numbers than this is not worth a thread.
 MIN_CHUNK = 1 << 15
@@ -13,6 +15,8 @@ MIN_CHUNK = 1 << 15
 MIN_COLUMNS = 16
 # A chunk of fewer numbers than this is not worth a thread for copying.
 MIN_COPY = 1 << 18
+# Arrays of more bytes are not expected in a cache, and are copied past all of them.
+STREAMED_BYTES = 1 << 25
 
 
 def smallest_chunk(num_items: int, num_numbers: int) -> int:
@@ -32,6 +36,9 @@ def narrowest_columns(width: int, num_numbers: int) -> int:
 
 def copy(target: np.ndarray, source: np.ndarray) -> np.ndarray:
     """All numbers of a C-contiguous array to another, in parallel."""
+    if target.nbytes >= STREAMED_BYTES and target.dtype == source.dtype:
+        _copy_past_caches(target, source)
+        return target
     to, of = target.reshape(-1), source.reshape(-1)
 
     def chunk(start: int, stop: int) -> None:
@@ -39,6 +46,15 @@ def copy(target: np.ndarray, source: np.ndarray) -> np.ndarray:
 
     run_chunks(chunk, to.size, MIN_COPY)
     return target
+
+
+def _copy_past_caches(target: np.ndarray, source: np.ndarray) -> None:
+    before, lines = whole_lines(target)
+    to, of = target.reshape(-1).view(np.uint8), source.reshape(-1).view(np.uint8)
+    for end in (slice(0, before), slice(before + LINE_BYTES * lines, None)):
+        to[end] = of[end]
+    least = max(1, MIN_COPY * target.itemsize // LINE_BYTES)
+    run_chunks(copy_lines, lines, least, to.ctypes.data + before, of.ctypes.data + before)
 
 
 def clear(target: np.ndarray) -> np.ndarray:

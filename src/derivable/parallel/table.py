@@ -86,7 +86,7 @@ PRIMITIVES = {
             "reduce_by_index",
             lambda destination, indices, values: destination,
             _EXACT,
-            "emitted for the operator, one part per thread merged in order; a reverse rule of their own for extrema",
+            "emitted for the operator, one part per thread merged in order; own reverse rules of products and extrema",
             _FOLDS,
             _OF_FOLDS,
         ),

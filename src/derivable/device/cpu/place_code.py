@@ -159,3 +159,26 @@ def call_at(typingctx, address, first, second):
         return builder.call(builder.inttoptr(args[0], function.as_pointer()), args[1:])
 
     return types.int64(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def magnitude_bits(typingctx, value):
+    """The bits of |value| of a float as an integer of that width: in the order of the magnitudes, NaN last."""
+    bits = types.Integer.from_bitwidth(value.bitwidth)
+
+    def codegen(context, builder, signature, args):
+        kind = ir.IntType(value.bitwidth)
+        return builder.and_(builder.bitcast(args[0], kind), kind((1 << (value.bitwidth - 1)) - 1))
+
+    return bits(value), codegen
+
+
+@intrinsic
+def of_bits(typingctx, bits):
+    """The float with these bits."""
+    result = types.float32 if bits.bitwidth == 32 else types.float64
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(args[0], context.get_value_type(result))
+
+    return result(bits), codegen
