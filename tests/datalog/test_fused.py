@@ -100,7 +100,7 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1):
         patch.setattr(storage, "SET_ROWS", set_rows)
         patch.setattr(execute, "PIECE", 2)
         patch.setattr(drive, "PAUSE", room)
-        patch.setattr(drive, "TOLD", 5)
+        patch.setattr(drive, "PROPAGATED", 5)
         # Of some runs most rounds are large ones.
         patch.setattr(drive, "MOST", 2 if room % 2 else drive.MOST)
         patch.setattr(storage, "PART", 1)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from derivable.core.diagnostics import BindingError, DomainError
+from derivable.core.diagnostics import BindingError, DomainError, ShapeError
 from derivable.core.registry import nearest
 from derivable.datalog.api.program import Program
 from derivable.datalog.facts.inputs import InputMapping, Varying, as_tuple
@@ -89,6 +89,14 @@ def checked_outputs(outputs: Mapping[str, OutputMapping | None]) -> tuple[dict[s
 def _check_name(name: Any) -> None:
     if not isinstance(name, str):
         raise DomainError(f"{name!r} is no name of a relation", hint='map names: {"digit_1": ...}')
+
+
+def unfit_batches(shapes: Mapping[str, Sequence[int]]) -> ShapeError:
+    """The error of inputs [*batch, fact] of these shapes, whose batch dimensions do not broadcast."""
+    shown = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+    return ShapeError(
+        f"the batch dimensions do not fit together: {shown}", hint="all but the last dimension must be equal, or 1"
+    )
 
 
 def matched(

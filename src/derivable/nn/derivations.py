@@ -39,6 +39,15 @@ def adds_conjunctions(k: Any) -> bool:
     return k <= MAX_PROOFS
 
 
+def require_probabilities_of(provenance: Inference) -> None:
+    """Raise UnsupportedError for a provenance whose tags are no probabilities."""
+    if provenance is PROOFS:
+        raise UnsupportedError(
+            "proofs gives sets of facts, and a layer probabilities",
+            hint='provenance="exact" for the probability of all proofs, "topkproofs" for that of some',
+        )
+
+
 class DerivationInference(torch.nn.Module, ABC):
     """Evaluates a program that was grounded once; the graph is acyclic and children come before parents."""
 
@@ -119,11 +128,7 @@ class ProofSetInference(DerivationInference):
 
     def __init__(self, ground: GroundProgram, names: Sequence[str], provenance: Inference, k: int):
         super().__init__(ground, names)
-        if provenance is PROOFS:
-            raise UnsupportedError(
-                "proofs gives sets of facts, and a layer probabilities",
-                hint='provenance="exact" for the probability of all proofs, "topkproofs" for that of some',
-            )
+        require_probabilities_of(provenance)
         self.ground, self.provenance, self.k = ground, provenance, k
 
     def _made_engines(self) -> dict[Any, Engine]:
@@ -160,7 +165,7 @@ class TopProofsInference(DerivationInference):
         self.engines = self._made_engines()
 
     def size_text(self) -> str:
-        return super().size_text() if isinstance(self.search, GraphSearch) else "run anew for each batch"
+        return super().size_text() if isinstance(self.search, GraphSearch) else "run for each batch"
 
     def _layout(self) -> None:
         """Index arrays of the final probability.

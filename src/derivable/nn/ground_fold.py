@@ -14,14 +14,22 @@ from derivable.datalog.exact.ground_program import GroundProgram
 from derivable.datalog.tags.random_facts import CHANCE
 
 
+def tags_of_chances(numbers: np.ndarray, kinds: np.ndarray, semiring: Semiring) -> np.ndarray:
+    """Values [fact] of a semiring: probabilities that were computed become such, whatever the tags of the inputs are.
+
+    numbers, kinds  [fact] of random facts, see `RandomFacts`
+    """
+    found = np.array(numbers, np.float64)
+    made = kinds == CHANCE
+    if (of_probability := semiring.typed().from_probability) is not None and made.any():
+        with np.errstate(divide="ignore"):
+            (found[made],) = of_probability.apply((found[made],))
+    return found
+
+
 def with_chances(ground: GroundProgram, semiring: Semiring) -> GroundProgram:
     """The program with values of the semiring for the facts whose probabilities are computed."""
-    fixed = np.array(ground.fixed_weights, np.float64)
-    made = ground.random.kinds_of(ground.fixed) == CHANCE
-    if (of_probability := semiring.typed().from_probability) is not None and made.any():
-        # These probabilities are computed, whatever the tags of the inputs are.
-        with np.errstate(divide="ignore"):
-            (fixed[made],) = of_probability.apply((fixed[made],))
+    fixed = tags_of_chances(ground.fixed_weights, ground.random.kinds_of(ground.fixed), semiring)
     # Kernels are compiled for circuits, whose children are int32.
     return replace(ground, fixed_weights=fixed, children=ground.children.astype(np.int32))
 

@@ -16,7 +16,7 @@ from derivable.datalog.exact.ground_program import ground
 from derivable.datalog.facts.inputs import ROUNDING, InputMapping, Varying, taken
 from derivable.datalog.run.limits import Watch, checked_limits, watched
 from derivable.datalog.tags.provenance import EXACT, carrier_of, provenance_of
-from derivable.nn.declared import OutputMapping, checked_inputs, checked_outputs, matched, program_of
+from derivable.nn.declared import OutputMapping, checked_inputs, checked_outputs, matched, program_of, unfit_batches
 from derivable.nn.ground_fold import ground_fold, with_chances
 
 # How far outside [0, 1] a probability may be.
@@ -163,11 +163,7 @@ def _broadcast(arrays: Mapping[str, Any], dtype: Any) -> list[Any]:
     try:
         batch = np.broadcast_shapes(*(array.shape[:-1] for array in arrays.values()))
     except ValueError:
-        shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in arrays.items())
-        raise ShapeError(
-            f"the batch dimensions do not fit together: {shapes}",
-            hint="all but the last dimension must be equal, or 1",
-        ) from None
+        raise unfit_batches({name: array.shape for name, array in arrays.items()}) from None
     return [jnp.broadcast_to(array.astype(dtype), (*batch, array.shape[-1])) for array in arrays.values()]
 
 

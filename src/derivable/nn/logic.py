@@ -22,7 +22,7 @@ from derivable.datalog.tags.custom import Provenance
 from derivable.datalog.tags.provenance import EXACT, carrier_of, provenance_of
 from derivable.datalog.values.terms import show_value
 from derivable.nn.batch import BatchLogic, each
-from derivable.nn.declared import OutputMapping, checked_inputs, checked_outputs, matched, program_of
+from derivable.nn.declared import OutputMapping, checked_inputs, checked_outputs, matched, program_of, unfit_batches
 from derivable.nn.inference import ExactInference, inference_for
 from derivable.nn.values import require_distributions, require_factors, require_log_probabilities, require_tags
 from derivable.nn.varying import VaryingInputs, checked_on_limit
@@ -322,11 +322,7 @@ class Logic(torch.nn.Module):
         try:
             return tuple(torch.broadcast_shapes(first, *others))
         except RuntimeError:
-            shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in tensors.items())
-            raise ShapeError(
-                f"the batch dimensions do not fit together: {shapes}",
-                hint="all but the last dimension must be equal, or 1",
-            ) from None
+            raise unfit_batches({name: tensor.shape for name, tensor in tensors.items()}) from None
 
 
 def _size(facts: Any) -> str:

@@ -14,6 +14,7 @@ from derivable.core.diagnostics import DerivableError, ShapeError, TypeMismatchE
 from derivable.core.graph import offsets_of
 from derivable.datalog.facts.batch_facts import BatchFacts
 from derivable.datalog.facts.inputs import Columns, InputMapping, Texts, Varying, taken
+from derivable.datalog.tables.tag_columns import within
 from derivable.datalog.tags.carrier import Carrier
 from derivable.nn.values import require_distributions, require_factors, require_tags
 
@@ -78,22 +79,22 @@ class SampleFacts:
         numbers = None if self.probabilities is None else self.probabilities.detach().double().numpy(force=True)
         return BatchFacts(self.rows, self.offsets, numbers, self.groups, self.is_complete, self.probabilities)
 
+    @property
+    def samples(self) -> np.ndarray:
+        """[row] the sample of each row."""
+        return np.repeat(np.arange(self.batch), np.diff(self.offsets))
+
     def only(self, rows: np.ndarray, samples: np.ndarray) -> SampleFacts:
         """Some rows (ascending) of some samples (ascending), which get numbers from 0 on."""
-        if isinstance(self.rows, InputMapping):
-            taken, places = self.rows, rows
-        else:
-            taken, places = self.facts.taken(rows), rows
-        owner = np.repeat(np.arange(self.batch), np.diff(self.offsets))[rows]
-        offsets = offsets_of(np.bincount(owner, minlength=self.batch)[samples])
+        offsets = offsets_of(np.bincount(self.samples[rows], minlength=self.batch)[samples])
         p, groups = self.probabilities, self.groups
-        p = None if p is None else p[torch.from_numpy(places).to(p.device)]
-        return SampleFacts(taken, offsets, p, None if groups is None else groups[places], self.is_complete)
+        p = None if p is None else p[torch.from_numpy(rows).to(p.device)]
+        groups = None if groups is None else groups[rows]
+        return SampleFacts(self.facts.taken(rows), offsets, p, groups, self.is_complete)
 
     def of_samples(self, samples: np.ndarray) -> SampleFacts:
         """The facts of some samples (ascending), which get numbers from 0 on."""
-        owner = np.repeat(np.arange(self.batch), np.diff(self.offsets))
-        return self.only(np.flatnonzero(np.isin(owner, samples)), samples)
+        return self.only(np.flatnonzero(np.isin(self.samples, samples)), samples)
 
     def check(self, name: str, carrier: Carrier) -> None:
         """Raise DomainError for a number that is no tag of the provenance, with its sample and place."""
@@ -344,7 +345,7 @@ def kept(facts: SampleFacts, rule: Varying) -> SampleFacts:
     numbers = facts.probabilities.detach().double().numpy(force=True)
     is_kept = np.ones(len(numbers), bool) if rule.above is None else numbers >= rule.above
     if rule.keep is not None:
-        part = np.repeat(np.arange(facts.batch), np.diff(facts.offsets))
+        part = facts.samples
         if rule.per_group and facts.groups is not None:
             _, part = np.unique(np.stack([part, np.maximum(facts.groups, -1)], 1), axis=0, return_inverse=True)
             part = part.reshape(-1)
@@ -355,9 +356,8 @@ def kept(facts: SampleFacts, rule: Varying) -> SampleFacts:
 def _best(numbers: np.ndarray, part: np.ndarray, count: int) -> np.ndarray:
     """[row] whether it is one of the best of its part."""
     order = np.lexsort((-numbers, part))
-    sizes = np.bincount(part)
     place = np.empty(len(part), np.int64)
-    place[order] = np.arange(len(part)) - np.repeat(offsets_of(sizes)[:-1], sizes)
+    place[order] = within(np.bincount(part))
     return place < count
 
 

@@ -296,22 +296,24 @@ class Machine:
         add_terms(self.ram, store)
         return Loaded(np.concatenate([numbers, *others]), tuple(groups.values()))
 
-    def run(self, facts: Facts, settings: Settings) -> Evaluation:
-        """All relations, with tags of the provenance."""
+    def _evaluated(self, facts: Facts, settings: Settings) -> tuple[Evaluation, Loaded]:
+        """All relations, with tags of the provenance, and the random variables of the facts."""
         store = self.store(settings)
-        self.loaded(facts, store)
-        watch = settings.watch()
+        loaded, watch = self.loaded(facts, store), settings.watch()
         evaluation = Evaluation(self.ram, store, settings.record, settings.k)
         watched(watch, lambda: evaluation.run(watch))
-        return evaluation
+        return evaluation, loaded
+
+    def run(self, facts: Facts, settings: Settings) -> Evaluation:
+        """All relations, with tags of the provenance."""
+        return self._evaluated(facts, settings)[0]
 
     def proofs(self, facts: Facts, settings: Settings) -> Callable[[str], dict[tuple, list[Any]]]:
         """What gives, for a relation, its tuples with their proofs, the most probable first: lists of pairs (whether a
         fact holds, its name in `FactList.ids`), in the order of the facts. Facts of the program have no names, and are
         left out."""
         shown = replace(settings, record=provenance_of("topkproofsdebug"))
-        store = self.store(shown)
-        variables = self.loaded(facts, store).variables.tolist()
+        evaluation, loaded = self._evaluated(facts, shown)
         names = [
             one
             for relation, given in facts.items()
@@ -319,10 +321,7 @@ class Machine:
             for one, certain in zip(given.ids or [None] * len(given), given.pattern.certain)
             if not certain
         ]
-        known, chances = dict(zip(variables, names)), store.random.probabilities
-        watch = shown.watch()
-        evaluation = Evaluation(self.ram, store, shown.record, shown.k)
-        watched(watch, lambda: evaluation.run(watch))
+        known, chances = dict(zip(loaded.variables.tolist(), names)), evaluation.facts.random.probabilities
 
         def chance(proof: frozenset[int]) -> float:
             return math.prod(chances[v] if v >= 0 else 1 - chances[~v] for v in proof)

@@ -11,6 +11,7 @@ from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.circuit.kernels.and_or import parts_below
 from derivable.core.and_or import LITERAL
 from derivable.core.graph import offsets_of
+from derivable.datalog.tables.tag_columns import within
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +98,7 @@ def _mates(slots: np.ndarray, group_of: np.ndarray) -> np.ndarray:
     chosen = np.unique(np.stack([slots // count, group], axis=1)[group >= 0], axis=0)
     starts = np.searchsorted(group_of[order], chosen[:, 1])
     sizes = np.searchsorted(group_of[order], chosen[:, 1], "right") - starts
-    inside = np.arange(sizes.sum()) - np.repeat(offsets_of(sizes)[:-1], sizes)
-    return np.repeat(chosen[:, 0], sizes) * count + order[np.repeat(starts, sizes) + inside]
+    return np.repeat(chosen[:, 0], sizes) * count + order[np.repeat(starts, sizes) + within(sizes)]
 
 
 def numbered_groups(part: np.ndarray, group: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 
 from derivable.algebra.semiring import TypedSemiring
 from derivable.core.lazy import later
-from derivable.datalog.fused import fused
+from derivable.datalog.fused import fused, kernel_plan
 from derivable.datalog.fused.frontier import Frontier
 from derivable.datalog.fused.state import State
 from derivable.datalog.ram import nodes as m
@@ -80,7 +80,7 @@ class BestFirst:
         self.made = self.told = 0
         self.frontier = frontier
         self.absent = -self.sign * np.inf
-        self.fused = fused.plan(state, store, has_floats=values is not None)
+        self.fused = kernel_plan.plan(state, store, has_floats=values is not None)
         self.values = None
         if values is not None:
             self.values = "float64" if values.family == "float" else "uint64" if is_moved(values) else "int64"

@@ -17,7 +17,8 @@ import numpy as np
 
 from derivable.algebra.expr.nodes import Argument, in_order
 from derivable.datalog.fused import emit, fused
-from derivable.datalog.fused.fused import Fused, Range, Running
+from derivable.datalog.fused.fused import Running
+from derivable.datalog.fused.kernel_plan import Fused, Range
 from derivable.datalog.kernels.row_sets import ARENA_FULL, DONE
 from derivable.datalog.tables.sets import ArenaSlice
 from derivable.datalog.tables.storage import Table

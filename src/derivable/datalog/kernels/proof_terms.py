@@ -29,27 +29,14 @@ def _is_possible(proof, words, group_of, low, chosen):
 
 
 @njit(cache=True, nogil=True)
-def _is_least(proofs, one, count):
-    """Whether a proof contains no other one; whatever holds with a proof that does holds with the other."""
-    for other in range(count):
-        if other != one:
-            is_inside, is_equal = True, True
-            for w in range(proofs.shape[1]):
-                is_inside &= proofs[other, w] & ~proofs[one, w] == 0
-                is_equal &= proofs[other, w] == proofs[one, w]
-            if is_inside and (not is_equal or other < one):
-                return False
-    return True
-
-
-@njit(cache=True, nogil=True)
 def proof_terms(
     proofs, counts, low_of, group_of, num_groups, sizes, roots, signs, starts, factors, sum_starts, members
 ):
     """The probability of the proofs of each root as a polynomial: inclusion and exclusion over the sets of proofs that
     do not contradict themselves.
 
-    proofs, counts  [root, k, 2 * words] and [root], bits of the slots of a part, and how many proofs there are
+    proofs, counts  [root, k, 2 * words] and [root], bits of the slots of a part, and how many proofs there are; none
+                    contains another one, as the store of proofs has them
     low_of          [root] the first slot of its part
     sizes           out: how many terms, factors, sums and members of sums there are
     roots, signs    [term] out
@@ -62,14 +49,12 @@ def proof_terms(
     """
     k, words, slots = proofs.shape[1], proofs.shape[2] // 2, len(group_of)
     unions = np.zeros((k + 1, 2 * words), np.uint64)
-    following, is_least = np.zeros(k + 1, np.int64), np.zeros(k, np.bool_)
+    following = np.zeros(k + 1, np.int64)
     chosen, seen = np.zeros(max(num_groups, 1), np.int64), np.zeros(max(num_groups, 1), np.int64)
     is_filling = len(starts) > 0
     terms, used, sums, inside = 0, 0, 0, 0
     for root in range(len(proofs)):
         low, depth = low_of[root], 0
-        for one in range(counts[root]):
-            is_least[one] = _is_least(proofs[root], one, counts[root])
         following[0] = 0
         while depth >= 0:
             one = following[depth]
@@ -77,8 +62,6 @@ def proof_terms(
                 depth -= 1
                 continue
             following[depth] = one + 1
-            if not is_least[one]:
-                continue
             for w in range(2 * words):
                 unions[depth + 1, w] = unions[depth, w] | proofs[root, one, w]
             union = unions[depth + 1]

@@ -44,7 +44,7 @@ STORE_WORDS = LAST + 2 * KEPT
 # rounds that have ended and may end, rows of a round that may follow, rows that all may find, the store or index at
 # hand, whether that goes on where it left, whether indexes are ready for the round, the only store to run, or -1, and
 # rows that a log keeps behind the first that is propagated, 0 if larger rounds and evicting are left to who calls.
-PLACE, READER, NUM_NEWS, NUM_NEXT, ROUND, ROUNDS, MOST, ROWS_LEFT, AT, GOES_ON, IS_INDEXED, ONLY, TOLD = range(13)
+PLACE, READER, NUM_NEWS, NUM_NEXT, ROUND, ROUNDS, MOST, ROWS_LEFT, AT, GOES_ON, IS_INDEXED, ONLY, PROPAGATED = range(13)
 CONTROL_WORDS = 13
 
 
@@ -81,9 +81,9 @@ def drive(address, memory, stores, tables, indexes, first_reader, readers, queue
             at = tables[queue[len(tables) + k]]
             found += memory[at + SIZE] - memory[at + STOP]
         control[ROWS_LEFT] -= found
-        if control[TOLD] == 0 and found == 0:
+        if control[PROPAGATED] == 0 and found == 0:
             return ENDED
-        is_large = control[TOLD] == 0 and found > control[MOST]
+        is_large = control[PROPAGATED] == 0 and found > control[MOST]
         if is_large or control[ROWS_LEFT] <= 0 or control[ROUND] >= control[ROUNDS]:
             return STOPPED
         # Tables that had recent rows and those that get some, each once; the ones with new rows say so.
@@ -110,8 +110,8 @@ def _advance(memory, at, control):
     """Make new rows of a table the recent ones, see `storage.Table.advance`; false if there are none."""
     first, stop, size, visible = memory[at + FIRST], memory[at + STOP], memory[at + SIZE], memory[at + VISIBLE]
     most, new = control[MOST], size - stop
-    told = control[TOLD] if memory[at + MAY_EVICT] != 0 else 0
-    if told == 0 or (0 < new <= most and stop - first < told):
+    propagated = control[PROPAGATED] if memory[at + MAY_EVICT] != 0 else 0
+    if propagated == 0 or (0 < new <= most and stop - first < propagated):
         # Those of a piece have rows before them that wait.
         if first <= visible:
             memory[at + VISIBLE] = size

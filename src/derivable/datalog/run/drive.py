@@ -19,7 +19,8 @@ import numpy as np
 
 from derivable.core.lazy import later
 from derivable.datalog.fused import fused
-from derivable.datalog.fused.fused import Fused, Running
+from derivable.datalog.fused.fused import Running
+from derivable.datalog.fused.kernel_plan import Fused
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.profile import Effort
 from derivable.datalog.tables import storage
@@ -36,7 +37,7 @@ else:
 
 # Rows and candidates between two looks at the limits; rows of a round that may follow at once, few enough for the sets
 # of their prefixes to stay in cache; rows that are propagated in one call, and stay in the log so long.
-PAUSE, MOST, TOLD = 1 << 18, 1 << 12, 1 << 17
+PAUSE, MOST, PROPAGATED = 1 << 18, 1 << 12, 1 << 17
 # As good as no limit.
 ENDLESS = 1 << 62
 # Rows of a log that grows to four times as many; seconds between looks at the limits where tables get room.
@@ -396,7 +397,7 @@ class Drive:
         self.queue[: len(news)] = news
         control[strata.NUM_NEWS], control[strata.MOST] = len(news), most_rows(self.running)
         control[strata.ROUNDS], control[strata.ROWS_LEFT] = self.limits(evicts and not in_pieces)
-        control[strata.TOLD] = TOLD if evicts and in_pieces else 0
+        control[strata.PROPAGATED] = PROPAGATED if evicts and in_pieces else 0
         while (code := self.call()) not in (strata.ENDED, strata.STOPPED):
             if code == strata.WANTED:
                 self.wanted(int(control[strata.AT]))
@@ -437,7 +438,7 @@ class Drive:
             # The error names the round that passed the limit.
             rows = min(rows, limits.tuple_limit - executor.watch.num_tuples + 1)
         rows = max(1, rows)
-        return min(given, default=ENDLESS), int(min(rows, TOLD) if evicts else rows)
+        return min(given, default=ENDLESS), int(min(rows, PROPAGATED) if evicts else rows)
 
     def wanted(self, number: int) -> None:
         """Have the kernel of a store, or run it in this round over columns."""
@@ -465,7 +466,7 @@ class Drive:
         self.control[strata.READER] += 1
         self.began += perf_counter() - began
 
-    # What a run tells
+    # What a run records
 
     def sizes_now(self) -> int:
         """Rows of all tables."""
@@ -479,7 +480,7 @@ class Drive:
         self.executor.stratum_effort[self.executor.number].rounds += passed
 
     def account(self) -> None:
-        """Tell the profile and the watch what was done since; seconds are shared by rows."""
+        """Record in the profile and the watch what was done since; seconds are shared by rows."""
         self.pass_rounds()
         executor, now = self.executor, perf_counter()
         costs = [sum(did) for did in self.words[:, strata.RUNS : strata.ROWS].tolist()]

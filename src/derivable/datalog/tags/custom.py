@@ -20,6 +20,11 @@ NEEDED = ("zero", "one", "add", "mult")
 _GONE, _ONE = 0, 1
 
 
+def _lacks(own: Any, name: str) -> DomainError:
+    """The error of a class that leaves out a method that it needs."""
+    return DomainError(f"the provenance {type(own).__name__} has no `{name}`", hint=f"it needs {', '.join(NEEDED)}")
+
+
 class Provenance:
     """A provenance of one's own, as Scallop's users write it: `provenance=Mine()` in a run or a layer.
 
@@ -42,19 +47,19 @@ class Provenance:
 
     def zero(self) -> Any:
         """The tag of what does not hold, neutral for `add`."""
-        raise NotImplementedError
+        raise _lacks(self, "zero")
 
     def one(self) -> Any:
         """The tag of what is certain, neutral for `mult`."""
-        raise NotImplementedError
+        raise _lacks(self, "one")
 
     def add(self, a: Any, b: Any) -> Any:
         """The tag of a tuple with these two derivations."""
-        raise NotImplementedError
+        raise _lacks(self, "add")
 
     def mult(self, a: Any, b: Any) -> Any:
         """The tag of a derivation from two tuples."""
-        raise NotImplementedError
+        raise _lacks(self, "mult")
 
     def negate(self, tag: Any) -> Any:
         """The tag of a negated tuple; None drops what needs it. Raises UnsupportedError where a class does not say."""
@@ -128,9 +133,7 @@ def check_methods(given: Any) -> None:
     """Raise DomainError for a class that leaves out a method that it needs."""
     for name in NEEDED:
         if getattr(type(given), name, None) is getattr(Provenance, name):
-            raise DomainError(
-                f"the provenance {type(given).__name__} has no `{name}`", hint=f"it needs {', '.join(NEEDED)}"
-            )
+            raise _lacks(given, name)
 
 
 class _Objects:

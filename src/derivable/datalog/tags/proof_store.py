@@ -13,6 +13,7 @@ import numpy as np
 
 from derivable.core.interrupts import deferred
 from derivable.core.progress import NEVER
+from derivable.datalog.kernels import proof_chances
 from derivable.datalog.kernels import proofs as kernels
 from derivable.datalog.kernels.proofs import IMPOSSIBLE, LONG, ONE, SCALE, ZERO
 from derivable.datalog.tables.tag_columns import within
@@ -381,7 +382,7 @@ class ProofStore:
         for start in range(0, len(tags), LOOKS // 16):
             self.deadline.remaining()
             part = slice(start, start + LOOKS // 16)
-            kernels.chances_of(tags[part], found[part], *self.sets, *self.known[1:], diagram)
+            proof_chances.chances_of(tags[part], found[part], *self.sets, *self.known[1:], diagram)
         return found
 
 

@@ -1,0 +1,421 @@
+"""The kernel of as many steps of a store as kernels have, planned for the layouts of its tables and kept.
+
+A store that has seen many rows runs as one kernel as far as its steps allow: up to the first step with texts or floats
+in arithmetic, or, for tags that are no semiring's, with negation. What is left of it goes on over columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from derivable.algebra.expr.functions import cast, not_equal, where
+from derivable.algebra.expr.nodes import Apply, Argument, Expr, in_order
+from derivable.algebra.expr.optional import TRUE as ALWAYS
+from derivable.algebra.expr.types import FLOATS
+from derivable.algebra.semiring import TypedSemiring
+from derivable.core.lazy import later
+from derivable.datalog.foreign.standard import PREDICATES
+from derivable.datalog.fused.state import State
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.scalars import arithmetic
+from derivable.datalog.scalars.nodes import Const, Var
+from derivable.datalog.tables.ordered_index import LEAST, is_moved, ordered_index
+from derivable.datalog.tables.storage import Index, Table
+from derivable.datalog.tags.tags import SemiringTags, Untagged
+from derivable.datalog.values.values import ValueType, word_of
+
+if TYPE_CHECKING:
+    from derivable.datalog.fused import emit
+    from derivable.datalog.kernels.row_sets import SetForm
+    from derivable.kernel import build
+else:
+    build, emit = later("derivable.kernel.build"), later("derivable.datalog.fused.emit")
+
+# Joins of a kernel: one loop inside the other.
+MOST_LOOPS = 8
+
+
+class _Unsupported(Exception):
+    """A step that kernels have not, and why."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """How a step reads a relation: row by row, by an index over `keys`, ordered by column `by` if there is one, or by
+    the set of its rows."""
+
+    scan: m.Scan
+    keys: tuple[int, ...] | None = None
+    by: int | None = None
+    is_set: bool = False
+
+    def of(self, state: State) -> tuple[Table, Index | None]:
+        """The table and its index."""
+        table = state.tables[self.scan.relation]
+        if self.is_set:
+            table.update_set()
+        if self.keys is None:
+            return table, None
+        if self.by is None:
+            return table, table.index(self.keys, self.scan.relation in state.complete)
+        index = ordered_index(table, self.keys, self.by)
+        index.is_static = True
+        return table, index
+
+    def layout(self, table: Table, index: Index | None) -> tuple:
+        """What a kernel depends on."""
+        form = table.sets.form if self.is_set and table.sets is not None else None
+        return table.tail.dtype.char, form, index and index.kind, table.tags is None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The plan of a store for some layouts, as the program keeps it.
+
+    words    constants, and the bounds of the first column
+    reads    step -> how it reads a relation; layouts of these, in this order
+    prefix   the last operator that the kernel computes, whose columns are `names`; None if it computes the whole store
+    counted  the operators whose rows the kernel counts, in the order of `emit.Plan.counted`
+    bounds   the place in `words` of the bounds of the first column of what is written; None if it has none
+    reason   why it does not compute the whole store
+    enters   form of sets -> the kernel that enters into them: a plan takes long to look up
+    """
+
+    plan: emit.Plan
+    words: tuple[Const | int, ...]
+    reads: dict[int, Read]
+    layouts: tuple
+    prefix: m.Operator | None
+    names: tuple[str, ...]
+    counted: tuple[tuple[m.Operator, ...], ...]
+    bounds: int | None
+    reason: str
+    enters: dict[SetForm | None, emit.RuleKernel] = field(default_factory=dict)
+
+    @cached_property
+    def is_worth_columns(self) -> bool:
+        """Whether a kernel that writes columns is faster than columns: of one relation it is not."""
+        return any(isinstance(step, (emit.Match, emit.Probe, emit.Count)) for step in self.plan.steps)
+
+    @cached_property
+    def scans(self) -> dict[int, m.Scan]:
+        return {step: read.scan for step, read in self.reads.items()}
+
+    def bind(self, state: State) -> Fused | None:
+        """The same for the tables of a run; None if they have other layouts."""
+        reads = {step: read.of(state) for step, read in self.reads.items()}
+        if tuple(read.layout(*reads[step]) for step, read in self.reads.items()) != self.layouts:
+            return None
+        symbols = state.symbols
+        words = [w if isinstance(w, int) else word_of(w.value, w.type, symbols) for w in self.words]
+        return Fused(self, self.plan, words, reads)
+
+
+@dataclass
+class Fused:
+    """A store's kernel for the tables of a run, and the layouts that these have.
+
+    reads    step -> its table and index
+    """
+
+    kept: Kept
+    plan: emit.Plan
+    words: list[int]
+    reads: dict[int, tuple[Table, Index | None]]
+
+
+@dataclass
+class Range:
+    """First columns from `low` on and below `high`: the rows of a store that are one thread's."""
+
+    low: int = -(1 << 63)
+    high: int = (1 << 63) - 1
+
+
+def layout_of(table: Table) -> emit.Layout:
+    """The layout of a table whose set is asked."""
+    return emit.Layout(table.width, str(table.tail.dtype), None if table.sets is None else table.sets.form)
+
+
+def _log_of(table: Table) -> emit.Layout:
+    """The layout of a table that is read row by row."""
+    return emit.Layout(table.width, str(table.tail.dtype), None)
+
+
+def plan(state: State, store: m.Store, has_floats: bool = False, is_shared: bool = False) -> Fused | None:
+    """The kernel of as many steps of a store as kernels have; None if it has none of them, or too many.
+
+    has_floats  whether registers hold floats, which are computed as columns of them are; what is written may be some
+    is_shared   whether threads may share its work, each for some values of the first column
+    """
+    planner = _Planner(state, store, has_floats, is_shared)
+    # Stores are kept with the program; one that is not may leave its number to another one.
+    key = "kernels", id(store), planner.tags, planner.may_be_split, state.counts is None, has_floats
+    owner, kept = state.plans.setdefault(key, (store, []))
+    if owner is not store:
+        _, kept = state.plans[key] = store, []
+    for one in kept:
+        if (bound := one.bind(state)) is not None:
+            return bound
+    made = planner.plan()
+    if made is not None and planner.may_be_kept:
+        kept.append(made.kept)
+    return made
+
+
+# What is computed with floats alike everywhere: rounded exactly, as no power or logarithm is.
+_EXACT = {
+    *("add", "subtract", "saturating_add", "saturating_subtract", "multiply", "divide", "negate", "minimum", "maximum"),
+    *("equal", "not_equal", "less", "less_equal", "logical_and", "logical_or", "logical_not", "where", "cast", "abs"),
+}
+
+
+class _Planner:
+    def __init__(self, state: State, store: m.Store, has_floats: bool, is_shared: bool):
+        self.state, self.store, self.mode, self.has_floats = state, store, state.mode, has_floats
+        self.registers: dict[str, Argument] = {}
+        self.words: list[Const | int] = []
+        self.steps: list[emit.Step] = []
+        self.reads: dict[int, tuple[Table, Index | None]] = {}
+        self.recipes: dict[int, Read] = {}
+        self.layouts: list[tuple] = []
+        # Factors of coins are tables of the run alone.
+        self.may_be_kept = True
+        self.tags: TypedSemiring | str | None = "rows"
+        if isinstance(self.mode, Untagged):
+            self.tags = None
+        elif isinstance(self.mode, SemiringTags):
+            self.tags = self.mode.typed
+        # Where the first column is known, its bounds are asked.
+        self.bounds: int | None = None
+        table = state.tables[store.relation]
+        may_be_split = self.tags is None and len(table.types) == 2 and table.may_have_sets
+        # Rows that are counted would be counted by each thread.
+        self.may_be_split = may_be_split and is_shared and state.counts is None
+
+    def plan(self) -> Fused | None:
+        project = self.store.query
+        nodes = project.operators
+        if not isinstance(nodes[0], m.Scan):
+            return None
+        prefix: m.Operator | None = None
+        reason = ""
+        outputs: tuple[Expr, ...] = ()
+        number, loops = 0, 0
+        marks: dict[int, tuple[m.Operator, ...]] = {}
+        for number, node in enumerate(nodes):
+            before = len(self.steps)
+            try:
+                self.step(node, project.later[number])
+                self.bound_by(project.terms)
+            except _Unsupported as unsupported:
+                reason = str(unsupported)
+                del self.steps[before:]
+                break
+            loops += isinstance(node, (m.Join, m.Generate))
+            if loops > MOST_LOOPS:
+                return None
+            prefix = node
+            if self.state.counts is not None:
+                marks[len(self.steps)] = (*marks.get(len(self.steps), ()), node)
+        else:
+            try:
+                before = len(self.steps)
+                outputs = tuple(self.word(term) for term in project.terms)
+                if self.may_be_split and self.bounds is None and not isinstance(project.terms[0], Const):
+                    self.bound(outputs[0])
+                prefix = None
+            except _Unsupported as unsupported:
+                reason = str(unsupported)
+                del self.steps[before:]
+            number += 1
+        kept: tuple[str, ...] = ()
+        if prefix is not None:
+            kept = tuple(name for name in self.registers if name in project.later[number - 1])
+            outputs = tuple(self.registers[name] for name in kept)
+        words = tuple(Argument(k, "int64", f"word{k}") for k in range(len(self.words)))
+        made = emit.Plan(tuple(self.steps), outputs, words, self.tags, tuple(marks))
+        bounds = self.bounds if prefix is None else None
+        found = Kept(
+            *(made, tuple(self.words), self.recipes, tuple(self.layouts)),
+            *(prefix, kept, tuple(marks.values()), bounds, reason),
+        )
+        symbols = self.state.symbols
+        values = [w if isinstance(w, int) else word_of(w.value, w.type, symbols) for w in self.words]
+        return Fused(found, made, values, self.reads)
+
+    # Terms
+
+    def register(self, name: str, t: ValueType) -> Argument:
+        assert name not in self.registers
+        dtype = "float64" if self.has_floats and t.family == "float" else "int64"
+        self.registers[name] = Argument(1000 + len(self.registers), dtype, f"r{len(self.registers)}")
+        return self.registers[name]
+
+    def constant(self, term: Const) -> Expr:
+        self.words.append(term)
+        return Argument(len(self.words) - 1, "int64", f"word{len(self.words) - 1}")
+
+    def term(self, term: Var | Const) -> Expr:
+        found = self.registers[term.name] if isinstance(term, Var) else self.constant(term)
+        if found.dtype != "int64":
+            # What is looked up by is a word.
+            raise _Unsupported("it computes with floats")
+        return found
+
+    def value(self, e: Any) -> tuple[Expr, Expr, Expr]:
+        """(value, whether it is there, whether it is there and true) of an expression of scalars that are no floats."""
+        translated = arithmetic.translate(e)
+        if any(entry.function is not None for entry in translated.inputs):
+            raise _Unsupported("it calls a function that works on columns")
+        result = translated.result
+        nodes = in_order((result.value, result.valid))
+        if any(node.dtype in FLOATS for node in nodes) and not (
+            self.has_floats and all(node.operation in _EXACT for node in nodes if isinstance(node, Apply))
+        ):
+            raise _Unsupported("it computes with floats")
+        values: dict[Argument, Expr] = {}
+        for node in nodes:
+            if isinstance(node, Argument):
+                register = self.registers[translated.inputs[node.index].variable]
+                values[node] = not_equal(register, 0) if node.dtype == "bool" else _as(register, node.dtype)
+        holds = result.only_if(result.value).valid if result.value.dtype == "bool" else ALWAYS
+        value, valid, holds = build.substitute((result.value, result.valid, holds), values)
+        return value, valid, holds
+
+    def word(self, e: Any) -> Expr:
+        is_float = self.has_floats and e.type.family == "float"
+        if isinstance(e, (Var, Const)) and not is_float:
+            return self.term(e)
+        value, valid, _ = self.value(e)
+        if valid is not ALWAYS:
+            self.steps.append(emit.Condition(valid))
+        return cast(value, "float64") if is_float else emit.word_of_value(value)
+
+    # Bounds of the first column
+
+    def bound_by(self, terms: tuple[Any, ...]) -> None:
+        if self.may_be_split and self.bounds is None and isinstance(terms[0], Var) and terms[0].name in self.registers:
+            self.bound(self.registers[terms[0].name])
+
+    def bound(self, first: Expr) -> None:
+        self.bounds = len(self.words)
+        low, high = (Argument(self.bounds + k, "int64", f"word{self.bounds + k}") for k in range(2))
+        self.words += [Range.low, Range.high]
+        self.steps.append(emit.Condition((first >= low) & (first < high)))
+
+    # Steps
+
+    def step(self, node: m.Operator, needed: frozenset[str]) -> None:
+        match node:
+            case m.Scan():
+                table, _ = self.read(Read(node))
+                checks, repeats, takes = self.columns(node, needed)
+                # With tags, `State.rows_of` gives row numbers for parts of a relation.
+                is_listed = node.part != "all" and not isinstance(self.mode, Untagged)
+                self.steps.append(emit.Rows(_log_of(table), is_listed, checks, repeats, takes))
+            case m.Join():
+                self.join(node, needed)
+            case m.Difference(right=right):
+                if self.tags == "rows":
+                    raise _Unsupported("its tags are no scalars, and it negates")
+                table, _ = self.read(Read(right, is_set=True))
+                terms = tuple(self.term(t) for t in right.terms if t is not None)
+                certain = self.tags is None and table.tags is not None
+                self.steps.append(emit.Probe(layout_of(table), terms, True, False, certain))
+            case m.Select(condition=condition):
+                self.steps.append(emit.Condition(self.value(condition)[2]))
+            case m.Extend(variable=v, expression=e):
+                value = self.word(e)
+                self.steps.append(emit.Define(self.register(v.name, v.type), value))
+            case m.Generate():
+                self.integers(node)
+            case m.Coin():
+                self.coin(node)
+            case _:
+                raise _Unsupported("an operator has no kernel")
+
+    def read(self, read: Read) -> tuple[Table, Index | None]:
+        found = read.of(self.state)
+        self.recipes[len(self.steps)], self.reads[len(self.steps)] = read, found
+        self.layouts.append(read.layout(*found))
+        return found
+
+    def columns(self, scan: m.Scan, needed: frozenset[str]) -> tuple[tuple, tuple, tuple]:
+        """(what columns must hold, pairs that must be equal, what to take) of a scan; names are bound."""
+        found = m.bindings(scan, self.registers)
+        checks = tuple((c, self.term(term)) for c, term in found.keys)
+        types = {term.name: term.type for term in scan.terms if isinstance(term, Var)}
+        takes = tuple((c, self.register(name, types[name])) for name, c in found.fresh.items() if name in needed)
+        return checks, found.repeats, takes
+
+    def join(self, node: m.Join, needed: frozenset[str]) -> None:
+        scan = node.right
+        within = () if node.range is None else self.bounds_in(node.range, scan)
+        keys, repeats, takes = self.columns(scan, needed)
+        plain = self.tags is None
+        is_stamped = scan.part == "stable" and not plain
+        if keys and len(keys) == len(scan.terms):
+            table, _ = self.read(Read(scan, is_set=True))
+            terms = tuple(term for _, term in keys)
+            self.steps.append(emit.Probe(layout_of(table), terms, False, is_stamped, False))
+            return
+        columns = tuple(c for c, _ in keys)
+        table, index = self.read(Read(scan, columns, None if node.range is None else node.range.column))
+        assert index is not None
+        only_exists = plain and not takes and not repeats
+        layout = emit.Layout(table.width, "int64", None) if index.kind in ("dense", "range") else _log_of(table)
+        self.steps.append(emit.Match(layout, index.kind, keys, repeats, takes, only_exists, is_stamped, within))
+
+    def bounds_in(self, found: m.Range, scan: m.Scan) -> tuple[tuple[str, Expr], ...]:
+        """The bounds of a range as an ordered index takes them; it has one run if the relation does not change."""
+        if scan.relation not in self.state.complete or not isinstance(self.state.tables[scan.relation], Table):
+            raise _Unsupported("it joins by an ordered index of a relation that still grows")
+        bounds = []
+        for bound in found.bounds:
+            value, valid, _ = self.value(bound.value)
+            if valid is not ALWAYS:
+                self.steps.append(emit.Condition(valid))
+            word = emit.word_of_value(value)
+            bounds.append((bound.operator, word + int(LEAST) if is_moved(bound.value.type) else word))
+        return tuple(bounds)
+
+    def integers(self, node: m.Generate) -> None:
+        """The integers from one input to the other; other predicates run over columns."""
+        closed, output = PREDICATES[node.predicate].closed, node.outputs[0] if node.outputs else None
+        if closed is None or output is None or node.inputs[0].type.is_wide:
+            raise _Unsupported(f"the predicate {node.predicate} works on columns")
+        low, low_valid, _ = self.value(node.inputs[0])
+        high, high_valid, _ = self.value(node.inputs[1])
+        for valid in (low_valid, high_valid):
+            if valid is not ALWAYS:
+                self.steps.append(emit.Condition(valid))
+        if isinstance(output, Const) or output.name in self.registers:
+            value = self.value(output)[0]
+            inside = (low <= value) & (value <= high if closed else value < high)
+            self.steps.append(emit.Condition(~inside if node.negated else inside))
+            return
+        first, last = emit.word_of_value(low), emit.word_of_value(high)
+        there = low <= high if closed else low < high
+        number = where(there, last - first + (1 if closed else 0), 0)
+        self.steps.append(emit.Count(self.register(output.name, output.type), first, number))
+
+    def coin(self, node: m.Coin) -> None:
+        """A coin of which no tag says whose it is is a factor; other ones are thrown over columns."""
+        probability = node.probability
+        if not isinstance(probability, Const) or probability.value == 0.0 or self.tags == "rows":
+            raise _Unsupported("random facts of its own are drawn over columns")
+        if self.tags is None:
+            return
+        self.may_be_kept = False
+        table = self.state.coins.factor(node, probability.value, self.mode)
+        if table is None:
+            raise _Unsupported("random facts of its own are drawn over columns")
+        self.reads[len(self.steps)] = table, None
+        self.steps.append(emit.Factor())
+
+
+def _as(register: Expr, dtype: Any) -> Expr:
+    return register if dtype == "int64" else cast(register, dtype)
