@@ -589,6 +589,8 @@ def test_classes_that_are_none():
 
     with pytest.raises(DomainError, match="NoAdd has no `add`"):
         run(NoAdd(), CLOSURE, "p", {"e": EDGES})
+    with pytest.raises(DomainError, match="NoAdd has no `add`"):
+        NoAdd().add(1, 2)
     with pytest.raises(DomainError, match="a provenance is a name, a Semiring or an object") as caught:
         run(Noisy, CLOSURE, "p", {"e": EDGES})
     assert "Noisy()" in caught.value.hint
