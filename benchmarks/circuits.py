@@ -123,6 +123,43 @@ def make_nnf(packed: str, path: str) -> None:
     os.replace(path + ".part", path)
 
 
+def make_counting(path: Path, variables: int, modulus: int, is_balanced: bool) -> None:
+    """Write the SDD of "as many variables are true as half the modulus, modulo the modulus".
+
+    Its vtree is balanced, or right-linear, where the SDD is a decision diagram as deep as there are variables.
+    """
+    lines: list[str] = []
+
+    def numbered(line: str) -> int:
+        lines.append(line.format(len(lines)))
+        return len(lines) - 1
+
+    false = numbered("F {}")
+    signed = [sign * v for v in range(1, variables + 1) for sign in (-1, 1)]
+    literals = {literal: numbered(f"L {{}} {2 * (abs(literal) - 1)} {literal}") for literal in signed}
+
+    def states(low: int, high: int, wanted: list[int]) -> dict[int, int]:
+        """The node of each wanted state, false where no assignment of the variables of low + 1 to high has it."""
+        if high - low == 1:
+            return {s: {0: literals[-high], 1: literals[high]}.get(s, false) for s in wanted}
+        middle = (low + high) // 2 if is_balanced else low + 1
+        left_states = range(min(modulus, middle - low + 1))
+        left = states(low, middle, list(left_states))
+        needed = sorted({(s - t) % modulus for s in wanted for t in left_states})
+        right = states(middle, high, needed)
+        found = {}
+        for s in wanted:
+            elements = [f"{left[t]} {right[(s - t) % modulus]}" for t in left_states]
+            is_there = any(right[(s - t) % modulus] != false for t in left_states)
+            vtree = 2 * middle - 1
+            found[s] = numbered(f"D {{}} {vtree} {len(elements)} {' '.join(elements)}") if is_there else false
+        return found
+
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), 4 * variables))
+    states(0, variables, [modulus // 2])
+    path.write_text("\n".join([f"sdd {len(lines)}", *lines]) + "\n", encoding="utf-8")
+
+
 def klay_circuit(path: Path):
     import klay
 

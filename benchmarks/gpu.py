@@ -1,224 +1,227 @@
-"""What a GPU of torch gives: every case is checked against the CPU's kernels, then timed beside them.
+"""What a GPU gives: every case is checked against the CPU, in float64 where it has numbers, then timed beside it.
 
-    python benchmarks/gpu.py --out docs/benchmarks/gpu.md
-    python benchmarks/gpu.py --dry                 small cases by torch on the CPU, to see that all of them run
+    python benchmarks/gpu.py --out docs/benchmarks/gpu.md --seconds 150
+    python benchmarks/gpu.py --only closure --only circuit   cases whose names contain one of these
+    python benchmarks/gpu.py --dry                           small cases on the CPU, Triton's kernels in its interpreter
 
-A time is that of a warm call, facts and weights on the CPU, outputs back on the CPU where users read them there.
+The cases are in `gpu_cases.py`. The page is written anew after each of them, so that a run that is cut off leaves one.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import math
+import os
 import statistics
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import harness
 
 THREADS = 2
-CALLS = 3
+ROUNDS = 3
+# A round repeats calls that are shorter than that.
+ROUND_SECONDS = 0.03
+INTRODUCTION = """\
+`python benchmarks/gpu.py` checks each case against the CPU and then times warm calls, medians of three rounds. A time
+ends when the device has nothing left to do. "Share of the bandwidth" compares the bytes that have to move at least
+with what a copy moves in that time; it may be more than one where data stay in the cache.
+"""
 
 
 @dataclass(frozen=True)
 class Walk:
     """One case.
 
-    name     a row of the table
+    name     of its row
     cpu      computes by the CPU's kernels
-    device   computes on the device, its work done when it returns
-    check    (of the CPU, of the device) -> raises unless they are equal
-    note     what was computed, from the result
+    device   computes on the device; what it returns may still be there
+    read     (a result of either) -> what users read, on the host
+    check    (of the CPU, of the device), as read -> raises unless they are equal
+    note     of what size it was, from the CPU's result as read
+    inside   a call that returns the seconds for which `device` has moved results to the host, and resets them
+    others   other programs for the same thing, by name: each makes its call when it is its turn
+    traffic  bytes that have to be read or written at least; None where no bound is known
     """
 
     name: str
-    cpu: Callable[[], object]
-    device: Callable[[], object]
-    check: Callable[[object, object], None]
-    note: Callable[[object], str]
+    cpu: Callable[[], Any]
+    device: Callable[[], Any]
+    check: Callable[[Any, Any], None]
+    note: Callable[[Any], str]
+    read: Callable[[Any], Any] | None = None
+    inside: Callable[[], float] = lambda: 0.0
+    others: Mapping[str, Callable[[], Callable[[], Any]]] = field(default_factory=dict)
+    traffic: int | None = None
 
 
-def datalog_walks(device: str, is_small: bool) -> Iterator[Callable[[], Walk]]:
-    import datalog_cases as cases
-    import numpy as np
+@dataclass(frozen=True)
+class Group:
+    """Cases of one table.
 
-    import derivable as dv
+    text   what to know about it
+    walks  (device, whether only small ones) -> what makes each case, by name
+    """
 
-    def random_graph(nodes: int, edges: int) -> np.ndarray:
-        return np.random.default_rng(0).integers(0, nodes, (edges, 2)).astype(np.uint32)
-
-    def same(ours: object, theirs: object) -> None:
-        for mine, other in zip(ours, theirs, strict=True):  # type: ignore[call-overload]
-            np.testing.assert_allclose(other, mine, rtol=1e-9)
-
-    def walk(name: str, text: str, facts: dict, output: str, provenance: str = "unit") -> Walk:
-        program = dv.Program(text)
-
-        def run(where: str | None) -> list:
-            view = program.run(facts, provenance=provenance, device=where)[output]
-            tags = [] if provenance == "unit" else [float(np.sum(np.asarray(view.tags, np.float64)))]
-            return [*cases.fingerprint(view.columns), *tags]
-
-        return Walk(name, lambda: run(None), lambda: run(device), same, lambda found: f"{found[0]:,.0f} tuples")  # type: ignore[index]
-
-    closure = cases.CLOSURE.format(step="edge")
-    nonlinear = cases.CLOSURE.format(step="path")
-    for nodes in (300,) if is_small else (3_000, 10_000):
-        facts = {"edge": random_graph(nodes, nodes * 2)}
-        yield lambda facts=facts, nodes=nodes: walk(f"closure, {nodes:,} nodes", closure, facts, "path")
-        yield lambda facts=facts, nodes=nodes: walk(f"nonlinear closure, {nodes:,} nodes", nonlinear, facts, "path")
-    side = 12 if is_small else 100
-    yield lambda: walk(f"closure, grid {side}", closure, {"edge": cases.grid(side)}, "path")
-    count = 300 if is_small else 12_000
-    yield lambda: walk(f"same generation, tree {count:,}", cases.SAME_GENERATION, {"edge": cases.tree(count)}, "same")
-    variables = 200 if is_small else 100_000
-    points = cases.points_to(variables)
-    yield lambda: walk(f"points-to, {variables:,} variables", points.text, points.facts, points.output)
-    nodes = 100 if is_small else 2_000
-    edges = np.unique(random_graph(nodes, nodes * 2), axis=0)
-    chances = np.random.default_rng(1).uniform(0.1, 0.9, len(edges))
-    tagged = {"edge": dv.independent([tuple(edge) for edge in edges.tolist()], chances)}
-    for provenance in ("minmaxprob", "max_product"):
-        yield lambda p=provenance: walk(f"closure with {p}, {nodes:,} nodes", closure, tagged, "path", p)
+    title: str
+    text: str
+    walks: Callable[[Any, bool], Iterator[tuple[str, Callable[[], Walk]]]]
 
 
-def circuit_walks(device: str, is_small: bool) -> Iterator[Callable[[], Walk]]:
-    import torch
+def synchronise(device: Any) -> None:
+    if device.type == "cuda":
+        import torch
 
-    import derivable as dv
-
-    def walk(batch: int) -> Walk:
-        names = [dv.circuit.variables(f"v{k}")[0] for k in range(12 if is_small else 40)]
-        formula = dv.circuit.conjunction(
-            [dv.circuit.exactly_one(names[k : k + 4]) | names[k - 1] for k in range(0, len(names) - 3, 3)]
-        )
-        circuit = dv.circuit.compile(formula)
-        module = circuit.to_torch(semiring="log")
-        where = torch.device(device.removeprefix("torch:"))
-        weights = torch.rand(batch, circuit.num_variables, dtype=torch.float64).log()
-
-        def run(on: torch.device) -> torch.Tensor:
-            x = weights.detach().clone().to(on).requires_grad_()
-            value = module(x)
-            value.sum().backward()
-            assert x.grad is not None
-            return torch.cat([value.detach().reshape(batch, -1), x.grad], 1).cpu()
-
-        return Walk(
-            f"circuit forward and backward, batch {batch:,}",
-            lambda: run(torch.device("cpu")),
-            lambda: run(where),
-            lambda a, b: torch.testing.assert_close(b, a, rtol=1e-9, atol=1e-9),
-            lambda _: f"{len(circuit.kind):,} nodes",
-        )
-
-    for batch in (4,) if is_small else (1, 128, 4096):
-        yield lambda batch=batch: walk(batch)
+        torch.cuda.synchronize(device)
 
 
-def tensor_walks(device: str, is_small: bool) -> Iterator[Callable[[], Walk]]:
-    import numpy as np
-    import torch
+def seconds(call: Callable[[], Any], device: Any, rounds: int, inside: Callable[[], float] | None = None) -> float:
+    """Per call, the median of rounds; `inside` is what does not count."""
 
-    import derivable as dv
-
-    def walk(size: int) -> Walk:
-        rng = np.random.default_rng(0)
-        entries = size * 20
-        indices = np.stack([rng.integers(0, size, entries), rng.integers(0, size, entries)])
-        matrix = torch.sparse_coo_tensor(torch.from_numpy(indices), torch.from_numpy(rng.random(entries)), (size, size))
-        matrix = matrix.coalesce()
-        x = torch.from_numpy(rng.random(size))
-        text = "sum(<i, r> in A) { i -> sum(<j, a> in r) a * X(j) }"
-        program = dv.tensor.parse(text, {"A": 2, "X": 1})
-        kernel = dv.tensor.compile(program, backend="torch")
-        where = torch.device(device.removeprefix("torch:"))
-        moved = matrix.to(where), x.to(where)
-
-        def run(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-            return kernel(A=a, X=b).cpu()
-
-        return Walk(
-            f"sparse matrix by vector, {size:,} rows",
-            lambda: run(matrix, x),
-            lambda: run(*moved),
-            lambda a, b: torch.testing.assert_close(b, a),
-            lambda _: f"{matrix._nnz():,} nonzeros",
-        )
-
-    yield lambda: walk(100 if is_small else 100_000)
-
-
-def seconds(call: Callable[[], object], calls: int) -> float:
-    found = []
-    for _ in range(calls):
-        gc.collect()
+    def timed(calls: int) -> float:
+        synchronise(device)
+        if inside is not None:
+            inside()
         began = time.perf_counter()
-        call()
-        found.append(time.perf_counter() - began)
-    return statistics.median(found)
+        for _ in range(calls):
+            call()
+        synchronise(device)
+        spent = time.perf_counter() - began
+        return (spent - (inside() if inside is not None else 0.0)) / calls
+
+    gc.collect()
+    once = timed(1)
+    if rounds == 1:
+        return once
+    calls = max(1, min(300, math.ceil(ROUND_SECONDS / max(once, 1e-9))))
+    first = [once] if calls == 1 else [timed(calls)]
+    return statistics.median(first + [timed(calls) for _ in range(rounds - 1)])
 
 
-def measured(walk: Walk, calls: int) -> list[str]:
-    from derivable.core.diagnostics import LimitError
+def copied_bytes_per_second(device: Any, is_small: bool) -> float:
+    import torch
 
-    ours = walk.cpu()
+    source = torch.ones(1 << (20 if is_small else 30), dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    target.copy_(source)
+    return 2 * source.nbytes / seconds(lambda: target.copy_(source), device, ROUNDS)
+
+
+def measured(walk: Walk, device: Any, rounds: int, bandwidth: float) -> dict[str, str]:
+    """A row of its table, by column."""
+    import torch
+
+    from derivable.core.diagnostics import DerivableError
+
+    read = walk.read or (lambda found: found)
+    ours = read(walk.cpu())
+    row = {"case": walk.name, "size": walk.note(ours)}
+    row["CPU"] = harness.duration(cpu := seconds(walk.cpu, torch.device("cpu"), rounds))
     try:
         theirs = walk.device()
-    except LimitError as error:
-        return [walk.name, walk.note(ours), harness.duration(seconds(walk.cpu, calls)), f"refused: {error.message}", ""]
-    walk.check(ours, theirs)
-    device, cpu = seconds(walk.device, calls), seconds(walk.cpu, calls)
-    return [walk.name, walk.note(ours), harness.duration(cpu), harness.duration(device), f"{cpu / device:.2f}"]
+        synchronise(device)
+    except DerivableError as error:
+        return row | {"device": f"refused: {error.message}"}
+    walk.check(ours, read(theirs))
+    del ours, theirs
+    spent = seconds(walk.device, device, rounds, walk.inside)
+    row |= {"device": harness.duration(spent), "times as fast": f"{cpu / spent:.2f}"}
+    if walk.read is not None:
+        walk.inside()
+        found = walk.device()
+        moved = walk.inside()
+        row["reading"] = harness.duration(max(moved + seconds(lambda: read(found), device, 1), 1e-9))
+        del found
+    for name, make in walk.others.items():
+        try:
+            other = make()
+            other()
+            row[name] = harness.duration(there := seconds(other, device, rounds))
+            row[f"times {name}"] = f"{there / spent:.2f}"
+        except ModuleNotFoundError:
+            continue
+        except Exception as error:
+            row[name] = f"{type(error).__name__}"
+            print(f"{walk.name}: {name}: {error}", file=sys.stderr, flush=True)
+    if walk.traffic is not None:
+        row["share of the bandwidth"] = f"{walk.traffic / spent / bandwidth:.3f}"
+    return row
 
 
-def report(device: str, is_small: bool, until: float) -> tuple[str, int]:
-    """The page, and the number of cases that failed."""
+def page(name: str, bandwidth: float, groups: Sequence[tuple[Group, list[dict[str, str]]]]) -> str:
+    machine = (
+        f"{harness.machine(('numpy', 'numba', 'torch', 'triton'))} {name}; a copy moves {bandwidth / 1e9:,.0f} GB/s."
+    )
+    parts = ["# On a GPU", INTRODUCTION.strip(), machine]
+    for group, rows in groups:
+        if not rows:
+            continue
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        titles = {"CPU": f"CPU, {THREADS} threads", "device": name}
+        cells = [[row.get(column, "") for column in columns] for row in rows]
+        table = harness.table([titles.get(column, column) for column in columns], cells)
+        parts += [f"## {group.title}", group.text, table]
+    return "\n\n".join(parts) + "\n"
+
+
+def report(device: Any, is_small: bool, until: float, only: Sequence[str], out: Path | None) -> int:
+    """Print the cases, write the page; the number of cases that failed or had no time left."""
+    import gpu_cases
     import torch
 
-    rows: list[list[str]] = []
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"torch on the {device.type.upper()}"
+    bandwidth = copied_bytes_per_second(device, is_small)
+    found: list[tuple[Group, list[dict[str, str]]]] = [(group, []) for group in gpu_cases.GROUPS]
     failures = 0
-    for walks in (datalog_walks, circuit_walks, tensor_walks):
-        for make in walks(device, is_small):
-            if time.monotonic() > until:
-                print("left out: no time is left", flush=True)
+    for group, rows in found:
+        for case, make in group.walks(device, is_small):
+            if only and not any(part in f"{group.title}: {case}" for part in only):
                 continue
+            if time.monotonic() > until:
+                failures += 1
+                print(f"{case}: left out, no time is left", flush=True)
+                continue
+            began = time.monotonic()
             try:
-                rows.append(measured(make(), 1 if is_small else CALLS))
-                print(" | ".join(rows[-1]), flush=True)
+                rows.append(measured(make(), device, 1 if is_small else ROUNDS, bandwidth))
+                print(" | ".join(f"{key} {value}" for key, value in rows[-1].items()), end="")
             except Exception:
                 failures += 1
                 traceback.print_exc()
-    name = torch.cuda.get_device_name() if device.startswith("cuda") else device
-    header = ["case", "size", f"CPU, {THREADS} threads", name, "times as fast"]
-    text = (
-        "# On a GPU\n\n"
-        "`benchmarks/gpu.py` checks each case against the CPU's kernels and times warm calls in turn; facts and\n"
-        "weights begin on the CPU and results end there. Datalog runs as a column program by torch, circuits in\n"
-        "rounds of torch operations, tensors as gathers and sums.\n\n"
-        f"{harness.machine()} {name}.\n\n{harness.table(header, rows)}\n"
-    )
-    return text, failures
+                print(f"{case}: failed", end="")
+            print(f" [{time.monotonic() - began:.1f} s]", flush=True)
+            gc.collect()
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+            if out is not None:
+                out.write_text(page(name, bandwidth, found), encoding="utf-8")
+    return failures
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dry", action="store_true", help="small cases by torch on the CPU")
+    parser.add_argument("--dry", action="store_true", help="small cases on the CPU")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--only", action="append", default=[], help='cases with this in "table: name"')
     parser.add_argument("--out", type=Path, help="write the page there")
     parser.add_argument("--seconds", type=float, default=420, help="no case begins after that")
     given = parser.parse_args()
     harness.use_threads(THREADS)
+    os.environ["DERIVABLE_NUM_THREADS"] = str(THREADS)
+    if given.dry:
+        os.environ["TRITON_INTERPRET"] = "1"
     sys.path.insert(0, str(Path(__file__).parent))
-    device = "torch:cpu" if given.dry else given.device
-    text, failures = report(device, given.dry, time.monotonic() + given.seconds)
-    if given.out is not None:
-        given.out.write_text(text, encoding="utf-8")
-    return 1 if failures else 0
+    import torch
+
+    torch.set_num_threads(THREADS)
+    device = torch.device("cpu" if given.dry else given.device)
+    return 1 if report(device, given.dry, time.monotonic() + given.seconds, given.only, given.out) else 0
 
 
 if __name__ == "__main__":
