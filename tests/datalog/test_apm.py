@@ -1,6 +1,7 @@
 """The abstract parallel machine: valid programs, which mean what RAM means, under every semiring of scalars."""
 
 import gzip
+import pickle
 from collections import Counter
 from typing import NamedTuple
 
@@ -17,7 +18,14 @@ from datalog.naive import fact_sets, programs, text_of
 from datalog.test_errors import compare
 from derivable.bridge import torch_columns
 from derivable.bridge.torch_columns import Torch
-from derivable.core.diagnostics import DomainError, LimitError, OutOfMemory, UnsupportedError
+from derivable.core.diagnostics import (
+    DomainError,
+    LimitError,
+    OutOfMemory,
+    ShapeError,
+    TypeMismatchError,
+    UnsupportedError,
+)
 from derivable.datalog.apm import run as machine_run
 from derivable.datalog.apm.lower import lower
 from derivable.datalog.apm.run import run_program
@@ -280,6 +288,63 @@ def test_a_run_on_a_device_gives_the_same_tags(provenance):
     db, on_device = (program.run(facts, provenance=provenance, device=device) for device in (None, "torch:cpu"))
     for name in ("p", "q"):
         assert dict(on_device[name].items()) == pytest.approx(dict(db[name].items()), rel=1e-12)
+
+
+def test_outputs_stay_on_the_device_until_they_are_read(monkeypatch):
+    copied, to_host = [], Torch.to_host
+    monkeypatch.setattr(Torch, "to_host", lambda *given: copied.append(1) or to_host(*given))
+    program = dv.Program("type e(u32, u32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))")
+    edges = torch.tensor(EDGES, dtype=torch.int32)
+    view = program.run({"e": edges}, device="torch:cpu")["p"]
+    tensors = view.to_torch()
+    expected = program.run({"e": edges})["p"]
+    assert len(view) == len(expected)
+    assert not copied
+    assert [x.dtype for x in tensors] == [torch.int64] * 2
+    assert set(zip(*(x.tolist() for x in tensors))) == set(expected)
+    assert [x.dtype for x in view.columns] == [np.uint32] * 2
+    assert len(copied) == 2
+    assert set(view) == set(expected)
+    assert EDGES[0] in view
+    assert (NODES, 0) not in view
+    again = pickle.loads(pickle.dumps(program.run({"e": edges}, device="torch:cpu")["p"].table))
+    assert set(zip(*(again.column(k).tolist() for k in (0, 1)))) == set(expected)
+    assert all((x.numpy() == y).all() for x, y in zip(expected.to_torch(), expected.columns))
+
+
+def test_tensors_of_a_run_have_the_types_of_its_columns():
+    program = dv.Program("type w(i8, f32, bool), t(String)\nrel q(x, v / 2.0, b) = w(x, v, b)\nrel r(x) = t(x)")
+    facts = {"w": {(-3, 0.5, True): 0.25, (4, 2.5, False): 0.5}, "t": [("a",)]}
+    for device in (None, "torch:cpu"):
+        db = program.run(facts, "minmaxprob", device=device)
+        found = db["q"].to_torch()
+        assert set(zip(*(x.tolist() for x in found))) == {(-3, 0.25, True, 0.25), (4, 1.25, False, 0.5)}
+        with pytest.raises(TypeMismatchError, match="column 0 of the relation is String, which torch has not"):
+            db["r"].to_torch()
+
+
+@pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "real"])
+def test_facts_may_be_tensors(provenance):
+    program = dv.Program("type e(u8, u8)\nrel p(x, z) = e(x, y), e(y, z)\nrel s(x) = p(x, 3)\nquery s(1)")
+    edges = torch.tensor([[1, 2], [2, 3], [3, 1], [0, 2]])
+    for device in (None, "torch:cpu"):
+        for facts in (edges, edges.to(torch.uint8), list(map(tuple, edges.tolist()))):
+            db = program.run({"e": facts}, provenance, device=device)
+            assert set(db["s(1)"]) == {(1,)}
+        with pytest.raises(TypeMismatchError, match="row 3, column 0: expected u8, found 256"):
+            program.run({"e": edges + torch.tensor([[0, 0]] * 3 + [[256, 0]])}, provenance, device=device)
+        with pytest.raises(ShapeError, match="for 2 columns"):
+            program.run({"e": torch.zeros(3, 3, dtype=torch.int64)}, provenance, device=device)
+    undeclared = dv.Program("rel p(x, z) = f(x, y), f(y, z)")
+    assert set(undeclared.run({"f": edges}, device="torch:cpu")["p"]) == set(undeclared.run({"f": edges})["p"])
+
+
+@pytest.mark.parametrize("size", [0, 1, 31, 32, 33, 1000])
+def test_columns_travel_in_pieces(size):
+    source = torch.arange(size) * 3
+    target = torch.full_like(source, -1)
+    torch_columns.copy_in_pieces(source, target, list(torch.empty(2, 32, dtype=torch.uint8)))
+    assert target.equal(source)
 
 
 class Reads(TorchDispatchMode):

@@ -81,8 +81,8 @@ class Jnp(Arrays):
         rows = jnp.repeat(jnp.arange(len(of)), of.shape[1])
         return self.fold([of.reshape(-1)], rows, len(of), None, True)[0]
 
-    def to_host(self, column: jax.Array) -> np.ndarray:
-        return np.asarray(column)
+    def to_host(self, column: jax.Array, dtype: Any = None) -> np.ndarray:
+        return np.asarray(column, dtype)
 
     def _refuse(self, *arguments: Any, **named: Any) -> Any:
         raise UnsupportedError(

@@ -10,6 +10,7 @@ their ranges, which costs a read of the ends, or else replaced by their ranks.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,6 +33,10 @@ from derivable.parallel.program.execute import Arrays
 Key = torch.Tensor
 # What torch sorts at once on a GPU.
 MOST_PAIRS = (1 << 31) - 1
+# Bytes of a piece that travels to the host; fewer travel at once.
+STAGED = 1 << 24
+# Who copies through the buffers, which all threads share.
+_copying = threading.Lock()
 # The pairs of a round up to which the device would wait longer for the host than for rows that do not count.
 BOUND = 1 << 16
 
@@ -83,7 +88,10 @@ class Torch(Arrays):
     # Columns and scalar operations
 
     def constant(self, values: Any, dtype: str, count: int | None) -> torch.Tensor:
-        kind = self.dtype if dtype == n.VALUE and np.asarray(values).dtype != bool else _torch_type(values, dtype)
+        is_number = dtype == n.VALUE and np.asarray(values).dtype != bool
+        kind = self.dtype if is_number else _torch_type(values, dtype)
+        if isinstance(values, torch.Tensor):
+            return values.to(self.device, kind)
         if isinstance(values, np.ndarray) and values.ndim:
             return torch.as_tensor(np.require(values, requirements=["C", "W"]), dtype=kind, device=self.device)
         if count is None:
@@ -101,17 +109,24 @@ class Torch(Arrays):
                 self._constants[node] = found
         return found
 
-    def to_host(self, column: torch.Tensor) -> np.ndarray:
-        return column.detach().cpu().numpy()
+    def to_host(self, column: torch.Tensor, dtype: Any = None) -> np.ndarray:
+        column = column.detach()
+        if dtype is not None:
+            # Integers without a sign are those of the same bits, which torch computes with on every device.
+            column = column.to(getattr(torch, f"int{8 * np.dtype(dtype).itemsize}"))
+        if column.is_cpu or column.nbytes <= STAGED:
+            found = column.cpu().numpy()
+        else:
+            found = empty(tuple(column.shape), str(column.dtype).removeprefix("torch."))
+            copy_in_pieces(column.contiguous(), torch.from_numpy(found), _staging())
+        return found if dtype is None else found.view(dtype)
 
     def rows_to_host(self, columns: list[Any]) -> tuple[np.ndarray, list[int]]:
-        # Half the bytes travel, into memory whose pages are there.
+        # Half the bytes travel.
         ends = [tuple(map(int, torch.aminmax(column))) if len(column) else (0, 0) for column in columns]
         fits = all(low >= 0 and high <= torch.iinfo(torch.int32).max for low, high in ends)
         rows = torch.stack(columns, 1).to(torch.int32 if fits else torch.int64)
-        found = empty(tuple(rows.shape), np.int32 if fits else np.int64)
-        torch.from_numpy(found).copy_(rows)
-        return found, [max(high, 0) for _, high in ends]
+        return self.to_host(rows), [max(high, 0) for _, high in ends]
 
     def gather(self, of: torch.Tensor, rows: torch.Tensor, otherwise: Any) -> torch.Tensor:
         if otherwise is None:
@@ -400,6 +415,42 @@ class Torch(Arrays):
         order[i + smaller] = i
         order[j + not_larger] = j + before
         return order
+
+
+# To the host
+
+
+@lru_cache(1)
+def _staging() -> tuple[torch.Tensor, torch.Tensor]:
+    """Two buffers of bytes in memory that the device writes to at full speed, which pageable memory is not."""
+    whole = torch.empty(2, STAGED, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
+    return whole[0], whole[1]
+
+
+def copy_in_pieces(source: torch.Tensor, target: torch.Tensor, buffers: Sequence[torch.Tensor]) -> None:
+    """Copy a contiguous tensor from a device to the host: one buffer is filled while the other one is emptied."""
+    given, found = (x.view(-1).view(torch.uint8) for x in (source, target))
+    waiting: list[tuple[Any, torch.Tensor, torch.Tensor]] = []
+
+    def finish() -> None:
+        event, full, to = waiting.pop(0)
+        if event is not None:
+            event.synchronize()
+        to.copy_(full)
+
+    with _copying:
+        for number, (part, to) in enumerate(zip(given.split(len(buffers[0])), found.split(len(buffers[0])))):
+            if len(waiting) == len(buffers):
+                finish()
+            full = buffers[number % len(buffers)][: len(part)]
+            full.copy_(part, non_blocking=True)
+            event = None
+            if source.is_cuda:
+                event = torch.cuda.Event()
+                event.record(torch.cuda.current_stream(source.device))
+            waiting.append((event, full, to))
+        while waiting:
+            finish()
 
 
 # Keys

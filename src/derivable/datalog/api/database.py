@@ -277,6 +277,37 @@ class RelationView(Mapping):
         polars = optional_module("polars", "polars")
         return polars.from_arrow(self.to_arrow())
 
+    def to_torch(self) -> tuple[Any, ...]:
+        """The columns [row] as tensors of torch, in no certain order, the tags last if there are any, a tensor each.
+
+        Of a run on a device the columns are those on the device; nothing travels. Integers are int64, other numbers
+        float64, bools bool. Raises TypeMismatchError for columns of other types, such as texts.
+        """
+        import torch
+
+        for number, t in enumerate(self.table.types):
+            if t.family not in ("signed", "unsigned", "float", "bool") or t.bits > 64:
+                raise TypeMismatchError(
+                    f"column {number} of the relation is {t}, which torch has not",
+                    hint="number its values by another relation",
+                )
+        with self._lock:
+            there = self.table.elsewhere
+            columns = (
+                [torch.from_numpy(self.table.column(c)) for c in range(len(self.table.types))]
+                if there is None
+                else list(there)
+            )
+            made = [
+                words.view(torch.float64) if t.family == "float" else words.bool() if t.family == "bool" else words
+                for words, t in zip(columns, self.table.types)
+            ]
+            tags = [] if self._tags is None else [self._tags]
+            if tags and tags[0].dtype.names:
+                tags = [tags[0][name] for name in tags[0].dtype.names]
+            device = made[0].device if made else None
+            return *made, *(torch.as_tensor(np.ascontiguousarray(tag)).to(device) for tag in tags)
+
     def to_arrow(self) -> Any:
         """A pyarrow Table with the rows and columns of `to_pandas`; texts are columns of strings."""
         import pyarrow as arrow

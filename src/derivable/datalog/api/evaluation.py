@@ -87,6 +87,8 @@ class Evaluation:
         """Compute the outputs on a device; `name` is that of the provenance."""
         from derivable.datalog.apm.run import run_on_device
 
+        if self.ram.demand is not None:
+            self.facts.bring()
         self.facts.relations = self.facts.more(demanded(self.ram, self.facts, watch))
         self.iteration_limit = watch.limits.iteration_limit
         tables, self.profile = run_on_device(self.ram, self.facts, self.algebra, name, device, watch, self.coins)

@@ -22,7 +22,7 @@ from derivable.datalog.api.batched import Batched, batched
 from derivable.datalog.api.database import Database
 from derivable.datalog.api.titles import titles_of
 from derivable.datalog.desugar import desugar
-from derivable.datalog.facts.inputs import checked_facts, taken
+from derivable.datalog.facts.inputs import checked_facts, on_host, taken
 from derivable.datalog.facts.load import known_relation
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.ram.lower import lower
@@ -135,7 +135,7 @@ class Program:
             relations = plan.rules.relations
             undeclared = {n: f for n, f in facts.items() if n in relations and relations[n].is_input}
             if undeclared:
-                return self._plan(hints_from(undeclared))
+                return self._plan(hints_from(on_host(undeclared)))
         return plan
 
     def lowered(self, facts: Mapping[str, Any] | None = None) -> Ram:
@@ -268,7 +268,9 @@ class Program:
                          relations are then as far as they are
         device           "cuda", "cuda:1" or a torch.device runs the program's columns there, "torch:cpu" by torch on
                          the CPU; None on the CPU's own kernels. Tuples and tags are the same; provenances with columns
-                         of scalars run there, whatever is no array program is called on the host
+                         of scalars run there, whatever is no array program is called on the host. Facts that are
+                         tensors of integers on the device do not travel, and outputs stay there until they are read
+                         (`to_torch` gives them as they are)
 
         Under "exact" a tag is the probability that the tuple holds in a random world, under a semiring what `show` of
         its record makes of its value. Raises UnsupportedError where recursion would add up infinitely many derivations.
@@ -313,7 +315,7 @@ class Program:
         from derivable.datalog.run.limits import EXACT_HINT
         from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of, in_rounds, provenance_of
 
-        facts = taken(facts)
+        facts = taken(facts, device)
         plan = self._plan_for(facts)
         store = new_store(plan.rules, RandomFacts(seed=seed))
         if record is not None and carrier_of(record).is_early:

@@ -53,7 +53,7 @@ class DeviceProfile:
 
     def __str__(self) -> str:
         rounds = [f"\n  recursion of {name}: {number:,} rounds" for name, number in self.rounds.items()]
-        return f"on {self.device}, {self.seconds:.3f} s, transfers included{''.join(rounds)}"
+        return f"on {self.device}, {self.seconds:.3f} s, facts included{''.join(rounds)}"
 
 
 def arrays_on(device: Any) -> Arrays:
@@ -122,22 +122,74 @@ def run_on_device(
             f"{device} has no memory left for the run: {str(error).splitlines()[0]}",
             hint="give fewer facts, bound the recursion, or run without `device`",
         ) from None
-    tables = {}
+    tables: dict[str, Table] = {}
     for relation, part in found.items():
-        table = Table(relation, ram.relations[relation].types, None if isinstance(algebra, Untagged) else algebra.empty)
-        table.hold(part.rows, part.tops, part.tags)
-        tables[relation] = table
+        new_tags = None if isinstance(algebra, Untagged) else algebra.empty
+        tables[relation] = DeviceTable(relation, ram.relations[relation].types, new_tags, part)
     return tables, DeviceProfile(str(device), perf_counter() - began, rounds)
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Part:
-    """Rows of words [row, column], int32 or int64, of a relation without columns of zeros; the largest values
-    [column]; tags [row], or None."""
+    """Rows of a relation where they were computed, a column of zeros for a relation without columns.
 
-    rows: np.ndarray
-    tops: list[int]
-    tags: Any
+    arrays      the library that has them
+    columns     of words [row]
+    components  of tags [row], none in a run without tags
+    """
+
+    arrays: Arrays
+    columns: tuple[Any, ...]
+    components: tuple[Any, ...]
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    @property
+    def rows(self) -> np.ndarray:
+        return self.arrays.rows_to_host(list(self.columns))[0]
+
+    @property
+    def tags(self) -> Any:
+        found = [self.arrays.to_host(component) for component in self.components]
+        return column_of(found) if found else None
+
+
+class DeviceTable(Table):
+    """A table whose rows stay on the device until somebody reads them.
+
+    part  the rows there, and their tags; None of a table that was pickled
+    """
+
+    def __init__(self, name: str, types: Sequence[ValueType], new_tags: Callable[[int], Any] | None, part: Part):
+        super().__init__(name, types, new_tags)
+        self.part: Part | None = part
+        self.size = self.visible_size = len(part)
+        self.tags, self.set_is_stale = part.tags, True
+        # What these are depends on the rows.
+        del self.tail, self.may_have_sets
+
+    def __getattr__(self, name: str) -> Any:
+        part = self.__dict__.get("part")
+        if name not in ("tail", "may_have_sets") or part is None:
+            raise AttributeError(name)
+        rows, tops = part.arrays.rows_to_host(list(part.columns))
+        self.may_have_sets = bool(self.types) and all(t.family != "float" for t in self.types)
+        self.hold(rows, tops, self.tags)
+        return self.__dict__[name]
+
+    def all_columns(self, dtypes: Sequence[Any]) -> list[np.ndarray]:
+        if self.part is None or "tail" in self.__dict__:
+            return super().all_columns(dtypes)
+        return [self.part.arrays.to_host(column, dtype) for column, dtype in zip(self.part.columns, dtypes)]
+
+    @property
+    def elsewhere(self) -> tuple[Any, ...] | None:
+        return None if self.part is None else self.part.columns[: len(self.types)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.may_have_sets  # noqa: B018
+        return {**vars(self), "part": None}
 
 
 def run_program(
@@ -173,13 +225,17 @@ def run_program(
             there = ~_is_impossible(facts, variables)
             rows = [column[there] for column in rows]
         given[name] = [arrays.constant(column, str(column.dtype), len(column)) for column in (*rows, *values)]
+        for part in facts.elsewhere.get(name, ()):
+            count = len(part[0])
+            ones = [] if tags is None else [arrays.constant(x, str(x.dtype), count) for x in parts_of(tags.one(count))]
+            more = [arrays.constant(column, "int64", count) for column in part]
+            given[name] = [arrays.concatenate(list(pair)) for pair in zip(given[name], [*more, *ones])]
     results = [column for table in tables.values() for column in table.all]
     found = iter(execute(results, given, arrays, watch, counts))
     model = {}
     for name, table in tables.items():
-        rows, tops = arrays.rows_to_host([next(found) for _ in table.columns])
-        components = [arrays.to_host(next(found)) for _ in table.tags]
-        model[name] = Part(rows, tops, column_of(components) if components else None)
+        columns, components = (tuple(next(found) for _ in part) for part in (table.columns, table.tags))
+        model[name] = Part(arrays, columns, components)
     return model
 
 

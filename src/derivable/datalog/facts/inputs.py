@@ -91,6 +91,16 @@ class Columns:
         return len(self.arrays[0]) if self.arrays else self.count
 
 
+@dataclass(frozen=True, eq=False)
+class Elsewhere:
+    """Certain facts of one relation where they are, for a run on a device: a dense tensor [row, column] or [row]."""
+
+    tensor: Any
+
+    def on_host(self) -> np.ndarray:
+        return self.tensor.detach().cpu().numpy()
+
+
 MISSING_HINT = (
     "a relation has no missing values: drop such rows with `frame.dropna()` (pandas) or `frame.drop_nulls()` (polars)"
 )
@@ -111,14 +121,21 @@ def checked_facts(facts: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return facts
 
 
-def taken(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts of each relation as an InputMapping, an array, a mapping from facts to tags, Columns, a path or a list.
+def taken(facts: Mapping[str, Any], device: Any = None) -> dict[str, Any]:
+    """The facts of each relation as an InputMapping, an array, a mapping from facts to tags, Columns, a path or a list,
+    or, in a run on a device, as a tensor that is Elsewhere.
 
     Iterables are gone through here, once, so that generators lose nothing. Frames are known by what they offer, so that
     no library of frames need be imported: pandas `columns` and `iloc`, polars `columns` and `to_series`, Arrow
     `column_names` and `column`. Raises TypeMismatchError for anything else, ShapeError for columns of unequal lengths.
     """
-    return {name: _taken(name, given) for name, given in facts.items()}
+    found = {name: _taken(name, given) for name, given in facts.items()}
+    return found if device is not None else on_host(found)
+
+
+def on_host(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts of which no tensor is elsewhere."""
+    return {name: given.on_host() if isinstance(given, Elsewhere) else given for name, given in facts.items()}
 
 
 def _taken(name: str, given: Any) -> Any:
@@ -135,6 +152,8 @@ def _taken(name: str, given: Any) -> Any:
     # A relation of another run is a mapping too.
     if not isinstance(given, dict) and tensors.is_sparse(given):
         return _entries(name, given)
+    if tensors.library_of(given) == "torch" and 1 <= getattr(given, "ndim", 0) <= 2:
+        return Elsewhere(given)
     if isinstance(given, Mapping):
         if given and not any(isinstance(key, tuple) for key in given) and all(map(_is_column, given.values())):
             return _columns(name, tuple(given), list(given.values()))

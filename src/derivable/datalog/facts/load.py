@@ -4,6 +4,7 @@
                                           provenance is no probability a value of its carrier: a length, a score
     {(0, 1): 0.9, (1, 2): 0.4}            the same
     np.array([[0, 1], [1, 2]])            certain tuples, [row, column]; no Python tuple is built
+    torch.tensor([[0, 1], [1, 2]])        the same; where the run is on a device, integers on that device stay there
     scipy.sparse.csr_array(...)           a sparse tensor of any library, `dv.tensor.Coordinates`, or a relation of
                                           integers of another run: a tuple of the indices of each entry, with its value
                                           as the tag: an element of the semiring, or a probability
@@ -32,7 +33,7 @@ import numpy as np
 from derivable.core.diagnostics import BindingError, DerivableError, DomainError, ShapeError, TypeMismatchError, warn
 from derivable.core.registry import similar, suggestion
 from derivable.datalog.facts.column_names import TAG_NAMES, listed, places_by_name
-from derivable.datalog.facts.inputs import Columns, InputMapping, Texts
+from derivable.datalog.facts.inputs import Columns, Elsewhere, InputMapping, Texts
 from derivable.datalog.facts.store import FactStore, add_terms
 from derivable.datalog.facts.words import checked_words
 from derivable.datalog.ram.nodes import Ram
@@ -102,6 +103,12 @@ def load_relation(relation: Relation, given: Any, store: FactStore) -> None:
         _load_mapping(relation, given, store)
     elif isinstance(given, np.ndarray):
         store.add(relation.name, array_columns(relation, given, store.symbols), count=len(given))
+    elif isinstance(given, Elsewhere):
+        columns = _columns_elsewhere(relation, given.tensor)
+        if columns is None or (store.random.carrier is not None and store.random.carrier.numbers_all):
+            load_relation(relation, given.on_host(), store)
+        else:
+            store.elsewhere.setdefault(relation.name, []).append(columns)
     elif isinstance(given, os.PathLike):
         from derivable.datalog.facts.fact_files import FactFile, FileForm, read_facts
 
@@ -280,6 +287,22 @@ def array_columns(relation: Relation, array: np.ndarray, symbols: SymbolTable) -
             hint=f"pass an array [row, column] with {arity} columns",
         )
     return checked_words(relation, [array[:, c] for c in range(arity)], symbols)
+
+
+def _columns_elsewhere(relation: Relation, tensor: Any) -> list[Any] | None:
+    """The columns [row] of a tensor of integers that all fit; None if the host is to look at the facts."""
+    types = relation.types
+    if not types or any(not t.is_integer or t.bits > 64 for t in types) or tensor.dtype.is_floating_point:
+        return None
+    table = tensor[:, None] if tensor.ndim == 1 else tensor
+    if tensor.dtype.is_complex or str(tensor.dtype) == "torch.bool" or table.shape[1] != len(types):
+        return None
+    table = table.detach().long()
+    if len(table) and any(t.bits < 64 or t.family == "unsigned" for t in types):
+        ends = zip(table.amin(0).tolist(), table.amax(0).tolist())
+        if any(low < t.limits[0] or high > t.limits[1] for (low, high), t in zip(ends, types)):
+            return None
+    return list(table.unbind(1))
 
 
 def named_columns(relation: Relation, given: Columns, symbols: SymbolTable) -> list[np.ndarray]:

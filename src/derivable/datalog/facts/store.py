@@ -24,6 +24,7 @@ class FactStore:
 
     inputs  the variables of each Python fact, in the order given (compile_exact)
     look    checks the limits of the run while there are many to load
+    elsewhere  relation -> parts of certain facts whose columns of words [row] are tensors on a device
     """
 
     symbols: SymbolTable = field(default_factory=lambda: _new_symbols({}))
@@ -31,6 +32,14 @@ class FactStore:
     relations: dict[str, FactColumns] = field(default_factory=dict)
     inputs: dict[str, np.ndarray] = field(default_factory=dict)
     look: Callable[[], Any] | None = None
+    elsewhere: dict[str, list[list[Any]]] = field(default_factory=dict)
+
+    def bring(self) -> None:
+        """Have all facts on the host."""
+        for name, parts in self.elsewhere.items():
+            for columns in parts:
+                self.add(name, [column.cpu().numpy() for column in columns])
+        self.elsewhere = {}
 
     def own(self) -> None:
         """Copy what may be arrays of the caller, who may write to them later."""

@@ -213,6 +213,11 @@ class Table:
         return self.size
 
     @property
+    def elsewhere(self) -> tuple[Any, ...] | None:
+        """The columns of words [row] on the device where a run has computed them, None if they are on the host."""
+        return None
+
+    @property
     def num_known(self) -> int:
         """How many rows it has, with those that are gathered."""
         return self.size + self.gathered

@@ -112,7 +112,8 @@ class Arrays(ABC):
         return list(map(int, numbers))
 
     @abstractmethod
-    def to_host(self, column: Any) -> np.ndarray: ...
+    def to_host(self, column: Any, dtype: Any = None) -> np.ndarray:
+        """A column on the host; integers as those of another dtype, which holds all of them up to their sign."""
 
     def rows_to_host(self, columns: list[Any]) -> tuple[np.ndarray, list[int]]:
         """Columns of integers as rows [row, column], int32 if no value is negative or larger than that, else int64; and
@@ -589,5 +590,5 @@ class NumPy(Arrays):
         _, offsets = self._primitive("unique", tuple(columns))
         return offsets[:-1], np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
 
-    def to_host(self, column: Any) -> np.ndarray:
-        return column
+    def to_host(self, column: Any, dtype: Any = None) -> np.ndarray:
+        return column if dtype is None else column.astype(dtype)
