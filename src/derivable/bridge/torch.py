@@ -5,7 +5,9 @@ Autograd, double backward, forward mode, `torch.func` (vmap, grad, jacrev, jvp) 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from torch.autograd import forward_ad
 
 from derivable.bridge import numpy as numpy_arrays
 from derivable.bridge.protocol import Engine
-from derivable.core.diagnostics import DomainError, UnsupportedError
+from derivable.core.diagnostics import DomainError, OutOfMemory, UnsupportedError
 from derivable.device.cpu.memory import contiguous
 
 _NAMES = {dtype: str(dtype).removeprefix("torch.") for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
@@ -116,10 +118,36 @@ def has_nan(tensor: torch.Tensor) -> bool:
     return not tensor.is_meta and bool(physical(tensor).isnan().any())
 
 
+@contextmanager
+def within_memory(what: Any, operands: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Raises OutOfMemory where torch finds that a device has no memory left for what is computed from operands."""
+    try:
+        yield
+    except RuntimeError as error:
+        if torch.compiler.is_compiling() or not lacks_memory(error):
+            raise
+        shapes = ", ".join(str(list(operand.shape)) for operand in operands)
+        hint = "give smaller batches"
+        raise no_memory(error, f"{what} of operands {shapes}", operands[0].device, hint) from None
+
+
+def lacks_memory(error: RuntimeError) -> bool:
+    """Whether torch had no memory for a tensor; its allocator of the CPU has no type of error of its own."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def no_memory(error: RuntimeError, what: str, device: Any, hint: str) -> OutOfMemory:
+    """Our error in the place of torch's, with the size that was wanted."""
+    wanted = re.search(r"[Tt]ried to allocate ([\d.]+ \w+)", str(error))
+    size = f"{wanted[1]} more" if wanted else "it"
+    return OutOfMemory(f"{what}: {device} has no memory left for {size}", hint=f"{hint}, or compute on the CPU")
+
+
 def applied(engine: Engine, structure, operands, keep: bool) -> tuple[list[torch.Tensor], list]:
     """The results as tensors, and what `Engine.apply_keeping` keeps, without derivatives."""
     if not operands[0].is_cpu:
-        return engine.elsewhere("torch")[0](structure, operands), []
+        with within_memory(engine, operands):
+            return engine.elsewhere("torch")[0](structure, operands), []
     given = None if structure is None else engine.checked(_array(structure), operands)
     arrays = [_array(operand) for operand in operands]
     found, kept = engine.apply_keeping(given, arrays) if keep else (engine.apply(given, arrays), [])
@@ -130,7 +158,8 @@ def pulled(engine: Engine, structure, seeds, operands, made) -> list[torch.Tenso
     """The vjp as tensors, without derivatives; made are the results and what was kept beside them."""
     count = engine.num_results
     if not operands[0].is_cpu:
-        return engine.elsewhere("torch")[1](structure, seeds, operands, made[:count])
+        with within_memory(engine, operands):
+            return engine.elsewhere("torch")[1](structure, seeds, operands, made[:count])
     arrays = [_array(tensor) for tensor in made]
     results, kept = arrays[:count], arrays[count:]
     given = [_array(operand) for operand in operands]

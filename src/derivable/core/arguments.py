@@ -6,7 +6,7 @@ import numbers
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from derivable.core.diagnostics import DomainError
+from derivable.core.diagnostics import DomainError, UnsupportedError
 
 
 def is_integer(value: Any) -> bool:
@@ -38,3 +38,17 @@ def several(given: Any, name: str, example: str, what: str = "a list") -> Iterab
         kind = repr(given) if given is None or isinstance(given, (str, int, float)) else type(given).__name__
         raise DomainError(f"{name} is {kind}, expected {what}", hint=f"such as {name}={example}")
     return given
+
+
+def check_on_cpu(value: Any, name: str, instead: str = "") -> None:
+    """Raise UnsupportedError for a tensor of torch that is on another device than the CPU: nothing travels silently.
+
+    instead  what computes on that device, for the hint
+    """
+    device = getattr(value, "device", None)
+    if getattr(device, "type", "cpu") != "cpu":
+        dtype, shape = str(value.dtype).removeprefix("torch."), list(value.shape)
+        raise UnsupportedError(
+            f"{name} is on {device} ({dtype}, shape {shape}), and this is computed on the CPU",
+            hint=f"{instead + ', or ' if instead else ''}move it: `x.cpu()`",
+        )

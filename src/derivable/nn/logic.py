@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 
 from derivable.algebra.semiring import Semiring
+from derivable.bridge.torch import within_memory
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.show.picture import MAX_NODES
 from derivable.core import html
@@ -186,7 +187,13 @@ class Logic(torch.nn.Module):
 
     def _evaluated(self, positional: tuple, inputs: dict[str, Any]) -> Any:
         values = self._values(positional, inputs, in_logs=self.log_probabilities)
-        return self._named(self.inference(values, self.log_probabilities, self.log_probabilities))
+        return self._inferred(values, self.log_probabilities)
+
+    def _inferred(self, values: list[torch.Tensor], out_logs: bool) -> Any:
+        if not values or values[0].is_cpu:
+            return self._named(self.inference(values, self.log_probabilities, out_logs))
+        with within_memory("a layer", values):
+            return self._named(self.inference(values, self.log_probabilities, out_logs))
 
     def log(self, *positional: torch.Tensor, **inputs: torch.Tensor) -> Any:
         """Like calling the layer with probabilities, but returns log-probabilities (nats) without underflow.
@@ -204,7 +211,7 @@ class Logic(torch.nn.Module):
                 f"{self.provenance} has no log-space form", hint='provenance="exact", or take the logarithm yourself'
             )
         values = self._values(positional, inputs, in_logs=self.log_probabilities)
-        return self._named(self.inference(values, self.log_probabilities, True))
+        return self._inferred(values, True)
 
     def explain(self, stage: str = "layer") -> str:
         """What the layer is made of: "layer"; or a stage of the program ("ram", ...) or the circuit ("levels", ...)."""

@@ -6,8 +6,10 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
+from derivable.bridge.torch import lacks_memory, no_memory
 from derivable.core.diagnostics import DomainError
 from derivable.vsa.model import Model
 
@@ -29,7 +31,16 @@ def leaf(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
             if isinstance(kwargs.get("model"), Model):
                 kwargs["model"] = _name(kwargs["model"])  # type: ignore[arg-type]
             return handle_torch_function(operation, relevant, *args, **kwargs)
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except RuntimeError as error:
+            if not lacks_memory(error):
+                raise
+            tensors = [value for value in relevant if isinstance(value, torch.Tensor)]
+            shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors)
+            what = f"{function.__name__} of tensors {shapes}" if shapes else function.__name__
+            device = tensors[0].device if tensors else kwargs.get("device", "the device")
+            raise no_memory(error, what, device, "give smaller batches") from None
 
     return operation
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.kernels.scaled import Scaled
+from derivable.core.arguments import check_on_cpu
 from derivable.core.diagnostics import DomainError, ShapeError
 
 
@@ -59,12 +60,14 @@ def in_columns(circuit: Circuit, weights: Any, name: str) -> Any:
     Raises DomainError if a variable is unknown, given twice or left out, ShapeError for arrays that do not broadcast.
     """
     if not isinstance(weights, Mapping):
+        check_on_cpu(weights, name, "evaluate the circuit there: `circuit.to_torch()(weights)`")
         return weights
     columns: dict[int, Any] = {}
     for variable, column in weights.items():
         number = circuit.variable_number(variable)
         if number in columns:
             raise DomainError(f"{name} has two values for variable {number}: {variable!r} is one of them")
+        check_on_cpu(column, f"{name}[{variable!r}]")
         columns[number] = column
     absent = [v for v in range(1, circuit.num_variables + 1) if v not in columns]
     if absent:
@@ -86,7 +89,7 @@ def in_columns(circuit: Circuit, weights: Any, name: str) -> Any:
 def _array(circuit: Circuit, weights, name: str) -> np.ndarray:
     weights = in_columns(circuit, weights, name)
     if hasattr(weights, "detach"):
-        weights = weights.detach().cpu().numpy()
+        weights = weights.detach().numpy()
     try:
         given = np.asarray(weights)
         if given.dtype.kind == "c":

@@ -12,7 +12,7 @@ from torch import nn
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.engines import Elementwise
-from derivable.bridge.torch import call
+from derivable.bridge.torch import call, within_memory
 from derivable.circuit.fold.engine import GraphFold
 from derivable.circuit.fold.evaluate import check_size
 from derivable.circuit.fold.fold_rows import check_complement, raise_bad_weight
@@ -140,9 +140,12 @@ class CircuitModule(nn.Module):
         engine = self._engines[negative_weights is not None, weights.dtype]
         if engine.needs_negatives:
             check_complement(engine.plan, self.semiring, False)
-        if not weights.is_cpu:
+        operands = (weights,) if negative_weights is None else (weights, negative_weights)
+        if weights.is_cpu:
+            return call(engine, None, operands)[0]
+        with within_memory(self.circuit, operands):
             self._refuse_nan(weights, negative_weights)
-        return call(engine, None, (weights,) if negative_weights is None else (weights, negative_weights))[0]
+            return call(engine, None, operands)[0]
 
     def _nested(self, weights: Any, negative_weights: Any) -> Any:
         """Elements that are nests, or probabilities of which they are made."""

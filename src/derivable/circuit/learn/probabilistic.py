@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from derivable.circuit.queries.most_probable import MostProbable
 from derivable.circuit.queries.properties import require_countable, require_decomposable
 from derivable.circuit.queries.transform import conjoined, smooth
 from derivable.core.and_or import FALSE, LITERAL, OR
+from derivable.core.arguments import check_on_cpu
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.device.cpu.threads import run_chunks
 
@@ -266,22 +267,30 @@ class ProbabilisticCircuit:
     def _rows(self, data) -> np.ndarray:
         """Data as int8 [row, variable]."""
         if hasattr(data, "detach"):
-            data = data.detach().cpu().numpy()
+            check_on_cpu(data, "data", "take its log-likelihood there: `circuit.to_torch().to(data.device)(data)`")
+            data = data.detach().numpy()
         array = np.asarray(data)
-        if array.ndim != 2 or array.shape[1] != self.num_variables:
-            raise ShapeError(
-                f"data has shape {list(array.shape)}, expected [row, {self.num_variables}]",
-                hint="one row per example and one column per variable of the circuit",
-            )
+        self.check_shape(array.shape)
         if array.dtype.kind == "f":
             array = np.where(np.isnan(array), MISSING, array)
         bad = np.argwhere((array != 0) & (array != 1) & (array != MISSING))
         if len(bad):
-            row, column = bad[0].tolist()
-            raise DomainError(
-                f"data[{row}, {column}] is {array[row, column]}", hint="values are 0, 1, and -1 or NaN for missing"
-            )
+            self.refuse(array, *bad[0].tolist())
         return np.ascontiguousarray(array, np.int8)
+
+    def check_shape(self, shape: Sequence[int]) -> None:
+        """Of data."""
+        if len(shape) != 2 or shape[1] != self.num_variables:
+            raise ShapeError(
+                f"data has shape {list(shape)}, expected [row, {self.num_variables}]",
+                hint="one row per example and one column per variable of the circuit",
+            )
+
+    @staticmethod
+    def refuse(data: Any, row: int, column: int) -> NoReturn:
+        raise DomainError(
+            f"data[{row}, {column}] is {data[row, column]}", hint="values are 0, 1, and -1 or NaN for missing"
+        )
 
     def _require_possible(self, log_likelihood: np.ndarray) -> None:
         for row in np.flatnonzero(np.isneginf(log_likelihood))[:1]:

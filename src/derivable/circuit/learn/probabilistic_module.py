@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import nn
 
 from derivable.bridge.protocol import Engine, Shape
-from derivable.bridge.torch import call
-from derivable.circuit.learn.probabilistic import ProbabilisticCircuit
+from derivable.bridge.torch import call, within_memory
+from derivable.circuit.fold.torch_module import CircuitModule, to_torch
+from derivable.circuit.learn.probabilistic import MISSING, ProbabilisticCircuit
 from derivable.circuit.queries.most_probable import MostProbable
-from derivable.core.diagnostics import UnsupportedError
+from derivable.core.arguments import check_on_cpu
+from derivable.core.diagnostics import DomainError, UnsupportedError
 
 
 class ProbabilisticCircuitModule(nn.Module):
@@ -22,7 +25,8 @@ class ProbabilisticCircuitModule(nn.Module):
             (the expected count of each edge less its share of the node's), computed by the kernels
 
     Data as in `ProbabilisticCircuit`; a row that no model agrees with gives -inf and adds nothing to the
-    gradient. A second derivative raises UnsupportedError.
+    gradient. On the CPU a second derivative raises UnsupportedError. On another device, where data and parameter are
+    then both, the circuit is folded there, in the dtype of the parameter.
     """
 
     def __init__(self, probabilistic: ProbabilisticCircuit):
@@ -48,8 +52,37 @@ class ProbabilisticCircuitModule(nn.Module):
 
     @torch.compiler.disable
     def forward(self, data: torch.Tensor) -> torch.Tensor:
+        device = data.device if isinstance(data, torch.Tensor) else torch.device("cpu")
+        if device != self.logits.device:
+            raise DomainError(
+                f"data is on {device}, the parameter on {self.logits.device}",
+                hint=f'move the module or the data: `module.to("{device}")`',
+            )
+        if device.type != "cpu":
+            with within_memory(f"the log-likelihood of {self._structure}", [data, self.logits]):
+                return self._folded(data)
         rows = torch.from_numpy(self._structure._rows(data))
-        return call(LogLikelihood(self._structure), rows, [self.log_weights().cpu().double()])[0].to(self.logits)
+        return call(LogLikelihood(self._structure), rows, [self.log_weights().double()])[0].to(self.logits)
+
+    def _folded(self, data: torch.Tensor) -> torch.Tensor:
+        """By the circuit whose weights are variables: where there are no kernels of its own."""
+        structure = self._structure
+        structure.check_shape(data.shape)
+        is_known = (data == 0) | (data == 1)
+        bad = ~(is_known | (data == MISSING) | (data != data))
+        if not data.is_meta and bool(bad.any()):
+            structure.refuse(data, *bad.nonzero()[0].tolist())
+        weights = self.log_weights()
+        ones = weights.new_zeros(len(data), len(weights))
+        positive, negative = (
+            torch.where(data == value, -torch.inf, weights.new_zeros(())).to(weights.dtype) for value in (0, 1)
+        )
+        literals = torch.cat((positive, weights.expand(len(data), -1)), 1), torch.cat((negative, ones), 1)
+        return self._weighted(*literals)[:, 0]
+
+    @cached_property
+    def _weighted(self) -> CircuitModule:
+        return to_torch(self._structure.weighted)
 
     def to_circuit(self) -> ProbabilisticCircuit:
         """The probabilistic circuit with the present logits; it has the queries that need no gradient."""
@@ -57,6 +90,7 @@ class ProbabilisticCircuitModule(nn.Module):
 
     def sample(self, num_samples: int, seed: int | None = None) -> torch.Tensor:
         """bool [sample, variable]; see `ProbabilisticCircuit.sample`."""
+        check_on_cpu(self.logits, "the parameter", "sample from `module.to_circuit()`, a copy on the CPU")
         return torch.from_numpy(self.to_circuit().sample(num_samples, seed))
 
     def sample_given(self, data: torch.Tensor, num_samples: int = 1, seed: int | None = None) -> torch.Tensor:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from derivable.core.arguments import is_integer
+from derivable.core.arguments import check_on_cpu, is_integer
 from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError
 from derivable.core.lazy import later
 from derivable.datalog.values.text_arena import Encoded
@@ -127,10 +127,16 @@ def taken(facts: Mapping[str, Any], device: Any = None) -> dict[str, Any]:
 
     Iterables are gone through here, once, so that generators lose nothing. Frames are known by what they offer, so that
     no library of frames need be imported: pandas `columns` and `iloc`, polars `columns` and `to_series`, Arrow
-    `column_names` and `column`. Raises TypeMismatchError for anything else, ShapeError for columns of unequal lengths.
+    `column_names` and `column`. Raises TypeMismatchError for anything else, ShapeError for columns of unequal lengths,
+    UnsupportedError for a tensor on another device in a run on the CPU.
     """
     found = {name: _taken(name, given) for name, given in facts.items()}
-    return found if device is not None else on_host(found)
+    if device is not None:
+        return found
+    for name, given in found.items():
+        if isinstance(given, Elsewhere):
+            check_on_cpu(given.tensor, f"the tensor of facts for `{name}`", "run there: `device=x.device`")
+    return on_host(found)
 
 
 def on_host(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -323,6 +329,7 @@ def _mapping(values: Iterable[Any], probabilities: Sequence[float] | None, is_ex
         raise DomainError("a choice needs at least one value")
     if probabilities is None:
         return InputMapping(tuples, is_exclusive)
+    check_on_cpu(probabilities, "the tensor of probabilities", "give it to a layer, `dv.nn.Logic`")
     try:
         given = np.asarray(probabilities, dtype=np.float64)
     except (TypeError, ValueError):

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from derivable.algebra.semiring import Semiring
-from derivable.bridge.torch import has_nan, is_transformed
+from derivable.bridge.torch import has_nan, is_transformed, lacks_memory, no_memory
 from derivable.bridge.torch_columns import Torch
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.parallel.program import nodes as n
@@ -177,9 +177,12 @@ class Gathers(Kernel):
         try:
             (found,) = plan.run(columns, self._arrays_of(like))
         except RuntimeError as error:
-            if is_dense and _lacks_memory(error):
+            if not lacks_memory(error):
+                raise
+            if is_dense and device.type == "cpu":
                 raise not_fitting(shape) from None
-            raise
+            what = f"a program whose result has the shape {list(shape)}"
+            raise no_memory(error, what, device, "have its result in coordinates") from None
         if self.may_be_inexact and has_nan(found):
             return self.exact.call_anew(values, None)
         found = _recorded(found, given)
@@ -466,11 +469,6 @@ def _number(value: Any, semiring: Semiring, name: str) -> Any:
     if isinstance(value, torch.Tensor) and value.ndim == 0:
         return value
     return number(value, REAL, semiring, name)
-
-
-def _lacks_memory(error: RuntimeError) -> bool:
-    """Whether torch had no memory for a tensor; its allocator of the CPU has no type of error of its own."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def _device(values: Mapping[str, Any]) -> torch.device:

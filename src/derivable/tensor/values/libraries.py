@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.semiring import Semiring
+from derivable.core.arguments import check_on_cpu
 from derivable.core.diagnostics import DerivableError, DomainError, LayoutError
 
 
@@ -24,14 +25,15 @@ def named(name: str) -> str:
 
 
 def array_of_torch(value: Any, name: str) -> Any:
-    """A tensor of torch without its record, on the CPU. Raises DomainError if it records one."""
+    """A tensor of torch without its record. Raises DomainError if it records one, UnsupportedError off the CPU."""
     torch = imported("torch")
     if value.requires_grad and torch.is_grad_enabled():
         raise DomainError(
             f"the torch tensor{named(name)} requires gradients, which a run by values does not record",
             hint="give `x.detach()`",
         )
-    found = value.detach().cpu()
+    check_on_cpu(value, f"the torch tensor{named(name)}")
+    found = value.detach()
     # NumPy has no numbers of 16 bits with as many exponents.
     return found.float() if found.dtype == torch.bfloat16 else found
 
