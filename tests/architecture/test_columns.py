@@ -15,6 +15,7 @@ OWN = {
     "circuit/learn/probabilistic_module.py": "a softmax by node in a torch module, which owns its parameters",
     "datalog/aggregates/totals.py": "sums of Python integers, which no column holds",
     "datalog/aggregates/selection.py": "the least waiting time of each group, a draw on the host",
+    "datalog/kernels/device_bits.py": "matrices of bits, whose rows are no scalars",
     "nn/batch.py": "choices of one batch: a program of columns would be used once",
     "nn/batch_inference.py": "polynomials of one batch, the same",
     "nn/derived.py": "gathers along the last axis; columns have rows on the first",

@@ -128,7 +128,10 @@ class Torch(Arrays):
         rows = torch.stack(columns, 1).to(torch.int32 if fits else torch.int64)
         return self.to_host(rows), [max(high, 0) for _, high in ends]
 
-    def gather(self, of: torch.Tensor, rows: torch.Tensor, otherwise: Any) -> torch.Tensor:
+    def gather(self, of: torch.Tensor, rows: torch.Tensor | range, otherwise: Any) -> torch.Tensor:
+        if isinstance(rows, range):
+            # All of a large relation, which need not be copied.
+            return of
         if otherwise is None:
             return of.index_select(0, rows)
         if not len(of):
@@ -249,12 +252,12 @@ class Torch(Arrays):
             keys = keys if ranges is None else [_by_ranges(keys, ranges)[0]]
         return _order(keys)
 
-    def merge(self, left: list[Any], right: list[Any], types: list[n.Type]) -> torch.Tensor:
-        first, second = _packed(left, types), _packed(right, types)
-        count, more = len(first[0]), len(second[0])
-        numbers = torch.arange(count + more, device=self.device)
+    def merge(self, left: list[Any], right: list[Any], types: list[n.Type]) -> torch.Tensor | range:
+        count, more = len(left[0]), len(right[0])
         if not count or not more:
-            return numbers
+            return range(count + more)
+        first, second = _packed(left, types), _packed(right, types)
+        numbers = torch.arange(count + more, device=self.device)
         if len(first) > 1:
             return self.sort(
                 [torch.cat(pair) for pair in zip(first, second)], [n.Type("int64")] * len(first), count + more

@@ -25,6 +25,8 @@ from derivable.algebra.expr.types import FLOATS
 from derivable.algebra.semiring import TypedSemiring
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.ram import nodes as m
+from derivable.datalog.ram.linear import linear_loop
+from derivable.datalog.ram.products import Product, products_of
 from derivable.datalog.ram.text import operator_texts
 from derivable.datalog.rules.nodes import AggregateRule, Relation, names
 from derivable.datalog.rules.text import expr_text, rule_text
@@ -34,6 +36,8 @@ from derivable.datalog.values.values import ValueType
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.text import program_text
 
+# What a relation was before its recursion, which a transitive rule that runs as a linear one reads.
+BASE = "#base"
 # What torch computes with on every device.
 _DEVICE_TYPES = {"bool", "int8", "int16", "int32", "int64", "float32", "float64"}
 Column = n.Column
@@ -56,6 +60,23 @@ class Host(Protocol):
     def call(self, node: Any, names: Any, columns: Any, count: int) -> Any: ...
 
     def aggregate(self, rule: AggregateRule, types: Any, widths: Any, columns: Any, count: int) -> Any: ...
+
+
+class AtOnce(Protocol):
+    """What may find the pairs of a recursion of products without rounds: the columns of each relation, sorted by row.
+
+    columns  those of the pairs that there are before, of each relation, and of the edges of each side that has some
+    watch    called with the number of pairs before they are made
+    """
+
+    def __call__(
+        self,
+        products: Sequence[Product],
+        relations: Sequence[str],
+        arrays: Any,
+        columns: Sequence[Any],
+        watch: Callable[[int], None],
+    ) -> Sequence[Any] | None: ...
 
 
 class _Printed:
@@ -88,13 +109,16 @@ class Table:
         return Table(dict(zip(self.columns, columns)), tuple(columns[width:]), size)
 
 
-def lower(ram: m.Ram, typed: TypedSemiring | None = None, host: Host | None = None) -> dict[str, Table]:
+def lower(
+    ram: m.Ram, typed: TypedSemiring | None = None, host: Host | None = None, at_once: AtOnce | None = None
+) -> dict[str, Table]:
     """Relation -> the columns that have its rows, of all relations of a RAM program.
 
-    typed  the semiring of the tags; None for a run without tags
-    host   None for a program that is only looked at
+    typed    the semiring of the tags; None for a run without tags
+    host     None for a program that is only looked at
+    at_once  what may solve recursions that are products; None if their rounds are those of the rules as they stand
     """
-    return _Lowering(ram, typed, host or _Printed()).program()
+    return _Lowering(ram, typed, host or _Printed(), at_once).program()
 
 
 def _column_type(t: ValueType, size: n.Size | None = None) -> n.Type:
@@ -118,8 +142,8 @@ def apm_text(ram: m.Ram) -> str:
 
 
 class _Lowering:
-    def __init__(self, ram: m.Ram, typed: TypedSemiring | None, host: Any):
-        self.ram, self.typed, self.host = ram, typed, host
+    def __init__(self, ram: m.Ram, typed: TypedSemiring | None, host: Any, at_once: AtOnce | None):
+        self.ram, self.typed, self.host, self.at_once = ram, typed, host, at_once
         self.graph = n.Graph()
         self.complete: dict[str, Table] = {}
         self.parts: dict[tuple[str, str], Table] = {}
@@ -132,6 +156,7 @@ class _Lowering:
     def program(self) -> dict[str, Table]:
         for stratum in self.ram.strata:
             self.stratum(stratum)
+            self.complete.pop(BASE, None)
         return self.complete
 
     def stratum(self, stratum: m.Stratum) -> None:
@@ -160,7 +185,8 @@ class _Lowering:
                 self.parts[name, part] = self.state(name, part, first)
                 state.append((first, self.parts[name, part]))
         found = {name: [] for name in stratum.relations}
-        for instruction in stratum.loop:
+        loop = self.loop(stratum, begin)
+        for instruction in loop:
             found[instruction.relation].append(self.instruction(instruction))
         body: list[Table] = []
         for name in stratum.relations:
@@ -185,6 +211,35 @@ class _Lowering:
         for name, stable, recent in zip(begin, ends[::2], ends[1::2]):
             # Recent rows are left where a limit ends the recursion.
             self.complete[name] = self.merged(stable, recent)
+        self.shorten(stratum, loop, begin)
+
+    def loop(self, stratum: m.Stratum, begin: Mapping[str, Table]) -> tuple[m.Store, ...]:
+        """The loop of a stratum; a transitive rule as a linear one, which reads what there is before the recursion."""
+        linear = None if self.at_once is None or self.typed is not None else linear_loop(stratum, BASE)
+        if linear is None:
+            return stratum.loop
+        self.complete[BASE] = begin[linear.relation]
+        return (linear,)
+
+    def shorten(self, stratum: m.Stratum, loop: tuple[m.Store, ...], begin: Mapping[str, Table]) -> None:
+        """Have the relations of a recursion of products found at once where that pays."""
+        if self.at_once is None or self.typed is not None:
+            return
+        products = products_of(stratum, loop)
+        if not products:
+            return
+        edges = [side.edges for product in products for side in product.sides if side.edges is not None]
+        tables = [*begin.values(), *map(self.stored, edges)]
+        function = partial(self.at_once, products, stratum.relations)
+        reads, others = (
+            tuple(column for table in some for column in table.all)
+            for some in (tables, [self.complete[name] for name in stratum.relations])
+        )
+        found = self.graph(n.Otherwise, ", ".join(stratum.relations), function, reads, others)
+        for name, pair in zip(stratum.relations, zip(found[::2], found[1::2])):
+            size = pair[0].size
+            assert size is not None
+            self.complete[name] = self.complete[name].like(pair, size)
 
     # Tables
 

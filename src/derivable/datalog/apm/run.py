@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -18,12 +19,14 @@ import numpy as np
 from derivable.core.diagnostics import DomainError, OutOfMemory, UnsupportedError
 from derivable.core.progress import NEVER
 from derivable.datalog.aggregates.groups import Context, run_aggregate
-from derivable.datalog.apm.lower import lower
+from derivable.datalog.apm import bit_matrices
+from derivable.datalog.apm.lower import AtOnce, lower
 from derivable.datalog.facts.coins import Coins
 from derivable.datalog.facts.columns import FactColumns
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.ram import nodes as m
+from derivable.datalog.ram.products import Product
 from derivable.datalog.rules.nodes import AggregateRule
 from derivable.datalog.run.foreign_join import generate
 from derivable.datalog.run.limits import Watch
@@ -45,14 +48,17 @@ class DeviceProfile:
     """What a run on a device has spent.
 
     rounds  recursion -> its rounds
+    notes   recursion -> how it was solved without rounds of its rules
     """
 
     device: str
     seconds: float
     rounds: dict[str, int]
+    notes: dict[str, str]
 
     def __str__(self) -> str:
-        rounds = [f"\n  recursion of {name}: {number:,} rounds" for name, number in self.rounds.items()]
+        shown = {name: f"{number:,} rounds" for name, number in self.rounds.items()} | self.notes
+        rounds = [f"\n  recursion of {name}: {how}" for name, how in shown.items()]
         return f"on {self.device}, {self.seconds:.3f} s, facts included{''.join(rounds)}"
 
 
@@ -103,8 +109,9 @@ def run_on_device(
     queries = Queries({}, algebra, facts.symbols, facts.random, watch)
     queries.coins = coins
     rounds: dict[str, int] = {}
+    notes: dict[str, str] = {}
 
-    def goes_on(loop: n.Loop, number: int, size: int) -> bool:
+    def goes_on(loop: n.Loop | n.Otherwise, number: int, size: int) -> bool:
         if number == watch.limits.iteration_limit:
             return False
         watch.tuples += size
@@ -114,7 +121,10 @@ def run_on_device(
 
     began = perf_counter()
     try:
-        found = run_program(ram, facts, algebra, arrays, ram.outputs, queries, goes_on)
+        limits = watch.limits
+        counts_rounds = limits.iteration_limit is not None or limits.round_limit is not None
+        at_once = None if counts_rounds else partial(_at_once, notes)
+        found = run_program(ram, facts, algebra, arrays, ram.outputs, queries, goes_on, at_once=at_once)
     except RuntimeError as error:
         if "out of memory" not in str(error).lower():
             raise
@@ -126,7 +136,25 @@ def run_on_device(
     for relation, part in found.items():
         new_tags = None if isinstance(algebra, Untagged) else algebra.empty
         tables[relation] = DeviceTable(relation, ram.relations[relation].types, new_tags, part)
-    return tables, DeviceProfile(str(device), perf_counter() - began, rounds)
+    return tables, DeviceProfile(str(device), perf_counter() - began, rounds, notes)
+
+
+def _at_once(
+    notes: dict[str, str],
+    products: Sequence[Product],
+    relations: Sequence[str],
+    arrays: Arrays,
+    columns: Sequence[Any],
+    watch: Callable[[int], None],
+) -> list[Any] | None:
+    """See `AtOnce`; `notes` gets how a recursion was solved."""
+    pairs = list(zip(columns[::2], columns[1::2]))
+    begin, edges = pairs[: len(relations)], pairs[len(relations) :]
+    found = bit_matrices.solve(products, relations, arrays.device, begin, edges, watch)  # type: ignore[attr-defined]
+    if found is None:
+        return None
+    notes[", ".join(relations)] = found.note
+    return [column for pair in found.pairs for column in pair]
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,8 +227,9 @@ def run_program(
     arrays: Arrays,
     names: Iterable[str] | None = None,
     queries: Queries | None = None,
-    watch: Callable[[n.Loop, int, int], bool] | None = None,
+    watch: Callable[[n.Loop | n.Otherwise, int, int], bool] | None = None,
     counts: Counter | None = None,
+    at_once: AtOnce | None = None,
 ) -> dict[str, Part]:
     """Relation -> its rows, sorted, and their tags.
 
@@ -209,11 +238,12 @@ def run_program(
     queries  of the run: its random facts of predicates and coins
     watch    called before each round of a recursion; false ends it
     counts   gets how often each kind of node was run
+    at_once  solves recursions of a known form without rounds; None if it is not to
     """
     tags = algebra if isinstance(algebra, SemiringTags) else None
     typed = None if tags is None else tags.typed
     host = _Host(ram, facts, algebra, queries or Queries({}, algebra, facts.symbols, facts.random, NEVER))
-    tables = lower(ram, typed, host)
+    tables = lower(ram, typed, host, at_once)
     tables = {name: tables[name] for name in (tables if names is None else names)}
     given: dict[str, list[Any]] = {}
     for name, relation in ram.relations.items():

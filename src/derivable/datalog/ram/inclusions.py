@@ -88,7 +88,7 @@ def _inclusions(given: m.Store, own: set[str]) -> list[Inclusion]:
     assert isinstance(atom, Atom)
     if any(isinstance(literal, Atom) and literal.relation in own for literal in rest):
         return []
-    if any(map(_calls, (*clause.terms, *rest))):
+    if any(map(calls, (*clause.terms, *rest))):
         # Functions are called for what the recursion reaches; the edges are those of all rows.
         return []
     elsewhere = {name for literal in rest for name in names(literal)}
@@ -116,13 +116,13 @@ def _inclusions(given: m.Store, own: set[str]) -> list[Inclusion]:
     ]
 
 
-def _calls(node: Expr | Literal) -> bool:
+def calls(node: Expr | Literal) -> bool:
     """Whether an expression or a literal calls functions or predicates, but for ranges."""
     match node:
         case Filter(condition=condition):
-            return _calls(condition)
+            return calls(condition)
         case Generate(predicate=predicate, inputs=inputs):
-            return predicate not in RANGES or any(map(_calls, inputs))
+            return predicate not in RANGES or any(map(calls, inputs))
         case Var() | Const() | Apply():
             return any(made.operator.startswith(("$", "new ")) for made in applied(node))
     return False

@@ -25,6 +25,8 @@ def _check(nodes: Iterable[n.Node]) -> None:
         except (ShapeError, TypeMismatchError, LayoutError) as error:
             line = program_text([n.Column(node)]).splitlines()[-1]
             raise type(error)(f"{error.message} in `{line}`") from None
+        if isinstance(node, n.Otherwise):
+            _check([inner for inner in n.nodes_of(node.others) if inner in node.inside])
         if isinstance(node, n.Loop):
             _check([inner for inner in n.nodes_of(node.body) if inner in node.moving])
 

@@ -23,6 +23,8 @@ from derivable.algebra.semiring import Semiring
 from derivable.parallel import table
 from derivable.parallel.program import nodes as n
 
+# (a loop or what stands for one, rounds until now, rows of the state) -> whether it may go on.
+Watch = Callable[[n.Loop | n.Otherwise, int, int], bool]
 # Pairs for which a join has room, besides twice those of the round before.
 SPARE = 64
 
@@ -134,7 +136,7 @@ def execute(
     results: Sequence[n.Column],
     given: Mapping[str, Sequence[Any]],
     arrays: Arrays,
-    watch: Callable[[n.Loop, int, int], bool] | None = None,
+    watch: Watch | None = None,
     counts: Counter | None = None,
 ) -> list[Any]:
     """The columns that a program computes.
@@ -160,7 +162,7 @@ class Prepared:
         self,
         given: Mapping[str, Sequence[Any]],
         arrays: Arrays,
-        watch: Callable[[n.Loop, int, int], bool] | None = None,
+        watch: Watch | None = None,
         counts: Counter | None = None,
     ) -> list[Any]:
         run = Run(given, arrays, watch, counts, self.capacities)
@@ -198,10 +200,13 @@ def _steps(nodes: Sequence[n.Node], kept: Iterable[n.Column]) -> list[_Step]:
 
 
 def _body(node: n.Node) -> tuple[_Step, ...]:
-    if not isinstance(node, n.Loop):
-        return ()
-    moving = [inner for inner in n.nodes_of(node.body) if inner in node.moving and type(inner) is not n.Given]
-    return tuple(_steps(moving, node.body))
+    match node:
+        case n.Loop():
+            moving = [inner for inner in n.nodes_of(node.body) if inner in node.moving and type(inner) is not n.Given]
+            return tuple(_steps(moving, node.body))
+        case n.Otherwise():
+            return tuple(_steps([inner for inner in n.nodes_of(node.others) if inner in node.inside], node.others))
+    return ()
 
 
 def _capacities(nodes: Sequence[n.Node]) -> dict[n.Node, int]:
@@ -225,7 +230,7 @@ class Run:
         self,
         given: Mapping[str, Sequence[Any]],
         arrays: Arrays,
-        watch: Callable[[n.Loop, int, int], bool] | None,
+        watch: Watch | None,
         counts: Counter | None,
         capacities: Mapping[n.Node, int] = MappingProxyType({}),
         items: int | None = None,
@@ -255,7 +260,13 @@ class Run:
         for step in steps:
             if self.counts is not None:
                 self.counts[type(step.node)] += 1
-            values = self.loop(step.node, step.body) if isinstance(step.node, n.Loop) else self.node(step.node)
+            match step.node:
+                case n.Loop():
+                    values = self.loop(step.node, step.body)
+                case n.Otherwise():
+                    values = self.otherwise(step.node, step.body)
+                case _:
+                    values = self.node(step.node)
             self.keep(step.node, values, step.finds)
             for node in () if keep else step.drops:
                 del self.values[node]
@@ -326,6 +337,19 @@ class Run:
             start = end
         self.buffers[node] = buffer
         return buffer[:start]
+
+    def otherwise(self, node: n.Otherwise, body: Sequence[_Step]) -> Sequence[Any]:
+        def watch(rows: int) -> None:
+            if self.watch is not None:
+                self.watch(node, 0, rows)
+
+        found = node.function(self.arrays, self.many(node.reads), watch)
+        if found is not None:
+            return found
+        inner = Run(self.given, self.arrays, self.watch, self.counts)
+        inner.values, inner.found = {c.node: self.values[c.node] for c in node.operands}, dict(self.found)
+        inner.run(body)
+        return inner.many(node.others)
 
     def loop(self, loop: n.Loop, body: Sequence[_Step]) -> Sequence[Any]:
         state = self.many(loop.begin)

@@ -499,6 +499,44 @@ class Loop(Node):
         return tuple(dict.fromkeys(column for column in (*read, *self.body) if column.node not in self.moving))
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Otherwise(Node):
+    """`path by c1 c2, otherwise`: what a function gives at once, or if it gives nothing, what other nodes compute
+
+    function  (library, the columns that it reads, a function that gets the number of rows before they are made) -> the
+              columns, or None
+    reads     the columns that it reads
+    others    the columns that are computed only if it gives None; they have the types of the results
+    """
+
+    text: str
+    function: Callable[[Any, Sequence[Any], Callable[[int], None]], Sequence[Any] | None]
+    reads: tuple[Column, ...]
+    others: tuple[Column, ...]
+
+    @cached_property
+    def operands(self) -> tuple[Column, ...]:
+        # What the other nodes read of what must be there for the function.
+        mine = self.inside
+        read = [operand for node in nodes_of(self.others) if node in mine for operand in node.operands]
+        return *self.reads, *dict.fromkeys(column for column in (*read, *self.others) if column.node not in mine)
+
+    def _types(self) -> tuple[Type, ...]:
+        # Columns of one table have one number of rows.
+        sizes = [column.size for column in self.others]
+        return tuple(replace(c.type, size=Found(self, sizes.index(c.size))) for c in self.others)
+
+    @cached_property
+    def inside(self) -> frozenset[Node]:
+        """The nodes that run only if the function gives None."""
+        return frozenset(nodes_of(self.others)) - frozenset(nodes_of(self.reads))
+
+    @cached_property
+    def needs(self) -> tuple[Node, ...]:
+        inside = [need for node in self.inside for need in node.needs if need not in self.inside]
+        return tuple(dict.fromkeys([*(column.node for column in self.operands), *inside]))
+
+
 def nodes_of(columns: Iterable[Column]) -> list[Node]:
     """The nodes that these columns need, each after those that it reads. Bodies of loops are not among them."""
     found: dict[Node, None] = {}

@@ -41,6 +41,9 @@ class _Printer:
             self.names[node] = [self.fresh(of) for of in node.types]
             line = f"{', '.join(self.names[node])} = {self.node(node)}"
             self.found.append(f"{indent}{line}{self.shape(node)}")
+            if isinstance(node, n.Otherwise):
+                self.lines(node.others, indent + "  ", node.inside)
+                self.found.append(f"{indent}  then {self.many(node.others)}")
             if isinstance(node, n.Loop):
                 state = ", ".join(f"{self.fresh_state(c)} from {self.name(b)}" for c, b in zip(node.state, node.begin))
                 self.found[-1] = f"{indent}{', '.join(self.names[node])} = loop {node.text} with {state}"
@@ -79,6 +82,8 @@ class _Printer:
                 return f"find {many(node.probes)} in {name(node.index)}".replace("  ", " ")
             case n.Merge():
                 return f"merge {many(node.left)} and {many(node.right)}"
+            case n.Otherwise():
+                return f"{node.text} by {many(node.reads)}, otherwise"
             case n.Call():
                 return f"call {node.text} {many(node.of)}".rstrip()
             case _:

@@ -1,0 +1,116 @@
+"""Matrices of bits on a device, as tensors [row, word] of int32: Triton's kernels, and the same on the CPU by NumPy.
+
+Bit j of word w of a row is the value 32 w + j. A graph is `offsets` [row + 1] and `sources` [edge], both int64.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+BITS = 32
+# Words of a row, and rows that go into it, that a program reads together.
+WORDS, ROWS = 128, 8
+# Columns that a program transposes; words of a row whose pairs a program writes.
+COLUMNS, PACKED = 128, 32
+
+
+def fill(rows: torch.Tensor, columns: torch.Tensor, number: int, width: int) -> torch.Tensor:
+    """A matrix of `number` rows of `width` words with the bits of these distinct pairs [pair] int64."""
+    words = torch.zeros(number * width, dtype=torch.int32, device=rows.device)
+    bits = torch.ones(len(rows), dtype=torch.int32, device=rows.device) << (columns & (BITS - 1)).to(torch.int32)
+    # Distinct bits of a word add up without a carry.
+    return words.index_add_(0, rows * width + (columns >> 5), bits).view(number, width)
+
+
+def include(
+    into: torch.Tensor, words: torch.Tensor, offsets: torch.Tensor, sources: torch.Tensor, start: int, stop: int
+) -> None:
+    """Put into each of the rows `start` .. `stop` of `into` the rows of `words` that are its sources.
+
+    The two may be one matrix if none of these rows is a source of them.
+    """
+    if stop <= start:
+        return
+    width = into.shape[1]
+    if has_kernels(into.device):
+        grid = (stop - start, -(-width // WORDS))
+        _triton().include_rows[grid](into, words, offsets, sources, start, width, WORDS=WORDS, ROWS=ROWS)
+        return
+    ends = offsets[start : stop + 1].numpy()
+    there = np.flatnonzero(np.diff(ends))
+    if len(there):
+        gathered = words.numpy()[sources.numpy()[ends[0] : ends[-1]]]
+        into.numpy()[start + there] |= np.bitwise_or.reduceat(gathered, ends[there] - ends[0], 0)
+
+
+def transposed(words: torch.Tensor, columns: int, width: int) -> torch.Tensor:
+    """The matrix [column, width] whose rows are the first `columns` columns of this one."""
+    number = len(words)
+    if has_kernels(words.device):
+        found = torch.zeros((columns, width), dtype=torch.int32, device=words.device)
+        grid = (-(-number // BITS), -(-columns // COLUMNS))
+        if number and columns:
+            _triton().transpose_bits[grid](found, words, number, columns, words.shape[1], width, COLUMNS=COLUMNS)
+        return found
+    turned = np.zeros((columns, width * BITS), np.uint8)
+    turned[:, :number] = _unpacked(words)[:, :columns].T
+    return torch.from_numpy(np.packbits(turned, 1, bitorder="little").view(np.int32))
+
+
+def counts(words: torch.Tensor) -> torch.Tensor:
+    """[row, block] int64: the number of bits of each block of PACKED words."""
+    x = words - ((words >> 1) & 0x55555555)
+    x = (x & 0x33333333) + ((x >> 2) & 0x33333333)
+    x = (x + (x >> 4)) & 0x0F0F0F0F
+    x = (x + (x >> 8)) & 0x00FF00FF
+    x = (x + (x >> 16)) & 0x3F
+    missing = -words.shape[1] % PACKED
+    if missing:
+        x = torch.nn.functional.pad(x, (0, missing))
+    return x.view(len(words), -1, PACKED).sum(2)
+
+
+def pairs(words: torch.Tensor, ends: torch.Tensor, total: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """(rows, columns) [pair] int64 of all bits, in ascending order.
+
+    ends  the running sum of `counts`, in the order of memory, whose last is `total`
+    """
+    if has_kernels(words.device):
+        rows, columns = torch.empty((2, total), dtype=torch.int64, device=words.device)
+        blocks = -(-words.shape[1] // PACKED)
+        if total:
+            _triton().write_pairs[(len(words), blocks)](
+                rows, columns, words, ends, words.shape[1], blocks, BITS=PACKED * BITS
+            )
+        return rows, columns
+    rows, columns = np.nonzero(_unpacked(words))
+    return torch.from_numpy(rows), torch.from_numpy(columns)
+
+
+def _unpacked(words: torch.Tensor) -> np.ndarray:
+    """[row, column] uint8."""
+    return np.unpackbits(np.ascontiguousarray(words.numpy()).view(np.uint8), axis=1, bitorder="little")
+
+
+@cache
+def has_kernels(device: torch.device) -> bool:
+    """Whether Triton's kernels run there."""
+    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        return False
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+@cache
+def _triton() -> Any:
+    from derivable.datalog.kernels import triton_bits
+
+    return triton_bits

@@ -1,0 +1,94 @@
+"""Matrices of bits by Triton's interpreter and by NumPy: run by `test_bit_matrices.py` in a process of its own."""
+
+import numpy as np
+import torch
+
+import derivable as dv
+from derivable.datalog.apm import bit_matrices
+from derivable.datalog.kernels import device_bits as bits
+
+RNG = np.random.default_rng(0)
+HERE = torch.device("cpu")
+
+
+def both(call):
+    """What a call gives with Triton's kernels and without."""
+    found = []
+    kernels = bits.has_kernels
+    assert kernels(HERE)
+    for has_kernels in (kernels, lambda _: False):
+        bits.has_kernels = has_kernels
+        found.append(call())
+    bits.has_kernels = kernels
+    return found
+
+
+def matrix(rows, columns, density):
+    there = RNG.random((rows, columns)) < density
+    first, second = map(torch.from_numpy, there.nonzero())
+    return there, bits.fill(first, second, rows, 2 * bit_matrices.words_for(columns))
+
+
+def check_operations(rows, columns, density):
+    there, words = matrix(rows, columns, density)
+    for total in both(lambda: bits.counts(words).sum()):
+        assert int(total) == there.sum()
+    ends = bits.counts(words).view(-1).cumsum(0)
+    for found in both(lambda: bits.pairs(words, ends, int(ends[-1]))):
+        np.testing.assert_array_equal(torch.stack(found).numpy(), np.stack(there.nonzero()))
+    width = 2 * bit_matrices.words_for(rows)
+    for turned in both(lambda: bits.transposed(words, columns, width)):
+        np.testing.assert_array_equal(bits._unpacked(turned)[:, :rows], there.T)
+    sizes = RNG.integers(0, 20, rows)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    sources = RNG.integers(0, rows, offsets[-1])
+    start, stop = rows // 3, rows
+    wanted = there.copy()
+    for row in range(start, stop):
+        wanted[row] |= there[sources[offsets[row] : offsets[row + 1]]].any(0)
+
+    def included():
+        into = words.clone()
+        bits.include(into, words, torch.from_numpy(offsets), torch.from_numpy(sources), start, stop)
+        return bits._unpacked(into)[:, :columns]
+
+    for found in both(included):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_operations():
+    for rows, columns, density in ((1, 1, 1.0), (35, 140, 0.3), (3, 4200, 0.01), (5, 40, 0.0)):
+        check_operations(rows, columns, density)
+
+
+CLOSURE = "type e(i64, i64)\nrel p(x, y) = e(x, y)\nrel p(x, z) = p(x, y), e(y, z)"
+SAME = "type e(i64, i64)\nrel p(x, y) = e(a, x), e(a, y), x != y\nrel p(x, y) = e(a, x), p(a, b), e(b, y)"
+
+
+def test_recursions():
+    """Level by level, as on a device."""
+    bit_matrices.LAUNCH, launch = 0.0, bit_matrices.LAUNCH
+    for text, nodes, edges in ((CLOSURE, 30, 30), (SAME, 16, 20)):
+        program, pairs = dv.Program(text), RNG.integers(0, nodes, (edges, 2))
+        found = program.run({"e": pairs}, device="torch:cpu")
+        assert set(found["p"]) == set(program.run({"e": pairs})["p"])
+        assert ("levels" if text is CLOSURE else "rounds") in found.explain()
+    bit_matrices.LAUNCH = launch
+
+
+def test_the_comparison_can_fail():
+    from derivable.datalog.kernels import triton_bits
+
+    kernels, triton_bits.include_rows = triton_bits.include_rows, triton_bits.transpose_bits
+    try:
+        check_operations(35, 140, 0.3)
+    except Exception:
+        triton_bits.include_rows = kernels
+        return
+    raise AssertionError("other kernels gave the same")
+
+
+if __name__ == "__main__":
+    for test in (test_operations, test_recursions, test_the_comparison_can_fail):
+        test()
+        print(test.__name__)

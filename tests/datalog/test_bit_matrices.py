@@ -1,0 +1,108 @@
+"""Recursions of products on a device, as matrices of bits: the same pairs as in rounds and on the CPU."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import networkx
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+import derivable as dv
+from derivable.datalog.apm import bit_matrices
+from derivable.datalog.ram.products import products_of
+from drawn import examples
+
+BASE = "type e(i64, i64)\nrel p(x, y) = e(x, y)\n"
+PROGRAMS = {
+    "left linear": BASE + "rel p(x, z) = p(x, y), e(y, z)",
+    "right linear": BASE + "rel p(x, z) = e(x, y), p(y, z)",
+    "from both sides": BASE + "rel p(x, z) = e(x, y), p(y, z)\nrel p(x, z) = p(x, y), e(y, z)",
+    "transitive": BASE + "rel p(x, z) = p(x, y), p(y, z)",
+    "same generation": "type e(i64, i64)\nrel p(x, y) = e(q, x), e(q, y), x != y\n"
+    "rel p(x, y) = e(a, x), p(a, b), e(b, y)",
+    "turned": BASE + "rel p(y, x) = p(x, y)\nrel p(y, z) = p(x, y), e(x, z)",
+    "from some nodes": "type e(i64, i64)\nrel s = {(3,), (77,)}\nrel p(x, y) = s(x), e(x, y)\n"
+    "rel p(x, z) = p(x, y), e(y, z)",
+    "mutual": BASE + "rel q(x, z) = p(x, y), e(y, z)\nrel p(x, z) = q(x, y), e(y, z)\nrel q(x, y) = p(y, x)",
+    "copied": BASE + "rel q(x, y) = p(x, y)\nrel p(x, z) = q(x, y), e(y, z)",
+    "filtered": BASE + "rel p(x, z) = p(x, y), e(y, z), y > 5, z < 40",
+    "computed": BASE + "rel p(x, y + 1) = p(x, y), e(y, _), y < 60",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@examples(8, 60, st.integers(0, 60), st.integers(1, 80), st.sampled_from([1, 10**12, -7]), st.integers(0, 1 << 30))
+def test_matrices_have_the_pairs_of_the_cpu(name, edges, nodes, scale, seed):
+    """Values that are no small numbers are ranks."""
+    facts = {"e": np.random.default_rng(seed).integers(0, nodes, (edges, 2)) * scale}
+    program = dv.Program(PROGRAMS[name])
+    ours, theirs = (program.run(facts, device=device) for device in ("torch:cpu", None))
+    assert "recursion of p: matrices of bits" in ours.explain() or "recursion of p, q: matrices" in ours.explain()
+    found = list(ours["p"])
+    assert len(found) == len(set(found)) == len(theirs["p"])
+    assert set(found) == set(theirs["p"])
+
+
+def test_against_networkx():
+    edges = np.random.default_rng(0).integers(0, 200, (260, 2))
+    graph = networkx.DiGraph(edges.tolist())
+    found = dv.Program(PROGRAMS["transitive"]).run({"e": edges}, device="torch:cpu")
+    wanted = {
+        (a, b) for a in graph for _, child in graph.edges(a) for b in {child, *networkx.descendants(graph, child)}
+    }
+    assert set(found["p"]) == wanted
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "rel p(x, z) = p(x, y), e(y, z), x < z",
+        "rel p(x, z) = p(x, y), p(z, y)",
+        "rel p(x, y) = p(x, _), e(x, y)",
+        "rel p(x, y) = p(x, x), e(x, y)",
+        "rel p(x, z) = p(x, y), e(z, _)",
+    ],
+)
+def test_rules_about_both_columns_at_once_are_no_products(rules):
+    ram = dv.Program(BASE + rules).lowered()
+    assert not any(stratum.loop and products_of(stratum, stratum.loop) for stratum in ram.strata)
+    edges = np.random.default_rng(1).integers(0, 30, (60, 2))
+    ours, theirs = (dv.Program(BASE + rules).run({"e": edges}, device=device) for device in ("torch:cpu", None))
+    assert set(ours["p"]) == set(theirs["p"])
+
+
+@pytest.mark.parametrize("name", ["left linear", "transitive", "same generation"])
+def test_what_is_too_large_goes_in_rounds(name, monkeypatch):
+    """Where there is no room for matrices; a transitive rule is a linear one there too."""
+    program, edges = dv.Program(PROGRAMS[name]), np.random.default_rng(2).integers(0, 40, (70, 2))
+    wanted = set(program.run({"e": edges})["p"])
+    monkeypatch.setattr(bit_matrices, "MOST_BYTES", 0)
+    found = program.run({"e": edges}, device="torch:cpu")
+    assert "matrices" not in found.explain()
+    assert set(found["p"]) == wanted
+
+
+def test_tuples_of_matrices_count_for_limits():
+    program = dv.Program(PROGRAMS["left linear"])
+    with pytest.raises(dv.DerivableError, match="tuple_limit = 200"):
+        program.run({"e": [(k, k + 1) for k in range(30)]}, tuple_limit=200, device="torch:cpu")
+
+
+def test_kernels_do_what_numpy_does():
+    """In a process of its own, because Triton's interpreter is chosen at import."""
+    pytest.importorskip("triton")
+    here = Path(__file__).parent
+    paths = [str(here.parents[1] / "src"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(
+        [sys.executable, str(here / "device_bits_cases.py")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["test_operations", "test_recursions", "test_the_comparison_can_fail"]
