@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from derivable.datalog.kernels import proof_fold
+from derivable.datalog.kernels.proofs import ONE, ZERO
 from derivable.datalog.tags import proof_store
 from derivable.datalog.tags.proof_store import ProofStore
 from derivable.datalog.tags.random_facts import RandomFacts
@@ -67,7 +69,10 @@ class Reference:
         return self.best({*a, *b})
 
     def times(self, a, b):
-        return self.best({self.simplified(x | y) for x, y in product(a, b)} - {None})
+        return self.best(self.every(a, b))
+
+    def every(self, a, b):
+        return {self.simplified(x | y) for x, y in product(a, b)} - {None}
 
     def negate(self, a):
         result = [frozenset()]
@@ -96,6 +101,9 @@ def test_operations_are_those_on_sets(monkeypatch_module, widest, operations, k,
     """As one block, as one that becomes several blocks, and as several."""
     monkeypatch_module.setattr(proof_store, "WIDEST", widest)
     facts = random_facts(seed)
+    if seed % 2:
+        # Each of a sample of a batch, and facts of several samples meet.
+        facts.samples.append(np.random.default_rng(seed).integers(0, 3, len(facts.probabilities)))
     store, reference = ProofStore(facts, k), Reference(facts, k)
     variables = np.arange(len(facts.probabilities))
     if spread:
@@ -113,6 +121,50 @@ def test_operations_are_those_on_sets(monkeypatch_module, widest, operations, k,
     assert [[frozenset(p) for p in store.proofs_of(tag)] for tag in tags] == expected
     shown = store.chances_of(np.array(tags)).tolist()
     assert shown == pytest.approx([reference.probability(proofs) for proofs in expected])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 4), st.integers(0, 999), st.integers(1, 30), st.booleans())
+def test_rows_get_the_best_of_what_they_had_and_of_products_in_any_order(k, seed, count, is_news):
+    rng = np.random.default_rng(seed)
+    facts = random_facts(seed)
+    store, reference = ProofStore(facts, k), Reference(facts, k)
+    tags = store.singles(np.arange(len(facts.probabilities)))
+    tags = np.concatenate([[ONE], tags, store.negate(tags)])
+    for _ in range(2):
+        pairs = tags[rng.integers(0, len(tags), (2, 8))]
+        tags = np.concatenate([tags, store.times(*pairs), store.plus(*pairs)])
+    tags = tags[tags != ZERO]
+    rows, (a, b) = rng.integers(0, 5, count), tags[rng.integers(0, len(tags), (2, count))]
+    possible = store.are_possible(a, b)
+
+    def proofs_of(tag):
+        return [frozenset(proof) for proof in store.proofs_of(int(tag))]
+
+    products = [reference.every(proofs_of(x), proofs_of(y)) for x, y in zip(a, b)]
+    assert possible.tolist() == [bool(product) for product in products]
+    # Those from 3 on are new; the others have a set that may be part of what they get.
+    before = np.where(np.arange(5) < 3, tags[rng.integers(0, len(tags), 5)], -1)
+    wanted = {}
+    for row in set(rows[possible].tolist()):
+        derived = set().union(*(product for r, product in zip(rows, products) if r == row))
+        wanted[row] = reference.best(derived.union(proofs_of(before[row]) if row < 3 else ()))
+    for order in (np.flatnonzero(possible), np.flatnonzero(possible)[::-1]):
+        after, news = before.copy(), np.full(5, -1)
+        listed, following = np.empty((2, len(order)), np.int64)
+        last = np.zeros(5, np.int64)
+        listed = listed[: proof_fold.chain(rows[order], last, following, listed)]
+        given = np.ascontiguousarray(a[order]), np.ascontiguousarray(b[order])
+        changed = store.fold((listed, last, following), *given, 3, after, news if is_news else None)
+        assert not last.any()
+        found = dict(zip(listed.tolist(), changed.tolist()))
+        assert found.keys() == wanted.keys()
+        for row, expected in wanted.items():
+            old = proofs_of(before[row]) if row < 3 else []
+            assert found[row] == (expected != old)
+            assert proofs_of(after[row]) == expected
+            if found[row] and is_news:
+                assert proofs_of(news[row]) == [proof for proof in expected if proof not in old]
 
 
 @pytest.fixture(scope="module")

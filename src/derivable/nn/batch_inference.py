@@ -301,6 +301,17 @@ class _Terms:
         return slots[:0].sum().expand(num_roots).index_add(0, moved(self.roots), products)
 
 
+def _numbered(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The keys that there are, ascending, and for each key its place among them."""
+    most = int(keys.max(initial=-1)) + 1
+    if most > 4 * len(keys) + 1024:
+        found, place = np.unique(keys, return_inverse=True)
+        return found, place.reshape(-1)
+    is_there = zeros(most, bool)
+    is_there[keys] = True
+    return np.flatnonzero(is_there), (np.cumsum(is_there) - 1)[keys]
+
+
 @dataclass(frozen=True, eq=False)
 class _Proofs:
     """Proofs as bits; the random facts of a sample that its proofs mention are slots, one sample after the other.
@@ -325,10 +336,10 @@ class _Proofs:
         denied; samples [root]"""
         root = np.repeat(np.arange(len(counts)), counts)[proof]
         size = max(len(group_of), 1)
-        slots, slot = np.unique(samples[root] * size + np.abs(literals) - 1, return_inverse=True)
+        slots, slot = _numbered(samples[root] * size + np.abs(literals) - 1)
         owner, variables = slots // size, slots % size
         first = np.searchsorted(owner, samples)
-        places = slot.reshape(-1) - first[root]
+        places = slot - first[root]
         words = max(1, -(-(int(places.max(initial=0)) + 1) // 64))
         bits = zeros((len(counts), k, 2 * words), np.uint64)
         place = proof - offsets_of(counts)[root]

@@ -57,7 +57,8 @@ class GraphSearch:
     def _of(self, rows: np.ndarray) -> Proofs:
         batch, count = rows.shape
         groups = [group + count * row for row in range(batch) for group in self.ground.groups]
-        columns: Any = tags_of(TOP_PROOFS, RandomFacts(_checked(rows).ravel().tolist(), groups), self.k)
+        facts = RandomFacts(_checked(rows).ravel().tolist(), groups, samples=[np.repeat(np.arange(batch), count)])
+        columns: Any = tags_of(TOP_PROOFS, facts, self.k)
         counts, proof, literals = columns.literals_of(self.ground.copies(batch).evaluate(columns))
         local = (np.abs(literals) - 1) % max(count, 1) + 1
         return counts, proof, np.where(literals < 0, -local, local)

@@ -119,6 +119,7 @@ def add_batch(relation: Relation, facts: BatchFacts, store: FactStore, has_choic
         variables, choices = np.full(len(facts), -1, np.int64), None
     else:
         variables = random.add(facts.probabilities, "tag", _origin(relation, facts.offsets))
+        random.samples.append(columns[0])
         if random.carrier is not None and random.carrier.takes_anything:
             random.objects.update(zip(variables.tolist(), facts.tags))
         choices = _add_choices(relation, facts, variables, store) if has_choices else None
@@ -160,6 +161,7 @@ def _add_choices(relation: Relation, facts: BatchFacts, variables: np.ndarray, s
             " a group, or give independent facts the group -1",
         )
     rest = random.add(np.maximum(1.0 - sums, 0.0))
+    random.samples.append(keys[:, 0])
     random.groups += [np.append(part, none) for part, none in zip(parts, rest.tolist())]
     return Choices(rest, chosen, group)
 

@@ -288,6 +288,8 @@ def _tags(mode: Any, fused: Fused, found: list[np.ndarray]) -> Any:
     ]
     tags: Any = None
     for step, rows in zip(steps, found, strict=True):
-        loaded = mode.load(fused.reads[step][0], rows)
+        # The driver comes first.
+        is_recent = not step and fused.kept.scans[0].part == "recent"
+        loaded = (mode.load_recent if is_recent else mode.load)(fused.reads[step][0], rows)
         tags = loaded if tags is None else mode.combine(tags, loaded)
     return tags

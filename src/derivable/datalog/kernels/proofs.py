@@ -65,7 +65,7 @@ def next_literal(word, bit):
 
 
 @kernel
-def _cost_of_word(costs, first, word):
+def cost_of_word(costs, first, word):
     """The cost of the literals of a word, the first of which is `first`."""
     total, bit = 0, next_literal(word, 0)
     while bit < 64:
@@ -154,7 +154,7 @@ def _choose(words, count, literals):
 
 
 @kernel
-def _settle(blocks, heads, row, costs, tied, literals):
+def settle(blocks, heads, row, costs, tied, literals):
     """Simplify a proof with literals of choices, and settle its cost; false if it contradicts itself."""
     fact, _, _, choice, _, numbers, where, chosen, denied, sums = literals
     count = _list_tied(blocks, heads, row, tied, numbers, where)
@@ -174,7 +174,7 @@ def _settle(blocks, heads, row, costs, tied, literals):
         for w in range(width):
             word = blocks[block, 1 + w]
             if word:
-                total += _cost_of_word(costs, 64 * (np.int64(blocks[block, 0]) * width + w), word)
+                total += cost_of_word(costs, 64 * (np.int64(blocks[block, 0]) * width + w), word)
                 is_empty = False
             blocks[at, 1 + w] = word
         at += not is_empty
@@ -183,7 +183,7 @@ def _settle(blocks, heads, row, costs, tied, literals):
 
 
 @kernel
-def _unite(blocks, heads, a, b, to_blocks, to_heads, row, costs, triggers):
+def unite(blocks, heads, a, b, to_blocks, to_heads, row, costs, triggers):
     """Write the union of proofs `a` and `b` to a row; whether it has triggers."""
     i, i_end, j, j_end, at = heads[a, 0], heads[a + 1, 0], heads[b, 0], heads[b + 1, 0], to_heads[row, 0]
     total, choices, width = heads[a, 1] + heads[b, 1], np.uint64(0), blocks.shape[1] - 1
@@ -203,7 +203,7 @@ def _unite(blocks, heads, a, b, to_blocks, to_heads, row, costs, triggers):
                 for w in range(width):
                     word = blocks[i, 1 + w] & blocks[j, 1 + w]
                     if word:
-                        total -= _cost_of_word(costs, 64 * (first + w), word)
+                        total -= cost_of_word(costs, 64 * (first + w), word)
         else:
             block = i if has_a else j
             for w in range(width):
@@ -217,7 +217,7 @@ def _unite(blocks, heads, a, b, to_blocks, to_heads, row, costs, triggers):
 
 
 @kernel
-def _is_simpler(blocks, heads, a, b):
+def is_simpler(blocks, heads, a, b):
     """Whether proof `a` comes before proof `b`, which has the same cost.
 
     Of as many literals the first that only one of them has decides, so it does not matter in which words these are.
@@ -240,7 +240,7 @@ def _is_simpler(blocks, heads, a, b):
 
 
 @kernel
-def _contains(blocks, heads, a, others, other_heads, b):
+def contains(blocks, heads, a, others, other_heads, b):
     """Whether proof `a` has all literals of proof `b` of the others."""
     i = heads[a, 0]
     for j in range(other_heads[b, 0], other_heads[b + 1, 0]):
@@ -264,7 +264,7 @@ def _sort(blocks, heads, order, spare, count):
             cost = heads[row, 1]
             while j > start:
                 other = order[j - 1]
-                if heads[other, 1] < cost or (heads[other, 1] == cost and not _is_simpler(blocks, heads, row, other)):
+                if heads[other, 1] < cost or (heads[other, 1] == cost and not is_simpler(blocks, heads, row, other)):
                     break
                 order[j] = other
                 j -= 1
@@ -279,7 +279,7 @@ def _sort(blocks, heads, order, spare, count):
                 if not is_first and i < middle:
                     a, b = order[i], order[j]
                     is_first = heads[a, 1] < heads[b, 1]
-                    is_first = is_first or (heads[a, 1] == heads[b, 1] and not _is_simpler(blocks, heads, b, a))
+                    is_first = is_first or (heads[a, 1] == heads[b, 1] and not is_simpler(blocks, heads, b, a))
                 if is_first:
                     spare[at] = order[i]
                     i += 1
@@ -300,7 +300,7 @@ def _keep_best(blocks, heads, order, spare, count, k, to_blocks, to_heads, first
     if k == 1:
         for i in range(1, count):
             a, b = order[i], order[0]
-            if heads[a, 1] < heads[b, 1] or (heads[a, 1] == heads[b, 1] and _is_simpler(blocks, heads, a, b)):
+            if heads[a, 1] < heads[b, 1] or (heads[a, 1] == heads[b, 1] and is_simpler(blocks, heads, a, b)):
                 order[0] = a
         count = min(count, 1)
     else:
@@ -314,7 +314,7 @@ def _keep_best(blocks, heads, order, spare, count, k, to_blocks, to_heads, first
             # Most have other literals in their first word.
             if blocks[start, 0] == to_blocks[other, 0] and to_blocks[other, 1] & ~blocks[start, 1]:
                 continue
-            if _contains(blocks, heads, row, to_blocks, to_heads, first + j):
+            if contains(blocks, heads, row, to_blocks, to_heads, first + j):
                 is_new = False
                 break
         if is_new:
@@ -396,8 +396,8 @@ def multiply(
             return i
         if number == 1:
             row, kept = used[1], 1
-            has_choices = _unite(blocks, heads, x_first, y_first, blocks, heads, row, costs, triggers)
-            if has_choices and not _settle(blocks, heads, row, costs, tied, literals):
+            has_choices = unite(blocks, heads, x_first, y_first, blocks, heads, row, costs, triggers)
+            if has_choices and not settle(blocks, heads, row, costs, tied, literals):
                 kept = 0
             found[i] = _close_set(heads, offsets, used, kept)
             continue
@@ -405,8 +405,8 @@ def multiply(
         to_heads[0, 0] = 0
         for p in range(x_first, x_last):
             for q in range(y_first, y_last):
-                has_choices = _unite(blocks, heads, p, q, to_blocks, to_heads, count, costs, triggers)
-                if not has_choices or _settle(to_blocks, to_heads, count, costs, tied, literals):
+                has_choices = unite(blocks, heads, p, q, to_blocks, to_heads, count, costs, triggers)
+                if not has_choices or settle(to_blocks, to_heads, count, costs, tied, literals):
                     order[count] = count
                     count += 1
         kept = _keep_best(to_blocks, to_heads, order, spare, count, k, blocks, heads, used[1])
@@ -447,7 +447,7 @@ def add(start, stop, tags, segments, found, k, blocks, heads, offsets, to_blocks
                 differs = True
                 if k == 1:
                     a, b = offsets[tag], offsets[first]
-                    if heads[a, 1] < heads[b, 1] or (heads[a, 1] == heads[b, 1] and _is_simpler(blocks, heads, a, b)):
+                    if heads[a, 1] < heads[b, 1] or (heads[a, 1] == heads[b, 1] and is_simpler(blocks, heads, a, b)):
                         first = tag
             count += offsets[tag + 1] - offsets[tag]
             wanted += heads[offsets[tag + 1], 0] - heads[offsets[tag], 0]
@@ -513,7 +513,7 @@ def deny(
                     to_heads[count + 1, 0], to_heads[count, 1] = count + 1, costs[literal]
                     order[count] = count
                     # Denied values of choices have no costs yet.
-                    if _settle(to_blocks, to_heads, count, costs, tied, literals):
+                    if settle(to_blocks, to_heads, count, costs, tied, literals):
                         count += 1
                     bit = next_literal(word, bit + 1)
         kept = _keep_best(to_blocks, to_heads, order, spare, count, k, blocks, heads, used[1])

@@ -416,7 +416,9 @@ class Executor(Queries):
         stamp = 1 + max(self.tables[name].round for name in stratum.relations)
         any_order = self.watch.limits.iteration_limit is None
         pending = {
-            name: Pending(self.tables[name], algebra, self.ram.relations[name].is_certain, any_order)
+            name: Pending(
+                self.tables[name], algebra, self.ram.relations[name].is_certain, any_order, bool(stratum.loop)
+            )
             for name in stratum.relations
         }
         for name in stratum.relations:

@@ -22,13 +22,21 @@ class Pending:
     is_certain  whether the rows are certain whatever the tags of what they follow from (`Relation.is_certain`)
     """
 
-    def __init__(self, table: Table, algebra: ColumnTags, is_certain: bool = False, any_order: bool = False):
+    def __init__(
+        self,
+        table: Table,
+        algebra: ColumnTags,
+        is_certain: bool = False,
+        any_order: bool = False,
+        is_recursive: bool = False,
+    ):
         """any_order  whether only the fixpoint counts, not what each round finds"""
         self.table, self.algebra, self.is_certain, self.any_order = table, algebra, is_certain, any_order
         self.parts: list[Part] = []
         self.count = 0
         self.size = table.size
         self.sums: TagAccumulator | None = None
+        self.fold = None if is_certain else algebra.fold(table, is_recursive)
 
     @property
     def keeps_columns(self) -> bool:
@@ -78,6 +86,9 @@ class Pending:
             return
         if self.is_certain:
             self.merge_certain(parts, stamp)
+            return
+        if self.fold is not None:
+            self.fold.merge(parts, stamp)
             return
         if len(parts) == 1:
             columns, _, tags = parts[0]

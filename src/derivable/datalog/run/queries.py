@@ -192,7 +192,8 @@ class Queries(State):
                 if not count:
                     continue
             columns = {name: table.column(c, part) for name, c in step.takes}
-            yield Batch(count, columns, self.mode.load(table, part))
+            load = self.mode.load_recent if query.part == "recent" else self.mode.load
+            yield Batch(count, columns, load(table, part))
 
     def join(self, node: m.Join, step: m.Step) -> Callable[[Batch], Iterator[Batch]]:
         right = node.right
@@ -286,7 +287,7 @@ class Queries(State):
             found = ~absent
             factor = self.mode.one(batch.count)
             factor[found] = self.mode.negate(table.tags[ids[found]])
-            tags = self.mode.times(batch.tags, factor)
+            tags = self.mode.combine(batch.tags, factor)
             batch = Batch(batch.count, batch.columns, tags).only(self.mode, ~self.mode.is_zero(tags))
         if batch.count:
             yield batch

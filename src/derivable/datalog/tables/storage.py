@@ -172,6 +172,7 @@ class Table:
     tags    [capacity] made by `new_tags`, or None for untagged tables
     stamps  [capacity] int32, the round in which a row last became recent, or None where no rule asks what is stable
     recent  row numbers, or a slice of the log
+    news    the recent rows, and [row] what is new of their tags; None for their tags
     top     a guess of the largest integer that its last column will hold
     gathered  rows that it will get, as `BulkLoad` knows already
     rows_worth_kernels  rows that a rule must go through here before it is worth a kernel
@@ -179,6 +180,7 @@ class Table:
     """
 
     rows_worth_kernels: float = 0
+    news: tuple[np.ndarray, np.ndarray] | None = None
     num_evicted = gathered = 0
     joins_values = False
 

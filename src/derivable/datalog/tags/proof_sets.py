@@ -15,7 +15,7 @@ from derivable.core import splitmix64
 from derivable.datalog.kernels.proofs import ONE, ZERO
 from derivable.datalog.tables.tag_columns import reduce_segments
 from derivable.datalog.tags.proof_table import Proof, ProofTable, TableTags
-from derivable.datalog.tags.topkproofs import ProofTags
+from derivable.datalog.tags.topkproofs import ProofTags, TopProofTags
 
 
 class _AllProofs(ProofTable):
@@ -28,7 +28,7 @@ class _AllProofs(ProofTable):
         return self.id_of(tuple(sorted(proofs)))
 
 
-class ShownProofTags(ProofTags):
+class ShownProofTags(TopProofTags):
     """topkproofsdebug: the user sees the probability and the proofs, each the set of its facts: n for random fact n, ~n
     where it is not."""
 

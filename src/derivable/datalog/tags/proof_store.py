@@ -13,7 +13,7 @@ import numpy as np
 
 from derivable.core.interrupts import deferred
 from derivable.core.progress import NEVER
-from derivable.datalog.kernels import proof_chances
+from derivable.datalog.kernels import proof_chances, proof_fold
 from derivable.datalog.kernels import proofs as kernels
 from derivable.datalog.kernels.proofs import IMPOSSIBLE, LONG, ONE, SCALE, ZERO
 from derivable.datalog.tables.tag_columns import within
@@ -30,6 +30,10 @@ WIDEST, SPARSE = 16, 4
 ROOM = 1 << 10
 # Rows for which there is room at first: Python runs kernels on so few.
 FEW = 1 << 8
+# Proofs that slots are made for at first.
+SLOTS = 8
+# The rows that candidates were derived of, and the chains of candidates; see `kernels.proof_fold.chain`.
+Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
 # States of a decision diagram.
 STATES = 1 << 10
 
@@ -40,15 +44,28 @@ class Literals:
     of       [variable] the literal that uses a random fact, -1 for one without a number yet
     owner    [variable] its choice, -1 for none, as far as there are `num_groups` of them
     variable [fact] the random fact
+    samples  [variable] its sample, where all facts are of samples: then the literals of each have blocks of their own
+    blocks   [sample, number] these, as far as there are any, -1 else; `taken` [sample] is the number of its literals
+    width    words of a block; 0 where there is one block for all
     """
 
     def __init__(self, facts: RandomFacts):
         self.facts = facts
+        samples = np.concatenate([*facts.samples, np.empty(0, np.int64)])
+        self.width, self.samples = 0, samples
+        if 0 < len(samples) == len(facts.probabilities):
+            counts = np.bincount(samples)
+            self.width = -(-int(counts.max()) // 64)
+            self.width = self.width if self.width <= WIDEST else SPARSE
+            # The last ones are for literals that are of no sample.
+            self.blocks, self.taken = np.full((len(counts) + 1, 0), -1), zeros(len(counts) + 1, np.int64)
         self.of = self.owner = np.empty(0, np.int64)
         self.number = self.num_facts = self.num_groups = self.num_choices = 0
         self.variable = np.empty(0, np.int64)
         self.costs, self.fact, self.opposite, self.choice, self.sizes = (np.empty(0, np.int64) for _ in range(5))
         self.chances, self.is_tied = np.empty(0), np.empty(0, bool)
+        # Whether some literals deny values of choices.
+        self.denies_values = False
         self._grow(ROOM)
 
     def copy(self, facts: RandomFacts) -> Literals:
@@ -74,10 +91,34 @@ class Literals:
     def _new(self, facts: np.ndarray, signed: np.ndarray, costs: np.ndarray) -> np.ndarray:
         """Numbers of new literals."""
         made = np.arange(self.number, self.number + len(facts))
-        self.number += len(facts)
+        if self.width and len(facts):
+            made = self._in_blocks(self.variable[facts])
+        self.number = max(self.number, int(made.max(initial=-1)) + 1)
         self.fact[made], self.costs[made], self.opposite[made] = signed, costs, -1
         self._tie(facts, made)
         return made
+
+    def _in_blocks(self, variables: np.ndarray) -> np.ndarray:
+        """Numbers of new literals of random facts, in the blocks of their samples."""
+        sample = np.full(len(variables), len(self.taken) - 1)
+        known = variables < len(self.samples)
+        sample[known] = self.samples[variables[known]]
+        order = np.argsort(sample, kind="stable")
+        counts = np.bincount(sample, minlength=len(self.taken))
+        place = np.empty(len(variables), np.int64)
+        place[order] = within(counts)
+        place += self.taken[sample]
+        self.taken += counts
+        size, most = 64 * self.width, -(-int(self.taken.max()) // (64 * self.width))
+        if most > self.blocks.shape[1]:
+            self.blocks = np.pad(self.blocks, [(0, 0), (0, most - self.blocks.shape[1])], constant_values=-1)
+        wanted = np.unique(sample + len(self.taken) * (place // size))
+        number, owner = np.divmod(wanted, len(self.taken))
+        fresh = self.blocks[owner, number] < 0
+        first = -(-self.number // size)
+        self.blocks[owner[fresh], number[fresh]] = np.arange(first, first + int(fresh.sum()))
+        self._make_room(size * (first + int(fresh.sum())) - self.number)
+        return size * self.blocks[sample, place // size] + place % size
 
     def _tie(self, facts: np.ndarray, literals: np.ndarray) -> None:
         literals = literals[self.choice[facts] >= 0]
@@ -93,6 +134,7 @@ class Literals:
             np.packbits(bits, bitorder="little").view("<u8").astype(np.uint64)
             for bits in (self.is_tied, self.is_tied & ~denies)
         )
+        self.has_triggers = bool(self.triggers.any())
 
     def _make_room(self, count: int) -> None:
         most = max(self.number, self.num_choices) + count
@@ -134,7 +176,9 @@ class Literals:
         self.sizes[self.choice[free]] = 0
         self.num_choices += len(free)
         self._tie(free, self.of[self.variable[free]])
-        costs = np.where(self.sizes[self.choice[facts]] > 0, 0, _costs(1.0 - self.chances[facts]))
+        is_value = self.sizes[self.choice[facts]] > 0
+        self.denies_values |= bool(is_value.any())
+        costs = np.where(is_value, 0, _costs(1.0 - self.chances[facts]))
         made = self._new(facts, ~facts, costs)
         self.opposite[literals], self.opposite[made] = made, literals
 
@@ -155,13 +199,13 @@ class ProofStore:
         # Sets of many proofs take long, so their operations look at the clock of the run.
         self.deadline = NEVER
         self.literals = Literals(facts)
-        self.blocks, self.heads = empty((FEW, 2), np.uint64), zeros((FEW, 2), np.int64)
+        self.is_sparse = self.literals.width > 0
+        self.blocks, self.heads = empty((FEW, 1 + max(1, self.literals.width)), np.uint64), zeros((FEW, 2), np.int64)
         # No proof, and the one that needs nothing.
         self.offsets = zeros(FEW, np.int64)
         self.offsets[2] = 1
-        self.used = np.array([2, 1, 0, 0, 0])
+        self.used = np.array([2, 1, 0, 0, 0, 0, 0])
         self.single = np.empty(0, np.int64)
-        self.is_sparse = False
         self._make_scratch(16, 64)
 
     def copy(self, facts: RandomFacts) -> ProofStore:
@@ -254,6 +298,13 @@ class ProofStore:
     def _make_scratch(self, num_rows: int, num_blocks: int) -> None:
         made = empty((num_blocks, 1 + self.width), np.uint64), empty((num_rows + 1, 2), np.int64)
         self.made = *made, empty(num_rows + 1, np.int64), empty(num_rows + 1, np.int64)
+        self._make_slots(SLOTS, min(2, -(-WIDEST // self.width)))
+
+    def _make_slots(self, number: int, span: int) -> None:
+        """Have room for so many proofs of so many blocks each; see `kernels.proof_fold`."""
+        starts = zeros((2 * number, 2), np.int64)
+        starts[::2, 0] = span * np.arange(number)
+        self.slots = empty((number * span, 1 + self.width), np.uint64), starts, *empty((2, number), np.int64)
 
     def _run(self, count: int, step: Callable[[int, int], int]) -> None:
         """Have a kernel go through a column, piece by piece, with room where it has come to an end."""
@@ -264,7 +315,7 @@ class ProofStore:
             self._make_room(stop - start, stop - start, stop - start)
             reached = step(start, stop)
             if reached < stop:
-                num_rows, num_blocks = self.used[3:].tolist()
+                num_rows, num_blocks = self.used[3:5].tolist()
                 left = stop - reached
                 self._make_room(left, num_rows + left, num_blocks + left)
                 blocks, heads, *_ = self.made
@@ -328,6 +379,59 @@ class ProofStore:
     def plus(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Sums that say nothing more than `a` are `a`."""
         return self.reduce(np.stack([a, b], axis=1).reshape(-1), np.arange(0, 2 * len(a) + 1, 2))
+
+    def are_possible(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Whether products [pair] of sets have a proof."""
+        if not self.literals.has_triggers:
+            return (a != ZERO) & (b != ZERO)
+        found = empty(len(a), bool)
+        start = 0
+        while start < len(a):
+            self.deadline.remaining()
+            stop = min(start + LOOKS, len(a))
+            start = proof_fold.are_possible(
+                start, stop, a, b, found, *self.sets, *self.slots[:2], self.used, *self.known, self.literals.triggers
+            )
+            if start < stop:
+                self._make_slots(len(self.slots[2]), 2 * int(self.used[5]))
+                self.used[5] = 0
+        return found
+
+    def fold(
+        self, rows: Rows, a: np.ndarray, b: np.ndarray, old: int, tags: np.ndarray, news: np.ndarray | None
+    ) -> np.ndarray:
+        """Add products [candidate] to the sets of rows; see `kernels.proof_fold.fold`.
+
+        Returns which of the listed rows have other proofs now.
+        """
+        listed, last, following = rows
+        changed, start = empty(len(listed), bool), 0
+        while start < len(listed):
+            self.deadline.remaining()
+            stop = min(start + LOOKS, len(listed))
+            start = proof_fold.fold(
+                *(start, stop, listed, last, following, a, b, old, tags, tags if news is None else news),
+                *(
+                    news is not None,
+                    changed,
+                    self.k,
+                    not self.literals.denies_values,
+                    *self.sets,
+                    *self.slots,
+                    self.used,
+                    *self.known,
+                ),
+                self.literals.triggers,
+            )
+            if start < stop:
+                num_rows, num_blocks, span, slots = self.used[3:7].tolist()
+                self.used[3:7] = 0
+                left = stop - start
+                self._make_room(2 * left, num_rows + 2 * left, num_blocks + 2 * left)
+                if span or slots:
+                    there = len(self.slots[2])
+                    self._make_slots(max(there, 2 * slots), max(len(self.slots[0]) // there, 2 * span))
+        return changed
 
     def negate(self, a: np.ndarray) -> np.ndarray:
         tags, where = np.unique(a, return_inverse=True)

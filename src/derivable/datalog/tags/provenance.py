@@ -45,7 +45,7 @@ def _kept(module: str, name: str, facts: RandomFacts, k: int) -> ColumnTags:
 
 EXACT = Inference("exact", "the probability in a random world, from a compiled circuit")
 TOP_PROOFS = Inference(
-    "topkproofs", "the exact probability of the k most probable proofs", partial(_kept, "topkproofs", "ProofTags")
+    "topkproofs", "the exact probability of the k most probable proofs", partial(_kept, "topkproofs", "TopProofTags")
 )
 PROOFS = Inference("proofs", "the set of all proofs, each a set of facts", partial(_kept, "proof_sets", "AllProofTags"))
 _OTHERS = (

@@ -38,6 +38,7 @@ class RandomFacts:
     carrier        what numbers the provenance takes, once that is known
     origins        (first variable, where that and the following ones come from), for messages
     objects        variable -> its tag, where a provenance takes anything as one
+    samples        of the first variables, [variable] each, the sample of a batch that they are of
     """
 
     probabilities: list[float] = field(default_factory=list)
@@ -47,6 +48,7 @@ class RandomFacts:
     carrier: Carrier | None = None
     origins: list[tuple[int, Origin]] = field(default_factory=list)
     objects: dict[int, Any] = field(default_factory=dict)
+    samples: list[np.ndarray] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.kinds.extend(bytes(len(self.probabilities) - len(self.kinds)))
@@ -59,6 +61,7 @@ class RandomFacts:
             kinds=bytearray(self.kinds),
             origins=[*self.origins],
             objects=dict(self.objects),
+            samples=[*self.samples],
         )
 
     def add(self, probabilities: np.ndarray, kind: Kind = "chance", origin: Origin = anonymous) -> np.ndarray:

@@ -37,6 +37,8 @@ class Untagged:
     def load(self, table, rows) -> Any:
         return None
 
+    load_recent = load
+
     def combine(self, a: Any, b: Any) -> Any:
         return None
 
@@ -132,8 +134,16 @@ class ColumnTags(ScalarColumns, ABC):
     def load(self, table, rows) -> Any:
         return table.tags[: table.size][rows]
 
+    def load_recent(self, table, rows) -> Any:
+        """What is new of the tags of recent rows, or their tags."""
+        return self.load(table, rows)
+
     def combine(self, a: Any, b: Any) -> Any:
         return self.times(a, b)
+
+    def fold(self, table, is_recursive: bool) -> Any:
+        """What inserts candidates at the end of a round, see `topkproofs.ProofFold`; None where they are added up as
+        columns."""
 
     def take(self, tags: Any, rows) -> Any:
         return tags[rows]
@@ -306,6 +316,8 @@ class GraphTags(ScalarColumns):
 
     def load(self, table, rows) -> list[np.ndarray]:
         return [table.tags[: table.size][rows]]
+
+    load_recent = load
 
     def combine(self, a: list[np.ndarray], b: list[np.ndarray]) -> list[np.ndarray]:
         return a + b

@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 
 from derivable.core.progress import Deadline
+from derivable.datalog.kernels import proof_fold
 from derivable.datalog.kernels.proofs import ONE, ZERO
+from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.proof_store import ProofStore
 from derivable.datalog.tags.proof_table import ProofTable
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import ColumnTags
+from derivable.device.cpu.memory import empty, zeros
 
 
 class ProofTags(ColumnTags):
@@ -76,3 +79,77 @@ class ProofTags(ColumnTags):
 
     def kept(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
         return shown != 0.0
+
+
+class TopProofTags(ProofTags):
+    """The same, where products are made as rows get them (`ProofFold`): a query has a list of two factors for them."""
+
+    def load_recent(self, table: Table, rows: Any) -> Any:
+        news = table.news
+        return self.load(table, rows) if news is None or news[0] is not table.recent else news[1][rows]
+
+    def combine(self, a: Any, b: Any) -> Any:
+        factors = [factor for factor in (*_listed(a), *_listed(b)) if not self.is_one(factor).all()]
+        while len(factors) > 2:
+            factors[:2] = [self.times(*factors[:2])]
+        return factors if len(factors) == 2 else factors[0] if factors else _listed(a)[0]
+
+    def take(self, tags: Any, rows: Any) -> Any:
+        return [tag[rows] for tag in tags] if isinstance(tags, list) else tags[rows]
+
+    def is_zero(self, a: Any) -> Any:
+        return ~self.store.are_possible(*_pair(a)) if isinstance(a, list) else super().is_zero(a)
+
+    def fold(self, table: Table, is_recursive: bool) -> ProofFold:
+        return ProofFold(table, self.store, is_recursive)
+
+
+def _listed(tags: Any) -> list[np.ndarray]:
+    return tags if isinstance(tags, list) else [tags]
+
+
+def _pair(tags: Any) -> tuple[np.ndarray, np.ndarray]:
+    first, *rest = _listed(tags)
+    return first, rest[0] if rest else np.full(len(first), ONE)
+
+
+class ProofFold:
+    """What rows of a table get at the end of a round, when their proofs are products that are not made yet.
+
+    news  [row] the set of those proofs of a recent row that it has had since it became recent, None where nobody is
+          to read these alone
+    last  see `kernels.proof_fold.chain`
+    """
+
+    def __init__(self, table: Table, store: ProofStore, is_recursive: bool):
+        self.table, self.store = table, store
+        # Who reads the stable rows of a relation combines them with news of another, so that its own are to be whole.
+        self.news = empty(0, np.int64) if is_recursive and store.k > 1 and table.stamps is None else None
+        self.last = empty(0, np.int64)
+
+    def merge(self, parts: Sequence[tuple[list[np.ndarray], int, Any]], stamp: int) -> None:
+        """Insert candidates; the rows that have other proofs than before become recent."""
+        table, store = self.table, self.store
+        pairs = [_pair(tags) for _, _, tags in parts]
+        columns, (a, b) = parts[0][0], pairs[0]
+        if len(parts) > 1:
+            columns = [np.concatenate([part[c] for part, _, _ in parts]) for c in range(len(table.types))]
+            a, b = map(np.concatenate, zip(*pairs))
+        possible = store.are_possible(a, b)
+        if not possible.all():
+            columns, a, b = [column[possible] for column in columns], a[possible], b[possible]
+        if not len(a):
+            return
+        old, ids = table.size, table.insert(columns, len(a))
+        if len(self.last) < table.size:
+            self.last = zeros(len(table.log), np.int64)
+        if self.news is not None and len(self.news) < table.size:
+            # Those of rows that are recent no more are not read.
+            self.news = empty(len(table.log), np.int64)
+        listed, following = empty((2, len(a)), np.int64)
+        listed = listed[: proof_fold.chain(ids, self.last, following, listed)]
+        a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+        changed = store.fold((listed, self.last, following), a, b, old, table.tags, self.news)
+        recent = table.recent = listed[changed]
+        table.news = None if self.news is None else (recent, self.news)
+        table.become_recent(recent, stamp)
