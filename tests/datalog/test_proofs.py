@@ -63,7 +63,8 @@ class Reference:
 
     def best(self, proofs):
         minimal = {p for p in proofs if not any(other < p for other in proofs)}
-        return sorted(minimal, key=lambda proof: (-self.chance(proof), len(proof)))[: self.k]
+        # All values of a choice but one are denied: as probable as that one, but for rounding.
+        return sorted(minimal, key=lambda proof: (-round(self.chance(proof), 12), len(proof)))[: self.k]
 
     def plus(self, a, b):
         return self.best({*a, *b})
@@ -123,7 +124,7 @@ def test_operations_are_those_on_sets(monkeypatch_module, widest, operations, k,
     assert shown == pytest.approx([reference.probability(proofs) for proofs in expected])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 4), st.integers(0, 999), st.integers(1, 30), st.booleans())
 def test_rows_get_the_best_of_what_they_had_and_of_products_in_any_order(k, seed, count, is_news):
     rng = np.random.default_rng(seed)
