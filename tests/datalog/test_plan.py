@@ -17,7 +17,7 @@ from derivable.datalog.fused import fused
 from derivable.datalog.ram import join_order, project, statistics
 from derivable.datalog.ram.nodes import Store
 from derivable.datalog.ram.statistics import summary_of
-from derivable.datalog.run import execute, profile
+from derivable.datalog.run import cuts, execute, profile
 from drawn import examples
 
 # Settings under which every clause takes the best order found, whatever it costs to look for it.
@@ -27,8 +27,8 @@ PROJECTED = (("LEAST", -1.0), ("LEAST_ORDERED", -1.0), ("LEFT", 1e9), ("DEAR", -
 PROVENANCES = ["unit", "minmaxprob", "addmultprob", "topkproofs", "exact", "min_plus"]
 
 
-@examples(40, 80, programs(), fact_sets(), st.sampled_from([0, 1, 6]), st.booleans())
-def test_planned_programs_agree_with_the_naive_evaluator(program, facts, few_atoms, by_kernels):
+@examples(40, 80, programs(), fact_sets(), st.sampled_from([0, 1, 6]), st.booleans(), st.sampled_from([0, 1, NEVER]))
+def test_planned_programs_agree_with_the_naive_evaluator(program, facts, few_atoms, by_kernels, least):
     rules, order = program
     model = least_model(rules, facts, order)
     with pytest.MonkeyPatch.context() as patch, settings_of(0, 4) if by_kernels else nullcontext():
@@ -36,9 +36,72 @@ def test_planned_programs_agree_with_the_naive_evaluator(program, facts, few_ato
             patch.setattr(join_order, name, value)
         for name, value in PROJECTED:
             patch.setattr(project, name, value)
+        for name, value in (("LEAST", least), ("AGAIN", 2), ("FEW_ROWS", 0)):
+            patch.setattr(cuts, name, value)
         db = dv.Program(text_of(rules)).run(facts=facts)
     for name in order:
         assert set(db[name]) == model[name]
+
+
+RECURSIONS = [
+    "r(x, y) = e(p, x), r(p, q), e(q, y)",
+    "r(x, w) = r(x, y), s(y), r(y, z), e(z, w)",
+    "r(x, w) = e(x, y), r(y, z), t(z, u), e(u, w)\nrel t(x, z) = r(x, y), t(y, z), e(z, _)\nrel t = {(1, 2), (3, 0)}",
+    "r(x, w + 0) = r(x, y), v == x + y, v < 30, e(y, z), not s(z), e(z, w), w != x",
+    "r(x, v) = r(x, y), e(y, z), e(z, w), e(w, u), e(u, v)",
+    "r(z, z) = r(3, y), r(u, y), e(u, z)",
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "by_kernels"), [(rule, False) for rule in RECURSIONS] + [(rule, True) for rule in RECURSIONS[:2]]
+)
+@pytest.mark.parametrize(("least", "pays"), [(0, True), (2, True), (2, False), (0, False)])
+def test_clauses_of_recursions_are_cut_in_two(rule, pays, least, by_kernels, monkeypatch):
+    random = np.random.default_rng(0)
+    text = f"type e(i32, i32), s(i32), r(i32, i32)\nrel r(x, y) = e(x, y), y < 5\nrel {rule}\nquery r"
+    facts = {"e": random.integers(0, 12, (30, 2)), "s": [(i,) for i in range(0, 12, 3)]}
+    expected = set(dv.Program(text).run(facts)["r"])
+    assert len(expected) > len({pair for pair in map(tuple, facts["e"].tolist()) if pair[1] < 5})
+    for name, value in PROJECTED:
+        monkeypatch.setattr(project, name, value)
+    for name, value in (("LEAST", least), ("AGAIN", 1), ("FEW_ROWS", 0)):
+        monkeypatch.setattr(cuts, name, value)
+    asked = []
+    monkeypatch.setattr(project.Middle, "pays", lambda *given: asked.append(given) or pays)
+    with settings_of(0, 4) if by_kernels else nullcontext():
+        program = dv.Program(text)
+        for _ in range(2):
+            db = program.run(facts, keep=True)
+            assert set(db["r"]) == expected
+            assert not any(name.startswith("#middle") for name in db._evaluation.tables)
+        assert "#middle_" in program.explain("plan", facts=facts)
+        more = {"e": [(11, 0), (2, 11), (5, 5)]}
+        db.add(more)
+    assert asked
+    both = {**facts, "e": np.concatenate([facts["e"], more["e"]])}
+    monkeypatch.undo()
+    assert set(db["r"]) == set(dv.Program(text).run(both)["r"])
+
+
+def test_a_clause_is_cut_where_its_middle_is_large(monkeypatch):
+    """The same generation, as one rule."""
+    random = np.random.default_rng(0)
+    text = """
+    type e(u32, u32)
+    rel g(x, y) = e(p, x), e(p, y), x < y, x % 9 == 0
+    rel g(x, y) = e(p, x), g(p, q), e(q, y)
+    query g
+    """
+    facts = {"e": random.integers(0, 600, (9_000, 2)).astype(np.uint32)}
+    db = dv.Program(text).run(facts, keep=True)
+    shown = str(db.profile)
+    assert "#middle_" in shown
+    monkeypatch.setattr(cuts, "LEAST", 1 << 60)
+    whole = dv.Program(text).run(facts, keep=True)
+    assert "#middle_" not in str(whole.profile)
+    assert all(np.array_equal(*map(np.sort, pair)) for pair in zip(db["g"].columns, whole["g"].columns))
+    assert len(db["g"]) == len(whole["g"])
 
 
 BODY = ["e(x, y)", "e(y, z)", "not u(z)", "x != z", "u(x)", "f(z, w)", "w > 0"]

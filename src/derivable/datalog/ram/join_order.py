@@ -32,6 +32,8 @@ FEW_ATOMS, LEAST_ROWS, CLEARLY, LEAST_SAVING = 6, 512, 0.7, 20_000.0
 LOOK = 80_000.0
 # Plans that a program keeps: one that runs for long on facts of many sizes begins anew then.
 MOST_PLANS = 1 << 12
+# Where the program keeps how clauses of its recursions were cut, see `ram.project`.
+CUTS = "cuts"
 
 
 def choices(origin: m.Origin | None) -> list[int]:
@@ -94,14 +96,23 @@ def planned(
     found = ram.plans.get(classes)
     if found is None:
         if len(ram.plans) >= MOST_PLANS:
+            # Others tell strata that are cut from one another by names that are there.
+            cuts = ram.plans.get(CUTS)
             ram.plans.clear()
+            if cuts is not None:
+                ram.plans[CUTS] = cuts
         estimator = Estimator(known, stops_at_first)
-        found = tuple(_ranged(_planned(instruction, estimator), estimator) for instruction in instructions)
+        found = in_best_orders(instructions, estimator)
         if may_part:
             parts = (parted(one, f"#part_{one.relation}_{k}", estimator) for k, one in enumerate(found))
             found = tuple(one for several in parts for one in several)
         ram.plans[classes] = found
     return found
+
+
+def in_best_orders(instructions: tuple[Any, ...], estimator: Estimator) -> tuple:
+    """The instructions in the orders, and by the indexes, that are estimated to be best."""
+    return tuple(_ranged(_planned(instruction, estimator), estimator) for instruction in instructions)
 
 
 def _planned(instruction: m.Instruction, estimator: Estimator) -> m.Instruction:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator
 from copy import copy
 
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.ranges import with_ranges
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.rules.literal_order import Step, order
+from derivable.datalog.rules.literal_order import Ordering, Step, order
 from derivable.datalog.rules.strata import Strata
 
 
@@ -29,18 +29,13 @@ def lower(strata: Strata) -> m.Ram:
                 once.append(rule)
                 full.append(rule)
                 continue
-            recursive = [
-                i for i, literal in enumerate(rule.body) if isinstance(literal, r.Atom) and literal.relation in own
-            ]
+            recursive = _recursive(rule, own)
             plain = store(m.Origin(rule), order(rule, program))
             full.append(plain)
             if not recursive:
                 once.append(plain)
-            for k, position in enumerate(recursive):
-                # Earlier recursive atoms read what is stable, so that no combination is derived twice.
-                parts: dict[int, m.Part] = dict.fromkeys(recursive[:k], "stable")
-                parts[position] = "recent"
-                loop.append(store(m.Origin(rule, parts), order(rule, program, (position,))))
+            for position, origin in _origins(rule, recursive):
+                loop.append(store(origin, order(rule, program, (position,))))
         lowered.append(m.Stratum(stratum.relations, stratum.is_recursive, tuple(once), tuple(loop), tuple(full)))
     return m.Ram(
         program.relations,
@@ -51,6 +46,33 @@ def lower(strata: Strata) -> m.Ram:
         program.source,
         program.constructors,
     )
+
+
+def recursive_stores(clause: r.Clause, relations: Container[str]) -> list[m.Store] | None:
+    """The stores of a clause for the recent rows of each atom of these relations; None if its body has no order."""
+    found = []
+    for position, origin in _origins(clause, _recursive(clause, relations)):
+        ordering = Ordering(clause.body)
+        ordering.take_atom(position)
+        ordering.finish()
+        if ordering.remaining:
+            return None
+        found.append(store(origin, ordering.steps))
+    return found
+
+
+def _recursive(clause: r.Clause, relations: Container[str]) -> list[int]:
+    """The positions of the atoms of these relations."""
+    return [i for i, literal in enumerate(clause.body) if isinstance(literal, r.Atom) and literal.relation in relations]
+
+
+def _origins(clause: r.Clause, recursive: list[int]) -> Iterator[tuple[int, m.Origin]]:
+    """Each of these positions with what the atoms there read for the recent rows of its atom."""
+    for k, position in enumerate(recursive):
+        # Earlier recursive atoms read what is stable, so that no combination is derived twice.
+        parts: dict[int, m.Part] = dict.fromkeys(recursive[:k], "stable")
+        parts[position] = "recent"
+        yield position, m.Origin(clause, parts)
 
 
 def store(origin: m.Origin, steps: Iterable[Step]) -> m.Store:

@@ -284,6 +284,11 @@ def recent_relation(query: Project) -> str:
     return first.relation
 
 
+def joins_many(store: Store) -> bool:
+    """Whether a store joins more than two relations."""
+    return sum(isinstance(node, (Scan, Join)) for node in store.query.operators) > 2
+
+
 def copied_relation(query: Project) -> str | None:
     """The relation whose rows are those of a query, column by column; None if the query computes anything."""
     scan = query.operators[0]

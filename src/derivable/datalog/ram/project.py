@@ -6,17 +6,23 @@ goes through every path, where only its last point matters. It becomes
     #part_r_0_2(z) :- #part_r_0_1(y), e(y, z)
     r(w) :- #part_r_0_2(z), e(z, w)
 if that is estimated to pay. A tuple may then have fewer derivations, so this is for runs without tags.
+
+A clause of a recursion is cut while that runs: `sg(x, y) :- e(p, x), sg(p, q), e(q, y)` becomes
+    #middle_1_0(x, q) :- e(p, x), sg(p, q)
+    sg(x, y) :- #middle_1_0(x, q), e(q, y)
+where the middle is one relation of the recursion more. How many rows that has is not estimated but found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from math import prod
 
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.estimate import STORE, Estimate, Estimator
-from derivable.datalog.ram.lower import store
+from derivable.datalog.ram.lower import recursive_stores, store
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.literal_order import Define, Ordering, Step
 from derivable.datalog.values.values import BOOL
@@ -39,11 +45,99 @@ def parted(instruction: m.Instruction, name: str, estimator: Estimator) -> tuple
     if as_planned < LEAST:
         return (instruction,)
     others = _orders(instruction.origin) if as_planned >= LEAST_ORDERED else ()
-    found = [_Cut(one, estimator) for one in (instruction, *others)]
+    found = [_Cut(one, estimator).in_parts() for one in (instruction, *others)]
     best = min(found, key=lambda cut: cut.cost)
     if not best.places or best.cost > LEFT * as_planned:
         return (instruction,)
     return best.stores(name)
+
+
+@dataclass(frozen=True)
+class Middle:
+    """A clause of a recursion in two: the literals `inner`, of which `needed` is kept once, and those behind them.
+
+    ahead  nanoseconds that each row costs behind the middle, by estimate
+    """
+
+    clause: r.Clause
+    inner: tuple[r.Literal, ...]
+    needed: tuple[r.Var, ...]
+    outer: tuple[r.Literal, ...]
+    ahead: float = field(compare=False)
+
+    def pays(self, found: int, kept: int) -> bool:
+        """Whether it pays to keep `kept` rows of those that were found."""
+        return kept <= LEFT * found and (found - kept) * self.ahead > DEAR * STORE * found
+
+    def within(self, stratum: m.Stratum, name: str) -> Cut | None:
+        """The stratum with two clauses instead of the one, `name` being what the first one gives; None if they have no
+        order."""
+        clause, relations = self.clause, (*stratum.relations, name)
+        inner = r.Clause(name, self.needed, self.inner, clause.span)
+        body = r.Atom(name, self.needed, clause.span), *self.outer
+        outer = r.Clause(clause.relation, clause.terms, body, clause.span)
+        ordering = Ordering(self.inner)
+        ordering.finish()
+        ins, outs = (recursive_stores(part, relations) for part in (inner, outer))
+        if ins is None or outs is None or ordering.remaining:
+            return None
+        whole = tuple(one for one in stratum.loop if one.origin is not None and one.origin.clause is clause)
+        loop = (*(one for one in stratum.loop if one not in whole), *ins, *outs)
+        made = m.Stratum(relations, True, stratum.once, loop, stratum.full)
+        return Cut(name, store(m.Origin(inner), ordering.steps), tuple(ins), made, whole)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What becomes of a stratum when a clause is cut in two.
+
+    name     the relation between the two
+    first    what this has for all rows that there are
+    inner    the stores that write to it
+    stratum  with both clauses
+    whole    the stores of the clause before
+    """
+
+    name: str
+    first: m.Store
+    inner: tuple[m.Store, ...]
+    stratum: m.Stratum
+    whole: tuple[m.Store, ...]
+
+    def undone(self, stratum: m.Stratum) -> m.Stratum:
+        """The stratum with the one clause again, and with what goes on with the rows between that are there."""
+        return replace(stratum, loop=(*(one for one in stratum.loop if one not in self.inner), *self.whole))
+
+
+def middle(stores: Sequence[m.Store], estimator: Estimator, least: float = 0) -> Middle | None:
+    """Where the clause of some stores of a recursion is best cut in two; None if that is not estimated to pay.
+
+    What is known of the relations of the recursion is what they have so far. `least` is what a store has to find.
+    """
+    best: tuple[float, Middle] | None = None
+    for instruction in stores:
+        assert instruction.origin is not None
+        estimates = estimator.store(instruction)
+        as_planned = estimator.stored(estimates[-1])
+        if as_planned < LEAST or max(estimate.rows for estimate in estimates) < least:
+            continue
+        others = [one for one in _orders(instruction.origin) if _drives(one)] if as_planned >= LEAST_ORDERED else []
+        for one in (instruction, *others):
+            cut = _Cut(one, estimator)
+            for place, (needed, rows, kept) in cut.may_be_cut():
+                before, rows = cut.estimates[place].cost, max(rows, 1.0)
+                cost = before + DEAR * STORE * rows + (cut.end - before) * kept / rows
+                if cost <= LEFT * as_planned and (best is None or cost - as_planned < best[0]):
+                    inner, outer = _body(cut.steps[: place + 1]), _body(cut.steps[place + 1 :])
+                    found = Middle(instruction.origin.clause, inner, needed, outer, (cut.end - before) / rows)
+                    best = cost - as_planned, found
+    return None if best is None else best[1]
+
+
+def _drives(store: m.Store) -> bool:
+    """Whether a store begins with the recent rows that it is for."""
+    first = store.query.operators[0]
+    return isinstance(first, m.Scan) and first.part == "recent"
 
 
 def _orders(origin: m.Origin) -> Iterator[m.Store]:
@@ -61,34 +155,45 @@ def _orders(origin: m.Origin) -> Iterator[m.Store]:
 
 
 class _Cut:
-    """Where a store is best cut in parts, `places`, and what they are estimated to cost together."""
+    """Where a store may be cut in parts, and where it is cut, `places`, with what that is estimated to cost."""
 
     def __init__(self, instruction: m.Store, estimator: Estimator):
         assert instruction.origin is not None
         self.clause = instruction.origin.clause
         # What begins with no relation begins with the unit, which is no step.
-        nodes = [node for node in instruction.query.operators if not isinstance(node, m.Unit)]
-        self.steps = [_step(node) for node in nodes]
-        self.places: dict[int, tuple[r.Var, ...]] = {}
+        self.nodes = [node for node in instruction.query.operators if not isinstance(node, m.Unit)]
+        self.steps = [_step(node) for node in self.nodes]
+        self.later = instruction.query.later[-len(self.nodes) :]
         estimates = estimator.store(instruction)
-        end, estimates = estimator.stored(estimates[-1]), estimates[len(estimates) - len(nodes) :]
-        later = instruction.query.later[-len(nodes) :]
+        self.end, self.estimates = estimator.stored(estimates[-1]), estimates[len(estimates) - len(self.nodes) :]
+        self.places: dict[int, tuple[r.Var, ...]] = {}
+        self.cost = self.end
+
+    def in_parts(self) -> _Cut:
+        """Cut wherever that pays."""
         scale, before, self.cost = 1.0, 0.0, 0.0
-        there: dict[str, r.Var] = {}
-        for i, estimate in enumerate(estimates[:-1]):
-            there |= {v.name: v for v in _binds(self.steps[i])}
-            needed = tuple(v for key, v in there.items() if key in later[i])
-            if not isinstance(nodes[i + 1], m.Join) or not 0 < len(needed) < len(there):
-                continue
-            rows = estimate.rows * scale
-            kept = _distinct(estimate, needed, rows)
-            part, price = kept / rows if rows > 0 else 1.0, DEAR * STORE * rows
-            if (end - estimate.cost) * scale * (1 - part) > price:
+        for i, (needed, rows, kept) in self.may_be_cut():
+            estimate, rows = self.estimates[i], rows * scale
+            part, price = min(kept, rows) / rows if rows > 0 else 1.0, DEAR * STORE * rows
+            if (self.end - estimate.cost) * scale * (1 - part) > price:
                 self.places[i] = needed
                 self.cost += (estimate.cost - before) * scale + price
                 scale, before = scale * part, estimate.cost
+        self.cost += (self.end - before) * scale
+        return self
+
+    def may_be_cut(self) -> Iterator[tuple[int, tuple[tuple[r.Var, ...], float, float]]]:
+        """The steps behind which there are columns that nothing needs: those that are needed, with the rows of all and
+        the most of them that are different."""
+        there: dict[str, r.Var] = {}
+        for i, estimate in enumerate(self.estimates[:-1]):
+            there |= {v.name: v for v in _binds(self.steps[i])}
+            needed = tuple(v for key, v in there.items() if key in self.later[i])
+            if not isinstance(self.nodes[i + 1], m.Join) or not 0 < len(needed) < len(there):
+                continue
+            yield i, (needed, estimate.rows, _distinct(estimate, needed, estimate.rows))
+            if i in self.places:
                 there = {v.name: v for v in needed}
-        self.cost += (end - before) * scale
 
     def stores(self, name: str) -> tuple[m.Store, ...]:
         found: list[m.Store] = []
@@ -108,11 +213,15 @@ def _distinct(estimate: Estimate, needed: Sequence[r.Var], rows: float) -> float
 
 
 def _store(clause: r.Clause, relation: str, terms: tuple[r.Expr, ...], steps: Sequence[Step]) -> m.Store:
-    body = tuple(
+    return store(m.Origin(r.Clause(relation, terms, _body(steps), clause.span)), steps)
+
+
+def _body(steps: Sequence[Step]) -> tuple[r.Literal, ...]:
+    """The literals of these steps."""
+    return tuple(
         r.Filter(r.Apply("==", (step.variable, step.expression), BOOL)) if isinstance(step, Define) else step
         for step in steps
     )
-    return store(m.Origin(r.Clause(relation, terms, body, clause.span)), steps)
 
 
 def _binds(step: Step) -> Iterable[r.Var]:

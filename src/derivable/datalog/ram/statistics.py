@@ -110,6 +110,11 @@ class Statistics:
             found = self._known[relation, column] = summary_of(words, table.size)
         return found
 
+    def forget(self, relation: str) -> None:
+        """Its table is another one."""
+        for key in [key for key in self._known if key[0] == relation]:
+            del self._known[key]
+
     def word(self, constant: Const) -> int | None:
         """The word of a constant; None if it is a text that nothing has, which is not to be entered for this."""
         if constant.type.family == "text" and self.symbols.find(constant.value) is None:

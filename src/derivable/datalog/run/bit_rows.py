@@ -62,10 +62,11 @@ def bit_rows(executor: Executor, number: int, loop: tuple[m.Store, ...]) -> BitR
     """What turns the recursion of a stratum, whose loop is this, to rows of bits; None if its rules say more."""
     if len(loop) > MOST_RULES:
         return None
-    key = "inclusions", number, len(loop)
+    stratum = executor.stratum(number)
+    key = "inclusions", number, len(loop), *(() if executor.cuts is None else executor.cuts.key)
     systems = executor.ram.plans.get(key)
     if systems is None:
-        systems = executor.ram.plans[key] = inclusions.systems_of(executor.ram.strata[number], loop)
+        systems = executor.ram.plans[key] = inclusions.systems_of(stratum, loop)
     is_wide = any(len(executor.tables[name].types) > 2 for system in systems for name in system.passing)
     # Systems that see a relation from different sides are there for pairs.
     return None if not systems or (is_wide and len(systems) > 1) else BitRows(executor, systems, loop)

@@ -516,6 +516,9 @@ class Drive:
         if not self.control[strata.GOES_ON]:
             watch.remaining()
             return
+        if self.executor.cuts is not None and self.executor.cuts.is_due():
+            # At the end of this round.
+            self.control[strata.ROWS_LEFT] = 0
         # An error counts what the store that runs has found as others do.
         late, table = int(self.words[number, strata.LATE]), self.tables[self.words[number, strata.TARGET]]
         effort = self.executor.effort(self.stores[number])

@@ -46,10 +46,10 @@ from derivable.datalog.tags.tags import Algebra, ColumnTags, GraphTags, Untagged
 if TYPE_CHECKING:
     from derivable.datalog.fused import partition
     from derivable.datalog.fused.fused import Running
-    from derivable.datalog.run import bit_rows, drive, lattices, union_find
+    from derivable.datalog.run import bit_rows, cuts, drive, lattices, union_find
     from derivable.datalog.run.bit_rows import BitRows
 else:
-    drive = later("derivable.datalog.run.drive")
+    cuts, drive = later("derivable.datalog.run.cuts"), later("derivable.datalog.run.drive")
     bit_rows, partition = later("derivable.datalog.run.bit_rows"), later("derivable.datalog.fused.partition")
     lattices, union_find = later("derivable.datalog.run.lattices"), later("derivable.datalog.run.union_find")
 
@@ -90,6 +90,8 @@ class Executor(Queries):
         self.watch = watch
         # What runs single stores by kernels.
         self.drives: dict[int, drive.Drive] = {}
+        # The clauses of the recursion that runs which may be cut in two.
+        self.cuts: cuts.Cuts | None = None
         self.goal = goal
         self.finished = 0
         self.graph: GroundGraph | None = algebra.graph if isinstance(algebra, GraphTags) else None
@@ -159,13 +161,17 @@ class Executor(Queries):
         self, number: int, part: Literal["once", "loop", "full"], may_part: bool = False
     ) -> tuple[Any, ...]:
         """The instructions of a stratum that are to run now."""
-        given = getattr(self.ram.strata[number], part)
-        is_plain = isinstance(self.mode, Untagged)
-        return planned(self.ram, (number, part), given, self.statistics, is_plain, may_part and is_plain)
+        given, is_plain = getattr(self.stratum(number), part), isinstance(self.mode, Untagged)
+        key = (number, part) if self.cuts is None else (*self.cuts.key, part)
+        return planned(self.ram, key, given, self.statistics, is_plain, may_part and is_plain)
+
+    def stratum(self, number: int) -> m.Stratum:
+        """A stratum as it runs: some of its clauses may be cut in two."""
+        return self.ram.strata[number] if self.cuts is None else self.cuts.stratum
 
     def rounds(self, number: int, is_first: bool = False) -> Rounds:
         """The rounds of a stratum whose relations have what they begin with; `is_first` if nothing is combined yet."""
-        relations = self.ram.strata[number].relations
+        relations = self.stratum(number).relations
         if is_first and (linear := self.linear(number)) is not None:
             self.plan_again = math.inf
             return Rounds(relations, (linear,))
@@ -200,6 +206,8 @@ class Executor(Queries):
         if effort.rows >= self.plan_again:
             self.plan_again = PLAN_AGAIN * effort.rows
             rounds.change(self.instructions(number, "loop"))
+            if self.cuts is not None:
+                self.cuts.watch()
         return True
 
     def effort(self, instruction: m.Instruction) -> Effort:
@@ -250,15 +258,30 @@ class Executor(Queries):
             self.complete.remove(BASE)
 
     def plain_loop(self, number: int, is_first: bool) -> None:
-        tables = self.tables
-        stratum = self.ram.strata[number]
-        if is_first and not self.counts_rounds() and not self.has_goal() and union_find.solve_equivalence(self, number):
+        is_free = is_first and not self.counts_rounds() and not self.has_goal()
+        if is_free and union_find.solve_equivalence(self, number):
             return
+        rounds = self.rounds(number, is_first)
+        is_free = is_free and isinstance(self.algebra, Untagged) and self.watch.limits.tuple_limit is None
+        if is_free and self.goal is None and any(map(m.joins_many, rounds.loop)):
+            self.cuts = cuts.Cuts(self, number)
+            if self.cuts.begin():
+                rounds = self.rounds(number)
+        while self.go_round(number, rounds, is_first):
+            rounds = self.rounds(number)
+        if self.cuts is not None:
+            self.cuts.end()
+            self.cuts = None
+
+    def go_round(self, number: int, rounds: Rounds, is_first: bool) -> bool:
+        """Go on with a recursion until it is at its end, or until one of its clauses is cut in two, which is true."""
+        tables = self.tables
+        stratum = self.stratum(number)
         evicts = self.evicts and is_first and not self.counts_rounds() and stratum.reads_news_alone
         # Each piece is a step of all threads, who wait for one another at its end.
         pairs = any(len(tables[name].types) == 2 for name in stratum.relations)
         threads = fused.num_shares()
-        piece, rounds = PIECE, self.rounds(number, is_first)
+        piece = PIECE
         if pairs and threads > 1:
             piece = PIECE * PIECES * threads
         elif len(rounds.loop) == len(stratum.relations) == 1:
@@ -281,10 +304,10 @@ class Executor(Queries):
         driven: drive.Drive | None = None
         for instructions, _ in rounds.run(has_news):
             if not self.begin_round(number, rounds):
-                return
+                return False
             if bits is not None and bits.pays():
                 self.solve_bits(number, bits)
-                return
+                return False
             if self.may_drive(number, instructions, rows):
                 if driven is None or driven.stores is not rounds.loop:
                     driven = drive.Drive(self, rounds.loop, stratum.relations)
@@ -294,6 +317,9 @@ class Executor(Queries):
                 for instruction in instructions:
                     self.insert(instruction)
             rows = 0
+            if self.cuts is not None and self.cuts.is_due() and self.cuts.change():
+                return True
+        return False
 
     def may_drive(self, number: int, instructions: list[m.Store], rows: int) -> bool:
         """Whether the driver runs a round of so many recent rows, and those behind it: it has to be worth its loading.
@@ -306,7 +332,7 @@ class Executor(Queries):
         work = self.plans[key] = self.plans.get(key, 0) + rows + len(instructions) * CALL_ROWS
         if work < fused.FEW_ROWS or not drive.is_there(work):
             return False
-        for name in self.ram.strata[number].relations:
+        for name in self.stratum(number).relations:
             table = self.tables[name]
             if table.joins_values or self.stratum_effort[number].rows < table.rows_worth_kernels:
                 return False
@@ -390,7 +416,7 @@ class Executor(Queries):
                 return True
         single = self.drives.get(id(running.store))
         if single is None or single.running[0] is not running or single.tables[-1] is not table:
-            recursive = self.ram.strata[self.number].relations if running.is_recursive else ()
+            recursive = self.stratum(self.number).relations if running.is_recursive else ()
             read = [scan.relation for scan in running.scans if scan.relation in recursive]
             names = [name for name in read if name != table.name]
             single = self.drives[id(running.store)] = drive.Drive(self, (running.store,), names)
