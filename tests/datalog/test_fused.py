@@ -18,10 +18,11 @@ import derivable as dv
 from datalog.naive import fact_sets, least_model, programs, text_of
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product
+from derivable.datalog.api import evaluation
 from derivable.datalog.fused import emit, emit_insert, emit_tags, frontier, fused, partition
 from derivable.datalog.kernels import bit_rows as bit_kernels
 from derivable.datalog.kernels import row_sets, strata
-from derivable.datalog.run import bit_rows, drive, execute
+from derivable.datalog.run import bit_rows, drive, execute, whole_program
 from derivable.datalog.tables import sets, storage
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import TYPES
@@ -61,13 +62,16 @@ class InterpretedPacked:
 
 
 def called(own):
-    """The driver as Python runs it."""
+    """The driver of a stratum, or of a whole program, as Python runs it."""
     arrays = own.memory, own.words, own.bases, own.index_bases, own.first_reader, own.readers, own.queue, own.control
+    driver = strata.drive
+    if isinstance(own, whole_program.WholeProgram):
+        driver, arrays = strata.run_program, (*arrays, own.strata, own.indexes_after, own.facts)
     address = own.address(own.memory)
     for running in own.running:
         for kernel in [] if running.fused is None else running.fused.kept.enters.values():
             python_lanes.ADDRESSED[kernel.function.address] = kernel.function
-    return tiers.interpreted(strata.drive)(address, *(array.view(tiers._Array) for array in arrays))
+    return tiers.interpreted(driver)(address, *(array.view(tiers._Array) for array in arrays))
 
 
 def addressed(own, array):
@@ -87,8 +91,11 @@ def on_threads(number):
 
 
 @contextmanager
-def settings_of(few, set_rows, room=3, compiled=False, num_threads=1):
-    """Kernels from the first row on if `few` is 0, sets of rows from `set_rows` rows on, which all threads share."""
+def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=False):
+    """Kernels from the first row on if `few` is 0, sets of rows from `set_rows` rows on, which all threads share.
+
+    is_whole  whether small runs of a program are one call
+    """
     with pytest.MonkeyPatch.context() as patch, on_threads(num_threads):
         patch.setattr(partition, "FEW", 0)
         patch.setattr(partition, "STEP", room)
@@ -104,11 +111,14 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1):
         # Of some runs most rounds are large ones.
         patch.setattr(drive, "MOST", 2 if room % 2 else drive.MOST)
         patch.setattr(storage, "PART", 1)
+        if not is_whole:
+            patch.setattr(evaluation, "run_whole", lambda *given: None)
         if not compiled:
             patch.setattr(emit, "_compiled", {})
             patch.setattr(emit, "compile_kernel", interpreted)
             patch.setattr(emit_insert, "compile_packed", InterpretedPacked)
             patch.setattr(drive.Drive, "call", called)
+            patch.setattr(whole_program.WholeProgram, "call", called)
             patch.setattr(drive.Drive, "address", addressed)
             patch.setattr(python_lanes, "ADDRESSED", {})
             patch.setattr(sets, "_insert", lambda form: interpreted(row_sets.insert_kernel(form)))

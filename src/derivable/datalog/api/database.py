@@ -28,6 +28,8 @@ from derivable.parallel.order import order_of
 if TYPE_CHECKING:
     from derivable.datalog.api.evaluation import Evaluation
     from derivable.datalog.api.incremental import Addition
+    from derivable.datalog.apm.run import DeviceProfile
+    from derivable.datalog.run.profile import Profile
     from derivable.datalog.tables.storage import Table
 
 _SHOWN_ROWS = 20
@@ -408,11 +410,17 @@ class Database(Mapping):
         self.provenance = provenance
         self._hidden = tuple(name for name in ram.relations if not name.startswith("#"))
         self._evaluation = evaluation if keep else None
-        self.profile = evaluation.profile
+        self._profile = evaluation.profile
         # Without a provenance of its own a run takes the one that its facts ask for.
         self._is_default = is_default
         if keep:
             self._show()
+
+    @property
+    def profile(self) -> Profile | DeviceProfile | None:
+        if callable(self._profile):
+            self._profile = self._profile()
+        return self._profile
 
     def add(
         self,

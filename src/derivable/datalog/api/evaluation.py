@@ -8,7 +8,7 @@ at once. So whatever ends an addition early, the evaluation is what it was.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -29,6 +29,7 @@ from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.foreign_join import ForeignFacts
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.profile import Profile, StratumEffort
+from derivable.datalog.run.whole_program import run_whole
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.ground_graph import GroundGraph
 from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of, needs_derivations, tags_of
@@ -54,7 +55,7 @@ class Evaluation:
     algebra  what the machine runs on
     tables   relation -> its table, after `run`
     outputs  relation -> what users see of it
-    profile  what the run has spent
+    profile  what the run has spent, or what says it
     iteration_limit  of `run`: recursions may not be at their end
     kin      the evaluations that may share tables with this one
     journal  relation -> its table before an addition that is not at its end
@@ -75,7 +76,7 @@ class Evaluation:
                 self.algebra = GraphTags(GroundGraph(record))
         self.tables: dict[str, Table] = {}
         self.outputs: dict[str, Shown] = {}
-        self.profile: Profile | DeviceProfile | None = None
+        self.profile: Profile | DeviceProfile | Callable[[], Profile] | None = None
         self.foreign = ForeignFacts(facts.random)
         self.coins = Coins(facts.random)
         self.iteration_limit: int | None = None
@@ -121,7 +122,14 @@ class Evaluation:
                 self.outputs = _of_kept(kept, self.facts.random.probabilities)
                 return
         given = len(self.facts.random.probabilities)
-        self.facts.relations = self.facts.more(demanded(self.ram, self.facts, watch))
+        if self.ram.demand is not None:
+            self.facts.relations = self.facts.more(demanded(self.ram, self.facts, watch))
+        if self.record is boolean and not (is_kept or is_profiled or is_counted or goal):
+            found = run_whole(self.ram, self.facts, watch)
+            if found is not None:
+                tables, self.profile = found
+                self.outputs = {name: (table, None) for name, table in tables.items()}
+                return
         executor = Executor(self.ram, self.facts, self.algebra, watch, None, goal)
         executor.foreign, executor.coins = self.foreign, self.coins
         executor.counts = {} if is_counted else None

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from derivable.device.cpu.places import call_at, hash_word, load, mix_word, pointer_at, slot_in, store
+from derivable.device.cpu.places import call_at, hash_word, load, mix_word, pointer_at, slot_in, store, tag_of
 from derivable.device.cpu.tiers import kernel
 
 # Why the driver came back, besides the codes of `row_sets` and of `emit_insert`.
-INDEX_FULL, WANTED, ENDED, STOPPED = 20, 21, 22, 23
+INDEX_FULL, WANTED, ENDED, STOPPED, ELSEWHERE = 20, 21, 22, 23, 24
 
 # The words of the memory before all others: candidates and rows of drivers before a pause.
 LEFT, FIRST_FREE = 0, 1
@@ -45,11 +45,17 @@ STORE_WORDS = LAST + 2 * KEPT
 # hand, whether that goes on where it left, whether indexes are ready for the round, the only store to run, or -1, and
 # rows that a log keeps behind the first that is propagated, 0 if larger rounds and evicting are left to who calls.
 PLACE, READER, NUM_NEWS, NUM_NEXT, ROUND, ROUNDS, MOST, ROWS_LEFT, AT, GOES_ON, IS_INDEXED, ONLY, PROPAGATED = range(13)
-CONTROL_WORDS = 13
+# Of a whole program: the stratum at hand, -1 before the first, and its next store that is not of the recursion.
+STRATUM, NEXT, CONTROL_WORDS = 13, 14, 15
+# The words of a stratum of a whole program: its tables and its stores, those of the next stratum following, the stores
+# from LOOP on being its recursion; the table with what that reads of before it, -1 without one; the table that says
+# whether it may be an equivalence, or -1; and the rounds that it has had.
+FIRST_TABLE, FIRST_STORE, LOOP, BASE, DECIDES, NUM_ROUNDS, STRATUM_WORDS = range(7)
 
 
-# The types of its parameters.
+# The types of the parameters of `drive` and of `run_program`.
 TYPES = ("int64", "int64[]", "int64[,]", *["int64[]"] * 6)
+PROGRAM_TYPES = (*TYPES, "int64[,]", "int64[,]", "int64[]")
 
 
 @kernel
@@ -59,11 +65,8 @@ def drive(address, memory, stores, tables, indexes, first_reader, readers, queue
         return _run(address, memory, stores, queue, tables, control, control[ONLY])
     while True:
         if control[IS_INDEXED] == 0:
-            for x in range(len(indexes)):
-                if not _has_entered(memory, indexes[x]):
-                    control[AT] = x
-                    return INDEX_FULL
-            control[IS_INDEXED] = 1
+            if not _have_entered(memory, indexes, control):
+                return INDEX_FULL
             control[READER] = first_reader[queue[control[PLACE]]]
         while control[PLACE] < control[NUM_NEWS]:
             table = queue[control[PLACE]]
@@ -189,27 +192,248 @@ def _run(address, memory, stores, queue, tables, control, number):
 
 
 @kernel
+def _have_entered(memory, indexes, control):
+    """Enter the rows that are visible into all indexes; false if one, which the control names, has no room."""
+    for x in range(len(indexes)):
+        if not _has_entered(memory, indexes[x]):
+            control[AT] = x
+            return False
+    control[IS_INDEXED] = 1
+    return True
+
+
+@kernel
 def _has_entered(memory, at):
     """Enter the rows of a table that are visible into a chained index, see `relations.chain_append`."""
     stop = memory[memory[at + OF] + VISIBLE]
     if stop > memory[at + INDEX_ROOM]:
         return False
-    if memory[at + ENTERED] >= stop:
-        return True
+    for i in range(memory[at + ENTERED], stop):
+        _enter(memory, at, i)
+    memory[at + ENTERED] = max(memory[at + ENTERED], stop)
+    return True
+
+
+@kernel
+def _enter(memory, at, i):
+    """Enter row `i` into a chained index."""
     keys, heads = pointer_at(memory[at + KEYS], np.int64), pointer_at(memory[at + HEADS], np.int64)
     following = pointer_at(memory[at + FOLLOWING], np.int64)
     width, log = memory[at + WIDTH], memory[memory[at + OF] + LOG]
-    for i in range(memory[at + ENTERED], stop):
-        h = np.int64(0)
-        for k in range(memory[at + NUM_KEYS]):
-            place = i * width + load(keys, k)
-            if memory[at + IS_SHORT] != 0:
-                word = np.int64(load(pointer_at(log, np.int32), place))
-            else:
-                word = load(pointer_at(log, np.int64), place)
-            h = hash_word(word) if k == 0 else mix_word(h, word)
-        slot = slot_in(h, memory[at + NUM_HEADS])
-        store(following, i, load(heads, slot))
-        store(heads, slot, i)
-    memory[at + ENTERED] = stop
+    h = np.int64(0)
+    for k in range(memory[at + NUM_KEYS]):
+        place = i * width + load(keys, k)
+        if memory[at + IS_SHORT] != 0:
+            word = np.int64(load(pointer_at(log, np.int32), place))
+        else:
+            word = load(pointer_at(log, np.int64), place)
+        h = hash_word(word) if k == 0 else mix_word(h, word)
+    slot = slot_in(h, memory[at + NUM_HEADS])
+    store(following, i, load(heads, slot))
+    store(heads, slot, i)
+
+
+# All strata of a program, over small tables with one hash each
+
+
+@kernel
+def run_program(
+    address, memory, stores, tables, indexes, first_reader, readers, queue, control, strata, indexes_after, facts
+):
+    """Run all strata from the facts on, or go on from where the last call left; returns why it came back.
+
+    strata         [stratum + 1, STRATUM_WORDS] int64
+    indexes_after  [table, index] int64: where the words of its indexes begin that are made when it is complete, or -1
+    facts          [word] int64: how many relations have facts, and of each its table, its rows and these by columns
+    ELSEWHERE is that this is no way to run the program on these facts.
+    """
+    if control[STRATUM] < 0:
+        _clear(memory, stores, tables, indexes, indexes_after)
+        _load(memory, tables, facts)
+        control[STRATUM], control[NEXT] = 0, strata[0, FIRST_STORE]
+    while control[STRATUM] < len(strata) - 1:
+        s = control[STRATUM]
+        loop, stop = strata[s, LOOP], strata[s + 1, FIRST_STORE]
+        while control[NEXT] < loop:
+            if control[IS_INDEXED] == 0 and not _have_entered(memory, indexes, control):
+                return INDEX_FULL
+            code = _run_once(address, memory, stores, queue, tables, control)
+            if code != 0:
+                return code
+            control[NEXT] += 1
+        if control[NEXT] == loop:
+            for table in range(strata[s, FIRST_TABLE], strata[s + 1, FIRST_TABLE]):
+                control[ROWS_LEFT] -= memory[tables[table] + SIZE]
+            if control[ROWS_LEFT] <= 0:
+                return ELSEWHERE
+            if loop < stop and not _has_begun(memory, tables, indexes_after, queue, control, strata, s):
+                return ELSEWHERE
+            # Past the stores that are left: only the recursion goes on.
+            control[NEXT] = stop + 1
+        if control[NUM_NEWS] > 0:
+            code = drive(address, memory, stores, tables, indexes, first_reader, readers, queue, control)
+            if code != ENDED:
+                return code
+            strata[s, NUM_ROUNDS] = control[ROUND]
+        for table in range(strata[s, FIRST_TABLE], strata[s + 1, FIRST_TABLE]):
+            _complete(memory, table, tables[table], indexes_after)
+        control[STRATUM], control[NEXT] = s + 1, stop
+        control[NUM_NEWS] = control[NUM_NEXT] = control[IS_INDEXED] = 0
+    return ENDED
+
+
+@kernel
+def _clear(memory, stores, tables, indexes, indexes_after):
+    """Have no rows, and know of none that stores have found."""
+    for table in range(len(tables)):
+        at = tables[table]
+        if memory[at + SIZE] > 0:
+            slots = pointer_at(memory[at + HASH], np.uint32)
+            for k in range(2 * memory[at + HASH_SLOTS]):
+                store(slots, k, np.uint32(0))
+        for word in range(ROW_WIDTH):
+            memory[at + word] = 0
+        for k in range(indexes_after.shape[1]):
+            if indexes_after[table, k] >= 0:
+                _empty(memory, indexes_after[table, k])
+    for x in range(len(indexes)):
+        _empty(memory, indexes[x])
+    for number in range(len(stores)):
+        for word in range(RUNS, STORE_WORDS):
+            stores[number, word] = 0
+
+
+@kernel
+def _empty(memory, at):
+    """Have no rows in an index."""
+    if memory[at + ENTERED] > 0:
+        heads = pointer_at(memory[at + HEADS], np.int64)
+        for slot in range(memory[at + NUM_HEADS]):
+            store(heads, slot, np.int64(-1))
+        memory[at + ENTERED] = 0
+
+
+@kernel
+def _load(memory, tables, facts):
+    """Insert the facts in their tables, which have room for them."""
+    place = 1
+    for _ in range(facts[0]):
+        at, count = tables[facts[place]], facts[place + 1]
+        width, place = memory[at + ROW_WIDTH], place + 2
+        log = pointer_at(memory[at + LOG], np.int64)
+        for i in range(count):
+            for c in range(width):
+                store(log, memory[at + SIZE] * width + c, facts[place + c * count + i])
+            _insert(memory, at)
+        place += width * count
+
+
+@kernel
+def _insert(memory, at):
+    """Have the row that the log has behind those of a table, if that is a new one; see `relations.place_rows`."""
+    size, width, num_slots = memory[at + SIZE], memory[at + ROW_WIDTH], memory[at + HASH_SLOTS]
+    log, slots = pointer_at(memory[at + LOG], np.int64), pointer_at(memory[at + HASH], np.uint32)
+    h = hash_word(load(log, size * width))
+    for c in range(1, width):
+        h = mix_word(h, load(log, size * width + c))
+    tag, slot = tag_of(h), slot_in(h, num_slots)
+    while load(slots, 2 * slot) != 0:
+        if np.int64(load(slots, 2 * slot + 1)) == tag:
+            row = np.int64(load(slots, 2 * slot)) - 1
+            is_same = True
+            for c in range(width):
+                is_same &= load(log, row * width + c) == load(log, size * width + c)
+            if is_same:
+                return
+        slot = slot_in(slot + 1, num_slots)
+    store(slots, 2 * slot, np.uint32(size + 1))
+    store(slots, 2 * slot + 1, np.uint32(tag))
+    memory[at + SIZE] = size + 1
+
+
+@kernel
+def _run_once(address, memory, stores, queue, tables, control):
+    """Run the next store of a stratum that is not of its recursion, over all rows of its driver, or go on with it."""
+    number = control[NEXT]
+    if control[GOES_ON] == 0:
+        own = stores[number, OWN]
+        memory[own], memory[own + 1] = 0, memory[tables[stores[number, DRIVER]] + VISIBLE]
+    control[ONLY] = number
+    code = _run(address, memory, stores, queue, tables, control, number)
+    control[ONLY] = -1
+    return code
+
+
+@kernel
+def _has_begun(memory, tables, indexes_after, queue, control, strata, s):
+    """Have all rows of a stratum's tables recent; false if its recursion may be an equivalence."""
+    first, decides, base = strata[s, FIRST_TABLE], strata[s, DECIDES], strata[s, BASE]
+    if decides >= 0 and memory[tables[first] + SIZE] > 0 and _have_columns_one_sum(memory, tables[decides]):
+        return False
+    if base >= 0:
+        _copy(memory, tables[first], tables[base])
+        _complete(memory, base, tables[base], indexes_after)
+    control[NUM_NEWS] = control[NUM_NEXT] = control[PLACE] = control[IS_INDEXED] = control[ROUND] = 0
+    for table in range(first, strata[s + 1, FIRST_TABLE]):
+        at = tables[table]
+        memory[at + HAS_NEWS] = memory[at + START] = memory[at + STABLE] = memory[at + FIRST] = 0
+        memory[at + STOP] = memory[at + VISIBLE] = memory[at + SIZE]
+        if memory[at + SIZE] > 0:
+            queue[control[NUM_NEWS]] = table
+            control[NUM_NEWS] += 1
     return True
+
+
+@kernel
+def _have_columns_one_sum(memory, at):
+    """Whether both columns of a table have the same sum, as those of a symmetric relation have."""
+    log, difference = pointer_at(memory[at + LOG], np.int64), np.int64(0)
+    for i in range(memory[at + SIZE]):
+        difference += load(log, 2 * i) - load(log, 2 * i + 1)
+    return difference == 0
+
+
+@kernel
+def _copy(memory, source, target):
+    """Insert the rows of a table in one that has none, and room for them."""
+    width = memory[source + ROW_WIDTH]
+    given, log = pointer_at(memory[source + LOG], np.int64), pointer_at(memory[target + LOG], np.int64)
+    for i in range(memory[source + SIZE]):
+        for c in range(width):
+            store(log, i * width + c, load(given, i * width + c))
+        _insert(memory, target)
+
+
+@kernel
+def _complete(memory, table, at, indexes_after):
+    """Have all rows of a table visible, and in the indexes that are made then.
+
+    Where `storage.Index` would be dense, rows of one key come in their order here as well.
+    """
+    size = memory[at + SIZE]
+    memory[at + HAS_NEWS] = 0
+    memory[at + STABLE] = memory[at + VISIBLE] = size
+    for k in range(indexes_after.shape[1]):
+        index = indexes_after[table, k]
+        if index >= 0:
+            _empty(memory, index)
+        if index >= 0 and size > 0:
+            if memory[index + NUM_KEYS] == 1 and _is_dense(memory, index, size):
+                for i in range(size - 1, -1, -1):
+                    _enter(memory, index, i)
+            else:
+                for i in range(size):
+                    _enter(memory, index, i)
+            memory[index + ENTERED] = size
+
+
+@kernel
+def _is_dense(memory, index, size):
+    """Whether the values of the one key of an index are as near to one another as those of dense ones."""
+    log = pointer_at(memory[memory[index + OF] + LOG], np.int64)
+    width, column = memory[index + WIDTH], load(pointer_at(memory[index + KEYS], np.int64), 0)
+    low = high = load(log, column)
+    for i in range(1, size):
+        low, high = min(low, load(log, i * width + column)), max(high, load(log, i * width + column))
+    # A difference beyond 64 bits is below zero.
+    return 0 <= high - low <= 4 * size + 1024

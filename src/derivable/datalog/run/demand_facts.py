@@ -45,6 +45,7 @@ def demanded(
 ) -> FactStore:
     """The facts of the demand relations of a RAM program, without those that are in the tables `known`."""
     from derivable.datalog.run.execute import Executor
+    from derivable.datalog.run.whole_program import run_whole
 
     found = FactStore(facts.symbols, facts.random)
     first = ram.demand
@@ -57,7 +58,9 @@ def demanded(
     random = RandomFacts(numbers, groups, facts.random.seed, carrier=carrier)
     is_certain = not len(chances) and not any(map(_is_random, _nodes(first)))
     algebra: Algebra = Untagged() if is_certain else _Possible(godel, random)
-    tables = Executor(first, replace(facts, random=random), algebra, watch).run()
+    given = replace(facts, random=random)
+    small = run_whole(first, given, watch) if is_certain and watch is not None else None
+    tables = Executor(first, given, algebra, watch).run() if small is None else small[0]
     for name in first.outputs:
         table = tables[name]
         columns, count = [table.column(c).copy() for c in range(len(table.types))], table.size

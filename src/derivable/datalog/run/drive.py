@@ -44,15 +44,18 @@ ENDLESS = 1 << 62
 FEW, LOOKS = 1 << 10, 0.01
 
 
-def is_there(work: int) -> bool:
-    """Whether the driver is to be had by now, for rows and looks at stores that it would have saved so far."""
+def is_there(work: int, compiled: Any = None, types: Sequence[str] = ()) -> bool:
+    """Whether the driver, or something else that is compiled, is to be had by now, for the rows that it would have
+    saved so far."""
+    if compiled is None:
+        compiled, types = strata.drive, strata.TYPES
     if work < fused.MANY_ROWS and "numba" not in sys.modules:
         return False
     if os.environ.get("DERIVABLE_TIER") == "interpreted":
         return False
     if work < fused.MANY_ROWS:
-        return strata.drive.is_cached
-    return work >= fused.PATIENT_ROWS or strata.drive.is_ready(strata.TYPES)
+        return compiled.is_cached
+    return work >= fused.PATIENT_ROWS or compiled.is_ready(types)
 
 
 class Drive:
@@ -94,7 +97,8 @@ class Drive:
             if isinstance(driver, m.Scan) and driver.relation in self.number:
                 place = self.number[driver.relation]
                 self.words[number, strata.DRIVER] = place
-                readers[place].append(number)
+                if driver.part == "recent":
+                    readers[place].append(number)
         self.readers = np.array([number for some in readers for number in some], np.int64)
         self.first_reader = np.cumsum([0, *map(len, readers)])
 

@@ -41,7 +41,7 @@ FEW = 1 << 10
 PART = 1 << 14
 # A table of so many rows goes over to sets by prefix.
 SET_ROWS = 1 << 12
-_NO_STAMPS = empty(0, np.int32)
+_NO_STAMPS, _NO_SLOTS = empty(0, np.int32), empty(0, np.uint32)
 _updating = threading.RLock()
 renew_in_children(globals(), _updating=threading.RLock)
 
@@ -499,6 +499,14 @@ class Table:
         made.table, made.set_is_stale = made.table[:0], not with_set or self.set_is_stale
         if not made.set_is_stale:
             made.sets, made.table = deepcopy(self.sets), self.table.copy()
+        return made
+
+    def first_rows(self, size: int) -> Table:
+        """A table without tags that has the first `size` rows of this one's log, on memory of its own."""
+        made = Table.__new__(Table)
+        vars(made).update(vars(self))
+        made.tail, made.size, made.visible_size = self.tail[:size].copy(), size, size
+        made.table, made.set_is_stale, made.may_have_sets, made.indexes = _NO_SLOTS, True, False, {}
         return made
 
     def update_set(self) -> None:

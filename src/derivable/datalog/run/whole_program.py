@@ -1,0 +1,354 @@
+"""Small runs without tags as one call: the layout of all tables, indexes and kernels is kept with the program.
+
+To make tables and drivers and to bind kernels anew costs a small run some hundred times what its rules cost. A program
+that has run often enough keeps them: a run writes its facts to one array, calls `strata.run_program`, and copies the
+outputs. Rows come in the order of other runs, and what these run in another way is left to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import accumulate
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from derivable.core.lazy import later
+from derivable.datalog.facts.store import FactStore, new_store
+from derivable.datalog.fused import fused
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.ram.equivalence import equivalence_of
+from derivable.datalog.ram.join_order import LEAST_ROWS, sized_relations
+from derivable.datalog.ram.linear import linear_loop
+from derivable.datalog.run import drive
+from derivable.datalog.run.execute import BASE, Executor
+from derivable.datalog.run.limits import Watch
+from derivable.datalog.run.profile import Effort, Profile, StratumEffort
+from derivable.datalog.scalars.nodes import Const
+from derivable.datalog.tables import storage
+from derivable.datalog.tables.storage import Index, Table
+from derivable.datalog.tags.tags import Untagged
+from derivable.datalog.values.values import word_of
+from derivable.device.cpu.memory import longer
+
+if TYPE_CHECKING:
+    from derivable.datalog.fused import emit, emit_insert
+    from derivable.datalog.kernels import row_sets, strata
+else:
+    emit, emit_insert = later("derivable.datalog.fused.emit"), later("derivable.datalog.fused.emit_insert")
+    row_sets, strata = later("derivable.datalog.kernels.row_sets"), later("derivable.datalog.kernels.strata")
+
+# What one such run saves, in rows; the facts of one, rows that a table has room for at first, candidates of a run.
+SAVED, MOST_FACTS, ROOM, MOST_CANDIDATES = 256, 1 << 10, 1 << 6, 1 << 16
+# Runs between looks for kernels; runs that may be begun in vain before no more are.
+LOOKS, MOST_FAILURES = 8, 8
+# The families of values that are numbered as they come.
+_NUMBERED = "text", "duration", "tensor"
+_KEY = "small", "runs"
+Row = tuple[Const, ...]
+Found = tuple[dict[str, Table], Callable[[], Profile]]
+
+
+@dataclass(eq=False)
+class SmallRuns:
+    """What a program keeps for its small runs.
+
+    runs  how many there were that found no memory, -1 if none is to be made
+    free  the memory that no run has now
+    """
+
+    runs: int = 0
+    free: list[WholeProgram] = field(default_factory=list)
+
+
+def run_whole(ram: m.Ram, facts: FactStore, watch: Watch) -> Found | None:
+    """The outputs of a small run, and how to tell what it has spent; None if it is none, or not one of many."""
+    kept, limits = ram.plans.get(_KEY), watch.limits
+    if kept is None:
+        kept = ram.plans.setdefault(_KEY, SmallRuns())
+    if kept.runs < 0 or facts.random.probabilities:
+        return None
+    if limits.iteration_limit is not None or limits.round_limit is not None or limits.tuple_limit is not None:
+        return None
+    try:
+        program = kept.free.pop()
+    except IndexError:
+        kept.runs += 1
+        if kept.runs * SAVED < fused.FEW_ROWS:
+            return None
+        program = WholeProgram.of(ram)
+    # What an error leaves behind is not used again.
+    found = program.run(facts, ram) if program is not None and program.is_bound() else None
+    if program is None or program.failures >= MOST_FAILURES:
+        kept.runs = -1
+    else:
+        kept.free.append(program)
+    return found
+
+
+class WholeProgram(drive.Drive):
+    """All stores of a program in the memory of the driver, for one run after the other.
+
+    strata         [stratum + 1, STRATUM_WORDS] int64
+    indexes_after  [table, index] int64, see `strata.run_program`
+    constants      (where the memory has it, constant) of those whose words differ from run to run
+    rows           (number of the table, row of constants) of rules that read nothing
+    runs           how many there were before kernels were bound; failures: those that were begun in vain
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        onces: Sequence[Sequence[m.Store]],
+        loops: Sequence[Sequence[m.Store]],
+        rows: Sequence[tuple[str, Row]],
+    ):
+        ram, own = executor.ram, [[*once, *loop] for once, loop in zip(onces, loops)]
+        super().__init__(executor, [store for stores in own for store in stores], list(executor.tables))
+        self.rows = [(self.number[name], row) for name, row in rows]
+        words = self.strata = np.full((len(own) + 1, strata.STRATUM_WORDS), -1, np.int64)
+        words[:, strata.FIRST_TABLE] = [*accumulate((len(stratum.relations) for stratum in ram.strata), initial=0)]
+        words[:, strata.FIRST_STORE] = [*accumulate(map(len, own), initial=0)]
+        words[:-1, strata.LOOP] = words[1:, strata.FIRST_STORE] - [*map(len, loops)]
+        for number, stratum in enumerate(ram.strata):
+            words[number, strata.BASE] = self.number.get(f"{BASE} {number}", -1)
+            rules = equivalence_of(stratum) if stratum.loop else None
+            if rules is not None and all(t.family != "float" for t in executor.tables[rules.relation].types):
+                names = (rules.relation, *sorted(rules.steps))
+                words[number, strata.DECIDES] = self.number[names[not rules.is_transitive]]
+        is_sized = any(map(sized_relations, own))
+        self.most_rows = LEAST_ROWS if is_sized else storage.SET_ROWS
+        self.stratum_of = np.searchsorted(words[1:, strata.FIRST_STORE], np.arange(len(self.stores)), "right").tolist()
+        self.facts = np.zeros(256, np.int64)
+        self.indexes_after = np.zeros((len(self.tables), 0), np.int64)
+        self.constants: list[tuple[int, Const]] = []
+        places = words[:, [strata.FIRST_TABLE, strata.BASE]].tolist()
+        self.bases_of = [(number, base) for number, base in places if base >= 0]
+        self.fresh = np.zeros_like(self.control)
+        self.fresh[[strata.ONLY, strata.STRATUM]] = -1
+        self.fresh[[strata.MOST, strata.ROUNDS]] = drive.ENDLESS
+        self.fresh[strata.ROWS_LEFT] = self.most_rows
+        self.outputs = [(name, self.number[name]) for name in ram.outputs]
+        self.runs = self.failures = 0
+
+    @staticmethod
+    def of(ram: m.Ram) -> WholeProgram | None:
+        """A program whose kernels are not bound; None if some of it is run in another way."""
+        if ram.constructors or any(relation.lattice is not None for relation in ram.relations.values()):
+            return None
+        onces, loops, rows = [], [], []
+        # Plans of its own: what the program keeps is not to refer to the program.
+        ram = replace(ram, plans={})
+        executor = Executor(ram, new_store(ram), Untagged())
+        names = [name for stratum in ram.strata for name in stratum.relations]
+        executor.tables = {name: executor.tables[name] for name in dict.fromkeys((*names, *ram.relations))}
+        for number, stratum in enumerate(ram.strata):
+            rules = equivalence_of(stratum) if stratum.loop else None
+            is_solved = rules is not None and rules.is_transitive and (rules.is_symmetric or rules.given)
+            if is_solved:
+                return None
+            once: list[m.Store] = []
+            for one in stratum.once:
+                if not isinstance(one, m.Store):
+                    return None
+                row = _row(one)
+                # Facts come before what other rules find.
+                if row is None or any(one.relation == other.relation for other in once):
+                    once.append(one)
+                else:
+                    rows.append((one.relation, row))
+            onces.append(once)
+            name = f"{BASE} {number}"
+            linear = linear_loop(stratum, name)
+            if linear is not None:
+                executor.tables[name] = Table(name, executor.tables[linear.relation].types)
+            loops.append(stratum.loop if linear is None else (linear,))
+        return WholeProgram(executor, onces, loops, rows)
+
+    # Kernels
+
+    def is_bound(self) -> bool:
+        """Whether all stores have their kernels, which are loaded or compiled for many runs alone."""
+        if self.runs < 0:
+            return True
+        self.runs += 1
+        if fused.FEW_ROWS and self.runs % LOOKS != 1:
+            return False
+        work = fused.FEW_ROWS + self.runs * SAVED
+        if not drive.is_there(work, strata.run_program, strata.PROGRAM_TYPES):
+            return False
+        kernels = []
+        for running in self.running:
+            running.plan()
+            if running.fused is None or running.fused.kept.prefix is not None:
+                self.failures = MOST_FAILURES
+                return False
+            kernels.append(emit.compiled(emit_insert.InsertEmitter, running.fused.plan, None).function)
+        # Of all, so that those that are not there begin to be compiled now.
+        are_there = ["address" in vars(kernel) or drive.is_there(work, kernel) for kernel in kernels]
+        if not all(are_there):
+            return False
+        for table in self.tables:
+            table.grow_log(ROOM)
+            table.grow_hash(ROOM)
+        self.begin()
+        for number in range(len(self.stores)):
+            self.bind(number, must=True)
+        self.part_indexes()
+        self.find_constants()
+        self.runs = -1
+        # What refers to one another would stay until Python looks for such.
+        self.executor.running.clear()
+        for table in self.tables:
+            table.indexes.clear()
+        return True
+
+    def part_indexes(self) -> None:
+        """Have those indexes apart that no store of their table's stratum reads."""
+        first = self.strata[1:, strata.FIRST_TABLE]
+        after: list[list[int]] = [[] for _ in self.tables]
+        growing = []
+        for index, at in self.indexes.items():
+            table, readers = self.number[index.table.name], []
+            for stratum, running in zip(self.stratum_of, self.running):
+                assert running.fused is not None
+                if any(index is other for _, other in running.fused.reads.values()):
+                    readers.append(stratum)
+            is_later = table >= first[-1] or min(readers) > np.searchsorted(first, table, "right")
+            (after[table] if is_later else growing).append(at)
+        self.index_bases = np.array(growing, np.int64)
+        self.indexes_after = np.full((len(after), max(map(len, after), default=0)), -1, np.int64)
+        for table, places in enumerate(after):
+            self.indexes_after[table, : len(places)] = places
+
+    def find_constants(self) -> None:
+        """Find where the memory has the constants that are numbered in each run."""
+        for running, block in zip(self.running, self.blocks):
+            assert running.fused is not None
+            kept = running.fused.kept
+            for (what, _, part), place in zip(kept.enters[None].parameters, block.tolist(), strict=True):
+                word = kept.words[part] if what == "word" else 0
+                if isinstance(word, Const) and (word.type.is_wide or word.type.family in _NUMBERED):
+                    self.constants.append((place, word))
+
+    # Memory
+
+    def write_index(self, index: Index) -> None:
+        """The same, with room for all rows that its table has room for."""
+        room = len(index.table.tail)
+        if len(index.following) < room:
+            index.following = longer(index.following, room, 0)
+            index.heads = np.full(1 << (2 * room - 1).bit_length(), -1, np.int64)
+            index.rows_entered = 0
+        super().write_index(index)
+
+    def has_room(self, number: int, least: int) -> bool:
+        """Make room for so many rows in a table; false if they are more than a small run has."""
+        if least >= self.most_rows:
+            return False
+        table = self.tables[number]
+        self.read_table(number)
+        table.grow_log(least)
+        table.grow_hash(len(table.tail))
+        self.changed(number)
+        return True
+
+    def have_bases_room(self) -> bool:
+        """Make room for what a recursion reads of what was before it."""
+        sizes = [(base, len(self.tables[number].tail)) for number, base in self.bases_of]
+        return all(len(self.tables[base].tail) >= size or self.has_room(base, size) for base, size in sizes)
+
+    def has_written(self, given: FactStore) -> bool:
+        """Write the facts for the driver; false if they are too many."""
+        facts, place, number_of_tables, left = self.facts, 1, 0, MOST_FACTS
+        for name, columns in given.relations.items():
+            number = self.number.get(name, len(self.tables))
+            if number >= self.strata[-1, strata.FIRST_TABLE]:
+                # What no stratum has, nothing reads.
+                continue
+            table = self.tables[number]
+            parts, variables = columns.given(len(table.types))
+            count = len(variables)
+            left -= count
+            if left < 0 or (count >= len(table.tail) and not self.has_room(number, count + 1)):
+                return False
+            if (end := place + 2 + count * table.width) > len(facts):
+                facts = self.facts = longer(facts, 2 * end, place)
+            facts[place], facts[place + 1] = number, count
+            place += 2
+            if not parts:
+                facts[place:end] = 0
+            for column in parts:
+                facts[place : place + count] = column
+                place += count
+            place = end
+            number_of_tables += 1
+        for number, row in self.rows:
+            words = [word_of(term.value, term.type, given.symbols) for term in row] or [0]
+            if (end := place + 2 + len(words)) > len(facts):
+                facts = self.facts = longer(facts, 2 * end, place)
+            facts[place:end] = number, 1, *words
+            place = end
+        facts[0] = number_of_tables + len(self.rows)
+        return True
+
+    # Running
+
+    def call(self) -> int:
+        arguments = self.words, self.bases, self.index_bases, self.first_reader, self.readers, self.queue, self.control
+        return strata.run_program.dispatcher(
+            self.address(self.memory), self.memory, *arguments, self.strata, self.indexes_after, self.facts
+        )
+
+    def run(self, given: FactStore, ram: m.Ram) -> Found | None:
+        """The outputs for these facts, and how to tell what they have cost; None if this is no small run."""
+        began = perf_counter()
+        if not self.has_written(given) or not self.have_bases_room():
+            return None
+        self.control[:] = self.fresh
+        self.memory[strata.LEFT] = MOST_CANDIDATES
+        for place, constant in self.constants:
+            self.memory[place] = word_of(constant.value, constant.type, given.symbols)
+        while (code := self.call()) != strata.ENDED:
+            target = int(self.words[self.control[strata.AT], strata.TARGET])
+            has_room = code == row_sets.LOG_FULL and self.has_room(target, 2 * len(self.tables[target].tail))
+            # Of a recursion that goes on, the rows before it stay where they are.
+            is_looping = self.control[strata.NEXT] > self.strata[self.control[strata.STRATUM], strata.LOOP]
+            if not has_room or not (is_looping or self.have_bases_room()):
+                self.failures += 1
+                return None
+        self.failures = 0
+        outputs = {}
+        for name, number in self.outputs:
+            size = int(self.memory[self.places_of_tables[number] + strata.SIZE])
+            outputs[name] = self.tables[number].first_rows(size)
+        words, rounds = self.words.copy(), self.strata[:-1, strata.NUM_ROUNDS].copy()
+        return outputs, partial(_profile, ram, self.stores, self.stratum_of, words, rounds, perf_counter() - began)
+
+
+def _row(store: m.Store) -> Row | None:
+    """The row of a rule that reads nothing; None for other rules."""
+    terms = tuple(term for term in store.query.terms if isinstance(term, Const))
+    return terms if store.query.operators == (m.Unit(),) and len(terms) == len(store.query.terms) else None
+
+
+def _profile(
+    ram: m.Ram, stores: Sequence[m.Store], stratum_of: list[int], words: np.ndarray, rounds: np.ndarray, seconds: float
+) -> Profile:
+    """What a run has spent; its seconds are shared by what stores did."""
+    strata_of_run = [StratumEffort(max(0, number)) for number in rounds.tolist()]
+    efforts, costs = [], words[:, strata.RUNS : strata.ROWS].sum(axis=1)
+    second = seconds / max(1, int(costs.sum()))
+    for store, number, row, cost in zip(stores, stratum_of, words.tolist(), costs.tolist()):
+        if not row[strata.RUNS]:
+            continue
+        effort, total = Effort(store, number, second * cost, row[strata.RUNS]), strata_of_run[number]
+        effort.candidates, effort.rows = row[strata.CANDIDATES], row[strata.ROWS]
+        effort.by("the driver of the program")
+        efforts.append(effort)
+        total.rows += effort.rows
+        total.seconds += effort.seconds
+    return Profile(ram, strata_of_run, efforts)

@@ -1,0 +1,166 @@
+"""Small runs as one call: the same rows in the same order as by columns, run after run in the same memory."""
+
+from contextlib import contextmanager
+from threading import Thread
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+import derivable as dv
+from datalog.test_drive import RULES, STRATUM
+from datalog.test_fused import NEVER, settings_of
+from datalog.test_partition import CLOSURE
+from derivable.datalog.run import whole_program
+from derivable.datalog.run.whole_program import WholeProgram
+from drawn import examples
+
+# A transitive rule, which reads what was before it; an equivalence in some spellings; texts; three atoms; negation of
+# recursions; a store of a lower stratum and of the recursion that read one index.
+MORE = [
+    "rel p(x, y) = edge(x, y)\nrel p(x, z) = p(x, y), p(y, z)\nquery p",
+    "rel q(x, y) = edge(x, y)\nrel q(x, z) = q(x, y), edge(z, y)\nquery q",
+    'rel s(x, "a") = edge(x, _)\nrel s(y, t) = s(x, t), edge(x, y)\nrel s(x, "b") = s(x, "a"), x > {k}\nquery s',
+    "rel u(x, y) = edge(x, z), edge(z, y), not edge(x, y)\nrel v(x) = u(x, _), not u(_, x)\nquery v",
+    "rel w(x) = edge(x, {k})\nrel w2(x, y) = w(x), w(y)\nrel w3(x) = w2(x, _), start(x)\nquery w3",
+    "rel m(x) = start(x)\nrel m(y) = m(x), edge(x, y)\nrel m2(x, y) = m(x), edge(y, x), m(y)\nquery m2",
+]
+
+
+@contextmanager
+def whole(compiled=False):
+    """Whole programs from the first run on; the runs that were made in this way."""
+    made, run = [], WholeProgram.run
+
+    def recorded(own, *given):
+        found = run(own, *given)
+        made.append(found is not None)
+        return found
+
+    with settings_of(0, 1 << 12, 1 << 20, compiled, is_whole=True), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WholeProgram, "run", recorded)
+        yield made
+
+
+def rows(database):
+    return {name: [column.tolist() for column in view.columns] for name, view in database.items()}
+
+
+@examples(6, 100, st.data())
+def test_rows_and_their_order_are_those_over_columns(data):
+    rules = data.draw(st.lists(st.sampled_from(RULES), min_size=1, max_size=3, unique=True))
+    rules += data.draw(st.lists(st.sampled_from(MORE), min_size=1, max_size=2, unique=True))
+    text = "\n".join([STRATUM, *(rule.format(k=data.draw(st.integers(1, 4))) for rule in rules)])
+    values = st.integers(0, 6).map(lambda value: value * data.draw(st.sampled_from([1, 1, 1 << 40])))
+    facts = [
+        {
+            "start": data.draw(st.lists(st.tuples(st.integers(-2, 8)), max_size=3)),
+            "edge": data.draw(st.lists(st.tuples(values, values), max_size=6)),
+        }
+        for _ in range(3)
+    ]
+    program = dv.Program(text)
+    with settings_of(NEVER, NEVER):
+        wanted = [rows(program.run(given)) for given in facts]
+    with whole():
+        assert [rows(program.run(given)) for given in facts] == wanted
+
+
+def test_tables_grow_until_a_run_is_no_small_one():
+    program, rng = dv.Program(CLOSURE), np.random.default_rng(1)
+    sizes = 3, 80, 200, 40, 900, 5
+    facts = [{"edge": rng.integers(0, 12 if size < 300 else 70, (size, 2))} for size in sizes]
+    with settings_of(NEVER, NEVER):
+        wanted = [program.run(given)["path"] for given in facts]
+    with whole(compiled=True) as made:
+        found = [program.run(given)["path"] for given in facts]
+    assert list(map(set, found)) == list(map(set, wanted))
+    assert made == [True, True, True, True, False, True]
+
+
+def test_a_program_whose_runs_are_never_small_is_left_alone():
+    program, facts = dv.Program(CLOSURE), {"edge": [(k, k + 1) for k in range(120)]}
+    with whole(compiled=True) as made:
+        for _ in range(whole_program.MOST_FAILURES + 3):
+            assert len(program.run(facts)["path"]) == 120 * 121 // 2
+    assert made == [False] * whole_program.MOST_FAILURES
+
+
+def test_an_equivalence_is_left_to_union_find():
+    program = dv.Program("rel q(x, y) = edge(x, y)\nrel q(x, z) = q(x, y), edge(z, y)\nquery q")
+    with whole() as made:
+        assert len(program.run({"edge": [(1, 1), (1, 2), (2, 1), (2, 2), (3, 3)]})["q"]) == 5
+        assert len(program.run({"edge": [(1, 2), (1, 3)]})["q"]) == 3
+    assert made == [False, True]
+
+
+def test_what_was_loaded_counts():
+    text = """
+    type n(x: u8), on(), name(x: i32, s: String)
+    rel on() = n(3)
+    rel found(s, x) = on(), n(x), name(x as i32, s)
+    rel named(x) = name(x, "three") or name(x, "four")
+    query found
+    query named
+    query on
+    """
+    program = dv.Program(text)
+    with whole() as made:
+        for names in (["three", "two"], ["two", "three", "four"], []):
+            facts = {"n": np.array([3, 1, 3], np.uint8), "name": [(k + 1, name) for k, name in enumerate(names)]}
+            database = program.run(facts)
+            assert set(database["named"]) == {(k + 1,) for k, name in enumerate(names) if name in ("three", "four")}
+            assert set(database["found"]) == {(name, k + 1) for k, name in enumerate(names) if k in (0, 2)}
+            assert set(database["on"]) == {()}
+    assert made == [True] * 3
+
+
+def test_questions_with_constants_are_asked_once_more_in_each_run():
+    program = dv.Program("type edge(x: i64, y: i64)\nrel q(x, y) = edge(x, y) or q(x, z), edge(z, y)\nquery q(1, y)")
+    with whole() as made:
+        for last in (4, 7, 2):
+            (found,) = program.run({"edge": [(k, k + 1) for k in range(last)]}).values()
+            assert set(found) == {(1, k) for k in range(2, last + 1)}
+    assert made == [True] * 3
+
+
+def test_limits_and_what_is_kept_take_the_other_way():
+    program, facts = dv.Program(CLOSURE), {"edge": [(0, 1), (1, 2), (2, 3)]}
+    with whole() as made:
+        assert len(program.run(facts, "unit", keep=True)["path"]) == 6
+        assert len(program.run(facts, iteration_limit=1)["path"]) == 5
+        assert len(program.run({"edge": [(0.5, (0, 1)), (1, 2)]}, "unit")["path"]) == 3
+    assert made == []
+
+
+def test_profiles_count_what_was_done():
+    program = dv.Program(CLOSURE)
+    with settings_of(NEVER, NEVER):
+        wanted = program.run({"edge": [(0, 1), (1, 2), (2, 3)]}).profile
+    with whole() as made:
+        found = program.run({"edge": [(0, 1), (1, 2), (2, 3)]}).profile
+    assert made == [True]
+    assert [stratum.rounds for stratum in found.strata] == [stratum.rounds for stratum in wanted.strata]
+    assert [stratum.rows for stratum in found.strata] == [stratum.rows for stratum in wanted.strata]
+    counts = [{(e.instruction.relation, e.runs, e.candidates, e.rows) for e in p.rules} for p in (found, wanted)]
+    assert counts[0] == counts[1]
+    assert "by the driver of the program" in str(found)
+
+
+def test_threads_have_their_own_memory():
+    program, found = dv.Program(CLOSURE), {}
+
+    def work(first):
+        for k in range(40):
+            edges = [(first, first + 1 + k), (first + 1 + k, first)]
+            found[first, k] = set(program.run({"edge": edges})["path"])
+
+    with whole(compiled=True):
+        threads = [Thread(target=work, args=(first,)) for first in (0, 100, 200)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for (first, k), pairs in found.items():
+        assert pairs == {(x, y) for x in (first, first + 1 + k) for y in (first, first + 1 + k)}
+    assert len(found) == 120
