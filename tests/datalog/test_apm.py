@@ -16,7 +16,7 @@ import derivable as dv
 from data import data_path
 from datalog.naive import fact_sets, programs, text_of
 from datalog.test_errors import compare
-from derivable.bridge import torch_columns
+from derivable.bridge import torch_columns, torch_rows
 from derivable.bridge.torch_columns import Torch
 from derivable.core.diagnostics import (
     DomainError,
@@ -360,7 +360,7 @@ class Reads(TorchDispatchMode):
         return function(*args, **kwargs or {})
 
 
-@pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "max_product", "boolean"])
+@pytest.mark.parametrize("provenance", ["minmaxprob", "max_product"])
 @pytest.mark.parametrize("rule", ["p(x, z) and e(z, y)", "p(x, z) and e(z, w) and e(w, y)"])
 def test_a_round_on_a_device_reads_once(provenance, rule, monkeypatch):
     program = dv.Program(f"type e(i32, i32)\nrel p(x, y) = e(x, y) or ({rule})")
@@ -368,7 +368,7 @@ def test_a_round_on_a_device_reads_once(provenance, rule, monkeypatch):
     monkeypatch.setattr(Torch, "read", lambda arrays, numbers: waits.append(len(numbers)) or read(arrays, numbers))
     others = []
     for length in (30, 60):
-        facts = {"e": [(i, i + 1) if provenance == "unit" else (0.9, (i, i + 1)) for i in range(length)]}
+        facts = {"e": [(0.9, (i, i + 1)) for i in range(length)]}
         waits.clear()
         with Reads() as counted:
             model, machine = run_apm(program, facts, provenance, arrays=bounded())
@@ -379,12 +379,12 @@ def test_a_round_on_a_device_reads_once(provenance, rule, monkeypatch):
     assert others[0] == others[1]
 
 
-@pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "addmultprob"])
+@pytest.mark.parametrize("provenance", ["minmaxprob", "addmultprob"])
 def test_rounds_with_more_pairs_than_expected_run_again(provenance, monkeypatch):
     monkeypatch.setattr(execute, "SPARE", 0)
     # A tree whose levels have four times the nodes of the one before.
     edges = [(a, 4 * a + k) for a in range(40) for k in range(1, 5)]
-    facts = {"e": edges if provenance == "unit" else [(0.9, edge) for edge in edges]}
+    facts = {"e": [(0.9, edge) for edge in edges]}
     program = dv.Program("type e(i32, i32)\nrel r(y) = e(0, y) or (r(x) and e(x, y))")
     late, machine = run_apm(program, facts, provenance, arrays=bounded())
     exact, other = run_apm(program, facts, provenance, arrays=Torch("cpu"))
@@ -435,7 +435,7 @@ def test_what_a_device_refuses(monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-    monkeypatch.setattr(torch_columns, "MOST_PAIRS", 0)
+    monkeypatch.setattr(torch_rows, "MOST_PAIRS", 0)
     with pytest.raises(LimitError, match="a join has 1 pairs, and torch sorts 0 rows at most"):
         dv.Program("type e(i32, i32)\nrel p(x, z) = e(x, y), e(y, z)").run({"e": [(0, 1), (1, 2)]}, device="torch:cpu")
     monkeypatch.setattr(machine_run, "execute", full)

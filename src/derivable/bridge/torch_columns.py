@@ -25,14 +25,14 @@ from derivable.algebra.expr.emit_arrays import compile_torch
 from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.torch import is_transformed
-from derivable.core.diagnostics import LimitError, UnsupportedError
+from derivable.bridge.torch_rows import HashRows, Known, PairColumn, Pairs, Parts, SortedRows, parts_of
+from derivable.core.diagnostics import UnsupportedError
 from derivable.device.cpu.memory import empty
+from derivable.device.cuda import row_sets
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.execute import Arrays
 
 Key = torch.Tensor
-# What torch sorts at once on a GPU.
-MOST_PAIRS = (1 << 31) - 1
 # Bytes of a piece that travels to the host; fewer travel at once.
 STAGED = 1 << 24
 # Who copies through the buffers, which all threads share.
@@ -65,6 +65,7 @@ class Torch(Arrays):
     dtype     of values of the semiring
     semiring  of programs that say `times` and `plus`
     is_exact  whether zero times an infinity or NaN is zero
+    has_kernels  whether joins and sets are Triton's kernels
 
     It keeps constants of static sizes on the device, as long as their nodes live.
     """
@@ -80,6 +81,7 @@ class Torch(Arrays):
         self._constants: WeakKeyDictionary[n.Constant, torch.Tensor] = WeakKeyDictionary()
         self._numbers = torch.arange(0, device=self.device)
         self.bound = 0 if self.device.type == "cpu" else BOUND
+        self.has_kernels = self.device.type == "cuda" and row_sets.is_available()
 
     def __reduce__(self) -> tuple:
         # Weak references have no pickled form.
@@ -128,12 +130,14 @@ class Torch(Arrays):
         rows = torch.stack(columns, 1).to(torch.int32 if fits else torch.int64)
         return self.to_host(rows), [max(high, 0) for _, high in ends]
 
-    def gather(self, of: torch.Tensor, rows: torch.Tensor | range, otherwise: Any) -> torch.Tensor:
+    def gather(self, of: torch.Tensor, rows: Any, otherwise: Any) -> Any:
         if isinstance(rows, range):
             # All of a large relation, which need not be copied.
             return of
         if otherwise is None:
-            return of.index_select(0, rows)
+            if isinstance(rows, PairColumn):
+                return PairColumn(rows.pairs, rows.side, of) if rows.of is None else of.index_select(0, rows.whole())
+            return of.index_select(0, rows.whole() if isinstance(rows, Parts) else rows)
         if not len(of):
             return otherwise
         return torch.where(rows >= 0, of.index_select(0, rows.clamp(min=0)), otherwise)
@@ -175,7 +179,9 @@ class Torch(Arrays):
     def bits(self, of: torch.Tensor) -> torch.Tensor:
         return (of + 0.0).view(torch.int64) if of.dtype == torch.float64 else of.contiguous().view(torch.float64)
 
-    def concatenate(self, parts: list[Any]) -> torch.Tensor:
+    def concatenate(self, parts: list[Any]) -> Any:
+        if any(map(self.is_late, parts)):
+            return Parts([part for column in parts for part in parts_of(column)])
         full = [part for part in parts if len(part)]
         return full[0] if len(full) == 1 else torch.cat(parts)
 
@@ -293,18 +299,37 @@ class Torch(Arrays):
         keys = _packed(probes, index.types)
         return (keys[0].contiguous(), None) if index.encode is None else index.encode(keys)
 
-    def join(self, probes: list[Any], index: Index, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-        first, counts = self._matches(probes, index, count)
-        ends = counts.cumsum(0)
-        total = int(ends[-1]) if count else 0
-        if total > MOST_PAIRS:
-            raise LimitError(
-                f"a join has {total:,} pairs, and torch sorts {MOST_PAIRS:,} rows at most",
-                hint="have the rule join fewer rows at once (a recursive atom and a base one), or run on the CPU",
-            )
-        left = torch.repeat_interleave(torch.arange(count, device=self.device), counts, output_size=total)
-        place = torch.arange(total, device=self.device) + (first - ends + counts).index_select(0, left)
-        return left, place if index.order is None else index.order.index_select(0, place)
+    def join(self, probes: list[Any], index: Index, count: int) -> tuple[PairColumn, PairColumn]:
+        if self.has_kernels and index.encode is None and index.number is None and len(probes) == 1:
+            (of,), (probe,) = index.types, probes
+            first, counts = torch.empty(2, count, dtype=torch.int64, device=self.device)
+            row_sets.matches(probe.contiguous(), (1 << of.bits - 1) * of.is_natural, index.keys, first, counts)
+        else:
+            first, counts = self._matches(probes, index, count)
+        pairs = Pairs(first, counts, index, self.has_kernels)
+        return PairColumn(pairs, 0), PairColumn(pairs, 1)
+
+    def is_late(self, column: Any) -> bool:
+        return isinstance(column, PairColumn | Parts)
+
+    def whole(self, column: Any) -> torch.Tensor:
+        return column.whole()
+
+    def insert(self, columns: list[Any], types: list[n.Type], known: Known | None) -> Sequence[Any]:
+        rows: SortedRows | HashRows = SortedRows(self, types) if known is None else known.rows
+        before = rows.count
+        assert known is None or known.count == before, "a set that others have inserted into"
+        if known is None and self.has_kernels:
+            rows = HashRows.of(columns) or rows
+        fresh = rows.insert(columns)
+        if fresh is None:
+            there, rows = rows.rows(before), SortedRows(self, types)
+            rows.insert(there)
+            fresh = rows.insert(columns)
+        return Known(rows, before, rows.count), *fresh
+
+    def elements(self, known: Known, is_earlier: bool) -> list[torch.Tensor]:
+        return known.rows.rows(known.before if is_earlier else known.count)
 
     def _matches(self, probes: list[Any], index: Index, count: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The first key of an index that equals each probe, and how many do."""

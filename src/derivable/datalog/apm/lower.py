@@ -1,8 +1,9 @@
 """RAM to a column program: the paper's abstract parallel machine (APM), a rule for each operator.
 
 A relation is columns of words and columns of tags, in three parts: `stable`, `recent` (new or improved in the last
-round) and what a round finds. Rows of `stable` and `recent` are sorted, distinct and disjoint. A recursive stratum is a
-loop over these parts; an index of a relation that does not change is computed once, before the loop.
+round) and what a round finds. A recursive stratum is a loop over these parts; an index of a relation that does not
+change is computed once, before the loop. Where rows are certain the parts are those of a set, into which a round
+inserts what it finds; other rows of `stable` and `recent` are sorted, distinct and disjoint.
 
 What is no array program (an aggregate, a coin, a foreign predicate or function, integers without a sign) is a call of
 the host.
@@ -146,7 +147,11 @@ class _Lowering:
         self.ram, self.typed, self.host, self.at_once = ram, typed, host, at_once
         self.graph = n.Graph()
         self.complete: dict[str, Table] = {}
+        # Relations of sets whose order nobody needs.
+        self.unordered: dict[str, Table] = {}
         self.parts: dict[tuple[str, str], Table] = {}
+        # The sets of the relations of a recursion, which have one column.
+        self.known: dict[str, Table] = {}
         self.own: set[str] = set()
         if typed is not None:
             operations = {"times": typed.times, "plus": typed.plus, "negate": typed.negation}
@@ -157,7 +162,7 @@ class _Lowering:
         for stratum in self.ram.strata:
             self.stratum(stratum)
             self.complete.pop(BASE, None)
-        return self.complete
+        return self.complete | self.unordered
 
     def stratum(self, stratum: m.Stratum) -> None:
         self.own = set(stratum.relations)
@@ -174,23 +179,31 @@ class _Lowering:
         found = {name: [self.facts(name)] for name in stratum.relations}
         for instruction in stratum.once:
             found[instruction.relation].append(self.instruction(instruction))
-        begin = {name: self.distinct(name, parts) for name, parts in found.items()}
         if not stratum.loop:
-            self.complete |= begin
+            self.complete |= {name: self.distinct(name, parts) for name, parts in found.items()}
             return
+        begin: dict[str, tuple[Table, Table]] = {}
         state: list[tuple[Table, Table]] = []
-        for name, table in begin.items():
-            for part in ("stable", "recent"):
-                first = self.nothing(table) if part == "stable" else table
+        for name, tables in found.items():
+            if self.is_set(name):
+                begin[name] = self.inserted(tables, None)
+            else:
+                table = self.distinct(name, tables)
+                begin[name] = self.nothing(table), table
+            for part, first in zip(("stable", "recent"), begin[name]):
                 self.parts[name, part] = self.state(name, part, first)
                 state.append((first, self.parts[name, part]))
+            if self.is_set(name):
+                self.known[name] = self.parts[name, "stable"]
+                self.parts[name, "stable"] = self.elements(self.known[name], begin[name][1], True)
         found = {name: [] for name in stratum.relations}
-        loop = self.loop(stratum, begin)
+        base = {name: recent for name, (_, recent) in begin.items()}
+        loop = self.loop(stratum, base)
         for instruction in loop:
             found[instruction.relation].append(self.instruction(instruction))
         body: list[Table] = []
         for name in stratum.relations:
-            body += self.advanced(name, found[name], begin[name])
+            body += self.advanced(name, found[name], begin[name][1])
         going, place = [], 0
         for (_, table), part in zip(state, ["stable", "recent"] * len(begin)):
             if part == "recent":
@@ -210,8 +223,15 @@ class _Lowering:
             place += width
         for name, stable, recent in zip(begin, ends[::2], ends[1::2]):
             # Recent rows are left where a limit ends the recursion.
-            self.complete[name] = self.merged(stable, recent)
-        self.shorten(stratum, loop, begin)
+            if self.is_set(name):
+                self.complete[name] = self.elements(stable, recent, False)
+            else:
+                self.complete[name] = self.merged(stable, recent)
+        self.shorten(stratum, loop, base)
+        for name in filter(self.is_set, begin):
+            if self.typed is None:
+                self.unordered[name] = self.complete[name]
+            self.complete[name] = self.ordered(self.complete[name])
 
     def loop(self, stratum: m.Stratum, begin: Mapping[str, Table]) -> tuple[m.Store, ...]:
         """The loop of a stratum; a transitive rule as a linear one, which reads what there is before the recursion."""
@@ -263,7 +283,9 @@ class _Lowering:
     def state(self, name: str, part: str, like: Table) -> Table:
         """The columns of a part of a relation in a round."""
         columns = [replace(c.type, size=None) for c in like.columns.values()]
-        return self.given(f"{part} {name}", columns)
+        made = self.graph(n.Given, f"{part} {name}", (*columns, *(replace(c.type, size=None) for c in like.tags)))
+        assert made[0].size is not None
+        return like.like(made, made[0].size)
 
     def nothing(self, like: Table) -> Table:
         """A table of the same form without rows."""
@@ -273,6 +295,34 @@ class _Lowering:
     def at(self, table: Table, rows: Column) -> Table:
         assert rows.size is not None
         return table.like([self.graph.one(n.Gather, c, rows) for c in table.all], rows.size)
+
+    def is_set(self, name: str) -> bool:
+        """Whether the rows of a relation are found by a set: nothing makes certain rows better."""
+        return self.typed is None or self.ram.relations[name].is_certain
+
+    def inserted(self, parts: Sequence[Table], into: Table | None) -> tuple[Table, Table]:
+        """The set with these rows too, and the rows that are new."""
+        found = self.appended(parts)
+        if self.typed is not None:
+            found = self.only(found, self.is_something(found.tags, found.size))
+        rows = tuple(found.columns.values())
+        known, *fresh = self.graph(n.Insert, rows, found.size, None if into is None else into.columns[0])
+        assert known.size is not None
+        return Table({0: known}, (), known.size), self.certain(fresh)
+
+    def elements(self, known: Table, like: Table, is_earlier: bool) -> Table:
+        """The rows of a set, or those that it had before the last insertion."""
+        types = tuple(replace(c.type, size=None) for c in like.columns.values())
+        return self.certain(self.graph(n.Elements, known.columns[0], types, is_earlier))
+
+    def certain(self, columns: Sequence[Column]) -> Table:
+        """A table of certain rows."""
+        size = columns[0].size
+        assert size is not None
+        return Table(dict(enumerate(columns)), self.one(size), size)
+
+    def ordered(self, table: Table) -> Table:
+        return self.at(table, self.graph.one(n.Sort, tuple(table.columns.values()), table.size))
 
     def appended(self, tables: Sequence[Table]) -> Table:
         if len(tables) == 1:
@@ -479,6 +529,8 @@ class _Lowering:
             return self.complete[name]
         if scan.part != "all":
             return self.parts[name, scan.part]
+        if name in self.known:
+            return self.elements(self.known[name], self.parts[name, "recent"], False)
         return self.appended([self.parts[name, "stable"], self.parts[name, "recent"]])
 
     def scan(self, scan: m.Scan, needed: frozenset[str]) -> Table:
@@ -558,8 +610,7 @@ class _Lowering:
         found = self.appended(parts)
         if self.typed is not None:
             found = self.only(found, self.is_something(found.tags, found.size))
-        keys = tuple(found.columns.values())
-        ordered = self.at(found, self.graph.one(n.Sort, keys, found.size))
+        ordered = self.ordered(found)
         first, group = self.graph(n.Unique, tuple(ordered.columns.values()), ordered.size)
         size = first.size
         assert size is not None
@@ -571,16 +622,16 @@ class _Lowering:
 
     def advanced(self, name: str, parts: Sequence[Table], like: Table) -> tuple[Table, Table]:
         """The stable and the recent part after a round: what was recent is stable, what is new or improved recent."""
+        if self.is_set(name):
+            return self.inserted(parts or [self.nothing(like)], self.known[name])
         everything = self.merged(self.parts[name, "stable"], self.parts[name, "recent"])
         if not parts:
             return everything, self.nothing(like)
+        assert self.typed is not None
         delta = self.distinct(name, parts)
         keys = tuple(delta.columns.values())
         rows = self.graph.one(n.Find, keys, self.index(everything, True), delta.size)
         is_new = self.is_absent(rows)
-        if self.typed is None or self.ram.relations[name].is_certain:
-            # Nothing makes certain rows better.
-            return everything, self.only(delta, is_new)
         size = delta.size
         zeros = self.tags(self.typed.zero, size)
         before = tuple(self.graph.one(n.Gather, t, rows, zero) for t, zero in zip(everything.tags, zeros))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from time import perf_counter
 from typing import Any
 
@@ -164,18 +164,29 @@ class Part:
     arrays      the library that has them
     columns     of words [row]
     components  of tags [row], none in a run without tags
+    types       of the columns
     """
 
     arrays: Arrays
     columns: tuple[Any, ...]
     components: tuple[Any, ...]
+    types: Sequence[n.Type]
 
     def __len__(self) -> int:
         return len(self.columns[0])
 
+    @cached_property
+    def ordered(self) -> list[Any]:
+        """The columns with sorted rows. Those with tags are sorted as they are."""
+        columns = list(self.columns)
+        if self.components or len(self) < 2:
+            return columns
+        order = self.arrays.sort(columns, list(self.types), len(self))
+        return [self.arrays.gather(column, order, None) for column in columns]
+
     @property
     def rows(self) -> np.ndarray:
-        return self.arrays.rows_to_host(list(self.columns))[0]
+        return self.arrays.rows_to_host(self.ordered)[0]
 
     @property
     def tags(self) -> Any:
@@ -201,7 +212,7 @@ class DeviceTable(Table):
         part = self.__dict__.get("part")
         if name not in ("tail", "may_have_sets") or part is None:
             raise AttributeError(name)
-        rows, tops = part.arrays.rows_to_host(list(part.columns))
+        rows, tops = part.arrays.rows_to_host(part.ordered)
         self.may_have_sets = bool(self.types) and all(t.family != "float" for t in self.types)
         self.hold(rows, tops, self.tags)
         return self.__dict__[name]
@@ -209,7 +220,7 @@ class DeviceTable(Table):
     def all_columns(self, dtypes: Sequence[Any]) -> list[np.ndarray]:
         if self.part is None or "tail" in self.__dict__:
             return super().all_columns(dtypes)
-        return [self.part.arrays.to_host(column, dtype) for column, dtype in zip(self.part.columns, dtypes)]
+        return [self.part.arrays.to_host(column, dtype) for column, dtype in zip(self.part.ordered, dtypes)]
 
     @property
     def elsewhere(self) -> tuple[Any, ...] | None:
@@ -265,7 +276,7 @@ def run_program(
     model = {}
     for name, table in tables.items():
         columns, components = (tuple(next(found) for _ in part) for part in (table.columns, table.tags))
-        model[name] = Part(arrays, columns, components)
+        model[name] = Part(arrays, columns, components, [column.type for column in table.columns.values()])
     return model
 
 

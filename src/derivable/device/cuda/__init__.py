@@ -1,1 +1,1 @@
-"""GPU kernels: none yet; every cell of the device table says so (`derivable.device.explain()`)."""
+"""GPU kernels: of relations, by Triton; none of a primitive yet, as `derivable.device.explain()` says."""

@@ -114,6 +114,13 @@ def _node(node: n.Node) -> None:
             _dtype([node.mask], "bool")
         case n.Build() | n.Sort() | n.Unique():
             _size(node.columns, node.size)
+        case n.Insert():
+            _size(node.columns, node.size)
+            _dtype(node.columns, "int64")
+            if node.into is not None:
+                _dtype([node.into], n.INDEX)
+        case n.Elements():
+            _dtype([node.of], n.INDEX)
         case n.Join() | n.Find():
             _size(node.probes, node.size)
             _dtype([node.index], n.INDEX)

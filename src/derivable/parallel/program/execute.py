@@ -109,6 +109,21 @@ class Arrays(ABC):
     @abstractmethod
     def unique(self, columns: list[Any], count: int) -> tuple[Any, Any]: ...
 
+    @abstractmethod
+    def insert(self, columns: list[Any], types: list[n.Type], known: Any) -> Sequence[Any]:
+        """The set with these rows, and the columns of those that it had not; `known` is None for a set without rows."""
+
+    @abstractmethod
+    def elements(self, known: Any, is_earlier: bool) -> Sequence[Any]: ...
+
+    def is_late(self, column: Any) -> bool:
+        """Whether a column is none yet, but what `whole` makes it of; gathers, concatenations and sets take such."""
+        return False
+
+    def whole(self, column: Any) -> Any:
+        """A column that is late, as an array."""
+        return column
+
     def read(self, numbers: list[Any]) -> list[int]:
         """Numbers of rows that the library holds, all at once."""
         return list(map(int, numbers))
@@ -167,6 +182,7 @@ class Prepared:
     ) -> list[Any]:
         run = Run(given, arrays, watch, counts, self.capacities)
         run.run(self.steps)
+        run.settle(self.results)
         return run.many(self.results)
 
     def in_batches(self, given: Mapping[str, Sequence[Any]], arrays: Arrays, items: int, keep: bool = False) -> Run:
@@ -240,7 +256,8 @@ class Run:
         self.values: dict[n.Node, Sequence[Any]] = {}
         # A buffer with the node that has filled it so far.
         self.buffers: dict[n.Node, Any] = {}
-        self.found: dict[n.Found, int] = {}
+        # Numbers of rows, or late columns that have so many.
+        self.found: dict[n.Found, Any] = {}
 
     def value(self, column: n.Column) -> Any:
         return self.values[column.node][column.number]
@@ -248,13 +265,23 @@ class Run:
     def many(self, columns: Iterable[n.Column]) -> list[Any]:
         return [self.value(column) for column in columns]
 
+    def settle(self, columns: Iterable[n.Column]) -> None:
+        """Have arrays for columns that are late."""
+        for column in columns:
+            values = self.values[column.node]
+            if self.arrays.is_late(values[column.number]):
+                whole = [*values]
+                whole[column.number] = self.arrays.whole(values[column.number])
+                self.values[column.node] = whole
+
     def size(self, size: n.Size | None) -> Any:
         """The number that a size stands for now; None for one number without rows."""
         if size is None or isinstance(size, int):
             return size
         if isinstance(size, n.Sum):
             return sum(map(self.size, size.parts))
-        return self.found[size]
+        found = self.found[size]
+        return found if isinstance(found, int) else len(found)
 
     def run(self, steps: Iterable[_Step], keep: bool = False) -> None:
         for step in steps:
@@ -274,10 +301,15 @@ class Run:
     def keep(self, node: n.Node, values: Sequence[Any], finds: Iterable[n.Found]) -> None:
         self.values[node] = values
         for size in finds:
-            self.found[size] = len(values[size.number])
+            value = values[size.number]
+            self.found[size] = value if self.arrays.is_late(value) else len(value)
 
     def node(self, node: n.Node) -> Sequence[Any]:
         arrays, many = self.arrays, self.many
+        if isinstance(node, n.Gather) and node.otherwise is None:
+            self.settle([node.of])
+        elif not isinstance(node, n.Concatenate | n.Insert):
+            self.settle(node.operands)
         match node:
             case n.Given():
                 return self.given[node.name]
@@ -317,6 +349,11 @@ class Run:
                 return (arrays.merge(many(node.left), many(node.right), _types(node.left)),)
             case n.Unique():
                 return arrays.unique(many(node.columns), self.size(node.size))
+            case n.Insert():
+                known = None if node.into is None else self.value(node.into)
+                return arrays.insert(many(node.columns), _types(node.columns), known)
+            case n.Elements():
+                return arrays.elements(self.value(node.of), node.is_earlier)
             case n.Call():
                 dtypes = [of.dtype for of in node.result]
                 return arrays.call(node.function, many(node.of), self.size(node.size), dtypes)
@@ -343,15 +380,18 @@ class Run:
             if self.watch is not None:
                 self.watch(node, 0, rows)
 
+        self.settle(node.operands)
         found = node.function(self.arrays, self.many(node.reads), watch)
         if found is not None:
             return found
         inner = Run(self.given, self.arrays, self.watch, self.counts)
         inner.values, inner.found = {c.node: self.values[c.node] for c in node.operands}, dict(self.found)
         inner.run(body)
+        inner.settle(node.others)
         return inner.many(node.others)
 
     def loop(self, loop: n.Loop, body: Sequence[_Step]) -> Sequence[Any]:
+        self.settle([*loop.begin, *loop.static])
         state = self.many(loop.begin)
         fixed = {column.node: self.values[column.node] for column in loop.static}
         pairs: dict[n.Node, int] = {}
@@ -361,7 +401,7 @@ class Run:
                 break
             bounds = {join: 2 * number + SPARE for join, number in pairs.items()}
             found = None
-            if rounds and sum(bounds.values()) < self.arrays.bound:
+            if rounds and not loop.has_sets and sum(bounds.values()) < self.arrays.bound:
                 found = self.round(_BoundedRun(self, bounds), loop, body, fixed, list(state))
             if found is None:
                 found = self.round(Run(self.given, self.arrays, self.watch, self.counts), loop, body, fixed, state)
@@ -391,8 +431,10 @@ class Run:
             inner.read()
         except _TooManyPairs:
             return None
+        inner.settle(loop.body)
         joins: dict[n.Node, int] = {}
-        joins.update((node, inner.found[n.Found(node)]) for node in loop.moving if isinstance(node, n.Join))
+        if not loop.has_sets:
+            joins.update((node, inner.size(n.Found(node))) for node in loop.moving if isinstance(node, n.Join))
         return inner.many(loop.body), joins
 
     def read(self) -> None:
@@ -493,6 +535,17 @@ class _BoundedRun(Run):
 
 def _types(columns: Sequence[n.Column]) -> list[n.Type]:
     return [column.type for column in columns]
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """A set of rows, as they came, of which the first `before` were there before the last insertion."""
+
+    columns: list[np.ndarray]
+    before: int
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
 
 
 class NumPy(Arrays):
@@ -613,6 +666,18 @@ class NumPy(Arrays):
     def unique(self, columns: list[Any], count: int) -> tuple[np.ndarray, np.ndarray]:
         _, offsets = self._primitive("unique", tuple(columns))
         return offsets[:-1], np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+
+    def insert(self, columns: list[Any], types: list[n.Type], known: Any) -> Sequence[Any]:
+        there, count = ([], 0) if known is None else (known.columns, len(known))
+        both = [np.concatenate(pair) for pair in zip(there, columns)] if there else columns
+        order = self.sort(both, types, len(both[0]))
+        first, _ = self.unique([column[order] for column in both], len(order))
+        rows = np.sort(order[first])
+        fresh = [column[rows[count:]] for column in both]
+        return Known([np.concatenate(pair) for pair in zip(there, fresh)] if there else fresh, count), *fresh
+
+    def elements(self, known: Known, is_earlier: bool) -> Sequence[Any]:
+        return [column[: known.before] if is_earlier else column for column in known.columns]
 
     def to_host(self, column: Any, dtype: Any = None) -> np.ndarray:
         return column if dtype is None else column.astype(dtype)

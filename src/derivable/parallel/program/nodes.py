@@ -429,6 +429,37 @@ class Unique(Node):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class Insert(Node):
+    """`insert c1 c2 into h5`, `insert c1 c2`: the set with these rows too, and those of them that it had not, each
+    once, in no certain order; nobody reads the set as it was before
+
+    into  the set, None for one without rows
+    """
+
+    columns: tuple[Column, ...]
+    size: Size
+    into: Column | None = None
+
+    def _types(self) -> tuple[Type, ...]:
+        return Type(INDEX, Found(self)), *(self._of(column, Found(self, 1)) for column in self.columns)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Elements(Node):
+    """`elements h5`, `earlier elements h5`: the rows of a set, or those that it had before the last insertion
+
+    columns  their types
+    """
+
+    of: Column
+    columns: tuple[Type, ...]
+    is_earlier: bool
+
+    def _types(self) -> tuple[Type, ...]:
+        return tuple(replace(of, size=Found(self)) for of in self.columns)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Call(Node):
     """`call count(y)`: what is no array program, on the host's columns; it finds how many rows it gives
 
@@ -485,6 +516,11 @@ class Loop(Node):
             if node in mine or not found.isdisjoint(node.needs):
                 found.add(node)
         return frozenset(found)
+
+    @cached_property
+    def has_sets(self) -> bool:
+        """Whether a round inserts rows into sets: begun again, it would find nothing new there."""
+        return any(isinstance(node, Insert) for node in self.moving)
 
     @cached_property
     def needs(self) -> tuple[Node, ...]:

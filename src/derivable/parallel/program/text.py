@@ -80,6 +80,10 @@ class _Printer:
                 return f"join {many(node.probes)} with {name(node.index)}".replace("  ", " ")
             case n.Find():
                 return f"find {many(node.probes)} in {name(node.index)}".replace("  ", " ")
+            case n.Insert():
+                return f"insert {many(node.columns)}{'' if node.into is None else f' into {name(node.into)}'}"
+            case n.Elements():
+                return f"{'earlier ' * node.is_earlier}elements {name(node.of)}"
             case n.Merge():
                 return f"merge {many(node.left)} and {many(node.right)}"
             case n.Otherwise():

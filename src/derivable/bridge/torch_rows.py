@@ -1,0 +1,380 @@
+"""Rows of torch columns that are not there yet: the pairs of a join, and sets of rows that grow.
+
+The pairs of a join are known by where each probe's begin among all of them. A column of pairs is late: it is made when
+an operation needs it, and a set takes pairs in pieces, so that no more than a piece of them is ever there.
+
+A set has its rows one after the other, in the order in which they came, and knows them by keys: the bits of their
+columns, side by side, from the least value of each on. Where a value is out of reach, keys are made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from derivable.core.diagnostics import LimitError
+from derivable.device.cuda import row_sets
+from derivable.parallel.program import nodes as n
+
+if TYPE_CHECKING:
+    from derivable.bridge.torch_columns import Index, Torch
+
+Column = torch.Tensor
+# What torch sorts at once on a GPU.
+MOST_PAIRS = (1 << 31) - 1
+# Pairs of a join that are there at once where a set takes them.
+PIECE = 1 << 25
+# Rows that a set has room for at least, besides those that are there.
+FEW = 1 << 20
+# Bits of a key in 32 and in 64 bits; no key is negative.
+SHORT, LONG = 31, 63
+
+
+class Pairs:
+    """Pairs of a probe and a row of an index that agree.
+
+    ends    [probe] where the pairs of each probe end
+    starts  [probe] where among the rows of the index the pair of number 0 would be
+    index   the rows
+    has_kernels  whether Triton's kernels read them
+    """
+
+    def __init__(self, first: Column, counts: Column, index: Index, has_kernels: bool = False):
+        self.has_kernels = has_kernels
+        self.ends = counts.cumsum(0)
+        self.starts, self.index = first - self.ends + counts, index
+        self._number: int | None = None
+        self._whole: tuple[Column, Column] | None = None
+
+    def __len__(self) -> int:
+        if self._number is None:
+            self._number = int(self.ends[-1]) if len(self.ends) else 0
+        return self._number
+
+    def rows(self, start: int, stop: int) -> tuple[Column, Column]:
+        """The probes and the rows of some pairs."""
+        pair = torch.arange(start, stop, device=self.ends.device)
+        left = torch.searchsorted(self.ends, pair, right=True)
+        place = pair + self.starts.index_select(0, left)
+        order = self.index.order
+        return left, place if order is None else order.index_select(0, place)
+
+    @property
+    def whole(self) -> tuple[Column, Column]:
+        if self._whole is None and self.has_kernels:
+            left, right = (torch.empty(len(self), dtype=torch.int64, device=self.ends.device) for _ in range(2))
+            if len(self):
+                row_sets.expand(self.ends, self.starts, self.index.order, len(self), left, right)
+            self._whole = left, right
+        if self._whole is None:
+            if len(self) > MOST_PAIRS:
+                raise LimitError(
+                    f"a join has {len(self):,} pairs, and torch sorts {MOST_PAIRS:,} rows at most",
+                    hint="have the rule join fewer rows at once (a recursive atom and a base one), or run on the CPU",
+                )
+            self._whole = self.rows(0, len(self))
+        return self._whole
+
+
+@dataclass(frozen=True, eq=False)
+class PairColumn:
+    """A column of pairs: the probe or the row (`side` 0 or 1) of each, or a column that is read at these."""
+
+    pairs: Pairs
+    side: int
+    of: Column | None = None
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    @property
+    def number_of_sources(self) -> int:
+        """The number of probes, or of rows of the index."""
+        return len(self.pairs.index.keys if self.side else self.pairs.ends)
+
+    def at(self, rows: tuple[Column, Column]) -> Column:
+        chosen = rows[self.side]
+        return chosen if self.of is None else self.of.index_select(0, chosen)
+
+    def whole(self) -> Column:
+        return self.at(self.pairs.whole)
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Columns, some of them of pairs, one after the other."""
+
+    parts: Sequence[Column | PairColumn]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def whole(self) -> Column:
+        return torch.cat([part if isinstance(part, torch.Tensor) else part.whole() for part in self.parts])
+
+
+Late = PairColumn | Parts
+
+
+def parts_of(column: Column | Late) -> list[Column | PairColumn]:
+    return list(column.parts) if isinstance(column, Parts) else [column]
+
+
+def aligned(columns: Sequence[Column | Late]) -> list[list[Any]]:
+    """The columns of each part of a table [part][column]: of a join all are of pairs, of other parts none is."""
+    parts = [parts_of(column) for column in columns]
+    if len({len(of) for of in parts}) > 1:
+        parts = [[column if isinstance(column, torch.Tensor) else column.whole()] for column in columns]
+    found = []
+    for part in zip(*parts):
+        joins = {column.pairs if isinstance(column, PairColumn) else None for column in part}
+        is_late = len(joins) == 1
+        found.append([x if is_late or isinstance(x, torch.Tensor) else x.whole() for x in part])
+    return found
+
+
+def in_pieces(part: Sequence[Any]) -> Iterator[list[Column]]:
+    """The rows of a part, at most `PIECE` pairs at once."""
+    if not isinstance(part[0], PairColumn):
+        yield list(part)
+        return
+    pairs = part[0].pairs
+    for start in range(0, len(pairs), PIECE):
+        rows = pairs.rows(start, min(start + PIECE, len(pairs)))
+        yield [column.at(rows) for column in part]
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Keys of rows: (the least value, the bits) of each column."""
+
+    lows: tuple[int, ...]
+    bits: tuple[int, ...]
+
+    @staticmethod
+    def of(ends: Sequence[tuple[int, int]]) -> Packing | None:
+        """For columns between these values, and further ones where there are bits left; None where 63 are too few."""
+        least = [(high - low).bit_length() for low, high in ends]
+        used = sum(least)
+        if used > LONG or max(least) > 62:
+            return None
+        spare = ((SHORT if used + len(ends) <= SHORT else LONG) - used) // len(ends)
+        # Below zero there is mostly nothing, and further values mostly lie above.
+        lows = [
+            min(low, 0) if high - min(low, 0) < 1 << bits + spare else low for (low, high), bits in zip(ends, least)
+        ]
+        return Packing(tuple(lows), tuple(bits + spare for bits in least))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.int32 if sum(self.bits) <= SHORT else torch.int64
+
+    def keys(self, columns: Sequence[Column]) -> Column:
+        found: Any = 0
+        for column, low, bits in zip(columns, self.lows, self.bits):
+            found = (found << bits) + (column - low)
+        return found.to(self.dtype)
+
+    def holds(self, ends: Sequence[tuple[int, int]]) -> bool:
+        return all(
+            low >= least and high - least < 1 << bits for (low, high), least, bits in zip(ends, self.lows, self.bits)
+        )
+
+
+def ends_of(columns: Sequence[Column]) -> list[tuple[int, int]]:
+    """The smallest and the largest value of each column; there are rows."""
+    ends = torch.stack([end for column in columns for end in torch.aminmax(column)]).tolist()
+    return list(zip(ends[::2], ends[1::2]))
+
+
+class SortedRows:
+    """A set by operations of torch: sorted runs of keys, each of them longer than the next; without keys of 63 bits the
+    rows are compared column by column.
+
+    columns  [column][part] of the rows, as they came
+    """
+
+    def __init__(self, arrays: Torch, types: Sequence[n.Type]):
+        self.arrays, self.types, self.count = arrays, types, 0
+        self.columns: list[list[Column]] = [[] for _ in types]
+        self.packing: Packing | None = None
+        self.runs: list[Column] = []
+
+    def insert(self, columns: Sequence[Column | Late]) -> list[Column]:
+        before = self.count
+        for part in aligned(columns):
+            for piece in in_pieces(part):
+                self._insert(piece)
+        return [column[before:] for column in self.rows(self.count)]
+
+    def rows(self, count: int) -> list[Column]:
+        """The first rows."""
+        if len(self.columns[0]) != 1:
+            nothing = [torch.zeros(0, dtype=torch.int64, device=self.arrays.device)]
+            self.columns = [[torch.cat(parts or nothing)] for parts in self.columns]
+        return [parts[0][:count] for parts in self.columns]
+
+    def _insert(self, columns: list[Column]) -> None:
+        if not len(columns[0]):
+            return
+        ends = ends_of(columns)
+        if not self.count:
+            self.packing = Packing.of(ends)
+        elif self.packing is not None and not self.packing.holds(ends):
+            there = self.rows(self.count)
+            self.packing = Packing.of([(min(a, c), max(b, d)) for (a, b), (c, d) in zip(ends, ends_of(there))])
+            self.runs = [] if self.packing is None else [torch.sort(self.packing.keys(there)).values]
+        rows = self._by_columns(columns) if self.packing is None else self._by_keys(self.packing.keys(columns))
+        if len(rows):
+            self.count += len(rows)
+            for parts, column in zip(self.columns, columns):
+                parts.append(column.index_select(0, rows))
+
+    def _by_keys(self, keys: Column) -> Column:
+        """The numbers of the rows that are new; their keys are a run from now on."""
+        found = torch.sort(keys)
+        is_new = torch.ones_like(keys, dtype=torch.bool)
+        is_new[1:] = found.values[1:] != found.values[:-1]
+        for run in self.runs:
+            place = torch.searchsorted(run, found.values).clamp_(max=len(run) - 1)
+            is_new &= run.index_select(0, place) != found.values
+        fresh = is_new.nonzero().squeeze(1)
+        if len(fresh):
+            self.runs.append(found.values.index_select(0, fresh))
+            while len(self.runs) > 1 and 2 * len(self.runs[-1]) > len(self.runs[-2]):
+                self.runs[-2:] = [torch.sort(torch.cat(self.runs[-2:])).values]
+        return found.indices.index_select(0, fresh)
+
+    def _by_columns(self, columns: list[Column]) -> Column:
+        arrays, types = self.arrays, [n.Type("int64")] * len(columns)
+        order = arrays.sort(columns, types, len(columns[0]))
+        first, _ = arrays.unique([column.index_select(0, order) for column in columns], len(order))
+        rows = order.index_select(0, first)
+        if self.count:
+            index = arrays.build(self.rows(self.count), types, self.count, False)
+            there = arrays.find([column.index_select(0, rows) for column in columns], index, len(rows))
+            rows = rows.index_select(0, (there < 0).nonzero().squeeze(1))
+        return rows
+
+
+class HashRows:
+    """A set by Triton's kernels, see `device.cuda.row_sets`; its rows lie in columns with room for more of them.
+
+    Rows are inserted without knowing how many are new. Where they are too many, or a value is out of reach of the keys,
+    the rows before enter a larger set, and the insertion begins again.
+    """
+
+    def __init__(self, columns: Sequence[Column | Late], packing: Packing):
+        self.device = _device_of(columns[0])
+        self.packing, self.count, self.room = packing, 0, 0
+        self.columns = [torch.zeros(0, dtype=torch.int64, device=self.device) for _ in columns]
+        self.state = torch.zeros(2, dtype=torch.int64, device=self.device)
+
+    @staticmethod
+    def of(columns: Sequence[Column | Late]) -> HashRows | None:
+        """A set without rows, for such rows; None where they have no keys."""
+        packing = Packing.of(_ends_of_sources(columns))
+        return None if packing is None else HashRows(columns, packing)
+
+    def rows(self, count: int) -> list[Column]:
+        """The first rows."""
+        return [column[:count] for column in self.columns]
+
+    def insert(self, columns: Sequence[Column | Late]) -> list[Column] | None:
+        """The rows that are new; None if some have no keys, and nothing is inserted then."""
+        before, parts = self.count, aligned(columns)
+        least = FEW + sum(len(part[0]) for part in parts if isinstance(part[0], torch.Tensor))
+        while True:
+            if self.room < before + least:
+                self._grow(max(2 * self.room, before + least))
+            for part in parts:
+                self._insert(part)
+            found, is_outside = self.state.tolist()
+            if not is_outside and found <= self.room:
+                self.count = found
+                return [column[before:found] for column in self.columns]
+            if is_outside:
+                ends = _ends_of_sources(columns)
+                if before:
+                    ends = [(min(a, c), max(b, d)) for (a, b), (c, d) in zip(ends, ends_of(self.rows(before)))]
+                packing = Packing.of(ends)
+                if packing is None:
+                    return None
+                self.packing = packing
+            if found > self.room:
+                # Nobody knows how many were left out.
+                least = 4 * max(found - before, least)
+            self.room = 0
+
+    def _grow(self, room: int) -> None:
+        """Have room for so many rows, and keys of the first `count` ones."""
+        there, slots = self.rows(self.count), row_sets.slots_for(room)
+        self.columns = [torch.empty(room, dtype=torch.int64, device=self.device) for _ in there]
+        for column, rows in zip(self.columns, there):
+            column[: len(rows)] = rows
+        pairs = [x for pair in zip(self.packing.lows, self.packing.bits) for x in pair]
+        form = [64 - (slots.bit_length() - 1), slots - 1, room, *pairs]
+        self.form = torch.tensor(form, device=self.device)
+        self.table = torch.full((slots + row_sets.TILE,), -1, dtype=self.packing.dtype, device=self.device)
+        self.state.zero_()
+        row_sets.insert(there, self.columns, self.form, self.table, self.state, self.count, is_kept=False)
+        self.room = room
+
+    def _insert(self, part: Sequence[Any]) -> None:
+        if not isinstance(part[0], PairColumn):
+            sources = [column.contiguous() for column in part]
+            row_sets.insert(sources, self.columns, self.form, self.table, self.state, len(part[0]))
+            return
+        pairs = part[0].pairs
+        if not len(pairs.index.keys):
+            return
+        numbers: dict[int, Column] = {}
+        for column in part:
+            if column.of is None and column.side not in numbers:
+                numbers[column.side] = torch.arange(column.number_of_sources, device=self.device)
+        sources = [numbers[x.side] if x.of is None else x.of.contiguous() for x in part]
+        row_sets.insert(
+            sources,
+            self.columns,
+            self.form,
+            self.table,
+            self.state,
+            len(pairs.ends),
+            (pairs.ends, pairs.starts, pairs.index.order),
+            [column.side for column in part],
+        )
+
+
+def _device_of(column: Column | Late) -> torch.device:
+    part = parts_of(column)[0]
+    return part.device if isinstance(part, torch.Tensor) else part.pairs.ends.device
+
+
+def _ends_of_sources(columns: Sequence[Column | Late]) -> list[tuple[int, int]]:
+    """Between which values those of each column are: those of what a column of pairs is read from, which are more."""
+    found = []
+    for column in columns:
+        ends = []
+        for part in parts_of(column):
+            source = part if isinstance(part, torch.Tensor) else part.of
+            if isinstance(part, PairColumn) and source is None:
+                ends.append((0, part.number_of_sources))
+            elif source is not None and len(source):
+                ends += ends_of([source])
+        found.append((min((low for low, _ in ends), default=0), max((high for _, high in ends), default=0)))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """A set after an insertion: its first `count` rows, of which the first `before` were there before."""
+
+    rows: Any
+    before: int
+    count: int
+
+    def __len__(self) -> int:
+        return self.count

@@ -1,0 +1,96 @@
+"""Run by test_row_sets.py in a process of its own, with Triton's interpreter: joins and sets by kernels."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+import derivable as dv
+from derivable.bridge import torch_rows
+from derivable.bridge.torch_columns import Torch
+from derivable.bridge.torch_rows import PairColumn
+from derivable.datalog.apm import run as machine_run
+from derivable.device.cuda import row_sets
+from derivable.parallel.program import nodes as n
+
+
+def kernels():
+    arrays = Torch("cpu")
+    arrays.has_kernels = True
+    return arrays
+
+
+def rows_of(columns):
+    return list(zip(*(column.tolist() for column in columns)))
+
+
+def test_sets():
+    """Insertions of plain columns: growing tables, keys of 32 and 64 bits, values that leave their reach, no keys."""
+    rng = np.random.default_rng(0)
+    for bits, width, growth in ((4, 2, 0), (12, 3, 1), (24, 2, 2), (40, 2, 9)):
+        arrays, there = kernels(), set()
+        known: Any = None
+        types = [n.Type("int64")] * width
+        for turn in range(4):
+            high = 1 << min(bits + growth * turn, 62)
+            drawn = rng.integers(-high // 4, high, (width, 40 * turn))
+            columns = [torch.from_numpy(np.concatenate([column, column[::3]])) for column in drawn]
+            known, *fresh = arrays.insert(columns, types, known)
+            new = rows_of(fresh)
+            assert len(set(new)) == len(new)
+            assert set(new) == set(rows_of(columns)) - there
+            assert set(rows_of(arrays.elements(known, True))) == there
+            there |= set(new)
+            assert sorted(rows_of(arrays.elements(known, False))) == sorted(there)
+            assert len(known) == len(there)
+        kind = torch_rows.SortedRows if bits == 40 else torch_rows.HashRows
+        assert isinstance(known.rows, kind)
+
+
+def test_pairs():
+    """Pairs of joins as whole columns, and into sets beside plain columns, equal to those of torch's operations."""
+    rng = np.random.default_rng(1)
+    for count, size, key in ((0, 5, 3), (7, 0, 3), (40, 30, 9), (5, 60, 1)):
+        probes, keys = (torch.from_numpy(rng.integers(-1, key, number)) for number in (count, size))
+        values = torch.from_numpy(rng.integers(0, 1 << 20, size))
+        found = []
+        for arrays in (Torch("cpu"), kernels()):
+            index = arrays.build([keys], [n.Type("int64", bits=32)], size, False)
+            left, right = arrays.join([probes], index, count)
+            assert isinstance(left, PairColumn)
+            columns = [arrays.gather(probes, left, None), arrays.gather(values, right, None), left]
+            more = [torch.tensor([1, 1]), torch.tensor([2, 2]), torch.tensor([0, 0])]
+            _, *fresh = arrays.insert(
+                [arrays.concatenate([*pair]) for pair in zip(columns, more)], [n.Type("int64")] * 3, None
+            )
+            found.append((rows_of([left.whole(), right.whole()]), sorted(rows_of(fresh))))
+        assert found[0] == found[1]
+
+
+def test_programs():
+    rng = np.random.default_rng(2)
+    for text, scale in (
+        ("type e(u32, u32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))", 1),
+        ("type e(i64, i64)\nrel p(x, y) = e(x, y) or (p(x, z) and p(z, y))", 1 << 40),
+        ("type e(u32, u32)\nrel p(x, y) = e(z, x), e(z, y), x != y\nrel p(x, y) = e(a, x), p(a, b), e(b, y)", 1),
+    ):
+        edges = rng.integers(0, 12, (16, 2)) * scale
+        program = dv.Program(text)
+        db, on_device = (program.run({"e": edges}, device=device) for device in (None, "torch:cpu"))
+        assert set(on_device["p"]) == set(db["p"])
+        assert len(on_device["p"]) == len(db["p"])
+
+
+def test_the_comparison_can_fail():
+    ends, starts = torch.tensor([1, 3]), torch.tensor([0, 0])
+    left = torch.zeros(3, dtype=torch.int64)
+    row_sets.expand(ends, starts, None, 3, left, torch.zeros_like(left))
+    assert left.tolist() == [0, 1, 1]
+
+
+if __name__ == "__main__":
+    torch_rows.FEW, row_sets.PROGRAMS, row_sets.TILE = 16, 2, 16
+    machine_run.arrays_on = lambda device: kernels()
+    for test in (test_sets, test_pairs, test_programs, test_the_comparison_can_fail):
+        test()
+        print(test.__name__)
