@@ -417,3 +417,31 @@ def test_proofs_with_negative_literals_come_by_probability():
     (((tag, proofs), _),) = ctx.relation("c")
     assert proofs == [[(True, 2)], [(True, 1), (False, 3)]]
     assert tag.item() == pytest.approx(1 - 0.25 * 0.75)
+
+
+def test_a_run_of_proofs_is_one_run(monkeypatch):
+    """It grounds nothing, and what is read of it is not computed anew."""
+    from derivable.compat.scallopy import machine
+    from derivable.nn.batch import BatchLogic
+
+    derived = []
+    run = BatchLogic._derived
+
+    def counted(self, *arguments):
+        derived.append(arguments)
+        return run(self, *arguments)
+
+    monkeypatch.setattr(machine, "Ground", None)
+    monkeypatch.setattr(BatchLogic, "_derived", counted)
+    ctx = scallopy.ScallopContext(provenance="difftopkproofs", k=3)
+    ctx.add_relation("edge", (int, int))
+    ctx.add_rule("path(a, b) = edge(a, b) or path(a, c) and edge(c, b)")
+    p = torch.tensor([0.5, 0.8, 0.3], requires_grad=True)
+    ctx.add_facts("edge", list(zip(p, [(0, 1), (1, 2), (0, 2)])))
+    ctx.run()
+    assert len(list(ctx.relation("edge"))) == 3
+    found = {row: tag for tag, row in ctx.relation("path")}
+    assert found[0, 2].item() == pytest.approx(1 - 0.7 * 0.6)
+    found[0, 2].backward()
+    assert p.grad.tolist() == pytest.approx([0.7 * 0.8, 0.7 * 0.5, 0.6])
+    assert len(derived) == 1

@@ -156,9 +156,25 @@ class BatchLogic:
         watch = Watch(limits)
         return watched(watch, lambda: self._call(batch, inputs, outputs, listed, watch))
 
+    def kept_run(self, batch: int, inputs: Sequence[tuple[str, SampleFacts]], names: Sequence[str]) -> Any:
+        """Run a batch, and return what gives the tuples of each of some relations: name -> `Found`."""
+        watch = Watch(self.limits)
+        found, weights = watched(watch, lambda: self._derived(batch, inputs, tuple(names), watch))
+
+        def read(name: str) -> Found:
+            later = Watch(self.limits)
+            return watched(later, lambda: self._shown(found, weights, {name: None}, frozenset(), later)[name])
+
+        return read
+
     def _call(self, batch, inputs, outputs, listed, watch: Watch) -> tuple[dict[str, Found], RunBatch]:
+        found, weights = self._derived(batch, inputs, tuple(outputs), watch)
+        return self._shown(found, weights, outputs, listed, watch), found
+
+    def _derived(self, batch, inputs, outputs: tuple[str, ...], watch: Watch) -> tuple[RunBatch, torch.Tensor]:
+        """A run, and the numbers of its random facts."""
         names = frozenset(name for name, _ in inputs)
-        found = self._runs(names, tuple(outputs), inputs).run(
+        found = self._runs(names, outputs, inputs).run(
             batch,
             [(name, given.facts) for name, given in inputs],
             self.record,
@@ -166,7 +182,9 @@ class BatchLogic:
             watch,
             self.inference.columns_of,
         )
-        weights = self._weights(found, [given for _, given in inputs])
+        return found, self._weights(found, [given for _, given in inputs])
+
+    def _shown(self, found: RunBatch, weights: torch.Tensor, outputs, listed, watch: Watch) -> dict[str, Found]:
         roots, samples, shown = [], [], {}
         for name, wanted in outputs.items():
             if wanted is None:
@@ -177,7 +195,7 @@ class BatchLogic:
             own = name in listed
             roots.append(found.tags_of(name, wanted if own else None, () if own else wanted))
             counts = [len(sample) for sample in wanted] if own else len(wanted)
-            samples.append(np.repeat(np.arange(batch), counts))
+            samples.append(np.repeat(np.arange(found.batch), counts))
         values = self.inference(found, concatenate(roots), np.concatenate(samples), weights, watch)
         results, start = {}, 0
         for name, sample in zip(outputs, samples):
@@ -193,7 +211,7 @@ class BatchLogic:
                 derived = derived.only(kept)
                 part = each(part, lambda one, kept=kept: one[torch.from_numpy(kept)])
             results[name] = Found(derived.samples, derived.columns, part)
-        return results, found
+        return results
 
     def _runs(self, names: frozenset[str], outputs: tuple[str, ...], inputs: Sequence) -> BatchRuns:
         hints = {**self.facts}

@@ -104,36 +104,48 @@ class Sample:
     tuples    those that are found
     rows      [fact] the probabilities of the facts, with gradients to their tags
     evaluate  from such rows to the probabilities [tuple]
+    leaf      a copy of the rows that is a leaf of torch, and `values` [tuple] what is evaluated from it
     """
 
     tuples: Sequence[tuple]
     rows: torch.Tensor
     evaluate: Callable[[torch.Tensor], torch.Tensor]
+    leaf: torch.Tensor
+    values: torch.Tensor
 
 
-def sample_of(machine: Machine, settings: Settings, facts: Facts, name: str) -> Sample | None:
-    """A relation under topkproofs, of which batches know better ways; None where derivations are to be kept."""
+def samples_of(machine: Machine, settings: Settings, facts: Facts) -> Callable[[str], Sample] | None:
+    """Run a program under topkproofs for one sample: what gives a relation of it; None where derivations are to be
+    kept, as batches know no better way."""
     if settings.record is not TOP_PROOFS or machine.has_tensor_tags:
         return None
     known = {relation: given for relation, given in facts.items() if relation in machine.relations}
     inputs = [part for relation, given in known.items() for part in _inputs(relation, [given])]
     numbers = [part.probabilities for _, part in inputs if part.probabilities is not None]
     logic, sizes = _logic(machine, settings, {}), [len(one) for one in numbers]
+    rows = torch.cat(of_one_type(numbers)) if numbers else torch.zeros(0)
+    leaf = rows.detach().requires_grad_()
+
+    def given(rows: torch.Tensor) -> list[tuple[str, SampleFacts]]:
+        parts = iter(rows.split(sizes))
+        return [
+            (n, part if part.probabilities is None else replace(part, probabilities=next(parts))) for n, part in inputs
+        ]
+
     try:
-        found = logic(1, inputs, {name: None})[name]
+        with torch.enable_grad():
+            read = logic.kept_run(1, given(leaf), list(machine.relations))
     except DomainError:
         # Numbers that are no probabilities are evaluated as they are.
         return None
-    (tuples,) = found.tuples(1)
 
-    def evaluate(rows: torch.Tensor) -> torch.Tensor:
-        parts = iter(rows.split(sizes))
-        given = [
-            (n, part if part.probabilities is None else replace(part, probabilities=next(parts))) for n, part in inputs
-        ]
-        return logic(1, given, {name: tuples})[name].values
+    def sample(name: str) -> Sample:
+        with torch.enable_grad():
+            found = read(name)
+        (tuples,) = found.tuples(1)
+        return Sample(tuples, rows, lambda rows: logic(1, given(rows), {name: tuples})[name].values, leaf, found.values)
 
-    return Sample(tuples, torch.cat(of_one_type(numbers)) if numbers else torch.zeros(0), evaluate)
+    return sample
 
 
 def _logic(machine: Machine, settings: Settings, static: Facts) -> BatchLogic:

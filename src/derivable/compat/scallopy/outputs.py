@@ -14,6 +14,7 @@ from derivable.compat.scallopy.machine import FactList, Machine, Settings
 if TYPE_CHECKING:
     import torch
 
+    from derivable.compat.scallopy.batches import Sample
     from derivable.compat.scallopy.context import ScallopContext
     from derivable.compat.scallopy.provenances import Kind
     from derivable.datalog.api.evaluation import Evaluation
@@ -22,10 +23,14 @@ if TYPE_CHECKING:
 def computed(context: ScallopContext, machine: Machine, settings: Settings) -> dict[str, Any]:
     """Relation -> a function that gives its elements."""
     if context.is_differentiable:
+        from derivable.compat.scallopy.batches import samples_of
+
         facts = context._computed_facts
         # What is wrong with a run is said by the run.
-        machine.ground(facts, settings)
-        make = partial(_with_gradients, machine, settings, facts, context.is_debug, context._kind.drops_zero)
+        found = samples_of(machine, settings, facts)
+        if found is None:
+            machine.ground(facts, settings)
+        make = partial(_with_gradients, machine, settings, facts, found, context.is_debug, context._kind.drops_zero)
     else:
         make = partial(_elements, machine, context._run[1], settings, context._kind)
     return {name: partial(make, name) for name in machine.relations}
@@ -45,13 +50,18 @@ def _elements(machine: Machine, evaluation: Evaluation, settings: Settings, kind
 
 
 def _with_gradients(
-    machine: Machine, settings: Settings, facts: Mapping[str, FactList], is_debug: bool, drops_zero: bool, name: str
+    machine: Machine,
+    settings: Settings,
+    facts: Mapping[str, FactList],
+    samples: Callable[[str], Sample] | None,
+    is_debug: bool,
+    drops_zero: bool,
+    name: str,
 ) -> list[Any]:
-    from derivable.compat.scallopy.batches import sample_of
-
-    sample = sample_of(machine, settings, facts, name)
-    if sample is not None:
-        found: list[Any] = list(zip(scalars(sample.evaluate, sample.rows)[0], sample.tuples))
+    if samples is not None:
+        sample = samples(name)
+        tags, _ = scalars(sample.evaluate, sample.rows, (sample.leaf, sample.values))
+        found: list[Any] = list(zip(tags, sample.tuples))
     else:
         ground = machine.ground(facts, settings)
         tags, values = scalars(lambda rows: ground.evaluated(name, None, rows)[0], ground.probabilities([facts]))
@@ -65,9 +75,11 @@ def _with_gradients(
 
 
 def scalars(
-    evaluate: Callable[[torch.Tensor], torch.Tensor], rows: torch.Tensor
+    evaluate: Callable[[torch.Tensor], torch.Tensor],
+    rows: torch.Tensor,
+    known: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> tuple[Sequence[torch.Tensor], torch.Tensor]:
-    """(scalars, detached values [tuple]) of what is computed of rows.
+    """(scalars, detached values [tuple]) of what is computed of rows; `known` as of `scalar_tag.Evaluation`.
 
     One scalar after the other can be differentiated, any number of times.
     """
@@ -77,7 +89,7 @@ def scalars(
 
     dtype = torch.get_default_dtype()
     if not rows.requires_grad:
-        values = evaluate(rows)
+        values = evaluate(rows) if known is None else known[1]
         return [value.to(dtype).detach().requires_grad_() for value in values], values.detach()
-    found = Computed(rows, evaluate)
+    found = Computed(rows, evaluate, known)
     return [scalar.to(dtype) for scalar in found.scalars()], found.values.detach()

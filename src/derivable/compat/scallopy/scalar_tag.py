@@ -11,13 +11,18 @@ Evaluate = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Evaluation:
-    """What is computed of rows, once: values [tuple] in a graph that ends at a copy of the rows, and stays there."""
+    """What is computed of rows, once: values [tuple] in a graph that ends at a copy of the rows, and stays there.
 
-    def __init__(self, rows: torch.Tensor, evaluate: Evaluate):
+    known  (this copy, values), where they are known
+    """
+
+    def __init__(self, rows: torch.Tensor, evaluate: Evaluate, known: tuple[torch.Tensor, torch.Tensor] | None = None):
         self.rows, self.evaluate = rows, evaluate
-        self.leaf = rows.detach().requires_grad_()
-        with torch.enable_grad():
-            self.values = evaluate(self.leaf)
+        if known is None:
+            leaf = rows.detach().requires_grad_()
+            with torch.enable_grad():
+                known = leaf, evaluate(leaf)
+        self.leaf, self.values = known
 
     def scalars(self) -> list[torch.Tensor]:
         """Each of the values, with gradients to the rows."""
