@@ -25,6 +25,7 @@ def test_explain_shows_the_table(capsys):
     for name in PRIMITIVES:
         assert f"\n{name}" in "\n" + text
     assert "cuda       refused: no CUDA kernel is written yet" in text
+    assert "cuda       emitted for the semiring" in derivable.device.explain("fold_levels")
     assert "join" not in derivable.device.explain("scan")
 
 
@@ -52,6 +53,8 @@ def test_refusals_have_reasons():
         table.choose("scam")
     with pytest.raises(UnsupportedError, match=r"fold_levels on cpu runs a plan.*\n.*Circuit\.evaluate"):
         table.choose("fold_levels", device="cpu")
+    with pytest.raises(UnsupportedError, match="fold_levels on cuda runs a plan"):
+        table.choose("fold_levels", device="cuda")
     with pytest.raises(AttributeError, match="no primitive"):
         _ = primitives.scam
 

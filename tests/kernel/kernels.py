@@ -27,6 +27,26 @@ def segment_sums(factor=None):
     return k.kernel(), arguments
 
 
+def places_of_lanes():
+    """Rows of a matrix in reverse, by way of a scratch array; rows and parts of them are programs of two axes."""
+    k = Builder("reversed", lanes=8)
+    rows, size = k.scalar("rows"), k.scalar("size")
+    values, scratch, out = (k.array(name, "float64") for name in ("values", "scratch", "out"))
+    lane = k.lane_numbers()
+    with k.loop("row", 0, rows, parallel=True) as row, k.loop("part", 0, 2, parallel=True) as part:
+        column = k.let("column", part * 8 + lane)
+        there = k.let("there", less(column, size))
+        x = k.register("x", "float64")
+        k.gather(x, values, row * size + column, there, -1.0)
+        k.scatter(scratch, (row * 2 + part) * 8 + 7 - lane, x)
+        k.barrier()
+        y = k.register("y", "float64")
+        k.gather(y, scratch, (row * 2 + part) * 8 + lane)
+        k.scatter(out, (row * 2 + 1 - part) * 8 + lane, y)
+    values = np.random.default_rng(2).normal(size=3 * 13)
+    return k.kernel(), (3, 13, values, np.zeros(48), np.zeros(48))
+
+
 def control():
     """Loops in both directions with steps, branches, and every way to leave them."""
     k = Builder("control")

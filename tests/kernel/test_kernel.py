@@ -92,6 +92,21 @@ def test_rows_outside_an_array_are_an_error_of_the_interpreter():
         interpret(k.kernel(), np.zeros(3))
 
 
+def test_lanes_with_places_of_their_own():
+    kernel, (rows, size, values, scratch, out) = kernels.places_of_lanes()
+    interpret(kernel, rows, size, values, scratch, out)
+    padded = np.full((rows, 16), -1.0)
+    padded[:, :size] = values.reshape(rows, size)
+    np.testing.assert_array_equal(out.reshape(rows, 16), padded[:, ::-1])
+    text = str(kernel)
+    for part in ("lane = lanes", "x = values[", "where there else -1.0", "] where true = x", "barrier"):
+        assert part in text
+    with pytest.raises(UnsupportedError, match="not positions of their own"):
+        emit_numba(kernel)
+    with pytest.raises(IndexError, match=f"position {size * rows} of values"):
+        interpret(kernel, rows + 1, size, values, np.zeros(64), np.zeros(64))
+
+
 def test_arguments_are_replaced_at_once():
     found, expected = kernels.substituted()
     assert all(ours is theirs for ours, theirs in zip(found, expected, strict=True))

@@ -63,6 +63,8 @@ def test_kernels():
     compare(*kernels.lines(backwards=True, returns=False))
     compare(*kernels.dot_of_lines(8))
     compare(*kernels.steps())
+    for programs in (1, (3, 2), (2, 1)):
+        compare(*kernels.places_of_lanes(), programs=programs)
 
 
 def test_scans():

@@ -124,6 +124,10 @@ class Engine(ABC):
         """
         raise UnsupportedError(f"{self} runs on the CPU only")
 
+    def apply_on_device(self, structure: Any, operands: Sequence[Any], keep: bool) -> tuple[list, list]:
+        """`apply_keeping` on torch tensors that are not on the CPU; without `keep` nothing is kept."""
+        return self.elsewhere("torch")[0](structure, operands), []
+
     @property
     def key(self) -> str:
         """Names what is computed, also in other processes."""

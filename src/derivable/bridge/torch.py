@@ -143,15 +143,15 @@ def no_memory(error: RuntimeError, what: str, device: Any, hint: str) -> OutOfMe
     return OutOfMemory(f"{what}: {device} has no memory left for {size}", hint=f"{hint}, or compute on the CPU")
 
 
-def applied(engine: Engine, structure, operands, keep: bool) -> tuple[list[torch.Tensor], list]:
+def applied(engine: Engine, structure, operands, keep: bool) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """The results as tensors, and what `Engine.apply_keeping` keeps, without derivatives."""
     if not operands[0].is_cpu:
         with within_memory(engine, operands):
-            return engine.elsewhere("torch")[0](structure, operands), []
+            return engine.apply_on_device(structure, operands, keep)
     given = None if structure is None else engine.checked(_array(structure), operands)
     arrays = [_array(operand) for operand in operands]
     found, kept = engine.apply_keeping(given, arrays) if keep else (engine.apply(given, arrays), [])
-    return [torch.from_numpy(result) for result in found], kept
+    return [torch.from_numpy(result) for result in found], [torch.from_numpy(array) for array in kept]
 
 
 def pulled(engine: Engine, structure, seeds, operands, made) -> list[torch.Tensor]:
@@ -196,7 +196,6 @@ class _Eager(torch.autograd.Function):
     @staticmethod
     def forward(ctx, engine: Engine, structure, *operands):
         found, kept = applied(engine, structure, operands, True)
-        kept = [torch.from_numpy(array) for array in kept]
         ctx.engine = engine
         if kept and engine.keeps_factors:
             # They are kept as they are: saving and reading tensors costs more than a small circuit.
@@ -228,7 +227,7 @@ class _Apply(_Function):
     @staticmethod
     def forward(engine: Engine, keep: bool, structure, *operands):
         found, kept = applied(engine, structure, operands, keep)
-        return (*found, *(torch.from_numpy(array) for array in kept))
+        return (*found, *kept)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -141,6 +141,22 @@ class Builder:
     def store_rows(self, array: n.Array, index: Any, stride: Any, count: Any, value: Expr) -> None:
         self.add(n.StoreRows(array, position(index), position(stride), position(count), value))
 
+    def lane_numbers(self, name: str = "lane") -> n.Register:
+        """A new line 0, 1, 2, ..."""
+        target = self.register(name)
+        self.add(n.LaneNumbers(target))
+        return target
+
+    def gather(self, target: n.Register, array: n.Array, places: Any, mask: Any = True, fill: Any = 0) -> None:
+        """fill  a number, which lanes hold where `mask` does not hold"""
+        self.add(n.Gather(target, array, position(places), as_type(mask, "bool"), as_type(fill, target.dtype)))
+
+    def scatter(self, array: n.Array, places: Any, value: Any, mask: Any = True) -> None:
+        self.add(n.Scatter(array, position(places), as_type(mask, "bool"), lift(value)))
+
+    def barrier(self) -> None:
+        self.add(n.Barrier())
+
     def scan_line(
         self, registers: Sequence[n.Register], operator: Any, sources: Sequence[n.Register] | None = None
     ) -> None:

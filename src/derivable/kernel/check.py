@@ -90,6 +90,19 @@ class _Checker:
                 self.assign(statement, target, target.dtype, True)
             case n.StoreLine(value=value) | n.StoreRows(value=value):
                 self.line(statement, value)
+            case n.LaneNumbers(target):
+                self.assign(statement, target, "int64", True)
+            case n.Gather(places=places, mask=mask) | n.Scatter(places=places, mask=mask):
+                if places.dtype != "int64" or mask.dtype != "bool":
+                    self.fail(statement, "positions are int64, and the mask is bool", TypeMismatchError)
+                is_line = self.lines_in(places) or self.lines_in(mask)
+                if isinstance(statement, n.Gather):
+                    if not (isinstance(statement.fill, Constant) and statement.fill.dtype == statement.target.dtype):
+                        what = f"what fills the line is no constant of {statement.target.dtype}"
+                        self.fail(statement, what, TypeMismatchError)
+                    self.assign(statement, statement.target, statement.target.dtype, is_line)
+                elif not is_line:
+                    self.fail(statement, "the positions are no line")
             case n.Call(kernel, arguments):
                 self.call(statement, kernel, arguments)
             case n.ScanLine(targets, sources, left, right, operator, neutral):

@@ -287,6 +287,10 @@ class _Printer(Printer):
             case n.StoreRows(array, index, stride, count, value):
                 place = ", ".join(self.scalar(number, lines) for number in (index, stride, count))
                 lines.append(f"store_rows({array.name}, {place}, {self.line(value, lines)})")
+            case n.LaneNumbers() | n.Gather() | n.Scatter():
+                raise UnsupportedError("Numba's lanes have consecutive rows, not positions of their own")
+            case n.Barrier():
+                pass
             case n.Call(kernel, arguments):
                 given = (x.name if isinstance(x, n.Array) else self.scalar(x, lines) for x in arguments)
                 lines.append(f"{kernel.name}({', '.join(given)})")

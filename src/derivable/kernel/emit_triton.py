@@ -20,8 +20,11 @@ from derivable.kernel.emit import Printer, indented, infix
 _HEADER = "import triton\nimport triton.language as tl\n"
 
 
-def compile_triton(kernel: n.Kernel) -> Callable:
+def compile_triton(kernel: n.Kernel, warps: int = 4) -> Callable:
     """The function launch(programs, *arguments) of a kernel, on torch tensors: on a GPU, or in Triton's interpreter.
+
+    programs  their number, or one number for each axis of parallel loops
+    warps     of 32 threads, which share the lanes of a program
 
     Raises MissingDependencyError without Triton, UnsupportedError for what Triton has not.
     """
@@ -32,8 +35,8 @@ def compile_triton(kernel: n.Kernel) -> Callable:
     module: Any = load_generated(emit_triton(kernel), kernel.name)
     function = getattr(module, kernel.name)
 
-    def launch(programs: int, *arguments: Any) -> None:
-        function[(programs,)](*arguments)
+    def launch(programs: int | tuple[int, ...], *arguments: Any) -> None:
+        function[programs if isinstance(programs, tuple) else (programs,)](*arguments, num_warps=warps)
 
     return launch
 
@@ -55,12 +58,15 @@ class _Printer(Printer):
     def __init__(self, kernel: n.Kernel):
         super().__init__(kernel)
         self.operators: dict[n.ScanLine, str] = {}
+        # How many parallel loops are around what is printed.
+        self.axis = 0
 
     def before(self) -> list[str]:
+        # Small integers come as 32 bits, whose products overflow, and 1 as a constant.
         converted = [
-            f"{parameter.name} = {parameter.name}.to({type_source('triton', parameter.dtype)})"
+            f"{parameter.name} = tl.cast({parameter.name}, {type_source('triton', parameter.dtype)})"
             for parameter in self.kernel.parameters
-            if isinstance(parameter, Argument) and parameter.dtype != "int64"
+            if isinstance(parameter, Argument)
         ]
         return [f"lane_ = tl.arange(0, {self.kernel.lanes})", *converted]
 
@@ -123,6 +129,24 @@ class _Printer(Printer):
                 pointer = self.rows(array, index, backwards, lines)
                 mask = "" if count is None else f", mask=lane_ < {self.scalar(count, lines)}"
                 lines.append(f"tl.store({pointer}, ({self.value(value, lines)}).to({self.stored(array)}){mask})")
+            case n.LaneNumbers(target):
+                lines.append(f"{target.name} = lane_.to(tl.int64)")
+            case n.Gather(target, array, places, mask, fill):
+                pointer = f"{array.name} + {self.value(places, lines)}"
+                if mask == Constant(True, "bool"):
+                    lines.append(f"{target.name} = {self.loaded(pointer, target)}")
+                else:
+                    there = self.fresh("mask")
+                    lines.append(f"{there} = {self.value(mask, lines)}")
+                    found = self.loaded(pointer, target, f", mask={there}, other=0")
+                    lines.append(f"{target.name} = tl.where({there}, {found}, {self.value(fill, lines)})")
+            case n.Scatter(array, places, mask, value):
+                pointer = f"{array.name} + {self.value(places, lines)}"
+                there = "" if mask == Constant(True, "bool") else f", mask={self.value(mask, lines)}"
+                text = f"({self.value(value, lines)}).to({self.stored(array)})"
+                lines.append(f"tl.store({pointer}, {text}{there})")
+            case n.Barrier():
+                lines.append("tl.debug_barrier()")
             case n.ScanLine(targets, sources):
                 several = len(targets) > 1
                 names = ", ".join(target.name for target in targets)
@@ -153,8 +177,10 @@ class _Printer(Printer):
             case n.For(index, start, stop, body, down, step, parallel):
                 first, last = self.scalar(start, lines), self.scalar(stop, lines)
                 if parallel:
-                    text = f"range({first} + tl.program_id(0), {last}, tl.num_programs(0))"
+                    text = f"range({first} + tl.program_id({self.axis}), {last}, tl.num_programs({self.axis}))"
+                    self.axis += 1
                     lines += [f"for {index.name} in {text}:", *indented(self.block(body))]
+                    self.axis -= 1
                     return
                 # Counted from zero: Triton's loops do not go down.
                 turn = self.fresh("k")

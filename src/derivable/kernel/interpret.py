@@ -97,6 +97,14 @@ class _Run:
             raise IndexError(f"{there} rows from {at} on by {by} of {array.name}, which has {len(self.arrays[array])}")
         return found
 
+    def places(self, array: n.Array, places: Expr, mask: Expr) -> tuple[np.ndarray, np.ndarray]:
+        """(positions, whether they are read or written), of one shape."""
+        at, there = np.broadcast_arrays(self.value(places), self.value(mask))
+        bad = there & ((at < 0) | (at >= len(self.arrays[array])))
+        if bad.any():
+            raise IndexError(f"position {at[bad][0]} of {array.name}, which has {len(self.arrays[array])}")
+        return at, there
+
     def block(self, block: tuple[n.Statement, ...]) -> None:
         for statement in block:
             self.statement(statement)
@@ -148,6 +156,17 @@ class _Run:
                 rows = self.rows(array, index, stride, count)
                 with np.errstate(all="ignore"):
                     rows[:] = np.atleast_1d(self.value(value))[: len(rows)]
+            case n.LaneNumbers(target):
+                registers[target] = np.arange(lanes)
+            case n.Gather(target, array, places, mask, fill):
+                at, there = self.places(array, places, mask)
+                found = np.full(np.shape(there), self.value(fill), target.dtype)
+                found[there] = self.arrays[array][at[there]]
+                registers[target] = found[()]
+            case n.Scatter(array, places, mask, value):
+                at, there = self.places(array, places, mask)
+                with np.errstate(all="ignore"):
+                    self.arrays[array][at[there]] = np.broadcast_to(self.value(value), there.shape)[there]
             case n.Call(kernel, arguments):
                 interpret(kernel, *(self.arrays[x] if isinstance(x, n.Array) else self.value(x) for x in arguments))
             case n.ScanLine(targets, sources, left, right, values, _):
@@ -182,7 +201,7 @@ class _Run:
                 raise _Leave("continue")
             case n.Return(values):
                 raise _Leave("return", tuple(self.value(value) for value in values))
-            case n.Prefetch() | n.Comment():
+            case n.Prefetch() | n.Barrier() | n.Comment():
                 pass
 
     def loop(self, body: tuple[n.Statement, ...], rows: Any, index: n.Register) -> None:

@@ -151,6 +151,38 @@ class StoreRows:
 
 
 @dataclass(frozen=True)
+class LaneNumbers:
+    """`l = lanes`: 0, 1, 2, ..., an int64 line."""
+
+    target: Register
+
+
+@dataclass(frozen=True)
+class Gather:
+    """`x = values[p] where m else 0.0`: each lane from a position of its own; those where m does not hold read nothing.
+
+    places, mask  lines, or scalars for all lanes
+    fill          a constant, which the lanes hold where m does not hold
+    """
+
+    target: Register
+    array: Array
+    places: Expr
+    mask: Expr
+    fill: Expr
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """`out[p] where m = x`: each lane to a position of its own, all of them different, where m holds."""
+
+    array: Array
+    places: Expr
+    mask: Expr
+    value: Expr
+
+
+@dataclass(frozen=True)
 class ScanLine:
     """`a, b = scan (a, b) with (l0 * r0, l1 * r0 + r1) from (1.0, 0.0)`: inclusive prefixes within a line.
 
@@ -240,11 +272,16 @@ class Prefetch:
 
 
 @dataclass(frozen=True)
+class Barrier:
+    """`barrier`: what any lane of a program stored before, all its lanes load after."""
+
+
+@dataclass(frozen=True)
 class For:
     """`for i in start .. stop`: from start to stop - 1; `for i in start .. stop down`: from stop - 1 to start.
 
     parallel  no round reads what another writes, so that each may be a program of its own on a GPU:
-              `for i in start .. stop parallel`
+              `for i in start .. stop parallel`; such a loop within another goes along a second axis of programs
     """
 
     target: Register
@@ -316,6 +353,9 @@ Statement = (
     | StoreLine
     | LoadRows
     | StoreRows
+    | LaneNumbers
+    | Gather
+    | Scatter
     | ScanLine
     | MoveUp
     | LastLane
@@ -325,6 +365,7 @@ Statement = (
     | Choose
     | AllLanes
     | Prefetch
+    | Barrier
     | For
     | While
     | If
@@ -379,7 +420,7 @@ def walk(block: tuple[Statement, ...]) -> Iterator[Statement]:
 
 # The fields whose expressions a statement reads, and not assigns or applies.
 _READ = ("condition", "start", "stop", "index", "stride", "count", "value", "values", "words", "size")
-_READ += ("source", "sources", "fill", "if_true", "if_false", "arguments")
+_READ += ("source", "sources", "places", "mask", "fill", "if_true", "if_false", "arguments")
 
 
 def operands_of(statement: Statement) -> tuple[Expr, ...]:

@@ -1,8 +1,8 @@
 """The table of primitives, one row each, and what runs a call.
 
-Devices are "reference" (the NumPy meaning), "cpu" (what is fastest there, mostly Numba kernels) and "cuda", for which
-no kernel is written yet. A call without a device goes to the first of cpu and reference that takes its arrays;
-`explain` says which and why.
+Devices are "reference" (the NumPy meaning), "cpu" (what is fastest there, mostly Numba kernels) and "cuda", where a
+primitive without a kernel is refused. A call without a device goes to the first of cpu and reference that takes its
+arrays; `explain` says which and why.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Primitive:
     module      the module that offers it there
     note        what has a derivative, and what has none and why
     engine      what makes a plan from the structure and runs it, where kernels do not take the primitive's arguments
+    cuda        how it works on CUDA tensors; "" where it is refused
     """
 
     name: str
@@ -48,14 +49,15 @@ class Primitive:
     module: str
     note: str
     engine: str = ""
+    cuda: str = ""
 
     def function(self, device: str, rule: str = "") -> Callable:
         """What runs it on a device, or its derivative rule. Raises UnsupportedError where nothing does."""
-        if device == "cuda":
+        if device == "cuda" and not self.cuda:
             raise UnsupportedError(f"{self.name} does not run on cuda: {_NO_CUDA}")
-        if device == "cpu" and self.engine:
+        if device != "reference" and self.engine:
             raise UnsupportedError(
-                f"{self.name} on cpu runs a plan, not these arguments", hint=f"it is run by {self.engine}"
+                f"{self.name} on {device} runs a plan, not these arguments", hint=f"it is run by {self.engine}"
             )
         module = importlib.import_module(_REFERENCE if device == "reference" else self.module)
         return getattr(module, f"{self.name}_{rule}" if rule else self.name)
@@ -130,6 +132,8 @@ PRIMITIVES = {
             "",
             "float leaves, in reverse mode; the structure is not differentiable",
             "`Circuit.evaluate`, `to_torch` and `to_jax`",
+            "emitted for the semiring, tiles of the batch in parallel, by Triton; run by `to_torch`, whose `explain` "
+            "says where operations of torch take its place",
         ),
     )
 }
@@ -223,7 +227,7 @@ def explain(primitive: str | None = None, *arguments: Any, device: str | None = 
         cells = {
             "reference": row.reference,
             "cpu": row.cpu + (f"; run by {row.engine}" if row.engine else ""),
-            "cuda": f"refused: {_NO_CUDA}",
+            "cuda": row.cuda or f"refused: {_NO_CUDA}",
         }
         lines += [f"{row.name:{width}}  {device_name:9}  {text}" for device_name, text in cells.items()]
         lines.append(f"{'':{width}}  derivative {row.note}")

@@ -238,6 +238,8 @@ _ROWS = (
     return np.{t}(q + np.{t}(q < 0 and q * b != a))
 """,
         ),
+        # Triton's quotient of integers is that of C.
+        triton=(None, _guarded("tl.where", "{0} // {1}")[1]),
         jnp=("jnp.trunc({0} / {1})", _guarded("jnp.where", "({0} - jnp.fmod({0}, {1})) // {1}")[1]),
         torch=("torch.trunc({0} / {1})", _torch_quotient("trunc")),
     ),

@@ -9,6 +9,14 @@ from derivable.algebra.expr.operation import flat, instruction, is_number, row, 
 
 LOG_HALF = -0.6931471805599453
 
+# Triton's interpreter has neither. With u = exp(x), exp(x) - 1 is x (u - 1) / log(u), without cancellation; with
+# u = 1 + x, log(1 + x) is x log(u) / (u - 1).
+_EXPM1 = (
+    "tl.where(tl.exp({x}) == 1, {x}, tl.where(tl.abs({x}) < 1, {x} * (tl.exp({x}) - 1) / tl.log(tl.exp({x})), "
+    "tl.exp({x}) - 1))"
+)
+_LOG1P = "tl.where(1 + {x} == 1, {x}, tl.where({x} < 1, {x} * tl.log(1 + {x}) / ((1 + {x}) - 1), tl.log(1 + {x})))"
+
 
 def _power_partials(node: Expr, a: Expr, b: Expr) -> tuple[Expr, ...]:
     to_base = where(applied("equal", b, 0), zero(node), b * applied("power", a, b - 1))
@@ -64,9 +72,23 @@ ROWS = (
     instruction("floor", flat),
     instruction("ceil", flat),
     instruction("exp", lambda node, a: (node,), numba="math.exp({0})"),
-    row("expm1", "float", lambda node, a: (applied("exp", a),), numba="math.expm1({0})", lanes="expm1({0})"),
+    row(
+        "expm1",
+        "float",
+        lambda node, a: (applied("exp", a),),
+        numba="math.expm1({0})",
+        lanes="expm1({0})",
+        triton=_EXPM1.replace("{x}", "{0}"),
+    ),
     instruction("log", lambda node, a: (1 / a,), defined=is_number),
-    row("log1p", "float", lambda node, a: (1 / (1 + a),), defined=is_number, lanes="log1p({0})"),
+    row(
+        "log1p",
+        "float",
+        lambda node, a: (1 / (1 + a),),
+        defined=is_number,
+        lanes="log1p({0})",
+        triton=_LOG1P.replace("{x}", "{0}"),
+    ),
     row(
         "log1mexp",
         "float",
@@ -78,6 +100,11 @@ ROWS = (
         return np.log(-math.expm1(a))
     return np.log1p(-math.exp(a))
 """,
+        triton="tl.where({0} > -0.6931471805599453, tl.log(-("
+        + _EXPM1.replace("{x}", "{0}")
+        + ")), "
+        + _LOG1P.replace("{x}", "(-tl.exp({0}))")
+        + ")",
         lanes="select(less(like({0}, -0.6931471805599453), {0}), log(negate(expm1({0}))), log1p(negate(exp({0}))))",
         jnp="jnp.where({0} > {type}(-0.6931471805599453), jnp.log(-jnp.expm1({0})), jnp.log1p(-jnp.exp({0})))",
         # The branch that is not taken has a finite slope, as torch differentiates both.

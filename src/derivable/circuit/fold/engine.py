@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,14 @@ from derivable.bridge.protocol import Engine, Functions, Shape
 from derivable.circuit.fold.fold_rows import GRADIENT, VALUES, VALUES_AND_GRADIENT, fold_rows
 from derivable.circuit.fold.level_columns import LevelColumns, levels_of
 from derivable.circuit.fold.plan import Plan, plan_of
+from derivable.core.diagnostics import MissingDependencyError, UnsupportedError
 from derivable.device.cpu.memory import contiguous, empty, empty_like
+
+if TYPE_CHECKING:
+    from derivable.circuit.fold.tile_fold import TileFold
+
+# The compute capability that Triton asks for.
+_OLDEST = 8
 
 
 class GraphFold(Engine):
@@ -55,8 +62,53 @@ class GraphFold(Engine):
     def dual(self) -> Engine:
         return self.columns.dual
 
+    @cached_property
+    def _tiles(self) -> TileFold | str:
+        """What folds CUDA tensors; or why nothing does, and the column program has to."""
+        from derivable.circuit.fold.tile_fold import TileFold
+
+        try:
+            return TileFold(self.plan, self.ring, self.precision, self.groups == 2)
+        except (MissingDependencyError, UnsupportedError) as error:
+            return error.message
+
+    def tiles_on(self, device: Any) -> TileFold | str:
+        """The kernels for a CUDA device, or why it has none."""
+        import torch
+
+        if device.type != "cuda":
+            return f"there are no kernels for {device.type}"
+        major, minor = torch.cuda.get_device_capability(device)
+        if major < _OLDEST:
+            return f"Triton compiles for compute capability {_OLDEST}.0 and later, {device} has {major}.{minor}"
+        return self._tiles
+
     def elsewhere(self, library: str) -> Functions:
-        return self.columns.elsewhere(library)
+        apply, pull = self.columns.elsewhere(library)
+        if library != "torch":
+            return apply, pull
+
+        def apply_on(structure: Any, operands: Any) -> list:
+            tiles = self.tiles_on(operands[0].device)
+            return apply(structure, operands) if isinstance(tiles, str) else tiles.values(operands)
+
+        def pull_on(structure: Any, adjoints: Any, operands: Any, results: Any) -> list:
+            tiles = self.tiles_on(operands[0].device)
+            if isinstance(tiles, str):
+                return pull(structure, adjoints, operands, results)
+            shape = *operands[0].shape[:-1], self.num_roots
+            floats = [operands[k] for k in self.float_leaves]
+            seeds = [x.new_zeros(shape) if seed is None else seed for x, seed in zip(floats, adjoints)]
+            return tiles.values_and_gradient(operands, seeds)[1]
+
+        return apply_on, pull_on
+
+    def apply_on_device(self, structure: Any, operands: Sequence[Any], keep: bool) -> tuple[list, list]:
+        if keep and self.keeps:
+            tiles = self.tiles_on(operands[0].device)
+            if not isinstance(tiles, str):
+                return tiles.values_and_gradient(operands, None)
+        return super().apply_on_device(structure, operands, keep)
 
     @cached_property
     def key(self) -> str:  # type: ignore[override]

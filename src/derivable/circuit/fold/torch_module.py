@@ -39,8 +39,9 @@ class CircuitModule(nn.Module):
 
     m(weights[*batch, variable], negative_weights=None) -> [*batch, root], in the dtype of the weights (float16 and
     bfloat16 are computed and returned in float32). The weights may be non-contiguous and on any device, and are
-    broadcast against each other. On the CPU the kernels read them in place; elsewhere tensor operations fold the
-    circuit. It has gradients of any order; the first comes from the kernels.
+    broadcast against each other. On the CPU kernels read them in place, CUDA devices have kernels by Triton
+    (`explain` says so), and elsewhere tensor operations fold the circuit. It has gradients of any order; the first
+    comes from the kernels. Calls on CUDA tensors can be recorded in CUDA graphs, where weights are not checked.
 
     A semiring whose elements are nests (tuples, named tuples, dataclasses) takes nests of tensors
     [*batch, variable, *shape of the leaf], or probabilities [*batch, variable], from which its `fact` makes elements,
@@ -77,6 +78,18 @@ class CircuitModule(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.circuit}, semiring={self.semiring.name!r}"
+
+    def explain(self, device: Any = "cuda") -> str:
+        """What evaluates weights on a device of torch, one row for each dtype, and why."""
+        where, rows = torch.device(device), []
+        for (has_negatives, dtype), engine in self._engines.items():
+            name = f"{str(dtype).removeprefix('torch.')}{' with negative weights' * has_negatives}"
+            if where.type == "cpu":
+                rows.append(f"{name}: kernels of the CPU, `circuit.explain('kernels')` has the plan")
+                continue
+            tiles = engine.tiles_on(where)
+            rows.append(f"{name}: {f'tensor operations, as {tiles}' if isinstance(tiles, str) else tiles}")
+        return "\n".join(rows)
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
@@ -187,7 +200,9 @@ class CircuitModule(nn.Module):
         return call(self._facts[probabilities.dtype], None, (probabilities,))
 
     def _refuse_nan(self, weights: torch.Tensor, negative_weights: torch.Tensor | None) -> None:
-        """Kernels look for NaN themselves; other devices have none."""
+        """Kernels of the CPU look for NaN themselves. What is recorded in a CUDA graph cannot be looked at."""
+        if weights.is_cuda and torch.cuda.is_current_stream_capturing():
+            return
         for tensor in (weights, negative_weights):
             if tensor is not None and not tensor.is_meta and bool(tensor.isnan().any()):
                 flat: Any = [

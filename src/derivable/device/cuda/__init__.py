@@ -1,1 +1,2 @@
-"""GPU kernels: of relations, by Triton; none of a primitive yet, as `derivable.device.explain()` says."""
+"""GPU kernels of relations, by Triton; those of primitives are printed where theirs for the CPU are, and
+`derivable.device.explain()` says which there are."""
