@@ -220,6 +220,32 @@ def substituted():
     return substitute((a * b + a, a), {a: b, b: a}), (b * a + b, b)
 
 
+def positions(lanes):
+    """Lanes that read and write positions of their own, and prefixes from the last lane to the first."""
+    k = Builder("positions", lanes)
+    x, out, flags = k.array("x", "int32"), [k.array(f"out{i}", "float64") for i in range(3)], k.array("flags", "bool")
+    count = k.scalar("count")
+    lane = k.lane_numbers()
+    with k.loop("row", 0, count, step=lanes) as row:
+        here = k.let("here", row + lane)
+        found = k.registers("found", ("float64", "float64"))
+        k.gather(found[0], x, count - 1 - here, less(here, count), 2.5)
+        k.gather(found[1], x, lane * 0 + row)
+        k.scan_line(found, LINEAR, down=True)
+        first = k.let("first", found[0] * 1.0)
+        k.scatter(out[0], 2 * here + 1, first, less(here, count) & less(1, here))
+        k.scatter(out[1], here, found[1])
+        number = k.register("number", "float64")
+        k.gather(number, x, row, less(row, 0), 7.0)
+        k.scatter(out[2], here, number, less(here, count))
+        positive = k.register("positive", "bool")
+        k.gather(positive, flags, here, less(here, count), True)
+        k.scatter(flags, here, equal(positive, False), less(here, count))
+    x = np.random.default_rng(3).integers(-2, 3, 3 * lanes).astype(np.int32)
+    sizes = 2 * len(x), len(x), len(x)
+    return k.kernel(), (x, *(np.zeros(size) for size in sizes), x > 0, 2 * lanes + lanes // 2)
+
+
 CASES = {
     "segment_sums": segment_sums,
     "control": control,

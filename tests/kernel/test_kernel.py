@@ -171,6 +171,33 @@ def test_lines_of_fewer_rows():
     assert "out[8 ..] count count - 1 = line" in str(k.kernel())
 
 
+def test_positions_of_lanes():
+    kernel, arguments = kernels.positions(8)
+    x, out, prefixes, constant, flags, count = arguments
+    before = flags.copy()
+    interpret(kernel, *arguments)
+    rows = np.concatenate([x[count - 1 :: -1][:count].astype(np.float64), np.full(-count % 8, 2.5)])
+    products = np.concatenate([np.multiply.accumulate(part[::-1])[::-1] for part in rows.reshape(-1, 8)])
+    assert out[5 : 2 * count : 2].tolist() == products[2:count].tolist()
+    assert not out[:5].any()
+    assert not out[::2].any()
+    # From the last lane on: what lies behind is the left operand.
+    last = rows.reshape(-1, 8)[0]
+    assert prefixes[7] == x[0]
+    assert prefixes[6] == x[0] * last[6] + x[0]
+    assert constant.tolist() == [7.0] * count + [0.0] * (len(constant) - count)
+    assert (flags[:count] == ~before[:count]).all()
+    assert (flags[count:] == before[count:]).all()
+    text = str(kernel)
+    assert "found0 = x[count - 1 - here] where here < count else 2.5" in text
+    assert "found0, found1 = scan down (found0, found1) with" in text
+    assert "out0[2 * here + 1] where here < count & 1 < here = first" in text
+    with pytest.raises(IndexError, match="position 21 of out0, which has 20"):
+        interpret(kernel, x, out[:20], *arguments[2:])
+    with pytest.raises(UnsupportedError, match="consecutive rows"):
+        emit_numba(kernel)
+
+
 def _refused(build, error, message):
     k = Builder("bad")
     build(k, k.array("x", "float64"), k.array("i", "int64"))
@@ -246,6 +273,15 @@ def _fill_of_other_type(k, x, i):
     k.add(n.LoadLine(k.register("line", "float64"), x, k.let("p", 0), False, k.let("c", 1), Constant(0, "float32")))
 
 
+def _gather_by_floats(k, x, i):
+    k.gather(k.register("line", "float64"), x, k.lane_numbers(), k.let("c", 1.0))
+    k.add(n.Gather(k.register("line", "float64"), x, k.let("p", 0.5), Constant(True, "bool"), Constant(0, "float64")))
+
+
+def _scatter_of_scalars(k, x, i):
+    k.scatter(x, k.let("p", 0), 1.0)
+
+
 @pytest.mark.parametrize(
     ("build", "error", "message"),
     [
@@ -262,6 +298,8 @@ def _fill_of_other_type(k, x, i):
         (_count_of_float, TypeMismatchError, "is float64, not int64"),
         (_array_that_does_not_fit, TypeMismatchError, "x does not fit x"),
         (_call_of_what_returns, LayoutError, "the kernel has other lines or returns something"),
+        (_gather_by_floats, TypeMismatchError, "positions are int64, and the mask is bool"),
+        (_scatter_of_scalars, LayoutError, "the positions are no line"),
         (_fill_of_other_type, TypeMismatchError, "what fills the line is no constant of float64"),
     ],
 )

@@ -65,6 +65,8 @@ def test_kernels():
     compare(*kernels.steps())
     for programs in (1, (3, 2), (2, 1)):
         compare(*kernels.places_of_lanes(), programs=programs)
+    for lanes in (8, 64):
+        compare(*kernels.positions(lanes))
 
 
 def test_scans():

@@ -158,7 +158,11 @@ class Builder:
         self.add(n.Barrier())
 
     def scan_line(
-        self, registers: Sequence[n.Register], operator: Any, sources: Sequence[n.Register] | None = None
+        self,
+        registers: Sequence[n.Register],
+        operator: Any,
+        sources: Sequence[n.Register] | None = None,
+        down: bool = False,
     ) -> None:
         """The inclusive prefixes of lines.
 
@@ -174,6 +178,7 @@ class Builder:
                 tuple(operator.right),
                 tuple(operator.values),
                 neutral,
+                down,
             )
         )
 

@@ -105,7 +105,7 @@ class _Checker:
                     self.fail(statement, "the positions are no line")
             case n.Call(kernel, arguments):
                 self.call(statement, kernel, arguments)
-            case n.ScanLine(targets, sources, left, right, operator, neutral):
+            case n.ScanLine(targets, sources, left, right, operator, neutral, _):
                 if not len(targets) == len(sources) == len(left) == len(right) == len(operator) == len(neutral):
                     self.fail(statement, "the components differ in number")
                 if not set(arguments_of(operator)) <= {*left, *right}:

@@ -365,6 +365,8 @@ class _Printer(Printer):
 
     def scan_line(self, statement: n.ScanLine, lines: list[str]) -> None:
         """In as many steps as the number of lanes has bits, each combining what is 1, 2, 4 ... lanes before."""
+        if statement.down:
+            raise UnsupportedError("Numba's lanes are scanned from the first to the last")
         current = [source.name for source in statement.sources]
         dtypes = [source.dtype for source in statement.sources]
         fills = [self.hidden(constant) for constant in statement.neutral]  # type: ignore[arg-type]

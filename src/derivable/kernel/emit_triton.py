@@ -20,11 +20,12 @@ from derivable.kernel.emit import Printer, indented, infix
 _HEADER = "import triton\nimport triton.language as tl\n"
 
 
-def compile_triton(kernel: n.Kernel, warps: int = 4) -> Callable:
+def compile_triton(kernel: n.Kernel, warps: int = 4, any_number: Sequence[str] = ()) -> Callable:
     """The function launch(programs, *arguments) of a kernel, on torch tensors: on a GPU, or in Triton's interpreter.
 
-    programs  their number, or one number for each axis of parallel loops
-    warps     of 32 threads, which share the lanes of a program
+    programs    their number, or one number for each axis of parallel loops
+    warps       of 32 threads, which share the lanes of a program
+    any_number  scalars whose numbers Triton is not to look at: it compiles a kernel anew for 1, and for multiples of 16
 
     Raises MissingDependencyError without Triton, UnsupportedError for what Triton has not.
     """
@@ -32,7 +33,7 @@ def compile_triton(kernel: n.Kernel, warps: int = 4) -> Callable:
         import triton  # noqa: F401
     except ImportError:
         raise MissingDependencyError("kernels for GPUs need Triton", hint="pip install triton") from None
-    module: Any = load_generated(emit_triton(kernel), kernel.name)
+    module: Any = load_generated(emit_triton(kernel, any_number), kernel.name)
     function = getattr(module, kernel.name)
 
     def launch(programs: int | tuple[int, ...], *arguments: Any) -> None:
@@ -41,14 +42,15 @@ def compile_triton(kernel: n.Kernel, warps: int = 4) -> Callable:
     return launch
 
 
-def emit_triton(kernel: n.Kernel) -> str:
+def emit_triton(kernel: n.Kernel, any_number: Sequence[str] = ()) -> str:
     """A module with the operators of the kernel's scans and the kernel, `triton.jit` functions."""
     if kernel.lanes & (kernel.lanes - 1):
         raise UnsupportedError(f"a tile of {kernel.lanes} rows: Triton's have a power of two")
     printer = _Printer(kernel)
     body = printer.block(kernel.body)
     parameters = ", ".join(parameter.name for parameter in kernel.parameters)
-    lines = ["@triton.jit", f"def {kernel.name}({parameters}):", *indented([*printer.before(), *body])]
+    options = f"(do_not_specialize={list(any_number)})" if any_number else ""
+    lines = [f"@triton.jit{options}", f"def {kernel.name}({parameters}):", *indented([*printer.before(), *body])]
     return "\n\n".join([_HEADER, *printer.operators.values(), "\n".join(lines) + "\n"])
 
 
@@ -147,12 +149,14 @@ class _Printer(Printer):
                 lines.append(f"tl.store({pointer}, {text}{there})")
             case n.Barrier():
                 lines.append("tl.debug_barrier()")
-            case n.ScanLine(targets, sources):
+            case n.ScanLine(targets, sources, down=down):
                 several = len(targets) > 1
                 names = ", ".join(target.name for target in targets)
                 given = ", ".join(source.name for source in sources)
                 given = f"({given})" if several else given
-                lines.append(f"{names} = tl.associative_scan({given}, 0, {self.operator(statement)})")
+                lines.append(
+                    f"{names} = tl.associative_scan({given}, 0, {self.operator(statement)}{', reverse=True' * down})"
+                )
             case n.MoveUp(target, source, fill):
                 moved = f"tl.gather({source.name}, tl.maximum(lane_ - 1, 0), 0)"
                 first = f"tl.gather({fill.name}, lane_ * 0, 0)"

@@ -169,9 +169,10 @@ class _Run:
                     self.arrays[array][at[there]] = np.broadcast_to(self.value(value), there.shape)[there]
             case n.Call(kernel, arguments):
                 interpret(kernel, *(self.arrays[x] if isinstance(x, n.Array) else self.value(x) for x in arguments))
-            case n.ScanLine(targets, sources, left, right, values, _):
-                found = self.scan([registers[source] for source in sources], left, right, values)
-                registers.update(zip(targets, found))
+            case n.ScanLine(targets, sources, left, right, values, _, down):
+                step = -1 if down else 1
+                found = self.scan([registers[source][::step] for source in sources], left, right, values)
+                registers.update(zip(targets, [line[::step] for line in found]))
             case n.MoveUp(target, source, fill):
                 registers[target] = np.concatenate([registers[fill][:1], registers[source][:-1]])
             case n.LastLane(target, source):

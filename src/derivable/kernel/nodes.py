@@ -190,6 +190,7 @@ class ScanLine:
     left, right       the arguments of the operator, which is associative
     operator          what it gives
     neutral           constants, one per component
+    down              from the last lane to the first, `scan down (a, b)`: what lies behind a lane is the left operand
     """
 
     targets: tuple[Register, ...]
@@ -198,6 +199,7 @@ class ScanLine:
     right: tuple[Argument, ...]
     operator: tuple[Expr, ...]
     neutral: tuple[Expr, ...]
+    down: bool = False
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ _FORMS: dict[type, str] = {
     n.Gather: "{target} = {array}[{places}] where {mask} else {fill}",
     n.Scatter: "{array}[{places}] where {mask} = {value}",
     n.Call: "{kernel}({arguments})",
-    n.ScanLine: "{targets} = scan ({sources}) with ({operator}) from ({neutral})",
+    n.ScanLine: "{targets} = scan{how} ({sources}) with ({operator}) from ({neutral})",
     n.MoveUp: "{target} = move_up {source}, {fill}",
     n.LastLane: "{target} = last {source}",
     n.FirstLane: "{target} = first {source}",
@@ -85,6 +85,8 @@ class _Texts:
                 return f" count {_text(count)} else {_text(fill)}"
             case "some", n.StoreLine(count=count):
                 return f" count {_text(count)}"
+            case "how", n.ScanLine(down=down):
+                return " down" * down
             case "how", n.For(step=step, down=down, parallel=parallel):
                 return f"{f' by {step}' * (step != 1)}{' down' * down}{' parallel' * parallel}"
         value = getattr(self.statement, name)

@@ -238,8 +238,12 @@ _ROWS = (
     return np.{t}(q + np.{t}(q < 0 and q * b != a))
 """,
         ),
-        # Triton's quotient of integers is that of C.
-        triton=(None, _guarded("tl.where", "{0} // {1}")[1]),
+        triton=(
+            None,
+            # Triton's quotient of integers is that of C, which says nothing of the smallest integer by -1.
+            "tl.where({1} == 0, tl.full((), 0, {type}), tl.where({1} == tl.full((), -({low} < 0), {type}), -{0}, "
+            "{0} // tl.where(({1} == 0) | ({1} == tl.full((), -({low} < 0), {type})), tl.full((), 1, {type}), {1})))",
+        ),
         jnp=("jnp.trunc({0} / {1})", _guarded("jnp.where", "({0} - jnp.fmod({0}, {1})) // {1}")[1]),
         torch=("torch.trunc({0} / {1})", _torch_quotient("trunc")),
     ),
