@@ -1,5 +1,6 @@
 import multiprocessing
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,7 +25,8 @@ def test_explain_shows_the_table(capsys):
     assert capsys.readouterr().out == ""  # like every other `explain`
     for name in PRIMITIVES:
         assert f"\n{name}" in "\n" + text
-    assert "cuda       refused: no CUDA kernel is written yet" in text
+    assert "cuda       emitted for the operator in Triton: the totals of chunks" in text
+    assert "cuda       refused: no CUDA kernel is written for it" in text
     assert "cuda       emitted for the semiring" in derivable.device.explain("fold_levels")
     assert "join" not in derivable.device.explain("scan")
 
@@ -44,9 +46,32 @@ def test_explain_says_what_a_call_gets():
     assert "chosen by name" in derivable.device.explain("scan", device="reference")
 
 
+class OnDevice:
+    """What the table sees of a tensor on another device."""
+
+    def __init__(self, *shape, dtype="torch.float32"):
+        self.shape, self.dtype, self.device = shape, dtype, SimpleNamespace(type="cuda")
+
+
+def test_tensors_are_folded_where_they_are():
+    choice = table.choose("scan", "add", OnDevice(10))
+    assert (choice.device, choice.why) == ("cuda", "an array is on a CUDA device")
+    assert choice.function is derivable.parallel.scan
+    assert table.choose("reduce_by_index", OnDevice(3), "add", OnDevice(10), OnDevice(10)).device == "cuda"
+    with pytest.raises(UnsupportedError, match="sort does not run on cuda"):
+        table.choose("sort", (OnDevice(10),))
+    text = derivable.device.explain("scan", "add", OnDevice(10**6))
+    assert "forward: chunks of rows, 2048 rows a tile; totals of chunks, then prefixes" in text
+    linear = derivable.parallel.operator(lambda f, g: (f[0] * g[0], f[1] * g[0] + g[1]), neutral=(1.0, 0.0))
+    text = derivable.device.explain("scan", linear, (OnDevice(10**6, 64), OnDevice(10**6, 64)))
+    assert "backward: chunks of rows, 64 columns a tile" in text
+    text = derivable.device.explain("segment_reduce", "mul", OnDevice(10**6), OnDevice(5))
+    assert "forward: chunks of rows, 1024 rows a tile" in text
+
+
 def test_refusals_have_reasons():
-    with pytest.raises(UnsupportedError, match="scan does not run on cuda: no CUDA kernel"):
-        table.choose("scan", device="cuda")
+    with pytest.raises(UnsupportedError, match="join does not run on cuda: no CUDA kernel"):
+        table.choose("join", device="cuda")
     with pytest.raises(UnsupportedError, match="no device 'tpu'"):
         table.choose("scan", device="tpu")
     with pytest.raises(UnsupportedError, match="did you mean 'scan'"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ KERNEL_DTYPES = {
 }
 
 
+_ELSEWHERE = {"JAX": "derivable.bridge.jnp_folds", "torch": "derivable.bridge.torch_folds"}
 # Plans that a fold keeps.
 _PLANS = 64
 
@@ -81,11 +83,8 @@ class Fold(Engine):
         return f"{self}, neutral {op.neutral}, {op.leaf_sizes}: {op}"
 
     def elsewhere(self, library: str) -> Functions:
-        from derivable.bridge import jnp_folds
-
-        if library != "JAX":
-            return super().elsewhere(library)
-        return partial(jnp_folds.apply, self), partial(jnp_folds.pull, self)
+        folds = importlib.import_module(_ELSEWHERE[library])
+        return partial(folds.apply, self), partial(folds.pull, self)
 
     def checked(self, structure: np.ndarray, operands: Sequence[Any]) -> np.ndarray:
         """Raises LayoutError unless offsets go from 0 to the number of elements without decreasing."""

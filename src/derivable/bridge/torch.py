@@ -28,12 +28,12 @@ def dtype_name(tensor: torch.Tensor) -> str:
 
 
 def as_leaf(value: Any, what: str) -> torch.Tensor:
-    """A dense tensor on the CPU. Raises UnsupportedError for others."""
+    """A dense tensor on the CPU, or with CUDA. Raises UnsupportedError for others."""
     if value.layout != torch.strided:
         raise UnsupportedError(f"{what} has the layout {value.layout}", hint="convert it: `x.to_dense()`")
-    if not value.is_cpu:
+    if not (value.is_cpu or value.is_cuda):
         raise UnsupportedError(
-            f"{what} is on {value.device}, and folds of your own operators run on the CPU only",
+            f"{what} is on {value.device}, and folds run on the CPU and with CUDA",
             hint="move it: `x.cpu()`; derivatives go through",
         )
     if value.dtype == torch.uint64 and value.numel() and bool((value.view(torch.int64) < 0).any()):
@@ -381,7 +381,7 @@ def _joined(engine: Any, structures: torch.Tensor, rows: int) -> torch.Tensor:
     rows  of each copy: the buckets, or the elements that offsets cut
     """
     structures = structures.long()
-    firsts = rows * torch.arange(structures.shape[0])[:, None]
+    firsts = rows * torch.arange(structures.shape[0], device=structures.device)[:, None]
     if engine.kind == "reduce_by_index":
         inside = (structures >= 0) & (structures < rows)
         return torch.where(inside, structures + firsts, -1).flatten()

@@ -1,8 +1,8 @@
 """The table of primitives, one row each, and what runs a call.
 
-Devices are "reference" (the NumPy meaning), "cpu" (what is fastest there, mostly Numba kernels) and "cuda", where a
-primitive without a kernel is refused. A call without a device goes to the first of cpu and reference that takes its
-arrays; `explain` says which and why.
+Devices are "reference" (the NumPy meaning), "cpu" (what is fastest there, mostly Numba kernels) and "cuda" (Triton
+kernels, on torch tensors). A call without a device goes where its arrays are, or for those on the CPU to the first of
+cpu and reference that takes them; `explain` says which and why.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _REFERENCE = "derivable.parallel.reference"
 _ROWS = "derivable.parallel.rows"
 # Where users find the folds, which stand on a higher floor.
 _FOLDS = "derivable.parallel"
-_NO_CUDA = "no CUDA kernel is written yet; move the arrays to the CPU"
+_NO_CUDA = "no CUDA kernel is written for it; move the arrays to the CPU"
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,7 @@ PRIMITIVES = {
             "emitted for the operator, chunks of segments in parallel",
             _FOLDS,
             _OF_FOLDS,
+            cuda="emitted for the operator in Triton: a scan of all segments at once, and its last rows",
         ),
         Primitive(
             "reduce_by_index",
@@ -91,6 +92,8 @@ PRIMITIVES = {
             "emitted for the operator, one part per thread merged in order; own reverse rules of products and extrema",
             _FOLDS,
             _OF_FOLDS,
+            cuda="emitted for the operator in Triton: few buckets in registers, many in the order that torch sorts; "
+            "sums and extrema of many buckets by torch",
         ),
         Primitive(
             "scan",
@@ -99,6 +102,7 @@ PRIMITIVES = {
             "emitted for the operator, one pass; segments and columns in parallel",
             _FOLDS,
             _OF_FOLDS,
+            cuda="emitted for the operator in Triton: the totals of chunks of rows, then the prefixes in each",
         ),
         Primitive(
             "sort",
@@ -188,21 +192,37 @@ def _device_of(arguments: Sequence[Any]) -> tuple[str, str] | None:
     return None
 
 
-def _schedules(primitive: str, arguments: Sequence[Any]) -> list[tuple[str, str]]:
+def _schedules(primitive: str, arguments: Sequence[Any], device: str) -> list[tuple[str, str]]:
     """How the kernels of a fold go through the rows."""
     places = {"scan": (0, 1), "segment_reduce": (0, 1), "reduce_by_index": (1, 3)}.get(primitive)
     if places is None or len(arguments) <= max(places):
         return []
+    op, values = (arguments[place] for place in places)
+    monoid = op if isinstance(op, Monoid) else resolve(op, _dtype_of(values))
+    leaves = [
+        leaf if hasattr(leaf, "dtype") else np.asarray(leaf) for leaf in flatten(monoid.element, values, "values")
+    ]
+    typed = monoid.typed([_dtype_of(leaf) for leaf in leaves])
+    rows, *rest = leaves[0].shape
+    width = math.prod(rest) // typed.leaf_sizes[0]
+    if device == "cuda":
+        from derivable.parallel.grid_scan_kernels import Grid, cut, scanned
+
+        if primitive == "reduce_by_index" or not rows * width:
+            return []
+        segmented = primitive == "segment_reduce"
+        operators = (scanned(typed, Grid(1, segmented=segmented), back) for back in (False, True))
+        return [(way, str(cut(op, rows, width, 1).grid)) for way, op in zip(("forward", "backward"), operators)]
     from derivable.parallel.element_folds import schedules
 
-    op, values = (arguments[place] for place in places)
-    monoid = op if isinstance(op, Monoid) else resolve(op, np.asarray(values).dtype)
-    leaves = [np.asarray(leaf) for leaf in flatten(monoid.element, values, "values")]
-    typed = monoid.typed([leaf.dtype for leaf in leaves])
-    width = math.prod(leaves[0].shape[1:]) // typed.leaf_sizes[0]
     if primitive == "reduce_by_index":
         return [("forward", "row by row"), ("backward", "row by row")]
     return list(zip(("forward", "backward"), schedules(primitive, typed, width)))
+
+
+def _dtype_of(array: Any) -> np.dtype:
+    """Of an array of NumPy or torch, or of what becomes one of NumPy."""
+    return np.dtype(str(array.dtype).removeprefix("torch.")) if hasattr(array, "dtype") else np.asarray(array).dtype
 
 
 def explain(primitive: str | None = None, *arguments: Any, device: str | None = None) -> str:
@@ -217,9 +237,9 @@ def explain(primitive: str | None = None, *arguments: Any, device: str | None = 
     if primitive is not None and (arguments or device is not None):
         choice = choose(primitive, *arguments, device=device)
         lines = [f"{primitive} -> {choice.device} ({choice.function.__module__})", f"  because: {choice.why}"]
-        if choice.device == "cpu":
-            lines += [f"  {way}: {schedule}" for way, schedule in _schedules(primitive, arguments)]
-        return "\n".join([*lines, f"  threads: {get_num_threads()}"])
+        if choice.device != "reference":
+            lines += [f"  {way}: {schedule}" for way, schedule in _schedules(primitive, arguments, choice.device)]
+        return "\n".join(lines if choice.device == "cuda" else [*lines, f"  threads: {get_num_threads()}"])
     rows = list(PRIMITIVES.values()) if primitive is None else [get(primitive)]
     width = max(len(row.name) for row in rows)
     lines = []
