@@ -25,6 +25,7 @@ from derivable.algebra.expr.optional import TRUE
 from derivable.algebra.expr.types import FLOATS
 from derivable.algebra.semiring import TypedSemiring
 from derivable.core.diagnostics import UnsupportedError
+from derivable.datalog.apm.tag_matrices import has_matrices
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.linear import linear_loop
 from derivable.datalog.ram.products import Product, products_of
@@ -64,16 +65,18 @@ class Host(Protocol):
 
 
 class AtOnce(Protocol):
-    """What may find the pairs of a recursion of products without rounds: the columns of each relation, sorted by row.
+    """What may find the rows of a recursion of products by matrices: the columns of each relation, its rows sorted.
 
-    columns  those of the pairs that there are before, of each relation, and of the edges of each side that has some
-    watch    called with the number of pairs before they are made
+    typed    the semiring of the tags, whose columns are behind those of words; None without tags
+    columns  those of the rows that there are before, of each relation, and of the edges of each side that has some
+    watch    called with the number of rows before they are made
     """
 
     def __call__(
         self,
         products: Sequence[Product],
         relations: Sequence[str],
+        typed: TypedSemiring | None,
         arrays: Any,
         columns: Sequence[Any],
         watch: Callable[[int], None],
@@ -243,23 +246,31 @@ class _Lowering:
 
     def shorten(self, stratum: m.Stratum, loop: tuple[m.Store, ...], begin: Mapping[str, Table]) -> None:
         """Have the relations of a recursion of products found at once where that pays."""
-        if self.at_once is None or self.typed is not None:
+        if self.at_once is None:
+            return
+        is_certain = self.typed is None or all(self.ram.relations[name].is_certain for name in stratum.relations)
+        if not is_certain and (self.typed is None or not has_matrices(self.typed)):
             return
         products = products_of(stratum, loop)
         if not products:
             return
         edges = [side.edges for product in products for side in product.sides if side.edges is not None]
-        tables = [*begin.values(), *map(self.stored, edges)]
-        function = partial(self.at_once, products, stratum.relations)
+        width = 2 if is_certain else 2 + len(self.dtypes)
         reads, others = (
-            tuple(column for table in some for column in table.all)
-            for some in (tables, [self.complete[name] for name in stratum.relations])
+            tuple(column for table in tables for column in table.all[:width])
+            for tables in (
+                [*begin.values(), *map(self.stored, edges)],
+                [self.complete[name] for name in stratum.relations],
+            )
         )
+        function = partial(self.at_once, products, stratum.relations, None if is_certain else self.typed)
         found = self.graph(n.Otherwise, ", ".join(stratum.relations), function, reads, others)
-        for name, pair in zip(stratum.relations, zip(found[::2], found[1::2])):
-            size = pair[0].size
+        for k, name in enumerate(stratum.relations):
+            columns = found[k * width : (k + 1) * width]
+            size = columns[0].size
             assert size is not None
-            self.complete[name] = self.complete[name].like(pair, size)
+            tags = self.one(size) if is_certain else columns[2:]
+            self.complete[name] = Table(dict(enumerate(columns[:2])), tags, size)
 
     # Tables
 

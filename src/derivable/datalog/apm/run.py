@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from derivable.algebra.semiring import TypedSemiring
 from derivable.core.diagnostics import DomainError, OutOfMemory, UnsupportedError
 from derivable.core.progress import NEVER
 from derivable.datalog.aggregates.groups import Context, run_aggregate
-from derivable.datalog.apm import bit_matrices
+from derivable.datalog.apm import bit_matrices, tag_matrices
 from derivable.datalog.apm.lower import AtOnce, lower
 from derivable.datalog.facts.coins import Coins
 from derivable.datalog.facts.columns import FactColumns
@@ -143,18 +144,22 @@ def _at_once(
     notes: dict[str, str],
     products: Sequence[Product],
     relations: Sequence[str],
-    arrays: Arrays,
+    typed: TypedSemiring | None,
+    arrays: Any,
     columns: Sequence[Any],
     watch: Callable[[int], None],
 ) -> list[Any] | None:
     """See `AtOnce`; `notes` gets how a recursion was solved."""
-    pairs = list(zip(columns[::2], columns[1::2]))
-    begin, edges = pairs[: len(relations)], pairs[len(relations) :]
-    found = bit_matrices.solve(products, relations, arrays.device, begin, edges, watch)  # type: ignore[attr-defined]
+    width = 2 + (0 if typed is None else len(typed.dtypes))
+    tables = [columns[k : k + width] for k in range(0, len(columns), width)]
+    if typed is None:
+        found = bit_matrices.solve(products, relations, arrays.device, tables, watch)
+    else:
+        found = tag_matrices.solve(products, relations, typed, arrays, tables, watch)
     if found is None:
         return None
     notes[", ".join(relations)] = found.note
-    return [column for pair in found.pairs for column in pair]
+    return [column for rows in found.rows for column in rows]
 
 
 @dataclass(frozen=True, eq=False)

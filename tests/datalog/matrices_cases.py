@@ -1,4 +1,4 @@
-"""Matrices of bits by Triton's interpreter and by NumPy: run by `test_bit_matrices.py` in a process of its own."""
+"""Matrices by Triton's interpreter and by NumPy: run by `test_matrices.py` in a process of its own."""
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ def both(call):
 def matrix(rows, columns, density):
     there = RNG.random((rows, columns)) < density
     first, second = map(torch.from_numpy, there.nonzero())
-    return there, bits.fill(first, second, rows, 2 * bit_matrices.words_for(columns))
+    return there, bits.fill(first, second, rows, bit_matrices.width_of(columns))
 
 
 def check_operations(rows, columns, density):
@@ -36,7 +36,7 @@ def check_operations(rows, columns, density):
     ends = bits.counts(words).view(-1).cumsum(0)
     for found in both(lambda: bits.pairs(words, ends, int(ends[-1]))):
         np.testing.assert_array_equal(torch.stack(found).numpy(), np.stack(there.nonzero()))
-    width = 2 * bit_matrices.words_for(rows)
+    width = bit_matrices.width_of(rows)
     for turned in both(lambda: bits.transposed(words, columns, width)):
         np.testing.assert_array_equal(bits._unpacked(turned)[:, :rows], there.T)
     sizes = RNG.integers(0, 20, rows)
@@ -76,6 +76,20 @@ def test_recursions():
     bit_matrices.LAUNCH = launch
 
 
+def test_tags():
+    nodes, edges = 30, 50
+    pairs = np.unique(RNG.integers(0, nodes, (edges, 2)), axis=0)
+    facts = {"e": list(zip(RNG.uniform(0.1, 0.9, len(pairs)).tolist(), map(tuple, pairs.tolist())))}
+    for text, provenance in ((CLOSURE, "minmaxprob"), (SAME, "max_product")):
+        program = dv.Program(text)
+        found = program.run(facts, provenance=provenance, device="torch:cpu")
+        assert "matrices of tags" in found.explain()
+        wanted = dict(program.run(facts, provenance=provenance)["p"].items())
+        found = dict(found["p"].items())
+        assert set(found) == set(wanted)
+        np.testing.assert_allclose([found[key] for key in wanted], list(wanted.values()), rtol=1e-12)
+
+
 def test_the_comparison_can_fail():
     from derivable.datalog.kernels import triton_bits
 
@@ -89,6 +103,6 @@ def test_the_comparison_can_fail():
 
 
 if __name__ == "__main__":
-    for test in (test_operations, test_recursions, test_the_comparison_can_fail):
+    for test in (test_operations, test_recursions, test_tags, test_the_comparison_can_fail):
         test()
         print(test.__name__)

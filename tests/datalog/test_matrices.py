@@ -1,4 +1,4 @@
-"""Recursions of products on a device, as matrices of bits: the same pairs as in rounds and on the CPU."""
+"""Recursions of products on a device, as matrices: the same rows and tags as in rounds and on the CPU."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 import derivable as dv
-from derivable.datalog.apm import bit_matrices
+from derivable.datalog.apm import matrices
 from derivable.datalog.ram.products import products_of
 from drawn import examples
 
@@ -44,6 +44,37 @@ def test_matrices_have_the_pairs_of_the_cpu(name, edges, nodes, scale, seed):
     found = list(ours["p"])
     assert len(found) == len(set(found)) == len(theirs["p"])
     assert set(found) == set(theirs["p"])
+
+
+@pytest.mark.parametrize("provenance", ["minmaxprob", "max_product", "min_plus"])
+@pytest.mark.parametrize("name", ["left linear", "from both sides", "same generation", "turned", "mutual", "computed"])
+@examples(2, 20, st.integers(0, 60), st.integers(1, 60), st.sampled_from([1, 10**12]), st.integers(0, 1 << 30))
+def test_matrices_have_the_tags_of_the_cpu(name, provenance, edges, nodes, scale, seed):
+    rng = np.random.default_rng(seed)
+    pairs = np.unique(rng.integers(0, nodes, (edges, 2)), axis=0) * scale
+    facts = {"e": list(zip(rng.uniform(0.1, 0.9, len(pairs)).tolist(), map(tuple, pairs.tolist())))}
+    program = dv.Program(PROGRAMS[name])
+    ours, theirs = (program.run(facts, provenance=provenance, device=device) for device in ("torch:cpu", None))
+    assert "matrices of tags" in ours.explain()
+    assert len(list(ours["p"])) == len(theirs["p"])
+    assert dict(ours["p"].items()) == pytest.approx(dict(theirs["p"].items()), rel=1e-12)
+
+
+def test_shortest_paths_against_networkx():
+    rng = np.random.default_rng(4)
+    pairs = np.unique(rng.integers(0, 50, (120, 2)), axis=0)
+    lengths = rng.integers(1, 100, len(pairs)).tolist()
+    graph = networkx.DiGraph()
+    graph.add_weighted_edges_from((a, b, w) for (a, b), w in zip(pairs.tolist(), lengths))
+    facts = {"e": list(zip(map(float, lengths), map(tuple, pairs.tolist())))}
+    found = dict(dv.Program(PROGRAMS["left linear"]).run(facts, "min_plus", device="torch:cpu")["p"].items())
+    wanted = {}
+    for a in graph:
+        # The way back to a node is that to one of its predecessors and a step.
+        far = networkx.single_source_dijkstra_path_length(graph, a)
+        back = [far[b] + graph[b][a]["weight"] for b in graph.predecessors(a) if b in far]
+        wanted |= {(a, b): far[b] for b in far if b != a} | ({(a, a): min(back)} if back else {})
+    assert found == wanted
 
 
 def test_against_networkx():
@@ -79,7 +110,7 @@ def test_what_is_too_large_goes_in_rounds(name, monkeypatch):
     """Where there is no room for matrices; a transitive rule is a linear one there too."""
     program, edges = dv.Program(PROGRAMS[name]), np.random.default_rng(2).integers(0, 40, (70, 2))
     wanted = set(program.run({"e": edges})["p"])
-    monkeypatch.setattr(bit_matrices, "MOST_BYTES", 0)
+    monkeypatch.setattr(matrices, "MOST_BYTES", 0)
     found = program.run({"e": edges}, device="torch:cpu")
     assert "matrices" not in found.explain()
     assert set(found["p"]) == wanted
@@ -98,11 +129,11 @@ def test_kernels_do_what_numpy_does():
     paths = [str(here.parents[1] / "src"), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(
-        [sys.executable, str(here / "device_bits_cases.py")],
+        [sys.executable, str(here / "matrices_cases.py")],
         env=environment,
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["test_operations", "test_recursions", "test_the_comparison_can_fail"]
+    assert done.stdout.split() == ["test_operations", "test_recursions", "test_tags", "test_the_comparison_can_fail"]
