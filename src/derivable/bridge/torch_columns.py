@@ -251,11 +251,14 @@ class Torch(Arrays):
     def compact(self, mask: torch.Tensor) -> torch.Tensor:
         return mask.nonzero().squeeze(1)
 
-    def sort(self, columns: list[Any], types: list[n.Type], count: int) -> torch.Tensor:
+    def sort(self, columns: list[Any], types: list[n.Type], count: int) -> torch.Tensor | range:
         keys = _packed(columns, types)
         if len(keys) > 1:
             ranges = _ranges(keys)
             keys = keys if ranges is None else [_by_ranges(keys, ranges)[0]]
+        if len(keys) == 1 and count > BOUND and bool((keys[0][1:] >= keys[0][:-1]).all()):
+            # To look takes a tenth of the time of a sort.
+            return range(count)
         return _order(keys)
 
     def merge(self, left: list[Any], right: list[Any], types: list[n.Type]) -> torch.Tensor | range:
