@@ -120,9 +120,8 @@ class TileFold:
         if has_gradient:
             edges = [given[k].new_empty(tiles * self.plan.num_places * width) for k in self.fold.floats]
             arguments += [*edges, *(seeds or gradients[:floats]), *gradients]
-        launch = kernel(self.typed, prepared.layout.lanes, self.has_negative, has_gradient)
         for record, programs in prepared.launches:
-            launch(programs, record, *prepared.tables, *arguments)
+            prepared.launch(programs, record, *prepared.tables, *arguments)
 
     def _prepared(self, device: torch.device, rows: int, has_gradient: bool, has_seeds: bool) -> _Prepared:
         key = device, rows, has_gradient, has_seeds
@@ -132,7 +131,8 @@ class TileFold:
                 self.prepared.clear()
             layout = layout_of(self.plan, rows, processors_of(device))
             sizes = self.num_variables, self.num_roots
-            known = _Prepared(self.plan, layout, sizes, device, rows, has_gradient, has_seeds)
+            launch = kernel(self.typed, layout.lanes, self.has_negative, has_gradient)
+            known = _Prepared(launch, self.plan, layout, sizes, device, rows, has_gradient, has_seeds)
             self.prepared[key] = known
         return known
 
@@ -145,6 +145,7 @@ class _Prepared:
 
     def __init__(
         self,
+        launch: Callable,
         plan: TilePlan,
         layout: Layout,
         sizes: tuple[int, int],
@@ -153,7 +154,7 @@ class _Prepared:
         has_gradient: bool,
         has_seeds: bool,
     ):
-        self.layout, self.tiles = layout, -(-rows // layout.width)
+        self.launch, self.layout, self.tiles = launch, layout, -(-rows // layout.width)
         chunks, offsets = plan.chunks(plan.steps(has_gradient, has_seeds), layout.lanes // layout.width)
         self.ranges = launches(np.diff(offsets), -(-layout.programs // self.tiles))
         numbers = self.tiles, rows, layout.width, plan.num_slots, plan.num_places, *sizes
