@@ -138,6 +138,7 @@ def test_rows_get_the_best_of_what_they_had_and_of_products_in_any_order(k, seed
     tags = tags[tags != ZERO]
     rows, (a, b) = rng.integers(0, 5, count), tags[rng.integers(0, len(tags), (2, count))]
     possible = store.are_possible(a, b)
+    possible = np.ones(count, bool) if possible is None else possible
 
     def proofs_of(tag):
         return [frozenset(proof) for proof in store.proofs_of(int(tag))]

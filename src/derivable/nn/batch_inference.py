@@ -28,11 +28,13 @@ from derivable.datalog.tables.tag_columns import parts_of
 from derivable.datalog.tags.provenance import EXACT, TOP_PROOFS, Inference, tags_of
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import ColumnTags
-from derivable.device.cpu.memory import zeros
+from derivable.device.cpu.memory import empty, zeros
 from derivable.nn.custom import numbers_of
 from derivable.nn.derivations import SemiringInference, adds_conjunctions, require_probabilities_of
 from derivable.nn.inference import ExactInference
 
+# Proofs of which all subsets are few.
+FEW = 4
 MOST_KEPT = 1 << 20
 """Nodes of the circuits that an exact layer keeps for structures that it has met."""
 
@@ -291,7 +293,8 @@ class _Terms:
         longest, factors = int(lengths.max(initial=0)), self.factors
         if len(factors) < longest * len(lengths):
             # Terms of fewer factors are filled up with ones.
-            padded = np.full((len(lengths), longest), 2 * len(slots) + sums)
+            padded = empty((len(lengths), longest), np.int32)
+            padded.fill(2 * len(slots) + sums)
             padded[np.arange(longest) < lengths[:, None]] = factors
             factors = padded.ravel()
         products = torch.cat(columns).index_select(0, moved(factors)).reshape(len(lengths), longest).prod(-1)
@@ -355,8 +358,20 @@ class _Proofs:
         sizes = np.zeros(4, np.int64)
         given = self.bits, self.counts, self.first, self.groups, int(self.groups.max(initial=-1)) + 1
         none = np.empty(0, np.int64)
-        proof_terms(*given, sizes, none, none, none, none, none, none)
-        terms, factors, sums, members = sizes.tolist()
-        arrays = [np.zeros(size, np.int64) for size in (terms, terms, terms + 1, factors, sums + 1, members)]
+        if self.counts.max(initial=0) <= FEW:
+            # At most so many subsets of proofs, each with all literals of them; few may deny a value.
+            literals = np.bitwise_count(self.bits).sum(axis=(1, 2), dtype=np.int64)
+            subsets = (1 << self.counts) - 1
+            factors = int((subsets * literals).sum())
+            members = factors if self.bits[:, :, self.bits.shape[2] // 2 :].any() else 0
+            terms = int(subsets.sum())
+        else:
+            proof_terms(*given, sizes, none, none, none, none, none, none)
+            terms, factors, _, members = sizes.tolist()
+        lengths = terms, terms, terms + 1, factors, members + 1, members
+        arrays = [empty(length, np.int64) for length in lengths]
+        arrays[2][0] = arrays[4][0] = 0
         proof_terms(*given, sizes, *arrays)
-        return _Terms(*arrays)
+        terms, factors, sums, members = sizes.tolist()
+        lengths = terms, terms, terms + 1, factors, sums + 1, members
+        return _Terms(*(array[:length] for array, length in zip(arrays, lengths)))

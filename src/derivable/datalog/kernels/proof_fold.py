@@ -182,6 +182,7 @@ def fold(
     changed,
     k,
     is_bounded,
+    has_triggers,
     blocks,
     heads,
     offsets,
@@ -229,6 +230,44 @@ def fold(
                 if unite(blocks, heads, p, q, blocks, heads, used[1], costs, triggers):
                     settle(blocks, heads, used[1], costs, tied, literals)
                 tags[row] = news[row] = used[0]
+                used[0], used[1], used[2] = used[0] + 1, used[1] + 1, heads[used[1] + 1, 0]
+                offsets[used[0]], changed[t], last[row] = used[1], True, 0
+                continue
+        if k == 1 and is_bounded:
+            # The best product, if it is that alone, is made where it stays.
+            p, q, least, i, is_clear = -1, -1, heads[first, 1] if number else ENDLESS, last[row], True
+            while i > 0:
+                x, y = a[i - 1], b[i - 1]
+                i = following[i - 1]
+                if x in (ONE, y):
+                    x, y = y, ONE
+                one, other = offsets[x], offsets[y]
+                low, high = heads[one, 1], heads[other, 1]
+                if max(low, high) > least:
+                    continue
+                cost = low + high
+                if y != ONE:
+                    cost -= _cost_of_both(blocks, heads, one, other, costs)
+                    if has_triggers and (
+                        _has_any(blocks, heads, one, triggers) or _has_any(blocks, heads, other, triggers)
+                    ):
+                        is_clear = False
+                        break
+                if cost < least:
+                    p, q, least = one, other, cost
+                elif cost == least:
+                    is_clear = False
+                    break
+            if is_clear and p < 0:
+                changed[t], last[row] = False, 0
+                continue
+            if is_clear:
+                needed = heads[p + 1, 0] - heads[p, 0] + heads[q + 1, 0] - heads[q, 0]
+                if used[0] + 1 >= len(offsets) or used[1] + 1 >= len(heads) or used[2] + needed > len(blocks):
+                    used[3], used[4] = 1, needed
+                    return t
+                unite(blocks, heads, p, q, blocks, heads, used[1], costs, triggers)
+                tags[row] = used[0]
                 used[0], used[1], used[2] = used[0] + 1, used[1] + 1, heads[used[1] + 1, 0]
                 offsets[used[0]], changed[t], last[row] = used[1], True, 0
                 continue

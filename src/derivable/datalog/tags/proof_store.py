@@ -380,10 +380,13 @@ class ProofStore:
         """Sums that say nothing more than `a` are `a`."""
         return self.reduce(np.stack([a, b], axis=1).reshape(-1), np.arange(0, 2 * len(a) + 1, 2))
 
-    def are_possible(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Whether products [pair] of sets have a proof."""
-        if not self.literals.has_triggers:
-            return (a != ZERO) & (b != ZERO)
+    def are_possible(self, a: np.ndarray, b: np.ndarray | None = None) -> np.ndarray | None:
+        """Whether products [pair] of sets have a proof, or sets without `b`; None if all have one."""
+        if b is None or not self.literals.has_triggers:
+            if a.all() and (b is None or b.all()):
+                return None
+            return a != ZERO if b is None else (a != ZERO) & (b != ZERO)
+        a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
         found = empty(len(a), bool)
         start = 0
         while start < len(a):
@@ -395,7 +398,7 @@ class ProofStore:
             if start < stop:
                 self._make_slots(len(self.slots[2]), 2 * int(self.used[5]))
                 self.used[5] = 0
-        return found
+        return None if found.all() else found
 
     def fold(
         self, rows: Rows, a: np.ndarray, b: np.ndarray, old: int, tags: np.ndarray, news: np.ndarray | None
@@ -416,6 +419,7 @@ class ProofStore:
                     changed,
                     self.k,
                     not self.literals.denies_values,
+                    self.literals.has_triggers,
                     *self.sets,
                     *self.slots,
                     self.used,

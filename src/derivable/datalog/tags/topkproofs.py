@@ -89,7 +89,7 @@ class TopProofTags(ProofTags):
         return self.load(table, rows) if news is None or news[0] is not table.recent else news[1][rows]
 
     def combine(self, a: Any, b: Any) -> Any:
-        factors = [factor for factor in (*_listed(a), *_listed(b)) if not self.is_one(factor).all()]
+        factors = [factor for factor in (*_listed(a), *_listed(b)) if not _are_ones(factor)]
         while len(factors) > 2:
             factors[:2] = [self.times(*factors[:2])]
         return factors if len(factors) == 2 else factors[0] if factors else _listed(a)[0]
@@ -98,7 +98,10 @@ class TopProofTags(ProofTags):
         return [tag[rows] for tag in tags] if isinstance(tags, list) else tags[rows]
 
     def is_zero(self, a: Any) -> Any:
-        return ~self.store.are_possible(*_pair(a)) if isinstance(a, list) else super().is_zero(a)
+        if not isinstance(a, list):
+            return super().is_zero(a)
+        possible = self.store.are_possible(*a)
+        return np.zeros(len(a[0]), bool) if possible is None else ~possible
 
     def fold(self, table: Table, is_recursive: bool) -> ProofFold:
         return ProofFold(table, self.store, is_recursive)
@@ -108,9 +111,8 @@ def _listed(tags: Any) -> list[np.ndarray]:
     return tags if isinstance(tags, list) else [tags]
 
 
-def _pair(tags: Any) -> tuple[np.ndarray, np.ndarray]:
-    first, *rest = _listed(tags)
-    return first, rest[0] if rest else np.full(len(first), ONE)
+def _are_ones(tags: np.ndarray) -> bool:
+    return not len(tags) or (tags[0] == ONE and bool((tags == ONE).all()))
 
 
 class ProofFold:
@@ -130,17 +132,21 @@ class ProofFold:
     def merge(self, parts: Sequence[tuple[list[np.ndarray], int, Any]], stamp: int) -> None:
         """Insert candidates; the rows that have other proofs than before become recent."""
         table, store = self.table, self.store
-        pairs = [_pair(tags) for _, _, tags in parts]
-        columns, (a, b) = parts[0][0], pairs[0]
-        if len(parts) > 1:
-            columns = [np.concatenate([part[c] for part, _, _ in parts]) for c in range(len(table.types))]
-            a, b = map(np.concatenate, zip(*pairs))
-        possible = store.are_possible(a, b)
-        if not possible.all():
-            columns, a, b = [column[possible] for column in columns], a[possible], b[possible]
+        old, count = table.size, sum(count for _, count, _ in parts)
+        (a, b), ids, stop = empty((2, count), np.int64), empty(count, np.int64), 0
+        for columns, _, tags in parts:
+            first, *rest = tags if isinstance(tags, list) else [tags]
+            second = rest[0] if rest else None
+            possible = store.are_possible(first, second)
+            if possible is not None:
+                columns, first = [column[possible] for column in columns], first[possible]
+                second = None if second is None else second[possible]
+            start, stop = stop, stop + len(first)
+            a[start:stop], b[start:stop] = first, ONE if second is None else second
+            ids[start:stop] = table.insert(columns, len(first))
+        a, b, ids = a[:stop], b[:stop], ids[:stop]
         if not len(a):
             return
-        old, ids = table.size, table.insert(columns, len(a))
         if len(self.last) < table.size:
             self.last = zeros(len(table.log), np.int64)
         if self.news is not None and len(self.news) < table.size:
@@ -148,7 +154,6 @@ class ProofFold:
             self.news = empty(len(table.log), np.int64)
         listed, following = empty((2, len(a)), np.int64)
         listed = listed[: proof_fold.chain(ids, self.last, following, listed)]
-        a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
         changed = store.fold((listed, self.last, following), a, b, old, table.tags, self.news)
         recent = table.recent = listed[changed]
         table.news = None if self.news is None else (recent, self.news)
