@@ -419,8 +419,8 @@ GROUPS = [
     ),
     Group(
         "Circuits",
-        "Value and gradient through torch, float32, in the log semiring, recorded in a CUDA graph; weights and results\n"
-        "are on the device. The bound counts each node's value and adjoint five times.",
+        "Value and gradient through torch, float32, in the log semiring, recorded in a CUDA graph; weights and\n"
+        "results are on the device. The bound counts each node's value and adjoint five times.",
         circuit_walks,
     ),
     Group("Folds", "Operands and results are on the device, float32.", fold_walks),
