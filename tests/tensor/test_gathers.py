@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 from derivable.algebra import semirings
-from derivable.core.diagnostics import DomainError, LimitError, OutOfMemory, UnsupportedError
+from derivable.core.diagnostics import DomainError, LayoutError, LimitError, OutOfMemory, UnsupportedError
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.check import check_program
 from derivable.parallel.program.execute import NumPy, execute
@@ -321,11 +321,21 @@ def test_errors(monkeypatch):
 def test_indices_are_fetched_once():
     fetched = IndexCache()
     a, b = torch.tensor([[0, 1], [1, 0]]), torch.tensor([[0, 1], [1, 1]])
-    first = fetched(np.copy, a)
-    assert fetched(np.copy, a.clone()) is first
-    assert fetched(np.copy, b).tolist() == b.tolist()
+    first = fetched(np.copy, (2, 2), a)
+    assert fetched(np.copy, (2, 2), a.clone()) is first
+    assert fetched(np.copy, (3, 2), a) is not first
+    assert fetched(np.copy, (2, 2), b).tolist() == b.tolist()
     a[0, 0] = 1
-    assert fetched(np.copy, a).tolist() == a.tolist()
+    assert fetched(np.copy, (2, 2), a).tolist() == a.tolist()
+    # They are checked once for each shape.
+    product = compile(parse("sum(<i, r> in A) { i -> sum(<j, a> in r) a }", {"A": M}), backend="torch")
+    for rows in (3, 3, 2):
+        given = torch.sparse_coo_tensor([[2], [0]], [1.0], (rows, 3), check_invariants=False)
+        if rows == 2:
+            with pytest.raises(LayoutError, match="index 2 of entry 0 of `A` is outside axis 0 of size 2"):
+                product(A=given)
+        else:
+            assert product(A=given).tolist() == [0.0, 0.0, 1.0]
     # Entries of COO that are arrays themselves.
     values = torch.arange(6.0).reshape(2, 3)
     mixed = torch.sparse_coo_tensor([[2, 0]], values, (3, 3))

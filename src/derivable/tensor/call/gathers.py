@@ -101,17 +101,17 @@ class IndexCache:
     """Indices of torch tensors on the CPU, for tensors whose indices, on their device, are equal to those of before."""
 
     def __init__(self) -> None:
-        self._known: list[tuple[tuple[torch.Tensor, ...], np.ndarray]] = []
+        self._known: list[tuple[tuple[int, ...], tuple[torch.Tensor, ...], np.ndarray]] = []
 
-    def __call__(self, make: Callable[..., np.ndarray], *tensors: torch.Tensor) -> np.ndarray:
-        """What `make` makes of the tensors as arrays."""
-        for held, found in self._known:
-            if len(held) == len(tensors) and all(_is_same(a, b) for a, b in zip(held, tensors)):
+    def __call__(self, make: Callable[..., np.ndarray], shape: tuple[int, ...], *tensors: torch.Tensor) -> np.ndarray:
+        """What `make`, which checks them, makes of the tensors as arrays."""
+        for size, held, found in self._known:
+            if size == shape and len(held) == len(tensors) and all(_is_same(a, b) for a, b in zip(held, tensors)):
                 return found
         found = make(*(tensor.detach().cpu().numpy() for tensor in tensors))
         found = found if found.base is None and found.flags.owndata else found.copy()
         found.setflags(write=False)
-        self._known.append((tuple(tensor.detach().clone() for tensor in tensors), found))
+        self._known.append((shape, tuple(tensor.detach().clone() for tensor in tensors), found))
         del self._known[:-_PLANS]
         return found
 
@@ -392,7 +392,6 @@ def parted(
     else:
         check_shape(tuple(value.shape), None, order, name)
         indices, values = _torch_parts(value, fetched or IndexCache(), name)
-        check_indices(indices, tuple(value.shape), name)
         where = SparsityPattern(tuple(value.shape), indices, num_values=indices.shape[1])
     if format is None or format.name in PLAIN:
         return where, values
@@ -412,7 +411,6 @@ def torch_entries(value: torch.Tensor, name: str, derived: Derived | None = None
     indices, values = _torch_parts(value, IndexCache() if derived is None else derived.fetched, name)
     if derived is not None and derived.known(shape, indices) is not None:
         return Coordinates(shape, indices, values)
-    check_indices(indices, shape, name)
     found, into = distinct(list(indices))
     if into is None:
         return Coordinates(shape, indices, values)
@@ -422,19 +420,26 @@ def torch_entries(value: torch.Tensor, name: str, derived: Derived | None = None
 
 
 def _torch_parts(value: torch.Tensor, fetched: IndexCache, name: str) -> tuple[np.ndarray, torch.Tensor]:
-    """(indices [axis, entry], values [entry]) of a sparse tensor."""
+    """(indices [axis, entry], values [entry]) of a sparse tensor. Raises LayoutError for indices outside its shape."""
+    shape = tuple(value.shape)
     if value.layout == torch.sparse_csr and value.ndim == 2:
-        count, shape = len(value.values()), tuple(value.shape)
+        count = len(value.values())
 
         def of_checked(offsets: np.ndarray, columns: np.ndarray) -> np.ndarray:
             check_compressed(offsets, columns, count, shape, 1, name)
             return of_rows(offsets, columns)
 
-        return fetched(of_checked, value.crow_indices(), value.col_indices()), value.values()
+        return fetched(of_checked, shape, value.crow_indices(), value.col_indices()), value.values()
     value = (value if value.layout == torch.sparse_coo else value.to_sparse_coo()).coalesce()
     values = value.values()
     inner = tuple(values.shape[1:])
-    return fetched(lambda indices: _of_parts(indices, inner), value.indices()), values.reshape(-1)
+
+    def of_entries(indices: np.ndarray) -> np.ndarray:
+        found = _of_parts(indices, inner)
+        check_indices(found, shape, name)
+        return found
+
+    return fetched(of_entries, shape, value.indices()), values.reshape(-1)
 
 
 def _of_parts(indices: np.ndarray, inner: tuple[int, ...]) -> np.ndarray:
