@@ -228,7 +228,8 @@ def circuit_walks(device: torch.device, is_small: bool) -> Walks:
 
     with tempfile.TemporaryDirectory() as folder:
         for circuit, path, variables in circuit_files(Path(folder), is_small):
-            for batch in (1, 4) if is_small else (1, 128, 1024, 4096):
+            is_large = circuit.startswith("balanced")
+            for batch in (1, 4) if is_small else (1, 128, 1024) if is_large else (1, 128, 1024, 4096):
                 name = f"{circuit}, batch {batch:,}"
                 yield name, partial(make, name, path, variables, batch)
 
