@@ -7,8 +7,8 @@ device. The derivatives are those of torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from derivable.parallel.program.execute import Prepared, execute
 from derivable.parallel.program.nodes import Column
 from derivable.parallel.program.text import program_text
 from derivable.tensor.call.compilation import Kernel
+from derivable.tensor.call.device_folds import FoldedProgram, has_kernels
 from derivable.tensor.call.engine import Derived
 from derivable.tensor.formats.format import Format
 from derivable.tensor.formats.held import Held, entries_of, hold
@@ -135,6 +136,20 @@ class Plan:
     column: Column
     run: Prepared
     keeps: bool = True
+    folded: dict[tuple[torch.device, torch.dtype], FoldedProgram] = field(default_factory=dict)
+
+    def program(
+        self, semiring: Semiring, like: torch.Tensor, given: Iterable[torch.Tensor]
+    ) -> Prepared | FoldedProgram:
+        """What computes the column: its folds are kernels on devices that have some, where they are worth it."""
+        if not has_kernels(like.device) or is_transformed() or torch.compiler.is_compiling():
+            return self.run
+        key = like.device, like.dtype
+        if key not in self.folded:
+            self.folded[key] = FoldedProgram(self.column, semiring, like)
+        found = self.folded[key]
+        is_recorded = torch.is_grad_enabled() and any(value.requires_grad for value in given)
+        return found if found.is_worthwhile and (found.is_differentiable or not is_recorded) else self.run
 
     def fits(self, wheres: Mapping[str, SparsityPattern], others: Mapping[str, Any], shape: tuple[int, ...]) -> bool:
         if not self.keeps or self.shape != shape or self.others != others:
@@ -175,7 +190,8 @@ class Gathers(Kernel):
         plan = self._plan(wheres, others, shape, is_dense, given, like)
         columns = {name: (value,) for name, value in given.items()}
         try:
-            (found,) = plan.run(columns, self._arrays_of(like))
+            run = plan.run if self.is_exact else plan.program(self.semiring, like, given.values())
+            (found,) = run(columns, self._arrays_of(like))
         except RuntimeError as error:
             if not lacks_memory(error):
                 raise

@@ -1,0 +1,142 @@
+"""Folds of programs on a device that has Triton: one kernel each, and one for each derivative, of any order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+
+from derivable.algebra.semiring import Semiring
+from derivable.bridge.torch import dtype_name
+from derivable.bridge.torch_columns import Torch
+from derivable.kernel import nodes as k
+from derivable.kernel.emit_triton import compile_triton
+from derivable.parallel.program.execute import Prepared
+from derivable.parallel.program.nodes import Column
+from derivable.tensor.lower.segment_folds import SegmentFold, folds_of
+
+# Numbers that are folded from which on a kernel of its own is compiled.
+FEWEST = 1 << 13
+_WIDEST = 128
+
+
+def has_kernels(device: torch.device) -> bool:
+    return device.type == "cuda" and find_spec("triton") is not None
+
+
+@lru_cache(256)
+def _compiled(kernel: k.Kernel, warps: int) -> Any:
+    return compile_triton(kernel, warps)
+
+
+class FoldedProgram:
+    """A program whose folds are kernels; called with columns, by name, as a `Prepared` is."""
+
+    def __init__(self, column: Column, semiring: Semiring, like: torch.Tensor):
+        steps, result = folds_of(column, semiring, dtype_name(like))  # type: ignore[arg-type]
+        self.steps = [(s.name, DeviceFold(s.fold, like.device), Prepared(s.operands)) for s in steps]
+        self.result = Prepared([result])
+
+    @property
+    def is_worthwhile(self) -> bool:
+        return any(fold.num_terms >= FEWEST for _, fold, _ in self.steps) and all(f.fits for _, f, _ in self.steps)
+
+    @property
+    def is_differentiable(self) -> bool:
+        return all(fold.fold.is_differentiable for _, fold, _ in self.steps)
+
+    def __call__(self, given: Mapping[str, Sequence[torch.Tensor]], arrays: Torch) -> list[torch.Tensor]:
+        values = dict(given)
+        for name, fold, operands in self.steps:
+            values[name] = (_Folded.apply(fold, *operands(values, arrays)),)
+        return self.result(values, arrays)
+
+
+class DeviceFold:
+    """A fold whose indices are on a device."""
+
+    def __init__(self, fold: SegmentFold, device: torch.device):
+        self.fold, self.device = fold, device
+
+    @property
+    def num_terms(self) -> int:
+        return int(self.fold.offsets[-1]) * (self.fold.lanes or 1)
+
+    @property
+    def fits(self) -> bool:
+        """Whether 32 bits number the rows."""
+        most = np.iinfo(np.int32).max
+        return int(self.fold.offsets[-1]) < most and all((one.size or 0) < most for one in self.fold.operands)
+
+    @cached_property
+    def pulled(self) -> dict[int, DeviceFold]:
+        return {number: DeviceFold(fold, self.device) for number, fold in self.fold.pulled.items()}
+
+    @cached_property
+    def _parts(self) -> tuple[DeviceFold, DeviceFold] | None:
+        parts = self.fold.parts
+        return None if parts is None else (DeviceFold(parts[0], self.device), DeviceFold(parts[1], self.device))
+
+    @cached_property
+    def _offsets(self) -> torch.Tensor:
+        return torch.from_numpy(self.fold.offsets).to(self.device)
+
+    @cached_property
+    def _rows(self) -> list[torch.Tensor | None]:
+        rows = [one.rows for one in self.fold.operands]
+        return [None if x is None else torch.from_numpy(x.astype(np.int32)).to(self.device) for x in rows]
+
+    def __call__(self, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+        if self._parts is not None:
+            first, second = self._parts
+            return second([first(operands)])
+        fold, lanes = self.fold, self.fold.lanes
+        shape = (fold.size,) if lanes is None or fold.is_summed else (fold.size, lanes)
+        found = operands[0].new_empty(shape)
+        if not found.numel():
+            return found
+        tile, warps = self._tile
+        tiles = 1 if lanes is None or fold.is_summed else -(-lanes // tile)
+        blocks = -(-fold.size // tile) if fold.form == "segments" else fold.size
+        arguments: list[Any] = []
+        for rows, operand in zip(self._rows, operands):
+            arguments += [operand.contiguous()] if rows is None else [rows, operand.contiguous()]
+        numbers = blocks, tiles, fold.size, fold.longest, lanes or 1
+        _compiled(self._kernel, warps)((blocks, tiles), *numbers, self._offsets, *arguments, found)
+        return found
+
+    @cached_property
+    def _tile(self) -> tuple[int, int]:
+        """The lanes of a program, and its warps."""
+        fold = self.fold
+        if fold.lanes is not None:
+            lanes = min(_WIDEST, 1 << (fold.lanes - 1).bit_length())
+        elif fold.form == "items" and int(fold.offsets[-1]) < 96 * fold.size:
+            lanes = 32
+        else:
+            lanes = _WIDEST
+        return lanes, max(1, lanes // 32)
+
+    @cached_property
+    def _kernel(self) -> k.Kernel:
+        return self.fold.kernel(self._tile[0])
+
+
+class _Folded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, fold: DeviceFold, *operands: torch.Tensor) -> torch.Tensor:
+        ctx.fold = fold
+        ctx.save_for_backward(*operands)
+        return fold(operands)
+
+    @staticmethod
+    def backward(ctx: Any, *adjoints: torch.Tensor) -> Any:  # type: ignore[override]
+        operands, found = ctx.saved_tensors, [None] * len(ctx.saved_tensors)
+        for number, fold in ctx.fold.pulled.items():
+            if ctx.needs_input_grad[number + 1]:
+                found[number] = _Folded.apply(fold, *operands, *adjoints).reshape(operands[number].shape)
+        return None, *found
