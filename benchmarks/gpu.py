@@ -70,11 +70,14 @@ class Group:
 
     text   what to know about it
     walks  (device, whether only small ones) -> what makes each case, by name
+    after  (device, whether only small ones, seconds that it may take) -> columns of cases that other
+           processes measure, by case, in seconds; what they do to a device's state ends with them
     """
 
     title: str
     text: str
     walks: Callable[[Any, bool], Iterator[tuple[str, Callable[[], Walk]]]]
+    after: Callable[[Any, bool, float], dict[str, dict[str, float]]] | None = None
 
 
 def synchronise(device: Any) -> None:
@@ -116,16 +119,27 @@ def copied_bytes_per_second(device: Any, is_small: bool) -> float:
     return 2 * source.nbytes / seconds(lambda: target.copy_(source), device, ROUNDS)
 
 
-def measured(walk: Walk, device: Any, rounds: int, bandwidth: float) -> dict[str, str]:
-    """A row of its table, by column."""
+def shown(spent: float) -> str:
+    return "" if math.isnan(spent) else harness.duration(spent)
+
+
+def ratio(slow: float, fast: float) -> str:
+    return "" if math.isnan(slow / fast) else f"{slow / fast:.3g}"
+
+
+def measured(walk: Walk, device: Any, is_small: bool, bandwidth: float) -> dict[str, str]:
+    """A row of its table, by column; small cases are called once."""
     import torch
 
     from derivable.core.diagnostics import DerivableError
 
+    def per_call(call: Callable[[], Any], where: Any, inside: Callable[[], float] | None = None) -> float:
+        return math.nan if is_small else seconds(call, where, ROUNDS, inside)
+
     read = walk.read or (lambda found: found)
     ours = read(walk.cpu())
     row = {"case": walk.name, "size": walk.note(ours)}
-    row["CPU"] = harness.duration(cpu := seconds(walk.cpu, torch.device("cpu"), rounds))
+    row["CPU"] = shown(cpu := per_call(walk.cpu, torch.device("cpu")))
     try:
         theirs = walk.device()
         synchronise(device)
@@ -133,27 +147,27 @@ def measured(walk: Walk, device: Any, rounds: int, bandwidth: float) -> dict[str
         return row | {"device": f"refused: {error.message}"}
     walk.check(ours, read(theirs))
     del ours, theirs
-    spent = seconds(walk.device, device, rounds, walk.inside)
-    row |= {"device": harness.duration(spent), "times as fast": f"{cpu / spent:.2f}"}
-    if walk.read is not None:
+    spent = per_call(walk.device, device, walk.inside)
+    row |= {"device": shown(spent), "times as fast": ratio(cpu, spent)}
+    if walk.read is not None and not is_small:
         walk.inside()
         found = walk.device()
         moved = walk.inside()
-        row["reading"] = harness.duration(max(moved + seconds(lambda: read(found), device, 1), 1e-9))
+        row["reading"] = shown(max(moved + seconds(lambda: read(found), device, 1), 1e-9))
         del found
     for name, make in walk.others.items():
         try:
             other = make()
             other()
-            row[name] = harness.duration(there := seconds(other, device, rounds))
-            row[f"times {name}"] = f"{there / spent:.2f}"
+            row[name] = shown(there := per_call(other, device))
+            row[f"times {name}"] = ratio(there, spent)
         except ModuleNotFoundError:
             continue
         except Exception as error:
             row[name] = f"{type(error).__name__}"
             print(f"{walk.name}: {name}: {error}", file=sys.stderr, flush=True)
     if walk.traffic is not None:
-        row["share of the bandwidth"] = f"{walk.traffic / spent / bandwidth:.3f}"
+        row["share of the bandwidth"] = ratio(walk.traffic / bandwidth, spent)
     return row
 
 
@@ -182,6 +196,11 @@ def report(device: Any, is_small: bool, until: float, only: Sequence[str], out: 
     bandwidth = copied_bytes_per_second(device, is_small)
     found: list[tuple[Group, list[dict[str, str]]]] = [(group, []) for group in gpu_cases.GROUPS]
     failures = 0
+
+    def write() -> None:
+        if out is not None:
+            out.write_text(page(name, bandwidth, found), encoding="utf-8")
+
     for group, rows in found:
         for case, make in group.walks(device, is_small):
             if only and not any(part in f"{group.title}: {case}" for part in only):
@@ -192,7 +211,7 @@ def report(device: Any, is_small: bool, until: float, only: Sequence[str], out: 
                 continue
             began = time.monotonic()
             try:
-                rows.append(measured(make(), device, 1 if is_small else ROUNDS, bandwidth))
+                rows.append(measured(make(), device, is_small, bandwidth))
                 print(" | ".join(f"{key} {value}" for key, value in rows[-1].items()), end="")
             except Exception:
                 failures += 1
@@ -202,8 +221,14 @@ def report(device: Any, is_small: bool, until: float, only: Sequence[str], out: 
             gc.collect()
             if device.type == "cuda":
                 torch.cuda.empty_cache()
-            if out is not None:
-                out.write_text(page(name, bandwidth, found), encoding="utf-8")
+            write()
+        if group.after is not None and rows:
+            more = group.after(device, is_small, until - time.monotonic())
+            for row in rows:
+                for column, spent in more.get(row["case"], {}).items():
+                    row[column] = harness.duration(spent)
+                    print(f"{row['case']}: {column} {row[column]}", flush=True)
+            write()
     return failures
 
 

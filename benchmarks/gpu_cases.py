@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 import tempfile
 import time
@@ -12,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpu import Group, Walk
+from gpu import ROUNDS, Group, Walk, seconds
 
 import derivable as dv
 
@@ -100,25 +102,25 @@ def datalog_walks(device: torch.device, is_small: bool) -> Walks:
     def closed(text: str, nodes: int) -> tuple[str, Mapping[str, Any], str]:
         return text, {"edge": random_graph(nodes, nodes * 2)}, "path"
 
-    for nodes in (300,) if is_small else (3_000, 10_000):
+    for nodes in (40,) if is_small else (3_000, 10_000):
         yield walk(f"closure, {nodes:,} nodes", partial(closed, closure, nodes))
         yield walk(f"nonlinear closure, {nodes:,} nodes", partial(closed, nonlinear, nodes))
-    side = 12 if is_small else 100
+    side = 4 if is_small else 100
     yield walk(f"closure, grid {side}", lambda: (closure, {"edge": cases.grid(side)}, "path"))
 
     def same_generation(count: int) -> tuple[str, Mapping[str, Any], str]:
         return cases.SAME_GENERATION, {"edge": cases.tree(count)}, "same"
 
-    for count in (300,) if is_small else (12_000, 24_000):
+    for count in (30,) if is_small else (12_000, 24_000):
         yield walk(f"same generation, tree {count:,}", partial(same_generation, count))
 
     def points_to(variables: int) -> tuple[str, Mapping[str, Any], str]:
         case = cases.points_to(variables)
         return case.text, case.facts, case.output
 
-    for variables in (200,) if is_small else (100_000, 256_000):
+    for variables in (40,) if is_small else (100_000, 256_000):
         yield walk(f"points-to, {variables:,} variables", partial(points_to, variables))
-    tagged_nodes = 100 if is_small else 2_000
+    tagged_nodes = 20 if is_small else 2_000
 
     def tagged() -> tuple[str, Mapping[str, Any], str]:
         edges = np.unique(random_graph(tagged_nodes, tagged_nodes * 2), axis=0)
@@ -132,38 +134,18 @@ def datalog_walks(device: torch.device, is_small: bool) -> Walks:
 # Circuits
 
 
-class Replayed:
-    """A call as a CUDA graph, where there are any, recorded when it is first called: what it computes with, and its
-    result, stay where they are."""
-
-    def __init__(self, call: Callable[[], Any], device: torch.device):
-        self.call, self.device = call, device
-        self.graph: Any = None
-        self.found: Any = None
-        self.is_recorded = device.type == "cuda"
-
-    def __call__(self) -> Any:
-        if self.is_recorded and self.graph is None:
-            try:
-                self.record()
-            except Exception as error:
-                self.is_recorded = False
-                print(f"no CUDA graph: {str(error).splitlines()[0]}", file=sys.stderr, flush=True)
-        if not self.is_recorded:
-            return self.call()
-        self.graph.replay()
-        return self.found
-
-    def record(self) -> None:
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                self.call()
-        torch.cuda.current_stream().wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.found = self.call()
+def replayed(call: Callable[[], Any]) -> Callable[[], Any]:
+    """The call as a CUDA graph: what it computes with, and its results, stay where they are."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
 
 
 def circuit_files(folder: Path, is_small: bool) -> list[tuple[str, Path, int]]:
@@ -181,27 +163,35 @@ def circuit_files(folder: Path, is_small: bool) -> list[tuple[str, Path, int]]:
     return found[:1] + found[-1:] if is_small else found
 
 
+def circuit_cases(folder: Path, is_small: bool) -> Iterator[tuple[str, Path, int, int]]:
+    """(name, file, variables, batch)"""
+    for circuit, path, variables in circuit_files(folder, is_small):
+        is_large = circuit.startswith("balanced")
+        for batch in (1, 4) if is_small else (1, 128, 1024) if is_large else (1, 128, 1024, 4096):
+            yield f"{circuit}, batch {batch:,}", path, variables, batch
+
+
+def log_weights(variables: int, batch: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(0).uniform(0.05, 0.95, (batch, variables))).log()
+
+
+def graded(module: Any, weights: torch.Tensor) -> Callable[[], list[torch.Tensor]]:
+    x = weights.detach().clone().requires_grad_()
+
+    def call() -> list[torch.Tensor]:
+        x.grad = None
+        value = module(x)
+        value.sum().backward()
+        assert x.grad is not None
+        return [value.detach().reshape(len(x), -1), x.grad]
+
+    return call
+
+
 def circuit_walks(device: torch.device, is_small: bool) -> Walks:
-    import circuits
-
-    def graded(module: Any, weights: torch.Tensor) -> Callable[[], list[torch.Tensor]]:
-        x = weights.detach().clone().requires_grad_()
-
-        def call() -> list[torch.Tensor]:
-            x.grad = None
-            value = module(x)
-            value.sum().backward()
-            assert x.grad is not None
-            return [value.detach().reshape(len(x), -1), x.grad]
-
-        return call
-
     def make(name: str, path: Path, variables: int, batch: int) -> Walk:
         circuit = dv.circuit.load(path, num_variables=variables)
-        module = circuit.to_torch("log")
-        chances = torch.from_numpy(np.random.default_rng(0).uniform(0.05, 0.95, (batch, variables)))
-        weights = chances.log()
-        moved = weights.float().to(device)
+        module, weights = circuit.to_torch("log"), log_weights(variables, batch)
 
         def check(ours: Any, theirs: Any) -> None:
             exact = graded(module, weights)()
@@ -209,29 +199,64 @@ def circuit_walks(device: torch.device, is_small: bool) -> Walks:
             for found in (ours, theirs):
                 close(2e-3, 2e-3)([x.float() for x in exact], [x.cpu() for x in found])
 
-        def klay() -> Callable[[], Any]:
-            peer = circuits.klay_circuit(path).to_torch_module("log", compile=False).to(device)
-            call = graded(peer, moved)
-            close(2e-3, 2e-3)([x.cpu() for x in graded(module, moved)()], [x.cpu() for x in call()])
-            return Replayed(call, device)
-
         return Walk(
             name,
             graded(module, weights.float()),
-            Replayed(graded(module, moved), device),
+            graded(module, weights.float().to(device)),
             check,
             lambda _: f"{circuit.num_nodes:,} nodes, {circuit.num_edges:,} edges",
             # A node's value is written, read by the level above and again by the reverse pass; so is its adjoint.
             traffic=5 * 4 * circuit.num_nodes * batch,
-            others={"without a graph": lambda: graded(module, moved), "klay's torch, CUDA graph": klay},
         )
 
     with tempfile.TemporaryDirectory() as folder:
-        for circuit, path, variables in circuit_files(Path(folder), is_small):
-            is_large = circuit.startswith("balanced")
-            for batch in (1, 4) if is_small else (1, 128, 1024) if is_large else (1, 128, 1024, 4096):
-                name = f"{circuit}, batch {batch:,}"
-                yield name, partial(make, name, path, variables, batch)
+        for name, path, variables, batch in circuit_cases(Path(folder), is_small):
+            yield name, partial(make, name, path, variables, batch)
+
+
+def circuit_graphs(device: torch.device, is_small: bool, limit: float) -> dict[str, dict[str, float]]:
+    """Seconds of CUDA graphs of ours and of klaycircuits' torch back end, each in a process of its own: an error while
+    one is recorded ends all work of a process with the device."""
+    found: dict[str, dict[str, float]] = {}
+    for who in ("derivable", "klay"):
+        part = [sys.executable, __file__, who, str(device), str(int(is_small))]
+        try:
+            done = subprocess.run(part, capture_output=True, text=True, timeout=max(min(limit / 2, 60), 1), check=False)
+            lines, errors = done.stdout, done.stderr if done.returncode else ""
+        except subprocess.TimeoutExpired as late:
+            lines, errors = (late.stdout or b"").decode(), "no time is left"
+        for line in lines.splitlines():
+            name, column, spent = json.loads(line)
+            found.setdefault(name, {})[column] = spent
+        if errors:
+            print(f"{who} as CUDA graphs: {errors.strip().splitlines()[-1]}", file=sys.stderr, flush=True)
+    return found
+
+
+def time_graphs(who: str, device: torch.device, is_small: bool) -> None:
+    """Print [case, column, seconds] for every case."""
+    import circuits
+
+    def module(path: Path, variables: int) -> Any:
+        if who == "derivable":
+            return dv.circuit.load(path, num_variables=variables).to_torch("log")
+        return circuits.klay_circuit(path).to_torch_module("log", compile=False).to(device)
+
+    with tempfile.TemporaryDirectory() as folder:
+        cases = list(circuit_cases(Path(folder), is_small))
+        for is_recorded in (False, True):
+            for name, path, variables, batch in cases:
+                if who == "derivable" and not is_recorded:
+                    continue
+                call: Callable[[], Any] = graded(
+                    module(path, variables), log_weights(variables, batch).float().to(device)
+                )
+                if is_recorded and device.type == "cuda":
+                    call = replayed(call)
+                call()
+                spent = seconds(call, device, 1 if is_small else ROUNDS)
+                column = f"{who}{', CUDA graph' * is_recorded}"
+                print(json.dumps([name, column, spent]), flush=True)
 
 
 # Folds, tensors and vectors: functions of tensors
@@ -303,7 +328,7 @@ def with_gradients(run: Callable[..., torch.Tensor]) -> Callable[..., Any]:
 
 
 def fold_walks(device: torch.device, is_small: bool) -> Walks:
-    count = 1_000 if is_small else 10_000_000
+    count = 300 if is_small else 10_000_000
     rng = np.random.default_rng(0)
     linear = dv.parallel.operator(lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), neutral=(1.0, 0.0))
 
@@ -364,7 +389,12 @@ def random_matrix(rows: int, each: int, seed: int = 0) -> torch.Tensor:
 
 
 def tensor_walks(device: torch.device, is_small: bool) -> Walks:
-    rows, each = (60, 4) if is_small else (500_000, 20)
+    from derivable.tensor.call import device_folds, gathers
+
+    if is_small and device.type == "cpu":
+        # Triton's interpreter is slow, and takes the smallest ones.
+        gathers.has_kernels, device_folds.FEWEST = lambda _: True, 1  # type: ignore[assignment]
+    rows, each = (8, 2) if is_small else (500_000, 20)
     rng = np.random.default_rng(0)
     vector = "sum(<i, r> in A) { i -> sum(<j, a> in r) a * X(j) }"
     matrix = "sum(<i, r> in A) { i -> sum(<j, a> in r) sum(<k, x> in X(j)) { k -> a * x } }"
@@ -426,9 +456,10 @@ GROUPS = [
     ),
     Group(
         "Circuits",
-        "Value and gradient through torch, float32, in the log semiring, recorded as a CUDA graph where that can be;\n"
-        "weights and results are on the device. The bound counts each node's value and adjoint five times.",
+        "Value and gradient through torch, float32, in the log semiring; weights and results are on the device. The\n"
+        "bound counts each node's value and adjoint five times. CUDA graphs are of the same calls.",
         circuit_walks,
+        circuit_graphs,
     ),
     Group("Folds", "Operands and results are on the device, float32.", fold_walks),
     Group(
@@ -438,3 +469,7 @@ GROUPS = [
     ),
     Group("Vector-symbolic binding", "Operands and results are on the device, float32.", vector_walks),
 ]
+
+
+if __name__ == "__main__":
+    time_graphs(sys.argv[1], torch.device(sys.argv[2]), sys.argv[3] == "1")
