@@ -435,6 +435,9 @@ def test_rules_of_one_shape_share_a_kernel():
         dv.Program("rel e = {(0, 1)}\nrel p(x, z) = e(x, y), e(y, z)").run()
         dv.Program("rel road = {(5, 1)}\nrel way(b, a) = road(b, c), road(c, a)").run()
         assert len(emit._compiled) == 1
+        dv.Program("rel r = {(0, 1)}\nrel s(x) = r(x, y), r(y, _), x != 3").run()
+        dv.Program("rel r = {(0, 1)}\nrel s(x) = r(x, y), r(y, _), x != -40").run()
+        assert len(emit._compiled) == 2
 
 
 GOLDEN = """\

@@ -78,6 +78,23 @@ def test_tables_grow_until_a_run_is_no_small_one():
     assert made == [True, True, True, True, False, True]
 
 
+def test_many_stores_make_larger_runs_small():
+    """Strata with more rows in all than one small table has, and one large table that many rules write to."""
+    rules = [f"rel s{k}(x) = node(x), not s{k - 1}(x), x % 7 != {k % 7}" for k in range(1, 90)]
+    rules += [f"rel all({k}, x) = s{k}(x)" for k in range(90)]
+    text = "\n".join(
+        ["type node(u32), all(u32, u32)", "rel s0(x) = node(x), x % 2 == 0", *rules, "query s89", "query all"]
+    )
+    program, facts = dv.Program(text), [{"node": np.arange(size)[:, None]} for size in (40, 150, 1 << 12)]
+    with settings_of(NEVER, NEVER):
+        wanted = [rows(program.run(given)) for given in facts]
+    with whole(compiled=True) as made:
+        found = [rows(program.run(given)) for given in facts]
+    assert len(found[1]["all"][0]) > 1 << 12
+    assert found == wanted
+    assert made == [True, True, False]
+
+
 def test_a_program_whose_runs_are_never_small_is_left_alone():
     program, facts = dv.Program(CLOSURE), {"edge": [(k, k + 1) for k in range(120)]}
     with whole(compiled=True) as made:

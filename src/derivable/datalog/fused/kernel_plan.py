@@ -6,7 +6,7 @@ in arithmetic, or, for tags that are no semiring's, with negation. What is left 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.fused.state import State
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars import arithmetic
+from derivable.datalog.scalars import nodes as scalars
 from derivable.datalog.scalars.nodes import Const, Var
 from derivable.datalog.tables.ordered_index import LEAST, is_moved, ordered_index
 from derivable.datalog.tables.storage import Index, Table
@@ -165,6 +166,8 @@ def plan(state: State, store: m.Store, has_floats: bool = False, is_shared: bool
     return made
 
 
+# Operators whose operands are conditions, and those that compare.
+_CONNECTIVES, _COMPARISONS = {"&&", "||", "!"}, {"==", "!=", "<", "<=", ">", ">="}
 # What is computed with floats alike everywhere: rounded exactly, as no power or logarithm is.
 _EXACT = {
     *("add", "subtract", "saturating_add", "saturating_subtract", "multiply", "divide", "negate", "minimum", "maximum"),
@@ -285,6 +288,24 @@ class _Planner:
         value, valid, holds = build.substitute((result.value, result.valid, holds), values)
         return value, valid, holds
 
+    def with_words(self, e: Any) -> Any:
+        """A condition that compares with words instead of integers: rules that differ in these share a kernel."""
+        if not isinstance(e, scalars.Apply):
+            return e
+        operands = e.operands
+        if e.operator in _CONNECTIVES:
+            return replace(e, operands=tuple(map(self.with_words, operands)))
+        constants = [operand for operand in operands if isinstance(operand, Const)]
+        if e.operator not in _COMPARISONS or len(constants) != 1:
+            return e
+        (constant,) = constants
+        if not constant.type.is_integer or constant.type.is_wide:
+            return e
+        name = f"#word {len(self.words)}"
+        self.registers[name] = self.constant(constant)
+        word = Var(name, constant.type)
+        return replace(e, operands=tuple(word if operand is constant else operand for operand in operands))
+
     def word(self, e: Any) -> Expr:
         is_float = self.has_floats and e.type.family == "float"
         if isinstance(e, (Var, Const)) and not is_float:
@@ -326,7 +347,7 @@ class _Planner:
                 certain = self.tags is None and table.tags is not None
                 self.steps.append(emit.Probe(layout_of(table), terms, True, False, certain))
             case m.Select(condition=condition):
-                self.steps.append(emit.Condition(self.value(condition)[2]))
+                self.steps.append(emit.Condition(self.value(self.with_words(condition))[2]))
             case m.Extend(variable=v, expression=e):
                 value = self.word(e)
                 self.steps.append(emit.Define(self.register(v.name, v.type), value))

@@ -41,8 +41,10 @@ else:
     emit, emit_insert = later("derivable.datalog.fused.emit"), later("derivable.datalog.fused.emit_insert")
     row_sets, strata = later("derivable.datalog.kernels.row_sets"), later("derivable.datalog.kernels.strata")
 
-# What one such run saves, in rows; the facts of one, rows that a table has room for at first, candidates of a run.
+# What one such run saves, in rows; the facts of one, rows that a table has room for at first, candidates of a run; and
+# what there is more of each for each store, which saves a round through Python. Rows of a table that no recursion has.
 SAVED, MOST_FACTS, ROOM, MOST_CANDIDATES = 256, 1 << 10, 1 << 6, 1 << 16
+FACTS_A_STORE, CANDIDATES_A_STORE, ROWS_A_STORE, MOST_ROWS = 4, 1 << 8, 1 << 6, 1 << 15
 # Runs between looks for kernels; runs that may be begun in vain before no more are.
 LOOKS, MOST_FAILURES = 8, 8
 # The families of values that are numbered as they come.
@@ -77,7 +79,7 @@ def run_whole(ram: m.Ram, facts: FactStore, watch: Watch) -> Found | None:
         program = kept.free.pop()
     except IndexError:
         kept.runs += 1
-        if kept.runs * SAVED < fused.FEW_ROWS:
+        if kept.runs * saved_by(ram) < fused.FEW_ROWS:
             return None
         program = WholeProgram.of(ram)
     # What an error leaves behind is not used again.
@@ -87,6 +89,11 @@ def run_whole(ram: m.Ram, facts: FactStore, watch: Watch) -> Found | None:
     else:
         kept.free.append(program)
     return found
+
+
+def saved_by(ram: m.Ram) -> int:
+    """What a run saves, in rows."""
+    return SAVED + fused.CALL_ROWS * sum(len(stratum.once) + len(stratum.loop) for stratum in ram.strata)
 
 
 class WholeProgram(drive.Drive):
@@ -119,8 +126,18 @@ class WholeProgram(drive.Drive):
             if rules is not None and all(t.family != "float" for t in executor.tables[rules.relation].types):
                 names = (rules.relation, *sorted(rules.steps))
                 words[number, strata.DECIDES] = self.number[names[not rules.is_transitive]]
-        is_sized = any(map(sized_relations, own))
-        self.most_rows = LEAST_ROWS if is_sized else storage.SET_ROWS
+        is_sized, number_of_stores = any(map(sized_relations, own)), len(self.stores)
+        # In another order rows would come in another order too, and so they do where a recursion has sets of them.
+        self.most_rows = LEAST_ROWS if is_sized else storage.SET_ROWS + ROWS_A_STORE * number_of_stores
+        in_recursion = {name for stratum in ram.strata if stratum.loop for name in stratum.relations}
+        is_small = [is_sized or name not in ram.relations or name in in_recursion for name in executor.tables]
+        self.most_of_table = [min(storage.SET_ROWS if small else MOST_ROWS, self.most_rows) for small in is_small]
+        self.once = np.array(
+            [place for place, store in enumerate(self.stores) if store.relation not in in_recursion], int
+        )
+        self.most_facts = MOST_FACTS + FACTS_A_STORE * number_of_stores
+        self.most_candidates = MOST_CANDIDATES + CANDIDATES_A_STORE * number_of_stores
+        self.saved = saved_by(ram)
         self.stratum_of = np.searchsorted(words[1:, strata.FIRST_STORE], np.arange(len(self.stores)), "right").tolist()
         self.facts = np.zeros(256, np.int64)
         self.indexes_after = np.zeros((len(self.tables), 0), np.int64)
@@ -175,9 +192,10 @@ class WholeProgram(drive.Drive):
         if self.runs < 0:
             return True
         self.runs += 1
-        if fused.FEW_ROWS and self.runs % LOOKS != 1:
+        is_due = self.runs % LOOKS == 1 or (self.saved >= fused.FEW_ROWS and self.runs < LOOKS)
+        if fused.FEW_ROWS and not is_due:
             return False
-        work = fused.FEW_ROWS + self.runs * SAVED
+        work = fused.FEW_ROWS + self.runs * self.saved
         if not drive.is_there(work, strata.run_program, strata.PROGRAM_TYPES):
             return False
         kernels = []
@@ -247,7 +265,7 @@ class WholeProgram(drive.Drive):
 
     def has_room(self, number: int, least: int) -> bool:
         """Make room for so many rows in a table; false if they are more than a small run has."""
-        if least >= self.most_rows:
+        if least > self.most_of_table[number]:
             return False
         table = self.tables[number]
         self.read_table(number)
@@ -263,7 +281,7 @@ class WholeProgram(drive.Drive):
 
     def has_written(self, given: FactStore) -> bool:
         """Write the facts for the driver; false if they are too many."""
-        facts, place, number_of_tables, left = self.facts, 1, 0, MOST_FACTS
+        facts, place, number_of_tables, left = self.facts, 1, 0, self.most_facts
         for name, columns in given.relations.items():
             number = self.number.get(name, len(self.tables))
             if number >= self.strata[-1, strata.FIRST_TABLE]:
@@ -309,7 +327,7 @@ class WholeProgram(drive.Drive):
         if not self.has_written(given) or not self.have_bases_room():
             return None
         self.control[:] = self.fresh
-        self.memory[strata.LEFT] = MOST_CANDIDATES
+        self.memory[strata.LEFT] = self.most_candidates
         for place, constant in self.constants:
             self.memory[place] = word_of(constant.value, constant.type, given.symbols)
         while (code := self.call()) != strata.ENDED:
@@ -320,6 +338,10 @@ class WholeProgram(drive.Drive):
             if not has_room or not (is_looping or self.have_bases_room()):
                 self.failures += 1
                 return None
+        if (self.words[self.once, strata.CANDIDATES] >= storage.SET_ROWS).any():
+            # They would be sorted.
+            self.failures += 1
+            return None
         self.failures = 0
         outputs = {}
         for name, number in self.outputs:
