@@ -268,12 +268,16 @@ class TypedFunction:
 
     def apply(self, *operands: Sequence[Any]) -> tuple[Any, ...]:
         """[component] arrays of the value, from [component] arrays of each operand; elementwise."""
-        return _evaluated(self._values, self._bound(operands))
+        return _evaluated(self._values, self._places, [part for given in operands for part in given])
 
     @cached_property
     def _values(self) -> Callable:
         # Prepared once: columns of tags are computed in every round of a recursion.
         return expr.interpreter(self.values)
+
+    @cached_property
+    def _places(self) -> list[int]:
+        return [argument.index for operand in self.operands for argument in operand]
 
     def apply_vjp(self, adjoints: Sequence[Any], *operands: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
         """[operand][component] adjoints of the operands for those of the value."""
@@ -467,11 +471,15 @@ class TypedMonoid:
 
     def apply(self, left: Sequence[Any], right: Sequence[Any]) -> tuple[Any, ...]:
         """What the operator means: component arrays (or scalars) of a and b -> those of `a op b`, elementwise."""
-        return _evaluated(self._values, {**dict(zip(self.left, left)), **dict(zip(self.right, right))})
+        return _evaluated(self._values, self._places, [*left, *right])
 
     @cached_property
     def _values(self) -> Callable:
         return expr.interpreter(self.values)
+
+    @cached_property
+    def _places(self) -> list[int]:
+        return [argument.index for argument in (*self.left, *self.right)]
 
     def apply_vjp(self, left: Sequence[Any], right: Sequence[Any], adjoints: Sequence[Any]) -> tuple[tuple, tuple]:
         """Adjoints of a's and of b's components from those of the result's."""
@@ -483,17 +491,22 @@ class TypedMonoid:
 
 def evaluate(exprs: Sequence[Expr], values: dict[Argument, Any]) -> tuple[Any, ...]:
     """Expressions on NumPy arrays, one per argument, broadcast to one shape; constants too."""
-    return _evaluated(expr.interpreter(tuple(exprs)), values)
+    places = [argument.index for argument in values]
+    return _evaluated(expr.interpreter(tuple(exprs)), places, [*values.values()])
 
 
-def _evaluated(run: Callable, values: dict[Argument, Any]) -> tuple[Any, ...]:
-    slots: list[Any] = [0] * (1 + max((argument.index for argument in values), default=-1))
-    shapes = set()
-    for argument, value in values.items():
-        slots[argument.index] = value
-        shapes.add(np.shape(value))
+def _evaluated(run: Callable, places: list[int], values: list[Any]) -> tuple[Any, ...]:
+    """The values of expressions, broadcast to one shape; argument places[k] is values[k]."""
+    slots: list[Any] = [0] * (1 + max(places, default=-1))
+    for place, value in zip(places, values):
+        slots[place] = value
+    # Columns of some rows are added up in less time than `np.shape` takes.
+    shapes = {value.shape if type(value) is np.ndarray else np.shape(value) for value in values}
     shape = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
-    return tuple([np.broadcast_to(value, shape)[()] if np.shape(value) != shape else value for value in run(slots)])
+    found = run(slots)
+    if all(type(value) is np.ndarray and value.shape == shape for value in found):
+        return found
+    return tuple([np.broadcast_to(value, shape)[()] if np.shape(value) != shape else value for value in found])
 
 
 def refusal(operator: Monoid, dtype: Any) -> UnsupportedError:

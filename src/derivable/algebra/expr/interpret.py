@@ -13,6 +13,12 @@ from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.expr.types import HALVES, numpy_dtype
 from derivable.core.diagnostics import ShapeError
 
+# Operations of which NumPy has no warnings.
+_QUIET = {
+    *("minimum", "maximum", "equal", "not_equal", "less", "less_equal"),
+    *("logical_not", "logical_and", "logical_or", "logical_xor"),
+}
+
 
 def interpret(exprs: Expr | Sequence[Expr], values: Sequence[Any]) -> Any:
     """The value of an expression, or the tuple of values of several.
@@ -33,7 +39,7 @@ def interpreter(exprs: Expr | Sequence[Expr]) -> Callable[[Sequence[Any]], Any]:
     nodes = in_order(roots)
     slots = {node: slot for slot, node in enumerate(nodes)}
     start: list[Any] = [None] * len(nodes)
-    arguments: list[tuple[int, Argument, np.dtype]] = []
+    arguments: list[tuple[int, Argument, np.dtype, bool]] = []
     steps: list[tuple[int, Callable, list[int], np.dtype, list[int]]] = []
     last_use: dict[Expr, Expr | None] = {
         operand: node for node in nodes if isinstance(node, Apply) for operand in node.inputs
@@ -53,27 +59,40 @@ def interpreter(exprs: Expr | Sequence[Expr]) -> Callable[[Sequence[Any]], Any]:
         elif isinstance(node, Constant):
             start[slot] = dtype.type(node.value)
         elif isinstance(node, Argument):
-            arguments.append((slot, node, dtype))
+            arguments.append((slot, node, dtype, node in roots))
     answers = [slots[root] for root in roots]
+
+    # To have NumPy ignore what it would warn of takes longer than an operation on some rows.
+    is_quiet = all(node.operation in _QUIET for node in nodes if isinstance(node, Apply))
 
     def run(values: Sequence[Any]) -> Any:
         results = start.copy()
-        with np.errstate(all="ignore"):
-            for slot, node, dtype in arguments:
-                if node.index >= len(values):
-                    raise ShapeError(f"argument {node.name!r} has index {node.index}, {len(values)} values are given")
-                results[slot] = np.asarray(values[node.index]).astype(dtype, copy=slot in answers)[()]
-            for slot, meaning, operands, dtype, dead in steps:
-                value = meaning(*[results[operand] for operand in operands])
-                if type(value) is not np.ndarray or value.dtype != dtype or not value.ndim:
-                    # [()] turns the 0-dimensional arrays of np.where into scalars; the type is stated once more because
-                    # np.where and the formulas of the table may widen scalars.
-                    value = np.asarray(value).astype(dtype, copy=False)[()]
-                results[slot] = value
-                for operand in dead:
-                    results[operand] = None
-        found = tuple(results[slot] for slot in answers)
+        for slot, node, dtype, is_answer in arguments:
+            if node.index >= len(values):
+                raise ShapeError(f"argument {node.name!r} has index {node.index}, {len(values)} values are given")
+            value = values[node.index]
+            if is_answer or type(value) is not np.ndarray or value.dtype != dtype or not value.ndim:
+                with np.errstate(all="ignore"):
+                    value = np.asarray(value).astype(dtype, copy=is_answer)[()]
+            results[slot] = value
+        if is_quiet:
+            compute(results)
+        else:
+            with np.errstate(all="ignore"):
+                compute(results)
+        found = tuple([results[slot] for slot in answers])
         return found[0] if isinstance(exprs, Expr) else found
+
+    def compute(results: list[Any]) -> None:
+        for slot, meaning, operands, dtype, dead in steps:
+            value = meaning(*[results[operand] for operand in operands])
+            if type(value) is not np.ndarray or value.dtype != dtype or not value.ndim:
+                # [()] turns the 0-dimensional arrays of np.where into scalars; the type is stated once more because
+                # np.where and the formulas of the table may widen scalars.
+                value = np.asarray(value).astype(dtype, copy=False)[()]
+            results[slot] = value
+            for operand in dead:
+                results[operand] = None
 
     return run
 

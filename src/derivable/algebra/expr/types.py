@@ -47,6 +47,9 @@ LIMITS: dict[str, tuple[int, int]] = {name: (int(np.iinfo(name).min), int(np.iin
 
 def check_dtype(dtype: Any) -> Dtype:
     """The scalar type named by a string, a NumPy dtype or a Python type. Raises TypeMismatchError."""
+    # NumPy takes microseconds to name a type.
+    if type(dtype) is str and dtype in DTYPES:
+        return dtype  # type: ignore[return-value]
     if dtype in (bool, int, float):
         dtype = {bool: "bool", int: "int64", float: "float64"}[dtype]
     try:
