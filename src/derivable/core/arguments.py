@@ -11,7 +11,7 @@ from derivable.core.diagnostics import DomainError, UnsupportedError
 
 def is_integer(value: Any) -> bool:
     """Whether it is an integer of Python or NumPy; True and False are not."""
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return type(value) is int or (isinstance(value, numbers.Integral) and not isinstance(value, bool))
 
 
 def integer(value: Any, name: str, low: int | None = None, high: int | None = None, *, hint: str | None = None) -> int:

@@ -43,7 +43,6 @@ from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.types import Typed, infer, types_text
 
 if TYPE_CHECKING:
-    from derivable.datalog.facts.store import FactStore
     from derivable.datalog.run.limits import Watch
     from derivable.datalog.run.profile import Profile
     from derivable.datalog.tags.custom import Provenance
@@ -121,10 +120,11 @@ class Program:
     # Plans
 
     def _plan(self, hints: Mapping[str, tuple[str, ...]]) -> _Plan:
-        key = tuple(sorted(hints.items()))
-        if key not in self._plans:
-            self._plans[key] = _Plan(self.syntax, hints, self._warned, self.compatible)
-        return self._plans[key]
+        key = tuple(sorted(hints.items())) if hints else ()
+        found = self._plans.get(key)
+        if found is None:
+            found = self._plans[key] = _Plan(self.syntax, hints, self._warned, self.compatible)
+        return found
 
     def _plan_for(self, facts: Mapping[str, Any] | None) -> _Plan:
         """The plan for these facts: the types of undeclared relations may depend on them."""
@@ -179,7 +179,7 @@ class Program:
             case "strata":
                 return strata_text(stratify(plan.demand(self.narrow).rules))
             case "ram":
-                return f"{ram_text(plan.shown_ram(self.narrow))}\n{_default_text(plan.rules)}"
+                return f"{ram_text(plan.shown_ram(self.narrow))}\n{_default_text(plan)}"
             case "apm":
                 from derivable.datalog.apm.lower import apm_text
 
@@ -328,7 +328,7 @@ class Program:
             store.own()
         is_default = record is None
         if is_default:
-            provenance = "exact" if _num_probabilities(plan.rules, store) else "unit"
+            provenance = "exact" if store.random.probabilities or plan.num_uncertain else "unit"
             record = provenance_of(provenance)
         if self.compatible:
             record = in_rounds(record)
@@ -354,21 +354,13 @@ class Program:
         return Database(evaluation, name, keep, is_default, plan.titles)
 
 
-def _num_probabilities(rules: Rules, store: FactStore) -> int:
-    """How many facts, tagged rules and uses of tagged predicates have probabilities."""
-    literals = [literal for rule in rules.rules if isinstance(rule, Clause) for literal in rule.body]
-    soft = sum(isinstance(literal, Generate) and PREDICATES[literal.predicate].is_tagged for literal in literals)
-    coins = {literal.name for literal in literals if isinstance(literal, Coin)}
-    return len(store.random.probabilities) + len(coins) + soft
-
-
-def _default_text(rules: Rules) -> str:
+def _default_text(plan: _Plan) -> str:
     from derivable.datalog.facts.program_facts import load_program_facts
     from derivable.datalog.facts.store import new_store
 
-    store = new_store(rules)
-    load_program_facts(rules, store)
-    count = _num_probabilities(rules, store)
+    store = new_store(plan.rules)
+    load_program_facts(plan.rules, store)
+    count = len(store.random.probabilities) + plan.num_uncertain
     if count:
         return f"provenance exact: the program has {count} probabilit{'ies' if count > 1 else 'y'}"
     return "provenance unit: the program has no probabilities; exact if the facts of a run have some"
@@ -422,6 +414,13 @@ class _Plan:
     @property
     def has_coins(self) -> bool:
         return self.plain_rules is not self.rules
+
+    @cached_property
+    def num_uncertain(self) -> int:
+        """How many tagged rules and uses of tagged predicates have probabilities."""
+        literals = [literal for rule in self.rules.rules if isinstance(rule, Clause) for literal in rule.body]
+        soft = sum(isinstance(literal, Generate) and PREDICATES[literal.predicate].is_tagged for literal in literals)
+        return len({literal.name for literal in literals if isinstance(literal, Coin)}) + soft
 
     @cached_property
     def titles(self) -> Mapping[str, tuple[str | None, ...]]:

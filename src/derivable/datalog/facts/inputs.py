@@ -149,17 +149,18 @@ def _taken(name: str, given: Any) -> Any:
         return given
     if isinstance(given, list):
         return _tuples(name, given)
-    for names, column in (("column_names", "column"), ("columns", "to_series"), ("columns", "iloc")):
-        if hasattr(given, names) and hasattr(given, column):
-            labels = tuple(getattr(given, names))
-            get = getattr(given, column)
-            places = range(len(labels))
-            return _columns(name, labels, [get[:, i] if column == "iloc" else get(i) for i in places])
-    # A relation of another run is a mapping too.
-    if not isinstance(given, dict) and tensors.is_sparse(given):
-        return _entries(name, given)
-    if tensors.library_of(given) == "torch" and 1 <= getattr(given, "ndim", 0) <= 2:
-        return Elsewhere(given)
+    if not isinstance(given, dict):
+        for names, column in (("column_names", "column"), ("columns", "to_series"), ("columns", "iloc")):
+            if hasattr(given, names) and hasattr(given, column):
+                labels = tuple(getattr(given, names))
+                get = getattr(given, column)
+                places = range(len(labels))
+                return _columns(name, labels, [get[:, i] if column == "iloc" else get(i) for i in places])
+        # A relation of another run is a mapping too.
+        if tensors.is_sparse(given):
+            return _entries(name, given)
+        if tensors.library_of(given) == "torch" and 1 <= getattr(given, "ndim", 0) <= 2:
+            return Elsewhere(given)
     if isinstance(given, Mapping):
         if given and not any(isinstance(key, tuple) for key in given) and all(map(_is_column, given.values())):
             return _columns(name, tuple(given), list(given.values()))

@@ -17,6 +17,9 @@ from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.values.constructors import Constructor
 from derivable.datalog.values.values import SymbolTable
 
+# To broadcast takes longer than the facts of a small run do.
+_FEW_CERTAIN = np.broadcast_to(CERTAIN, 1 << 10)
+
 
 @dataclass
 class FactStore:
@@ -65,11 +68,15 @@ class FactStore:
             if carrier is not None and carrier.numbers_all and not name.startswith("#"):
                 variables = self.random.add(np.ones(count))
             else:
-                # All on one word of memory.
-                variables = np.broadcast_to(CERTAIN, count)
+                variables = certain(count)
         facts = self.relations.setdefault(name, FactColumns())
         facts.columns.append(columns)
         facts.variables.append(variables)
+
+
+def certain(count: int) -> np.ndarray:
+    """[fact] the variables of facts that are certain, all on one word of memory."""
+    return _FEW_CERTAIN[:count] if count <= len(_FEW_CERTAIN) else np.broadcast_to(CERTAIN, count)
 
 
 def new_store(ram: Ram | Rules, random: RandomFacts | None = None) -> FactStore:
@@ -97,4 +104,4 @@ def add_terms(ram: Ram | Rules, store: FactStore) -> None:
     for name, constructor in ram.constructors.items():
         columns = entities.rows_of(name, terms)
         if len(columns[0]):
-            store.add(constructor.relation, columns, np.broadcast_to(CERTAIN, len(columns[0])))
+            store.add(constructor.relation, columns, certain(len(columns[0])))

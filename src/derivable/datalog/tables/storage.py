@@ -35,6 +35,8 @@ from derivable.device.cpu.memory import contiguous, empty, longer, next_length, 
 from derivable.device.cpu.threads import get_num_threads, run_chunks
 
 CHUNK = 1 << 16
+# Rows that a table has room for at first.
+FIRST = 1 << 6
 # Rows whose copies are not worth memory that is used again.
 FEW = 1 << 10
 # Rows that are read out of sets at once.
@@ -199,11 +201,11 @@ class Table:
         self.may_have_sets = bool(self.types) and all(t.family != "float" for t in self.types)
         self.may_be_built = bool(self.types) and new_tags is None
         self.set_is_stale = self.shared = self.lent = False
-        self.tail: np.ndarray = empty((16, self.width), np.int64)
-        self.table = zeros(128, np.uint32)
+        self.tail: np.ndarray = empty((FIRST, self.width), np.int64)
+        self.table = zeros(8 * FIRST, np.uint32)
         self.new_tags = new_tags
-        self.tags: Any = None if new_tags is None else new_tags(16)
-        self.stamps: np.ndarray | None = zeros(16, np.int32) if has_stamps else None
+        self.tags: Any = None if new_tags is None else new_tags(FIRST)
+        self.stamps: np.ndarray | None = zeros(FIRST, np.int32) if has_stamps else None
         self.recent: slice | np.ndarray = slice(0, 0)
         self.stable_size = 0
         self.visible_size = 0

@@ -99,8 +99,9 @@ class Carrier:
     def _wrong(self, numbers: np.ndarray, kinds: np.ndarray, variables: np.ndarray) -> np.ndarray:
         """[fact] bool"""
         record = self.semiring
-        if record is None:
+        if self.has_probabilities:
             return ~((numbers >= 0) & (numbers <= 1))
+        assert record is not None
         if record.is_scalar and record.carrier == "bool":
             return np.isnan(numbers)
         if record.is_exact:

@@ -463,9 +463,8 @@ def column_words(values: Sequence[Any] | np.ndarray | Encoded, t: ValueType, sym
             _check_rows(values, np.isnan(values))
         raise Unfit(values.dtype)
     if t.is_integer and len(values):
-        (low, high), all_values = t.limits, np.iinfo(values.dtype)
-        is_checked = low <= all_values.min and all_values.max <= high
-        if not is_checked and (int(values.min()) < low or int(values.max()) > high):
+        low, high = t.limits
+        if not _are_within(values, low, high):
             _check_rows(values, (values < low) | (values > high))
     if t.family == "float":
         _check_rows(values, np.isnan(values.astype(np.float64)))
@@ -474,6 +473,17 @@ def column_words(values: Sequence[Any] | np.ndarray | Encoded, t: ValueType, sym
         # Rows are packed from where they are.
         return values.view(np.int64) if values.dtype.itemsize == 8 else values
     return np.ascontiguousarray(words_of_numbers(values, t, symbols))
+
+
+def _are_within(values: np.ndarray, low: int, high: int) -> bool:
+    """Whether integers, at least one, are from `low` to `high`."""
+    if values.dtype == np.int64 and high - low < 1 << 63:
+        # Without signs those below `low` are the largest.
+        return int((values - low if low else values).view(np.uint64).max()) <= high - low
+    all_values = np.iinfo(values.dtype)
+    return (low <= all_values.min and all_values.max <= high) or (
+        int(values.min()) >= low and int(values.max()) <= high
+    )
 
 
 def _check_rows(values: np.ndarray, is_bad: np.ndarray) -> None:
