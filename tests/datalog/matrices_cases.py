@@ -66,14 +66,17 @@ SAME = "type e(i64, i64)\nrel p(x, y) = e(a, x), e(a, y), x != y\nrel p(x, y) = 
 
 
 def test_recursions():
-    """Level by level, as on a device."""
-    bit_matrices.LAUNCH, launch = 0.0, bit_matrices.LAUNCH
-    for text, nodes, edges in ((CLOSURE, 30, 30), (SAME, 16, 20)):
-        program, pairs = dv.Program(text), RNG.integers(0, nodes, (edges, 2))
+    """By passes, level by level as on a device, by components on the host, and in rounds."""
+    pairs = RNG.integers(0, 16, (18, 2))
+    kept = bit_matrices.LOOK, bit_matrices.EDGE, bit_matrices.LAUNCH
+    ways = ((CLOSURE, 1.0, 0.0, "passes"), (CLOSURE, 0.0, 0.0, "levels"), (CLOSURE, 0.0, 1e3, "host"))
+    for text, look, launch, way in (*ways, (SAME, 0.0, 0.0, "rounds")):
+        bit_matrices.LOOK, bit_matrices.EDGE, bit_matrices.LAUNCH = look, 0.0, launch
+        program = dv.Program(text)
         found = program.run({"e": pairs}, device="torch:cpu")
         assert set(found["p"]) == set(program.run({"e": pairs})["p"])
-        assert ("levels" if text is CLOSURE else "rounds") in found.explain()
-    bit_matrices.LAUNCH = launch
+        assert way in found.explain()
+    bit_matrices.LOOK, bit_matrices.EDGE, bit_matrices.LAUNCH = kept
 
 
 def test_tags():

@@ -1,8 +1,9 @@
 """Matrices of bits: recursions on a device that are products of relations without tags.
 
-Where all rules leave the same column alone, they are inclusions of rows: the strongly connected components are found on
-the host, and each is solved after those that it includes, either on the host or level by level on the device, by what
-the launches of levels and the way there and back take. All other recursions go in rounds until no bit is new.
+Where all rules leave the same column alone, they are inclusions of rows. A few passes over all rows end most of these;
+for others the strongly connected components are found on the host, and each is solved after those that it includes,
+either on the host or level by level on the device, by what the launches of levels and the way there and back take. All
+other recursions go in rounds until no bit is new.
 """
 
 from __future__ import annotations
@@ -12,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from derivable.circuit.kernels.and_or import heights
-from derivable.core.graph import from_edges
+from derivable.circuit.kernels.and_or import grouped, heights
 from derivable.core.lazy import later
-from derivable.datalog.apm.matrices import Found, Recursion
+from derivable.datalog.apm.matrices import ROUNDS, Found, Recursion
 from derivable.datalog.ram.products import Product
 from derivable.datalog.run.bit_rows import Condensed, words_for
 from derivable.datalog.run.bit_rows import include as include_on_host
@@ -29,8 +29,10 @@ else:
 
 # Bytes up to which all of a matrix may be read in each round, and edges up to which components are looked for.
 ROUND_BYTES, MOST_EDGES = 1 << 28, 1 << 22
-# Seconds, about: a launch of a kernel, a byte read by a device and by the threads of a host, one that travels.
-LAUNCH, DEVICE_BYTE, HOST_BYTE, TRAVEL_BYTE = 15e-6, 1 / 1.5e12, 1 / 8e9, 1 / 5e9
+# Seconds, about: a launch of a kernel, a byte read by a device and by the threads of a host, one that travels; to look
+# for components, and that for each edge.
+LAUNCH, DEVICE_BYTE, HOST_BYTE, TRAVEL_BYTE = 16e-6, 1 / 2e12, 1 / 8e9, 1 / 12e9
+LOOK, EDGE = 2e-3, 1e-7
 
 
 def solve(
@@ -85,7 +87,7 @@ class _Bits(Recursion):
     def solved(self, look: Callable[[], Any]) -> tuple[list[Any], str]:
         """[relation] upright matrices, and how they were found."""
         if self.is_condensed:
-            state, how = self.by_components()
+            state, how = self.by_inclusion()
         else:
             state, rounds = self.by_rounds(look)
             how = f"{rounds:,} rounds"
@@ -97,10 +99,12 @@ class _Bits(Recursion):
         return bits.fill(rows, columns, self.size(name, 1 - lane), width_of(self.size(name, lane)))
 
     def graph(self, k: int, place: int) -> tuple[Any, Any]:
-        targets, sources = self.numbered(k, place)
+        return self.by_target(*self.numbered(k, place), self.size(self.products[k].target, place))
+
+    def by_target(self, targets: Any, sources: Any, rows: int) -> tuple[Any, Any]:
+        """(offsets, sources) of edges."""
         targets, order = torch.sort(targets)
-        size = self.size(self.products[k].target, place)
-        return torch.searchsorted(targets, torch.arange(size + 1, device=self.device)), sources[order]
+        return torch.searchsorted(targets, torch.arange(rows + 1, device=self.device)), sources[order]
 
     def turned(self, matrix: Any, rows: int, lanes: int) -> Any:
         return bits.transposed(matrix, lanes, width_of(rows))
@@ -120,7 +124,8 @@ class _Bits(Recursion):
     def differ(self, matrix: Any, other: Any) -> Any:
         return (matrix != other).any()
 
-    def by_components(self) -> tuple[dict[str, Any], str]:
+    def by_inclusion(self) -> tuple[dict[str, Any], str]:
+        """Where the same column passes through everywhere, rows of all relations go into one another."""
         first, rows = {}, 0
         for name in self.relations:
             first[name] = rows
@@ -129,21 +134,38 @@ class _Bits(Recursion):
         for k, one in enumerate(self.products):
             place = 1 - self.lane[one.target]
             if one.sides[place].edges is None:
-                own = other = np.arange(self.size(one.target, place))
+                own = other = torch.arange(self.size(one.target, place), device=self.device)
             else:
-                own, other = (numbers.cpu().numpy() for numbers in self.numbered(k, place))
+                own, other = self.numbered(k, place)
             targets.append(own + first[one.target])
             sources.append(other + first[one.source])
-        condensed = Condensed.of(first, *from_edges(rows, np.concatenate(targets), np.concatenate(sources)))
+        graph = self.by_target(torch.cat(targets), torch.cat(sources), rows)
         words = torch.cat([self.filled(name) for name in self.relations])
-        levels = _Levels(condensed)
-        is_here = self.device.type == "cpu" and not bits.has_kernels(self.device)
-        if is_here or levels.seconds_on_host(words) < levels.seconds_on_device(words):
-            words, how = levels.on_host(words), "on the host"
-        else:
-            words, how = levels.on_device(words), f"{levels.count:,} levels"
+        words, how = _included(words, *graph)
         parts = {name: words[at : at + self.size(name, 1 - self.lane[name])] for name, at in first.items()}
-        return parts, f"{condensed.count:,} components, {how}"
+        return parts, how
+
+
+def _included(words: Any, offsets: Any, sources: Any) -> tuple[Any, str]:
+    """Rows [row, word] with all that they include along these edges, and how that was found.
+
+    All rows are passed through, as often as costs less than to look for components. A pass goes on from what it has
+    written itself; where the last one has written nothing new, no row misses anything.
+    """
+    is_here = words.is_cpu and not bits.has_kernels(words.device)
+    number, rows = len(sources), len(words)
+    a_pass = LAUNCH + 4 * words.shape[1] * (number + 2 * rows) * DEVICE_BYTE
+    most = 0 if is_here else int((LOOK + EDGE * (number + rows)) / a_pass)
+    for passed in range(ROUNDS, most + 1, ROUNDS):
+        for k in range(ROUNDS):
+            before = words.clone() if k == ROUNDS - 1 else None
+            bits.include(words, words, offsets, sources, 0, rows)
+        if not bool((words != before).any()):
+            return words, f"{passed:,} passes"
+    levels = _Levels(Condensed.of({}, offsets.cpu().numpy(), sources.cpu().numpy()))
+    if is_here or levels.seconds_on_host(words) < levels.seconds_on_device(words):
+        return levels.on_host(words), f"{levels.condensed.count:,} components, on the host"
+    return levels.on_device(words), f"{levels.condensed.count:,} components, {levels.count:,} levels"
 
 
 class _Levels:
@@ -159,8 +181,7 @@ class _Levels:
         component[condensed.order] = np.repeat(np.arange(count), np.diff(condensed.bounds))
         children, level = component[condensed.links], np.zeros(count, np.int64)
         heights(condensed.ends, children, level)
-        self.order = np.argsort(level, kind="stable")
-        self.ends = np.searchsorted(level[self.order], np.arange(level.max(initial=0) + 2))
+        self.ends, self.order = grouped(level, int(level.max(initial=0)) + 1)
         self.place = np.empty(count, np.int64)
         self.place[self.order] = np.arange(count)
         self.component, self.children = component, children

@@ -23,6 +23,8 @@ else:
 
 # Bytes of the matrices of a recursion on the CPU; on a device, a share of the memory that is free there.
 MOST_BYTES, SHARE = 1 << 28, 8
+# Rounds of matrices of up to so many entries that go before the host reads whether there is an end.
+ROUNDS, MANY = 4, 1 << 24
 # Values are ranks from that many times as many values as are given on, and that many.
 SPREAD, FEW = 2, 1 << 12
 
@@ -190,15 +192,20 @@ class Recursion(ABC):
         """relation -> its matrix at the end, and the number of rounds."""
         state = {name: self.filled(name) for name in self.relations}
         graphs = {key: self.graph(*key) for key in self.edges}
+        entries = max(self.size(name, 0) * self.size(name, 1) for name in self.relations)
+        # Small matrices take less time than to read whether there is an end.
+        step = 1 if self.device.type == "cpu" or entries > MANY else ROUNDS
         rounds, is_new = 0, True
         while is_new:
             look()
-            news = []
-            for k, one in enumerate(self.products):
-                after = self.product(k, one, state, graphs)
-                news.append(self.differ(state[one.target], after))
-                state[one.target] = after
-            rounds += 1
+            for left in range(step, 0, -1):
+                news = []
+                for k, one in enumerate(self.products):
+                    after = self.product(k, one, state, graphs)
+                    if left == 1:
+                        news.append(self.differ(state[one.target], after))
+                    state[one.target] = after
+            rounds += step
             is_new = bool(torch.stack(news).any())
         return state, rounds
 

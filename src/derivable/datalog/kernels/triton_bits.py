@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["start"])
 def include_rows(into, words, offsets, sources, start, width, WORDS: tl.constexpr, ROWS: tl.constexpr):
     """Rows of `words` go into a row of `into`: a program for WORDS words of one row, ROWS sources at a time."""
     row = tl.program_id(0).to(tl.int64) + start
