@@ -22,6 +22,7 @@ from derivable.tensor.lower.segment_folds import SegmentFold, folds_of
 # Numbers that are folded from which on a kernel of its own is compiled.
 FEWEST = 1 << 13
 _WIDEST = 128
+_ANY_NUMBER = ("blocks", "tiles", "size", "longest")
 
 
 def has_kernels(device: torch.device) -> bool:
@@ -30,7 +31,7 @@ def has_kernels(device: torch.device) -> bool:
 
 @lru_cache(256)
 def _compiled(kernel: k.Kernel, warps: int) -> Any:
-    return compile_triton(kernel, warps)
+    return compile_triton(kernel, warps, _ANY_NUMBER)
 
 
 class FoldedProgram:
