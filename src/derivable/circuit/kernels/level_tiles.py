@@ -27,6 +27,8 @@ CONSTANTS, LEAVES, SUM, ROOTS, SEEDS, ONES, BACK, REDUCE, GRADIENTS = range(9)
 NOWHERE = -1
 # What the record holds.
 RECORD = ("start", "stop", "tiles", "rows", "width", "num_slots", "num_places", "num_variables", "num_roots")
+# Places that are read at once.
+_AT_ONCE = 4
 _COLUMNS = ("kind", "first", "count", "pairs", "at", "uses")
 _TABLES = ("steps", "chunks", "terms", "places", "uses", "tasks", "positive", "negative", "roots")
 
@@ -112,9 +114,9 @@ class _Tile(Passes):
     def look(self, name: str, places: Expr) -> n.Register:
         return self.gathered(self.table[name], places, name)
 
-    def gathered(self, array: n.Array, places: Expr, name: str = "x") -> n.Register:
+    def gathered(self, array: n.Array, places: Expr, name: str = "x", mask: Any = True) -> n.Register:
         target = self.k.register(name, register_dtype(array.dtype))
-        self.k.gather(target, array, places)
+        self.k.gather(target, array, places, mask)
         return target
 
     def at_row(self, arrays: Arrays, place: Expr, columns: str) -> Registers:
@@ -148,12 +150,16 @@ class _Tile(Passes):
         totals = tuple(k.register("total", dtype) for dtype in self.float_dtypes)
         for total in totals:
             k.spread(total, Constant(0, total.dtype))
-        with k.loop("use", 0, self.most) as use:
-            is_use = k.let("is_use", less(use, count))
-            index = k.let("index", self.edge_base + where(is_use, begin + use, 0) * self.width)
-            for total, array in zip(totals, self.edges):
-                found = self.gathered(array, index)
-                k.set(total, total + where(is_use, found, Constant(0, total.dtype)))
+        with k.loop("use", 0, self.most, step=_AT_ONCE) as use:
+            found = []
+            for turn in range(_AT_ONCE):
+                is_use = k.let("is_use", less(use + turn, count))
+                index = k.let("index", self.edge_base + (begin + use + turn) * self.width)
+                found.append([self.gathered(array, index, "edge", is_use) for array in self.edges])
+            # All of them are asked for before any is waited for.
+            for edges in found:
+                for total, edge in zip(totals, edges):
+                    k.set(total, total + edge)
         return totals
 
     def adjoint(self, slot: Expr) -> Registers:
