@@ -30,8 +30,11 @@ from derivable.parallel.program import nodes as n
 
 Leaves = list[torch.Tensor]  # [leaf] arrays [row, column, size]
 _NAMES = {getattr(torch, name): name for name in KERNEL_DTYPES}
+_SCAN = grids.totals_kernel, grids.prefixes_kernel
 # Scalars that each lane folds for buckets at most.
 FEW_BUCKETS = 32
+# Scalars of all copies of buckets, and the number of copies, at most.
+COPIED_SCALARS, MOST_COPIES = 1 << 21, 1024
 
 
 def apply(fold: Fold, structure: Any, operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -70,7 +73,7 @@ def pull(
     elif fold.kind == "segment_reduce":
         found = _segments_back(op, adjoints, given, structure)
     else:
-        found = _by_index_back(op, adjoints, given[:leaves], structure, given[leaves:])
+        found = _by_index_back(op, adjoints, given[:leaves], structure, given[leaves:], made)
     return [_native(op, x, operands[k].shape, operands[k]) for k, x in zip(fold.float_operands, found, strict=True)]
 
 
@@ -130,21 +133,47 @@ def _neutral(op: TypedMonoid, leaf: int, like: torch.Tensor) -> torch.Tensor:
 # Scans
 
 
-class _Run:
-    """A scan of leaves like `like` by an operator, cut for the device that they are on."""
+class _Plan:
+    """What kernels do to leaves [leaf] of known types and [row, column, size] on a device, all but the numbers.
 
-    def __init__(self, op: TypedMonoid, like: torch.Tensor, grid: dict[str, bool], lanes: int = 0):
-        self.rows, self.width, _ = like.shape
-        self.device = like.device
-        self.cut = grids.cut(op, self.rows, self.width, _multiprocessors(like.device), lanes, **grid)
-        self.grid, self.chunks = self.cut.grid, self.cut.chunks
+    which  the kernels, one after the other; of one chunk the last alone
+    of     whether it is the reverse rule, or how many buckets there are
+    lanes  rows of a tile, if lanes are rows whatever the number of columns
+    """
 
-    def __call__(self, which: Callable, op: TypedMonoid, values: Leaves, of: int, arrays: dict[str, Any]) -> None:
-        dtypes = tuple(_NAMES[x.dtype] for x in values)
-        kernel, launch = _compiled(which, op, dtypes, self.grid, of, self.cut.warps)
-        given = [arrays[parameter.name] for parameter in kernel.parameters[4:]]
-        with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():
-            launch(self.cut.programs, self.rows, self.width, self.chunks, self.cut.size, *given)
+    def __init__(
+        self, which: tuple[Callable, ...], op: TypedMonoid, dtypes: tuple[torch.dtype, ...], rows: int, width: int,
+        device: torch.device, of: int = False, lanes: int = 0, **ways: bool
+    ):  # fmt: skip
+        self.device = device
+        self.totals = grids.scanned(op, grids.Grid(1, **ways), of is True)
+        self.cut = grids.cut(self.totals, rows, width, _multiprocessors(device), lanes, **ways)
+        self.numbers = rows, width, self.cut.chunks, self.cut.size
+        names = tuple(_NAMES[dtype] for dtype in dtypes)
+        self.steps = []
+        for make in which if self.cut.chunks > 1 else which[-1:]:
+            kernel, launch = _compiled(make, op, names, self.cut.grid, of, self.cut.warps)
+            self.steps.append((launch, [parameter.name for parameter in kernel.parameters[4:]]))
+
+    def __call__(self, arrays: dict[str, torch.Tensor], rows: int, width: int) -> Leaves:
+        """Totals, [leaf] arrays [row, column, size], which the kernels write; arrays by name are all else."""
+        totals = _empty(self.totals, rows, width, self.device)
+        arrays.update(_named("t", totals))
+        is_here = self.device.type != "cuda" or self.device.index == torch.cuda.current_device()
+        with nullcontext() if is_here else torch.cuda.device(self.device):
+            for launch, names in self.steps:
+                launch(self.cut.programs, *self.numbers, *[arrays[name] for name in names])
+        return totals
+
+
+@lru_cache(1024)
+def _plan(*arguments: Any, **options: Any) -> _Plan:
+    return _Plan(*arguments, **options)
+
+
+def _plan_of(which: tuple[Callable, ...], op: TypedMonoid, values: Leaves, *arguments: Any, **options: Any) -> _Plan:
+    rows, width, _ = values[0].shape
+    return _plan(which, op, tuple([x.dtype for x in values]), rows, width, values[0].device, *arguments, **options)
 
 
 @lru_cache(64)
@@ -154,9 +183,9 @@ def _multiprocessors(device: torch.device) -> int:
 
 @lru_cache(512)
 def _compiled(
-    which: Callable, op: TypedMonoid, dtypes: tuple[str, ...], grid: grids.Grid, of: int, warps: int
+    make: Callable, op: TypedMonoid, dtypes: tuple[str, ...], grid: grids.Grid, of: int, warps: int
 ) -> tuple[Kernel, Callable]:
-    kernel = which(op, dtypes, grid, of)
+    kernel = make(op, dtypes, grid, of)
     return kernel, compile_triton(kernel, warps, ("chunks", "size"))
 
 
@@ -167,29 +196,23 @@ def _empty(op: TypedMonoid, rows: int, width: int, device: torch.device) -> Leav
     ]
 
 
-def _totals(run: _Run, op: TypedMonoid, arrays: dict[str, torch.Tensor], back: bool) -> Leaves:
-    """The totals of the chunks [leaf] arrays [chunk, column, size]."""
-    totals = _empty(grids.scanned(op, run.grid, back), run.chunks, run.width, run.device)
-    arrays.update((f"t{leaf}", _bytes(total)) for leaf, total in enumerate(totals))
-    return totals
-
-
 def _run_scan(
-    op: TypedMonoid, arrays: dict[str, torch.Tensor], values: Leaves, grid: dict[str, bool], back: bool
+    op: TypedMonoid,
+    arrays: dict[str, torch.Tensor],
+    values: Leaves,
+    starts: torch.Tensor | None,
+    back: bool,
+    **ways: bool,
 ) -> None:
-    run = _Run(grids.scanned(op, grids.Grid(1, **grid), back), values[0], grid)
-    _totals(run, op, arrays, back)
-    for which in (grids.totals_kernel, grids.prefixes_kernel)[run.chunks == 1 :]:
-        run(which, op, values, back, arrays)
+    if starts is not None:
+        arrays["starts"] = starts
+    plan = _plan_of(_SCAN, op, values, back, segmented=starts is not None, **ways)
+    plan(arrays, plan.cut.chunks, values[0].shape[1])
 
 
 def _named(role: str, leaves: Any) -> dict[str, torch.Tensor]:
     pairs = leaves.items() if isinstance(leaves, dict) else enumerate(leaves)
-    return {f"{role}{leaf}": _bytes(x) for leaf, x in pairs}
-
-
-def _bytes(x: torch.Tensor) -> torch.Tensor:
-    return x.view(torch.int8) if x.dtype == torch.bool else x
+    return {f"{role}{leaf}": x.view(torch.int8) if x.dtype == torch.bool else x for leaf, x in pairs}
 
 
 def _scan(
@@ -198,10 +221,7 @@ def _scan(
     results = [torch.empty_like(x) for x in values]
     if values[0].numel():
         arrays = {**_named("v", values), **_named("o", results)}
-        if starts is not None:
-            arrays["starts"] = starts
-        grid = {"segmented": starts is not None, "exclusive": exclusive, "reverse": reverse}
-        _run_scan(op, arrays, values, grid, False)
+        _run_scan(op, arrays, values, starts, False, exclusive=exclusive, reverse=reverse)
     return results
 
 
@@ -217,13 +237,8 @@ def _scan_back(
     """[float leaf]"""
     answers = {leaf: torch.empty_like(values[leaf]) for leaf in op.float_leaves}
     if answers and values[0].numel():
-        arrays = {
-            **_named("g", adjoints), **_named("v", values), **_named("y", results), **_named("o", answers)
-        }  # fmt: skip
-        if starts is not None:
-            arrays["starts"] = starts
-        grid = {"segmented": starts is not None, "exclusive": exclusive, "reverse": reverse}
-        _run_scan(op, arrays, values, grid, True)
+        arrays = {**_named("g", adjoints), **_named("v", values), **_named("y", results), **_named("o", answers)}
+        _run_scan(op, arrays, values, starts, True, exclusive=exclusive, reverse=reverse)
     return list(answers.values())
 
 
@@ -257,10 +272,8 @@ def _whole(op: TypedMonoid, values: Leaves) -> Leaves:
     """The fold of all rows, [leaf] arrays [1, column, size]: the totals of chunks, and their total."""
     totals = values
     while totals[0].shape[0] != 1 and totals[0].numel():
-        run, parts = _Run(op, totals[0], {}), totals
-        arrays = _named("v", parts)
-        totals = _totals(run, op, arrays, False)
-        run(grids.totals_kernel, op, parts, False, arrays)
+        plan = _plan_of((grids.totals_kernel,), op, totals)
+        totals = plan(_named("v", totals), plan.cut.chunks, totals[0].shape[1])
     if totals[0].shape[0] != 1:
         return [_neutral(op, leaf, x).expand(1, x.shape[1], -1).contiguous() for leaf, x in enumerate(values)]
     return [x.to(like.dtype) for x, like in zip(totals, values)]
@@ -314,17 +327,66 @@ def _key_type(buckets: int) -> torch.dtype:
     return next(of for of in (torch.uint8, torch.int16, torch.int32, torch.int64) if buckets <= torch.iinfo(of).max)
 
 
-_BY_TORCH = {"min": "amin", "max": "amax"}
+_BY_TORCH = {"add": "sum", "min": "amin", "max": "amax"}
+
+
+def _by_torch(special: str, first: torch.Tensor, indices: torch.Tensor, of: torch.Tensor) -> torch.Tensor:
+    """Sums and extrema by atomic operations, in copies of the buckets where many rows would wait for each other."""
+    buckets, width, size = first.shape
+    rows = len(indices)
+    inside = (indices >= 0) & (indices < buckets)
+    copies = max(1, min(rows // (4 * buckets), COPIED_SCALARS // first.numel(), MOST_COPIES))
+    where = indices
+    if copies > 1:
+        each = -(-rows // copies)
+        where = torch.arange(rows, device=of.device).div_(each, rounding_mode="floor").mul_(buckets).add_(indices)
+    # Rows that are ignored go to a bucket of their own.
+    where = torch.where(inside, where, copies * buckets)
+    if special == "add":
+        found = of.new_zeros((copies * buckets + 1, width, size)).index_add_(0, where, of)
+        return first + found[:-1].view(copies, buckets, width, size).sum(0, dtype=of.dtype)
+    found = first[:1].expand(copies * buckets + 1, width, size).clone()
+    found[:-1].view(copies, buckets, width, size).copy_(first)
+    found.scatter_reduce_(0, where.to(torch.int64)[:, None, None].expand_as(of), of, _BY_TORCH[special])
+    shaped = found[:-1].view(copies, buckets, width, size)
+    return shaped.amin(0) if special == "min" else shaped.amax(0)
+
+
+def _extremum_back(
+    adjoint: torch.Tensor, first: torch.Tensor, indices: torch.Tensor, of: torch.Tensor, found: torch.Tensor
+) -> Leaves | None:
+    """The adjoint of each bucket goes to its first element that has the result, and the destination comes before all.
+
+    None where so many rows have the result that a sort is better.
+    """
+    buckets = len(first)
+    inside = (indices >= 0) & (indices < buckets)
+    near = indices.clamp(0, buckets - 1).to(torch.int64)
+    stays = (first == found) | (first != first)
+    # A number that is none is the result from its first row on.
+    best = found.index_select(0, near)
+    wins = ((of == best) | (of != of)) & inside[:, None, None] & ~stays.index_select(0, near)
+    rows, columns, scalars = wins.nonzero(as_tuple=True)
+    if len(rows) > max(64 * found.numel(), len(of) // 64):
+        return None
+    to = (near.index_select(0, rows) * first.shape[1] + columns) * first.shape[2] + scalars
+    row = torch.full((found.numel(),), len(of), dtype=torch.int64, device=of.device)
+    row.scatter_reduce_(0, to, rows, "amin")
+    answer = torch.zeros_like(of)
+    is_first = rows == row.index_select(0, to)
+    # One row a bucket, so no order matters.
+    given = torch.where(is_first, adjoint.reshape(-1).index_select(0, to), 0)
+    answer.index_put_((rows, columns, scalars), given, accumulate=True)
+    return [torch.where(stays, adjoint, 0), answer]
 
 
 def _by_few(op: TypedMonoid, buckets: int, indices: torch.Tensor, values: Leaves) -> Leaves:
     """What the rows of each bucket fold to, of few buckets: each lane of a grid folds rows of its own."""
     buckets_of = 1 << (buckets - 1).bit_length()
     width = values[0].shape[1]
-    run = _Run(op, values[0], {}, grids.FEWEST_LANES)
-    totals = _empty(op, run.chunks * run.grid.lanes, width * buckets_of, run.device)
-    arrays = {**_named("v", values), **_named("t", totals), "indices": indices}
-    run(grids.buckets_kernel, op, values, buckets_of, arrays)
+    plan = _plan_of((grids.buckets_kernel,), op, values, buckets_of, grids.FEWEST_LANES)
+    arrays = {**_named("v", values), "indices": indices}
+    totals = plan(arrays, plan.cut.chunks * plan.cut.grid.lanes, width * buckets_of)
     found = _whole(op, totals)
     sizes = [x.shape[-1] for x in values]
     return [x.reshape(width, buckets_of, size).transpose(0, 1)[:buckets] for x, size in zip(found, sizes)]
@@ -336,15 +398,8 @@ def _by_index(op: TypedMonoid, destination: Leaves, indices: torch.Tensor, value
         return [x.clone() for x in destination]
     if buckets * op.size <= FEW_BUCKETS and values[0].shape[1] < grids.MANY_COLUMNS and rows >= buckets:
         return _joined(op, destination, _by_few(op, buckets, indices, values))
-    if op.special == "add" or op.special in _BY_TORCH:
-        (first,), (of,) = destination, values
-        inside = (indices >= 0) & (indices < buckets)
-        where = torch.where(inside, indices, buckets).to(torch.int64)
-        found = torch.cat([first, torch.zeros_like(first[:1])])
-        if op.special == "add":
-            return [found.index_add_(0, where, of)[:buckets]]
-        where = where[:, None, None].expand_as(of)
-        return [found.scatter_reduce_(0, where, of, _BY_TORCH[op.special])[:buckets]]
+    if op.special in _BY_TORCH:
+        return [_by_torch(op.special, destination[0], indices, values[0])]
     sorted_by = _Buckets(indices, buckets)
     ordered = [x.index_select(0, sorted_by.order) for x in values]
     prefixes = _scan(op, ordered, sorted_by.starts(rows))
@@ -352,7 +407,12 @@ def _by_index(op: TypedMonoid, destination: Leaves, indices: torch.Tensor, value
 
 
 def _by_index_back(
-    op: TypedMonoid, adjoints: dict[int, torch.Tensor], destination: Leaves, indices: torch.Tensor, values: Leaves
+    op: TypedMonoid,
+    adjoints: dict[int, torch.Tensor],
+    destination: Leaves,
+    indices: torch.Tensor,
+    values: Leaves,
+    results: Leaves,
 ) -> Leaves:
     """[float operand]: of the destination, then of the values."""
     buckets, rows = destination[0].shape[0], values[0].shape[0]
@@ -365,6 +425,10 @@ def _by_index_back(
             *(adjoint.clone() for adjoint in adjoints.values()),
             *(torch.where(inside, adjoint.index_select(0, near), 0) for adjoint in adjoints.values()),
         ]
+    if op.special in ("min", "max"):
+        answer = _extremum_back(adjoints[0], destination[0], indices, values[0], results[0])
+        if answer is not None:
+            return answer
     sorted_by = _Buckets(indices, buckets)
     starts = sorted_by.starts(rows)
     ordered = [x.index_select(0, sorted_by.order) for x in values]

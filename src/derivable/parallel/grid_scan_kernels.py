@@ -49,7 +49,7 @@ TILE_BYTES, FEWEST_LANES, MOST_LANES = 8192, 256, 2048
 # Columns that are lanes: where there are as many, and of a program at most.
 MANY_COLUMNS, MOST_COLUMNS = 32, 128
 # Programs for each multiprocessor; and tiles that one program goes through sooner than two kernels.
-PROGRAMS, FEW_TILES = 4, 4
+PROGRAMS, FEW_TILES = 8, 4
 _TRUE = Constant(True, "bool")
 # Rows that columns read at once, before they fold them.
 _AT_ONCE = 4
@@ -103,7 +103,7 @@ def cut(op: TypedMonoid, rows: int, width: int, multiprocessors: int, lanes: int
         lanes = min(MOST_COLUMNS, 1 << (width - 1).bit_length())
         across = -(-width // lanes)
         # The totals before its own are read by each program one by one.
-        most = min(4 * PROGRAMS * multiprocessors // across, math.isqrt(rows))
+        most = min(2 * PROGRAMS * multiprocessors // across, math.isqrt(rows))
         size = -(-rows // max(1, most if rows > 64 else 1) // _AT_ONCE) * _AT_ONCE
         chunks = -(-rows // size)
     else:
