@@ -43,6 +43,9 @@ def test_sets():
             there |= set(new)
             assert sorted(rows_of(arrays.elements(known, False))) == sorted(there)
             assert len(known) == len(there)
+            whole = rows_of(arrays.elements(known, False))
+            places = arrays.locate(columns, types, known).tolist() if turn > 1 else []
+            assert [whole[place] for place in places] == rows_of(columns)[: len(places)]
         kind = torch_rows.SortedRows if bits == 40 else torch_rows.HashRows
         assert isinstance(known.rows, kind)
 
@@ -81,6 +84,10 @@ def test_programs():
         assert "recursion of p: " in on_device.explain()
         assert set(on_device["p"]) == set(db["p"])
         assert len(on_device["p"]) == len(db["p"])
+        if scale == 1:
+            tagged = {"e": dict(zip(map(tuple, edges.tolist()), rng.uniform(0.1, 0.9, len(edges)).tolist()))}
+            db, on_device = (program.run(tagged, "minmaxprob", device=device) for device in (None, "torch:cpu"))
+            assert dict(on_device["p"].items()) == dict(db["p"].items())
 
 
 def test_the_comparison_can_fail():

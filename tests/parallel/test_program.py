@@ -48,9 +48,14 @@ VALUES = st.one_of(
 )
 
 
+def known_rows(columns):
+    """The distinct rows, in order."""
+    return np.unique(np.stack(columns, 1), axis=0).T
+
+
 @given(st.data())
 def test_rows(data):
-    """Sort, unique, merge, join, find and what is absent, of keys that are packed, have ranges, or are ranked."""
+    """Sort, unique, join, find, what is absent, and sets, of keys that are packed, have ranges, or are ranked."""
     values, bits = data.draw(
         st.sampled_from([(st.integers(-3, 3), 32), (st.integers(-3, 3), 64)]) | VALUES.map(lambda v: (v, 64))
     )
@@ -73,9 +78,20 @@ def test_rows(data):
     zero = graph.one(n.Constant, 0, n.Type("int64", rows.size))
     absent = graph.one(n.Compact, graph.one(n.Apply, "less", (rows, zero), rows.size, None, n.Type("bool")))
     new = tuple(graph.one(n.Gather, c, absent) for c in distinct)
-    merged = graph.one(n.Merge, known, new, n.added(known[0].size, new[0].size))
-    whole = [graph.one(n.Gather, graph.one(n.Concatenate, pair), merged) for pair in zip(known, new)]
-    meaning = assert_equal_everywhere([*results, rows, *whole], {"a": left, "b": right})
+    # Rows of sets are in no certain order.
+    first, *_ = graph(n.Insert, b, b[0].size, None)
+    both, *fresh = graph(n.Insert, a, a[0].size, first)
+    elements = [graph(n.Elements, both, (type_, type_), is_earlier) for is_earlier in (True, False)]
+    places = graph.one(n.Locate, a, a[0].size, both)
+    again = [graph.one(n.Gather, c, places) for c in elements[1]]
+    sets = [
+        graph.one(n.Gather, c, graph.one(n.Sort, tuple(table), table[0].size))
+        for table in (fresh, *elements)
+        for c in table
+    ]
+    meaning = assert_equal_everywhere([*results, rows, *new, *again, *sets], {"a": left, "b": right})
+    for ours, expected in zip(meaning[-10:], [*meaning[-10:-8], *left, *meaning[-10:-8], *known_rows(right)]):
+        assert ours.tolist() == expected.tolist()
     by_hand = [(x, y) for x in range(len(left[0])) for y in range(len(right[0])) if left[0][x] == right[0][y]]
     assert list(zip(*meaning[2:4])) == by_hand
     union = sorted({*zip(*(c.tolist() for c in left)), *zip(*(c.tolist() for c in right))})
@@ -205,8 +221,12 @@ PLUS = semirings.get("real").typed("float64").plus
         (n.Bits(MASK), TypeMismatchError, "no 64 bits"),
         (n.Concatenate((THREE, MASK)), TypeMismatchError, "is bool where int64 is wanted"),
         (n.Sort((THREE, FOUR), 3), ShapeError, "has 4 rows where 3 are wanted"),
-        (n.Merge((THREE,), (SHORT,), 7), TypeMismatchError, "different bits"),
-        (n.Merge((THREE,), (FOUR,), 8), ShapeError, "merged to 8 rows"),
+        (n.Insert((THREE, FOUR), 3), ShapeError, "has 4 rows where 3 are wanted"),
+        (n.Insert((THREE,), 3, FOUR), TypeMismatchError, "is int64 where index is wanted"),
+        (n.Locate((THREE,), 3, FOUR), TypeMismatchError, "is int64 where index is wanted"),
+        (n.Elements(FOUR, (), False), TypeMismatchError, "is int64 where index is wanted"),
+        (n.Put(THREE, FOUR, THREE, 3), ShapeError, "has 3 rows where 4 are wanted"),
+        (n.Put(MASK, THREE, FOUR, 4), TypeMismatchError, "is bool where int64 is wanted"),
         (n.Constant(np.zeros(2), n.Type("float64", 3)), ShapeError, "2 numbers stand for 3 rows"),
         (n.Loop("x", (THREE,), (THREE,), (), (0,)), ShapeError, "other columns before it"),
     ],

@@ -90,4 +90,4 @@ class Jnp(Arrays):
             hint='run it on torch: device="cuda", or device="torch:cpu"',
         )
 
-    compact = build = join = find = sort = merge = unique = call = insert = elements = _refuse
+    compact = build = join = find = sort = unique = call = insert = elements = locate = put_at = _refuse

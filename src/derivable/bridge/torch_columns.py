@@ -37,8 +37,6 @@ Key = torch.Tensor
 STAGED = 1 << 24
 # Who copies through the buffers, which all threads share.
 _copying = threading.Lock()
-# The pairs of a round up to which the device would wait longer for the host than for rows that do not count.
-BOUND = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -48,14 +46,12 @@ class Index:
     keys    [row] int64 in ascending order
     order   [row] the numbers of the rows; None if they are in order
     encode  keys of probes, by column, as one key, and where they can be there at all; None for one column
-    number  of rows, if there are more keys: those are the largest
     """
 
     keys: Key
     order: torch.Tensor | None
     encode: Callable[[list[Key]], tuple[Key, torch.Tensor | None]] | None
     types: Sequence[n.Type]
-    number: torch.Tensor | None = None
 
 
 class Torch(Arrays):
@@ -79,8 +75,6 @@ class Torch(Arrays):
     ):
         self.device, self.dtype, self.semiring, self.is_exact = torch.device(device), dtype, semiring, is_exact
         self._constants: WeakKeyDictionary[n.Constant, torch.Tensor] = WeakKeyDictionary()
-        self._numbers = torch.arange(0, device=self.device)
-        self.bound = 0 if self.device.type == "cpu" else BOUND
         self.has_kernels = self.device.type == "cuda" and row_sets.is_available()
 
     def __reduce__(self) -> tuple:
@@ -131,9 +125,6 @@ class Torch(Arrays):
         return self.to_host(rows), [max(high, 0) for _, high in ends]
 
     def gather(self, of: torch.Tensor, rows: Any, otherwise: Any) -> Any:
-        if isinstance(rows, range):
-            # All of a large relation, which need not be copied.
-            return of
         if otherwise is None:
             if isinstance(rows, PairColumn):
                 return PairColumn(rows.pairs, rows.side, of) if rows.of is None else of.index_select(0, rows.whole())
@@ -261,22 +252,6 @@ class Torch(Arrays):
             return range(count)
         return _order(keys)
 
-    def merge(self, left: list[Any], right: list[Any], types: list[n.Type]) -> torch.Tensor | range:
-        count, more = len(left[0]), len(right[0])
-        if not count or not more:
-            return range(count + more)
-        first, second = _packed(left, types), _packed(right, types)
-        numbers = torch.arange(count + more, device=self.device)
-        if len(first) > 1:
-            return self.sort(
-                [torch.cat(pair) for pair in zip(first, second)], [n.Type("int64")] * len(first), count + more
-            )
-        (first,), (second,) = first, second
-        order = torch.empty_like(numbers)
-        order[numbers[:count] + torch.searchsorted(second, first)] = numbers[:count]
-        order[numbers[:more] + torch.searchsorted(first, second, right=True)] = numbers[count:]
-        return order
-
     def unique(self, columns: list[Any], count: int) -> tuple[torch.Tensor, torch.Tensor]:
         is_first = _is_first(columns)
         return self.compact(is_first), is_first.cumsum(0) - 1
@@ -303,12 +278,7 @@ class Torch(Arrays):
         return (keys[0].contiguous(), None) if index.encode is None else index.encode(keys)
 
     def join(self, probes: list[Any], index: Index, count: int) -> tuple[PairColumn, PairColumn]:
-        if self.has_kernels and index.encode is None and index.number is None and len(probes) == 1:
-            (of,), (probe,) = index.types, probes
-            first, counts = torch.empty(2, count, dtype=torch.int64, device=self.device)
-            row_sets.matches(probe.contiguous(), (1 << of.bits - 1) * of.is_natural, index.keys, first, counts)
-        else:
-            first, counts = self._matches(probes, index, count)
+        first, counts = self._matches(probes, index, count)
         pairs = Pairs(first, counts, index, self.has_kernels)
         return PairColumn(pairs, 0), PairColumn(pairs, 1)
 
@@ -331,6 +301,13 @@ class Torch(Arrays):
             fresh = rows.insert(columns)
         return Known(rows, before, rows.count), *fresh
 
+    def locate(self, columns: list[Any], types: list[n.Type], known: Known) -> torch.Tensor:
+        assert known.count == known.rows.count, "a set that others have inserted into"
+        return known.rows.locate(columns)
+
+    def put_at(self, of: torch.Tensor, rows: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        return of.index_copy(0, rows, values)
+
     def elements(self, known: Known, is_earlier: bool) -> list[torch.Tensor]:
         return known.rows.rows(known.before if is_earlier else known.count)
 
@@ -338,8 +315,6 @@ class Torch(Arrays):
         """The first key of an index that equals each probe, and how many do."""
         key, is_possible = self._probes(probes, index, count)
         first, end = torch.searchsorted(index.keys, key), torch.searchsorted(index.keys, key, right=True)
-        if index.number is not None:
-            first, end = torch.minimum(first, index.number), torch.minimum(end, index.number)
         return first, end - first if is_possible is None else torch.where(is_possible, end - first, 0)
 
     def find(self, probes: list[Any], index: Index, count: int) -> torch.Tensor:
@@ -349,103 +324,11 @@ class Torch(Arrays):
             return torch.full((count,), -1, dtype=torch.int64, device=self.device)
         place = torch.searchsorted(index.keys, key)
         near = place.clamp(max=size - 1)
-        end = size if index.number is None else index.number
-        is_there = (place < end) & (index.keys.index_select(0, near) == key)
+        is_there = (place < size) & (index.keys.index_select(0, near) == key)
         if is_possible is not None:
             is_there &= is_possible
         row = near if index.order is None else index.order.index_select(0, near)
         return torch.where(is_there, row, -1)
-
-    # Columns that are longer than their rows, which come first. Their numbers stay on the device until they are read.
-
-    def read(self, numbers: list[Any]) -> list[int]:
-        return torch.stack(numbers).tolist()
-
-    def _is_row(self, count: int, number: torch.Tensor) -> torch.Tensor:
-        return self._counting(count) < number
-
-    def _counting(self, count: int) -> torch.Tensor:
-        """0, 1, 2, ...: a part of one column that grows."""
-        if len(self._numbers) < count:
-            self._numbers = torch.arange(2 * count, device=self.device)
-        return self._numbers[:count]
-
-    def _last(self, key: Key, number: torch.Tensor | None) -> Key:
-        """Keys of which those that are of no row come last."""
-        return key if number is None else torch.where(self._is_row(len(key), number), key, torch.iinfo(key.dtype).max)
-
-    def bounded_compact(self, mask: torch.Tensor, number: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        count = len(mask)
-        if number is not None:
-            mask = mask & self._is_row(count, number)
-        places = torch.where(mask, mask.cumsum(0) - 1, count)
-        rows = torch.zeros(count + 1, dtype=torch.int64, device=self.device)
-        return rows.scatter_(0, places, self._counting(count))[:count], mask.sum()
-
-    def bounded_unique(self, columns: list[Any], number: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
-        is_first = _is_first(columns)
-        rows, groups = self.bounded_compact(is_first, number)
-        return rows, is_first.cumsum(0) - 1, groups
-
-    def bounded_join(
-        self, probes: list[Any], index: Index, count: int, number: torch.Tensor | None, bound: int
-    ) -> tuple[torch.Tensor, ...]:
-        first, counts = self._matches(probes, index, count)
-        if number is not None:
-            counts = torch.where(self._is_row(count, number), counts, 0)
-        # Without a probe or a row there is no pair whose copies columns could hold.
-        bound = bound if count and len(index.keys) else 0
-        ends, pair = counts.cumsum(0), self._counting(bound)
-        left = torch.searchsorted(ends, pair, right=True).clamp(max=count - 1)
-        place = pair + (first - ends + counts).index_select(0, left)
-        place = place.clamp(0, len(index.keys) - 1)
-        return left, place if index.order is None else index.order.index_select(0, place), counts.sum()
-
-    def bounded_fold(
-        self, of: list[Any], rows: torch.Tensor, count: int, monoid: TypedMonoid | None, is_sorted: bool, number: Any
-    ) -> list[torch.Tensor]:
-        rows = torch.where(self._is_row(len(rows), number), rows, count)
-        return [found[:count] for found in self.fold(of, rows, count + 1, monoid, is_sorted)]
-
-    def bounded_concatenate(self, parts: list[Any], numbers: list[torch.Tensor | None]) -> torch.Tensor:
-        found, start = self.concatenate(parts), 0
-        for part, number in zip(parts, numbers):
-            places = self._counting(len(part)) + start
-            # What lies behind the rows of one part is where those of the next one go.
-            found = found.index_copy(0, places, part)
-            start = start + (len(part) if number is None else number)
-        return found
-
-    def bounded_sort(self, columns: list[Any], types: list[n.Type], number: torch.Tensor) -> torch.Tensor:
-        return _order([self._last(key, number) for key in _packed(columns, types)])
-
-    def bounded_build(
-        self, columns: list[Any], types: list[n.Type], is_sorted: bool, number: torch.Tensor
-    ) -> Index | None:
-        keys = _packed(columns, types)
-        if len(keys) != 1:
-            return None
-        key, order = self._last(keys[0], number), None
-        if not is_sorted:
-            key, order = torch.sort(key, stable=True)
-        return Index(key, order, None, types, number)
-
-    def bounded_merge(
-        self, left: list[Any], right: list[Any], types: list[n.Type], before: Any, after: Any
-    ) -> torch.Tensor | None:
-        """Numbers of rows of two tables that `bounded_concatenate` appends."""
-        first, second = _packed(left, types), _packed(right, types)
-        if len(first) != 1:
-            return None
-        first, second = self._last(first[0], before), self._last(second[0], after)
-        i, j = (self._counting(len(key)) for key in (first, second))
-        before, after = (len(key) if end is None else end for key, end in ((first, before), (second, after)))
-        smaller = torch.where(i < before, torch.searchsorted(second, first).clamp(max=after), after)
-        not_larger = torch.where(j < after, torch.searchsorted(first, second, right=True).clamp(max=before), len(first))
-        order = torch.zeros(len(first) + len(second), dtype=torch.int64, device=self.device)
-        order[i + smaller] = i
-        order[j + not_larger] = j + before
-        return order
 
 
 # To the host
@@ -636,6 +519,8 @@ def _extreme(values: torch.Tensor, rows: torch.Tensor, count: int, kind: str, ze
         return nothing
     fixed = values.detach()
     best = _best(fixed, rows, count, kind, zero)
+    if not values.requires_grad and not is_transformed():
+        return best
     is_best = (fixed == best.index_select(0, rows)) | (fixed != fixed)
     number = torch.arange(size, device=values.device).reshape(-1, *[1] * (values.ndim - 1))
     first = _best(torch.where(is_best, number, size), rows, count, "amin", size)

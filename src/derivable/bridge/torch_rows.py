@@ -195,13 +195,14 @@ class SortedRows:
     rows are compared column by column.
 
     columns  [column][part] of the rows, as they came
+    runs     keys, and the numbers of their rows
     """
 
     def __init__(self, arrays: Torch, types: Sequence[n.Type]):
         self.arrays, self.types, self.count = arrays, types, 0
         self.columns: list[list[Column]] = [[] for _ in types]
         self.packing: Packing | None = None
-        self.runs: list[Column] = []
+        self.runs: list[tuple[Column, Column]] = []
 
     def insert(self, columns: Sequence[Column | Late]) -> list[Column]:
         before = self.count
@@ -226,7 +227,7 @@ class SortedRows:
         elif self.packing is not None and not self.packing.holds(ends):
             there = self.rows(self.count)
             self.packing = Packing.of([(min(a, c), max(b, d)) for (a, b), (c, d) in zip(ends, ends_of(there))])
-            self.runs = [] if self.packing is None else [torch.sort(self.packing.keys(there)).values]
+            self.runs = [] if self.packing is None else [_sorted(self.packing.keys(there))]
         rows = self._by_columns(columns) if self.packing is None else self._by_keys(self.packing.keys(columns))
         if len(rows):
             self.count += len(rows)
@@ -238,15 +239,32 @@ class SortedRows:
         found = torch.sort(keys)
         is_new = torch.ones_like(keys, dtype=torch.bool)
         is_new[1:] = found.values[1:] != found.values[:-1]
-        for run in self.runs:
-            place = torch.searchsorted(run, found.values).clamp_(max=len(run) - 1)
-            is_new &= run.index_select(0, place) != found.values
+        is_new &= self._find(found.values) < 0
         fresh = is_new.nonzero().squeeze(1)
         if len(fresh):
-            self.runs.append(found.values.index_select(0, fresh))
-            while len(self.runs) > 1 and 2 * len(self.runs[-1]) > len(self.runs[-2]):
-                self.runs[-2:] = [torch.sort(torch.cat(self.runs[-2:])).values]
+            numbers = torch.arange(self.count, self.count + len(fresh), device=keys.device)
+            self.runs.append((found.values.index_select(0, fresh), numbers))
+            while len(self.runs) > 1 and 2 * len(self.runs[-1][0]) > len(self.runs[-2][0]):
+                whole, numbers = map(torch.cat, zip(*self.runs[-2:]))
+                whole, order = torch.sort(whole)
+                self.runs[-2:] = [(whole, numbers.index_select(0, order))]
         return found.indices.index_select(0, fresh)
+
+    def _find(self, keys: Column) -> Column:
+        """The numbers of the rows with these keys, -1 without one."""
+        found = torch.full(keys.shape, -1, dtype=torch.int64, device=keys.device)
+        for run, numbers in self.runs:
+            place = torch.searchsorted(run, keys).clamp_(max=len(run) - 1)
+            found = torch.where(run.index_select(0, place) == keys, numbers.index_select(0, place), found)
+        return found
+
+    def locate(self, columns: Sequence[Column]) -> Column:
+        """Where each row is among those of the set, which has it."""
+        if self.packing is not None:
+            return self._find(self.packing.keys(columns))
+        types = [n.Type("int64")] * len(columns)
+        index = self.arrays.build(self.rows(self.count), types, self.count, False)
+        return self.arrays.find(list(columns), index, len(columns[0]))
 
     def _by_columns(self, columns: list[Column]) -> Column:
         arrays, types = self.arrays, [n.Type("int64")] * len(columns)
@@ -263,6 +281,8 @@ class SortedRows:
 class HashRows:
     """A set by Triton's kernels, see `device.cuda.row_sets`; its rows lie in columns with room for more of them.
 
+    numbers  [slot] the number of the row whose key is there, once somebody has asked where rows are
+
     Rows are inserted without knowing how many are new. Where they are too many, or a value is out of reach of the keys,
     the rows before enter a larger set, and the insertion begins again.
     """
@@ -272,6 +292,7 @@ class HashRows:
         self.packing, self.count, self.room = packing, 0, 0
         self.columns = [torch.zeros(0, dtype=torch.int64, device=self.device) for _ in columns]
         self.state = torch.zeros(2, dtype=torch.int64, device=self.device)
+        self.numbers: Column | None = None
 
     @staticmethod
     def of(columns: Sequence[Column | Late]) -> HashRows | None:
@@ -319,14 +340,32 @@ class HashRows:
         form = [64 - (slots.bit_length() - 1), slots - 1, room, *pairs]
         self.form = torch.tensor(form, device=self.device)
         self.table = torch.full((slots + row_sets.TILE,), -1, dtype=self.packing.dtype, device=self.device)
-        self.state.zero_()
-        row_sets.insert(there, self.columns, self.form, self.table, self.state, self.count, is_kept=False)
         self.room = room
+        if self.numbers is not None:
+            self.numbers = torch.empty(slots, dtype=torch.int64, device=self.device)
+        self._enter(there)
+
+    def _enter(self, there: Sequence[Column]) -> None:
+        """Have the keys of the first rows in the table, and where these are, if somebody wants that."""
+        self.state.zero_()
+        row_sets.insert(there, None, self.form, self.table, self.state, self.count, numbers=self.numbers)
+
+    def locate(self, columns: Sequence[Column]) -> Column:
+        """Where each row is among those of the set, which has it."""
+        if self.numbers is None:
+            self.numbers = torch.empty(len(self.table) - row_sets.TILE, dtype=torch.int64, device=self.device)
+            self.table.fill_(-1)
+            self._enter(self.rows(self.count))
+        found = torch.empty(len(columns[0]), dtype=torch.int64, device=self.device)
+        row_sets.locate([column.contiguous() for column in columns], self.form, self.table, self.numbers, found)
+        return found
 
     def _insert(self, part: Sequence[Any]) -> None:
         if not isinstance(part[0], PairColumn):
             sources = [column.contiguous() for column in part]
-            row_sets.insert(sources, self.columns, self.form, self.table, self.state, len(part[0]))
+            row_sets.insert(
+                sources, self.columns, self.form, self.table, self.state, len(part[0]), numbers=self.numbers
+            )
             return
         pairs = part[0].pairs
         if not len(pairs.index.keys):
@@ -345,6 +384,7 @@ class HashRows:
             len(pairs.ends),
             (pairs.ends, pairs.starts, pairs.index.order),
             [column.side for column in part],
+            self.numbers,
         )
 
 
@@ -366,6 +406,11 @@ def _ends_of_sources(columns: Sequence[Column | Late]) -> list[tuple[int, int]]:
                 ends += ends_of([source])
         found.append((min((low for low, _ in ends), default=0), max((high for _, high in ends), default=0)))
     return found
+
+
+def _sorted(keys: Column) -> tuple[Column, Column]:
+    found = torch.sort(keys)
+    return found.values, found.indices
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,8 +2,8 @@
 
 A relation is columns of words and columns of tags, in three parts: `stable`, `recent` (new or improved in the last
 round) and what a round finds. A recursive stratum is a loop over these parts; an index of a relation that does not
-change is computed once, before the loop. Where rows are certain the parts are those of a set, into which a round
-inserts what it finds; other rows of `stable` and `recent` are sorted, distinct and disjoint.
+change is computed once, before the loop. The rows of a recursion are those of a set, into which a round inserts what it
+finds; where they are not certain, the tags of all of them go with the set, in its order.
 
 What is no array program (an aggregate, a coin, a foreign predicate or function, integers without a sign) is a call of
 the host.
@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from typing import Any, Protocol
 
 from derivable.algebra import expr
@@ -153,8 +154,6 @@ class _Lowering:
         # Relations of sets whose order nobody needs.
         self.unordered: dict[str, Table] = {}
         self.parts: dict[tuple[str, str], Table] = {}
-        # The sets of the relations of a recursion, which have one column.
-        self.known: dict[str, Table] = {}
         self.own: set[str] = set()
         if typed is not None:
             operations = {"times": typed.times, "plus": typed.plus, "negate": typed.negation}
@@ -185,53 +184,36 @@ class _Lowering:
         if not stratum.loop:
             self.complete |= {name: self.distinct(name, parts) for name, parts in found.items()}
             return
-        begin: dict[str, tuple[Table, Table]] = {}
-        state: list[tuple[Table, Table]] = []
+        begin: dict[str, dict[str, Table]] = {}
         for name, tables in found.items():
-            if self.is_set(name):
-                begin[name] = self.inserted(tables, None)
-            else:
-                table = self.distinct(name, tables)
-                begin[name] = self.nothing(table), table
-            for part, first in zip(("stable", "recent"), begin[name]):
-                self.parts[name, part] = self.state(name, part, first)
-                state.append((first, self.parts[name, part]))
-            if self.is_set(name):
-                self.known[name] = self.parts[name, "stable"]
-                self.parts[name, "stable"] = self.elements(self.known[name], begin[name][1], True)
+            begin[name] = self.begun(name, tables)
+            for part, table in begin[name].items():
+                self.parts[name, part] = self.state(name, part, table)
         found = {name: [] for name in stratum.relations}
-        base = {name: recent for name, (_, recent) in begin.items()}
+        base = {name: parts["recent"] for name, parts in begin.items()}
         loop = self.loop(stratum, base)
         for instruction in loop:
             found[instruction.relation].append(self.instruction(instruction))
-        body: list[Table] = []
-        for name in stratum.relations:
-            body += self.advanced(name, found[name], begin[name][1])
-        going, place = [], 0
-        for (_, table), part in zip(state, ["stable", "recent"] * len(begin)):
-            if part == "recent":
-                going.append(place)
-            place += len(table.all)
+        state = [(name, part) for name, parts in begin.items() for part in parts]
+        after = {name: self.advanced(name, parts or [self.nothing(base[name])]) for name, parts in found.items()}
         columns: list[tuple[Column, ...]] = []
-        for tables in ([first for first, _ in state], [table for _, table in state], body):
-            columns.append(tuple(column for table in tables for column in table.all))
-        last = self.graph(n.Loop, ", ".join(stratum.relations), *columns, tuple(going))
-        place = 0
-        ends: list[Table] = []
-        for _, table in state:
-            width = len(table.all)
-            size = last[place].size
+        for of in (begin, after):
+            columns.append(tuple(column for name, part in state for column in of[name][part].all))
+        columns.insert(1, tuple(column for key in state for column in self.parts[key].all))
+        widths = [len(self.parts[key].all) for key in state]
+        starts = list(accumulate(widths, initial=0))
+        going = tuple(start for start, (_, part) in zip(starts, state) if part == "recent")
+        last = self.graph(n.Loop, ", ".join(stratum.relations), *columns, going)
+        ends: dict[tuple[str, str], Table] = {}
+        for key, start, width in zip(state, starts, widths):
+            size = last[start].size
             assert size is not None
-            ends.append(table.like(last[place : place + width], size))
-            place += width
-        for name, stable, recent in zip(begin, ends[::2], ends[1::2]):
+            ends[key] = self.parts[key].like(last[start : start + width], size)
+        for name in begin:
             # Recent rows are left where a limit ends the recursion.
-            if self.is_set(name):
-                self.complete[name] = self.elements(stable, recent, False)
-            else:
-                self.complete[name] = self.merged(stable, recent)
+            self.complete[name] = self.everything(name, ends)
         self.shorten(stratum, loop, base)
-        for name in filter(self.is_set, begin):
+        for name in begin:
             if self.typed is None:
                 self.unordered[name] = self.complete[name]
             self.complete[name] = self.ordered(self.complete[name])
@@ -307,24 +289,53 @@ class _Lowering:
         assert rows.size is not None
         return table.like([self.graph.one(n.Gather, c, rows) for c in table.all], rows.size)
 
-    def is_set(self, name: str) -> bool:
-        """Whether the rows of a relation are found by a set: nothing makes certain rows better."""
+    def begun(self, name: str, tables: Sequence[Table]) -> dict[str, Table]:
+        """The state of a relation before the first round: the set of its rows and the recent ones, and where rows are
+        not certain the tags of all, and where the recent ones are among them."""
+        if self.is_certain(name):
+            known, fresh = self.inserted(self.something(tables), None)
+            return {"known": known, "recent": fresh}
+        recent = self.distinct(name, tables)
+        known, _ = self.inserted(recent, None)
+        places = self.places(recent, known)
+        best = tuple(self.graph.one(n.Put, t, places.columns[0], t, known.size) for t in recent.tags)
+        return {"known": replace(known, tags=best), "recent": recent, "places": places}
+
+    def is_certain(self, name: str) -> bool:
+        """Whether nothing makes the rows of a relation better."""
         return self.typed is None or self.ram.relations[name].is_certain
 
-    def inserted(self, parts: Sequence[Table], into: Table | None) -> tuple[Table, Table]:
-        """The set with these rows too, and the rows that are new."""
-        found = self.appended(parts)
-        if self.typed is not None:
-            found = self.only(found, self.is_something(found.tags, found.size))
-        rows = tuple(found.columns.values())
-        known, *fresh = self.graph(n.Insert, rows, found.size, None if into is None else into.columns[0])
+    def inserted(self, rows: Table, into: Table | None) -> tuple[Table, Table]:
+        """The set with these rows too, and the rows that are new, as certain ones."""
+        columns = tuple(rows.columns.values())
+        known, *fresh = self.graph(n.Insert, columns, rows.size, None if into is None else into.columns[0])
         assert known.size is not None
         return Table({0: known}, (), known.size), self.certain(fresh)
 
-    def elements(self, known: Table, like: Table, is_earlier: bool) -> Table:
-        """The rows of a set, or those that it had before the last insertion."""
+    def places(self, rows: Table, known: Table) -> Table:
+        """Where rows are among those of a set."""
+        found = self.graph.one(n.Locate, tuple(rows.columns.values()), rows.size, known.columns[0])
+        return Table({0: found}, (), rows.size)
+
+    def elements(self, known: Table, like: Table, is_earlier: bool = False) -> Table:
+        """The rows of a set, as certain ones, or those that it had before the last insertion."""
         types = tuple(replace(c.type, size=None) for c in like.columns.values())
         return self.certain(self.graph(n.Elements, known.columns[0], types, is_earlier))
+
+    def everything(self, name: str, parts: Mapping[tuple[str, str], Table]) -> Table:
+        """All rows of a relation of a recursion."""
+        rows = self.elements(parts[name, "known"], parts[name, "recent"])
+        return rows if self.is_certain(name) else replace(rows, tags=parts[name, "known"].tags)
+
+    def stable(self, name: str) -> Table:
+        """The rows that are not recent."""
+        if self.is_certain(name):
+            return self.elements(self.parts[name, "known"], self.parts[name, "recent"], True)
+        rows, places = self.everything(name, self.parts), self.parts[name, "places"]
+        leaves = self.constant(False, "bool", places.size)
+        mask = self.constant(True, "bool", rows.size)
+        stays = self.graph.one(n.Put, leaves, places.columns[0], mask, rows.size)
+        return self.only(rows, stays)
 
     def certain(self, columns: Sequence[Column]) -> Table:
         """A table of certain rows."""
@@ -372,12 +383,6 @@ class _Lowering:
 
     def index(self, table: Table, is_sorted: bool = False) -> Column:
         return self.graph.one(n.Build, tuple(table.columns.values()), table.size, is_sorted)
-
-    def merged(self, left: Table, right: Table) -> Table:
-        """Two sorted tables as one."""
-        size = n.added(left.size, right.size)
-        keys = tuple(left.columns.values()), tuple(right.columns.values())
-        return self.at(self.appended([left, right]), self.graph.one(n.Merge, *keys, size))
 
     # Expressions
 
@@ -538,11 +543,12 @@ class _Lowering:
         name = scan.relation
         if name not in self.own:
             return self.complete[name]
-        if scan.part != "all":
-            return self.parts[name, scan.part]
-        if name in self.known:
-            return self.elements(self.known[name], self.parts[name, "recent"], False)
-        return self.appended([self.parts[name, "stable"], self.parts[name, "recent"]])
+        match scan.part:
+            case "recent":
+                return self.parts[name, "recent"]
+            case "stable":
+                return self.stable(name)
+        return self.everything(name, self.parts)
 
     def scan(self, scan: m.Scan, needed: frozenset[str]) -> Table:
         table, variables = self.filtered(scan)
@@ -616,11 +622,14 @@ class _Lowering:
 
     # The end of a block
 
+    def something(self, parts: Sequence[Table]) -> Table:
+        """What was found, without what the semiring discards."""
+        found = self.appended(parts)
+        return found if self.typed is None else self.only(found, self.is_something(found.tags, found.size))
+
     def distinct(self, name: str, parts: Sequence[Table]) -> Table:
         """What was found, sorted, equal rows added up, without what the semiring discards."""
-        found = self.appended(parts)
-        if self.typed is not None:
-            found = self.only(found, self.is_something(found.tags, found.size))
+        found = self.something(parts)
         ordered = self.ordered(found)
         first, group = self.graph(n.Unique, tuple(ordered.columns.values()), ordered.size)
         size = first.size
@@ -631,30 +640,25 @@ class _Lowering:
         tags = self.graph(n.Fold, ordered.tags, group, size, self.typed.plus, True)
         return found.like([*columns, *tags], size)
 
-    def advanced(self, name: str, parts: Sequence[Table], like: Table) -> tuple[Table, Table]:
-        """The stable and the recent part after a round: what was recent is stable, what is new or improved recent."""
-        if self.is_set(name):
-            return self.inserted(parts or [self.nothing(like)], self.known[name])
-        everything = self.merged(self.parts[name, "stable"], self.parts[name, "recent"])
-        if not parts:
-            return everything, self.nothing(like)
+    def advanced(self, name: str, tables: Sequence[Table]) -> dict[str, Table]:
+        """The state after a round: what is new or improved is recent."""
+        known = self.parts[name, "known"]
+        if self.is_certain(name):
+            known, fresh = self.inserted(self.something(tables), known)
+            return {"known": known, "recent": fresh}
         assert self.typed is not None
-        delta = self.distinct(name, parts)
-        keys = tuple(delta.columns.values())
-        rows = self.graph.one(n.Find, keys, self.index(everything, True), delta.size)
-        is_new = self.is_absent(rows)
-        size = delta.size
-        zeros = self.tags(self.typed.zero, size)
-        before = tuple(self.graph.one(n.Gather, t, rows, zero) for t, zero in zip(everything.tags, zeros))
-        after = self.apply("plus", size, before, delta.tags)
-        is_better = self.logical("logical_not", size, *self.apply("saturated", size, before, after))
-        is_recent = self.logical("logical_or", size, is_new, is_better)
-        recent = self.only(Table(delta.columns, after, size), is_recent)
-        # What is not recent now is stable, with the tag that it has now.
-        places = tuple(everything.columns.values())
-        touched = self.graph.one(n.Find, places, self.index(delta, True), everything.size)
-        tags = tuple(self.graph.one(n.Gather, now, touched, own) for now, own in zip(after, everything.tags))
-        nowhere = self.constant(False, "bool", everything.size)
-        leaves = self.graph.one(n.Gather, is_recent, touched, nowhere)
-        stays = self.logical("logical_not", everything.size, leaves)
-        return self.only(Table(everything.columns, tags, everything.size), stays), recent
+        delta, count = self.distinct(name, tables), known.size
+        known, fresh = self.inserted(delta, known)
+        places = self.places(delta, known)
+        at, size = places.columns[0], delta.size
+        earlier, best = self.constant(False, "bool", count), self.parts[name, "known"].tags
+        news = zip((earlier, *best), (self.constant(True, "bool", fresh.size), *self.tags(self.typed.zero, fresh.size)))
+        news, *best = (self.graph.one(n.Concatenate, pair) for pair in news)
+        is_new, *before = (self.graph.one(n.Gather, column, at) for column in (news, *best))
+        after = self.apply("plus", size, tuple(before), delta.tags)
+        is_better = self.logical("logical_not", size, *self.apply("saturated", size, tuple(before), after))
+        rows = self.graph.one(n.Compact, self.logical("logical_or", size, is_new, is_better))
+        # Also tags that are no better are the ones that rows have now.
+        tags = tuple(self.graph.one(n.Put, now, at, of, known.size) for now, of in zip(after, best))
+        recent = self.at(Table(delta.columns, after, size), rows)
+        return {"known": replace(known, tags=tags), "recent": recent, "places": self.at(places, rows)}

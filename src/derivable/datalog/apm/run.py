@@ -1,8 +1,8 @@
 """Runs programs of the abstract parallel machine: on the reference of the column program, or on a device.
 
 What is no array program goes to the host: columns travel there and back, which `explain("apm")` shows as calls. Facts
-travel to the device once, outputs back once; a round of a recursion reads back the sizes that it finds, all at once
-if it is small, and static indexes stay.
+travel to the device once, outputs back when they are read; a round of a recursion reads back the sizes that it finds,
+and static indexes stay.
 """
 
 from __future__ import annotations

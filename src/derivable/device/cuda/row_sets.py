@@ -53,38 +53,34 @@ def expand(ends, starts, order, count, steps, total, to_left, to_right, TILE: tl
         tl.store(to_right + number_of, right, mask=is_row)
 """
 
-_MATCHES = """
-@triton.jit(do_not_specialize=["less", "size", "steps", "count"])
-def matches(probes, less, keys, size, steps, count, first, counts, TILE: tl.constexpr):
+_LOCATE = """
+@triton.jit(do_not_specialize=["count"])
+def locate({parameters}, count, form, table, numbers, found, TILE: tl.constexpr):
     lane = tl.arange(0, TILE)
+    shift = tl.load(form)
+    mask = tl.load(form + 1)
     for tile in range(tl.program_id(0), tl.cdiv(count, TILE), tl.num_programs(0)):
-        row = tl.cast(tile, tl.int64) * TILE + lane
-        is_row = row < count
-        key = tl.load(probes + row, mask=is_row, other=0) - less
-        # No key of a place before `low` is too large, and all from `high` on are: not smaller, then larger.
-        low = row * 0
-        high = low + size
-        for _ in range(steps):
-            middle = (low + high) >> 1
-            is_open = low < high
-            is_after = is_open & (tl.load(keys + middle, mask=is_open, other=0) < key)
-            low = tl.where(is_after, middle + 1, low)
-            high = tl.where(is_open & ~is_after, middle, high)
-        begin = low
-        high = low * 0 + size
-        for _ in range(steps):
-            middle = (low + high) >> 1
-            is_open = low < high
-            is_after = is_open & (tl.load(keys + middle, mask=is_open, other=0) <= key)
-            low = tl.where(is_after, middle + 1, low)
-            high = tl.where(is_open & ~is_after, middle, high)
-        tl.store(first + row, begin, mask=is_row)
-        tl.store(counts + row, low - begin, mask=is_row)
+        number_of = tl.cast(tile, tl.int64) * TILE + lane
+        is_row = number_of < count
+{load}
+        is_open = is_row & is_inside
+        place = {place}
+        is_there = is_open & (lane < 0)
+        while tl.max(is_open.to(tl.int32), 0) > 0:
+            there = tl.load(table + place, mask=is_open, other=0)
+            is_there = is_there | (is_open & (there == key))
+            is_open = is_open & (there != key) & (there != -1)
+            place = tl.where(is_open, (place + 1) & mask, place)
+        number = tl.load(numbers + place, mask=is_there, other=-1)
+        tl.store(found + number_of, number, mask=is_row)
 """
+
+# Where the search for a key begins.
+_PLACE = f"((key.to(tl.int64) * {_HASH}).to(tl.uint64, bitcast=True) >> shift.to(tl.uint64)).to(tl.int64) & mask"
 
 _INSERT = """
 @triton.jit(do_not_specialize=["count", "steps"])
-def insert({parameters}, count, steps, form, table, state, TILE: tl.constexpr):
+def insert({parameters}, count, steps, form, table, state, numbers, TILE: tl.constexpr):
     lane = tl.arange(0, TILE)
     shift = tl.load(form)
     mask = tl.load(form + 1)
@@ -99,7 +95,7 @@ def insert({parameters}, count, steps, form, table, state, TILE: tl.constexpr):
         if tl.max((is_row & ~is_inside).to(tl.int32), 0) > 0:
             tl.store(state + 1, 1)
         is_open = is_row & is_inside
-        place = ((key.to(tl.int64) * {hash}).to(tl.uint64, bitcast=True) >> shift.to(tl.uint64)).to(tl.int64) & mask
+        place = {place}
         is_new = is_open & (lane < 0)
         spare = mask + 1 + lane
         while tl.max(is_open.to(tl.int32), 0) > 0:
@@ -135,11 +131,12 @@ def _kernel(text: str, name: str) -> Any:
 
 
 @lru_cache(64)
-def _insert(sides: tuple[int | None, ...], has_order: bool, is_kept: bool) -> Any:
+def _insert(sides: tuple[int | None, ...], has_order: bool, is_kept: bool, is_numbered: bool) -> Any:
     """The kernel for columns that are read at the rows themselves (None), at probes (0) or at rows of an index (1).
 
     has_order  whether an index says where its rows stood
     is_kept    whether rows that are new are appended
+    is_numbered  whether the numbers of rows are written where their keys are
     """
     is_pairs = sides[0] is not None
     numbers = range(len(sides))
@@ -148,28 +145,42 @@ def _insert(sides: tuple[int | None, ...], has_order: bool, is_kept: bool) -> An
         pair, total = _PAIR, "tl.load(ends + count - 1)"
         pair += "        right = tl.load(order + right)\n" if has_order else ""
     rows = {None: "number_of", 0: "low", 1: "right"}
-    load = ["        is_inside = is_row", "        key = (lane * 0).to(tl.int64)"]
-    for k in numbers:
-        load += [
-            f"        c{k} = tl.load(from{k} + {rows[sides[k]]}, mask=is_row, other=0)",
-            f"        bits{k} = tl.load(form + {4 + 2 * k})",
-            f"        place{k} = c{k} - tl.load(form + {3 + 2 * k})",
-            f"        is_inside = is_inside & (place{k} >= 0) & ((place{k} >> bits{k}) == 0)",
-            f"        key = (key << bits{k}) + place{k}",
-        ]
-    load.append("        key = tl.where(is_inside, key, 0).to(table.dtype.element_ty)")
     store = [f"            tl.store(to{k} + to, c{k}, mask=has_room)" for k in numbers] if is_kept else []
+    if is_numbered:
+        store.append(f"            tl.store(numbers + place, {'to' if is_kept else 'number_of'}, mask=has_room)")
     parameters = ["ends", "starts", "order"] * is_pairs
-    parameters += [f"from{k}" for k in numbers] + [f"to{k}" for k in numbers]
+    parameters += [f"from{k}" for k in numbers] + [f"to{k}" for k in numbers] * is_kept
     text = _HEADER + _INSERT.format(
         parameters=", ".join(parameters),
         total=total,
         pair=pair,
-        load="\n".join(load),
+        load=_loaded([rows[side] for side in sides]),
+        place=_PLACE,
         store="\n".join(store or ["            pass"]),
-        hash=_HASH,
     )
     return _kernel(text, "insert")
+
+
+@lru_cache(64)
+def _locate(width: int) -> Any:
+    parameters = ", ".join(f"from{k}" for k in range(width))
+    text = _LOCATE.format(parameters=parameters, load=_loaded(["number_of"] * width), place=_PLACE)
+    return _kernel(_HEADER + text, "locate")
+
+
+def _loaded(rows: Sequence[str]) -> str:
+    """The lines that load a column at each of these rows, and pack a key of all."""
+    lines = ["is_inside = is_row", "key = (lane * 0).to(tl.int64)"]
+    for k, row in enumerate(rows):
+        lines += [
+            f"c{k} = tl.load(from{k} + {row}, mask=is_row, other=0)",
+            f"bits{k} = tl.load(form + {4 + 2 * k})",
+            f"place{k} = c{k} - tl.load(form + {3 + 2 * k})",
+            f"is_inside = is_inside & (place{k} >= 0) & ((place{k} >> bits{k}) == 0)",
+            f"key = (key << bits{k}) + place{k}",
+        ]
+    lines.append("key = tl.where(is_inside, key, 0).to(table.dtype.element_ty)")
+    return "\n".join(f"        {line}" for line in lines)
 
 
 def _programs(rows: int) -> tuple[int]:
@@ -183,19 +194,19 @@ def slots_for(rows: int) -> int:
 
 def insert(
     sources: Sequence[Any],
-    to: Sequence[Any],
+    to: Sequence[Any] | None,
     form: Any,
     table: Any,
     state: Any,
     rows: int,
     pairs: tuple[Any, Any, Any] | None = None,
     sides: Sequence[int] = (),
-    is_kept: bool = True,
+    numbers: Any = None,
 ) -> None:
     """Insert rows into a set, and append those that are new.
 
     sources  [column] tensors int64, read at the rows, or at the pairs of a join
-    to       [column] what new rows are appended to, int64
+    to       [column] what new rows are appended to, int64; None if they are only counted
     form     [3 + 2 * columns] int64: how far hashes are shifted, the number of slots less one, the room in `to`, then
              the least value and the bits of each column
     table    [slots + TILE] int32 or int64, the keys; see above
@@ -203,32 +214,42 @@ def insert(
     rows     their number, or that of the probes
     pairs    (ends, starts, order or None) of a join
     sides    [column] whether they are read at the probe (0) or at the row (1) of a pair
-    is_kept  whether new rows are appended; else they are only counted
+    numbers  [slot] int64, gets the number of each row that is new, among those appended, or among all; or None
     """
     if not rows:
         return
+    has_numbers, numbers, targets = numbers is not None, state if numbers is None else numbers, to or ()
     if pairs is None:
-        _insert((None,) * len(sources), False, is_kept)[_programs(rows)](
-            *sources, *to, rows, 0, form, table, state, TILE=TILE, num_warps=1
+        _insert((None,) * len(sources), False, to is not None, has_numbers)[_programs(rows)](
+            *sources, *targets, rows, 0, form, table, state, numbers, TILE=TILE, num_warps=1
         )
         return
     ends, starts, order = pairs
-    kernel = _insert(tuple(sides), order is not None, is_kept)
+    kernel = _insert(tuple(sides), order is not None, to is not None, has_numbers)
     # How many pairs there are only the device knows.
     kernel[_programs(rows * TILE)](
         ends,
         starts,
         ends if order is None else order,
         *sources,
-        *to,
+        *targets,
         rows,
         rows.bit_length(),
         form,
         table,
         state,
+        numbers,
         TILE=TILE,
         num_warps=1,
     )
+
+
+def locate(sources: Sequence[Any], form: Any, table: Any, numbers: Any, found: Any) -> None:
+    """Write the number of each row, -1 where the set has it not; operands as those of `insert`."""
+    count = len(found)
+    if count:
+        kernel = _locate(len(sources))
+        kernel[_programs(count)](*sources, count, form, table, numbers, found, TILE=TILE, num_warps=1)
 
 
 def expand(ends: Any, starts: Any, order: Any, total: int, to_left: Any, to_right: Any) -> None:
@@ -248,17 +269,3 @@ def expand(ends: Any, starts: Any, order: Any, total: int, to_left: Any, to_righ
         TILE=TILE,
         num_warps=1,
     )
-
-
-def matches(probes: Any, less: int, keys: Any, first: Any, counts: Any) -> None:
-    """Write the place of the first key that equals each probe, and how many do.
-
-    probes  [probe] int64; `less` is subtracted from each
-    keys    [row] int64 in ascending order
-    """
-    kernel: Callable = _kernel(_HEADER + _MATCHES, "matches")
-    count, size = len(probes), len(keys)
-    if count:
-        kernel[_programs(count)](  # type: ignore[index]
-            probes, less, keys, size, size.bit_length(), count, first, counts, TILE=TILE, num_warps=1
-        )

@@ -119,6 +119,13 @@ def _node(node: n.Node) -> None:
             _dtype(node.columns, "int64")
             if node.into is not None:
                 _dtype([node.into], n.INDEX)
+        case n.Locate():
+            _size(node.columns, node.size)
+            _dtype([node.among], n.INDEX)
+        case n.Put():
+            _rows(node.rows, node.size)
+            _size([node.values], node.rows.size)
+            _dtype([node.values], node.into.type.dtype)
         case n.Elements():
             _dtype([node.of], n.INDEX)
         case n.Join() | n.Find():
@@ -126,14 +133,6 @@ def _node(node: n.Node) -> None:
             _dtype([node.index], n.INDEX)
             assert isinstance(node.index.node, n.Build)
             _keys(node.probes, node.index.node.columns)
-        case n.Merge():
-            _keys(node.left, node.right)
-            if any(x.type.bits != y.type.bits for x, y in zip(node.left, node.right)):
-                raise TypeMismatchError("the columns of two tables have keys of different bits")
-            _size(node.left, node.left[0].size)
-            _size(node.right, node.right[0].size)
-            if n.added(node.left[0].size or 0, node.right[0].size or 0) != node.size:
-                raise ShapeError(f"two tables are merged to {_shown(node.size)} rows")
         case n.Call():
             _size(() if node.finds else node.of, node.size)
         case n.Loop():

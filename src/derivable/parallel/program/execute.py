@@ -25,18 +25,10 @@ from derivable.parallel.program import nodes as n
 
 # (a loop or what stands for one, rounds until now, rows of the state) -> whether it may go on.
 Watch = Callable[[n.Loop | n.Otherwise, int, int], bool]
-# Pairs for which a join has room, besides twice those of the round before.
-SPARE = 64
 
 
 class Arrays(ABC):
-    """The operations of a library that nodes are run by. Columns are arrays [row] or [row, lane].
-
-    bound  up to how many pairs the joins of a round get columns longer than their rows, so that the round reads all
-           numbers of rows at once at its end; 0 where reading costs nothing
-    """
-
-    bound = 0
+    """The operations of a library that nodes are run by. Columns are arrays [row] or [row, lane]."""
 
     @abstractmethod
     def constant(self, values: Any, dtype: str, count: int | None) -> Any: ...
@@ -104,9 +96,6 @@ class Arrays(ABC):
     def sort(self, columns: list[Any], types: list[n.Type], count: int) -> Any: ...
 
     @abstractmethod
-    def merge(self, left: list[Any], right: list[Any], types: list[n.Type]) -> Any: ...
-
-    @abstractmethod
     def unique(self, columns: list[Any], count: int) -> tuple[Any, Any]: ...
 
     @abstractmethod
@@ -116,6 +105,13 @@ class Arrays(ABC):
     @abstractmethod
     def elements(self, known: Any, is_earlier: bool) -> Sequence[Any]: ...
 
+    @abstractmethod
+    def locate(self, columns: list[Any], types: list[n.Type], known: Any) -> Any: ...
+
+    @abstractmethod
+    def put_at(self, of: Any, rows: Any, values: Any) -> Any:
+        """A column with other values in these rows; the column itself stays as it is."""
+
     def is_late(self, column: Any) -> bool:
         """Whether a column is none yet, but what `whole` makes it of; gathers, concatenations and sets take such."""
         return False
@@ -123,10 +119,6 @@ class Arrays(ABC):
     def whole(self, column: Any) -> Any:
         """A column that is late, as an array."""
         return column
-
-    def read(self, numbers: list[Any]) -> list[int]:
-        """Numbers of rows that the library holds, all at once."""
-        return list(map(int, numbers))
 
     @abstractmethod
     def to_host(self, column: Any, dtype: Any = None) -> np.ndarray:
@@ -345,13 +337,15 @@ class Run:
                 return (arrays.find(many(node.probes), self.value(node.index), self.size(node.size)),)
             case n.Sort():
                 return (arrays.sort(many(node.columns), _types(node.columns), self.size(node.size)),)
-            case n.Merge():
-                return (arrays.merge(many(node.left), many(node.right), _types(node.left)),)
             case n.Unique():
                 return arrays.unique(many(node.columns), self.size(node.size))
             case n.Insert():
                 known = None if node.into is None else self.value(node.into)
                 return arrays.insert(many(node.columns), _types(node.columns), known)
+            case n.Locate():
+                return (arrays.locate(many(node.columns), _types(node.columns), self.value(node.among)),)
+            case n.Put():
+                return (arrays.put_at(self.value(node.into), self.value(node.rows), self.value(node.values)),)
             case n.Elements():
                 return arrays.elements(self.value(node.of), node.is_earlier)
             case n.Call():
@@ -394,31 +388,19 @@ class Run:
         self.settle([*loop.begin, *loop.static])
         state = self.many(loop.begin)
         fixed = {column.node: self.values[column.node] for column in loop.static}
-        pairs: dict[n.Node, int] = {}
         rounds = 0
         while any(len(state[k]) for k in loop.going):
             if self.watch is not None and not self.watch(loop, rounds, sum(len(state[k]) for k in loop.going)):
                 break
-            bounds = {join: 2 * number + SPARE for join, number in pairs.items()}
-            found = None
-            if rounds and not loop.has_sets and sum(bounds.values()) < self.arrays.bound:
-                found = self.round(_BoundedRun(self, bounds), loop, body, fixed, list(state))
-            if found is None:
-                found = self.round(Run(self.given, self.arrays, self.watch, self.counts), loop, body, fixed, state)
-                assert found is not None
-            state, pairs = found
+            state = self.round(loop, body, fixed, state)
             rounds += 1
         return state
 
     def round(
-        self,
-        inner: Run,
-        loop: n.Loop,
-        body: Sequence[_Step],
-        fixed: Mapping[n.Node, Sequence[Any]],
-        state: list[Any],
-    ) -> tuple[list[Any], dict[n.Node, int]] | None:
-        """The state after a round, and how many pairs each join has; None if there are more than its columns hold."""
+        self, loop: n.Loop, body: Sequence[_Step], fixed: Mapping[n.Node, Sequence[Any]], state: list[Any]
+    ) -> list[Any]:
+        """The state after a round."""
+        inner = Run(self.given, self.arrays, self.watch, self.counts)
         inner.values, inner.found = dict(fixed), dict(self.found)
         parts: dict[n.Node, list[Any]] = {}
         # The state before the round goes as soon as the body has read it.
@@ -426,111 +408,9 @@ class Run:
             parts.setdefault(column.node, []).append(state.pop(0))
         for node in list(parts):
             inner.keep(node, parts.pop(node), _finds(node))
-        try:
-            inner.run(body)
-            inner.read()
-        except _TooManyPairs:
-            return None
+        inner.run(body)
         inner.settle(loop.body)
-        joins: dict[n.Node, int] = {}
-        if not loop.has_sets:
-            joins.update((node, inner.size(n.Found(node))) for node in loop.moving if isinstance(node, n.Join))
-        return inner.many(loop.body), joins
-
-    def read(self) -> None:
-        """Read the numbers of rows that are only bounded until now."""
-
-
-class _TooManyPairs(Exception):
-    """A join has more pairs than its columns hold."""
-
-
-class _BoundedRun(Run):
-    """A round in which columns may be longer than their rows, which come first: `found` has bounds until all numbers
-    are read, at its end or where the host needs them. What lies behind the rows are copies of rows.
-
-    bounds   of the pairs of each join
-    numbers  of rows that are not read yet, as the library holds them
-    pairs    of joins, also those that do not fit in the columns
-    """
-
-    def __init__(self, outer: Run, bounds: Mapping[n.Node, int]):
-        super().__init__(outer.given, outer.arrays, outer.watch, outer.counts)
-        self.bounds = bounds
-        self.numbers: dict[n.Found, Any] = {}
-        self.pairs: dict[n.Found, Any] = {}
-
-    def number(self, size: n.Size | None) -> Any:
-        """The number of rows, as the library holds it; None if the columns are as long."""
-        if not isinstance(size, n.Sum):
-            return self.numbers.get(size) if isinstance(size, n.Found) else None
-        numbers = [self.number(part) for part in size.parts]
-        if all(number is None for number in numbers):
-            return None
-        return sum(self.size(part) if number is None else number for part, number in zip(size.parts, numbers))
-
-    def value(self, column: n.Column) -> Any:
-        found = super().value(column)
-        if column.size is None or column.type.dtype == n.INDEX or len(found) == self.size(column.size):
-            return found
-        return found[: self.size(column.size)]
-
-    def read(self) -> None:
-        if not self.numbers:
-            return
-        waiting = self.numbers | self.pairs
-        numbers = dict(zip(waiting, self.arrays.read(list(waiting.values()))))
-        self.numbers.clear()
-        self.pairs.clear()
-        if any(number > self.found[size] for size, number in numbers.items()):
-            raise _TooManyPairs
-        self.found.update(numbers)
-
-    def node(self, node: n.Node) -> Sequence[Any]:
-        found = self.bounded(node)
-        if found is None:
-            self.read()
-            found = super().node(node)
-        return found
-
-    def bounded(self, node: n.Node) -> Sequence[Any] | None:
-        """What a node gives for columns that are longer than their rows; None where that must not be."""
-        arrays: Any = self.arrays
-        many, number = self.many, self.number
-        match node:
-            case n.Compact():
-                rows, self.numbers[n.Found(node)] = arrays.bounded_compact(
-                    self.value(node.mask), number(node.mask.size)
-                )
-                return (rows,)
-            case n.Unique():
-                *found, self.numbers[n.Found(node)] = arrays.bounded_unique(many(node.columns), number(node.size))
-                return found
-            case n.Join():
-                probes, index = many(node.probes), self.value(node.index)
-                sizes = self.size(node.size), number(node.size), self.bounds[node]
-                *found, count = arrays.bounded_join(probes, index, *sizes)
-                self.pairs[n.Found(node)], self.numbers[n.Found(node)] = count, count.clip(max=len(found[0]))
-                return found
-            case n.Fold() if number(node.rows.size) is not None:
-                rows, count = self.value(node.rows), self.size(node.size)
-                ends = number(node.rows.size)
-                return arrays.bounded_fold(many(node.of), rows, count, node.monoid, node.is_sorted, ends)
-            case n.Concatenate() if any(number(part.size) is not None for part in node.of):
-                return (arrays.bounded_concatenate(many(node.of), [number(part.size) for part in node.of]),)
-            case n.Build() if number(node.size) is not None:
-                columns, types = many(node.columns), _types(node.columns)
-                index = arrays.bounded_build(columns, types, node.is_sorted, number(node.size))
-                return None if index is None else (index,)
-            case n.Sort() if number(node.size) is not None:
-                return (arrays.bounded_sort(many(node.columns), _types(node.columns), number(node.size)),)
-            case n.Merge() if number(node.size) is not None:
-                ends = number(node.left[0].size), number(node.right[0].size)
-                order = arrays.bounded_merge(many(node.left), many(node.right), _types(node.left), *ends)
-                return None if order is None else (order,)
-            case n.Call() | n.FoldLanes() | n.Reshape() | n.Loop():
-                return None
-        return super().node(node)
+        return inner.many(loop.body)
 
 
 def _types(columns: Sequence[n.Column]) -> list[n.Type]:
@@ -660,9 +540,6 @@ class NumPy(Arrays):
     def sort(self, columns: list[Any], types: list[n.Type], count: int) -> np.ndarray:
         return self._primitive("sort", tuple(columns))[1]
 
-    def merge(self, left: list[Any], right: list[Any], types: list[n.Type]) -> np.ndarray:
-        return self._primitive("sort", tuple(np.concatenate(pair) for pair in zip(left, right)))[1]
-
     def unique(self, columns: list[Any], count: int) -> tuple[np.ndarray, np.ndarray]:
         _, offsets = self._primitive("unique", tuple(columns))
         return offsets[:-1], np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
@@ -675,6 +552,14 @@ class NumPy(Arrays):
         rows = np.sort(order[first])
         fresh = [column[rows[count:]] for column in both]
         return Known([np.concatenate(pair) for pair in zip(there, fresh)] if there else fresh, count), *fresh
+
+    def locate(self, columns: list[Any], types: list[n.Type], known: Known) -> np.ndarray:
+        return self.find(columns, self.build(known.columns, types, len(known), False), len(columns[0]))
+
+    def put_at(self, of: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+        found = of.copy()
+        found[rows] = values
+        return found
 
     def elements(self, known: Known, is_earlier: bool) -> Sequence[Any]:
         return [column[: known.before] if is_earlier else column for column in known.columns]

@@ -406,18 +406,6 @@ class Sort(Node):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Merge(Node):
-    """`merge c1 c2 and c3 c4`: the numbers of the rows of two sorted tables, one after the other, in ascending order"""
-
-    left: tuple[Column, ...]
-    right: tuple[Column, ...]
-    size: Size
-
-    def _types(self) -> tuple[Type, ...]:
-        return (Type("int64", self.size),)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
 class Unique(Node):
     """`unique c1 c2`: of sorted rows the first of each group of equal ones, and the number of the group of each row"""
 
@@ -456,7 +444,36 @@ class Elements(Node):
     is_earlier: bool
 
     def _types(self) -> tuple[Type, ...]:
-        return tuple(replace(of, size=Found(self)) for of in self.columns)
+        size = Found(self) if self.is_earlier else self.of.size
+        return tuple(replace(of, size=size) for of in self.columns)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Locate(Node):
+    """`locate c1 c2 in h5`: where each row is among the rows of a set, which has it"""
+
+    columns: tuple[Column, ...]
+    size: Size
+    among: Column
+
+    def _types(self) -> tuple[Type, ...]:
+        return (Type("int64", self.size),)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Put(Node):
+    """`put c2 at c1 in c0`: a column with other values in some rows, which are distinct
+
+    size  its number of rows, which may have several names
+    """
+
+    values: Column
+    rows: Column
+    into: Column
+    size: Size
+
+    def _types(self) -> tuple[Type, ...]:
+        return (self._of(self.into, self.size),)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -516,11 +533,6 @@ class Loop(Node):
             if node in mine or not found.isdisjoint(node.needs):
                 found.add(node)
         return frozenset(found)
-
-    @cached_property
-    def has_sets(self) -> bool:
-        """Whether a round inserts rows into sets: begun again, it would find nothing new there."""
-        return any(isinstance(node, Insert) for node in self.moving)
 
     @cached_property
     def needs(self) -> tuple[Node, ...]:

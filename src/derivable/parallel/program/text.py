@@ -82,12 +82,12 @@ class _Printer:
                 return f"find {many(node.probes)} in {name(node.index)}".replace("  ", " ")
             case n.Insert():
                 return f"insert {many(node.columns)}{'' if node.into is None else f' into {name(node.into)}'}"
+            case n.Locate():
+                return f"locate {many(node.columns)} in {name(node.among)}"
+            case n.Put():
+                return f"put {name(node.values)} at {name(node.rows)} in {name(node.into)}"
             case n.Elements():
                 return f"{'earlier ' * node.is_earlier}elements {name(node.of)}"
-            case n.Merge():
-                return f"merge {many(node.left)} and {many(node.right)}"
-            case n.Otherwise():
-                return f"{node.text} by {many(node.reads)}, otherwise"
             case n.Call():
                 return f"call {node.text} {many(node.of)}".rstrip()
             case _:
