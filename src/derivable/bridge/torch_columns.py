@@ -35,6 +35,8 @@ from derivable.parallel.program.execute import Arrays
 Key = torch.Tensor
 # Bytes of a piece that travels to the host; fewer travel at once.
 STAGED = 1 << 24
+# Rows from which on it is seen whether they are in order before they are sorted.
+LOOKED_AT = 1 << 16
 # Who copies through the buffers, which all threads share.
 _copying = threading.Lock()
 
@@ -125,6 +127,9 @@ class Torch(Arrays):
         return self.to_host(rows), [max(high, 0) for _, high in ends]
 
     def gather(self, of: torch.Tensor, rows: Any, otherwise: Any) -> Any:
+        if isinstance(rows, range):
+            # All of a large relation, which need not be copied.
+            return of
         if otherwise is None:
             if isinstance(rows, PairColumn):
                 return PairColumn(rows.pairs, rows.side, of) if rows.of is None else of.index_select(0, rows.whole())
@@ -247,7 +252,7 @@ class Torch(Arrays):
         if len(keys) > 1:
             ranges = _ranges(keys)
             keys = keys if ranges is None else [_by_ranges(keys, ranges)[0]]
-        if len(keys) == 1 and count > BOUND and bool((keys[0][1:] >= keys[0][:-1]).all()):
+        if len(keys) == 1 and count > LOOKED_AT and bool((keys[0][1:] >= keys[0][:-1]).all()):
             # To look takes a tenth of the time of a sort.
             return range(count)
         return _order(keys)

@@ -269,8 +269,8 @@ class SortedRows:
     def _by_columns(self, columns: list[Column]) -> Column:
         arrays, types = self.arrays, [n.Type("int64")] * len(columns)
         order = arrays.sort(columns, types, len(columns[0]))
-        first, _ = arrays.unique([column.index_select(0, order) for column in columns], len(order))
-        rows = order.index_select(0, first)
+        first, _ = arrays.unique([arrays.gather(column, order, None) for column in columns], len(order))
+        rows = first if isinstance(order, range) else order.index_select(0, first)
         if self.count:
             index = arrays.build(self.rows(self.count), types, self.count, False)
             there = arrays.find([column.index_select(0, rows) for column in columns], index, len(rows))
