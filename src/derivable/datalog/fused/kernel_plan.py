@@ -257,7 +257,7 @@ class _Planner:
         self.registers[name] = Argument(1000 + len(self.registers), dtype, f"r{len(self.registers)}")
         return self.registers[name]
 
-    def constant(self, term: Const) -> Expr:
+    def constant(self, term: Const) -> Argument:
         self.words.append(term)
         return Argument(len(self.words) - 1, "int64", f"word{len(self.words) - 1}")
 
