@@ -17,12 +17,10 @@ from derivable.circuit.fold.level_columns import LevelColumns, levels_of
 from derivable.circuit.fold.plan import Plan, plan_of
 from derivable.core.diagnostics import MissingDependencyError, UnsupportedError
 from derivable.device.cpu.memory import contiguous, empty, empty_like
+from derivable.device.cuda.compiler import refusal
 
 if TYPE_CHECKING:
     from derivable.circuit.fold.tile_fold import TileFold
-
-# The compute capability that Triton asks for.
-_OLDEST = 8
 
 
 class GraphFold(Engine):
@@ -74,14 +72,7 @@ class GraphFold(Engine):
 
     def tiles_on(self, device: Any) -> TileFold | str:
         """The kernels for a CUDA device, or why it has none."""
-        import torch
-
-        if device.type != "cuda":
-            return f"there are no kernels for {device.type}"
-        major, minor = torch.cuda.get_device_capability(device)
-        if major < _OLDEST:
-            return f"Triton compiles for compute capability {_OLDEST}.0 and later, {device} has {major}.{minor}"
-        return self._tiles
+        return refusal(device) or self._tiles
 
     def elsewhere(self, library: str) -> Functions:
         apply, pull = self.columns.elsewhere(library)

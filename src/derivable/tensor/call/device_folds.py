@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,8 @@ import torch
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.torch import dtype_name
 from derivable.bridge.torch_columns import Torch
+from derivable.core.diagnostics import UnsupportedError
+from derivable.device.cuda.compiler import refusal
 from derivable.kernel import nodes as k
 from derivable.kernel.emit_triton import compile_triton
 from derivable.parallel.program.execute import Prepared
@@ -26,7 +27,7 @@ _ANY_NUMBER = ("blocks", "tiles", "size", "longest")
 
 
 def has_kernels(device: torch.device) -> bool:
-    return device.type == "cuda" and find_spec("triton") is not None
+    return refusal(device) is None
 
 
 @lru_cache(256)
@@ -42,19 +43,33 @@ class FoldedProgram:
         self.steps = [(s.name, DeviceFold(s.fold, like.device), Prepared(s.operands)) for s in steps]
         self.result = Prepared([result])
 
-    @property
+    @cached_property
     def is_worthwhile(self) -> bool:
-        return any(fold.num_terms >= FEWEST for _, fold, _ in self.steps) and all(f.fits for _, f, _ in self.steps)
+        folds = [fold for _, fold, _ in self.steps]
+        is_large = any(fold.num_terms >= FEWEST for fold in folds) and all(fold.fits for fold in folds)
+        return is_large and _are_printed(folds)
 
-    @property
+    @cached_property
     def is_differentiable(self) -> bool:
-        return all(fold.fold.is_differentiable for _, fold, _ in self.steps)
+        folds = [fold for _, fold, _ in self.steps]
+        is_sum = all(fold.fold.is_differentiable for fold in folds)
+        return is_sum and _are_printed([pulled for fold in folds for pulled in fold.pulled.values()])
 
     def __call__(self, given: Mapping[str, Sequence[torch.Tensor]], arrays: Torch) -> list[torch.Tensor]:
         values = dict(given)
         for name, fold, operands in self.steps:
             values[name] = (_Folded.apply(fold, *operands(values, arrays)),)
         return self.result(values, arrays)
+
+
+def _are_printed(folds: Sequence[DeviceFold]) -> bool:
+    """Whether Triton has all operations of folds."""
+    try:
+        for fold in folds:
+            fold.launches()
+    except UnsupportedError:
+        return False
+    return True
 
 
 class DeviceFold:
@@ -91,6 +106,10 @@ class DeviceFold:
         rows = [one.rows for one in self.fold.operands]
         return [None if x is None else torch.from_numpy(x.astype(np.int32)).to(self.device) for x in rows]
 
+    def launches(self) -> Any:
+        """What launches the kernel. Raises UnsupportedError for operations that Triton does not have."""
+        return _compiled(self._kernel, self._tile[1])
+
     def __call__(self, operands: Sequence[torch.Tensor]) -> torch.Tensor:
         if self._parts is not None:
             first, second = self._parts
@@ -100,14 +119,14 @@ class DeviceFold:
         found = operands[0].new_empty(shape)
         if not found.numel():
             return found
-        tile, warps = self._tile
+        tile = self._tile[0]
         tiles = 1 if lanes is None or fold.is_summed else -(-lanes // tile)
         blocks = -(-fold.size // tile) if fold.form == "segments" else fold.size
         arguments: list[Any] = []
         for rows, operand in zip(self._rows, operands):
             arguments += [operand.contiguous()] if rows is None else [rows, operand.contiguous()]
         numbers = blocks, tiles, fold.size, fold.longest, lanes or 1
-        _compiled(self._kernel, warps)((blocks, tiles), *numbers, self._offsets, *arguments, found)
+        self.launches()((blocks, tiles), *numbers, self._offsets, *arguments, found)
         return found
 
     @cached_property
