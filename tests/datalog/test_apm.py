@@ -407,6 +407,6 @@ def test_what_a_device_refuses(monkeypatch):
     monkeypatch.setattr(torch_rows, "MOST_PAIRS", 0)
     with pytest.raises(LimitError, match="a join has 1 pairs, and torch sorts 0 rows at most"):
         dv.Program("type e(i32, i32)\nrel p(x, z) = e(x, y), e(y, z)").run({"e": [(0, 1), (1, 2)]}, device="torch:cpu")
-    monkeypatch.setattr(machine_run, "execute", full)
+    monkeypatch.setattr(machine_run.Prepared, "__call__", full)
     with pytest.raises(OutOfMemory, match="torch:cpu has no memory left for the run: CUDA out of memory"):
         program.run(facts, "unit", device="torch:cpu")

@@ -77,11 +77,16 @@ class Torch(Arrays):
     ):
         self.device, self.dtype, self.semiring, self.is_exact = torch.device(device), dtype, semiring, is_exact
         self._constants: WeakKeyDictionary[n.Constant, torch.Tensor] = WeakKeyDictionary()
+        self.notes: dict[str, str] = {}
         self.has_kernels = self.device.type == "cuda" and row_sets.is_available()
 
     def __reduce__(self) -> tuple:
         # Weak references have no pickled form.
         return Torch, (self.device, self.dtype, self.semiring, self.is_exact)
+
+    def note(self, what: str, how: str) -> None:
+        """Keep how something was computed, for a profile."""
+        self.notes[what] = how
 
     # Columns and scalar operations
 

@@ -54,7 +54,10 @@ class Host(Protocol):
                or "mask"
     call       the RAM node of a predicate or a coin; `names` are those of the columns given and made
     aggregate  an aggregate's rule; `types` are those of its relation, `widths` the columns of the body and the groups
+    is_bound   set where the program has something of this host, so that no other run can have the program
     """
+
+    is_bound: bool
 
     def word(self, constant: Const) -> Any: ...
 
@@ -86,6 +89,8 @@ class AtOnce(Protocol):
 
 class _Printed:
     """The host of a program that is only looked at."""
+
+    is_bound = False
 
     def word(self, constant: Const) -> Any:
         return expr_text(constant)
@@ -387,6 +392,7 @@ class _Lowering:
     # Expressions
 
     def call(self, text: str, function: Callable, given: Sequence[Column], size: n.Size, result: Any, finds: bool):
+        self.host.is_bound = True
         return self.graph(
             n.Call, text, function, tuple(given), size, tuple(replace(r, size=None) for r in result), finds
         )

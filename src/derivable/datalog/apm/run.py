@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,7 +41,10 @@ from derivable.datalog.tags.random_facts import VALUE
 from derivable.datalog.tags.tags import Algebra, SemiringTags, Untagged
 from derivable.datalog.values.values import ValueType, word_of
 from derivable.parallel.program import nodes as n
-from derivable.parallel.program.execute import Arrays, execute
+from derivable.parallel.program.execute import Arrays, Prepared
+
+if TYPE_CHECKING:
+    from derivable.bridge.torch_columns import Torch
 
 
 @dataclass
@@ -63,7 +66,7 @@ class DeviceProfile:
         return f"on {self.device}, {self.seconds:.3f} s, facts included{''.join(rounds)}"
 
 
-def arrays_on(device: Any) -> Arrays:
+def arrays_on(device: Any) -> Torch:
     """The columns of a device: "cuda", "cuda:1", "torch:cpu" or a torch.device; "torch:cpu" is torch on the CPU.
 
     Raises DomainError for a name that is none, and UnsupportedError for a device that this machine lacks.
@@ -110,7 +113,6 @@ def run_on_device(
     queries = Queries({}, algebra, facts.symbols, facts.random, watch)
     queries.coins = coins
     rounds: dict[str, int] = {}
-    notes: dict[str, str] = {}
 
     def goes_on(loop: n.Loop | n.Otherwise, number: int, size: int) -> bool:
         if number == watch.limits.iteration_limit:
@@ -124,7 +126,7 @@ def run_on_device(
     try:
         limits = watch.limits
         counts_rounds = limits.iteration_limit is not None or limits.round_limit is not None
-        at_once = None if counts_rounds else partial(_at_once, notes)
+        at_once = None if counts_rounds else _at_once
         found = run_program(ram, facts, algebra, arrays, ram.outputs, queries, goes_on, at_once=at_once)
     except RuntimeError as error:
         if "out of memory" not in str(error).lower():
@@ -137,11 +139,10 @@ def run_on_device(
     for relation, part in found.items():
         new_tags = None if isinstance(algebra, Untagged) else algebra.empty
         tables[relation] = DeviceTable(relation, ram.relations[relation].types, new_tags, part)
-    return tables, DeviceProfile(str(device), perf_counter() - began, rounds, notes)
+    return tables, DeviceProfile(str(device), perf_counter() - began, rounds, arrays.notes)
 
 
 def _at_once(
-    notes: dict[str, str],
     products: Sequence[Product],
     relations: Sequence[str],
     typed: TypedSemiring | None,
@@ -149,7 +150,7 @@ def _at_once(
     columns: Sequence[Any],
     watch: Callable[[int], None],
 ) -> list[Any] | None:
-    """See `AtOnce`; `notes` gets how a recursion was solved."""
+    """See `AtOnce`."""
     width = 2 + (0 if typed is None else len(typed.dtypes))
     tables = [columns[k : k + width] for k in range(0, len(columns), width)]
     if typed is None:
@@ -158,7 +159,7 @@ def _at_once(
         found = tag_matrices.solve(products, relations, typed, arrays, tables, watch)
     if found is None:
         return None
-    notes[", ".join(relations)] = found.note
+    arrays.note(", ".join(relations), found.note)
     return [column for rows in found.rows for column in rows]
 
 
@@ -259,8 +260,7 @@ def run_program(
     tags = algebra if isinstance(algebra, SemiringTags) else None
     typed = None if tags is None else tags.typed
     host = _Host(ram, facts, algebra, queries or Queries({}, algebra, facts.symbols, facts.random, NEVER))
-    tables = lower(ram, typed, host, at_once)
-    tables = {name: tables[name] for name in (tables if names is None else names)}
+    tables, prepared = _prepared(ram, typed, host, at_once, names)
     given: dict[str, list[Any]] = {}
     for name, relation in ram.relations.items():
         width = len(relation.types)
@@ -276,13 +276,35 @@ def run_program(
             ones = [] if tags is None else [arrays.constant(x, str(x.dtype), count) for x in parts_of(tags.one(count))]
             more = [arrays.constant(column, "int64", count) for column in part]
             given[name] = [arrays.concatenate(list(pair)) for pair in zip(given[name], [*more, *ones])]
-    results = [column for table in tables.values() for column in table.all]
-    found = iter(execute(results, given, arrays, watch, counts))
+    found = iter(prepared(given, arrays, watch, counts))
     model = {}
     for name, table in tables.items():
         columns, components = (tuple(next(found) for _ in part) for part in (table.columns, table.tags))
         model[name] = Part(arrays, columns, components, [column.type for column in table.columns.values()])
     return model
+
+
+def _prepared(
+    ram: m.Ram, typed: TypedSemiring | None, host: _Host, at_once: AtOnce | None, names: Iterable[str] | None
+) -> tuple[dict[str, Any], Prepared]:
+    """The tables of a program's relations and what runs it, from an earlier run where nothing in it is of that run."""
+    wanted = None if names is None else tuple(names)
+    kept, key = ram.plans.setdefault("apm", _Kept()), (typed, at_once, wanted)
+    found = kept.get(key)
+    if found is None:
+        tables = lower(ram, typed, host, at_once)
+        tables = {name: tables[name] for name in (tables if wanted is None else wanted)}
+        found = tables, Prepared([column for table in tables.values() for column in table.all])
+        if not host.is_bound:
+            kept[key] = found
+    return found
+
+
+class _Kept(dict):
+    """Programs that later runs may have again; a copy makes its own."""
+
+    def __reduce__(self) -> tuple:
+        return _Kept, ()
 
 
 def _fact_tags(tags: SemiringTags, variables: np.ndarray) -> Any:
@@ -308,8 +330,11 @@ class _Host:
     def __init__(self, ram: m.Ram, facts: FactStore, algebra: Untagged | SemiringTags, queries: Queries):
         self.ram = ram
         self.symbols, self.random, self.mode, self.queries = facts.symbols, facts.random, algebra, queries
+        self.is_bound = False
 
     def word(self, constant: Const) -> int:
+        # Texts and terms have numbers in the tables of a run.
+        self.is_bound |= not (constant.type.is_integer or constant.type.family in ("float", "bool", "char"))
         return int(word_of(constant.value, constant.type, self.symbols))
 
     def evaluate(
