@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import derivable as dv
 from derivable.core.diagnostics import DerivableError, UnsupportedError
+from derivable.tensor.call import device_folds
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 # The ends of a column, a count: what a check reads.
@@ -153,7 +154,9 @@ TENSORS = {
 @pytest.mark.parametrize("name", TENSORS)
 @pytest.mark.parametrize("layout", ["coo", "csr"])
 @pytest.mark.parametrize("rows", [7, 150])
-def test_tensors(name, layout, rows):
+def test_tensors(name, layout, rows, monkeypatch):
+    if rows > 100:
+        monkeypatch.setattr(device_folds, "FEWEST", 1)
     text, inputs = TENSORS[name]
     kernel = dv.tensor.compile(dv.tensor.parse(text, inputs))
     rng = np.random.default_rng(0)

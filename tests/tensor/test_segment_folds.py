@@ -10,7 +10,10 @@ import pytest
 import torch
 
 from derivable.algebra import semirings
+from derivable.algebra.expr.generated import load_generated
 from derivable.algebra.expr.nodes import Argument
+from derivable.kernel import nodes as k
+from derivable.kernel.emit_triton import emit_triton
 from derivable.kernel.interpret import interpret
 from derivable.tensor.call import device_folds, gathers
 from derivable.tensor.call.device_folds import DeviceFold
@@ -115,6 +118,24 @@ def test_a_fold_as_a_loop():
             "    out[out_at] where is_last = total",
         ]
     )
+
+
+@pytest.mark.slow
+def test_the_text_compiles_for_a_gpu_without_atomics():
+    pytest.importorskip("triton")
+    from triton import compile as compiled
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    pointers = {"int32": "*i32", "int64": "*i64", "float64": "*fp64"}
+    for counts, lanes in (([1, 2], None), ([100, 200], None), ([3, 5], 64)):
+        fold, _ = product(np.random.default_rng(0), 2, 5, counts, lanes)
+        for each in (fold, *fold.pulled.values()):
+            kernel = each.kernel(64)
+            source = getattr(load_generated(emit_triton(kernel), kernel.name), kernel.name)
+            signature = {p.name: pointers[p.dtype] if isinstance(p, k.Array) else "i32" for p in kernel.parameters}
+            made = compiled(ASTSource(source, signature, {}), target=GPUTarget("cuda", 90, 32))
+            assert "atom" not in made.asm["ptx"]
 
 
 @pytest.mark.slow
