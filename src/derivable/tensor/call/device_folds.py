@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from derivable.algebra.semiring import Semiring
-from derivable.bridge.torch import dtype_name
+from derivable.bridge.torch import dtype_name, within_memory
 from derivable.bridge.torch_columns import Torch
 from derivable.core.diagnostics import UnsupportedError
 from derivable.device.cuda.compiler import refusal
@@ -126,7 +126,9 @@ class DeviceFold:
         for rows, operand in zip(self._rows, operands):
             arguments += [operand.contiguous()] if rows is None else [rows, operand.contiguous()]
         numbers = blocks, tiles, fold.size, fold.longest, lanes or 1
-        self.launches()((blocks, tiles), *numbers, self._offsets, *arguments, found)
+        # Triton launches on the current device.
+        with torch.cuda.device_of(found):
+            self.launches()((blocks, tiles), *numbers, self._offsets, *arguments, found)
         return found
 
     @cached_property
@@ -151,7 +153,8 @@ class _Folded(torch.autograd.Function):
     def forward(ctx: Any, fold: DeviceFold, *operands: torch.Tensor) -> torch.Tensor:
         ctx.fold = fold
         ctx.save_for_backward(*operands)
-        return fold(operands)
+        with within_memory("a fold", operands):
+            return fold(operands)
 
     @staticmethod
     def backward(ctx: Any, *adjoints: torch.Tensor) -> Any:  # type: ignore[override]
