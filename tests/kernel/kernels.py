@@ -224,6 +224,7 @@ def positions(lanes):
     """Lanes that read and write positions of their own, and prefixes from the last lane to the first."""
     k = Builder("positions", lanes)
     x, out, flags = k.array("x", "int32"), [k.array(f"out{i}", "float64") for i in range(3)], k.array("flags", "bool")
+    sums = k.array("sums", "float64")
     count = k.scalar("count")
     lane = k.lane_numbers()
     with k.loop("row", 0, count, step=lanes) as row:
@@ -241,9 +242,10 @@ def positions(lanes):
         positive = k.register("positive", "bool")
         k.gather(positive, flags, here, less(here, count), True)
         k.scatter(flags, here, equal(positive, False), less(here, count))
+        k.scatter(sums, where(less(here, 3), 0, 1), cast(here, "float64"), less(here, count), adds=True)
     x = np.random.default_rng(3).integers(-2, 3, 3 * lanes).astype(np.int32)
     sizes = 2 * len(x), len(x), len(x)
-    return k.kernel(), (x, *(np.zeros(size) for size in sizes), x > 0, 2 * lanes + lanes // 2)
+    return k.kernel(), (x, *(np.zeros(size) for size in sizes), x > 0, np.array([0.5, 0.0]), 2 * lanes + lanes // 2)
 
 
 CASES = {

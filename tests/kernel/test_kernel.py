@@ -173,7 +173,7 @@ def test_lines_of_fewer_rows():
 
 def test_positions_of_lanes():
     kernel, arguments = kernels.positions(8)
-    x, out, prefixes, constant, flags, count = arguments
+    x, out, prefixes, constant, flags, sums, count = arguments
     before = flags.copy()
     interpret(kernel, *arguments)
     rows = np.concatenate([x[count - 1 :: -1][:count].astype(np.float64), np.full(-count % 8, 2.5)])
@@ -188,7 +188,9 @@ def test_positions_of_lanes():
     assert constant.tolist() == [7.0] * count + [0.0] * (len(constant) - count)
     assert (flags[:count] == ~before[:count]).all()
     assert (flags[count:] == before[count:]).all()
+    assert sums.tolist() == [3.5, sum(range(3, count))]
     text = str(kernel)
+    assert "sums[where(here < 3, 0, 1)] where here < count += " in text
     assert "found0 = x[count - 1 - here] where here < count else 2.5" in text
     assert "found0, found1 = scan down (found0, found1) with" in text
     assert "out0[2 * here + 1] where here < count & 1 < here = first" in text

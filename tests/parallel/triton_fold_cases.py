@@ -126,6 +126,7 @@ def buckets():
     torch_folds.FEW_BUCKETS = 2
     for name in ("add", "max with ties", "saturated add"):
         check("reduce_by_index", BY_NAME[name], 110, 3, INDICES, buckets=7)
+    check("reduce_by_index", BY_NAME["add"], 110, 5, INDICES, buckets=7)
     check("reduce_by_index", BY_NAME["mul with zeros"], 0, 3, INDICES[:0], buckets=4)
     check("reduce_by_index", BY_NAME["add"], 110, 3, INDICES, buckets=0)
 

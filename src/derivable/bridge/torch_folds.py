@@ -139,27 +139,30 @@ class _Plan:
     which  the kernels, one after the other; of one chunk the last alone
     of     whether it is the reverse rule, or how many buckets there are
     lanes  rows of a tile, if lanes are rows whatever the number of columns
+    more   numbers that a kernel takes besides
     """
 
     def __init__(
         self, which: tuple[Callable, ...], op: TypedMonoid, dtypes: tuple[torch.dtype, ...], rows: int, width: int,
-        device: torch.device, of: int = False, lanes: int = 0, **ways: bool
+        device: torch.device, of: int = False, lanes: int = 0, more: tuple[int, ...] = (), **ways: bool
     ):  # fmt: skip
         self.device = device
         self.totals = grids.scanned(op, grids.Grid(1, **ways), of is True)
         self.cut = grids.cut(self.totals, rows, width, _multiprocessors(device), lanes, **ways)
-        self.numbers = rows, width, self.cut.chunks, self.cut.size
+        self.numbers = rows, width, self.cut.chunks, self.cut.size, *more
         names = tuple(_NAMES[dtype] for dtype in dtypes)
         self.steps = []
         for make in which if self.cut.chunks > 1 else which[-1:]:
             kernel, launch = _compiled(make, op, names, self.cut.grid, of, self.cut.warps)
-            self.steps.append((launch, [parameter.name for parameter in kernel.parameters[4:]]))
+            self.steps.append((launch, [parameter.name for parameter in kernel.parameters[4 + len(more) :]]))
         # Kernels that have run, for arrays at addresses that are multiples of 16.
         self.again: list[Any] = [None] * len(self.steps)
 
-    def __call__(self, arrays: dict[str, torch.Tensor], rows: int, width: int) -> Leaves:
+    def __call__(self, arrays: dict[str, torch.Tensor], rows: int, width: int, are_zero: bool = False) -> Leaves:
         """Totals, [leaf] arrays [row, column, size], which the kernels write; arrays by name are all else."""
         totals = _empty(self.totals, rows, width, self.device)
+        if are_zero:
+            totals = [x.zero_() for x in totals]
         arrays.update(_named("t", totals))
         is_here = self.device.type != "cuda" or self.device.index == torch.cuda.current_device()
         with nullcontext() if is_here else torch.cuda.device(self.device):
@@ -336,29 +339,36 @@ def _key_type(buckets: int) -> torch.dtype:
     return next(of for of in (torch.uint8, torch.int16, torch.int32, torch.int64) if buckets <= torch.iinfo(of).max)
 
 
-_BY_TORCH = {"add": "sum", "min": "amin", "max": "amax"}
+def _sums(op: TypedMonoid, destination: Leaves, indices: torch.Tensor, values: Leaves) -> Leaves:
+    """Of an operator that only adds, by atomic operations."""
+    buckets, width, _ = destination[0].shape
+    copies = _copies(destination[0], len(indices))
+    plan = _plan_of((grids.sums_kernel,), op, values, more=(buckets, copies))
+    totals = plan({**_named("v", values), "indices": indices}, copies * buckets, width, are_zero=True)
+    return [first + x.view(copies, *first.shape).sum(0, dtype=first.dtype) for first, x in zip(destination, totals)]
 
 
-def _by_torch(special: str, first: torch.Tensor, indices: torch.Tensor, of: torch.Tensor) -> torch.Tensor:
-    """Sums and extrema by atomic operations, in copies of the buckets where many rows would wait for each other."""
-    buckets, width, size = first.shape
-    rows = len(indices)
+def _copies(buckets: torch.Tensor, rows: int) -> int:
+    """How many copies of buckets to have, where many rows would wait for each other to change one."""
+    return max(1, min(rows // (4 * len(buckets)), COPIED_SCALARS // buckets.numel(), MOST_COPIES))
+
+
+def _extrema(special: str, first: torch.Tensor, indices: torch.Tensor, of: torch.Tensor) -> torch.Tensor:
+    """By torch's atomic operations, in copies of the buckets."""
+    rows, shape = len(indices), first.shape
+    buckets, copies = len(first), _copies(first, rows)
     inside = (indices >= 0) & (indices < buckets)
-    copies = max(1, min(rows // (4 * buckets), COPIED_SCALARS // first.numel(), MOST_COPIES))
     where = indices
     if copies > 1:
         each = -(-rows // copies)
         where = torch.arange(rows, device=of.device).div_(each, rounding_mode="floor").mul_(buckets).add_(indices)
     # Rows that are ignored go to a bucket of their own.
-    where = torch.where(inside, where, copies * buckets)
-    if special == "add":
-        found = of.new_zeros((copies * buckets + 1, width, size)).index_add_(0, where, of)
-        return first + found[:-1].view(copies, buckets, width, size).sum(0, dtype=of.dtype)
-    found = first[:1].expand(copies * buckets + 1, width, size).clone()
-    found[:-1].view(copies, buckets, width, size).copy_(first)
-    found.scatter_reduce_(0, where.to(torch.int64)[:, None, None].expand_as(of), of, _BY_TORCH[special])
-    shaped = found[:-1].view(copies, buckets, width, size)
-    return shaped.amin(0) if special == "min" else shaped.amax(0)
+    where = torch.where(inside, where, copies * buckets).to(torch.int64)[:, None, None]
+    found = first[:1].expand(copies * buckets + 1, *shape[1:]).clone()
+    found[:-1].view(copies, *shape).copy_(first)
+    found.scatter_reduce_(0, where.expand_as(of), of, f"a{special}")
+    parts = found[:-1].view(copies, *shape)
+    return parts.amin(0) if special == "min" else parts.amax(0)
 
 
 def _extremum_back(
@@ -407,8 +417,10 @@ def _by_index(op: TypedMonoid, destination: Leaves, indices: torch.Tensor, value
         return [x.clone() for x in destination]
     if buckets * op.size <= FEW_BUCKETS and values[0].shape[1] < grids.MANY_COLUMNS and rows >= buckets:
         return _joined(op, destination, _by_few(op, buckets, indices, values))
-    if op.special in _BY_TORCH:
-        return [_by_torch(op.special, destination[0], indices, values[0])]
+    if grids.only_adds(op):
+        return _sums(op, destination, indices, values)
+    if op.special in ("min", "max"):
+        return [_extrema(op.special, destination[0], indices, values[0])]
     sorted_by = _Buckets(indices, buckets)
     ordered = [x.index_select(0, sorted_by.order) for x in values]
     prefixes = _scan(op, ordered, sorted_by.starts(rows))

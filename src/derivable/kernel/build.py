@@ -151,8 +151,8 @@ class Builder:
         """fill  a number, which lanes hold where `mask` does not hold"""
         self.add(n.Gather(target, array, position(places), as_type(mask, "bool"), as_type(fill, target.dtype)))
 
-    def scatter(self, array: n.Array, places: Any, value: Any, mask: Any = True) -> None:
-        self.add(n.Scatter(array, position(places), as_type(mask, "bool"), lift(value)))
+    def scatter(self, array: n.Array, places: Any, value: Any, mask: Any = True, adds: bool = False) -> None:
+        self.add(n.Scatter(array, position(places), as_type(mask, "bool"), lift(value), adds))
 
     def barrier(self) -> None:
         self.add(n.Barrier())

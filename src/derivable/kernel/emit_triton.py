@@ -144,11 +144,14 @@ class _Printer(Printer):
                     lines.append(f"{there} = {self.value(mask, lines)}")
                     found = self.loaded(pointer, target, f", mask={there}, other=0")
                     lines.append(f"{target.name} = tl.where({there}, {found}, {self.value(fill, lines)})")
-            case n.Scatter(array, places, mask, value):
+            case n.Scatter(array, places, mask, value, adds):
                 pointer = f"{array.name} + {self.value(places, lines)}"
                 there = "" if mask == Constant(True, "bool") else f", mask={self.value(mask, lines)}"
                 text = f"({self.value(value, lines)}).to({self.stored(array)})"
-                lines.append(f"tl.store({pointer}, {text}{there})")
+                if adds:
+                    lines.append(f'tl.atomic_add({pointer}, {text}{there}, sem="relaxed")')
+                else:
+                    lines.append(f"tl.store({pointer}, {text}{there})")
             case n.Barrier():
                 lines.append("tl.debug_barrier()")
             case n.ScanLine(targets, sources, down=down):

@@ -163,10 +163,14 @@ class _Run:
                 found = np.full(np.shape(there), self.value(fill), target.dtype)
                 found[there] = self.arrays[array][at[there]]
                 registers[target] = found[()]
-            case n.Scatter(array, places, mask, value):
+            case n.Scatter(array, places, mask, value, adds):
                 at, there = self.places(array, places, mask)
                 with np.errstate(all="ignore"):
-                    self.arrays[array][at[there]] = np.broadcast_to(self.value(value), there.shape)[there]
+                    given = np.broadcast_to(self.value(value), there.shape)[there].astype(self.arrays[array].dtype)
+                    if adds:
+                        np.add.at(self.arrays[array], at[there], given)
+                    else:
+                        self.arrays[array][at[there]] = given
             case n.Call(kernel, arguments):
                 interpret(kernel, *(self.arrays[x] if isinstance(x, n.Array) else self.value(x) for x in arguments))
             case n.ScanLine(targets, sources, left, right, values, _, down):

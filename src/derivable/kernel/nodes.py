@@ -174,12 +174,16 @@ class Gather:
 
 @dataclass(frozen=True)
 class Scatter:
-    """`out[p] where m = x`: each lane to a position of its own, all of them different, where m holds."""
+    """`out[p] where m = x`: each lane to a position of its own, all of them different, where m holds.
+
+    adds  `out[p] where m += x`: positions may be equal, also those of other programs
+    """
 
     array: Array
     places: Expr
     mask: Expr
     value: Expr
+    adds: bool = False
 
 
 @dataclass(frozen=True)

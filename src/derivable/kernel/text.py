@@ -47,7 +47,7 @@ _FORMS: dict[type, str] = {
     n.StoreRows: "{array}[{index} by {stride}] count {count} = {value}",
     n.LaneNumbers: "{target} = lanes",
     n.Gather: "{target} = {array}[{places}] where {mask} else {fill}",
-    n.Scatter: "{array}[{places}] where {mask} = {value}",
+    n.Scatter: "{array}[{places}] where {mask} {how}= {value}",
     n.Call: "{kernel}({arguments})",
     n.ScanLine: "{targets} = scan{how} ({sources}) with ({operator}) from ({neutral})",
     n.MoveUp: "{target} = move_up {source}, {fill}",
@@ -85,6 +85,8 @@ class _Texts:
                 return f" count {_text(count)} else {_text(fill)}"
             case "some", n.StoreLine(count=count):
                 return f" count {_text(count)}"
+            case "how", n.Scatter(adds=adds):
+                return "+" * adds
             case "how", n.ScanLine(down=down):
                 return " down" * down
             case "how", n.For(step=step, down=down, parallel=parallel):

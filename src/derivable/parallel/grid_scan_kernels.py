@@ -36,7 +36,7 @@ from derivable.algebra.expr.functions import (
     truncate_divide,
     where,
 )
-from derivable.algebra.expr.nodes import Argument, Constant, Expr, arguments_of
+from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, arguments_of
 from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.recurrence import recurrence_of
 from derivable.kernel import nodes as n
@@ -158,6 +158,29 @@ def buckets_kernel(op: TypedMonoid, dtypes: Sequence[str], grid: Grid, buckets: 
     with k.chunks():
         k.fold_by_bucket(buckets)
     return k.kernel()
+
+
+def sums_kernel(op: TypedMonoid, dtypes: Sequence[str], grid: Grid, _: int) -> n.Kernel:
+    """sums(rows, width, chunks, size, buckets, copies, ...): adds rows to buckets, of an operator that only adds.
+
+    t        [copy, bucket, column, size] leaves: a chunk adds to one of several copies, so that few programs wait for
+             each other
+
+    The rest is as in `buckets_kernel`.
+    """
+    k = _GridScan("sums", op, dtypes, grid, False)
+    buckets, copies = k.scalar("buckets"), k.scalar("copies")
+    with k.chunks():
+        k.add_by_bucket(buckets, copies)
+    return k.kernel()
+
+
+def only_adds(op: TypedMonoid) -> bool:
+    """Whether each component is the sum of the operands' components."""
+    return op.own_adjoints is None and all(
+        isinstance(value, Apply) and value.operation == "add" and set(value.operands) == {left, right}
+        for value, left, right in zip(op.values, op.left, op.right)
+    )
 
 
 def scanned(op: TypedMonoid, grid: Grid, back: bool) -> TypedMonoid:
@@ -436,6 +459,18 @@ class _GridScan(FoldBuilder):
                 leaf = _leaf(self.whole, c)
                 place = ((row * self.width + self.column) * buckets + bucket) * self.whole.leaf_sizes[leaf]
                 self.scatter(self.total_array(c), place + (c - self.whole.starts[leaf]), register)
+
+    def add_by_bucket(self, buckets: Expr, copies: Expr) -> None:
+        indices = self.named_arrays["indices"] = self.array("indices", "int64")
+        copy = self.let("copy", self.chunk - truncate_divide(self.chunk, copies) * copies)
+        with self.tiles() as tile:
+            for row, there in tile:
+                index = self.register("index")
+                self.gather(index, indices, row, there, -1)
+                inside = self.let("inside", self.lanes_of(there & less_equal(0, index) & less(index, buckets)))
+                place = copy * buckets + index
+                for c, register in self.loaded("v", row, inside, self.neutral()).items():
+                    self.scatter(self.total_array(c), self.position_of(place, c), register, inside, adds=True)
 
     def total_array(self, component: int) -> n.Array:
         leaf = _leaf(self.whole, component)
