@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -510,3 +512,62 @@ def test_workers_of_a_data_loader_and_autocast():
 
 def collated(batch):
     return batch, [drawn(number) for number in batch]
+
+
+# What a process computes of the samples that are its own: the gradients of a network before a layer.
+OF_A_PROCESS = """
+import sys
+import torch
+import derivable as dv
+
+rank, size, place, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+torch.manual_seed(0)
+
+
+class Paths(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.read = torch.nn.Linear(3, 1, dtype=torch.float64)
+        rules = "type edge(i32, i32) rel path(a, b) = edge(a, b) or path(a, c) and edge(c, b)"
+        self.logic = dv.nn.Logic(rules, {"edge": dv.varying()}, {"path": [(0, 2)]}, sys.argv[5], k=2)
+
+    def forward(self, tuples, features):
+        return self.logic(edge=[(t, torch.sigmoid(self.read(f))[:, 0]) for t, f in zip(tuples, features)])
+
+
+model, draw = Paths(), torch.Generator().manual_seed(1)
+tuples = [[(0, 1), (1, 2), (0, 2)], [(0, 1), (1, 2)], [(0, 2)], [(0, 1), (1, 3), (3, 2), (0, 2)]]
+features = [torch.randn(len(t), 3, generator=draw, dtype=torch.float64) for t in tuples]
+trained = model
+if size > 1:
+    torch.distributed.init_process_group("gloo", init_method="file://" + place, rank=rank, world_size=size)
+    trained = torch.nn.parallel.DistributedDataParallel(model)
+for _ in range(2):
+    trained(tuples[rank::size], features[rank::size]).square().mean().backward()
+torch.save([p.grad for p in model.parameters()], out)
+if size > 1:
+    torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("provenance", ["topkproofs", "exact"])
+def test_two_processes_share_a_batch(tmp_path, provenance):
+    """DistributedDataParallel: the mean of the gradients of halves is that of the whole batch."""
+    outs = [tmp_path / name for name in ("first", "second", "whole")]
+    calls = [(rank, 2, tmp_path / "place", outs[rank]) for rank in range(2)] + [(0, 1, tmp_path / "none", outs[2])]
+    running = [
+        subprocess.Popen([sys.executable, "-c", OF_A_PROCESS, *map(str, call), provenance], stderr=subprocess.PIPE)
+        for call in calls
+    ]
+    try:
+        for one in running:
+            _, errors = one.communicate(timeout=300)
+            assert one.returncode == 0, errors.decode()
+    finally:
+        for one in running:
+            one.kill()
+    first, second, whole = (torch.load(out) for out in outs)
+    for a, b, c in zip(first, second, whole):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+        torch.testing.assert_close(a, c, rtol=1e-10, atol=1e-12)
