@@ -80,6 +80,14 @@ def _has_any(blocks, heads, row, bits):
 
 
 @kernel
+def _may_conflict(blocks, heads, a, b, tied, triggers):
+    """Whether the union of two proofs is to be settled, see `unite`."""
+    if not _has_any(blocks, heads, a, triggers) and not _has_any(blocks, heads, b, triggers):
+        return False
+    return _has_any(blocks, heads, a, tied) and _has_any(blocks, heads, b, tied)
+
+
+@kernel
 def are_possible(
     start, stop, a, b, found, blocks, heads, offsets, to_blocks, to_heads, used, costs, tied, literals, triggers
 ):
@@ -91,9 +99,8 @@ def are_possible(
             continue
         found[i] = False
         for p in range(offsets[x], offsets[x + 1]):
-            is_open = not _has_any(blocks, heads, p, triggers)
             for q in range(offsets[y], offsets[y + 1]):
-                if is_open and not _has_any(blocks, heads, q, triggers):
+                if not _may_conflict(blocks, heads, p, q, tied, triggers):
                     found[i] = True
                     break
                 most = heads[p + 1, 0] - heads[p, 0] + heads[q + 1, 0] - heads[q, 0]
@@ -101,7 +108,7 @@ def are_possible(
                     used[WANTED_SPAN] = most
                     return i
                 to_heads[0, 0] = 0
-                has_choices = unite(blocks, heads, p, q, to_blocks, to_heads, 0, costs, triggers)
+                has_choices = unite(blocks, heads, p, q, to_blocks, to_heads, 0, costs, tied, triggers)
                 if not has_choices or settle(to_blocks, to_heads, 0, costs, tied, literals):
                     found[i] = True
                     break
@@ -227,7 +234,7 @@ def fold(
                 if used[0] + 1 >= len(offsets) or used[1] + 1 >= len(heads) or used[2] + needed > len(blocks):
                     used[3], used[4] = 1, needed
                     return t
-                if unite(blocks, heads, p, q, blocks, heads, used[1], costs, triggers):
+                if unite(blocks, heads, p, q, blocks, heads, used[1], costs, tied, triggers):
                     settle(blocks, heads, used[1], costs, tied, literals)
                 tags[row] = news[row] = used[0]
                 used[0], used[1], used[2] = used[0] + 1, used[1] + 1, heads[used[1] + 1, 0]
@@ -266,7 +273,7 @@ def fold(
                 if used[0] + 1 >= len(offsets) or used[1] + 1 >= len(heads) or used[2] + needed > len(blocks):
                     used[3], used[4] = 1, needed
                     return t
-                unite(blocks, heads, p, q, blocks, heads, used[1], costs, triggers)
+                unite(blocks, heads, p, q, blocks, heads, used[1], costs, tied, triggers)
                 tags[row] = used[0]
                 used[0], used[1], used[2] = used[0] + 1, used[1] + 1, heads[used[1] + 1, 0]
                 offsets[used[0]], changed[t], last[row] = used[1], True, 0
@@ -343,9 +350,9 @@ def fold(
                             return t
                         if y == ONE:
                             _copy(blocks, heads, p, to_blocks, to_heads, 2 * slot)
-                        elif unite(blocks, heads, p, q, to_blocks, to_heads, 2 * slot, costs, triggers) and not settle(
-                            to_blocks, to_heads, 2 * slot, costs, tied, literals
-                        ):
+                        elif unite(
+                            blocks, heads, p, q, to_blocks, to_heads, 2 * slot, costs, tied, triggers
+                        ) and not settle(to_blocks, to_heads, 2 * slot, costs, tied, literals):
                             continue
                         if to_heads[2 * slot, 0] == to_heads[2 * slot + 1, 0]:
                             is_one = True

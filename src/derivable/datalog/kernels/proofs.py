@@ -183,10 +183,12 @@ def settle(blocks, heads, row, costs, tied, literals):
 
 
 @kernel
-def unite(blocks, heads, a, b, to_blocks, to_heads, row, costs, triggers):
-    """Write the union of proofs `a` and `b` to a row; whether it has triggers."""
+def unite(blocks, heads, a, b, to_blocks, to_heads, row, costs, tied, triggers):
+    """Write the union of proofs `a` and `b` to a row; whether it is to be settled: it has triggers, and both proofs
+    have literals of choices."""
     i, i_end, j, j_end, at = heads[a, 0], heads[a + 1, 0], heads[b, 0], heads[b + 1, 0], to_heads[row, 0]
     total, choices, width = heads[a, 1] + heads[b, 1], np.uint64(0), blocks.shape[1] - 1
+    of_a, of_b = np.uint64(0), np.uint64(0)
     while i < i_end or j < j_end:
         has_a = j == j_end or (i < i_end and blocks[i, 0] <= blocks[j, 0])
         has_b = i == i_end or (j < j_end and blocks[j, 0] <= blocks[i, 0])
@@ -198,6 +200,8 @@ def unite(blocks, heads, a, b, to_blocks, to_heads, row, costs, triggers):
                 x, y = blocks[i, 1 + w], blocks[j, 1 + w]
                 to_blocks[at, 1 + w] = x | y
                 choices |= (x | y) & triggers[first + w]
+                of_a |= x & tied[first + w]
+                of_b |= y & tied[first + w]
                 both |= x & y
             if both:
                 for w in range(width):
@@ -206,14 +210,20 @@ def unite(blocks, heads, a, b, to_blocks, to_heads, row, costs, triggers):
                         total -= cost_of_word(costs, 64 * (first + w), word)
         else:
             block = i if has_a else j
+            some = np.uint64(0)
             for w in range(width):
                 to_blocks[at, 1 + w] = blocks[block, 1 + w]
                 choices |= blocks[block, 1 + w] & triggers[first + w]
+                some |= blocks[block, 1 + w] & tied[first + w]
+            if has_a:
+                of_a |= some
+            else:
+                of_b |= some
         i += has_a
         j += has_b
         at += 1
     to_heads[row + 1, 0], to_heads[row, 1] = at, total
-    return choices != 0
+    return choices != 0 and of_a != 0 and of_b != 0
 
 
 @kernel
@@ -396,7 +406,7 @@ def multiply(
             return i
         if number == 1:
             row, kept = used[1], 1
-            has_choices = unite(blocks, heads, x_first, y_first, blocks, heads, row, costs, triggers)
+            has_choices = unite(blocks, heads, x_first, y_first, blocks, heads, row, costs, tied, triggers)
             if has_choices and not settle(blocks, heads, row, costs, tied, literals):
                 kept = 0
             found[i] = _close_set(heads, offsets, used, kept)
@@ -405,7 +415,7 @@ def multiply(
         to_heads[0, 0] = 0
         for p in range(x_first, x_last):
             for q in range(y_first, y_last):
-                has_choices = unite(blocks, heads, p, q, to_blocks, to_heads, count, costs, triggers)
+                has_choices = unite(blocks, heads, p, q, to_blocks, to_heads, count, costs, tied, triggers)
                 if not has_choices or settle(to_blocks, to_heads, count, costs, tied, literals):
                     order[count] = count
                     count += 1

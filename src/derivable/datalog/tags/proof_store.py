@@ -324,6 +324,17 @@ class ProofStore:
             start = reached
 
     def times(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Products; a pair that stands several times in a row is multiplied once."""
+        is_next = np.empty(len(a), bool)
+        is_next[:1] = True
+        np.not_equal(a[1:], a[:-1], out=is_next[1:])
+        is_next[1:] |= b[1:] != b[:-1]
+        places = np.flatnonzero(is_next)
+        if 2 * len(places) <= len(a):
+            return self._distinct_times(a[places], b[places])[np.cumsum(is_next) - 1]
+        return self._distinct_times(a, b)
+
+    def _distinct_times(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         found = self._times(a, b)
         if self.k > 1:
             for i in np.flatnonzero(found == LONG).tolist():
