@@ -400,15 +400,21 @@ def _order(keys: Sequence[Key]) -> torch.Tensor:
 def _packed(columns: Sequence[Key], types: Sequence[n.Type]) -> list[Key]:
     """Columns as fewer keys in the same order: the bits of neighbours, side by side, as far as 64 go."""
     keys: list[Key] = []
+    groups: list[list[tuple[Key, n.Type]]] = []
     left = 0
     for column, of in zip(columns, types):
-        middle = 1 << (of.bits - 1)
-        if keys and of.bits <= left:
-            keys[-1] = (keys[-1] << of.bits) + (column if of.is_natural else column + middle)
-            left -= of.bits
-        else:
-            keys.append(column - middle if of.is_natural else column)
-            left = 64 - of.bits
+        if not groups or of.bits > left:
+            groups.append([])
+            left = 64
+        groups[-1].append((column, of))
+        left -= of.bits
+    for (key, first), *others in groups:
+        if first.is_natural and first.bits + sum(of.bits for _, of in others) == 64:
+            # Numbers without a sign that take the bit of the sign.
+            key = key - (1 << first.bits - 1)
+        for column, of in others:
+            key = (key << of.bits) + (column if of.is_natural else column + (1 << of.bits - 1))
+        keys.append(key)
     return keys
 
 
