@@ -22,6 +22,8 @@ from derivable.core.diagnostics import (
     TypeMismatchError,
     UnsupportedError,
 )
+from derivable.datalog.apm import run as apm_run
+from derivable.nn import batch as batch_module
 
 GRAPH = """
 type edge(i32, i32), closed(i32)
@@ -165,6 +167,37 @@ def test_exclusive_groups():
             check_equal(found(result["answer"])[i], expected["answer"], False)
             assert result["none"][i].item() == pytest.approx(expected["none"][()], abs=1e-12)
         check_gradients(layer, call, p)
+
+
+@given(programs(), st.lists(fact_sets(), min_size=1, max_size=3), st.integers(0, 99))
+@settings(max_examples=15, deadline=None)
+def test_a_batch_on_a_device_is_that_on_the_cpu(drawn, facts, seed):
+    """Torch on the CPU stands for the device of the probabilities."""
+    rules, order = drawn
+    p = numbers([one["e"] for one in facts], seed)
+    layer = dv.nn.Logic(dv.Program(text_of(rules)), {"e": dv.varying()}, dict.fromkeys(order), "minmaxprob")
+    found, runs = [], []
+
+    def run_on_device(*given):
+        runs.append(given)
+        return machine_run(*given)
+
+    machine_run = apm_run.run_on_device
+    for device in (None, "torch:cpu"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(batch_module, "device_of", lambda inputs, device=device: device)
+            patch.setattr(apm_run, "run_on_device", run_on_device)
+            results = layer(e=[(one["e"], q) for one, q in zip(facts, p)], certain={"u": [one["u"] for one in facts]})
+        results = results if len(order) > 1 else {order[0]: results}
+        values = [value for name in order for _, value in results[name]]
+        total = sum((value * (k + 1)).sum() for k, value in enumerate(values))
+        gradients = torch.autograd.grad(total, p, allow_unused=True) if total.requires_grad else ()
+        tuples = [rows for name in order for rows, _ in results[name]]
+        found.append(
+            (tuples, [value.tolist() for value in values], [None if g is None else g.tolist() for g in gradients])
+        )
+    assert found[0] == found[1]
+    assert len(runs) == 1
 
 
 @given(programs(), st.lists(fact_sets(), min_size=1, max_size=3), st.integers(0, 99))

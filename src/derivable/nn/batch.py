@@ -181,6 +181,7 @@ class BatchLogic:
             self.name,
             watch,
             self.inference.columns_of,
+            device_of([given for _, given in inputs]),
         )
         return found, self._weights(found, [given for _, given in inputs])
 
@@ -262,6 +263,12 @@ class BatchLogic:
             is_plain = not isinstance(record, Semiring) or (record.is_scalar and record.show is None)
             return numbers != zero if is_plain else np.ones(len(numbers), bool)
         return np.ones(len(tree_leaves(values)[0]), bool)
+
+
+def device_of(inputs: Sequence[SampleFacts]) -> torch.device | None:
+    """The device that computes the tags of a batch: that of its probabilities, None for the CPU."""
+    devices = [part.probabilities.device for part in inputs if part.probabilities is not None]
+    return next((device for device in devices if device.type == "cuda"), None)
 
 
 def _of_samples(samples: np.ndarray, inputs: Any, outputs: Any, listed: frozenset[str]) -> tuple[Any, Any]:

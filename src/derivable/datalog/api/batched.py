@@ -106,12 +106,14 @@ class BatchRuns:
         name: str,
         watch: Watch,
         columns_of: Callable[[RandomFacts], ColumnTags] | None,
+        device: Any = None,
     ) -> RunBatch:
         """Derive the tuples of a batch of samples.
 
         facts       relations and the facts of the samples; a relation may be named several times
         record      the provenance, and what the user calls it
         columns_of  its tag columns for random facts; None runs on the ground derivation graph
+        device      where tags that are columns of scalars are computed; None for the CPU
         """
         from derivable.datalog.run.demand_facts import demanded
         from derivable.datalog.tags.provenance import carrier_of
@@ -131,7 +133,8 @@ class BatchRuns:
             tables, grounding = _grounded(ram, store, record, watch)
             return RunBatch(self.program, batch, tables, store, choices, ends, None, grounding)
         columns = columns_of(random)
-        return RunBatch(self.program, batch, _tagged(ram, store, columns, watch), store, choices, ends, columns)
+        tables = _tagged(ram, store, columns, name, watch, device)
+        return RunBatch(self.program, batch, tables, store, choices, ends, columns)
 
     def _add_terms(self, store: FactStore, batch: int) -> None:
         """Insert the terms in the facts, and the terms in them, into their constructors' relations."""
@@ -197,10 +200,19 @@ def _grounded(ram: Ram, store: FactStore, record: Semiring | Inference, watch: W
     return tables, Grounding(tables, graph.finish(), store, tuple(graph.recursive))
 
 
-def _tagged(ram: Ram, store: FactStore, columns: ColumnTags, watch: Watch) -> Any:
+def _tagged(ram: Ram, store: FactStore, columns: ColumnTags, name: str, watch: Watch, device: Any) -> Any:
     """The tables of a batch, whose tags are values."""
     from derivable.datalog.run.execute import Executor
+    from derivable.datalog.tags.tags import SemiringTags
 
+    # A limit counts the tuples of all relations, and on a device outputs alone are tables.
+    is_counted = watch.limits.tuple_limit is not None
+    has_lattices = any(relation.lattice is not None for relation in ram.relations.values())
+    if device is not None and isinstance(columns, SemiringTags) and not is_counted and not has_lattices:
+        from derivable.datalog.apm.run import run_on_device
+        from derivable.datalog.facts.coins import Coins
+
+        return run_on_device(ram, store, columns, name, device, watch, Coins(store.random))[0]
     columns.watch(watch)
     try:
         return Executor(ram, store, columns, watch).run()

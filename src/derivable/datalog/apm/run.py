@@ -210,7 +210,9 @@ class DeviceTable(Table):
         super().__init__(name, types, new_tags)
         self.part: Part | None = part
         self.size = self.visible_size = len(part)
-        self.tags, self.set_is_stale = part.tags, True
+        self.set_is_stale = True
+        if self.size:
+            self.tags = part.tags
         # What these are depends on the rows.
         del self.tail, self.may_have_sets
 
