@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from derivable.device.cuda.compiler import refusal
+
 BITS = 32
 # Words of a row, and rows that go into it, that a program reads together.
 WORDS, ROWS = 128, 8
@@ -100,13 +102,7 @@ def _unpacked(words: torch.Tensor) -> np.ndarray:
 @cache
 def has_kernels(device: torch.device) -> bool:
     """Whether Triton's kernels run there."""
-    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
-        return False
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return os.environ.get("TRITON_INTERPRET") == "1" or refusal(device) is None
 
 
 @cache
