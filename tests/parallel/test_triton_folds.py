@@ -10,7 +10,9 @@ import pytest
 SLOW = ["all_operators", "all_ways", "segments", "buckets", "types"]
 
 
-@pytest.mark.parametrize("names", ["few autograd", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+@pytest.mark.parametrize(
+    "names", ["few autograd refusals", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+)
 def test_kernels_of_gpus_are_the_reference(names):
     pytest.importorskip("triton")
     tests = Path(__file__).parents[1]

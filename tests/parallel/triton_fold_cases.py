@@ -4,6 +4,7 @@ import itertools
 import sys
 
 import numpy as np
+import pytest
 import torch
 
 import derivable as dv
@@ -11,9 +12,10 @@ from derivable.algebra.monoids import NAMED
 from derivable.bridge import torch as bridge
 from derivable.bridge import torch_folds
 from derivable.bridge.fold import Fold
+from derivable.core.diagnostics import LayoutError, UnsupportedError
 from derivable.parallel import grid_scan_kernels as cuts
 from parallel import element_oracle as reference
-from parallel.operator_cases import CASES
+from parallel.operator_cases import CASES, Case
 
 BY_NAME = {case.name: case for case in CASES}
 # Few lanes, programs and tiles, so that small arrays are cut as large ones are.
@@ -53,6 +55,10 @@ def check(kind, case, rows, columns, structure, buckets=0, seed=0, **options):
     close(found, results, tolerance)
     seeds = [torch.tensor(adjoint) for adjoint in adjoints if adjoint is not None]
     close(torch_folds.pull(fold, where, seeds, operands, found), [x for x in pulled if x is not None], tolerance)
+
+
+def without_zeros(rng, shape):
+    return [rng.uniform(-1.5, -0.5, shape)]
 
 
 OFFSETS = np.array([0, 0, 1, 2, 17, 17, 33, 95, 110])
@@ -122,6 +128,8 @@ def buckets():
         check("reduce_by_index", BY_NAME[name], 110, 1, INDICES, buckets=7)
         check("reduce_by_index", BY_NAME[name], 110, 1, INDICES, buckets=60)
     check("reduce_by_index", BY_NAME["mul with zeros"], 110, 3, INDICES, buckets=400)
+    # Without zeros products are divided; the reference has prefixes.
+    check("reduce_by_index", Case("mul", NAMED["mul"], ("float64",), without_zeros), 110, 3, INDICES, buckets=7)
     # More scalars than registers hold, few enough for copies.
     torch_folds.FEW_BUCKETS = 2
     for name in ("add", "max with ties", "saturated add"):
@@ -148,6 +156,14 @@ def types():
             (expected,) = fold.apply(structure.numpy(), [x.numpy() for x in operands])
             assert found.dtype == values.dtype
             np.testing.assert_array_equal(found.numpy(), expected)
+
+
+def refusals():
+    tanh = dv.parallel.operator(lambda a, b: dv.tanh(a + b), neutral=0.0, name="squashed").typed(("float32",))
+    with pytest.raises(UnsupportedError, match="squashed have no kernels on GPUs: triton has no tanh of float32"):
+        torch_folds.apply(Fold("scan", tanh), None, [torch.zeros(5)])
+    with pytest.raises(LayoutError, match="offsets go from 0 to 4, not from 0 to 5"):
+        torch_folds.apply(Fold("scan", NAMED["add"].typed(("float32",))), torch.tensor([0, 4]), [torch.zeros(5)])
 
 
 if __name__ == "__main__":

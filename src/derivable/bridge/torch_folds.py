@@ -21,7 +21,8 @@ import torch
 from derivable.algebra.expr.emit_arrays import compile_torch
 from derivable.algebra.monoid import TypedMonoid
 from derivable.bridge.fold import KERNEL_DTYPES, Fold
-from derivable.core.diagnostics import LayoutError
+from derivable.core.diagnostics import LayoutError, UnsupportedError
+from derivable.device.cuda.compiler import refusal
 from derivable.kernel.emit_triton import compile_triton
 from derivable.kernel.nodes import Kernel
 from derivable.parallel import grid_scan_kernels as grids
@@ -146,6 +147,9 @@ class _Plan:
         self, which: tuple[Callable, ...], op: TypedMonoid, dtypes: tuple[torch.dtype, ...], rows: int, width: int,
         device: torch.device, of: int = False, lanes: int = 0, more: tuple[int, ...] = (), **ways: bool
     ):  # fmt: skip
+        why = refusal(device) if device.type == "cuda" else None
+        if why is not None:
+            raise UnsupportedError(why)
         self.device = device
         self.totals = grids.scanned(op, grids.Grid(1, **ways), of is True)
         self.cut = grids.cut(self.totals, rows, width, _multiprocessors(device), lanes, **ways)
@@ -179,8 +183,14 @@ class _Plan:
 
 
 @lru_cache(1024)
-def _plan(*arguments: Any, **options: Any) -> _Plan:
-    return _Plan(*arguments, **options)
+def _plan(which: tuple[Callable, ...], op: TypedMonoid, *arguments: Any, **options: Any) -> _Plan:
+    try:
+        return _Plan(which, op, *arguments, **options)
+    except UnsupportedError as error:
+        raise UnsupportedError(
+            f"folds with {op.name} have no kernels on GPUs: {error.message}",
+            hint="move the arrays to the CPU: `x.cpu()`; derivatives go through",
+        ) from None
 
 
 def _plan_of(which: tuple[Callable, ...], op: TypedMonoid, values: Leaves, *arguments: Any, **options: Any) -> _Plan:
@@ -371,6 +381,26 @@ def _extrema(special: str, first: torch.Tensor, indices: torch.Tensor, of: torch
     return parts.amin(0) if special == "min" else parts.amax(0)
 
 
+def _product_back(
+    op: TypedMonoid, adjoint: torch.Tensor, first: torch.Tensor, indices: torch.Tensor, of: torch.Tensor, found: Any
+) -> Leaves | None:
+    """The product of the other elements is the bucket's divided by the element, as in `product_adjoints`.
+
+    None where a product of some elements may leave the range of normal numbers, as it does where one is 0.
+    """
+    bounds = torch.finfo(of.dtype)
+    (large,) = _by_few(op, len(first), indices, [of.abs().clamp(min=1)])
+    large = large * first.abs().clamp(min=1)
+    scaled, least = found * adjoint, 4 * bounds.tiny
+    is_normal = (found.abs() >= least * large) & (large <= bounds.max)
+    is_normal &= ((scaled.abs() >= least) & (scaled.abs() <= bounds.max)) | (adjoint == 0)
+    if not bool(is_normal.all()):
+        return None
+    inside = ((indices >= 0) & (indices < len(first)))[:, None, None]
+    near = indices.clamp(0, len(first) - 1).to(torch.int64)
+    return [scaled / first, torch.where(inside, scaled.index_select(0, near) / of, 0)]
+
+
 def _extremum_back(
     adjoint: torch.Tensor, first: torch.Tensor, indices: torch.Tensor, of: torch.Tensor, found: torch.Tensor
 ) -> Leaves | None:
@@ -399,6 +429,12 @@ def _extremum_back(
     return [torch.where(stays, adjoint, 0), answer]
 
 
+def _are_few(op: TypedMonoid, destination: Leaves, values: Leaves) -> bool:
+    """Whether lanes fold their own rows for all buckets."""
+    buckets, width = destination[0].shape[:2]
+    return buckets * op.size <= FEW_BUCKETS and width < grids.MANY_COLUMNS and len(values[0]) >= buckets
+
+
 def _by_few(op: TypedMonoid, buckets: int, indices: torch.Tensor, values: Leaves) -> Leaves:
     """What the rows of each bucket fold to, of few buckets: each lane of a grid folds rows of its own."""
     buckets_of = 1 << (buckets - 1).bit_length()
@@ -415,7 +451,7 @@ def _by_index(op: TypedMonoid, destination: Leaves, indices: torch.Tensor, value
     buckets, rows = destination[0].shape[0], values[0].shape[0]
     if not (buckets and rows):
         return [x.clone() for x in destination]
-    if buckets * op.size <= FEW_BUCKETS and values[0].shape[1] < grids.MANY_COLUMNS and rows >= buckets:
+    if _are_few(op, destination, values):
         return _joined(op, destination, _by_few(op, buckets, indices, values))
     if grids.only_adds(op):
         return _sums(op, destination, indices, values)
@@ -446,6 +482,10 @@ def _by_index_back(
             *(adjoint.clone() for adjoint in adjoints.values()),
             *(torch.where(inside, adjoint.index_select(0, near), 0) for adjoint in adjoints.values()),
         ]
+    if op.special == "mul" and _are_few(op, destination, values):
+        answer = _product_back(op, adjoints[0], destination[0], indices, values[0], results[0])
+        if answer is not None:
+            return answer
     if op.special in ("min", "max"):
         answer = _extremum_back(adjoints[0], destination[0], indices, values[0], results[0])
         if answer is not None:
