@@ -13,7 +13,8 @@ own from templates. The published set-up reads stories of another draw, written 
 paper gives no accuracy. The baseline is a network that reads the whole story with a GRU.
 
 Reached on two busy cores: 70.3% of 929 stories (58.7% by a network alone), 54% to 59% where they have seven sentences
-and more (26% to 33%), after five minutes. Learned rules are slow today: a proof is a set among a thousand weights.
+and more (26% to 33%), after five minutes. A batch takes nine times as long where rules are learnt: a quarter of a
+second for 16 stories.
 """
 
 from __future__ import annotations

@@ -336,6 +336,28 @@ def test_fixed_inputs_beside_varying_ones():
         layer(read=list(zip(PAIRS, p)), digit=2 * digit / 3, scale=scale)
 
 
+@pytest.mark.parametrize("provenance", ["topkproofs", "exact", "minmaxprob"])
+def test_probabilities_that_all_samples_share(provenance):
+    """As if each sample had them, also where proofs are equally probable, and where a relation has facts of samples
+    too."""
+    text = "type scale(i32)\nrel 0.5::odd(x) = scale(x)\nrel answer(x * s + b) = digit(b), read(_, x), scale(s), odd(s)"
+    inputs = {"read": dv.varying(), "digit": dv.categorical(range(3)), "scale": dv.independent([1, 2, 3])}
+    layer = dv.nn.Logic(text, inputs, {"answer": range(9)}, provenance, k=2)
+    read = [(tuples, torch.full((len(tuples),), 0.5, dtype=torch.float64)) for tuples in PAIRS]
+    found = []
+    for each in (False, True):
+        digit = torch.full((3,), 1 / 3, dtype=torch.float64).requires_grad_()
+        scale = torch.tensor([0.5, 0.5, 0.25], dtype=torch.float64).requires_grad_()
+        rows = [p.expand(len(PAIRS), -1) if each else p for p in (digit, scale)]
+        y = layer(read=read, digit=rows[0], scale=rows[1], certain={"scale": [[], [(2,)], [(0,)]][: len(PAIRS)]})
+        (y * torch.arange(9)).sum().backward()
+        found.append((y.detach(), digit.grad, scale.grad))
+        z = layer(read=read, digit=rows[0], scale=rows[1])
+        found[-1] += (z.detach(),)
+    for shared, own in zip(*found):
+        torch.testing.assert_close(shared, own, rtol=1e-12, atol=1e-12)
+
+
 def test_outputs_of_each_sample():
     layer = dv.nn.Logic(READ, {"read": dv.varying()}, {"answer": None}, "minmaxprob")
     p = numbers(PAIRS)

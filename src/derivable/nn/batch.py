@@ -173,7 +173,8 @@ class BatchLogic:
 
     def _derived(self, batch, inputs, outputs: tuple[str, ...], watch: Watch) -> tuple[RunBatch, torch.Tensor]:
         """A run, and the numbers of its random facts."""
-        names = frozenset(name for name, _ in inputs)
+        names = frozenset(name for name, given in inputs if not given.is_shared)
+        inputs = [(name, given.of_each(batch) if name in names else given) for name, given in inputs]
         found = self._runs(names, outputs, inputs).run(
             batch,
             [(name, given.facts) for name, given in inputs],
@@ -273,7 +274,7 @@ def device_of(inputs: Sequence[SampleFacts]) -> torch.device | None:
 
 def _of_samples(samples: np.ndarray, inputs: Any, outputs: Any, listed: frozenset[str]) -> tuple[Any, Any]:
     """The inputs and outputs of some samples (ascending)."""
-    if all(len(samples) == part.batch for _, part in inputs):
+    if all(part.is_shared or len(samples) == part.batch for _, part in inputs):
         return inputs, outputs
     some = {name: [rows[i] for i in samples] if name in listed else rows for name, rows in outputs.items()}
     return [(name, part.of_samples(samples)) for name, part in inputs], some

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -61,6 +61,7 @@ class SampleFacts:
     probabilities  [row], or tags of the semiring; None if the facts are certain
     groups         [row] int64: facts of a sample with the same number from 0 on exclude each other; None if none do
     is_complete    whether exactly one fact of each group holds, else at most one
+    is_shared      whether all samples have the rows, which are listed once, as if there were one sample
     """
 
     rows: Any
@@ -68,6 +69,7 @@ class SampleFacts:
     probabilities: torch.Tensor | None = None
     groups: np.ndarray | None = None
     is_complete: bool = False
+    is_shared: bool = False
 
     @property
     def batch(self) -> int:
@@ -77,7 +79,9 @@ class SampleFacts:
     @property
     def facts(self) -> BatchFacts:
         numbers = None if self.probabilities is None else self.probabilities.detach().double().numpy(force=True)
-        return BatchFacts(self.rows, self.offsets, numbers, self.groups, self.is_complete, self.probabilities)
+        return BatchFacts(
+            self.rows, self.offsets, numbers, self.groups, self.is_complete, self.probabilities, self.is_shared
+        )
 
     @property
     def samples(self) -> np.ndarray:
@@ -94,7 +98,18 @@ class SampleFacts:
 
     def of_samples(self, samples: np.ndarray) -> SampleFacts:
         """The facts of some samples (ascending), which get numbers from 0 on."""
-        return self.only(np.flatnonzero(np.isin(self.samples, samples)), samples)
+        return self if self.is_shared else self.only(np.flatnonzero(np.isin(self.samples, samples)), samples)
+
+    def of_each(self, batch: int) -> SampleFacts:
+        """Facts of all samples, for each sample by itself."""
+        if not self.is_shared:
+            return self
+        assert isinstance(self.rows, InputMapping)
+        assert self.probabilities is not None
+        count = len(self.rows)
+        groups = None if self.groups is None else np.tile(self.groups, batch)
+        numbers = self.probabilities.expand(batch, count).reshape(-1)
+        return SampleFacts(self.rows, count * np.arange(batch + 1), numbers, groups, self.is_complete)
 
     def check(self, name: str, carrier: Carrier) -> None:
         """Raise DomainError for a number that is no tag of the provenance, with its sample and place."""
@@ -183,9 +198,12 @@ def fixed_samples(name: str, facts: InputMapping, tensor: torch.Tensor, batch: i
         require_tags(name, tensor, carrier)
     if facts.is_exclusive and carrier.has_probabilities and not facts.has_factors:
         require_distributions(name, tensor, False)
-    groups = np.zeros(batch * count, np.int64) if facts.is_exclusive else None
-    numbers = tensor.expand(batch, count).reshape(-1)
-    return SampleFacts(facts, count * np.arange(batch + 1), numbers, groups, True)
+    # Those of one probability in all samples are in no sample's part of the program.
+    is_shared = tensor.ndim == 1 or (batch > 1 and len(tensor) == 1)
+    given = SampleFacts(facts, np.array([0, count]), tensor.reshape(-1), None, True, is_shared)
+    if facts.is_exclusive:
+        given = replace(given, groups=np.zeros(tensor.numel(), np.int64))
+    return given if is_shared else replace(given, offsets=count * np.arange(batch + 1))
 
 
 def _kind(value: Any) -> str:

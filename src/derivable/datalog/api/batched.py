@@ -110,7 +110,7 @@ class BatchRuns:
     ) -> RunBatch:
         """Derive the tuples of a batch of samples.
 
-        facts       relations and the facts of the samples; a relation may be named several times
+        facts       relations and the facts of the samples, or of all samples; a relation may be named several times
         record      the provenance, and what the user calls it
         columns_of  its tag columns for random facts; None runs on the ground derivation graph
         device      where tags that are columns of scalars are computed; None for the CPU
@@ -125,6 +125,7 @@ class BatchRuns:
         random.require(carrier)
         store = FactStore(base.symbols, random, lifted(base, self.program.own, batch))
         given = len(random.probabilities)
+        random.samples.append(np.full(given, -1))
         choices = [add_batch(rules.relations[n], part, store, carrier.has_probabilities) for n, part in facts]
         self._add_terms(store, batch)
         ends = given, len(random.probabilities)

@@ -30,6 +30,7 @@ class BatchFacts:
                    independent; None if all are
     is_complete    whether exactly one fact of each group holds, else at most one
     tags           [row] what the probabilities are the numbers of, for a provenance that takes anything as a tag
+    is_shared      whether all samples have the rows, which are listed once, as if there were one sample
     """
 
     rows: Any
@@ -38,6 +39,7 @@ class BatchFacts:
     groups: np.ndarray | None = None
     is_complete: bool = False
     tags: Any = None
+    is_shared: bool = False
 
     def __len__(self) -> int:
         return int(self.offsets[-1])
@@ -113,13 +115,14 @@ def add_batch(relation: Relation, facts: BatchFacts, store: FactStore, has_choic
 
     Raises DomainError for a group whose probabilities add up to more than 1.
     """
-    columns = [facts.samples, *facts.words(relation, store.symbols)]
-    random = store.random
+    columns, random = facts.words(relation, store.symbols), store.random
+    if not facts.is_shared:
+        columns.insert(0, facts.samples)
     if facts.probabilities is None:
         variables, choices = np.full(len(facts), -1, np.int64), None
     else:
-        variables = random.add(facts.probabilities, "tag", _origin(relation, facts.offsets))
-        random.samples.append(columns[0])
+        variables = random.add(facts.probabilities, "tag", _origin(relation, facts))
+        random.samples.append(np.full(len(facts), -1) if facts.is_shared else columns[0])
         if random.carrier is not None and random.carrier.takes_anything:
             random.objects.update(zip(variables.tolist(), facts.tags))
         choices = _add_choices(relation, facts, variables, store) if has_choices else None
@@ -127,8 +130,12 @@ def add_batch(relation: Relation, facts: BatchFacts, store: FactStore, has_choic
     return choices
 
 
-def _origin(relation: Relation, offsets: np.ndarray) -> Callable[[int], tuple[str, dict[str, Any]]]:
+def _origin(relation: Relation, facts: BatchFacts) -> Callable[[int], tuple[str, dict[str, Any]]]:
+    offsets = facts.offsets
+
     def origin(number: int) -> tuple[str, dict[str, Any]]:
+        if facts.is_shared:
+            return f"row {number} of the facts for `{relation.name}`", {}
         sample = int(np.searchsorted(offsets, number, "right")) - 1
         return f"row {number - int(offsets[sample])} of the facts for `{relation.name}` in sample {sample}", {}
 
@@ -161,7 +168,7 @@ def _add_choices(relation: Relation, facts: BatchFacts, variables: np.ndarray, s
             " a group, or give independent facts the group -1",
         )
     rest = random.add(np.maximum(1.0 - sums, 0.0))
-    random.samples.append(keys[:, 0])
+    random.samples.append(np.full(count, -1) if facts.is_shared else keys[:, 0])
     random.groups += [np.append(part, none) for part, none in zip(parts, rest.tolist())]
     return Choices(rest, chosen, group)
 

@@ -44,21 +44,22 @@ class Literals:
     of       [variable] the literal that uses a random fact, -1 for one without a number yet
     owner    [variable] its choice, -1 for none, as far as there are `num_groups` of them
     variable [fact] the random fact
-    samples  [variable] its sample, where all facts are of samples: then the literals of each have blocks of their own
-    blocks   [sample, number] these, as far as there are any, -1 else; `taken` [sample] is the number of its literals
-    width    words of a block; 0 where there is one block for all
+    samples  [variable] its sample, -1 for one of all samples: the literals of each sample have blocks of their own
+    blocks   [sample, number] these, as far as there are any, -1 else; `taken` [sample] is the number of its literals.
+             The last row is that of all samples. Blocks are in the order in which their literals come, for each sample
+    width    words of a block; 0 where there are no samples, and one block for all
     """
 
     def __init__(self, facts: RandomFacts):
         self.facts = facts
         samples = np.concatenate([*facts.samples, np.empty(0, np.int64)])
         self.width, self.samples = 0, samples
-        if 0 < len(samples) == len(facts.probabilities):
-            counts = np.bincount(samples)
+        if len(samples) == len(facts.probabilities) and samples.max(initial=-1) >= 0:
+            counts = np.bincount(samples[samples >= 0])
             self.width = -(-int(counts.max()) // 64)
             self.width = self.width if self.width <= WIDEST else SPARSE
-            # The last ones are for literals that are of no sample.
             self.blocks, self.taken = np.full((len(counts) + 1, 0), -1), zeros(len(counts) + 1, np.int64)
+            self.is_of_all = False
         self.of = self.owner = np.empty(0, np.int64)
         self.number = self.num_facts = self.num_groups = self.num_choices = 0
         self.variable = np.empty(0, np.int64)
@@ -103,13 +104,19 @@ class Literals:
         sample = np.full(len(variables), len(self.taken) - 1)
         known = variables < len(self.samples)
         sample[known] = self.samples[variables[known]]
+        sample[sample < 0] = len(self.taken) - 1
+        is_of_all, size = bool((sample == len(self.taken) - 1).any()), 64 * self.width
+        if is_of_all != self.is_of_all:
+            # What comes next has blocks behind those that there are.
+            self.is_of_all = is_of_all
+            self.taken = -(-self.taken // size) * size
         order = np.argsort(sample, kind="stable")
         counts = np.bincount(sample, minlength=len(self.taken))
         place = np.empty(len(variables), np.int64)
         place[order] = within(counts)
         place += self.taken[sample]
         self.taken += counts
-        size, most = 64 * self.width, -(-int(self.taken.max()) // (64 * self.width))
+        most = -(-int(self.taken.max()) // size)
         if most > self.blocks.shape[1]:
             self.blocks = np.pad(self.blocks, [(0, 0), (0, most - self.blocks.shape[1])], constant_values=-1)
         wanted = np.unique(sample + len(self.taken) * (place // size))

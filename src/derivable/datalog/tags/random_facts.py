@@ -38,7 +38,7 @@ class RandomFacts:
     carrier        what numbers the provenance takes, once that is known
     origins        (first variable, where that and the following ones come from), for messages
     objects        variable -> its tag, where a provenance takes anything as one
-    samples        of the first variables, [variable] each, the sample of a batch that they are of
+    samples        of the first variables, [variable] each, the sample of a batch that they are of, -1 for all samples
     """
 
     probabilities: list[float] = field(default_factory=list)
