@@ -11,6 +11,7 @@ import numpy as np
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
 from derivable.core.and_or import FALSE
+from derivable.core.diagnostics import UnsupportedError
 from derivable.core.progress import NEVER
 from derivable.datalog.facts.batch_facts import BatchFacts, Choices, add_batch, lifted
 from derivable.datalog.facts.inputs import as_tuple
@@ -53,6 +54,11 @@ class Batched:
 
 def batched(rules: r.Rules, found: Demand, varying: Iterable[str]) -> Batched:
     """The program over batches, from its rules with their demand."""
+    if any(relation.keys is not None for relation in rules.relations.values()):
+        raise UnsupportedError(
+            "an aggregate inside of a recursion has its groups as the recursion asks for them, not in batches",
+            hint="run the program for each sample",
+        )
     own = set(varying)
     if any(t.family == "entity" for name in own for t in rules.relations[name].types):
         # Terms are there in the samples whose facts have them.

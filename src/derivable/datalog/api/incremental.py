@@ -82,6 +82,8 @@ def _read_by(instruction: m.Instruction) -> list[tuple[str, str | None]]:
     found: list[tuple[str, str | None]] = []
     for node in instruction.query.operators:
         scan = m.scan_of(node)
+        if isinstance(node, m.Generate) and node.relation is not None:
+            found.append((node.relation, "an aggregate"))
         if scan is not None:
             found.append((scan.relation, "a negation" if isinstance(node, m.Difference) else None))
     return found

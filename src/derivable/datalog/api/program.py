@@ -24,11 +24,12 @@ from derivable.datalog.api.titles import titles_of
 from derivable.datalog.desugar import desugar
 from derivable.datalog.facts.inputs import checked_facts, on_host, taken
 from derivable.datalog.facts.load import known_relation
-from derivable.datalog.foreign.standard import PREDICATES
+from derivable.datalog.foreign.standard import predicate_of
 from derivable.datalog.ram.lower import lower
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.ram.text import ram_text
 from derivable.datalog.rules.demand import Demand, demand, demand_text
+from derivable.datalog.rules.keyed import with_keys
 from derivable.datalog.rules.new_terms import with_terms
 from derivable.datalog.rules.nodes import Attribute, Clause, Coin, Generate, Rules
 from derivable.datalog.rules.optimise import optimise
@@ -373,7 +374,7 @@ class _Plan:
         self.syntax = syntax
         self.warned = warned
         self.typed: Typed = infer(syntax, hints)
-        self.rules: Rules = desugar(self.typed, compatible)
+        self.rules: Rules = with_keys(desugar(self.typed, compatible))
         # The rules as written must have strata, whatever becomes of them.
         stratify(with_terms(self.rules))
         self.plain_rules = without_coins(self.rules)
@@ -419,7 +420,7 @@ class _Plan:
     def num_uncertain(self) -> int:
         """How many tagged rules and uses of tagged predicates have probabilities."""
         literals = [literal for rule in self.rules.rules if isinstance(rule, Clause) for literal in rule.body]
-        soft = sum(isinstance(literal, Generate) and PREDICATES[literal.predicate].is_tagged for literal in literals)
+        soft = sum(isinstance(literal, Generate) and predicate_of(literal.predicate).is_tagged for literal in literals)
         return len({literal.name for literal in literals if isinstance(literal, Coin)}) + soft
 
     @cached_property

@@ -495,6 +495,11 @@ class _Lowering:
                 assert value is not None
                 made = Table({**table.columns, v.name: value}, table.tags, table.size)
                 return made if mask is None else self.only(made, mask, needed)
+            case m.Generate(relation=str()):
+                raise UnsupportedError(
+                    "an aggregate inside of a recursion has its groups as the recursion asks for them, not on devices",
+                    hint="run without device",
+                )
             case m.Generate():
                 types = dict(zip((t.name if isinstance(t, Var) else None for t in node.outputs), node.types))
                 made = list(dict.fromkeys((*table.columns, *m.binds(node))))

@@ -6,6 +6,7 @@ from derivable.core.registry import Registry
 from derivable.datalog.foreign import arrays, comparisons, dates, numbers, texts
 from derivable.datalog.foreign.function import ForeignFunction
 from derivable.datalog.foreign.predicate import ForeignPredicate
+from derivable.datalog.foreign.signature import Signature
 
 _PARTS = (numbers, texts, dates, arrays, comparisons)
 
@@ -20,6 +21,16 @@ PREDICATES: Registry[ForeignPredicate] = Registry(
     more="`derivable.datalog.predicate` adds one",
 )
 _OWN = {record.name for part in _PARTS for record in (*part.FUNCTIONS, *part.PREDICATES)}
+
+
+# The predicate of relations that have their rows for the keys that are asked.
+KEYED = "#keyed"
+_KEYED = ForeignPredicate(KEYED, Signature((), ()), lambda *inputs: ())
+
+
+def predicate_of(name: str) -> ForeignPredicate:
+    """The predicate of a generator."""
+    return _KEYED if name == KEYED else PREDICATES[name]
 
 
 def is_standard(name: str) -> bool:

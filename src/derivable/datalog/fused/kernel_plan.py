@@ -16,7 +16,7 @@ from derivable.algebra.expr.optional import TRUE as ALWAYS
 from derivable.algebra.expr.types import FLOATS
 from derivable.algebra.semiring import TypedSemiring
 from derivable.core.lazy import later
-from derivable.datalog.foreign.standard import PREDICATES
+from derivable.datalog.foreign.standard import predicate_of
 from derivable.datalog.fused.state import State
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars import arithmetic
@@ -405,7 +405,7 @@ class _Planner:
 
     def integers(self, node: m.Generate) -> None:
         """The integers from one input to the other; other predicates run over columns."""
-        closed, output = PREDICATES[node.predicate].closed, node.outputs[0] if node.outputs else None
+        closed, output = predicate_of(node.predicate).closed, node.outputs[0] if node.outputs else None
         if closed is None or output is None or node.inputs[0].type.is_wide:
             raise _Unsupported(f"the predicate {node.predicate} works on columns")
         low, low_valid, _ = self.value(node.inputs[0])

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from derivable.datalog.foreign.standard import PREDICATES
+from derivable.datalog.foreign.standard import predicate_of
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars.nodes import Apply, Const, Expr, Var
 
@@ -228,6 +228,6 @@ def _offset(e: Expr) -> tuple[Expr | None, float]:
 
 def integers_of(node: m.Generate, unknown: float) -> float:
     """How many rows a predicate gives: of the integers from one to another their number if that is known."""
-    closed = PREDICATES[node.predicate].closed
+    closed = predicate_of(node.predicate).closed
     width = None if closed is None else distance(*node.inputs)
     return unknown if width is None else max(0.0, width + bool(closed))

@@ -19,6 +19,7 @@ from derivable.datalog.aggregates.lattices import LATTICES
 from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.ram import nodes as m
+from derivable.datalog.ram.keyed import keyed_strata, row_of
 from derivable.datalog.rules.nodes import Relation, variables
 from derivable.datalog.scalars import arithmetic
 from derivable.datalog.scalars.nodes import Apply, Const, Expr, Var
@@ -58,15 +59,19 @@ def interpret(ram: m.Ram, facts: Mapping[str, Any] | None = None) -> Database:
     for name, relation in ram.relations.items():
         model[name] = _joined(relation, model[name])
     for stratum in ram.strata:
-        changed = True
-        while changed:
-            changed = False
-            for instruction in stratum.full:
-                rows = list(_instruction(instruction, model, ram))
-                before = model[instruction.relation]
-                model[instruction.relation] = _joined(ram.relations[instruction.relation], before.union(rows))
-                changed |= model[instruction.relation] != before
+        _run(stratum, model, ram)
     return model
+
+
+def _run(stratum: m.Stratum, model: Database, ram: m.Ram) -> None:
+    changed = True
+    while changed:
+        changed = False
+        for instruction in stratum.full:
+            rows = list(_instruction(instruction, model, ram))
+            before = model[instruction.relation]
+            model[instruction.relation] = _joined(ram.relations[instruction.relation], before.union(rows))
+            changed |= model[instruction.relation] != before
 
 
 def _joined(relation: Relation, rows: set[tuple[Any, ...]]) -> set[tuple[Any, ...]]:
@@ -91,22 +96,22 @@ def _instruction(instruction: m.Instruction, model: Database, ram: m.Ram) -> Ite
     if isinstance(instruction, AggregateRule):
         yield from _aggregate(instruction, model, ram.relations[instruction.relation].types)
     else:
-        for row in query_rows(instruction.query, model):
+        for row in query_rows(instruction.query, model, ram):
             try:
                 yield tuple(evaluate(t, row) for t in instruction.query.terms)
             except _NoValueError:
                 continue
 
 
-def query_rows(query: m.Project, model: Database) -> Iterable[Row]:
+def query_rows(query: m.Project, model: Database, ram: m.Ram) -> Iterable[Row]:
     """The rows of a query as dictionaries, repeats possible; the parts of a relation are not told apart."""
     rows: Iterable[Row] = [{}]
     for node in query.operators:
-        rows = [made for row in rows for made in _made_of(node, row, model)]
+        rows = [made for row in rows for made in _made_of(node, row, model, ram)]
     return rows
 
 
-def _made_of(node: m.Operator, row: Row, model: Database) -> list[Row]:
+def _made_of(node: m.Operator, row: Row, model: Database, ram: m.Ram) -> list[Row]:
     """The rows that an operator makes of one."""
     try:
         match node:
@@ -120,6 +125,8 @@ def _made_of(node: m.Operator, row: Row, model: Database) -> list[Row]:
                 return [row] if evaluate(condition, row) else []
             case m.Extend(variable=v, expression=e):
                 return [{**row, v.name: evaluate(e, row)}]
+            case m.Generate(relation=str() as name):
+                return list(_keyed(name, node, row, model, ram))
             case m.Generate():
                 found = list(_answers(node, [evaluate(e, row) for e in node.inputs], row))
                 return found if not node.negated else [] if found else [row]
@@ -139,6 +146,20 @@ def _matches(scan: m.Scan, row: Row, model: Database) -> Iterator[Row]:
                 break
         else:
             yield found
+
+
+def _keyed(relation: str, node: m.Generate, row: Row, model: Database, ram: m.Ram) -> Iterator[Row]:
+    """The row with each row of a relation that there is for its key."""
+    keys = ram.relations[relation].keys
+    assert keys is not None
+    inputs = tuple(Const(evaluate(e, row), e.type) for e in node.inputs)
+    strata = [ram.strata[number] for number in keyed_strata(ram, relation)]
+    asked = {**model, keys[0]: {tuple(value.value for value in inputs)}}
+    asked.update((name, set()) for stratum in strata for name in stratum.relations)
+    for stratum in strata:
+        _run(stratum, asked, ram)
+    terms = row_of(ram, replace(node, inputs=inputs))
+    yield from _matches(m.Scan(relation, terms), row, asked)  # type: ignore[arg-type]
 
 
 def _answers(query: m.Generate, inputs: list[Any], row: Row) -> Iterator[Row]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 
-from derivable.datalog.foreign.standard import PREDICATES
+from derivable.datalog.foreign.standard import predicate_of
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules.nodes import Filter, Generate, names
 from derivable.datalog.rules.simplify import fold
@@ -70,7 +70,7 @@ def _bounds(node: m.Operator) -> Iterator[tuple[str, m.Bound]]:
                     for solved in _solved(sign, e, limit):
                         yield from _bound(*solved, node)
         case m.Generate(predicate=predicate, outputs=(Var() as output,), inputs=(low, high), negated=False):
-            closed = PREDICATES[predicate].closed
+            closed = predicate_of(predicate).closed
             if closed is not None:
                 yield from _bound(">=", output, low, node)
                 yield from _bound("<=" if closed else "<", output, high, node)

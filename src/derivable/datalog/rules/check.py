@@ -48,6 +48,8 @@ def check_rules(rules: r.Rules) -> None:
 
 def check_generator(node: Any, place: str) -> None:
     """Raise LayoutError if a generator, of core rules or of RAM, does not fit the signature of its predicate."""
+    if node.relation is not None:
+        return
     if node.predicate not in PREDICATES:
         raise LayoutError(f"there is no foreign predicate {node.predicate} in `{place}`")
     wanted = PREDICATES[node.predicate].signature

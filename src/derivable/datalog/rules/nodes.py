@@ -51,7 +51,8 @@ class Generate(Node):
     """`string_chars(s; i, _)`, `not string_find(s, "a"; _, _)`, `x in low..high`: a foreign predicate.
 
     The inputs are before the semicolon, the outputs after it; `types` are those of the outputs. It holds for as many
-    outputs as it likes. Negated, it holds where none match.
+    outputs as it likes. Negated, it holds where none match. With a relation, `#count_1(k; n)`, it stands for the
+    rows of that relation, which has them for the keys that are asked (`rules.keyed`).
     """
 
     predicate: str
@@ -60,6 +61,7 @@ class Generate(Node):
     types: tuple[ValueType, ...]
     negated: bool = False
     span: Span = field(default=NOWHERE, compare=False, repr=False)
+    relation: str | None = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ class Relation:
     is_goal     whether a run may stop once it has its tuple (`@goal`)
     attributes  the attributes that somebody else reads, such as `@file`
     lattice     the lattice of its last column, in which the values of a row's other columns are joined; None without
+    keys        the relation of the keys for which it has rows, and which columns they are; None if it has all
     """
 
     name: str
@@ -141,6 +144,7 @@ class Relation:
     attributes: tuple[Attribute, ...] = ()
     is_emptied: bool = False
     lattice: str | None = None
+    keys: tuple[str, tuple[int, ...]] | None = None
 
 
 @dataclass(frozen=True)

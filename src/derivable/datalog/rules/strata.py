@@ -39,11 +39,13 @@ def dependencies(rule: r.Rule) -> list[tuple[str, str | None]]:
     """(relation, "negation" or "aggregate" if the dependency must be on a lower stratum, else None); `cycles` finds
     those on lattices."""
     if isinstance(rule, r.Clause):
-        return [
-            (literal.relation, "negation" if isinstance(literal, r.Negated) else None)
-            for literal in rule.body
-            if isinstance(literal, (r.Atom, r.Negated))
-        ]
+        found: list[tuple[str, str | None]] = []
+        for literal in rule.body:
+            if isinstance(literal, (r.Atom, r.Negated)):
+                found.append((literal.relation, "negation" if isinstance(literal, r.Negated) else None))
+            elif isinstance(literal, r.Generate) and literal.relation is not None:
+                found.append((literal.relation, "aggregate"))
+        return found
     return [(rule.body, "aggregate"), *([(rule.groups, "aggregate")] if rule.groups else [])]
 
 

@@ -60,7 +60,7 @@ def generator_text(node: Any) -> str:
         low, high = map(expr_text, node.inputs)
         return f"{expr_text(node.outputs[0])} in {low}{sign}{high}"
     outputs = f"; {terms_text(node.outputs)}" if node.outputs else ""
-    return f"{'not ' if node.negated else ''}{node.predicate}({terms_text(node.inputs)}{outputs})"
+    return f"{'not ' if node.negated else ''}{node.relation or node.predicate}({terms_text(node.inputs)}{outputs})"
 
 
 def coin_text(node: Any) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from derivable.algebra.semirings import godel
 from derivable.datalog.facts.store import FactStore, add_terms
-from derivable.datalog.foreign.standard import PREDICATES
+from derivable.datalog.foreign.standard import predicate_of
 from derivable.datalog.ram.nodes import Coin, Generate, Instruction, Operator, Ram, Store
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.tables.storage import Table
@@ -74,7 +74,7 @@ def demanded(
 
 def _is_random(node: Instruction | Operator) -> bool:
     if isinstance(node, Generate):
-        return PREDICATES[node.predicate].is_tagged
+        return predicate_of(node.predicate).is_tagged
     return isinstance(node, Coin)
 
 

@@ -93,6 +93,8 @@ class Executor(Queries):
         # The clauses of the recursion that runs which may be cut in two.
         self.cuts: cuts.Cuts | None = None
         self.goal = goal
+        # The relations of keys, and those that have rows for these, that this run writes to.
+        self.asked: set[str] = set()
         self.finished = 0
         self.graph: GroundGraph | None = algebra.graph if isinstance(algebra, GraphTags) else None
         self.efforts: dict[int, Effort] = {}

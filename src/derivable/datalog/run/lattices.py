@@ -14,7 +14,7 @@ import numpy as np
 from derivable.core.and_or import TRUE
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.aggregates.lattices import LATTICES
-from derivable.datalog.foreign.standard import PREDICATES
+from derivable.datalog.foreign.standard import predicate_of
 from derivable.datalog.fused import best_first
 from derivable.datalog.fused.lattice_table import LatticeTable
 from derivable.datalog.ram import nodes as m
@@ -110,7 +110,7 @@ def _without_tags(executor: Executor, number: int) -> Executor:
         for node in instruction.query.operators if isinstance(instruction, m.Store) else ():
             if isinstance(node, m.Coin):
                 _refuse(executor, number, "a rule with a probability")
-            if isinstance(node, m.Generate) and PREDICATES[node.predicate].is_tagged:
+            if isinstance(node, m.Generate) and predicate_of(node.predicate).is_tagged:
                 _refuse(executor, number, f"the answers of `{node.predicate}`, which have tags")
     tables = {}
     for name in _read_by(stratum):

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from derivable.core.and_or import TRUE
+from derivable.core.lazy import later
 from derivable.core.progress import Deadline
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.fused.fused import CALL_ROWS, Running
@@ -27,6 +28,11 @@ from derivable.datalog.tags.ground_graph import negate
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import Algebra, GraphTags, Untagged
 from derivable.datalog.values.values import SymbolTable, word_of
+
+if TYPE_CHECKING:
+    from derivable.datalog.run import keyed
+else:
+    keyed = later("derivable.datalog.run.keyed")
 
 # (column, term): the columns of a join whose value is given.
 Keys = tuple[tuple[int, Var | Const], ...]
@@ -151,6 +157,8 @@ class Queries(State):
                 return lambda batch: self.selected(batch, condition)
             case m.Extend(variable=v, expression=e):
                 return lambda batch: self.extended(batch, v.name, e)
+            case m.Generate(relation=str()) as node:
+                return keyed.asked(self, node)  # type: ignore[arg-type]
             case m.Generate() as node:
                 return lambda batch: generate(self, batch, node, PREDICATES[node.predicate], self.foreign)
             case m.Coin() as node:
