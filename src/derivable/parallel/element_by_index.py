@@ -29,13 +29,21 @@ from derivable.parallel.element_leaves import (
     outgoing_adjoints,
     prefix_arrays,
 )
-from derivable.parallel.extremum_adjoints import gather_adjoint, keep_of_destination, scatter_adjoint
+from derivable.parallel.extremum_adjoints import (
+    begin_winners,
+    clear_won,
+    gather_adjoint,
+    keep_of_destination,
+    scatter_adjoint,
+)
 from derivable.parallel.fold_kernels import needs
 from derivable.parallel.product_adjoints import divide, divide_single, outside_range, parts_outside_range
 
 # Buckets that take more bytes than this are prefetched, and further ahead where they take more than the second.
 FAR_BYTES = 1 << 20
 FARTHER_BYTES = 1 << 23
+# Buckets for a row beyond which they are looked up by rows.
+SPARSE = 8
 # Rows shorter than this are kept apart where each has a thread.
 CLOSE_BYTES = 1 << 14
 
@@ -71,9 +79,10 @@ def reduce_by_index_keeping(
     whole  arrays as `kept_whole` says, whether they help or not
 
     Of extrema it keeps the winners, one array [bucket, column, 1] of int32 or int64: the first row that has the
-    result, or -1 where the destination has it. Of other operators prefixes, as `kept_leaves` says: [row, column, size]
-    what each element found in its bucket, and where the rows were cut for threads, the parts [part * bucket, column,
-    size], since prefixes are then those within a part. None where the rule reads neither, or goes faster without.
+    result, or -1 where the destination has it; of far more buckets than rows, anything where no row goes. Of other
+    operators prefixes, as `kept_leaves` says: [row, column, size] what each element found in its bucket, and where the
+    rows were cut for threads, the parts [part * bucket, column, size], since prefixes are then those within a part.
+    None where the rule reads neither, or goes faster without.
     """
     extremum = _is_extremum(op)
     plan = _Plan(op, destination, indices, values, 1 if whole and not extremum else None)
@@ -81,7 +90,11 @@ def reduce_by_index_keeping(
         return reduce_by_index(op, destination, indices, values), None
     results = tuple(map(empty_like, destination))
     if extremum:
-        winners = full(results[0].shape, -1, _winner_dtype(plan.rows))
+        winners = empty(results[0].shape, _winner_dtype(plan.rows))
+        if plan.is_sparse:
+            plan.run_rows(begin_winners, [winners.reshape(-1)])
+        else:
+            winners.fill(-1)
         _fold_by_index(plan, "index_winners", values, results, winners=winners)
         return results, (winners,)
     kept = [empty_like(values[leaf]) for leaf in needs(op).prefix_leaves(op)]
@@ -258,6 +271,8 @@ class _Plan:
         self.single = self.width == 1
         self.wide = is_wide(self.width)
         self.items = self.buckets * self.width
+        # What happens to buckets is looked up by rows.
+        self.is_sparse = SPARSE * self.rows < self.buckets
         self.numbers = sum(leaf.size for leaf in values)
         self.smallest = smallest_chunk(self.rows, self.numbers)
         self.narrowest = narrowest_columns(self.width, self.numbers)
@@ -348,8 +363,12 @@ def _extremum_vjp(op: TypedMonoid, incoming, destination, indices, values, kept)
     firsts, answers = adjoint_outputs(op, destination), adjoint_outputs(op, values)
     winners, to_first, to_values = flat([kept[0], firsts[0], answers[0]])
     plan, least = _Plan(op, destination, indices, values), smallest_chunk(incoming.size, incoming.size)
-    run_chunks(keep_of_destination, plan.items, least, incoming, winners, to_first)
-    if not plan.single and 8 * plan.items > plan.numbers:
+    if plan.is_sparse:
+        copy(to_first, incoming)
+        plan.run_rows(clear_won, [winners, to_first])
+    else:
+        run_chunks(keep_of_destination, plan.items, least, incoming, winners, to_first)
+    if plan.is_sparse or (not plan.single and 8 * plan.items > plan.numbers):
         plan.run_rows(gather_adjoint, [incoming, winners, to_values])
     else:
         clear(to_values)

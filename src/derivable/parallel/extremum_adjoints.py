@@ -23,6 +23,36 @@ def keep_of_destination(start, stop, adjoints, winners, firsts):
 
 
 @njit(cache=True, nogil=True)
+def clear_won(start, stop, first, last, width, buckets, indices, winners, firsts):
+    """Zero for the adjoints [item] that rows won, by rows, for far more buckets than rows."""
+    limit = np.uint64(buckets)
+    for e in range(start, stop):
+        ahead = np.int64(load(indices, min(e + WIDE_AHEAD, stop - 1))) * width
+        for j in range(first, last, 64 // firsts.itemsize):
+            prefetch(winners, ahead + j)
+            prefetch_to_write(firsts, ahead + j)
+        k = np.int64(load(indices, e))
+        if np.uint64(k) < limit:
+            for j in range(first, last):
+                if load(winners, k * width + j) >= 0:
+                    store(firsts, k * width + j, 0)
+
+
+@njit(cache=True, nogil=True)
+def begin_winners(start, stop, first, last, width, buckets, indices, winners):
+    """No winners yet [item] where rows go, by rows, for far more buckets than rows."""
+    limit = np.uint64(buckets)
+    for e in range(start, stop):
+        ahead = np.int64(load(indices, min(e + WIDE_AHEAD, stop - 1))) * width
+        for j in range(first, last, 64 // winners.itemsize):
+            prefetch_to_write(winners, ahead + j)
+        k = np.int64(load(indices, e))
+        if np.uint64(k) < limit:
+            for j in range(first, last):
+                store(winners, k * width + j, -1)
+
+
+@njit(cache=True, nogil=True)
 def scatter_adjoint(start, stop, width, adjoints, winners, out):
     """The adjoints [item] to the rows of `out` that won, for few items; all others are zero before."""
     column, column_ahead = start % width, (start + AHEAD) % width
