@@ -169,6 +169,26 @@ def test_rows_get_the_best_of_what_they_had_and_of_products_in_any_order(k, seed
                 assert proofs_of(news[row]) == [proof for proof in expected if proof not in old]
 
 
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_rows_get_equally_probable_proofs_in_the_order_of_sums(k):
+    rng = np.random.default_rng(k)
+    facts = RandomFacts()
+    store = ProofStore(facts, k)
+    tags = store.singles(facts.add(np.full(9, 0.5)))
+    tags = np.concatenate([tags, store.times(*tags[rng.integers(0, 9, (2, 20))])])
+    rows, (a, b) = np.sort(rng.integers(0, 40, 200)), tags[rng.integers(0, len(tags), (2, 200))]
+    before = tags[rng.integers(0, len(tags), 40)]
+    for order in (np.arange(200), np.arange(200)[::-1]):
+        after, last = before.copy(), np.zeros(40, np.int64)
+        listed, following = np.empty((2, 200), np.int64)
+        listed = listed[: proof_fold.chain(rows[order], last, following, listed)]
+        store.fold((listed, last, following), a[order], b[order], 40, after, None)
+        for row in range(40):
+            own = np.concatenate([before[row : row + 1], store.times(a[rows == row], b[rows == row])])
+            expected = store.reduce(own, np.array([0, len(own)]))
+            assert store.proofs_of(int(after[row])) == store.proofs_of(int(expected[0]))
+
+
 @pytest.fixture(scope="module")
 def monkeypatch_module():
     with pytest.MonkeyPatch.context() as patch:

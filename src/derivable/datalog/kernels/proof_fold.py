@@ -263,8 +263,16 @@ def fold(
                 if cost < least:
                     p, q, least = one, other, cost
                 elif cost == least:
-                    is_clear = False
-                    break
+                    there, with_it = (p, q) if p >= 0 else (first, offsets[ONE])
+                    needed = heads[one + 1, 0] - heads[one, 0] + heads[other + 1, 0] - heads[other, 0]
+                    known = heads[there + 1, 0] - heads[there, 0] + heads[with_it + 1, 0] - heads[with_it, 0]
+                    if max(needed, known) > to_heads[2, 0]:
+                        used[WANTED_SPAN] = max(needed, known)
+                        return t
+                    unite(blocks, heads, one, other, to_blocks, to_heads, 0, costs, tied, triggers)
+                    unite(blocks, heads, there, with_it, to_blocks, to_heads, 2, costs, tied, triggers)
+                    if is_simpler(to_blocks, to_heads, 0, 2):
+                        p, q = one, other
             if is_clear and p < 0:
                 changed[t], last[row] = False, 0
                 continue
