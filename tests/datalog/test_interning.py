@@ -47,6 +47,27 @@ def test_texts_have_the_numbers_of_a_dictionary(steps, many, bits, part):
             assert known.lookup(np.arange(len(numbers))).tolist() == list(numbers)
 
 
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(*[st.text("ab1 \0\xe9\u20ac\U0001d11e\ud800\udd1e", max_size=9)] * 3), min_size=1, max_size=8),
+    st.sampled_from([0, 5, 1000]),
+    st.sampled_from([1, 3, 100]),
+    st.integers(1, 3),
+)
+def test_texts_one_behind_the_other_and_their_lengths(rows, many, part, number):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(values, "MANY_TEXTS", many)
+        patch.setattr(text_arena, "PART", part)
+        symbols = SymbolTable()
+        columns = [symbols.intern_all(list(texts)) for texts in zip(*rows)][:number]
+        expected = ["".join(row[:number]) for row in rows]
+        ids = symbols.intern_joined(columns)
+        assert symbols.lookup(ids).tolist() == expected
+        assert symbols.intern_all(expected).tolist() == ids.tolist()
+        lengths = [len(text.encode("utf-8", "surrogatepass")) for text in expected]
+        assert symbols.lengths(ids).tolist() == lengths
+
+
 def test_texts_of_other_classes_are_texts(monkeypatch):
     monkeypatch.setattr(values, "MANY_TEXTS", 2)
     colour = StrEnum("colour", [("RED", "red"), ("BLUE", "blue")])

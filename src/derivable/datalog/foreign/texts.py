@@ -29,10 +29,14 @@ def _length(text: str) -> int:
     return len(text) if text.isascii() else len(_bytes(text))
 
 
-def _lengths(symbols: SymbolTable, types: tuple[ValueType, ...], words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    texts = symbols.lookup(words).tolist()
-    length = len if all(map(str.isascii, texts)) else _length
-    return np.fromiter(map(length, texts), np.int64, len(texts)), np.ones(len(texts), bool)
+def _lengths(symbols: SymbolTable, types: tuple[ValueType, ...], words: np.ndarray) -> tuple[np.ndarray, None]:
+    return symbols.lengths(words), None
+
+
+def _concat(symbols: SymbolTable, types: tuple[ValueType, ...], *operands: np.ndarray) -> tuple[np.ndarray, None]:
+    if not operands:
+        return np.array([symbols.intern("")]), None
+    return symbols.intern_joined(operands), None
 
 
 def _character(text: str, place: int) -> str | None:
@@ -99,7 +103,7 @@ def _values(name: str, text: str, call: Callable[..., Any]) -> ForeignFunction:
 
 
 FUNCTIONS = (
-    _values("string_concat", "(String...) -> String", lambda *parts: "".join(parts)),
+    ForeignFunction("string_concat", signature("(String...) -> String"), _concat, "words"),
     ForeignFunction("string_length", signature("(s: String) -> usize"), _lengths, "words"),
     _values("string_char_at", "(s: String, place: usize) -> char", _character),
     _values("substring", "(s: String, begin: usize, end: usize?) -> String", _substring),

@@ -106,6 +106,18 @@ def place_texts(data, offsets, size, table, given, starts, stops, hashes, places
 
 
 @kernel
+def join_texts(data, offsets, rows, joined, ends):
+    """Write the texts of the numbers rows[i] [row, column] behind each other to `joined`; text `i` ends at ends[i]."""
+    end = np.int64(0)
+    for i in range(len(rows)):
+        for c in range(rows.shape[1]):
+            for at in range(offsets[rows[i, c]], offsets[rows[i, c] + 1]):
+                store(joined, end, load(data, at))
+                end += 1
+        ends[i] = end
+
+
+@kernel
 def rehash_texts(data, offsets, size, table, mask):
     """Fill an empty table with the first `size` texts, which are distinct; `mask`: the bits of hashes that count."""
     slots = len(table) // 2

@@ -132,6 +132,20 @@ class TextArena:
         texts[slice(None) if places is not None else distinct] = self.decoded(distinct)
         return texts[numbers if places is None else places]
 
+    def lengths(self, numbers: np.ndarray) -> np.ndarray:
+        """The bytes [...] int64 of texts by their numbers."""
+        return self.offsets[numbers + 1] - self.offsets[numbers]
+
+    def enter_joined(self, rows: np.ndarray) -> np.ndarray:
+        """The numbers [row] int64 of the texts that those of rows [row, column] of numbers are, one behind the other."""
+
+        def joined(part: np.ndarray) -> Encoded:
+            data, stops = empty(int(self.lengths(part).sum()), np.uint8), empty(len(part), np.int64)
+            kernels.join_texts(self.data, self.offsets, part, data, stops)
+            return Encoded(data, np.append(0, stops[:-1]), stops)
+
+        return self.enter(rows, joined)
+
     def copy(self) -> TextArena:
         made = TextArena()
         made.data, made.offsets, made.table = self.data.copy(), self.offsets.copy(), self.table.copy()

@@ -209,6 +209,23 @@ class SymbolTable:
                 return arena.enter(texts, lambda part: part)
         return self.intern_all(texts.decoded())
 
+    def intern_joined(self, columns: Sequence[np.ndarray]) -> np.ndarray:
+        """Ids [row] int64 of the texts that those with the ids of each row are, one behind the other."""
+        with _interning:
+            if (arena := self._arena_for(len(columns[0]))) is not None:
+                return arena.enter_joined(np.column_stack(columns))
+        return self.intern_all(list(map("".join, zip(*(self.lookup(ids).tolist() for ids in columns)))))
+
+    def lengths(self, ids: np.ndarray) -> np.ndarray:
+        """Bytes [id] int64 of texts in UTF-8."""
+        if self.arena is not None:
+            with _interning:
+                return self.arena.lengths(ids)
+        texts = self.lookup(ids).tolist()
+        is_ascii = all(map(str.isascii, texts))
+        lengths = map(len, texts if is_ascii else (text.encode("utf-8", "surrogatepass") for text in texts))
+        return np.fromiter(lengths, np.int64, len(texts))
+
     def intern_array(self, texts: np.ndarray) -> np.ndarray:
         """Ids [text] int64 of an array of NumPy's type of texts of one width."""
         with _interning:
