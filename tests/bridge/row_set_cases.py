@@ -100,7 +100,7 @@ def test_the_comparison_can_fail():
 
 
 if __name__ == "__main__":
-    torch_rows.FEW, row_sets.PROGRAMS, row_sets.TILE = 16, 2, 16
+    torch_rows.FEW, torch_rows.MANY, row_sets.PROGRAMS, row_sets.TILE = 16, 32, 2, 16
     machine_run.arrays_on = lambda device: kernels()
     for test in (test_sets, test_pairs, test_programs, test_the_comparison_can_fail):
         test()

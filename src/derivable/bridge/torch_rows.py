@@ -27,8 +27,9 @@ Column = torch.Tensor
 MOST_PAIRS = (1 << 31) - 1
 # Pairs of a join that are there at once where a set takes them.
 PIECE = 1 << 25
-# Rows that a set has room for at least, besides those that are there.
-FEW = 1 << 20
+# Rows that a set gets room for at least, besides those that are there, and at most, where it has fewer than a quarter
+# of these: of what is inserted most may be there.
+FEW, MANY = 1 << 20, 1 << 26
 # Bits of a key in 32 and in 64 bits; no key is negative.
 SHORT, LONG = 31, 63
 
@@ -289,7 +290,7 @@ class HashRows:
 
     def __init__(self, columns: Sequence[Column | Late], packing: Packing):
         self.device = _device_of(columns[0])
-        self.packing, self.count, self.room = packing, 0, 0
+        self.packing, self.count, self.latest, self.room = packing, 0, 0, 0
         self.columns = [torch.zeros(0, dtype=torch.int64, device=self.device) for _ in columns]
         self.state = torch.zeros(2, dtype=torch.int64, device=self.device)
         self.numbers: Column | None = None
@@ -307,7 +308,10 @@ class HashRows:
     def insert(self, columns: Sequence[Column | Late]) -> list[Column] | None:
         """The rows that are new; None if some have no keys, and nothing is inserted then."""
         before, parts = self.count, aligned(columns)
-        least = FEW + sum(len(part[0]) for part in parts if isinstance(part[0], torch.Tensor))
+        least = sum(len(part[0]) for part in parts if isinstance(part[0], torch.Tensor))
+        if not self.room or self.room < before + max(least, 4 * self.latest):
+            # To read how many pairs there are takes less time than to insert them twice.
+            least = max(FEW, min(sum(len(part[0]) for part in parts), max(MANY, 4 * before)))
         while True:
             if self.room < before + least:
                 self._grow(max(2 * self.room, before + least))
@@ -315,7 +319,7 @@ class HashRows:
                 self._insert(part)
             found, is_outside = self.state.tolist()
             if not is_outside and found <= self.room:
-                self.count = found
+                self.count, self.latest = found, found - before
                 return [column[before:found] for column in self.columns]
             if is_outside:
                 ends = _ends_of_sources(columns)
