@@ -43,6 +43,13 @@ def test_sets():
             there |= set(new)
             assert sorted(rows_of(arrays.elements(known, False))) == sorted(there)
             assert len(known) == len(there)
+            for positions, is_earlier in (((0,), False), ((0,), True), ((1, 0), True), ((1,), bool(turn % 2))):
+                narrow = [n.Type("int64", bits=32)] * len(positions)
+                index = arrays.build_of(known, positions, narrow, is_earlier)
+                columns_there = arrays.elements(known, is_earlier)
+                other = arrays.build([columns_there[k] for k in positions], narrow, len(columns_there[0]), False)
+                assert index.keys.equal(other.keys)
+                assert index.order.equal(other.order)
             whole = rows_of(arrays.elements(known, False))
             places = arrays.locate(columns, types, known).tolist() if turn > 1 else []
             assert [whole[place] for place in places] == rows_of(columns)[: len(places)]
@@ -74,7 +81,9 @@ def test_programs():
     rng = np.random.default_rng(2)
     for text, scale in (
         ("type e(u32, u32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))", 1),
-        ("type e(i64, i64)\nrel p(x, y) = e(x, y) or (p(x, z) and p(z, y))", 1 << 40),
+        ("type e(i64, i64)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))", 1 << 40),
+        ("type e(i32, u64)\nrel p(x, y) = e(x, y) or (p(x, z) and p(z as i32, y))", 1 << 10),
+        ("type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and p(z, y) and p(y, z))", -3),
         ("type e(u32, u32)\nrel p(x, y) = e(z, x), e(z, y), x != y\nrel p(x, y) = e(a, x), p(a, b), e(b, y)", 1),
     ):
         edges = rng.integers(0, 12, (16, 2)) * scale

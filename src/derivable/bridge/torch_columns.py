@@ -25,7 +25,7 @@ from derivable.algebra.expr.emit_arrays import compile_torch
 from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.torch import is_transformed
-from derivable.bridge.torch_rows import HashRows, Known, PairColumn, Pairs, Parts, SortedRows, parts_of
+from derivable.bridge.torch_rows import HashRows, Known, PairColumn, Pairs, Parts, SortedRows, packed, parts_of
 from derivable.core.diagnostics import UnsupportedError
 from derivable.device.cpu.memory import empty
 from derivable.device.cuda import row_sets
@@ -253,7 +253,7 @@ class Torch(Arrays):
         return mask.nonzero().squeeze(1)
 
     def sort(self, columns: list[Any], types: list[n.Type], count: int) -> torch.Tensor | range:
-        keys = _packed(columns, types)
+        keys = packed(columns, types)
         if len(keys) > 1:
             ranges = _ranges(keys)
             keys = keys if ranges is None else [_by_ranges(keys, ranges)[0]]
@@ -269,7 +269,7 @@ class Torch(Arrays):
     def build(self, columns: list[Any], types: list[n.Type], count: int, is_sorted: bool) -> Index:
         if not columns:
             return Index(torch.zeros(count, dtype=torch.int64, device=self.device), None, None, ())
-        keys, encode = _packed(columns, types), None
+        keys, encode = packed(columns, types), None
         if len(keys) > 1:
             ranges = _ranges(keys)
             encode = _Ranks(keys) if ranges is None else lambda probes: _by_ranges(probes, ranges)
@@ -284,7 +284,7 @@ class Torch(Arrays):
     def _probes(self, probes: list[Any], index: Index, count: int) -> tuple[Key, torch.Tensor | None]:
         if not probes:
             return torch.zeros(count, dtype=torch.int64, device=self.device), None
-        keys = _packed(probes, index.types)
+        keys = packed(probes, index.types)
         return (keys[0].contiguous(), None) if index.encode is None else index.encode(keys)
 
     def join(self, probes: list[Any], index: Index, count: int) -> tuple[PairColumn, PairColumn]:
@@ -310,6 +310,12 @@ class Torch(Arrays):
             rows.insert(there)
             fresh = rows.insert(columns)
         return Known(rows, before, rows.count), *fresh
+
+    def build_of(self, known: Known, positions: Sequence[int], types: list[n.Type], is_earlier: bool) -> Index:
+        count = known.before if is_earlier else known.count
+        if isinstance(known.rows, HashRows) and sum(of.bits for of in types) <= 64:
+            return Index(*known.rows.index(tuple(positions), types, count), None, types)
+        return super().build_of(known, positions, types, is_earlier)
 
     def locate(self, columns: list[Any], types: list[n.Type], known: Known) -> torch.Tensor:
         assert known.count == known.rows.count, "a set that others have inserted into"
@@ -395,27 +401,6 @@ def _order(keys: Sequence[Key]) -> torch.Tensor:
     for key in keys[-2::-1]:
         order = order.index_select(0, torch.sort(key.index_select(0, order), stable=True).indices)
     return order
-
-
-def _packed(columns: Sequence[Key], types: Sequence[n.Type]) -> list[Key]:
-    """Columns as fewer keys in the same order: the bits of neighbours, side by side, as far as 64 go."""
-    keys: list[Key] = []
-    groups: list[list[tuple[Key, n.Type]]] = []
-    left = 0
-    for column, of in zip(columns, types):
-        if not groups or of.bits > left:
-            groups.append([])
-            left = 64
-        groups[-1].append((column, of))
-        left -= of.bits
-    for (key, first), *others in groups:
-        if first.is_natural and first.bits + sum(of.bits for _, of in others) == 64:
-            # Numbers without a sign that take the bit of the sign.
-            key = key - (1 << first.bits - 1)
-        for column, of in others:
-            key = (key << of.bits) + (column if of.is_natural else column + (1 << of.bits - 1))
-        keys.append(key)
-    return keys
 
 
 def _ranges(keys: list[Key]) -> list[tuple[int, int]] | None:

@@ -148,6 +148,27 @@ def in_pieces(part: Sequence[Any]) -> Iterator[list[Column]]:
         yield [column.at(rows) for column in part]
 
 
+def packed(columns: Sequence[Column], types: Sequence[n.Type]) -> list[Column]:
+    """Columns as fewer keys in the same order: the bits of neighbours, side by side, as far as 64 go."""
+    keys: list[Column] = []
+    groups: list[list[tuple[Column, n.Type]]] = []
+    left = 0
+    for column, of in zip(columns, types):
+        if not groups or of.bits > left:
+            groups.append([])
+            left = 64
+        groups[-1].append((column, of))
+        left -= of.bits
+    for (key, first), *others in groups:
+        if first.is_natural and first.bits + sum(of.bits for _, of in others) == 64:
+            # Numbers without a sign that take the bit of the sign.
+            key = key - (1 << first.bits - 1)
+        for column, of in others:
+            key = (key << of.bits) + (column if of.is_natural else column + (1 << of.bits - 1))
+        keys.append(key)
+    return keys
+
+
 @dataclass(frozen=True)
 class Packing:
     """Keys of rows: (the least value, the bits) of each column."""
@@ -283,6 +304,7 @@ class HashRows:
     """A set by Triton's kernels, see `device.cuda.row_sets`; its rows lie in columns with room for more of them.
 
     numbers  [slot] the number of the row whose key is there, once somebody has asked where rows are
+    indexes  positions of columns -> the last two indexes by them: keys in order, and the numbers of their rows
 
     Rows are inserted without knowing how many are new. Where they are too many, or a value is out of reach of the keys,
     the rows before enter a larger set, and the insertion begins again.
@@ -294,6 +316,7 @@ class HashRows:
         self.columns = [torch.zeros(0, dtype=torch.int64, device=self.device) for _ in columns]
         self.state = torch.zeros(2, dtype=torch.int64, device=self.device)
         self.numbers: Column | None = None
+        self.indexes: dict[tuple[int, ...], list[tuple[Column, Column]]] = {}
 
     @staticmethod
     def of(columns: Sequence[Column | Late]) -> HashRows | None:
@@ -333,6 +356,21 @@ class HashRows:
                 # Nobody knows how many were left out.
                 least = 4 * max(found - before, least)
             self.room = 0
+
+    def index(self, positions: tuple[int, ...], types: Sequence[n.Type], count: int) -> tuple[Column, Column]:
+        """The keys of the first rows by some columns, in order, and their numbers. An index of fewer rows goes on."""
+        nothing = torch.zeros(0, dtype=torch.int64, device=self.device)
+        known = self.indexes.setdefault(positions, [])
+        keys, order = next((pair for pair in reversed(known) if len(pair[0]) <= count), (nothing, nothing))
+        start = len(keys)
+        if start < count:
+            rows = [self.columns[position][start:count] for position in positions]
+            news, places = torch.sort(packed(rows, types)[0], stable=True)
+            before, (keys, order) = (keys, order), torch.empty(2, count, dtype=torch.int64, device=self.device)
+            row_sets.merge(*before, news, places, keys, order)
+            known.append((keys, order))
+            del known[:-2]
+        return keys, order
 
     def _grow(self, room: int) -> None:
         """Have room for so many rows, and keys of the first `count` ones."""

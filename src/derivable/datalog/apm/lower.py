@@ -389,6 +389,15 @@ class _Lowering:
     def index(self, table: Table, is_sorted: bool = False) -> Column:
         return self.graph.one(n.Build, tuple(table.columns.values()), table.size, is_sorted)
 
+    def built(self, columns: Sequence[Column], size: n.Size) -> Column:
+        """An index by these columns; that of a set is kept from round to round."""
+        nodes = {column.node for column in columns}
+        elements = nodes.pop() if len(nodes) == 1 else None
+        if isinstance(elements, n.Elements):
+            positions = tuple(column.number for column in columns)
+            return self.graph.one(n.BuildOf, elements.of, elements, positions)
+        return self.graph.one(n.Build, tuple(columns), size)
+
     # Expressions
 
     def call(self, text: str, function: Callable, given: Sequence[Column], size: n.Size, result: Any, finds: bool):
@@ -596,7 +605,7 @@ class _Lowering:
             for other in repeats[1:]:
                 mask = self.logical("logical_and", right.size, mask, other)
             right = self.only(right, mask)
-        index = self.graph.one(n.Build, tuple(right.columns[key] for key in keys), right.size)
+        index = self.built([right.columns[key] for key in keys], right.size)
         i, j = self.graph(n.Join, tuple(probes), index, left.size)
         size = i.size
         assert size is not None

@@ -53,6 +53,33 @@ def expand(ends, starts, order, count, steps, total, to_left, to_right, TILE: tl
         tl.store(to_right + number_of, right, mask=is_row)
 """
 
+_MERGE = """
+@triton.jit(do_not_specialize=["count", "more", "steps"])
+def merge(keys, order, news, places, count, more, steps, to_keys, to_order, TILE: tl.constexpr):
+    lane = tl.arange(0, TILE)
+    for tile in range(tl.program_id(0), tl.cdiv(count + more, TILE), tl.num_programs(0)):
+        number_of = tl.cast(tile, tl.int64) * TILE + lane
+        is_old = number_of < count
+        is_new = (number_of >= count) & (number_of < count + more)
+        own = tl.where(is_old, number_of, number_of - count)
+        key = tl.load(keys + own, mask=is_old, other=0) + tl.load(news + own, mask=is_new, other=0)
+        row = tl.load(order + own, mask=is_old, other=0) + tl.load(places + own, mask=is_new, other=0)
+        row = tl.where(is_new, row + count, row)
+        # Of the others those before: before old ones the smaller ones, before new ones also equal ones.
+        low = own * 0
+        high = tl.where(is_old, more, count).to(tl.int64)
+        for _ in range(steps):
+            middle = (low + high) >> 1
+            is_open = low < high
+            other = tl.load(news + middle, mask=is_open & is_old, other=0)
+            other += tl.load(keys + middle, mask=is_open & is_new, other=0)
+            is_after = is_open & ((other < key) | (is_new & (other == key)))
+            low = tl.where(is_after, middle + 1, low)
+            high = tl.where(is_open & (low <= middle), middle, high)
+        tl.store(to_keys + own + low, key, mask=is_old | is_new)
+        tl.store(to_order + own + low, row, mask=is_old | is_new)
+"""
+
 _LOCATE = """
 @triton.jit(do_not_specialize=["count"])
 def locate({parameters}, count, form, table, numbers, found, TILE: tl.constexpr):
@@ -250,6 +277,18 @@ def locate(sources: Sequence[Any], form: Any, table: Any, numbers: Any, found: A
     if count:
         kernel = _locate(len(sources))
         kernel[_programs(count)](*sources, count, form, table, numbers, found, TILE=TILE, num_warps=1)
+
+
+def merge(keys: Any, order: Any, news: Any, places: Any, to_keys: Any, to_order: Any) -> None:
+    """Merge two indexes, keys [row] int64 in order with the numbers of their rows; the second one's rows come behind
+    those of the first one."""
+    count, more = len(keys), len(news)
+    if count + more:
+        kernel: Callable = _kernel(_HEADER + _MERGE, "merge")
+        steps = max(count, more).bit_length()
+        kernel[_programs(count + more)](  # type: ignore[index]
+            keys, order, news, places, count, more, steps, to_keys, to_order, TILE=TILE, num_warps=1
+        )
 
 
 def expand(ends: Any, starts: Any, order: Any, total: int, to_left: Any, to_right: Any) -> None:

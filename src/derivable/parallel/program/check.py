@@ -119,6 +119,8 @@ def _node(node: n.Node) -> None:
             _dtype(node.columns, "int64")
             if node.into is not None:
                 _dtype([node.into], n.INDEX)
+        case n.BuildOf():
+            _dtype([node.of], n.INDEX)
         case n.Locate():
             _size(node.columns, node.size)
             _dtype([node.among], n.INDEX)
@@ -131,7 +133,7 @@ def _node(node: n.Node) -> None:
         case n.Join() | n.Find():
             _size(node.probes, node.size)
             _dtype([node.index], n.INDEX)
-            assert isinstance(node.index.node, n.Build)
+            assert isinstance(node.index.node, n.Build | n.BuildOf)
             _keys(node.probes, node.index.node.columns)
         case n.Call():
             _size(() if node.finds else node.of, node.size)

@@ -105,6 +105,11 @@ class Arrays(ABC):
     @abstractmethod
     def elements(self, known: Any, is_earlier: bool) -> Sequence[Any]: ...
 
+    def build_of(self, known: Any, positions: Sequence[int], types: list[n.Type], is_earlier: bool) -> Any:
+        """An index of the elements of a set by some columns."""
+        columns = self.elements(known, is_earlier)
+        return self.build([columns[position] for position in positions], types, len(columns[0]), False)
+
     @abstractmethod
     def locate(self, columns: list[Any], types: list[n.Type], known: Any) -> Any: ...
 
@@ -342,6 +347,9 @@ class Run:
             case n.Insert():
                 known = None if node.into is None else self.value(node.into)
                 return arrays.insert(many(node.columns), _types(node.columns), known)
+            case n.BuildOf():
+                types = _types(node.columns)
+                return (arrays.build_of(self.value(node.of), node.positions, types, node.elements.is_earlier),)
             case n.Locate():
                 return (arrays.locate(many(node.columns), _types(node.columns), self.value(node.among)),)
             case n.Put():

@@ -449,6 +449,31 @@ class Elements(Node):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class BuildOf(Node):
+    """`build of h5 by 0`, `build of earlier h5 by 0 1`: what `Build` gives for some columns of the elements of a set,
+    which may be what it gave for fewer of them, and more
+
+    elements   the set, and of which of its rows
+    positions  of the columns
+    """
+
+    of: Column
+    elements: Elements
+    positions: tuple[int, ...]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return tuple(Column(self.elements, position) for position in self.positions)
+
+    @cached_property
+    def operands(self) -> tuple[Column, ...]:
+        return (self.of,)
+
+    def _types(self) -> tuple[Type, ...]:
+        return (Type(INDEX, self.of.size),)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Locate(Node):
     """`locate c1 c2 in h5`: where each row is among the rows of a set, which has it"""
 

@@ -82,6 +82,9 @@ class _Printer:
                 return f"find {many(node.probes)} in {name(node.index)}".replace("  ", " ")
             case n.Insert():
                 return f"insert {many(node.columns)}{'' if node.into is None else f' into {name(node.into)}'}"
+            case n.BuildOf():
+                earlier = "earlier " * node.elements.is_earlier
+                return f"build of {earlier}{name(node.of)} by {' '.join(map(str, node.positions))}"
             case n.Locate():
                 return f"locate {many(node.columns)} in {name(node.among)}"
             case n.Put():
