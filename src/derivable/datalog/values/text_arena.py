@@ -137,7 +137,7 @@ class TextArena:
         return self.offsets[numbers + 1] - self.offsets[numbers]
 
     def enter_joined(self, rows: np.ndarray) -> np.ndarray:
-        """The numbers [row] int64 of the texts that those of rows [row, column] of numbers are, one behind the other."""
+        """The numbers [row] int64 of texts: those of rows [row, column] of numbers, one behind the other."""
 
         def joined(part: np.ndarray) -> Encoded:
             data, stops = empty(int(self.lengths(part).sum()), np.uint8), empty(len(part), np.int64)
