@@ -26,6 +26,7 @@ from derivable.core.diagnostics import (
     TypeMismatchError,
     UnsupportedError,
 )
+from derivable.datalog.apm import host_strata
 from derivable.datalog.apm import run as machine_run
 from derivable.datalog.apm.lower import lower
 from derivable.datalog.apm.run import run_program
@@ -371,6 +372,35 @@ def test_coins_and_aggregates_are_called_on_the_host():
     db, on_device = (program.run(facts, provenance="addmultprob", device=device) for device in (None, "torch:cpu"))
     for name in ("h", "n", "m"):
         assert dict(on_device[name].items()) == pytest.approx(dict(db[name].items()))
+
+
+SMALL_AND_LARGE = """
+type e(i32, i32), big(i32, i32)
+rel p(x, y) = e(x, y) or (p(x, z) and e(z, y))
+rel t(x, "a") = e(x, _)
+rel q(x, y) = big(x, y), p(x, _)
+rel r(x, n) = n := count(y: q(x, y))
+rel s(a) = r(a, _), not e(a, a)
+"""
+
+
+@pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "addmultprob"])
+@pytest.mark.parametrize("rows", [30, 20_000])
+def test_small_strata_are_on_the_host(provenance, rows, monkeypatch):
+    """Where launches take time, which they do not on the CPU."""
+    monkeypatch.setitem(host_strata.LAUNCH, "cpu", 1e-5)
+    pairs = [(0, 1), (1, 2), (2, 0), (3, 3)]
+    facts = {
+        "e": pairs if provenance == "unit" else list(zip((0.5, 0.25, 0.75, 0.4), pairs)),
+        "big": np.random.default_rng(0).integers(0, 50, (rows, 2)),
+    }
+    program = dv.Program(SMALL_AND_LARGE)
+    db, on_device = (program.run(facts, provenance=provenance, device=device) for device in (None, "torch:cpu"))
+    assert ("on the host: e, p, t\n" in f"{on_device.explain()}\n") == (rows > 30)
+    assert "on the host: e" in on_device.explain()
+    for name in db:
+        assert dict(on_device[name].items()) == pytest.approx(dict(db[name].items()), rel=1e-12)
+        assert len(on_device[name].to_torch()[0]) == len(db[name]) if name != "t" else True
 
 
 def test_limits_of_a_run_on_a_device():

@@ -28,6 +28,7 @@ PROGRAMS = {
     "rel p(x, z) = p(x, y), e(y, z)",
     "mutual": BASE + "rel q(x, z) = p(x, y), e(y, z)\nrel p(x, z) = q(x, y), e(y, z)\nrel q(x, y) = p(y, x)",
     "copied": BASE + "rel q(x, y) = p(x, y)\nrel p(x, z) = q(x, y), e(y, z)",
+    "two steps": BASE + "rel p(x, z) = p(x, y), e(y, w), e(w, z)",
     "filtered": BASE + "rel p(x, z) = p(x, y), e(y, z), y > 5, z < 40",
     "computed": BASE + "rel p(x, y + 1) = p(x, y), e(y, _), y < 60",
 }

@@ -120,15 +120,20 @@ class Table:
 
 
 def lower(
-    ram: m.Ram, typed: TypedSemiring | None = None, host: Host | None = None, at_once: AtOnce | None = None
+    ram: m.Ram,
+    typed: TypedSemiring | None = None,
+    host: Host | None = None,
+    at_once: AtOnce | None = None,
+    there: Iterable[str] = (),
 ) -> dict[str, Table]:
     """Relation -> the columns that have its rows, of all relations of a RAM program.
 
     typed    the semiring of the tags; None for a run without tags
     host     None for a program that is only looked at
     at_once  what may solve recursions that are products; None if their rounds are those of the rules as they stand
+    there    relations of which a run gives all rows
     """
-    return _Lowering(ram, typed, host or _Printed(), at_once).program()
+    return _Lowering(ram, typed, host or _Printed(), at_once, frozenset(there)).program()
 
 
 def _column_type(t: ValueType, size: n.Size | None = None) -> n.Type:
@@ -152,8 +157,10 @@ def apm_text(ram: m.Ram) -> str:
 
 
 class _Lowering:
-    def __init__(self, ram: m.Ram, typed: TypedSemiring | None, host: Any, at_once: AtOnce | None):
-        self.ram, self.typed, self.host, self.at_once = ram, typed, host, at_once
+    def __init__(
+        self, ram: m.Ram, typed: TypedSemiring | None, host: Any, at_once: AtOnce | None, there: frozenset[str]
+    ):
+        self.ram, self.typed, self.host, self.at_once, self.there = ram, typed, host, at_once, there
         self.graph = n.Graph()
         self.complete: dict[str, Table] = {}
         # Relations of sets whose order nobody needs.
@@ -167,6 +174,9 @@ class _Lowering:
 
     def program(self) -> dict[str, Table]:
         for stratum in self.ram.strata:
+            if self.there.issuperset(stratum.relations):
+                self.complete |= {name: self.facts(name) for name in stratum.relations}
+                continue
             self.stratum(stratum)
             self.complete.pop(BASE, None)
         return self.complete | self.unordered

@@ -8,7 +8,7 @@ and static indexes stay.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
@@ -21,6 +21,7 @@ from derivable.core.diagnostics import DomainError, OutOfMemory, UnsupportedErro
 from derivable.core.progress import NEVER
 from derivable.datalog.aggregates.groups import Context, run_aggregate
 from derivable.datalog.apm import bit_matrices, tag_matrices
+from derivable.datalog.apm.host_strata import run_on_host
 from derivable.datalog.apm.lower import AtOnce, lower
 from derivable.datalog.facts.coins import Coins
 from derivable.datalog.facts.columns import FactColumns
@@ -29,6 +30,7 @@ from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.products import Product
 from derivable.datalog.rules.nodes import AggregateRule
+from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.foreign_join import generate
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.queries import Batch, Queries
@@ -53,17 +55,21 @@ class DeviceProfile:
 
     rounds  recursion -> its rounds
     notes   recursion -> how it was solved without rounds of its rules
+    on_host relations that the host has computed
     """
 
     device: str
     seconds: float
     rounds: dict[str, int]
     notes: dict[str, str]
+    on_host: Sequence[str] = ()
 
     def __str__(self) -> str:
         shown = {name: f"{number:,} rounds" for name, number in self.rounds.items()} | self.notes
         rounds = [f"\n  recursion of {name}: {how}" for name, how in shown.items()]
-        return f"on {self.device}, {self.seconds:.3f} s, facts included{''.join(rounds)}"
+        names = [name for name in self.on_host if not name.startswith("#")]
+        host = [f"\n  on the host: {', '.join(names)}"] if names else []
+        return f"on {self.device}, {self.seconds:.3f} s, facts included{''.join((*host, *rounds))}"
 
 
 def arrays_on(device: Any) -> Torch:
@@ -127,7 +133,10 @@ def run_on_device(
         limits = watch.limits
         counts_rounds = limits.iteration_limit is not None or limits.round_limit is not None
         at_once = None if counts_rounds else _at_once
-        found = run_program(ram, facts, algebra, arrays, ram.outputs, queries, goes_on, at_once=at_once)
+        executor = Executor(ram, facts, algebra, watch)
+        executor.foreign, executor.coins = queries.foreign, coins
+        there = run_on_host(executor, arrays.device.type)
+        found = run_program(ram, facts, algebra, arrays, ram.outputs, queries, goes_on, None, at_once, there)
     except RuntimeError as error:
         if "out of memory" not in str(error).lower():
             raise
@@ -139,7 +148,7 @@ def run_on_device(
     for relation, part in found.items():
         new_tags = None if isinstance(algebra, Untagged) else algebra.empty
         tables[relation] = DeviceTable(relation, ram.relations[relation].types, new_tags, part)
-    return tables, DeviceProfile(str(device), perf_counter() - began, rounds, arrays.notes)
+    return tables, DeviceProfile(str(device), perf_counter() - began, rounds, arrays.notes, tuple(there))
 
 
 def _at_once(
@@ -249,6 +258,7 @@ def run_program(
     watch: Callable[[n.Loop | n.Otherwise, int, int], bool] | None = None,
     counts: Counter | None = None,
     at_once: AtOnce | None = None,
+    computed: Mapping[str, Table] | None = None,
 ) -> dict[str, Part]:
     """Relation -> its rows, sorted, and their tags.
 
@@ -258,14 +268,19 @@ def run_program(
     watch    called before each round of a recursion; false ends it
     counts   gets how often each kind of node was run
     at_once  solves recursions of a known form without rounds; None if it is not to
+    computed relations that the host has
     """
+    computed = computed or {}
     tags = algebra if isinstance(algebra, SemiringTags) else None
     typed = None if tags is None else tags.typed
     host = _Host(ram, facts, algebra, queries or Queries({}, algebra, facts.symbols, facts.random, NEVER))
-    tables, prepared = _prepared(ram, typed, host, at_once, names)
+    tables, prepared = _prepared(ram, typed, host, at_once, names, frozenset(computed))
     given: dict[str, list[Any]] = {}
     for name, relation in ram.relations.items():
         width = len(relation.types)
+        if name in computed:
+            given[name] = _given(computed[name], arrays)
+            continue
         columns, variables = facts.relations.get(name, FactColumns()).joined(width)
         rows = columns or [np.zeros(len(variables), np.int64)]
         values = () if tags is None else parts_of(_fact_tags(tags, variables))
@@ -286,15 +301,29 @@ def run_program(
     return model
 
 
+def _given(table: Table, arrays: Arrays) -> list[Any]:
+    """The columns of a relation that the host has computed, its rows sorted, and those of its tags."""
+    columns = [table.column(c) for c in range(len(table.types))]
+    order = np.lexsort(columns[::-1]) if columns else np.arange(table.size)
+    rows = columns or [np.zeros(table.size, np.int64)]
+    tags = () if table.new_tags is None else parts_of(table.tags[: table.size])
+    return [arrays.constant(column[order], str(column.dtype), len(order)) for column in (*rows, *tags)]
+
+
 def _prepared(
-    ram: m.Ram, typed: TypedSemiring | None, host: _Host, at_once: AtOnce | None, names: Iterable[str] | None
+    ram: m.Ram,
+    typed: TypedSemiring | None,
+    host: _Host,
+    at_once: AtOnce | None,
+    names: Iterable[str] | None,
+    there: frozenset[str],
 ) -> tuple[dict[str, Any], Prepared]:
     """The tables of a program's relations and what runs it, from an earlier run where nothing in it is of that run."""
     wanted = None if names is None else tuple(names)
-    kept, key = ram.plans.setdefault("apm", _Kept()), (typed, at_once, wanted)
+    kept, key = ram.plans.setdefault("apm", _Kept()), (typed, at_once, wanted, there)
     found = kept.get(key)
     if found is None:
-        tables = lower(ram, typed, host, at_once)
+        tables = lower(ram, typed, host, at_once, there)
         tables = {name: tables[name] for name in (tables if wanted is None else wanted)}
         found = tables, Prepared([column for table in tables.values() for column in table.all])
         if not host.is_bound:

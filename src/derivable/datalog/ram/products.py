@@ -91,7 +91,7 @@ def _side(clause: Clause, place: int, atom: Atom, column: int, body: tuple[Liter
     """The side of a column of the head that follows from one of the atom by these literals."""
     term, variable = clause.terms[place], atom.terms[column]
     assert isinstance(variable, Var)
-    if sum(isinstance(literal, Atom) for literal in body) > 1:
+    if sum(isinstance(literal, Atom) for literal in body) > 2:
         # To join them all might cost more than the recursion does.
         return None
     if not body:
