@@ -12,7 +12,7 @@ from derivable.algebra.monoids import NAMED
 from derivable.bridge import torch as bridge
 from derivable.bridge import torch_folds
 from derivable.bridge.fold import Fold
-from derivable.core.diagnostics import LayoutError, UnsupportedError
+from derivable.core.diagnostics import LayoutError, TypeMismatchError, UnsupportedError
 from derivable.parallel import grid_scan_kernels as cuts
 from parallel import element_oracle as reference
 from parallel.operator_cases import CASES, Case
@@ -135,6 +135,9 @@ def buckets():
     for name in ("add", "max with ties", "saturated add"):
         check("reduce_by_index", BY_NAME[name], 110, 3, INDICES, buckets=7)
     check("reduce_by_index", BY_NAME["add"], 110, 5, INDICES, buckets=7)
+    torch.use_deterministic_algorithms(True)
+    check("reduce_by_index", BY_NAME["add"], 110, 3, INDICES, buckets=7)
+    torch.use_deterministic_algorithms(False)
     check("reduce_by_index", BY_NAME["mul with zeros"], 0, 3, INDICES[:0], buckets=4)
     check("reduce_by_index", BY_NAME["add"], 110, 3, INDICES, buckets=0)
 
@@ -162,6 +165,12 @@ def refusals():
     tanh = dv.parallel.operator(lambda a, b: dv.tanh(a + b), neutral=0.0, name="squashed").typed(("float32",))
     with pytest.raises(UnsupportedError, match="squashed have no kernels on GPUs: triton has no tanh of float32"):
         torch_folds.apply(Fold("scan", tanh), None, [torch.zeros(5)])
+    with pytest.raises(TypeMismatchError, match="some of its tensors are on cpu, some on meta"):
+        torch_folds.apply(
+            Fold("reduce_by_index", NAMED["add"].typed(("float32",))),
+            torch.tensor([0]),
+            [torch.zeros(3), torch.zeros(1, device="meta")],
+        )
     with pytest.raises(LayoutError, match="offsets go from 0 to 4, not from 0 to 5"):
         torch_folds.apply(Fold("scan", NAMED["add"].typed(("float32",))), torch.tensor([0, 4]), [torch.zeros(5)])
 

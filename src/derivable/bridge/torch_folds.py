@@ -21,7 +21,7 @@ import torch
 from derivable.algebra.expr.emit_arrays import compile_torch
 from derivable.algebra.monoid import TypedMonoid
 from derivable.bridge.fold import KERNEL_DTYPES, Fold
-from derivable.core.diagnostics import LayoutError, UnsupportedError
+from derivable.core.diagnostics import LayoutError, TypeMismatchError, UnsupportedError
 from derivable.device.cuda.compiler import refusal
 from derivable.kernel.emit_triton import compile_triton
 from derivable.kernel.nodes import Kernel
@@ -41,6 +41,12 @@ COPIED_SCALARS, MOST_COPIES = 1 << 21, 1024
 def apply(fold: Fold, structure: Any, operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The results [leaf], as `Fold.apply` gives them."""
     op, leaves = fold.operator, fold.leaves
+    for x in operands:
+        if x.device != operands[0].device:
+            raise TypeMismatchError(
+                f"{fold}: some of its tensors are on {operands[0].device}, some on {x.device}",
+                hint="move them to one device: `x.to(device)`; derivatives go through",
+            )
     structure = _structure(fold, structure, operands)
     given = [_flat(op, k % leaves, x) for k, x in enumerate(operands)]
     if fold.kind == "scan":
@@ -453,7 +459,8 @@ def _by_index(op: TypedMonoid, destination: Leaves, indices: torch.Tensor, value
         return [x.clone() for x in destination]
     if _are_few(op, destination, values):
         return _joined(op, destination, _by_few(op, buckets, indices, values))
-    if grids.only_adds(op):
+    # Atomic additions come in any order.
+    if grids.only_adds(op) and not torch.are_deterministic_algorithms_enabled():
         return _sums(op, destination, indices, values)
     if op.special in ("min", "max"):
         return [_extrema(op.special, destination[0], indices, values[0])]

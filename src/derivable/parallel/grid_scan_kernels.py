@@ -49,7 +49,7 @@ TILE_BYTES, FEWEST_LANES, MOST_LANES = 8192, 256, 2048
 # Columns that are lanes: where there are as many, and of a program at most.
 MANY_COLUMNS, MOST_COLUMNS = 32, 128
 # Programs for each multiprocessor; and tiles that one program goes through sooner than two kernels.
-PROGRAMS, FEW_TILES = 8, 4
+PROGRAMS, FEW_TILES = 8, 6
 _TRUE = Constant(True, "bool")
 # Rows that columns read at once, before they fold them.
 _AT_ONCE = 4
