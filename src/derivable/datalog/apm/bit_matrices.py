@@ -110,11 +110,10 @@ class _Bits(Recursion):
         return bits.transposed(matrix, lanes, width_of(rows))
 
     def included(self, into: Any, matrix: Any, graph: Any, rows: int) -> Any:
-        if into is None:
-            found = torch.zeros((rows, matrix.shape[1]), dtype=torch.int32, device=self.device)
-        else:
-            found = into.clone()
         offsets, sources = graph
+        if into is None:
+            return bits.included(matrix, offsets, sources)
+        found = into.clone()
         bits.include(found, matrix, offsets, sources, 0, rows)
         return found
 
@@ -220,8 +219,7 @@ class _Levels:
             at = np.repeat(starts[:-1][self.order] - offsets[:-1], sizes) + np.arange(offsets[-1])
             return moved(offsets), moved(sources[at])
 
-        found = torch.zeros((condensed.count, words.shape[1]), dtype=torch.int32, device=device)
-        bits.include(found, words, *graph(condensed.bounds, condensed.order), 0, condensed.count)
+        found = bits.included(words, *graph(condensed.bounds, condensed.order))
         links = graph(condensed.ends, self.place[self.children])
         for start, stop in zip(self.ends[1:-1].tolist(), self.ends[2:].tolist()):
             bits.include(found, found, *links, start, stop)

@@ -34,14 +34,12 @@ def include(
 ) -> None:
     """Put into each of the rows `start` .. `stop` of `into` the rows of `words` that are its sources.
 
-    The two may be one matrix if none of these rows is a source of them.
+    The two may be one matrix: a row then gets what its sources have at some time, at least what they had before.
     """
     if stop <= start:
         return
-    width = into.shape[1]
     if has_kernels(into.device):
-        grid = (stop - start, -(-width // WORDS))
-        _triton().include_rows[grid](into, words, offsets, sources, start, width, WORDS=WORDS, ROWS=ROWS)
+        _include(into, words, offsets, sources, start, stop, False)
         return
     ends = offsets[start : stop + 1].numpy()
     there = np.flatnonzero(np.diff(ends))
@@ -50,14 +48,31 @@ def include(
         into.numpy()[start + there] |= np.bitwise_or.reduceat(gathered, ends[there] - ends[0], 0)
 
 
+def included(words: torch.Tensor, offsets: torch.Tensor, sources: torch.Tensor) -> torch.Tensor:
+    """A matrix of rows that each have the rows of `words` that are their sources."""
+    shape = len(offsets) - 1, words.shape[1]
+    if has_kernels(words.device):
+        found = torch.empty(shape, dtype=torch.int32, device=words.device)
+        _include(found, words, offsets, sources, 0, shape[0], True)
+        return found
+    found = torch.zeros(shape, dtype=torch.int32)
+    include(found, words, offsets, sources, 0, shape[0])
+    return found
+
+
+def _include(into: Any, words: Any, offsets: Any, sources: Any, start: int, stop: int, is_new: bool) -> None:
+    width = into.shape[1]
+    grid = (stop - start, -(-width // WORDS))
+    _triton().include_rows[grid](into, words, offsets, sources, start, width, WORDS=WORDS, ROWS=ROWS, IS_NEW=is_new)
+
+
 def transposed(words: torch.Tensor, columns: int, width: int) -> torch.Tensor:
     """The matrix [column, width] whose rows are the first `columns` columns of this one."""
     number = len(words)
     if has_kernels(words.device):
-        found = torch.zeros((columns, width), dtype=torch.int32, device=words.device)
-        grid = (-(-number // BITS), -(-columns // COLUMNS))
-        if number and columns:
-            _triton().transpose_bits[grid](found, words, number, columns, words.shape[1], width, COLUMNS=COLUMNS)
+        found = torch.empty((columns, width), dtype=torch.int32, device=words.device)
+        grid = (width, -(-columns // COLUMNS))
+        _triton().transpose_bits[grid](found, words, number, columns, words.shape[1], width, COLUMNS=COLUMNS)
         return found
     turned = np.zeros((columns, width * BITS), np.uint8)
     turned[:, :number] = _unpacked(words)[:, :columns].T

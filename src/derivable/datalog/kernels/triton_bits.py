@@ -7,14 +7,21 @@ import triton.language as tl
 
 
 @triton.jit(do_not_specialize=["start"])
-def include_rows(into, words, offsets, sources, start, width, WORDS: tl.constexpr, ROWS: tl.constexpr):
-    """Rows of `words` go into a row of `into`: a program for WORDS words of one row, ROWS sources at a time."""
+def include_rows(
+    into, words, offsets, sources, start, width, WORDS: tl.constexpr, ROWS: tl.constexpr, IS_NEW: tl.constexpr
+):
+    """Rows of `words` go into a row of `into`: a program for WORDS words of one row, ROWS sources at a time.
+
+    A row that is new has nothing before.
+    """
     row = tl.program_id(0).to(tl.int64) + start
     at = tl.program_id(1) * WORDS + tl.arange(0, WORDS)
     inside = at < width
     first = tl.load(offsets + row)
     last = tl.load(offsets + row + 1)
-    found = tl.load(into + row * width + at, mask=inside, other=0)
+    found = tl.zeros((WORDS,), tl.int32)
+    if not IS_NEW:
+        found = tl.load(into + row * width + at, mask=inside, other=0)
     for k in range((last - first + ROWS - 1) // ROWS):
         # Loads that do not wait for one another.
         for j in tl.static_range(ROWS):  # pyright: ignore
