@@ -28,7 +28,7 @@ from derivable.bridge.torch import is_transformed
 from derivable.bridge.torch_rows import HashRows, Known, PairColumn, Pairs, Parts, SortedRows, packed, parts_of
 from derivable.core.diagnostics import UnsupportedError
 from derivable.device.cpu.memory import empty
-from derivable.device.cuda import row_sets
+from derivable.device.cuda.compiler import refusal
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.execute import Arrays
 
@@ -78,7 +78,7 @@ class Torch(Arrays):
         self.device, self.dtype, self.semiring, self.is_exact = torch.device(device), dtype, semiring, is_exact
         self._constants: WeakKeyDictionary[n.Constant, torch.Tensor] = WeakKeyDictionary()
         self.notes: dict[str, str] = {}
-        self.has_kernels = self.device.type == "cuda" and row_sets.is_available()
+        self.has_kernels = self.device.type == "cuda" and refusal(self.device) is None
 
     def __reduce__(self) -> tuple:
         # Weak references have no pickled form.

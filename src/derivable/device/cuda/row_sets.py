@@ -12,9 +12,10 @@ begins again with a larger set.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import Any
 
 from derivable.algebra.expr.generated import load_generated
@@ -42,8 +43,8 @@ _PAIR = """
 """
 
 _EXPAND = """
-@triton.jit(do_not_specialize=["count", "steps"])
-def expand(ends, starts, order, count, steps, total, to_left, to_right, TILE: tl.constexpr):
+@triton.jit
+def expand(ends, starts, order, count, steps, total, to_left, to_right):
     lane = tl.arange(0, TILE)
     for tile in range(tl.program_id(0), tl.cdiv(total, TILE), tl.num_programs(0)):
         number_of = tl.cast(tile, tl.int64) * TILE + lane
@@ -54,8 +55,8 @@ def expand(ends, starts, order, count, steps, total, to_left, to_right, TILE: tl
 """
 
 _MERGE = """
-@triton.jit(do_not_specialize=["count", "more", "steps"])
-def merge(keys, order, news, places, count, more, steps, to_keys, to_order, TILE: tl.constexpr):
+@triton.jit
+def merge(keys, order, news, places, count, more, steps, to_keys, to_order):
     lane = tl.arange(0, TILE)
     for tile in range(tl.program_id(0), tl.cdiv(count + more, TILE), tl.num_programs(0)):
         number_of = tl.cast(tile, tl.int64) * TILE + lane
@@ -81,8 +82,8 @@ def merge(keys, order, news, places, count, more, steps, to_keys, to_order, TILE
 """
 
 _LOCATE = """
-@triton.jit(do_not_specialize=["count"])
-def locate({parameters}, count, form, table, numbers, found, TILE: tl.constexpr):
+@triton.jit
+def locate({parameters}, count, form, table, numbers, found):
     lane = tl.arange(0, TILE)
     shift = tl.load(form)
     mask = tl.load(form + 1)
@@ -106,8 +107,8 @@ def locate({parameters}, count, form, table, numbers, found, TILE: tl.constexpr)
 _PLACE = f"((key.to(tl.int64) * {_HASH}).to(tl.uint64, bitcast=True) >> shift.to(tl.uint64)).to(tl.int64) & mask"
 
 _INSERT = """
-@triton.jit(do_not_specialize=["count", "steps"])
-def insert({parameters}, count, steps, form, table, state, numbers, TILE: tl.constexpr):
+@triton.jit
+def insert({parameters}, count, steps, form, table, state, numbers):
     lane = tl.arange(0, TILE)
     shift = tl.load(form)
     mask = tl.load(form + 1)
@@ -146,18 +147,41 @@ def insert({parameters}, count, steps, form, table, state, numbers, TILE: tl.con
 """
 
 
-@lru_cache(1)
-def is_available() -> bool:
-    """Whether Triton is there, without which a set is sorted runs."""
-    return find_spec("triton") is not None
+class _Kernel:
+    """A kernel for tensors at any addresses and any numbers, of one type each.
 
+    again  types of arguments -> the compiled kernel, which is launched at once: Triton looks at each argument of a call
+    """
 
-@lru_cache(256)
-def _kernel(text: str, name: str) -> Any:
-    return getattr(load_generated(text, f"rows_{name}"), name)
+    def __init__(self, text: str, name: str):
+        parameters = re.findall(r"\w+", re.findall(rf"def {name}\((.*)\):", text)[0])
+        text = text.replace("@triton.jit", f"@triton.jit(do_not_specialize={parameters})").replace("TILE", str(TILE))
+        self.function: Any = getattr(load_generated(_HEADER + text, f"rows_{name}"), name)
+        self.again: dict[Any, Any] = {}
+
+    def __call__(self, rows: int, *arguments: Any) -> None:
+        """Launch programs for so many rows."""
+        import torch
+
+        programs = (max(1, min(PROGRAMS, -(-rows // TILE))), 1, 1)
+        device = next(x.device for x in arguments if not isinstance(x, int))
+        if device.type != "cuda":
+            self.function[programs](*arguments, num_warps=1)
+            return
+        key = (device, *(x.bit_length() < 32 if isinstance(x, int) else x.dtype for x in arguments))
+        is_here = device.index == torch.cuda.current_device()
+        with nullcontext() if is_here else torch.cuda.device(device):
+            if key in self.again:
+                self.again[key][programs](*arguments)
+            else:
+                self.again[key] = self.function[programs](*arguments, num_warps=1)
 
 
 @lru_cache(64)
+def _kernel(text: str, name: str, tile: int) -> _Kernel:
+    return _Kernel(text, name)
+
+
 def _insert(sides: tuple[int | None, ...], has_order: bool, is_kept: bool, is_numbered: bool) -> Any:
     """The kernel for columns that are read at the rows themselves (None), at probes (0) or at rows of an index (1).
 
@@ -177,7 +201,7 @@ def _insert(sides: tuple[int | None, ...], has_order: bool, is_kept: bool, is_nu
         store.append(f"            tl.store(numbers + place, {'to' if is_kept else 'number_of'}, mask=has_room)")
     parameters = ["ends", "starts", "order"] * is_pairs
     parameters += [f"from{k}" for k in numbers] + [f"to{k}" for k in numbers] * is_kept
-    text = _HEADER + _INSERT.format(
+    text = _INSERT.format(
         parameters=", ".join(parameters),
         total=total,
         pair=pair,
@@ -185,14 +209,13 @@ def _insert(sides: tuple[int | None, ...], has_order: bool, is_kept: bool, is_nu
         place=_PLACE,
         store="\n".join(store or ["            pass"]),
     )
-    return _kernel(text, "insert")
+    return _kernel(text, "insert", TILE)
 
 
-@lru_cache(64)
 def _locate(width: int) -> Any:
     parameters = ", ".join(f"from{k}" for k in range(width))
     text = _LOCATE.format(parameters=parameters, load=_loaded(["number_of"] * width), place=_PLACE)
-    return _kernel(_HEADER + text, "locate")
+    return _kernel(text, "locate", TILE)
 
 
 def _loaded(rows: Sequence[str]) -> str:
@@ -208,10 +231,6 @@ def _loaded(rows: Sequence[str]) -> str:
         ]
     lines.append("key = tl.where(is_inside, key, 0).to(table.dtype.element_ty)")
     return "\n".join(f"        {line}" for line in lines)
-
-
-def _programs(rows: int) -> tuple[int]:
-    return (max(1, min(PROGRAMS, -(-rows // TILE))),)
 
 
 def slots_for(rows: int) -> int:
@@ -247,36 +266,21 @@ def insert(
         return
     has_numbers, numbers, targets = numbers is not None, state if numbers is None else numbers, to or ()
     if pairs is None:
-        _insert((None,) * len(sources), False, to is not None, has_numbers)[_programs(rows)](
-            *sources, *targets, rows, 0, form, table, state, numbers, TILE=TILE, num_warps=1
-        )
+        kernel = _insert((None,) * len(sources), False, to is not None, has_numbers)
+        kernel(rows, *sources, *targets, rows, 0, form, table, state, numbers)
         return
     ends, starts, order = pairs
     kernel = _insert(tuple(sides), order is not None, to is not None, has_numbers)
     # How many pairs there are only the device knows.
-    kernel[_programs(rows * TILE)](
-        ends,
-        starts,
-        ends if order is None else order,
-        *sources,
-        *targets,
-        rows,
-        rows.bit_length(),
-        form,
-        table,
-        state,
-        numbers,
-        TILE=TILE,
-        num_warps=1,
-    )
+    numbered = (rows, rows.bit_length(), form, table, state, numbers)
+    kernel(rows * TILE, ends, starts, ends if order is None else order, *sources, *targets, *numbered)
 
 
 def locate(sources: Sequence[Any], form: Any, table: Any, numbers: Any, found: Any) -> None:
     """Write the number of each row, -1 where the set has it not; operands as those of `insert`."""
     count = len(found)
     if count:
-        kernel = _locate(len(sources))
-        kernel[_programs(count)](*sources, count, form, table, numbers, found, TILE=TILE, num_warps=1)
+        _locate(len(sources))(count, *sources, count, form, table, numbers, found)
 
 
 def merge(keys: Any, order: Any, news: Any, places: Any, to_keys: Any, to_order: Any) -> None:
@@ -284,27 +288,13 @@ def merge(keys: Any, order: Any, news: Any, places: Any, to_keys: Any, to_order:
     those of the first one."""
     count, more = len(keys), len(news)
     if count + more:
-        kernel: Callable = _kernel(_HEADER + _MERGE, "merge")
         steps = max(count, more).bit_length()
-        kernel[_programs(count + more)](  # type: ignore[index]
-            keys, order, news, places, count, more, steps, to_keys, to_order, TILE=TILE, num_warps=1
-        )
+        _kernel(_MERGE, "merge", TILE)(count + more, keys, order, news, places, count, more, steps, to_keys, to_order)
 
 
 def expand(ends: Any, starts: Any, order: Any, total: int, to_left: Any, to_right: Any) -> None:
     """Write the probe and the row of each pair of a join: `to_left`, `to_right` [pair] int64."""
     pair = _PAIR + ("        right = tl.load(order + right)\n" if order is not None else "")
-    kernel: Callable = _kernel(_HEADER + _EXPAND.format(pair=pair), "expand")
-    count = len(ends)
-    kernel[_programs(total)](  # type: ignore[index]
-        ends,
-        starts,
-        ends if order is None else order,
-        count,
-        count.bit_length(),
-        total,
-        to_left,
-        to_right,
-        TILE=TILE,
-        num_warps=1,
-    )
+    kernel, count = _kernel(_EXPAND.format(pair=pair), "expand", TILE), len(ends)
+    order = ends if order is None else order
+    kernel(total, ends, starts, order, count, count.bit_length(), total, to_left, to_right)
