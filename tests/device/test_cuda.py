@@ -92,6 +92,37 @@ def test_circuits(semiring, batch):
         close(lambda module, x, y: module(x, y), x, uniform(*batch, 6, seed=1), module=module)
 
 
+@pytest.mark.parametrize("batch", [1, 130])
+def test_a_circuit_in_a_cuda_graph(batch):
+    """Recorded once, it computes with the weights that are there when it is replayed; in eager mode NaN is refused."""
+    module = circuit().to_torch("log")
+    assert module.explain().startswith("float32: kernels by Triton")
+    weights = uniform(batch, 6).detach().log().cuda().requires_grad_()
+
+    def graded():
+        value = module(weights)
+        return value.detach(), *torch.autograd.grad(value, weights, torch.ones_like(value))
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        graded()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = graded()
+    other = uniform(batch, 6, seed=7).detach().log()
+    with torch.no_grad():
+        weights.copy_(other)
+    graph.replay()
+    there = other.requires_grad_()
+    value = module(there)
+    for x, y in zip(found, (value.detach(), *torch.autograd.grad(value.sum(), there)), strict=True):
+        torch.testing.assert_close(x.cpu(), y, rtol=1e-9, atol=1e-9)
+    with pytest.raises(DerivableError, match="NaN"):
+        module(torch.full_like(weights, torch.nan))
+
+
 def test_second_derivatives_of_circuits():
     module = circuit().to_torch("real")
 
