@@ -162,8 +162,9 @@ class _Tile(Passes):
                     k.set(total, total + edge)
         return totals
 
-    def adjoint(self, slot: Expr) -> Registers:
-        return self.summed(self.look("uses", slot * 2), self.look("uses", slot * 2 + 1))
+    def uses(self, slot: Expr) -> tuple[n.Register, n.Register]:
+        """The first of its places, and their number."""
+        return self.look("uses", slot * 2), self.look("uses", slot * 2 + 1)
 
     # Forward
 
@@ -190,17 +191,17 @@ class _Tile(Passes):
     def by_pairs(self, part: Callable[[int], None]) -> None:
         self.chosen(self.pairs, [(count, lambda count=count: part(count)) for count in (1, 2, 4)])
 
-    def factors(self, pairs: int) -> list[tuple[Registers, Registers]]:
-        """Both values of each pair; all slots are asked for before any value is."""
-        at = self.k.let("term", self.at + self.node * (2 * pairs))
-        slots = [self.look("terms", at + place) for place in range(2 * pairs)]
+    def factors(self, term: Expr, pairs: range) -> list[tuple[Registers, Registers]]:
+        """Both values of some pairs; all slots are asked for before any value is."""
+        slots = [self.look("terms", term + place) for place in _places(pairs)]
         values = [self.value(slot) for slot in slots]
-        self.term = at
         return list(zip(values[::2], values[1::2]))
 
     def sums(self) -> None:
+        term = self.k.let("term", self.at + self.node * (2 * self.pairs))
+
         def part(pairs: int) -> None:
-            products = [self.let("product", self.times(x, y)) for x, y in self.factors(pairs)]
+            products = [self.let("product", self.times(x, y)) for x, y in self.factors(term, range(pairs))]
             total = reduce(lambda left, right: self.let("sum", self.plus(left, right)), products)
             self.store_value(self.item, total)
 
@@ -219,12 +220,16 @@ class _Tile(Passes):
         self.write_edge(place, self.summed(begin, count))
 
     def sums_back(self) -> None:
-        adjoint = self.adjoint(self.item)
         plus, times = self.typed.plus, self.typed.times
+        begin, count = self.uses(self.item)
+        term = self.k.let("term", self.at + self.node * (2 * self.pairs))
+        # What does not wait for adjoints is asked for before them.
+        first, first_places = self.factors(term, range(1)), [self.look("places", term + place) for place in (0, 1)]
+        adjoint = self.summed(begin, count)
 
         def part(pairs: int) -> None:
-            factors = self.factors(pairs)
-            places = [self.look("places", self.term + place) for place in range(2 * pairs)]
+            factors = first + self.factors(term, range(1, pairs))
+            places = first_places + [self.look("places", term + place) for place in _places(range(1, pairs))]
             products, totals = [], []
             if pairs > 1 and not self.fold.hands_on:
                 products = [self.let("product", self.times(x, y)) for x, y in factors]
@@ -251,10 +256,15 @@ class _Tile(Passes):
 
     def gradients(self) -> None:
         slot, other = self.look("positive", self.item), self.look("negative", self.item)
-        a, b = self.adjoint(slot), self.adjoint(other)
+        a, b = self.summed(*self.uses(slot)), self.summed(*self.uses(other))
         if self.has_negative:
             self.store_row(self.negative_gradient, self.item, "num_variables", b)
         elif self.typed.complement is not None:
             more = self.pulled_once(self.typed.complement, self.value(slot), b)
             a = self.let("sum", tuple(x + y for x, y in zip(a, more, strict=True)))
         self.store_row(self.gradient, self.item, "num_variables", a)
+
+
+def _places(pairs: range) -> range:
+    """Those of both terms of some pairs."""
+    return range(2 * pairs.start, 2 * pairs.stop)
