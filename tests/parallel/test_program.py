@@ -84,17 +84,25 @@ def test_rows(data):
     elements = [graph(n.Elements, both, (type_, type_), is_earlier) for is_earlier in (True, False)]
     places = graph.one(n.Locate, a, a[0].size, both)
     again = [graph.one(n.Gather, c, places) for c in elements[1]]
+    by_first = graph.one(n.BuildOf, both, elements[1][0].node, (0,))
+    probe, partner = graph(n.Join, a[:1], by_first, a[0].size)
+    joined = [probe, *(graph.one(n.Gather, c, partner) for c in elements[1])]
     sets = [
         graph.one(n.Gather, c, graph.one(n.Sort, tuple(table), table[0].size))
-        for table in (fresh, *elements)
+        for table in (joined, fresh, *elements)
         for c in table
     ]
     meaning = assert_equal_everywhere([*results, rows, *new, *again, *sets], {"a": left, "b": right})
-    for ours, expected in zip(meaning[-10:], [*meaning[-10:-8], *left, *meaning[-10:-8], *known_rows(right)]):
+    union = sorted({*zip(*(c.tolist() for c in left)), *zip(*(c.tolist() for c in right))})
+    partners = [(k, *row) for k, x in enumerate(left[0].tolist()) for row in union if row[0] == x]
+    assert list(zip(*(c.tolist() for c in meaning[-9:-6]))) == partners
+    found_new = meaning[-13:-11]
+    for ours, expected in zip(
+        [*meaning[-11:-9], *meaning[-6:-2]], [*left, *found_new, *known_rows(right)], strict=True
+    ):
         assert ours.tolist() == expected.tolist()
     by_hand = [(x, y) for x in range(len(left[0])) for y in range(len(right[0])) if left[0][x] == right[0][y]]
     assert list(zip(*meaning[2:4])) == by_hand
-    union = sorted({*zip(*(c.tolist() for c in left)), *zip(*(c.tolist() for c in right))})
     assert list(zip(*(c.tolist() for c in meaning[-2:]))) == union
 
 

@@ -282,8 +282,9 @@ class RelationView(Mapping):
     def to_torch(self) -> tuple[Any, ...]:
         """The columns [row] as tensors of torch, in no certain order, the tags last if there are any, a tensor each.
 
-        Of a run on a device the columns are those on the device; nothing travels. Integers are int64, other numbers
-        float64, bools bool. Raises TypeMismatchError for columns of other types, such as texts.
+        Of a run on a device the columns are those on the device, which are not to be written to; nothing travels.
+        Integers are int64, other numbers float64, bools bool. Raises TypeMismatchError for columns of other types, such
+        as texts.
         """
         import torch
 
