@@ -8,10 +8,13 @@ from pathlib import Path
 import networkx
 import numpy as np
 import pytest
+import torch
 from hypothesis import strategies as st
 
 import derivable as dv
+from derivable.core.diagnostics import OutOfMemory
 from derivable.datalog.apm import matrices
+from derivable.datalog.kernels import device_bits
 from derivable.datalog.ram.products import products_of
 from drawn import examples
 
@@ -115,6 +118,30 @@ def test_what_is_too_large_goes_in_rounds(name, monkeypatch):
     found = program.run({"e": edges}, device="torch:cpu")
     assert "matrices" not in found.explain()
     assert set(found["p"]) == wanted
+
+
+def test_columns_are_made_when_they_are_read(monkeypatch):
+    """An output that nobody reads has a number of rows; a relation that other rules read has columns at once."""
+    made, pairs = [], device_bits.pairs
+    monkeypatch.setattr(device_bits, "pairs", lambda *given: made.append(given[2]) or pairs(*given))
+    edges = np.random.default_rng(3).integers(0, 40, (70, 2))
+    found = dv.Program(PROGRAMS["left linear"]).run({"e": edges}, device="torch:cpu")
+    count = len(found["p"])
+    assert not made
+    assert len(set(found["p"])) == count
+    assert len(found["p"].to_torch()[0]) == count
+    assert made == [count]
+    found = dv.Program(PROGRAMS["left linear"] + "\nrel q(x) = p(x, x)").run({"e": edges}, device="torch:cpu")
+    assert made == [count, count]
+    assert set(found["q"]) == {(a,) for a, b in found["p"] if a == b}
+
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 25 GiB.")
+
+    found = dv.Program(PROGRAMS["left linear"]).run({"e": edges}, device="torch:cpu")
+    monkeypatch.setattr(device_bits, "pairs", full)
+    with pytest.raises(OutOfMemory, match=f"no memory left for the columns of {count:,} rows"):
+        list(found["p"])
 
 
 def test_tuples_of_matrices_count_for_limits():

@@ -296,7 +296,7 @@ class Torch(Arrays):
         return isinstance(column, PairColumn | Parts)
 
     def whole(self, column: Any) -> torch.Tensor:
-        return column.whole()
+        return column if isinstance(column, torch.Tensor) else column.whole()
 
     def insert(self, columns: list[Any], types: list[n.Type], known: Known | None) -> Sequence[Any]:
         rows: SortedRows | HashRows = SortedRows(self, types) if known is None else known.rows

@@ -9,13 +9,15 @@ other recursions go in rounds until no bit is new.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from derivable.circuit.kernels.and_or import grouped, heights
 from derivable.core.lazy import later
-from derivable.datalog.apm.matrices import ROUNDS, Found, Recursion
+from derivable.datalog.apm.matrices import ROUNDS, Domain, Found, Recursion
 from derivable.datalog.ram.products import Product
 from derivable.datalog.run.bit_rows import Condensed, words_for
 from derivable.datalog.run.bit_rows import include as include_on_host
@@ -57,11 +59,41 @@ def solve(
     ends = [count.view(-1).cumsum(0) for count in counts]
     totals = torch.stack([end[-1] for end in ends]).tolist()
     watch(sum(totals))
-    found = [
-        recursion.words(name, *bits.pairs(words, end, total))
-        for name, words, end, total in zip(relations, matrices, ends, totals)
-    ]
-    return Found(list(found), f"matrices of bits, {recursion.shapes}; {how}")
+    found = []
+    for name, words, end, total in zip(relations, matrices, ends, totals):
+        pairs = BitPairs(words, end, total, (recursion.domain(name, 0), recursion.domain(name, 1)))
+        found.append((BitColumn(pairs, 0), BitColumn(pairs, 1)))
+    return Found(found, f"matrices of bits, {recursion.shapes}; {how}")
+
+
+class BitPairs:
+    """The pairs of a matrix of bits, sorted, which become columns when somebody reads them."""
+
+    def __init__(self, words: Any, ends: Any, total: int, domains: tuple[Domain, Domain]):
+        self.total, self.domains = total, domains
+        self.matrix: tuple[Any, Any] | None = (words, ends)
+
+    @cached_property
+    def columns(self) -> tuple[Any, Any]:
+        assert self.matrix is not None
+        rows, columns = bits.pairs(*self.matrix, self.total)
+        found = self.domains[0].words(rows), self.domains[1].words(columns)
+        self.matrix = None
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class BitColumn:
+    """A column of such pairs."""
+
+    pairs: BitPairs
+    side: int
+
+    def __len__(self) -> int:
+        return self.pairs.total
+
+    def whole(self) -> Any:
+        return self.pairs.columns[self.side]
 
 
 def width_of(size: int) -> int:

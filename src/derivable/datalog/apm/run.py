@@ -8,7 +8,8 @@ and static indexes stay.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
@@ -129,7 +130,7 @@ def run_on_device(
         return True
 
     began = perf_counter()
-    try:
+    with _memory(device, "the run", "give fewer facts, bound the recursion, or run without `device`"):
         limits = watch.limits
         counts_rounds = limits.iteration_limit is not None or limits.round_limit is not None
         at_once = None if counts_rounds else _at_once
@@ -137,18 +138,22 @@ def run_on_device(
         executor.foreign, executor.coins = queries.foreign, coins
         there = run_on_host(executor, arrays.device.type)
         found = run_program(ram, facts, algebra, arrays, ram.outputs, queries, goes_on, None, at_once, there)
-    except RuntimeError as error:
-        if "out of memory" not in str(error).lower():
-            raise
-        raise OutOfMemory(
-            f"{device} has no memory left for the run: {str(error).splitlines()[0]}",
-            hint="give fewer facts, bound the recursion, or run without `device`",
-        ) from None
     tables: dict[str, Table] = {}
     for relation, part in found.items():
         new_tags = None if isinstance(algebra, Untagged) else algebra.empty
         tables[relation] = DeviceTable(relation, ram.relations[relation].types, new_tags, part)
     return tables, DeviceProfile(str(device), perf_counter() - began, rounds, arrays.notes, tuple(there))
+
+
+@contextmanager
+def _memory(device: Any, what: str, hint: str) -> Iterator[None]:
+    """In this block a device without memory is our error."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "out of memory" not in str(error).lower():
+            raise
+        raise OutOfMemory(f"{device} has no memory left for {what}: {str(error).splitlines()[0]}", hint=hint) from None
 
 
 def _at_once(
@@ -177,7 +182,7 @@ class Part:
     """Rows of a relation where they were computed, a column of zeros for a relation without columns.
 
     arrays      the library that has them
-    columns     of words [row]
+    columns     of words [row], or what the library makes them of
     components  of tags [row], none in a run without tags
     types       of the columns
     """
@@ -191,9 +196,16 @@ class Part:
         return len(self.columns[0])
 
     @cached_property
+    def whole(self) -> tuple[Any, ...]:
+        """The columns as arrays."""
+        what = f"the columns of {len(self):,} rows"
+        with _memory(getattr(self.arrays, "device", "the CPU"), what, "the number of rows is known without them"):
+            return tuple(map(self.arrays.whole, self.columns))
+
+    @cached_property
     def ordered(self) -> list[Any]:
         """The columns with sorted rows. Those with tags are sorted as they are."""
-        columns = list(self.columns)
+        columns = list(self.whole)
         if self.components or len(self) < 2:
             return columns
         order = self.arrays.sort(columns, list(self.types), len(self))
@@ -241,7 +253,7 @@ class DeviceTable(Table):
 
     @property
     def elsewhere(self) -> tuple[Any, ...] | None:
-        return None if self.part is None else self.part.columns[: len(self.types)]
+        return None if self.part is None else self.part.whole[: len(self.types)]
 
     def __getstate__(self) -> dict[str, Any]:
         self.may_have_sets  # noqa: B018

@@ -122,7 +122,7 @@ class Arrays(ABC):
         return False
 
     def whole(self, column: Any) -> Any:
-        """A column that is late, as an array."""
+        """A column that is late, or a result that need not be an array yet, as an array."""
         return column
 
     @abstractmethod
@@ -195,21 +195,23 @@ class Prepared:
 @dataclass(frozen=True)
 class _Step:
     """A node, the sizes that it finds, the nodes whose values go, as it is the last to read them (columns of a large
-    relation are most of the memory), and the steps of a loop's body."""
+    relation are most of the memory), the steps of a loop's body, and whether other nodes read it."""
 
     node: n.Node
     finds: tuple[n.Found, ...]
     drops: tuple[n.Node, ...]
     body: tuple[_Step, ...]
+    is_read: bool
 
 
 def _steps(nodes: Sequence[n.Node], kept: Iterable[n.Column]) -> list[_Step]:
     last: dict[n.Node, n.Node | None] = {operand.node: node for node in nodes for operand in node.operands}
+    read = set(last)
     last.update((column.node, None) for column in kept)
     drops: dict[n.Node | None, list[n.Node]] = {}
     for node in nodes:
         drops.setdefault(last.get(node), []).append(node)
-    return [_Step(node, _finds(node), tuple(drops.get(node, ())), _body(node)) for node in nodes]
+    return [_Step(node, _finds(node), tuple(drops.get(node, ())), _body(node), node in read) for node in nodes]
 
 
 def _body(node: n.Node) -> tuple[_Step, ...]:
@@ -289,6 +291,8 @@ class Run:
                     values = self.loop(step.node, step.body)
                 case n.Otherwise():
                     values = self.otherwise(step.node, step.body)
+                    if step.is_read:
+                        values = [self.arrays.whole(column) for column in values]
                 case _:
                     values = self.node(step.node)
             self.keep(step.node, values, step.finds)

@@ -577,7 +577,7 @@ class Otherwise(Node):
     """`path by c1 c2, otherwise`: what a function gives at once, or if it gives nothing, what other nodes compute
 
     function  (library, the columns that it reads, a function that gets the number of rows before they are made) -> the
-              columns, or None
+              columns, or what the library makes them of when they are read (`Arrays.whole`); or None
     reads     the columns that it reads
     others    the columns that are computed only if it gives None; they have the types of the results
     """
