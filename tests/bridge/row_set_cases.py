@@ -102,10 +102,11 @@ def test_programs():
 
 
 def test_the_comparison_can_fail():
-    ends, starts = torch.tensor([1, 3]), torch.tensor([0, 0])
-    left = torch.zeros(3, dtype=torch.int64)
-    row_sets.expand(ends, starts, None, 3, left, torch.zeros_like(left))
+    ends, counts, first = torch.tensor([1, 3]), torch.tensor([1, 2]), torch.tensor([4, 0])
+    left, right = torch.zeros(2, 3, dtype=torch.int64)
+    row_sets.expand(ends, counts, first, None, 3, left, right)
     assert left.tolist() == [0, 1, 1]
+    assert right.tolist() == [4, 0, 1]
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from derivable.bridge.torch import is_transformed
 from derivable.bridge.torch_rows import HashRows, Known, PairColumn, Pairs, Parts, SortedRows, packed, parts_of
 from derivable.core.diagnostics import UnsupportedError
 from derivable.device.cpu.memory import empty
+from derivable.device.cuda import row_sets
 from derivable.device.cuda.compiler import refusal
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.execute import Arrays
@@ -330,6 +331,10 @@ class Torch(Arrays):
     def _matches(self, probes: list[Any], index: Index, count: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The first key of an index that equals each probe, and how many do."""
         key, is_possible = self._probes(probes, index, count)
+        if self.has_kernels and is_possible is None:
+            first, counts = torch.empty(2, count, dtype=torch.int64, device=self.device)
+            row_sets.matches(key, index.keys, first, counts)
+            return first, counts
         first, end = torch.searchsorted(index.keys, key), torch.searchsorted(index.keys, key, right=True)
         return first, end - first if is_possible is None else torch.where(is_possible, end - first, 0)
 

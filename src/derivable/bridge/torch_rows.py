@@ -37,16 +37,15 @@ SHORT, LONG = 31, 63
 class Pairs:
     """Pairs of a probe and a row of an index that agree.
 
-    ends    [probe] where the pairs of each probe end
-    starts  [probe] where among the rows of the index the pair of number 0 would be
+    first   [probe] the place of the first of its rows in the index
+    counts  [probe] how many there are, `ends` where the pairs of each probe end
     index   the rows
     has_kernels  whether Triton's kernels read them
     """
 
     def __init__(self, first: Column, counts: Column, index: Index, has_kernels: bool = False):
-        self.has_kernels = has_kernels
-        self.ends = counts.cumsum(0)
-        self.starts, self.index = first - self.ends + counts, index
+        self.first, self.counts, self.ends = first, counts, counts.cumsum(0)
+        self.index, self.has_kernels = index, has_kernels
         self._number: int | None = None
         self._whole: tuple[Column, Column] | None = None
 
@@ -59,16 +58,21 @@ class Pairs:
         """The probes and the rows of some pairs."""
         pair = torch.arange(start, stop, device=self.ends.device)
         left = torch.searchsorted(self.ends, pair, right=True)
-        place = pair + self.starts.index_select(0, left)
+        place = pair + (self.first - self.ends + self.counts).index_select(0, left)
         order = self.index.order
         return left, place if order is None else order.index_select(0, place)
+
+    @property
+    def places(self) -> tuple[Column, Column, Column, Column | None]:
+        """What kernels find pairs by."""
+        return self.ends, self.counts, self.first, self.index.order
 
     @property
     def whole(self) -> tuple[Column, Column]:
         if self._whole is None and self.has_kernels:
             left, right = (torch.empty(len(self), dtype=torch.int64, device=self.ends.device) for _ in range(2))
             if len(self):
-                row_sets.expand(self.ends, self.starts, self.index.order, len(self), left, right)
+                row_sets.expand(*self.places, len(self), left, right)
             self._whole = left, right
         if self._whole is None:
             if len(self) > MOST_PAIRS:
@@ -424,7 +428,7 @@ class HashRows:
             self.table,
             self.state,
             len(pairs.ends),
-            (pairs.ends, pairs.starts, pairs.index.order),
+            pairs.places,
             [column.side for column in part],
             self.numbers,
         )

@@ -39,12 +39,12 @@ _PAIR = """
             is_after = tl.load(ends + middle) <= last
             low = tl.where(is_after, middle + 1, low)
             high = tl.where(is_after, high, middle)
-        right = last + tl.load(starts + low)
+        right = last - tl.load(ends + low) + tl.load(counts + low) + tl.load(first + low)
 """
 
 _EXPAND = """
 @triton.jit
-def expand(ends, starts, order, count, steps, total, to_left, to_right):
+def expand(ends, counts, first, order, count, steps, total, to_left, to_right):
     lane = tl.arange(0, TILE)
     for tile in range(tl.program_id(0), tl.cdiv(total, TILE), tl.num_programs(0)):
         number_of = tl.cast(tile, tl.int64) * TILE + lane
@@ -52,6 +52,35 @@ def expand(ends, starts, order, count, steps, total, to_left, to_right):
 {pair}
         tl.store(to_left + number_of, low, mask=is_row)
         tl.store(to_right + number_of, right, mask=is_row)
+"""
+
+_MATCHES = """
+@triton.jit
+def matches(probes, keys, size, steps, count, first, counts):
+    lane = tl.arange(0, TILE)
+    for tile in range(tl.program_id(0), tl.cdiv(count, TILE), tl.num_programs(0)):
+        row = tl.cast(tile, tl.int64) * TILE + lane
+        is_row = row < count
+        key = tl.load(probes + row, mask=is_row, other=0)
+        # No key of a place before `low` is too large, and all from `high` on are: not smaller, then larger.
+        low = row * 0
+        high = low + size
+        for _ in range(steps):
+            middle = (low + high) >> 1
+            is_open = low < high
+            is_after = is_open & (tl.load(keys + middle, mask=is_open, other=0) < key)
+            low = tl.where(is_after, middle + 1, low)
+            high = tl.where(is_open & ~is_after, middle, high)
+        begin = low
+        high = low * 0 + size
+        for _ in range(steps):
+            middle = (low + high) >> 1
+            is_open = low < high
+            is_after = is_open & (tl.load(keys + middle, mask=is_open, other=0) <= key)
+            low = tl.where(is_after, middle + 1, low)
+            high = tl.where(is_open & ~is_after, middle, high)
+        tl.store(first + row, begin, mask=is_row)
+        tl.store(counts + row, low - begin, mask=is_row)
 """
 
 _MERGE = """
@@ -140,8 +169,8 @@ def insert({parameters}, count, steps, form, table, state, numbers):
             place = tl.where(is_open, (place + 1) & mask, place)
         if tl.max(is_new.to(tl.int32), 0) > 0:
             fresh = is_new.to(tl.int64)
-            first = tl.atomic_add(state, tl.sum(fresh, 0), sem="relaxed")
-            to = first + tl.cumsum(fresh, 0) - 1
+            begin = tl.atomic_add(state, tl.sum(fresh, 0), sem="relaxed")
+            to = begin + tl.cumsum(fresh, 0) - 1
             has_room = is_new & (to < capacity)
 {store}
 """
@@ -199,7 +228,7 @@ def _insert(sides: tuple[int | None, ...], has_order: bool, is_kept: bool, is_nu
     store = [f"            tl.store(to{k} + to, c{k}, mask=has_room)" for k in numbers] if is_kept else []
     if is_numbered:
         store.append(f"            tl.store(numbers + place, {'to' if is_kept else 'number_of'}, mask=has_room)")
-    parameters = ["ends", "starts", "order"] * is_pairs
+    parameters = ["ends", "counts", "first", "order"] * is_pairs
     parameters += [f"from{k}" for k in numbers] + [f"to{k}" for k in numbers] * is_kept
     text = _INSERT.format(
         parameters=", ".join(parameters),
@@ -245,7 +274,7 @@ def insert(
     table: Any,
     state: Any,
     rows: int,
-    pairs: tuple[Any, Any, Any] | None = None,
+    pairs: tuple[Any, Any, Any, Any] | None = None,
     sides: Sequence[int] = (),
     numbers: Any = None,
 ) -> None:
@@ -258,7 +287,7 @@ def insert(
     table    [slots + TILE] int32 or int64, the keys; see above
     state    [2] int64; see above
     rows     their number, or that of the probes
-    pairs    (ends, starts, order or None) of a join
+    pairs    (ends, counts, first, order or None) of a join, see `expand`
     sides    [column] whether they are read at the probe (0) or at the row (1) of a pair
     numbers  [slot] int64, gets the number of each row that is new, among those appended, or among all; or None
     """
@@ -269,11 +298,11 @@ def insert(
         kernel = _insert((None,) * len(sources), False, to is not None, has_numbers)
         kernel(rows, *sources, *targets, rows, 0, form, table, state, numbers)
         return
-    ends, starts, order = pairs
+    ends, counts, first, order = pairs
     kernel = _insert(tuple(sides), order is not None, to is not None, has_numbers)
     # How many pairs there are only the device knows.
     numbered = (rows, rows.bit_length(), form, table, state, numbers)
-    kernel(rows * TILE, ends, starts, ends if order is None else order, *sources, *targets, *numbered)
+    kernel(rows * TILE, ends, counts, first, ends if order is None else order, *sources, *targets, *numbered)
 
 
 def locate(sources: Sequence[Any], form: Any, table: Any, numbers: Any, found: Any) -> None:
@@ -292,9 +321,25 @@ def merge(keys: Any, order: Any, news: Any, places: Any, to_keys: Any, to_order:
         _kernel(_MERGE, "merge", TILE)(count + more, keys, order, news, places, count, more, steps, to_keys, to_order)
 
 
-def expand(ends: Any, starts: Any, order: Any, total: int, to_left: Any, to_right: Any) -> None:
-    """Write the probe and the row of each pair of a join: `to_left`, `to_right` [pair] int64."""
+def matches(probes: Any, keys: Any, first: Any, counts: Any) -> None:
+    """Write the place of the first key that equals each probe, and how many do.
+
+    probes  [probe] int64
+    keys    [row] int64 in ascending order
+    """
+    count, size = len(probes), len(keys)
+    if count:
+        _kernel(_MATCHES, "matches", TILE)(count, probes, keys, size, size.bit_length(), count, first, counts)
+
+
+def expand(ends: Any, counts: Any, first: Any, order: Any, total: int, to_left: Any, to_right: Any) -> None:
+    """Write the probe and the row of each pair of a join: `to_left`, `to_right` [pair] int64.
+
+    ends, counts  [probe] where the pairs of each probe end, and how many there are
+    first         [probe] the place of the first of its rows
+    order         [place] their rows; None if these are the places
+    """
     pair = _PAIR + ("        right = tl.load(order + right)\n" if order is not None else "")
     kernel, count = _kernel(_EXPAND.format(pair=pair), "expand", TILE), len(ends)
     order = ends if order is None else order
-    kernel(total, ends, starts, order, count, count.bit_length(), total, to_left, to_right)
+    kernel(total, ends, counts, first, order, count, count.bit_length(), total, to_left, to_right)
