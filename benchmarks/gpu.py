@@ -1,6 +1,7 @@
 """What a GPU gives: every case is checked against the CPU, in float64 where it has numbers, then timed beside it.
 
     python benchmarks/gpu.py --out docs/benchmarks/gpu.md --seconds 150
+    python benchmarks/gpu.py --warm                          first, where kernels are not compiled yet: all cases once
     python benchmarks/gpu.py --only closure --only circuit   cases whose names contain one of these
     python benchmarks/gpu.py --dry                           small cases on the CPU, Triton's kernels in its interpreter
 
@@ -14,6 +15,7 @@ import gc
 import math
 import os
 import statistics
+import subprocess
 import sys
 import time
 import traceback
@@ -187,15 +189,20 @@ def page(name: str, bandwidth: float, groups: Sequence[tuple[Group, list[dict[st
     return "\n\n".join(parts) + "\n"
 
 
-def report(device: Any, is_small: bool, until: float, only: Sequence[str], out: Path | None) -> int:
-    """Print the cases, write the page; the number of cases that failed or had no time left."""
+def report(
+    device: Any, is_small: bool, until: float, only: Sequence[str], out: Path | None, part: tuple[int, int] | None
+) -> int:
+    """Print the cases, write the page; the number of cases that failed or had no time left.
+
+    part  (k, n): only cases k, k + n, k + 2 n, ... of all, each once, for what is compiled
+    """
     import gpu_cases
     import torch
 
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"torch on the {device.type.upper()}"
     bandwidth = copied_bytes_per_second(device, is_small)
     found: list[tuple[Group, list[dict[str, str]]]] = [(group, []) for group in gpu_cases.GROUPS]
-    failures = 0
+    failures, number = 0, -1
 
     def write() -> None:
         if out is not None:
@@ -203,6 +210,9 @@ def report(device: Any, is_small: bool, until: float, only: Sequence[str], out: 
 
     for group, rows in found:
         for case, make in group.walks(device, is_small):
+            number += 1
+            if part is not None and number % part[1] != part[0]:
+                continue
             if only and not any(part in f"{group.title}: {case}" for part in only):
                 continue
             if time.monotonic() > until:
@@ -211,7 +221,7 @@ def report(device: Any, is_small: bool, until: float, only: Sequence[str], out: 
                 continue
             began = time.monotonic()
             try:
-                rows.append(measured(make(), device, is_small, bandwidth))
+                rows.append(measured(make(), device, is_small or part is not None, bandwidth))
                 print(" | ".join(f"{key} {value}" for key, value in rows[-1].items()), end="")
             except Exception:
                 failures += 1
@@ -222,14 +232,25 @@ def report(device: Any, is_small: bool, until: float, only: Sequence[str], out: 
             if device.type == "cuda":
                 torch.cuda.empty_cache()
             write()
-        if group.after is not None and rows:
-            more = group.after(device, is_small, until - time.monotonic())
-            for row in rows:
-                for column, spent in more.get(row["case"], {}).items():
-                    row[column] = harness.duration(spent)
-                    print(f"{row['case']}: {column} {row[column]}", flush=True)
-            write()
+    for group, rows in found:
+        if group.after is None or not rows or part is not None:
+            continue
+        more = group.after(device, is_small, until - time.monotonic())
+        for row in rows:
+            for column, spent in more.get(row["case"], {}).items():
+                row[column] = harness.duration(spent)
+                print(f"{row['case']}: {column} {row[column]}", flush=True)
+        write()
     return failures
+
+
+def warm(device: str, limit: float) -> int:
+    """Run every case once, in as many processes as there are cores, so that kernels are compiled; the number that did
+    not end well."""
+    count = max(len(os.sched_getaffinity(0)) - 1, 1)
+    rest = [sys.executable, __file__, "--device", device, "--seconds", str(limit)]
+    running = [subprocess.Popen([*rest, "--part", str(k), str(count)], stdout=subprocess.DEVNULL) for k in range(count)]
+    return sum(process.wait() != 0 for process in running)
 
 
 def main() -> int:
@@ -239,7 +260,11 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], help='cases with this in "table: name"')
     parser.add_argument("--out", type=Path, help="write the page there")
     parser.add_argument("--seconds", type=float, default=420, help="no case begins after that")
+    parser.add_argument("--warm", action="store_true", help="run every case once, side by side")
+    parser.add_argument("--part", type=int, nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.warm:
+        return warm(given.device, given.seconds)
     harness.use_threads(THREADS)
     os.environ["DERIVABLE_NUM_THREADS"] = str(THREADS)
     if given.dry:
@@ -249,7 +274,8 @@ def main() -> int:
 
     torch.set_num_threads(THREADS)
     device = torch.device("cpu" if given.dry else given.device)
-    return 1 if report(device, given.dry, time.monotonic() + given.seconds, given.only, given.out) else 0
+    until = time.monotonic() + given.seconds
+    return 1 if report(device, given.dry, until, given.only, given.out, given.part and tuple(given.part)) else 0
 
 
 if __name__ == "__main__":

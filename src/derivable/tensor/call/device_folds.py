@@ -66,7 +66,7 @@ def _are_printed(folds: Sequence[DeviceFold]) -> bool:
     """Whether Triton has all operations of folds."""
     try:
         for fold in folds:
-            fold.launches()
+            fold.launch  # noqa: B018
     except UnsupportedError:
         return False
     return True
@@ -106,9 +106,10 @@ class DeviceFold:
         rows = [one.rows for one in self.fold.operands]
         return [None if x is None else torch.from_numpy(x.astype(np.int32)).to(self.device) for x in rows]
 
-    def launches(self) -> Any:
+    @cached_property
+    def launch(self) -> Any:
         """What launches the kernel. Raises UnsupportedError for operations that Triton does not have."""
-        return _compiled(self._kernel, self._tile[1])
+        return _compiled(self.fold.kernel(self._tile[0]), self._tile[1])
 
     def __call__(self, operands: Sequence[torch.Tensor]) -> torch.Tensor:
         if self._parts is not None:
@@ -128,7 +129,7 @@ class DeviceFold:
         numbers = blocks, tiles, fold.size, fold.longest, lanes or 1
         # Triton launches on the current device.
         with torch.cuda.device_of(found):
-            self.launches()((blocks, tiles), *numbers, self._offsets, *arguments, found)
+            self.launch((blocks, tiles), *numbers, self._offsets, *arguments, found)
         return found
 
     @cached_property
@@ -142,10 +143,6 @@ class DeviceFold:
         else:
             lanes = _WIDEST
         return lanes, max(1, lanes // 32)
-
-    @cached_property
-    def _kernel(self) -> k.Kernel:
-        return self.fold.kernel(self._tile[0])
 
 
 class _Folded(torch.autograd.Function):
