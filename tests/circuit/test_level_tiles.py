@@ -1,5 +1,6 @@
 """Folds on a GPU: the plan, the kernel by the interpreter of the loop IR, and by Triton's in a process of its own."""
 
+import math
 import os
 import subprocess
 import sys
@@ -15,9 +16,10 @@ from derivable.algebra import semirings
 from derivable.circuit.fold import tile_fold
 from derivable.circuit.fold.plan import plan_of
 from derivable.circuit.fold.tile_plan import bounded, tile_plan
+from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.circuit.kernels.level_fold import LevelFold
 from derivable.circuit.kernels.level_tiles import NOWHERE, REDUCE, tile_kernel
-from derivable.core.and_or import AND, OR
+from derivable.core.and_or import AND, LITERAL, NOT, OR
 from derivable.core.diagnostics import UnsupportedError
 from derivable.kernel.emit_triton import emit_triton
 from derivable.kernel.interpret import interpret
@@ -77,7 +79,8 @@ def test_every_use_has_a_place_and_is_summed_once_after_it_is_written():
 
 def interpreted(circuit, ring, precision, operands, seeds, width, lanes):
     """Values and gradients by the interpreter of the IR, in one launch."""
-    fold, plan = LevelFold(ring.typed(precision)), plan_of(circuit)
+    plan = plan_of(circuit, 5)
+    fold = LevelFold(ring.typed(precision), plan.has_negation)
     tiles = tile_plan(plan.graph, plan.num_variables, in_order=not fold.is_plus_free)
     components, floats = len(fold.dtypes), len(fold.floats)
     has_negative = len(operands) == 2 * components
@@ -119,6 +122,22 @@ def test_the_kernel_is_what_the_cpu_computes(name):
         if ring.differentiable and floats:
             for one, other in zip(gradients, adjoints, strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["real", "log"])
+def test_negations_are_nodes_of_a_step(name):
+    """Of a sum, of a product, of a negation, and one with many uses."""
+    ring, rng = semirings.get(name), np.random.default_rng(6)
+    rows = [[], [], [], [0, 1], [3], [1, 4], [5], [6], [4, 7], [4, 2], [8, 9], *([[4, 10]] * 12)]
+    kinds = [LITERAL] * 3 + [OR, NOT, AND, NOT, NOT, AND, OR, AND] + [AND] * 12
+    rows.append([*range(11, 23)])
+    graph = AndOrGraph.of([*kinds, OR], [1, -2, 3] + [0] * (len(rows) - 3), rows, [len(rows) - 1, 7])
+    operands, seeds = given_to(ring, rng, 3, 5, "float64", False), [rng.random((3, 2))]
+    operands[0] -= math.log(40) if name == "log" else 0.0
+    found = interpreted(graph, ring, "float64", operands, seeds, 2, 16)
+    for mine, others in zip(found, by_cpu(graph, ring, operands, seeds), strict=True):
+        for one, other in zip(mine, others, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
 def test_launches_are_few_where_steps_are_small():

@@ -39,8 +39,8 @@ def by_cpu(circuit, ring, operands, seeds):
             whole[k] = seed
     negatives = operands[count:] or None
     if not (ring.differentiable and floats):
-        return fold(plan_of(circuit), ring, operands[:count], negatives), []
-    values, own, others = fold_vjp(plan_of(circuit), ring, operands[:count], negatives, whole)
+        return fold(plan_of(circuit, 5), ring, operands[:count], negatives), []
+    values, own, others = fold_vjp(plan_of(circuit, 5), ring, operands[:count], negatives, whole)
     return values, [part[k] for part in (own, others) if part is not None for k in floats]
 
 

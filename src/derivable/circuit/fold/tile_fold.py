@@ -22,7 +22,6 @@ from derivable.circuit.fold.plan import Plan
 from derivable.circuit.fold.tile_plan import TilePlan, tile_plan
 from derivable.circuit.kernels.level_fold import LevelFold
 from derivable.circuit.kernels.level_tiles import RECORD, tile_kernel
-from derivable.core.diagnostics import UnsupportedError
 from derivable.kernel.emit_triton import compile_triton
 
 # Rows of a tile at most: a line of memory of floats.
@@ -55,18 +54,16 @@ def layout_of(plan: TilePlan, rows: int, processors: int) -> Layout:
 class TileFold:
     """A graph in a semiring of one precision on CUDA tensors.
 
-    Raises UnsupportedError for graphs with negations and for operations that Triton does not have.
+    Raises UnsupportedError for operations that Triton does not have.
     """
 
     def __init__(self, plan: Plan, ring: Semiring, precision: str, has_negative: bool):
-        if plan.has_negation:
-            raise UnsupportedError("graphs with negations have no kernel for GPUs")
         self.typed = ring.typed(precision)
-        self.fold, self.has_negative = LevelFold(self.typed), has_negative
+        self.fold, self.has_negative = LevelFold(self.typed, plan.has_negation), has_negative
         self.num_variables, self.num_roots = plan.num_variables, plan.num_roots
         self.plan = _shared(plan, not self.fold.is_plus_free)
         # What Triton does not have is found here, before the first launch.
-        kernel(self.typed, _NARROW, has_negative, self.fold.has_gradient)
+        self._kernel(_NARROW, self.fold.has_gradient)
         self.prepared: dict[Any, _Prepared] = {}
 
     def __str__(self) -> str:
@@ -125,6 +122,9 @@ class TileFold:
         with nullcontext() if is_here else torch.cuda.device(device):
             prepared(arguments)
 
+    def _kernel(self, lanes: int, has_gradient: bool) -> Callable:
+        return kernel(self.typed, self.fold.has_negation, lanes, self.has_negative, has_gradient)
+
     def _prepared(self, device: torch.device, rows: int, has_gradient: bool, has_seeds: bool) -> _Prepared:
         key = device, rows, has_gradient, has_seeds
         known = self.prepared.get(key)
@@ -133,7 +133,7 @@ class TileFold:
                 self.prepared.clear()
             layout = layout_of(self.plan, rows, processors_of(device))
             sizes = self.num_variables, self.num_roots
-            launch = kernel(self.typed, layout.lanes, self.has_negative, has_gradient)
+            launch = self._kernel(layout.lanes, has_gradient)
             known = _Prepared(launch, self.plan, layout, sizes, device, rows, has_gradient, has_seeds)
             self.prepared[key] = known
         return known
@@ -199,9 +199,9 @@ def launches(chunks: np.ndarray, members: int) -> list[tuple[int, int, int]]:
 
 
 @lru_cache(128)
-def kernel(typed: TypedSemiring, lanes: int, has_negative: bool, has_gradient: bool) -> Callable:
+def kernel(typed: TypedSemiring, has_negation: bool, lanes: int, has_negative: bool, has_gradient: bool) -> Callable:
     """launch(programs, *arguments). Raises UnsupportedError for operations that Triton does not have."""
-    return compile_triton(tile_kernel(LevelFold(typed), lanes, has_negative, has_gradient), lanes // 32)
+    return compile_triton(tile_kernel(LevelFold(typed, has_negation), lanes, has_negative, has_gradient), lanes // 32)
 
 
 @lru_cache

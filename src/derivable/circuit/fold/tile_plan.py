@@ -23,6 +23,8 @@ from derivable.circuit.kernels.level_tiles import (
     CONSTANTS,
     GRADIENTS,
     LEAVES,
+    NEGATION,
+    NEGATION_BACK,
     NOWHERE,
     ONES,
     REDUCE,
@@ -37,6 +39,8 @@ from derivable.core.graph import offsets_of
 # Operands of a node at most, and uses that are summed at once.
 _FACTORS, _TERMS, _USES = 2, 4, 8
 _ROOT = 0
+# Kind of slots -> the kind of what hands their adjoints on.
+_BACK = {SUM: BACK, NEGATION: NEGATION_BACK}
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,7 @@ class TilePlan:
 
 
 def tile_plan(graph: Any, num_variables: int, in_order: bool) -> TilePlan:
-    """The plan of a graph without negations whose children come first; see `levels_plan` for `in_order`."""
+    """The plan of a graph whose children come first; see `levels_plan` for `in_order`."""
     kind, literal, offsets, children, roots = bounded(
         graph.kind, graph.literal, graph.offsets, graph.children, graph.roots
     )
@@ -116,7 +120,7 @@ def tile_plan(graph: Any, num_variables: int, in_order: bool) -> TilePlan:
     level = np.zeros(num_slots, np.int64)
     blocks = []
     for run in runs.tolist():
-        slots, pairs, singles = slice(run[FIRST], run[FIRST] + run[COUNT]), run[PAIRS], run[SINGLES] + run[FACTORS]
+        slots, pairs, singles = slice(run[FIRST], run[FIRST] + run[COUNT]), run[PAIRS], run[SINGLES] + abs(run[FACTORS])
         size = run[COUNT] * (2 * pairs + singles)
         block = operands[run[START] : run[START] + size].reshape(run[COUNT], -1)
         level[slots] = level[block].max() + 1
@@ -125,21 +129,22 @@ def tile_plan(graph: Any, num_variables: int, in_order: bool) -> TilePlan:
         padded[:] = 0, 1
         padded[:, :pairs] = block[:, : 2 * pairs].reshape(run[COUNT], pairs, 2)
         padded[:, pairs : pairs + singles, 0] = block[:, 2 * pairs :]
-        blocks.append((int(level[run[FIRST]]), count, run[FIRST], padded))
-    blocks.sort(key=lambda block: block[:2])
-    # Slots by level, then by their number of pairs.
+        kind = NEGATION if run[FACTORS] < 0 else SUM
+        blocks.append((int(level[run[FIRST]]), kind, count, run[FIRST], padded))
+    blocks.sort(key=lambda block: block[:3])
+    # Slots by level, then by their kind and number of pairs.
     new, free = np.arange(num_slots), int(runs[:, FIRST].min(initial=num_slots))
     levels: list[list[Group]] = []
     start = 0
-    for height, count, first, padded in blocks:
+    for height, kind, count, first, padded in blocks:
         new[first : first + len(padded)] = free + np.arange(len(padded))
         if height > len(levels):
             levels.append([])
         known = levels[-1][-1] if levels[-1] else None
-        if known is not None and known.pairs == count:
-            levels[-1][-1] = Group(SUM, known.first, known.count + len(padded), count, known.start)
+        if known is not None and (known.kind, known.pairs) == (kind, count):
+            levels[-1][-1] = Group(kind, known.first, known.count + len(padded), count, known.start)
         else:
-            levels[-1].append(Group(SUM, free, len(padded), count, start))
+            levels[-1].append(Group(kind, free, len(padded), count, start))
         free, start = free + len(padded), start + padded.size
     terms = new[np.concatenate([padded.reshape(-1) for *_, padded in blocks])] if blocks else np.zeros(0, np.int64)
     roots = new[roots]
@@ -189,7 +194,8 @@ class _Reverse:
             self.time_of[height] = time
             for group in levels[height - 1]:
                 most = int(self.uses[group.first : group.first + group.count, 1].max())
-                steps.setdefault(time, []).append(Group(BACK, group.first, group.count, group.pairs, group.start, most))
+                kind = _BACK[group.kind]
+                steps.setdefault(time, []).append(Group(kind, group.first, group.count, group.pairs, group.start, most))
         inner = int(bounds[0, 0]) if len(levels) else num_slots
         end = int(bounds[-1, 1]) if len(levels) else num_slots
         last = max(self.gathered(0, inner), self.gathered(end, num_slots), *self.time_of.tolist()) + 1

@@ -22,7 +22,7 @@ from derivable.circuit.kernels.level_passes import Arrays, Passes, Registers, ap
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, register_dtype
 
-CONSTANTS, LEAVES, SUM, ROOTS, SEEDS, ONES, BACK, REDUCE, GRADIENTS = range(9)
+CONSTANTS, LEAVES, SUM, NEGATION, ROOTS, SEEDS, ONES, BACK, NEGATION_BACK, REDUCE, GRADIENTS = range(11)
 # The place of what needs no adjoint.
 NOWHERE = -1
 # What the record holds.
@@ -97,6 +97,9 @@ class _Tile(Passes):
         if self.has_gradient:
             parts += [(BACK, self.sums_back), (REDUCE, self.reduce), (GRADIENTS, self.gradients)]
             parts += [(SEEDS, lambda: self.seed(True)), (ONES, lambda: self.seed(False))]
+        if self.fold.has_negation:
+            parts += [(NEGATION, self.negations)]
+            parts += [(NEGATION_BACK, self.negations_back)] * self.has_gradient
         self.chosen(kind, [*parts, (LEAVES, self.leaves), (ROOTS, self.roots), (CONSTANTS, self.constant_slots)])
 
     def chosen(self, kind: Expr, parts: Sequence[tuple[int, Callable[[], Any]]]) -> None:
@@ -207,6 +210,10 @@ class _Tile(Passes):
 
         self.by_pairs(part)
 
+    def negations(self) -> None:
+        x = self.value(self.look("terms", self.at + self.node * 2))
+        self.store_value(self.item, self.let("negated", applied(self.typed.negation, x)))
+
     # Backward
 
     def seed(self, is_given: bool) -> None:
@@ -245,6 +252,12 @@ class _Tile(Passes):
                     self.write_edge(place, value)
 
         self.by_pairs(part)
+
+    def negations_back(self) -> None:
+        term = self.k.let("term", self.at + self.node * 2)
+        adjoint = self.summed(*self.uses(self.item))
+        found = self.pulled_once(self.typed.negation, self.value(self.look("terms", term)), adjoint)
+        self.write_edge(self.look("places", term), self.let("adjoint", found))
 
     def both(
         self, monoid: TypedMonoid, left: Sequence[Expr], right: Sequence[Expr], adjoint: Sequence[Expr]
