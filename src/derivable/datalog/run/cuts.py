@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Rows that a clause finds before it is worth a look, and how many times those of one look are worth another.
 LEAST, AGAIN = 1 << 21, 8
 # Rows of the relations of a clause, all together, that may find so many.
-FEW_ROWS = 1 << 13
+FEW_ROWS = 1 << 15
 
 
 class Cuts:
