@@ -16,13 +16,16 @@ from derivable.datalog.run.whole_program import WholeProgram
 from drawn import examples
 
 # A transitive rule, which reads what was before it; an equivalence in some spellings; texts; three atoms; negation of
-# recursions; a store of a lower stratum and of the recursion that read one index.
+# recursions; a store of a lower stratum and of the recursion that read one index; strata that are run in another way.
 MORE = [
     "rel p(x, y) = edge(x, y)\nrel p(x, z) = p(x, y), p(y, z)\nquery p",
     "rel q(x, y) = edge(x, y)\nrel q(x, z) = q(x, y), edge(z, y)\nquery q",
     'rel s(x, "a") = edge(x, _)\nrel s(y, t) = s(x, t), edge(x, y)\nrel s(x, "b") = s(x, "a"), x > {k}\nquery s',
     "rel u(x, y) = edge(x, z), edge(z, y), not edge(x, y)\nrel v(x) = u(x, _), not u(_, x)\nquery v",
     "rel w(x) = edge(x, {k})\nrel w2(x, y) = w(x), w(y)\nrel w3(x) = w2(x, _), start(x)\nquery w3",
+    "rel num(n) = n := count(x, y: edge(x, y))\nrel far(x, n) = num(n), edge(x, _)\n"
+    "rel far(y, n) = far(x, n), edge(x, y)\nquery far",
+    'rel g(x, $string_concat("n", "x")) = edge(x, _)\nrel g2(x) = g(x, _), not low(x)\nquery g2',
     "rel m(x) = start(x)\nrel m(y) = m(x), edge(x, y)\nrel m2(x, y) = m(x), edge(y, x), m(y)\nquery m2",
 ]
 
@@ -162,6 +165,24 @@ def test_profiles_count_what_was_done():
     counts = [{(e.instruction.relation, e.runs, e.candidates, e.rows) for e in p.rules} for p in (found, wanted)]
     assert counts[0] == counts[1]
     assert "by the driver of the program" in str(found)
+
+
+def test_strata_before_one_that_is_run_in_another_way_are_one_call():
+    program = dv.Program(f"{CLOSURE}\nrel reached(x, n) = n := count(y: path(x, y))\nquery reached")
+    facts = {"edge": [(0, 1), (1, 2), (2, 0), (2, 3)]}
+    with settings_of(NEVER, NEVER):
+        wanted = program.run(facts)
+    with whole() as made:
+        program.run({"edge": [(0, 1)]})
+        found = program.run(facts)
+    assert made == [True, True]
+    assert set(found["reached"]) == set(wanted["reached"]) == {(0, 4), (1, 4), (2, 4)}
+    assert rows(found) == rows(wanted)
+    efforts = [{(e.instruction.relation, e.runs, e.rows) for e in p.profile.rules} for p in (found, wanted)]
+    assert efforts[0] == efforts[1]
+    strata = [[(s.rounds, s.rows) for s in p.profile.strata] for p in (found, wanted)]
+    assert strata[0] == strata[1]
+    assert "by the driver of the program" in str(found.profile)
 
 
 def test_threads_have_their_own_memory():

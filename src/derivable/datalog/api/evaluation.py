@@ -124,13 +124,14 @@ class Evaluation:
         given = len(self.facts.random.probabilities)
         if self.ram.demand is not None:
             self.facts.relations = self.facts.more(demanded(self.ram, self.facts, watch))
+        begun = None
         if self.record is boolean and not (is_kept or is_profiled or is_counted or goal):
-            found = run_whole(self.ram, self.facts, watch)
-            if found is not None:
-                tables, self.profile = found
-                self.outputs = {name: (table, None) for name, table in tables.items()}
+            begun = run_whole(self.ram, self.facts, watch)
+            if begun is not None and begun.number_of_strata == len(self.ram.strata):
+                self.outputs = {name: (begun.tables[name], None) for name in self.ram.outputs}
+                self.profile = begun.profile
                 return
-        executor = Executor(self.ram, self.facts, self.algebra, watch, None, goal)
+        executor = Executor(self.ram, self.facts, self.algebra, watch, None, goal, begun)
         executor.foreign, executor.coins = self.foreign, self.coins
         executor.counts = {} if is_counted else None
         executor.evicts = not is_kept

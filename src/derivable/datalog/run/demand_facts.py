@@ -59,8 +59,8 @@ def demanded(
     is_certain = not len(chances) and not any(map(_is_random, _nodes(first)))
     algebra: Algebra = Untagged() if is_certain else _Possible(godel, random)
     given = replace(facts, random=random)
-    small = run_whole(first, given, watch) if is_certain and watch is not None else None
-    tables = Executor(first, given, algebra, watch).run() if small is None else small[0]
+    begun = run_whole(first, given, watch) if is_certain and watch is not None else None
+    tables = Executor(first, given, algebra, watch, begun=begun).run()
     for name in first.outputs:
         table = tables[name]
         columns, count = [table.column(c).copy() for c in range(len(table.types))], table.size

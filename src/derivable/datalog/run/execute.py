@@ -10,10 +10,10 @@ of recursion.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -63,8 +63,17 @@ PIECES = 16
 BASE = "#base"
 
 
+class Begun(NamedTuple):
+    """What the first strata of a run have found: the tables that others read, and what says what they have spent."""
+
+    number_of_strata: int
+    tables: dict[str, Table]
+    profile: Callable[[], Profile]
+
+
 class Executor(Queries):
-    """One run of a RAM program over its facts. After `run`, `tables` has every relation.
+    """One run of a RAM program over its facts. After `run`, `tables` has every relation, of those that had begun what
+    they say.
 
     efforts         what each instruction has cost, by its identity
     stratum_effort  what each stratum has cost
@@ -78,12 +87,18 @@ class Executor(Queries):
         watch: Watch | None = None,
         tables: dict[str, Table] | None = None,
         goal: str | None = None,
+        begun: Begun | None = None,
     ):
         watch = watch or Watch(Limits())
         new_tags = None if isinstance(algebra, Untagged) else algebra.empty
         stable = m.stable_relations(ram) if isinstance(algebra, ColumnTags) else set()
         if tables is None:
-            tables = {name: Table(name, r.types, new_tags, name in stable) for name, r in ram.relations.items()}
+            relations, tables = dict(ram.relations), {}
+            if begun is not None:
+                for name in (name for stratum in ram.strata[: begun.number_of_strata] for name in stratum.relations):
+                    del relations[name]
+                tables |= begun.tables
+            tables |= {name: Table(name, r.types, new_tags, name in stable) for name, r in relations.items()}
         super().__init__(tables, algebra, facts.symbols, facts.random, watch)
         self.ram, self.plans = ram, ram.plans
         self.facts = facts
@@ -96,6 +111,10 @@ class Executor(Queries):
         # The relations of keys, and those that have rows for these, that this run writes to.
         self.asked: set[str] = set()
         self.finished = 0
+        self.begun = begun
+        if begun is not None:
+            self.complete |= begun.tables.keys()
+            self.finished = sum(map(len, begun.tables.values()))
         self.graph: GroundGraph | None = algebra.graph if isinstance(algebra, GraphTags) else None
         self.efforts: dict[int, Effort] = {}
         # The stratum that runs, and the rows at which the orders of its joins are chosen again.
@@ -108,7 +127,8 @@ class Executor(Queries):
 
     def run(self) -> dict[str, Table]:
         self.watch.executor = self
-        for number in range(len(self.ram.strata)):
+        first = 0 if self.begun is None else self.begun.number_of_strata
+        for number in range(first, len(self.ram.strata)):
             self.run_stratum(number)
             if self.has_goal():
                 break
@@ -224,7 +244,11 @@ class Executor(Queries):
 
     def profile(self) -> Profile:
         """What the run has spent so far."""
-        return Profile(self.ram, self.stratum_effort, list(self.efforts.values()), self.counts)
+        strata, efforts = self.stratum_effort, list(self.efforts.values())
+        if self.begun is not None:
+            before = self.begun.profile()
+            strata, efforts = [*before.strata, *strata[len(before.strata) :]], [*before.rules, *efforts]
+        return Profile(self.ram, strata, efforts, self.counts)
 
     # Untagged
 

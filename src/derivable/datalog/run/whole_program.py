@@ -7,7 +7,7 @@ outputs. Rows come in the order of other runs, and what these run in another way
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
@@ -24,7 +24,7 @@ from derivable.datalog.ram.equivalence import equivalence_of
 from derivable.datalog.ram.join_order import LEAST_ROWS, sized_relations
 from derivable.datalog.ram.linear import linear_loop
 from derivable.datalog.run import drive
-from derivable.datalog.run.execute import BASE, Executor
+from derivable.datalog.run.execute import BASE, Begun, Executor
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.profile import Effort, Profile, StratumEffort
 from derivable.datalog.scalars.nodes import Const
@@ -51,23 +51,27 @@ LOOKS, MOST_FAILURES = 8, 8
 _NUMBERED = "text", "duration", "tensor"
 _KEY = "small", "runs"
 Row = tuple[Const, ...]
-Found = tuple[dict[str, Table], Callable[[], Profile]]
 
 
 @dataclass(eq=False)
 class SmallRuns:
     """What a program keeps for its small runs.
 
-    runs  how many there were that found no memory, -1 if none is to be made
-    free  the memory that no run has now
+    runs    how many there were that found no memory, -1 if none is to be made
+    free    the memory that no run has now
+    number  of the first strata that may be run so, None if that is not known yet
     """
 
     runs: int = 0
     free: list[WholeProgram] = field(default_factory=list)
+    number: int | None = None
 
 
-def run_whole(ram: m.Ram, facts: FactStore, watch: Watch) -> Found | None:
-    """The outputs of a small run, and how to tell what it has spent; None if it is none, or not one of many."""
+def run_whole(ram: m.Ram, facts: FactStore, watch: Watch) -> Begun | None:
+    """What the first strata of a small run find, up to one that is run in another way, all where there is none.
+
+    None if it is no small run, or not one of many.
+    """
     kept, limits = ram.plans.get(_KEY), watch.limits
     if kept is None:
         kept = ram.plans.setdefault(_KEY, SmallRuns())
@@ -81,11 +85,14 @@ def run_whole(ram: m.Ram, facts: FactStore, watch: Watch) -> Found | None:
         kept.runs += 1
         if kept.runs * saved_by(ram) < fused.FEW_ROWS:
             return None
-        program = WholeProgram.of(ram)
+        program = WholeProgram.of(ram, kept.number)
     # What an error leaves behind is not used again.
     found = program.run(facts, ram) if program is not None and program.is_bound() else None
     if program is None or program.failures >= MOST_FAILURES:
         kept.runs = -1
+    elif program.first_other < program.number_of_strata:
+        # The next run makes one for those before the one that has a store without a kernel.
+        kept.number = program.first_other
     else:
         kept.free.append(program)
     return found
@@ -104,6 +111,7 @@ class WholeProgram(drive.Drive):
     constants      (where the memory has it, constant) of those whose words differ from run to run
     rows           (number of the table, row of constants) of rules that read nothing
     runs           how many there were before kernels were bound; failures: those that were begun in vain
+    first_other    the number of the first stratum that has a store without a kernel, as far as that is known
     """
 
     def __init__(
@@ -149,28 +157,26 @@ class WholeProgram(drive.Drive):
         self.fresh[[strata.MOST, strata.ROUNDS]] = drive.ENDLESS
         self.fresh[strata.ROWS_LEFT] = self.most_rows
         self.outputs = [(name, self.number[name]) for name in ram.outputs]
+        self.number_of_strata = self.first_other = len(ram.strata)
         self.runs = self.failures = 0
 
     @staticmethod
-    def of(ram: m.Ram) -> WholeProgram | None:
-        """A program whose kernels are not bound; None if some of it is run in another way."""
-        if ram.constructors or any(relation.lattice is not None for relation in ram.relations.values()):
+    def of(ram: m.Ram, most: int | None = None) -> WholeProgram | None:
+        """The first strata of a program, at most so many, without kernels; None if those are run in another way."""
+        given = ram.strata[:most]
+        number = next((k for k, stratum in enumerate(given) if _is_other(ram, stratum)), len(given))
+        if ram.constructors or not any(stratum.once or stratum.loop for stratum in ram.strata[:number]):
             return None
         onces, loops, rows = [], [], []
         # Plans of its own: what the program keeps is not to refer to the program.
-        ram = replace(ram, plans={})
+        ram = replace(ram, plans={}, strata=ram.strata[:number], outputs=_read_behind(ram, number))
         executor = Executor(ram, new_store(ram), Untagged())
         names = [name for stratum in ram.strata for name in stratum.relations]
         executor.tables = {name: executor.tables[name] for name in dict.fromkeys((*names, *ram.relations))}
         for number, stratum in enumerate(ram.strata):
-            rules = equivalence_of(stratum) if stratum.loop else None
-            is_solved = rules is not None and rules.is_transitive and (rules.is_symmetric or rules.given)
-            if is_solved:
-                return None
             once: list[m.Store] = []
             for one in stratum.once:
-                if not isinstance(one, m.Store):
-                    return None
+                assert isinstance(one, m.Store)
                 row = _row(one)
                 # Facts come before what other rules find.
                 if row is None or any(one.relation == other.relation for other in once):
@@ -199,10 +205,10 @@ class WholeProgram(drive.Drive):
         if not drive.is_there(work, strata.run_program, strata.PROGRAM_TYPES):
             return False
         kernels = []
-        for running in self.running:
+        for stratum, running in zip(self.stratum_of, self.running):
             running.plan()
             if running.fused is None or running.fused.kept.prefix is not None:
-                self.failures = MOST_FAILURES
+                self.first_other = min(self.first_other, stratum)
                 return False
             kernels.append(emit.compiled(emit_insert.InsertEmitter, running.fused.plan, None).function)
         # Of all, so that those that are not there begin to be compiled now.
@@ -321,7 +327,7 @@ class WholeProgram(drive.Drive):
             self.address(self.memory), self.memory, *arguments, self.strata, self.indexes_after, self.facts
         )
 
-    def run(self, given: FactStore, ram: m.Ram) -> Found | None:
+    def run(self, given: FactStore, ram: m.Ram) -> Begun | None:
         """The outputs for these facts, and how to tell what they have cost; None if this is no small run."""
         began = perf_counter()
         if not self.has_written(given) or not self.have_bases_room():
@@ -348,7 +354,29 @@ class WholeProgram(drive.Drive):
             size = int(self.memory[self.places_of_tables[number] + strata.SIZE])
             outputs[name] = self.tables[number].first_rows(size)
         words, rounds = self.words.copy(), self.strata[:-1, strata.NUM_ROUNDS].copy()
-        return outputs, partial(_profile, ram, self.stores, self.stratum_of, words, rounds, perf_counter() - began)
+        what = words, rounds, perf_counter() - began
+        return Begun(self.number_of_strata, outputs, partial(_profile, ram, self.stores, self.stratum_of, *what))
+
+
+def _is_other(ram: m.Ram, stratum: m.Stratum) -> bool:
+    """Whether a stratum is not run store by store."""
+    rules = equivalence_of(stratum) if stratum.loop else None
+    is_solved = rules is not None and rules.is_transitive and bool(rules.is_symmetric or rules.given)
+    has_lattice = any(ram.relations[name].lattice is not None for name in stratum.relations)
+    return is_solved or has_lattice or not all(isinstance(one, m.Store) for one in stratum.once)
+
+
+def _read_behind(ram: m.Ram, number: int) -> tuple[str, ...]:
+    """The relations of the first strata that are outputs or that others read."""
+    if number == len(ram.strata):
+        return ram.outputs
+    read = set(ram.outputs)
+    for one in (one for stratum in ram.strata[number:] for one in (*stratum.once, *stratum.loop, *stratum.full)):
+        if isinstance(one, m.Store):
+            read |= {scan.relation for scan in map(m.scan_of, one.query.operators) if scan is not None}
+        else:
+            read |= {one.body, *([one.groups] if one.groups else [])}
+    return tuple(name for stratum in ram.strata[:number] for name in stratum.relations if name in read)
 
 
 def _row(store: m.Store) -> Row | None:
