@@ -28,8 +28,8 @@ MOST_PAIRS = (1 << 31) - 1
 # Pairs of a join that are there at once where a set takes them.
 PIECE = 1 << 25
 # Rows that a set gets room for at least, besides those that are there, and at most, where it has fewer than a quarter
-# of these: of what is inserted most may be there.
-FEW, MANY = 1 << 20, 1 << 26
+# of these: of what is inserted most may be there, a small table stays in cache, and an insertion ends where it is full.
+FEW, MANY = 1 << 20, 1 << 22
 # Bits of a key in 32 and in 64 bits; no key is negative.
 SHORT, LONG = 31, 63
 
