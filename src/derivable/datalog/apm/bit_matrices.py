@@ -31,10 +31,10 @@ else:
 
 # Bytes up to which all of a matrix may be read in each round, and edges up to which components are looked for.
 ROUND_BYTES, MOST_EDGES = 1 << 28, 1 << 22
-# Seconds, about: a launch of a kernel, a byte read by a device and by the threads of a host, one that travels; to look
-# for components, and that for each edge.
+# Seconds, about: a launch of a kernel, a byte read by a device and by the threads of a host, one that travels; what
+# passes may take, which is a part of what components do, and that for each edge.
 LAUNCH, DEVICE_BYTE, HOST_BYTE, TRAVEL_BYTE = 16e-6, 1 / 2e12, 1 / 8e9, 1 / 12e9
-LOOK, EDGE = 2e-3, 1e-7
+LOOK, EDGE = 1e-3, 2e-8
 
 
 def solve(
