@@ -31,7 +31,6 @@ from derivable.algebra.monoid import TypedMonoid
 
 # An entry of C: the number of its state, which it is or is minus, or the constant that it always is.
 Entry = tuple[Literal["state", "minus", "constant"], int]
-_ZERO: Entry = ("constant", 0)
 _PRINTED = {"state": "c{}", "minus": "-c{}", "constant": "{}"}
 
 

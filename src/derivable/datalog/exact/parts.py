@@ -34,10 +34,6 @@ class Parts:
     variable_offsets: np.ndarray
     groups: np.ndarray
 
-    @property
-    def num_parts(self) -> int:
-        return len(self.starts) - 1
-
     @staticmethod
     def of(graph: AndOrGraph, root_offsets: np.ndarray, group_of: np.ndarray, whole: bool) -> Parts:
         """The parts of an ordered graph without signed nodes, one for each run of its roots.

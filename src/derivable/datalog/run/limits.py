@@ -131,15 +131,6 @@ class Watch(Deadline):
         self.table = None
         return added
 
-    def end_rounds(self, number: int, size: int) -> int:
-        """So many rounds of the instruction that runs have ended, the last one with a table of this size.
-
-        Returns how many rows the table has got in them.
-        """
-        added = size - self.before
-        self.tuples, self.before, self.round = self.tuples + added, size, self.round + number
-        return added
-
     def begin_round(self, stratum: int, number: int) -> None:
         self.stratum, self.round = stratum, number
         if number == self.limits.round_limit:
