@@ -16,6 +16,7 @@ import re
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import lru_cache
+from textwrap import indent
 from typing import Any
 
 from derivable.algebra.expr.generated import load_generated
@@ -146,32 +147,33 @@ def insert({parameters}, count, steps, form, table, state, numbers):
     for tile in range(tl.program_id(0), tl.cdiv(total, TILE), tl.num_programs(0)):
         number_of = tl.cast(tile, tl.int64) * TILE + lane
         # Where rows were left out, which more of them than there is room for say, there is nothing to look for.
-        is_row = number_of < total * (tl.load(state, volatile=True) <= capacity).to(tl.int64)
+        if tl.load(state, volatile=True) <= capacity:
+            is_row = number_of < total
 {pair}
 {load}
-        if tl.max((is_row & ~is_inside).to(tl.int32), 0) > 0:
-            tl.store(state + 1, 1)
-        is_open = is_row & is_inside
-        place = {place}
-        is_new = is_open & (lane < 0)
-        spare = mask + 1 + lane
-        while tl.max(is_open.to(tl.int32), 0) > 0:
-            there = tl.load(table + place, mask=is_open, other=0, cache_modifier=".cg")
-            is_empty = is_open & (there == -1)
-            if tl.max(is_empty.to(tl.int32), 0) > 0:
-                cell = table + tl.where(is_empty, place, spare)
-                expected = tl.where(is_empty, -1, -2).to(key.dtype)
-                before = tl.atomic_cas(cell, expected, key, sem="relaxed")
-                is_first = is_empty & (before == -1)
-                is_new = is_new | is_first
-                there = tl.where(is_empty, tl.where(is_first, key, before), there)
-            is_open = is_open & (there != key)
-            place = tl.where(is_open, (place + 1) & mask, place)
-        if tl.max(is_new.to(tl.int32), 0) > 0:
-            fresh = is_new.to(tl.int64)
-            begin = tl.atomic_add(state, tl.sum(fresh, 0), sem="relaxed")
-            to = begin + tl.cumsum(fresh, 0) - 1
-            has_room = is_new & (to < capacity)
+            if tl.max((is_row & ~is_inside).to(tl.int32), 0) > 0:
+                tl.store(state + 1, 1)
+            is_open = is_row & is_inside
+            place = {place}
+            is_new = is_open & (lane < 0)
+            spare = mask + 1 + lane
+            while tl.max(is_open.to(tl.int32), 0) > 0:
+                there = tl.load(table + place, mask=is_open, other=0, cache_modifier=".cg")
+                is_empty = is_open & (there == -1)
+                if tl.max(is_empty.to(tl.int32), 0) > 0:
+                    cell = table + tl.where(is_empty, place, spare)
+                    expected = tl.where(is_empty, -1, -2).to(key.dtype)
+                    before = tl.atomic_cas(cell, expected, key, sem="relaxed")
+                    is_first = is_empty & (before == -1)
+                    is_new = is_new | is_first
+                    there = tl.where(is_empty, tl.where(is_first, key, before), there)
+                is_open = is_open & (there != key)
+                place = tl.where(is_open, (place + 1) & mask, place)
+            if tl.max(is_new.to(tl.int32), 0) > 0:
+                fresh = is_new.to(tl.int64)
+                begin = tl.atomic_add(state, tl.sum(fresh, 0), sem="relaxed")
+                to = begin + tl.cumsum(fresh, 0) - 1
+                has_room = is_new & (to < capacity)
 {store}
 """
 
@@ -233,10 +235,10 @@ def _insert(sides: tuple[int | None, ...], has_order: bool, is_kept: bool, is_nu
     text = _INSERT.format(
         parameters=", ".join(parameters),
         total=total,
-        pair=pair,
-        load=_loaded([rows[side] for side in sides]),
+        pair=indent(pair, "    "),
+        load=indent(_loaded([rows[side] for side in sides]), "    "),
         place=_PLACE,
-        store="\n".join(store or ["            pass"]),
+        store=indent("\n".join(store or ["            pass"]), "    "),
     )
     return _kernel(text, "insert", TILE)
 
