@@ -1,5 +1,7 @@
 """Small runs as one call: the same rows in the same order as by columns, run after run in the same memory."""
 
+import copy
+import pickle
 from contextlib import contextmanager
 from threading import Thread
 
@@ -183,6 +185,16 @@ def test_strata_before_one_that_is_run_in_another_way_are_one_call():
     strata = [[(s.rounds, s.rows) for s in p.profile.strata] for p in (found, wanted)]
     assert strata[0] == strata[1]
     assert "by the driver of the program" in str(found.profile)
+
+
+def test_copies_have_no_memory_of_a_program():
+    program, facts = dv.Program(CLOSURE), {"edge": [(0, 1), (1, 2)]}
+    with whole(compiled=True) as made:
+        database = program.run(facts)
+        others = copy.deepcopy(program), pickle.loads(pickle.dumps(program))
+        assert [set(other.run(facts)["path"]) for other in others] == [{(0, 1), (1, 2), (0, 2)}] * 2
+        assert set(program.run(facts)["path"]) == set(pickle.loads(pickle.dumps(database))["path"])
+    assert made == [True] * 4
 
 
 def test_threads_have_their_own_memory():

@@ -188,6 +188,10 @@ class Ram:
     tagged: Ram | None = field(default=None, repr=False)
     plans: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy and another process get: plans have kernels and memory of this process."""
+        return {**vars(self), "plans": {}}
+
     @property
     def is_recursive(self) -> bool:
         """Whether one of its strata is recursive."""
