@@ -1,5 +1,6 @@
 """Recursions of products on a device, as matrices: the same rows and tags as in rounds and on the CPU."""
 
+import math
 import os
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import torch
 from hypothesis import strategies as st
 
 import derivable as dv
+from derivable.algebra.expr.functions import equal, less, logical_and, logical_or, where
+from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import OutOfMemory
 from derivable.datalog.apm import matrices
 from derivable.datalog.kernels import device_bits
@@ -62,6 +65,38 @@ def test_matrices_have_the_tags_of_the_cpu(name, provenance, edges, nodes, scale
     assert "matrices of tags" in ours.explain()
     assert len(list(ours["p"])) == len(theirs["p"])
     assert dict(ours["p"].items()) == pytest.approx(dict(theirs["p"].items()), rel=1e-12)
+
+
+def nearest(a, b):
+    is_first = logical_or(less(a[0], b[0]), logical_and(equal(a[0], b[0]), less(a[1], b[1])))
+    return where(is_first, a[0], b[0]), where(is_first, a[1], b[1])
+
+
+SHORTEST = Semiring(
+    "shortest_with_steps",
+    nearest,
+    lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    zero=(math.inf, math.inf),
+    one=(0.0, 0.0),
+    idempotent_plus=True,
+    selective_plus=True,
+    absorptive=True,
+    fact=lambda tag, variable: (tag, 1.0),
+    domain=(0.0, math.inf),
+)
+
+
+def test_a_semiring_of_pairs():
+    """The length of the shortest path, and the least number of steps of those that are as short."""
+    rng = np.random.default_rng(0)
+    pairs = np.unique(rng.integers(0, 25, (60, 2)), axis=0)
+    facts = {"e": list(zip(rng.integers(1, 5, len(pairs)).astype(float).tolist(), map(tuple, pairs.tolist())))}
+    program = dv.Program(PROGRAMS["left linear"])
+    ours, theirs = (program.run(facts, SHORTEST, device=device) for device in ("torch:cpu", None))
+    assert "matrices of tags" in ours.explain()
+    found = {row: tuple(tag) for row, tag in ours["p"].items()}
+    assert found == {row: tuple(tag) for row, tag in theirs["p"].items()}
+    assert any(length != steps for length, steps in found.values())
 
 
 def test_shortest_paths_against_networkx():

@@ -124,7 +124,12 @@ class _Tags(Recursion):
         parts = []
         for start in range(0, lanes, step):
             given = [component[:, start : start + step][sources] for component in matrix]
-            parts.append(self.arrays.fold(self.products_of(given, tags), targets, rows, self.typed.plus, True))
+            # Each entry is a row of its own, as folds with any operator have one lane.
+            width = given[0].shape[1]
+            entries = (targets[:, None] * width + torch.arange(width, device=self.device)).reshape(-1)
+            of = [component.reshape(-1) for component in self.products_of(given, tags)]
+            found = self.arrays.fold(of, entries, rows * width, self.typed.plus, False)
+            parts.append([component.view(rows, width) for component in found])
         return self.merged(before, [torch.cat(part, 1) for part in zip(*parts)])
 
     def products_of(self, matrix: list[Any], tags: list[Any]) -> list[Any]:
