@@ -4,6 +4,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -138,6 +139,18 @@ def test_negations_are_nodes_of_a_step(name):
     for mine, others in zip(found, by_cpu(graph, ring, operands, seeds), strict=True):
         for one, other in zip(mine, others, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_tiles_are_wide_where_caches_do_not_hold_them():
+    plan = tile_plan(plan_of(random_of(0), 5).graph, 5, in_order=False)
+    large = replace(plan, num_places=1 << 20)
+    vars(large)["width"] = 1 << 12
+    for rows, width in ((1, 1), (130, 1), (1024, 4), (1 << 20, 32)):
+        assert tile_fold.layout_of(plan, rows, 132).width == width
+    assert [tile_fold.layout_of(large, rows, 132).width for rows in (1, 10, 20, 1024)] == [1, 1, 16, 32]
+    # Too narrow levels for several programs.
+    vars(large)["width"] = 4
+    assert tile_fold.layout_of(large, 1024, 132).width == 4
 
 
 def test_launches_are_few_where_steps_are_small():

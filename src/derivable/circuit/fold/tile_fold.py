@@ -28,6 +28,8 @@ from derivable.kernel.emit_triton import compile_triton
 _WIDEST = 32
 # Lanes of a program, for narrow and for wide levels, and what a multiprocessor holds of them.
 _NARROW, _WIDE, _HELD = 128, 512, 2048
+# Scalars that a first-level cache holds.
+_CACHED = 1 << 15
 # Chunks that one program does as fast as a launch of its own spreads them.
 _FEW = 8
 # Values and adjoints of a part of a batch take no more bytes than these.
@@ -45,10 +47,21 @@ class Layout:
 
 
 def layout_of(plan: TilePlan, rows: int, processors: int) -> Layout:
-    """As many tiles as there are multiprocessors, or more; lanes for about one level of a tile."""
-    width = min(_WIDEST, 1 << max(0, (rows // processors).bit_length() - 1))
+    """As many tiles as there are multiprocessors, or more; lanes for about one level of a tile.
+
+    A tile that a first-level cache does not hold is as wide as lines of memory, so that no part of a line is moved in
+    vain, where levels have work enough for programs that share a tile.
+    """
+    width = _power(rows // processors)
+    if (plan.num_slots + plan.num_places) * width > _CACHED and plan.width * rows >= _WIDE * processors:
+        width = _power(rows)
     lanes = _WIDE if plan.width * width > 2 * _NARROW else _NARROW
     return Layout(width, lanes, _HELD // lanes * processors)
+
+
+def _power(number: int) -> int:
+    """The largest power of two up to a number and to `_WIDEST`; 1 for 0."""
+    return min(_WIDEST, 1 << max(0, number.bit_length() - 1))
 
 
 class TileFold:
