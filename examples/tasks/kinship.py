@@ -5,8 +5,8 @@
 A small network reads each sentence, which names two people, and gives a distribution over 20 relations for either
 direction. The program composes them. Supervision is the answer of a story alone; stories to learn from have two or
 three sentences, and those of the test up to ten. With `--rules learned` the table of compositions is learnt, too: a
-weight for each triple of kinds of relatives. People and relations differ from story to story, so that the inputs are
-`dv.varying()`, and a batch is one run.
+weight for each triple of kinds of relatives; rules that are read off it answer the stories of the test. People and
+relations differ from story to story, so that the inputs are `dv.varying()`, and a batch is one run.
 
 Stories are CLUTRR's (`clutrr/`; made with its generator, whose licence is CC BY-NC 4.0); without data, stories of our
 own from templates. The published set-up reads stories of another draw, written in part by people, with RoBERTa; the
@@ -24,7 +24,7 @@ import csv
 import gzip
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -164,15 +164,15 @@ class Family:
     """Answers stories through the program; a batch is one run.
 
     kept    the relations of a sentence that are facts, the most probable ones
-    scores  [kind, kind, kind] of rules that are learnt: logits of what two kinds compose to; None for the rules known
+    scores  [kind, kind, kind] of rules that are learnt: logits of what two kinds compose to; None for `rules`
     """
 
-    def __init__(self, kept: int, scores: Tensor | None):
+    def __init__(self, kept: int, scores: Tensor | None, rules: Sequence[tuple[int, ...]] = RULES_KNOWN):
         self.kept, self.scores = kept, scores
         inputs: dict[str, Any] = {"said": dv.varying()}
         facts: dict[str, Any] = dict(FACTS)
         if scores is None:
-            facts["rule"] = RULES_KNOWN
+            facts["rule"] = rules
         else:
             inputs["rule"] = dv.independent(list(np.ndindex(*scores.shape)))
         outputs = {"answer": range(len(RELATIONS))}
@@ -261,7 +261,13 @@ def main(arguments: list[str] | None = None) -> None:
     train(alone, nn.functional.cross_entropy, texts, wanted.rate)
 
     ours, theirs, inference = {}, {}, Clock()
-    family.kept = min(wanted.kept, 5)  # what is unlikely is left out now
+    rules = RULES_KNOWN
+    if scores is not None:
+        # The rules that are read off: those that are more than twice as probable as before.
+        chances, best = scores.softmax(-1).max(-1)
+        pairs = (chances > 2 / len(KINDS)).nonzero().tolist()
+        rules = [(j, k, int(best[j, k])) for j, k in pairs]
+    family = Family(min(wanted.kept, 5), None, rules)  # what is unlikely is left out now
     for length, batch in test.items():
         with inference.all(), torch.no_grad():
             p = network(words.rows([sentence for story in batch for sentence in story.sentences]))
