@@ -352,6 +352,11 @@ def fold_walks(device: torch.device, is_small: bool) -> Walks:
     def numbers(leaves: int, is_graded: bool) -> list[torch.Tensor]:
         return [torch.from_numpy(rng.uniform(0.5, 1.0, count)).requires_grad_(is_graded) for _ in range(leaves)]
 
+    def distinct(leaves: int, is_graded: bool) -> list[torch.Tensor]:
+        """No two are equal, in float32 either: of equal numbers only one has the gradient."""
+        places = rng.permutation(1 << 24)[:count]
+        return [torch.from_numpy(places / (1 << 24)).requires_grad_(is_graded) for _ in range(leaves)]
+
     def note(_: Any) -> str:
         return f"{count:,} elements"
 
@@ -365,7 +370,7 @@ def fold_walks(device: torch.device, is_small: bool) -> Walks:
             call = with_gradients(run) if is_graded else run
             yield of_tensors(
                 f"scan, {name}{', with gradient' * is_graded}",
-                partial(numbers, leaves, is_graded),
+                partial(distinct if name == "max" else numbers, leaves, is_graded),
                 call,
                 note,
                 device,

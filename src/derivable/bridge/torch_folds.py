@@ -307,10 +307,16 @@ def _whole(op: TypedMonoid, values: Leaves) -> Leaves:
     return [x.to(like.dtype) for x, like in zip(totals, values)]
 
 
+def _only_spreads(op: TypedMonoid) -> bool:
+    """Whether all elements of a fold have its adjoint."""
+    rules = op.adjoints
+    return needs(op).additive and all(rules.right[c] is rules.arguments[c] for c in op.float_components)
+
+
 def _segments_back(op: TypedMonoid, adjoints: dict[int, torch.Tensor], values: Leaves, offsets: torch.Tensor) -> Leaves:
     rows = values[0].shape[0]
     offsets = offsets.to(values[0].device)
-    if needs(op).additive:
+    if _only_spreads(op):
         counts = offsets[1:] - offsets[:-1]
         segment = torch.repeat_interleave(counts, output_size=rows)
         return [adjoint.index_select(0, segment) for adjoint in adjoints.values()]
@@ -387,6 +393,16 @@ def _extrema(special: str, first: torch.Tensor, indices: torch.Tensor, of: torch
     return parts.amin(0) if special == "min" else parts.amax(0)
 
 
+def _of_buckets(
+    op: TypedMonoid, given: dict[int, torch.Tensor], indices: torch.Tensor, values: Leaves, is_nothing: bool = False
+) -> Leaves:
+    """[float leaf] for each row what its bucket is given; without a bucket 0, or what is no number."""
+    answers = {leaf: torch.empty_like(values[leaf]) for leaf in given}
+    plan = _plan_of((grids.spread_kernel,), op, values, int(is_nothing), more=(len(given[min(given)]),))
+    plan({**_named("g", given), **_named("o", answers), "indices": indices}, 0, 1)
+    return list(answers.values())
+
+
 def _product_back(
     op: TypedMonoid, adjoint: torch.Tensor, first: torch.Tensor, indices: torch.Tensor, of: torch.Tensor, found: Any
 ) -> Leaves | None:
@@ -402,29 +418,27 @@ def _product_back(
     is_normal &= ((scaled.abs() >= least) & (scaled.abs() <= bounds.max)) | (adjoint == 0)
     if not bool(is_normal.all()):
         return None
-    inside = ((indices >= 0) & (indices < len(first)))[:, None, None]
-    near = indices.clamp(0, len(first) - 1).to(torch.int64)
-    return [scaled / first, torch.where(inside, scaled.index_select(0, near) / of, 0)]
+    (answer,) = _of_buckets(op, {0: scaled}, indices, [of])
+    # Elements without a bucket may be 0.
+    return [scaled / first, torch.where(answer == 0, answer, answer / of)]
 
 
 def _extremum_back(
-    adjoint: torch.Tensor, first: torch.Tensor, indices: torch.Tensor, of: torch.Tensor, found: torch.Tensor
+    op: TypedMonoid, adjoint: torch.Tensor, first: torch.Tensor, indices: torch.Tensor, of: torch.Tensor, found: Any
 ) -> Leaves | None:
     """The adjoint of each bucket goes to its first element that has the result, and the destination comes before all.
 
-    None where so many rows have the result that a sort is better.
+    None where so many rows have the result that a sort is better, and where a result is no number.
     """
-    buckets = len(first)
-    inside = (indices >= 0) & (indices < buckets)
-    near = indices.clamp(0, buckets - 1).to(torch.int64)
-    stays = (first == found) | (first != first)
-    # A number that is none is the result from its first row on.
-    best = found.index_select(0, near)
-    wins = ((of == best) | (of != of)) & inside[:, None, None] & ~stays.index_select(0, near)
-    rows, columns, scalars = wins.nonzero(as_tuple=True)
+    stays = first == found
+    if bool((found != found).any()):
+        return None
+    (best,) = _of_buckets(op, {0: torch.where(stays, torch.nan, found)}, indices, [of], is_nothing=True)
+    rows, columns, scalars = (of == best).nonzero(as_tuple=True)
     if len(rows) > max(64 * found.numel(), len(of) // 64):
         return None
-    to = (near.index_select(0, rows) * first.shape[1] + columns) * first.shape[2] + scalars
+    near = indices.index_select(0, rows).to(torch.int64)
+    to = (near * first.shape[1] + columns) * first.shape[2] + scalars
     row = torch.full((found.numel(),), len(of), dtype=torch.int64, device=of.device)
     row.scatter_reduce_(0, to, rows, "amin")
     answer = torch.zeros_like(of)
@@ -482,19 +496,14 @@ def _by_index_back(
     buckets, rows = destination[0].shape[0], values[0].shape[0]
     if not (buckets and rows):
         return [*adjoints.values(), *(torch.zeros_like(values[leaf]) for leaf in adjoints)]
-    if needs(op).additive:
-        inside = ((indices >= 0) & (indices < buckets))[:, None, None]
-        near = indices.clamp(0, buckets - 1).to(torch.int64)
-        return [
-            *(adjoint.clone() for adjoint in adjoints.values()),
-            *(torch.where(inside, adjoint.index_select(0, near), 0) for adjoint in adjoints.values()),
-        ]
+    if _only_spreads(op):
+        return [*(x.clone() for x in adjoints.values()), *_of_buckets(op, adjoints, indices, values)]
     if op.special == "mul" and _are_few(op, destination, values):
         answer = _product_back(op, adjoints[0], destination[0], indices, values[0], results[0])
         if answer is not None:
             return answer
     if op.special in ("min", "max"):
-        answer = _extremum_back(adjoints[0], destination[0], indices, values[0], results[0])
+        answer = _extremum_back(op, adjoints[0], destination[0], indices, values[0], results[0])
         if answer is not None:
             return answer
     sorted_by = _Buckets(indices, buckets)

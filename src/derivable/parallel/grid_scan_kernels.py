@@ -175,6 +175,19 @@ def sums_kernel(op: TypedMonoid, dtypes: Sequence[str], grid: Grid, _: int) -> n
     return k.kernel()
 
 
+def spread_kernel(op: TypedMonoid, dtypes: Sequence[str], grid: Grid, is_nothing: int) -> n.Kernel:
+    """spread(rows, width, chunks, size, buckets, ...): results `o` of rows, which are `g` of their buckets.
+
+    g, o        [float leaf] of the buckets, and of the rows
+    is_nothing  whether rows without a bucket get what is no number, and not 0
+    """
+    k = _GridScan("spread", op, dtypes, grid, False)
+    buckets = k.scalar("buckets")
+    with k.chunks():
+        k.spread_buckets(buckets, bool(is_nothing))
+    return k.kernel()
+
+
 def only_adds(op: TypedMonoid) -> bool:
     """Whether each component is the sum of the operands' components."""
     return op.own_adjoints is None and all(
@@ -471,6 +484,18 @@ class _GridScan(FoldBuilder):
                 place = copy * buckets + index
                 for c, register in self.loaded("v", row, inside, self.neutral()).items():
                     self.scatter(self.total_array(c), self.position_of(place, c), register, inside, adds=True)
+
+    def spread_buckets(self, buckets: Expr, is_nothing: bool) -> None:
+        indices = self.named_arrays["indices"] = self.array("indices", "int64")
+        fill = {c: Constant(np.nan if is_nothing else 0.0, self.op.dtypes[c]) for c in self.floats}
+        with self.tiles() as tile:
+            for row, there in tile:
+                index = self.register("index")
+                self.gather(index, indices, row, there, -1)
+                inside = self.let("inside", self.lanes_of(there & less_equal(0, index) & less(index, buckets)))
+                writes = self.let("writes", self.lanes_of(there))
+                for c, register in self.loaded("g", index, inside, fill).items():
+                    self.store_component("o", row, c, register, writes)
 
     def total_array(self, component: int) -> n.Array:
         leaf = _leaf(self.whole, component)
