@@ -246,7 +246,9 @@ class ProofStore:
             self.single = grown
         found = self.single[variables]
         if (found < 0).any():
-            self._enter(np.unique(variables[found < 0]))
+            fresh = variables[found < 0]
+            # Facts that are loaded are in order mostly.
+            self._enter(fresh if (fresh[1:] > fresh[:-1]).all() else np.unique(fresh))
             found = self.single[variables]
         return found
 
@@ -268,14 +270,16 @@ class ProofStore:
         self.used[:3] += count
         self.single[fresh] = np.arange(number, number + count)
 
-    @deferred()
     def _widen(self) -> None:
         """Have one block for all literals, or once these are many, blocks of `SPARSE` words."""
-        needed, old, count = max(1, -(-self.literals.number // 64)), self.width, int(self.used[2])
+        needed = max(1, -(-self.literals.number // 64))
         width = needed if needed <= WIDEST else SPARSE
-        if width == old or self.is_sparse:
-            return
-        self.is_sparse = needed > WIDEST
+        if width != self.width and not self.is_sparse:
+            self._make_blocks(width, needed > WIDEST)
+
+    @deferred()
+    def _make_blocks(self, width: int, is_sparse: bool) -> None:
+        old, count, self.is_sparse = self.width, int(self.used[2]), is_sparse
         words = self.blocks[:count, 1:]
         if width > old:
             self.blocks = empty((len(self.blocks), 1 + width), np.uint64)
