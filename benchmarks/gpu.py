@@ -11,12 +11,15 @@ The cases are in `gpu_cases.py`. The page is written anew after each of them, so
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
+import json
 import math
 import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +35,16 @@ ROUNDS = 3
 ROUND_SECONDS = 0.03
 # A call that is longer is timed once.
 LONG_SECONDS = 0.4
+# The parts of the page in the order of their worth: a group, what of it has a process of its own, and its seconds.
+ORDER = (
+    (0, None, 45.0),
+    (1, None, 16.0),
+    (1, "derivable", 10.0),
+    (1, "klay", 12.0),
+    (2, None, 14.0),
+    (3, None, 14.0),
+    (4, None, 6.0),
+)
 INTRODUCTION = """\
 `python benchmarks/gpu.py` checks each case against the CPU and then times warm calls: medians of three rounds, or one
 call that takes longer than 0.4 s. A time ends when the device has nothing left to do. "Share of the bandwidth" compares
@@ -70,16 +83,16 @@ class Walk:
 class Group:
     """Cases of one table.
 
-    text   what to know about it
-    walks  (device, whether only small ones) -> what makes each case, by name
-    after  (device, whether only small ones, seconds that it may take) -> columns of cases that other
-           processes measure, by case, in seconds; what they do to a device's state ends with them
+    text    what to know about it
+    walks   (device, whether only small ones) -> what makes each case, by name
+    others  by name: (device, whether only small ones) -> (case, column, seconds), for what has a process of its own, as
+            an error there ends all work of a process with the device
     """
 
     title: str
     text: str
     walks: Callable[[Any, bool], Iterator[tuple[str, Callable[[], Walk]]]]
-    after: Callable[[Any, bool, float], dict[str, dict[str, float]]] | None = None
+    others: Mapping[str, Callable[[Any, bool], Iterator[tuple[str, str, float]]]] = field(default_factory=dict)
 
 
 def synchronise(device: Any) -> None:
@@ -139,9 +152,15 @@ def measured(walk: Walk, device: Any, is_small: bool, bandwidth: float) -> dict[
         return math.nan if is_small else seconds(call, where, ROUNDS, inside)
 
     read = walk.read or (lambda found: found)
-    ours = read(walk.cpu())
+    began = time.perf_counter()
+    ours = walk.cpu()
+    cpu = time.perf_counter() - began
+    ours = read(ours)
     row = {"case": walk.name, "size": walk.note(ours)}
-    row["CPU"] = shown(cpu := per_call(walk.cpu, torch.device("cpu")))
+    # The first call loads kernels too, which counts little where it is that long.
+    if cpu < 2.0 or is_small:
+        cpu = per_call(walk.cpu, torch.device("cpu"))
+    row["CPU"] = shown(cpu)
     try:
         theirs = walk.device()
         synchronise(device)
@@ -173,75 +192,137 @@ def measured(walk: Walk, device: Any, is_small: bool, bandwidth: float) -> dict[
     return row
 
 
-def page(name: str, bandwidth: float, groups: Sequence[tuple[Group, list[dict[str, str]]]]) -> str:
-    machine = (
-        f"{harness.machine(('numpy', 'numba', 'torch', 'triton'))} {name}; a copy moves {bandwidth / 1e9:,.0f} GB/s."
-    )
-    parts = ["# On a GPU", INTRODUCTION.strip(), machine]
-    for group, rows in groups:
+def page(tables: Sequence[Mapping[str, Any]]) -> str:
+    """The page of tables: "title", "text", "device", "machine" and "rows" of each."""
+    first = next(iter(tables), {"machine": "", "device": ""})
+    parts = ["# On a GPU", INTRODUCTION.strip(), first["machine"]]
+    for table in tables:
+        rows = table["rows"]
         if not rows:
             continue
         columns = list(dict.fromkeys(column for row in rows for column in row))
-        titles = {"CPU": f"CPU, {THREADS} threads", "device": name}
+        titles = {"CPU": f"CPU, {THREADS} threads", "device": first["device"]}
         cells = [[row.get(column, "") for column in columns] for row in rows]
-        table = harness.table([titles.get(column, column) for column in columns], cells)
-        parts += [f"## {group.title}", group.text, table]
+        parts += [f"## {table['title']}", table["text"], harness.table([titles.get(c, c) for c in columns], cells)]
     return "\n\n".join(parts) + "\n"
 
 
-def report(
-    device: Any, is_small: bool, until: float, only: Sequence[str], out: Path | None, part: tuple[int, int] | None
-) -> int:
-    """Print the cases, write the page; the number of cases that failed or had no time left.
+@dataclass
+class Tables:
+    """What is found, by number of the group, written after each case."""
 
-    part  (k, n): only cases k, k + n, k + 2 n, ... of all, each once, for what is compiled
+    out: Path | None
+    found: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def take(self, number: int, message: Mapping[str, Any]) -> None:
+        """A head ("title", ...), a row, or (case, column, seconds) of a row."""
+        table = self.found.setdefault(number, {"title": "", "text": "", "device": "", "machine": "", "rows": []})
+        if "row" in message:
+            table["rows"].append(message["row"])
+        elif "case" in message:
+            for row in table["rows"]:
+                if row["case"] == message["case"]:
+                    row[message["column"]] = harness.duration(message["seconds"])
+        else:
+            table.update(message)
+        if self.out is not None:
+            self.out.write_text(page([self.found[k] for k in sorted(self.found)]), encoding="utf-8")
+
+
+def work(
+    number: int,
+    other: str | None,
+    device: Any,
+    is_small: bool,
+    until: float,
+    only: Sequence[str],
+    part: Sequence[int] | None,
+    take: Callable[[Mapping[str, Any]], None],
+) -> int:
+    """Run the cases of a group, or what has a process of its own; how many failed or had no time left.
+
+    part  (k, n): only cases k, k + n, k + 2 n, ..., each once, for what is compiled
     """
     import gpu_cases
     import torch
 
+    group = gpu_cases.GROUPS[number]
+    if other is not None:
+        for case, column, spent in group.others[other](device, is_small):
+            take({"case": case, "column": column, "seconds": spent})
+            if time.monotonic() > until:
+                return 1
+        return 0
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"torch on the {device.type.upper()}"
     bandwidth = copied_bytes_per_second(device, is_small)
-    found: list[tuple[Group, list[dict[str, str]]]] = [(group, []) for group in gpu_cases.GROUPS]
-    failures, number = 0, -1
-
-    def write() -> None:
-        if out is not None:
-            out.write_text(page(name, bandwidth, found), encoding="utf-8")
-
-    for group, rows in found:
-        for case, make in group.walks(device, is_small):
-            number += 1
-            if part is not None and number % part[1] != part[0]:
-                continue
-            if only and not any(part in f"{group.title}: {case}" for part in only):
-                continue
-            if time.monotonic() > until:
-                failures += 1
-                print(f"{case}: left out, no time is left", flush=True)
-                continue
-            began = time.monotonic()
-            try:
-                rows.append(measured(make(), device, is_small or part is not None, bandwidth))
-                print(" | ".join(f"{key} {value}" for key, value in rows[-1].items()), end="")
-            except Exception:
-                failures += 1
-                traceback.print_exc()
-                print(f"{case}: failed", end="")
-            print(f" [{time.monotonic() - began:.1f} s]", flush=True)
-            gc.collect()
-            if device.type == "cuda":
-                torch.cuda.empty_cache()
-            write()
-    for group, rows in found:
-        if group.after is None or not rows or part is not None:
+    machine = harness.machine(("numpy", "numba", "torch", "triton"))
+    said = f"{machine} {name}; a copy moves {bandwidth / 1e9:,.0f} GB/s."
+    take({"title": group.title, "text": group.text, "device": name, "machine": said})
+    failures = 0
+    for place, (case, make) in enumerate(group.walks(device, is_small)):
+        is_other = part is not None and (place + number) % part[1] != part[0]
+        if is_other or (only and not any(text in f"{group.title}: {case}" for text in only)):
             continue
-        more = group.after(device, is_small, until - time.monotonic())
-        for row in rows:
-            for column, spent in more.get(row["case"], {}).items():
-                row[column] = harness.duration(spent)
-                print(f"{row['case']}: {column} {row[column]}", flush=True)
-        write()
+        if time.monotonic() > until:
+            failures += 1
+            print(f"{case}: left out, no time is left", file=sys.stderr, flush=True)
+            continue
+        began = time.monotonic()
+        try:
+            row = measured(make(), device, is_small or part is not None, bandwidth)
+            take({"row": row})
+            print(*(f"{key} {value} |" for key, value in row.items()), end=" ", file=sys.stderr)
+        except Exception:
+            failures += 1
+            traceback.print_exc()
+            print(f"{case}: failed", end=" ", file=sys.stderr)
+        print(f"[{time.monotonic() - began:.1f} s]", file=sys.stderr, flush=True)
+        gc.collect()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
     return failures
+
+
+def in_processes(device: str, until: float, only: Sequence[str], out: Path | None) -> int:
+    """A process for each part of the page, all of which begin to import at once and work one after the other; how many
+    did not end well."""
+    rest = [sys.executable, __file__, "--device", device, *(x for text in only for x in ("--only", text))]
+    parts = [(k, other, limit) for k, other, limit in ORDER if not (only and other)]
+    running = []
+    for number, other, _ in parts:
+        options = ["--group", str(number), *(["--other", other] if other else [])]
+        running.append(subprocess.Popen([*rest, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+    tables, failures = Tables(out), 0
+    for (number, _, limit), process in zip(parts, running):
+        left = min(limit, until - time.monotonic())
+        if left <= 0:
+            process.kill()
+            failures += 1
+            continue
+        assert process.stdin is not None
+        assert process.stdout is not None
+        late = threading.Timer(left + 8, process.kill)
+        late.start()
+        try:
+            process.stdin.write(f"{left}\n")
+            process.stdin.close()
+            for line in process.stdout:
+                tables.take(number, json.loads(line))
+        except (BrokenPipeError, ValueError) as error:
+            print(f"part {number}: {error}", file=sys.stderr, flush=True)
+        failures += process.wait() != 0
+        late.cancel()
+    return failures
+
+
+def child(number: int, other: str | None, device: Any, only: Sequence[str]) -> int:
+    """One process of `in_processes`: it imports, waits for the seconds that it may take, and prints what it finds."""
+    import gpu_cases  # noqa: F401
+    import torch
+
+    torch.zeros(1, device=device)
+    until = float(sys.stdin.readline()) + time.monotonic()
+    return work(number, other, device, False, until, only, None, lambda said: print(json.dumps(said), flush=True))
 
 
 def warm(device: str, limit: float) -> int:
@@ -262,11 +343,16 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=420, help="no case begins after that")
     parser.add_argument("--warm", action="store_true", help="run every case once, side by side")
     parser.add_argument("--part", type=int, nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--group", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--other", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    until = time.monotonic() + given.seconds
     if given.warm:
         return warm(given.device, given.seconds)
     harness.use_threads(THREADS)
     os.environ["DERIVABLE_NUM_THREADS"] = str(THREADS)
+    if not given.dry and given.part is None and given.group is None:
+        return in_processes(given.device, until, given.only, given.out)
     if given.dry:
         os.environ["TRITON_INTERPRET"] = "1"
     sys.path.insert(0, str(Path(__file__).parent))
@@ -274,8 +360,14 @@ def main() -> int:
 
     torch.set_num_threads(THREADS)
     device = torch.device("cpu" if given.dry else given.device)
-    until = time.monotonic() + given.seconds
-    return 1 if report(device, given.dry, until, given.only, given.out, given.part and tuple(given.part)) else 0
+    if given.group is not None:
+        return 1 if child(given.group, given.other, device, given.only) else 0
+    tables, failures = Tables(given.out), 0
+    for number, other, _ in ORDER:
+        if not (given.only and other) and not (given.part and other):
+            take = functools.partial(tables.take, number)
+            failures += work(number, other, device, given.dry, until, given.only, given.part, take)
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -102,24 +100,13 @@ def datalog_walks(device: torch.device, is_small: bool) -> Walks:
     def closed(text: str, nodes: int) -> tuple[str, Mapping[str, Any], str]:
         return text, {"edge": random_graph(nodes, nodes * 2)}, "path"
 
-    for nodes in (40,) if is_small else (3_000, 10_000):
-        yield walk(f"closure, {nodes:,} nodes", partial(closed, closure, nodes))
-        yield walk(f"nonlinear closure, {nodes:,} nodes", partial(closed, nonlinear, nodes))
-    side = 4 if is_small else 100
-    yield walk(f"closure, grid {side}", lambda: (closure, {"edge": cases.grid(side)}, "path"))
-
     def same_generation(count: int) -> tuple[str, Mapping[str, Any], str]:
         return cases.SAME_GENERATION, {"edge": cases.tree(count)}, "same"
-
-    for count in (30,) if is_small else (12_000, 24_000):
-        yield walk(f"same generation, tree {count:,}", partial(same_generation, count))
 
     def points_to(variables: int) -> tuple[str, Mapping[str, Any], str]:
         case = cases.points_to(variables)
         return case.text, case.facts, case.output
 
-    for variables in (40,) if is_small else (100_000, 256_000):
-        yield walk(f"points-to, {variables:,} variables", partial(points_to, variables))
     tagged_nodes = 20 if is_small else 2_000
 
     def tagged() -> tuple[str, Mapping[str, Any], str]:
@@ -127,8 +114,63 @@ def datalog_walks(device: torch.device, is_small: bool) -> Walks:
         chances = np.random.default_rng(1).uniform(0.1, 0.9, len(edges)).tolist()
         return closure, {"edge": dv.independent([tuple(edge) for edge in edges.tolist()], chances)}, "path"
 
+    large, small = (40, 40) if is_small else (10_000, 3_000)
+    yield walk(f"closure, {large:,} nodes", partial(closed, closure, large))
+    count = 30 if is_small else 24_000
+    yield walk(f"same generation, tree {count:,}", partial(same_generation, count))
+    for variables in (40,) if is_small else (256_000, 100_000):
+        yield walk(f"points-to, {variables:,} variables", partial(points_to, variables))
     for provenance in ("minmaxprob", "max_product"):
         yield walk(f"closure with {provenance}, {tagged_nodes:,} nodes", tagged, provenance)
+    yield from batch_walks(device, is_small)
+    side = 4 if is_small else 100
+    yield walk(f"closure, grid {side}", lambda: (closure, {"edge": cases.grid(side)}, "path"))
+    yield walk(f"nonlinear closure, {large:,} nodes", partial(closed, nonlinear, large))
+    if not is_small:
+        yield walk(f"closure, {small:,} nodes", partial(closed, closure, small))
+        yield walk("same generation, tree 12,000", partial(same_generation, 12_000))
+
+
+def batch_walks(device: torch.device, is_small: bool) -> Walks:
+    """A layer over samples that have facts of their own, the most probable proof of each output, with its gradients."""
+    from proofs import TASKS
+
+    def make(name: str, batch: int) -> Walk:
+        samples = [TASKS[name][0](sample) for sample in range(batch)]
+        text, first = samples[0]
+        rules, _, output = text.rstrip().rpartition("\nquery ")
+        static = {key: rows for key, rows in first.items() if not isinstance(rows[0][1], tuple)}
+        names = [key for key in first if key not in static]
+        varying = {key: dv.varying() for key in names}
+        layer = dv.nn.Logic(rules, varying, {output: None}, "topkproofs", k=1, facts=static)
+        facts = {key: [[row for _, row in sample[key]] for _, sample in samples] for key in names}
+        tags = {key: [[tag for tag, _ in sample[key]] for _, sample in samples] for key in names}
+
+        def on(where: torch.device) -> Callable[[], list[torch.Tensor]]:
+            given = {
+                key: torch.tensor([tag for one in rows for tag in one], dtype=torch.float64, device=where)
+                for key, rows in tags.items()
+            }
+            lengths = {key: [len(one) for one in rows] for key, rows in tags.items()}
+
+            def call() -> list[torch.Tensor]:
+                numbers = {key: x.detach().requires_grad_() for key, x in given.items()}
+                inputs = {key: list(zip(facts[key], x.split(lengths[key]), strict=True)) for key, x in numbers.items()}
+                values = torch.cat([found for _, found in layer(**inputs)])
+                return [values.detach(), *torch.autograd.grad(values.square().sum(), list(numbers.values()))]
+
+            return call
+
+        return Walk(
+            f"top-1 of {name}, batch {batch:,}",
+            on(torch.device("cpu")),
+            on(device),
+            lambda ours, theirs: close()(ours, [x.cpu() for x in theirs]),
+            lambda found: f"{len(found[0]):,} outputs",
+        )
+
+    batch = 2 if is_small else 1_024
+    yield f"top-1 of path6, batch {batch:,}", partial(make, "path6", batch)
 
 
 # Circuits
@@ -155,7 +197,7 @@ def circuit_files(folder: Path, is_small: bool) -> list[tuple[str, Path, int]]:
     found = [(case.name, case.path, case.num_variables) for case in circuits.instances(folder, True, None)]
     made = [("balanced", 16, 4, True), ("deep", 12, 4, False)]
     if not is_small:
-        made = [("balanced", 1024, 64, True), ("deep", 128, 32, False)]
+        made = [("balanced", 512, 64, True), ("deep", 128, 32, False)]
     for shape, variables, modulus, is_balanced in made:
         path = folder / f"{shape}-{variables}-{modulus}.sdd"
         circuits.make_counting(path, variables, modulus, is_balanced)
@@ -166,8 +208,7 @@ def circuit_files(folder: Path, is_small: bool) -> list[tuple[str, Path, int]]:
 def circuit_cases(folder: Path, is_small: bool) -> Iterator[tuple[str, Path, int, int]]:
     """(name, file, variables, batch)"""
     for circuit, path, variables in circuit_files(folder, is_small):
-        is_large = circuit.startswith("balanced")
-        for batch in (1, 4) if is_small else (1, 128, 1024) if is_large else (1, 128, 1024, 4096):
+        for batch in (1, 4) if is_small else (1, 128, 1024):
             yield f"{circuit}, batch {batch:,}", path, variables, batch
 
 
@@ -214,33 +255,14 @@ def circuit_walks(device: torch.device, is_small: bool) -> Walks:
             yield name, partial(make, name, path, variables, batch)
 
 
-def circuit_graphs(device: torch.device, is_small: bool, limit: float) -> dict[str, dict[str, float]]:
-    """Seconds of CUDA graphs of ours and of klaycircuits' torch back end, each in a process of its own: an error while
-    one is recorded ends all work of a process with the device."""
-    found: dict[str, dict[str, float]] = {}
-    for who in ("derivable", "klay"):
-        part = [sys.executable, __file__, who, str(device), str(int(is_small))]
-        try:
-            done = subprocess.run(part, capture_output=True, text=True, timeout=max(min(limit / 2, 60), 1), check=False)
-            lines, errors = done.stdout, done.stderr if done.returncode else ""
-        except subprocess.TimeoutExpired as late:
-            lines, errors = (late.stdout or b"").decode(), "no time is left"
-        for line in lines.splitlines():
-            name, column, spent = json.loads(line)
-            found.setdefault(name, {})[column] = spent
-        if errors:
-            print(f"{who} as CUDA graphs: {errors.strip().splitlines()[-1]}", file=sys.stderr, flush=True)
-    return found
-
-
 def check_klay(found: list[torch.Tensor], path: Path, variables: int, batch: int) -> None:
     """Raise unless klaycircuits' values and gradients are those of the CPU's kernels."""
     expected = graded(dv.circuit.load(path, num_variables=variables).to_torch("log"), log_weights(variables, batch))()
     close(2e-3, 2e-3)([x.float() for x in expected], [x.cpu() for x in found])
 
 
-def time_graphs(who: str, device: torch.device, is_small: bool) -> None:
-    """Print [case, column, seconds] for every case."""
+def time_graphs(who: str, device: torch.device, is_small: bool) -> Iterator[tuple[str, str, float]]:
+    """(case, column, seconds) of CUDA graphs of ours or of klaycircuits' torch back end."""
     import circuits
 
     def module(path: Path, variables: int) -> Any:
@@ -257,23 +279,17 @@ def time_graphs(who: str, device: torch.device, is_small: bool) -> None:
         peer.encode_input = encoded
         return peer
 
+    if who == "klay" and find_spec("klay") is None:
+        return
     with tempfile.TemporaryDirectory() as folder:
-        cases = list(circuit_cases(Path(folder), is_small))
-        for is_recorded in (False, True):
-            for name, path, variables, batch in cases:
-                if who == "derivable" and not is_recorded:
-                    continue
-                call: Callable[[], Any] = graded(
-                    module(path, variables), log_weights(variables, batch).float().to(device)
-                )
-                if is_recorded and device.type == "cuda":
-                    call = replayed(call)
-                if who == "klay" and not is_recorded:
-                    check_klay(call(), path, variables, batch)
-                call()
-                spent = seconds(call, device, 1 if is_small else ROUNDS)
-                column = f"{who}{', CUDA graph' * is_recorded}"
-                print(json.dumps([name, column, spent]), flush=True)
+        for name, path, variables, batch in circuit_cases(Path(folder), is_small):
+            call: Callable[[], Any] = graded(module(path, variables), log_weights(variables, batch).float().to(device))
+            if who == "klay":
+                check_klay(call(), path, variables, batch)
+            if device.type == "cuda":
+                call = replayed(call)
+            call()
+            yield name, f"{who}, CUDA graph", seconds(call, device, 1 if is_small else ROUNDS)
 
 
 # Folds, tensors and vectors: functions of tensors
@@ -297,8 +313,8 @@ def of_tensors(
     """
 
     def listed(found: Any) -> list[torch.Tensor]:
-        parts = found if isinstance(found, (tuple, list)) else [found]
-        return [x.detach().to_dense().cpu() for x in parts if x is not None]
+        parts = [x.detach() for x in (found if isinstance(found, (tuple, list)) else [found])]
+        return [(x.values() if x.layout == torch.sparse_csr else x).cpu() for x in parts]
 
     def single(x: torch.Tensor) -> torch.Tensor:
         return x.detach().float().requires_grad_(x.requires_grad) if x.is_floating_point() else x
@@ -317,7 +333,10 @@ def of_tensors(
                 close(tolerance, tolerance)([(x / s).float() for x, _, s in pairs], [y / s for _, y, s in pairs])
 
         def checked(other: Callable[..., Any]) -> Callable[[], Any]:
-            close(tolerance, tolerance * 10)(listed(run(*there)), listed(other(*there)))
+            # Of the values only: torch's gradient of a sparse matrix is dense.
+            ours, theirs = listed(run(*there))[:1], listed(other(*there))[:1]
+            scale = float(ours[0].abs().max()) + 1e-30
+            close(tolerance, tolerance)([ours[0] / scale], [theirs[0] / scale])
             return partial(other, *there)
 
         return Walk(
@@ -345,20 +364,20 @@ def with_gradients(run: Callable[..., torch.Tensor]) -> Callable[..., Any]:
 
 
 def fold_walks(device: torch.device, is_small: bool) -> Walks:
-    count = 300 if is_small else 10_000_000
+    sizes = {"scan": 300 if is_small else 50_000_000, "histogram": 300 if is_small else 10_000_000}
+    sizes["max"] = sizes["histogram"]
     rng = np.random.default_rng(0)
     linear = dv.parallel.operator(lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), neutral=(1.0, 0.0))
 
-    def numbers(leaves: int, is_graded: bool) -> list[torch.Tensor]:
+    def numbers(leaves: int, is_graded: bool, count: int = sizes["scan"]) -> list[torch.Tensor]:
         return [torch.from_numpy(rng.uniform(0.5, 1.0, count)).requires_grad_(is_graded) for _ in range(leaves)]
 
-    def distinct(leaves: int, is_graded: bool) -> list[torch.Tensor]:
+    def distinct() -> list[torch.Tensor]:
         """No two are equal, in float32 either: of equal numbers only one has the gradient."""
-        places = rng.permutation(1 << 24)[:count]
-        return [torch.from_numpy(places / (1 << 24)).requires_grad_(is_graded) for _ in range(leaves)]
+        return [torch.from_numpy(rng.permutation(1 << 24)[: sizes["max"]] / (1 << 24))]
 
-    def note(_: Any) -> str:
-        return f"{count:,} elements"
+    def note(of: str) -> Callable[[Any], str]:
+        return lambda _: f"{sizes[of]:,} elements"
 
     scans: dict[str, tuple[Callable[..., Any], int, dict[str, Any]]] = {
         "add": (lambda x: dv.parallel.scan("add", x), 1, {"torch": lambda x: x.cumsum(0)}),
@@ -370,9 +389,11 @@ def fold_walks(device: torch.device, is_small: bool) -> Walks:
             call = with_gradients(run) if is_graded else run
             yield of_tensors(
                 f"scan, {name}{', with gradient' * is_graded}",
-                partial(distinct if name == "max" else numbers, leaves, is_graded),
+                (lambda g=is_graded: [x.requires_grad_(g) for x in distinct()])
+                if name == "max"
+                else partial(numbers, leaves, is_graded),
                 call,
-                note,
+                note("max" if name == "max" else "scan"),
                 device,
                 others={key: with_gradients(other) if is_graded else other for key, other in others.items()},
                 traffic=lambda xs, k=3 if is_graded else 1: 2 * k * sum(x.nbytes for x in xs),
@@ -385,12 +406,15 @@ def fold_walks(device: torch.device, is_small: bool) -> Walks:
         def by_torch(x: torch.Tensor, where: torch.Tensor, buckets: int = buckets) -> torch.Tensor:
             return x.new_zeros(buckets).index_add_(0, where, x)
 
-        for op in ("add", "max"):
+        for op in ("add", "max") if buckets == 1_023 else ("add",):
             yield of_tensors(
                 f"histogram, {op}, {buckets:,} buckets",
-                lambda buckets=buckets: [*numbers(1, False), torch.from_numpy(rng.integers(0, buckets, count))],
+                lambda buckets=buckets: [
+                    *numbers(1, False, sizes["histogram"]),
+                    torch.from_numpy(rng.integers(0, buckets, sizes["histogram"])),
+                ],
                 partial(by_index, op),
-                note,
+                note("histogram"),
                 device,
                 others={"torch": by_torch} if op == "add" else {},
                 traffic=lambda xs: sum(x.nbytes for x in xs),
@@ -416,33 +440,23 @@ def tensor_walks(device: torch.device, is_small: bool) -> Walks:
     if is_small and device.type == "cpu":
         # Triton's interpreter is slow, and takes the smallest ones.
         gathers.has_kernels, device_folds.FEWEST = lambda _: True, 1  # type: ignore[assignment]
-    rows, each = (8, 2) if is_small else (500_000, 20)
     rng = np.random.default_rng(0)
     vector = "sum(<i, r> in A) { i -> sum(<j, a> in r) a * X(j) }"
     matrix = "sum(<i, r> in A) { i -> sum(<j, a> in r) sum(<k, x> in X(j)) { k -> a * x } }"
+    rows, each = ((8, 8), 2) if is_small else ((200_000, 50_000), 20)
+    for (title, text, width), size in zip((("vector", vector, 0), ("64 columns", matrix, 64)), rows):
+        program = dv.tensor.parse(text, {"A": 2, "X": 2 if width else 1})
+        here = dv.tensor.compile(program, output="torch")
+        there = dv.tensor.compile(program, output="torch", backend="torch")
 
-    def parts_of(a: torch.Tensor, is_graded: bool) -> list[torch.Tensor]:
-        return [a.crow_indices(), a.col_indices(), a.values().requires_grad_(is_graded)]
-
-    for title, text, width in (("vector", vector, 0), ("64 columns", matrix, 64)):
-        kernel = dv.tensor.compile(dv.tensor.parse(text, {"A": 2, "X": 2 if width else 1}), backend="torch")
-        size = rows // 5 if width and not is_small else rows
-
-        def product(
-            offsets: torch.Tensor, columns: torch.Tensor, a: torch.Tensor, x: torch.Tensor, kernel: Any = kernel
-        ) -> torch.Tensor:
-            made = torch.sparse_csr_tensor(offsets, columns, a, (len(x), len(x)), check_invariants=False)
-            found = kernel(A=made, X=x)
-            return found.to_dense() if found.layout != torch.strided else found
-
-        def by_torch(offsets: torch.Tensor, columns: torch.Tensor, a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-            return torch.sparse_csr_tensor(offsets, columns, a, (len(x), len(x)), check_invariants=False) @ x
+        def product(a: torch.Tensor, x: torch.Tensor, here: Any = here, there: Any = there) -> torch.Tensor:
+            return (here if x.is_cpu and not is_small else there)(A=a, X=x)
 
         for is_graded in (False, True):
 
             def operands(is_graded: bool = is_graded, size: int = size, width: int = width) -> list[torch.Tensor]:
                 x = torch.from_numpy(rng.random((size, width) if width else size)).requires_grad_(is_graded)
-                return [*parts_of(random_matrix(size, each), is_graded), x]
+                return [random_matrix(size, each).requires_grad_(is_graded), x]
 
             yield of_tensors(
                 f"sparse matrix by {title}{', with gradients' * is_graded}",
@@ -450,23 +464,41 @@ def tensor_walks(device: torch.device, is_small: bool) -> Walks:
                 with_gradients(product) if is_graded else product,
                 lambda found, size=size: f"{size:,} rows, {each} nonzeros each",
                 device,
-                others={"torch.sparse": with_gradients(by_torch) if is_graded else by_torch},
-                traffic=lambda xs, k=3 if is_graded else 1: k * sum(x.nbytes for x in xs) + k * xs[-1].nbytes,
+                others={"torch.sparse": with_gradients(torch.matmul) if is_graded else torch.matmul},
+                traffic=lambda xs, k=3 if is_graded else 1: k * sum(map(size_of, (*xs, xs[1]))),
             )
+
+
+def size_of(x: torch.Tensor) -> int:
+    """In bytes."""
+    parts = (x.crow_indices(), x.col_indices(), x.values()) if x.layout == torch.sparse_csr else (x,)
+    return sum(part.nbytes for part in parts)
 
 
 def vector_walks(device: torch.device, is_small: bool) -> Walks:
     rng = np.random.default_rng(0)
-    for length in (16, 64) if is_small else (32, 256, 1_024, 10_000):
-        for batch in (3,) if is_small else (1, 1_000):
-            yield of_tensors(
-                f"binding by convolution, batch {batch:,}, {length:,} places",
-                lambda length=length, batch=batch: [torch.from_numpy(rng.normal(size=(batch, length))) for _ in "ab"],
-                dv.vsa.convolve,
-                lambda found: f"{found.numel():,} places",
-                device,
-                traffic=lambda xs: 3 * xs[0].nbytes,
-            )
+    sizes = [(16, 3, 3), (64, 3, 1)] if is_small else [(1_024, 1_000, 1_000), (10_000, 1_000, 1_000)]
+    if not is_small:
+        sizes += [(length, 65_536, shared) for length in (16, 32, 64, 128) for shared in (1, 65_536)]
+    for length, batch, shared in sizes:
+
+        def operands(length: int = length, batch: int = batch, shared: int = shared) -> list[torch.Tensor]:
+            return [torch.from_numpy(rng.normal(size=(count, length))) for count in (batch, shared)]
+
+        paths = {
+            path: partial(dv.vsa.convolve, path=path)
+            for path in ("fft", "direct")
+            if path == "fft" or shared * length <= 1 << 23
+        }
+        yield of_tensors(
+            f"{batch:,} rows of {length:,} places by {'one' if shared == 1 else 'as many'}",
+            operands,
+            dv.vsa.convolve,
+            lambda found: f"{found.numel():,} places",
+            device,
+            others=paths,
+            traffic=lambda xs: 2 * xs[0].nbytes + xs[1].nbytes,
+        )
 
 
 GROUPS = [
@@ -481,7 +513,7 @@ GROUPS = [
         "Value and gradient through torch, float32, in the log semiring; weights and results are on the device. The\n"
         "bound counts each node's value and adjoint five times. CUDA graphs are of the same calls.",
         circuit_walks,
-        circuit_graphs,
+        {who: partial(time_graphs, who) for who in ("derivable", "klay")},
     ),
     Group("Folds", "Operands and results are on the device, float32.", fold_walks),
     Group(
@@ -491,7 +523,3 @@ GROUPS = [
     ),
     Group("Vector-symbolic binding", "Operands and results are on the device, float32.", vector_walks),
 ]
-
-
-if __name__ == "__main__":
-    time_graphs(sys.argv[1], torch.device(sys.argv[2]), sys.argv[3] == "1")
