@@ -37,12 +37,12 @@ ROUND_SECONDS = 0.03
 LONG_SECONDS = 0.4
 # The parts of the page in the order of their worth: a group, what of it has a process of its own, and its seconds.
 ORDER = (
-    (0, None, 45.0),
-    (1, None, 16.0),
-    (1, "derivable", 10.0),
-    (1, "klay", 12.0),
-    (2, None, 14.0),
-    (3, None, 14.0),
+    (0, None, 40.0),
+    (1, None, 14.0),
+    (1, "derivable", 9.0),
+    (1, "klay", 10.0),
+    (2, None, 13.0),
+    (3, None, 12.0),
     (4, None, 6.0),
 )
 INTRODUCTION = """\
@@ -301,7 +301,7 @@ def in_processes(device: str, until: float, only: Sequence[str], out: Path | Non
             continue
         assert process.stdin is not None
         assert process.stdout is not None
-        late = threading.Timer(left + 8, process.kill)
+        late = threading.Timer(left + 15, process.kill)
         late.start()
         try:
             process.stdin.write(f"{left}\n")

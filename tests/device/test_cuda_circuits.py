@@ -21,10 +21,9 @@ def circuit():
 
 # Each semiring, with negative weights and without, is a kernel of its own, which takes seconds to compile.
 def test_circuits():
-    log, real = circuit().to_torch("log"), circuit().to_torch("real")
-    for batch in ((), (1,), (130,), (3, 5)):
+    real = circuit().to_torch("real")
+    for batch in ((), (130,), (3, 5)):
         x, y = uniform(*batch, 6), uniform(*batch, 6, seed=1)
-        close(lambda module, x, y: module(x.log(), y.log()), x, y, module=log)
         close(lambda module, x, y: module(x, y), x, y, module=real)
 
 
@@ -92,8 +91,6 @@ def test_layers(provenance):
     layer = dv.nn.Logic(SUMS, {"digit_1": digits, "digit_2": digits}, {"sum_2": range(7)}, provenance)
     scores = uniform(5, 4), uniform(5, 4, seed=1)
     close(lambda layer, a, b: layer(a.softmax(-1), b.softmax(-1)), *scores, module=layer)
-    if provenance == "exact":
-        close(lambda layer, a, b: layer.log(a.softmax(-1), b.softmax(-1)), *scores, module=layer)
 
 
 def test_semantic_loss():
