@@ -1,5 +1,7 @@
 """The column program: nodes are checked, printed, and mean the same by the reference, the CPU's kernels and torch."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -153,6 +155,47 @@ def test_loops_compute_what_does_not_change_once():
         (found,) = execute([last], {}, arrays, lambda loop, number, rows: rounds.append((number, rows)) or True)
         assert len(found) == 0
     assert rounds == [(k, 1) for k in range(5)] * 3
+
+
+@pytest.mark.parametrize("arrays", [NumPy(), *LIBRARIES.values()], ids=["reference", *LIBRARIES])
+@pytest.mark.parametrize("is_read", [False, True])
+def test_other_nodes_run_only_where_a_function_gives_nothing(arrays, is_read):
+    """Rows below 3: at once, or by a mask; what both read is computed before."""
+    graph = n.Graph()
+    (x,) = graph(n.Given, "x", (n.Type("int64"),))
+    doubled = graph.one(n.Apply, "add", (x, x), x.size, None, n.Type("int64"))
+    end = graph.one(n.Constant, 3, n.Type("int64", x.size))
+    mask = graph.one(n.Apply, "less", (doubled, end), x.size, None, n.Type("bool"))
+    other = graph.one(n.Gather, doubled, graph.one(n.Compact, mask))
+    given_ = {"x": (arrays.constant(np.array([0, 1, 2, 5]), "int64", 4),)}
+    for gives in (True, False):
+        seen, rows, counts = [], [], Counter()
+
+        def below(library, columns, watch, gives=gives, seen=seen):
+            seen.append(library.to_host(columns[0]).tolist())
+            watch(2)
+            return [columns[0][:2]] if gives else None
+
+        found = graph.one(n.Otherwise, "small", below, (doubled,), (other,))
+        result = graph.one(n.Apply, "add", (found, found), found.size, None, n.Type("int64")) if is_read else found
+        check_program([result])
+        goes_on = lambda node, *of, rows=rows: rows.append((node.text, *of)) or True  # noqa: E731
+        (column,) = execute([result], given_, arrays, goes_on, counts)
+        assert arrays.to_host(column).tolist() == ([0, 4] if is_read else [0, 2])
+        assert seen == [[0, 2, 4, 10]]
+        assert rows == [("small", 0, 2)]
+        assert counts[n.Compact] == (not gives)
+    assert program_text([found], ["end"]) == (
+        "i0 = given x [rows(x)]\n"
+        "i1 = add i0 i0 [rows(x)]\n"
+        "i2 = small by i1, otherwise [found(i2)]\n"
+        "  i3 = constant 3 [rows(x)]\n"
+        "  m4 = less i1 i3 [rows(x)]\n"
+        "  i5 = compact m4 [found(i5)]\n"
+        "  i6 = gather i1 at i5 [found(i5)]\n"
+        "  then i6\n"
+        "end = i2"
+    )
 
 
 def test_torch_keeps_constants_of_static_sizes():

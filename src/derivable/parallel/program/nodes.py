@@ -592,7 +592,8 @@ class Otherwise(Node):
         # What the other nodes read of what must be there for the function.
         mine = self.inside
         read = [operand for node in nodes_of(self.others) if node in mine for operand in node.operands]
-        return *self.reads, *dict.fromkeys(column for column in (*read, *self.others) if column.node not in mine)
+        outer = [column for column in (*read, *self.others) if column.node not in mine]
+        return tuple(dict.fromkeys((*self.reads, *outer)))
 
     def _types(self) -> tuple[Type, ...]:
         # Columns of one table have one number of rows.

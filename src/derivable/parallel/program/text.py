@@ -91,6 +91,8 @@ class _Printer:
                 return f"put {name(node.values)} at {name(node.rows)} in {name(node.into)}"
             case n.Elements():
                 return f"{'earlier ' * node.is_earlier}elements {name(node.of)}"
+            case n.Otherwise():
+                return f"{node.text} by {many(node.reads)}, otherwise"
             case n.Call():
                 return f"call {node.text} {many(node.of)}".rstrip()
             case _:
