@@ -132,17 +132,17 @@ def datalog_walks(device: torch.device, is_small: bool) -> Walks:
 
 
 def batch_walks(device: torch.device, is_small: bool) -> Walks:
-    """A layer over samples that have facts of their own, the most probable proof of each output, with its gradients."""
+    """Layers over samples that have facts of their own, the best proof of each output, with their gradients."""
     from proofs import TASKS
 
-    def make(name: str, batch: int) -> Walk:
+    def make(case: str, name: str, provenance: str, batch: int) -> Walk:
         samples = [TASKS[name][0](sample) for sample in range(batch)]
         text, first = samples[0]
         rules, _, output = text.rstrip().rpartition("\nquery ")
         static = {key: rows for key, rows in first.items() if not isinstance(rows[0][1], tuple)}
         names = [key for key in first if key not in static]
         varying = {key: dv.varying() for key in names}
-        layer = dv.nn.Logic(rules, varying, {output: None}, "topkproofs", k=1, facts=static)
+        layer = dv.nn.Logic(rules, varying, {output: None}, provenance, k=1, facts=static)
         facts = {key: [[row for _, row in sample[key]] for _, sample in samples] for key in names}
         tags = {key: [[tag for tag, _ in sample[key]] for _, sample in samples] for key in names}
 
@@ -162,7 +162,7 @@ def batch_walks(device: torch.device, is_small: bool) -> Walks:
             return call
 
         return Walk(
-            f"top-1 of {name}, batch {batch:,}",
+            case,
             on(torch.device("cpu")),
             on(device),
             lambda ours, theirs: close()(ours, [x.cpu() for x in theirs]),
@@ -170,7 +170,9 @@ def batch_walks(device: torch.device, is_small: bool) -> Walks:
         )
 
     batch = 2 if is_small else 1_024
-    yield f"top-1 of path6, batch {batch:,}", partial(make, "path6", batch)
+    for provenance in ("minmaxprob",) if is_small else ("minmaxprob", "topkproofs"):
+        case = f"layer of path6, the best proof by {provenance}, batch {batch:,}"
+        yield case, partial(make, case, "path6", provenance, batch)
 
 
 # Circuits
