@@ -11,6 +11,7 @@ import derivable as dv
 from datalog.test_fused import NEVER, SET_ROWS, settings_of
 from datalog.test_partition import CLOSURE
 from derivable.core.diagnostics import LimitError
+from derivable.datalog.kernels import strata
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.run import drive
 from drawn import examples
@@ -197,3 +198,37 @@ def test_the_plan_says_why_no_kernel_computed_a_rule():
     assert "8 new; by the driver of its stratum\n" in kernels
     assert "too few rows" not in kernels
     assert columns.count("too few rows") >= 3
+
+
+@pytest.mark.parametrize("late", range(4))
+def test_kernels_that_come_later_read_indexes_as_they_are(late, monkeypatch):
+    """Stores that share an index, of which some run over columns for a while: no row is entered twice."""
+    text = """
+    type e(u32, u32)
+    rel r(x, y) = e(x, y), x % 3 == 0
+    rel t(x, y) = e(y, x), x % 4 == 1
+    rel r(x, w) = e(x, y), r(y, z), t(z, u), e(u, w)
+    rel t(x, y) = r(x, z), e(z, u), t(u, y)
+    query r query t
+    """
+    facts = {"e": np.random.default_rng(1).integers(0, 25, (45, 2)).astype(np.uint32)}
+    with settings_of(NEVER, NEVER):
+        wanted = dv.Program(text).run(facts)
+    asked, bind = {}, drive.Drive.bind
+
+    def is_worth(own, number, kernel):
+        asked[number] = asked.get(number, 0) + 1
+        return asked[number] > 2 * (number == late)
+
+    def bound(own, *given, **options):
+        found = bind(own, *given, **options)
+        for index, at in own.indexes.items():
+            assert own.memory[at + strata.ENTERED] == index.rows_entered
+        return found
+
+    monkeypatch.setattr(drive.Drive, "is_worth", is_worth)
+    monkeypatch.setattr(drive.Drive, "bind", bound)
+    with settings_of(0, 1 << 12, 1 << 20):
+        found = dv.Program(text).run(facts)
+    assert asked[late] > 2
+    assert {name: set(view) for name, view in found.items()} == {name: set(view) for name, view in wanted.items()}

@@ -226,6 +226,9 @@ class Drive:
         for _, index in found.reads.values():
             if index is not None:
                 index.update()
+                if index in self.indexes:
+                    # Else rows would be entered twice, which makes their chain a circle.
+                    self.write_index(index)
         block = self.blocks[number] = np.array(self.places(number, found, kernel), np.int64)
         words[strata.BLOCK], words[strata.POSITIONS] = self.address(block), kernel.num_positions
         words[strata.ENTRY] = kernel.function.address
