@@ -4,6 +4,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import networkx
@@ -15,10 +16,18 @@ from hypothesis import strategies as st
 import derivable as dv
 from derivable.algebra.expr.functions import equal, less, logical_and, logical_or, where
 from derivable.algebra.semiring import Semiring
+from derivable.bridge.torch_columns import Torch
 from derivable.core.diagnostics import OutOfMemory
 from derivable.datalog.apm import matrices
+from derivable.datalog.apm import run as machine_run
+from derivable.datalog.apm.run import run_program
+from derivable.datalog.facts.inputs import taken
+from derivable.datalog.facts.load import load_python_facts
+from derivable.datalog.facts.store import new_store
 from derivable.datalog.kernels import device_bits
 from derivable.datalog.ram.products import products_of
+from derivable.datalog.tags.provenance import provenance_of, tags_of
+from derivable.datalog.tags.tags import SemiringTags
 from drawn import examples
 
 BASE = "type e(i64, i64)\nrel p(x, y) = e(x, y)\n"
@@ -153,6 +162,25 @@ def test_what_is_too_large_goes_in_rounds(name, monkeypatch):
     found = program.run({"e": edges}, device="torch:cpu")
     assert "matrices" not in found.explain()
     assert set(found["p"]) == wanted
+
+
+def test_certain_relations_of_a_run_with_tags():
+    """They are matrices of bits there too."""
+    given = taken({"e": [(0.5, (0, 1)), (0.25, (1, 2)), (0.75, (2, 0)), (0.3, (3, 3))]})
+    ram = dv.Program(PROGRAMS["left linear"] + "\nrel q(x) = p(x, x), e(x, _)").lowered(given)
+    relations = {name: replace(relation, is_certain=name == "p") for name, relation in ram.relations.items()}
+    ram, found = replace(ram, relations=relations, plans={}), []
+    for at_once in (None, machine_run._at_once):
+        store, arrays = new_store(ram), Torch("cpu")
+        load_python_facts(ram, given, store)
+        algebra = tags_of(provenance_of("minmaxprob"), store.random, 3)
+        assert isinstance(algebra, SemiringTags)
+        parts = run_program(ram, store, algebra, arrays, at_once=at_once)
+        found.append({name: sorted(zip(part.rows.tolist(), part.tags.tolist())) for name, part in parts.items()})
+    assert "matrices of bits" in arrays.notes["p"]
+    assert found[0] == found[1]
+    assert {tag for _, tag in found[0]["p"]} == {1.0}
+    assert {tag for _, tag in found[0]["q"]} == {0.5, 0.25, 0.75, 0.3}
 
 
 def test_columns_are_made_when_they_are_read(monkeypatch):
