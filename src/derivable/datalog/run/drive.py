@@ -174,6 +174,17 @@ class Drive:
             *(table.tail.dtype == np.int32, table.width),
         ]
 
+    def update_index(self, index: Index) -> None:
+        """Enter the rows of its table into an index. Those that the driver has entered are not entered once more, which
+        would make their chain a circle, and it knows those that are entered here."""
+        at = self.indexes.get(index)
+        if at is None:
+            index.update()
+            return
+        index.rows_entered = max(index.rows_entered, int(self.memory[at + strata.ENTERED]))
+        if index.table.size >= index.rows_entered:
+            self.write_index(index)
+
     def read_table(self, number: int) -> None:
         """Have a table, and its indexes, know the rows that it has now."""
         table, at = self.tables[number], self.places_of_tables[number]
@@ -225,10 +236,7 @@ class Drive:
             words[strata.OWN] = self.allocate(emit_insert.OWN + kernel.num_positions + table.width)
         for _, index in found.reads.values():
             if index is not None:
-                index.update()
-                if index in self.indexes:
-                    # Else rows would be entered twice, which makes their chain a circle.
-                    self.write_index(index)
+                self.update_index(index)
         block = self.blocks[number] = np.array(self.places(number, found, kernel), np.int64)
         words[strata.BLOCK], words[strata.POSITIONS] = self.address(block), kernel.num_positions
         words[strata.ENTRY] = kernel.function.address
