@@ -16,56 +16,27 @@ the relation does not change; equal nodes are one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import Any, Protocol
 
-from derivable.algebra import expr
-from derivable.algebra.expr.optional import TRUE
-from derivable.algebra.expr.types import FLOATS
 from derivable.algebra.semiring import TypedSemiring
 from derivable.core.diagnostics import UnsupportedError
+from derivable.datalog.apm.tables import ZEROS, Column, Host, Table, Tables, column_type
 from derivable.datalog.apm.tag_matrices import has_matrices
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.linear import linear_loop
 from derivable.datalog.ram.products import Product, products_of
 from derivable.datalog.ram.text import operator_texts
-from derivable.datalog.rules.nodes import AggregateRule, Relation, names
+from derivable.datalog.rules.nodes import AggregateRule, Relation
 from derivable.datalog.rules.text import expr_text, rule_text
-from derivable.datalog.scalars import arithmetic
-from derivable.datalog.scalars.nodes import Const, Expr, Var
-from derivable.datalog.values.values import ValueType
+from derivable.datalog.scalars.nodes import Const, Var
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.text import program_text
 
 # What a relation was before its recursion, which a transitive rule that runs as a linear one reads.
 BASE = "#base"
-# What torch computes with on every device.
-_DEVICE_TYPES = {"bool", "int8", "int16", "int32", "int64", "float32", "float64"}
-Column = n.Column
-
-
-class Host(Protocol):
-    """What calls are run by, on NumPy columns of words; tags come behind the columns of a table, a component each.
-
-    word       the word of a constant
-    evaluate   an expression over columns of these names; `gives` is "value", "both" (the value, and where there is one)
-               or "mask"
-    call       the RAM node of a predicate or a coin; `names` are those of the columns given and made
-    aggregate  an aggregate's rule; `types` are those of its relation, `widths` the columns of the body and the groups
-    is_bound   set where the program has something of this host, so that no other run can have the program
-    """
-
-    is_bound: bool
-
-    def word(self, constant: Const) -> Any: ...
-
-    def evaluate(self, expression: Expr, names: Any, gives: str, columns: Any, count: int) -> Any: ...
-
-    def call(self, node: Any, names: Any, columns: Any, count: int) -> Any: ...
-
-    def aggregate(self, rule: AggregateRule, types: Any, widths: Any, columns: Any, count: int) -> Any: ...
 
 
 class AtOnce(Protocol):
@@ -101,24 +72,6 @@ class _Printed:
     call = aggregate = evaluate
 
 
-@dataclass(frozen=True)
-class Table:
-    """Columns of a part of a relation, or of a query by name, and its tags [component]."""
-
-    columns: Mapping[Any, Column]
-    tags: tuple[Column, ...]
-    size: n.Size
-
-    @property
-    def all(self) -> tuple[Column, ...]:
-        return *self.columns.values(), *self.tags
-
-    def like(self, columns: Sequence[Column], size: n.Size) -> Table:
-        """A table of the same form."""
-        width = len(self.columns)
-        return Table(dict(zip(self.columns, columns)), tuple(columns[width:]), size)
-
-
 def lower(
     ram: m.Ram,
     typed: TypedSemiring | None = None,
@@ -136,19 +89,6 @@ def lower(
     return _Lowering(ram, typed, host or _Printed(), at_once, frozenset(there)).program()
 
 
-def _column_type(t: ValueType, size: n.Size | None = None) -> n.Type:
-    """The type of words: texts are numbers of a table, which has fewer than 2^32."""
-    if t.is_integer and t.bits < 64:
-        return n.Type("int64", size, bits=t.bits, is_natural=t.family == "unsigned")
-    bits = {"bool": 1, "char": 21, "text": 32}.get(t.family)
-    return n.Type("int64", size) if bits is None else n.Type("int64", size, bits=bits, is_natural=True)
-
-
-# Of a relation or a call without columns, which has one of zeros.
-_ZEROS = n.Type("int64", bits=1, is_natural=True)
-_MASK = n.Type("bool")
-
-
 def apm_text(ram: m.Ram) -> str:
     """The printed form of the program without tags: the outputs, column by column."""
     tables = lower(ram)
@@ -156,21 +96,17 @@ def apm_text(ram: m.Ram) -> str:
     return program_text(list(shown.values()), list(shown))
 
 
-class _Lowering:
+class _Lowering(Tables):
     def __init__(
         self, ram: m.Ram, typed: TypedSemiring | None, host: Any, at_once: AtOnce | None, there: frozenset[str]
     ):
-        self.ram, self.typed, self.host, self.at_once, self.there = ram, typed, host, at_once, there
-        self.graph = n.Graph()
+        super().__init__(typed, host)
+        self.ram, self.at_once, self.there = ram, at_once, there
         self.complete: dict[str, Table] = {}
         # Relations of sets whose order nobody needs.
         self.unordered: dict[str, Table] = {}
         self.parts: dict[tuple[str, str], Table] = {}
         self.own: set[str] = set()
-        if typed is not None:
-            operations = {"times": typed.times, "plus": typed.plus, "negate": typed.negation}
-            operations |= {"saturated": typed.saturated, "discard": typed.discard}
-            self.operations = {name: n.Function.of(name, of) for name, of in operations.items()}
 
     def program(self) -> dict[str, Table]:
         for stratum in self.ram.strata:
@@ -274,7 +210,7 @@ class _Lowering:
     def facts(self, name: str) -> Table:
         """The facts of a relation, which a run gives. A relation without columns has one of zeros."""
         types = self.ram.relations[name].types
-        columns = [_column_type(t) for t in types] or [_ZEROS]
+        columns = [column_type(t) for t in types] or [ZEROS]
         return self.given(name, columns)
 
     def given(self, name: str, columns: Sequence[n.Type]) -> Table:
@@ -284,25 +220,12 @@ class _Lowering:
         assert size is not None
         return Table(dict(enumerate(made[:width])), made[width:], size)
 
-    @property
-    def dtypes(self) -> tuple[str, ...]:
-        return () if self.typed is None else self.typed.dtypes
-
     def state(self, name: str, part: str, like: Table) -> Table:
         """The columns of a part of a relation in a round."""
         columns = [replace(c.type, size=None) for c in like.columns.values()]
         made = self.graph(n.Given, f"{part} {name}", (*columns, *(replace(c.type, size=None) for c in like.tags)))
         assert made[0].size is not None
         return like.like(made, made[0].size)
-
-    def nothing(self, like: Table) -> Table:
-        """A table of the same form without rows."""
-        empty = [self.graph.one(n.Constant, 0, replace(c.type, size=0)) for c in like.all]
-        return like.like(empty, 0)
-
-    def at(self, table: Table, rows: Column) -> Table:
-        assert rows.size is not None
-        return table.like([self.graph.one(n.Gather, c, rows) for c in table.all], rows.size)
 
     def begun(self, name: str, tables: Sequence[Table]) -> dict[str, Table]:
         """The state of a relation before the first round: the set of its rows and the recent ones, and where rows are
@@ -320,23 +243,6 @@ class _Lowering:
         """Whether nothing makes the rows of a relation better."""
         return self.typed is None or self.ram.relations[name].is_certain
 
-    def inserted(self, rows: Table, into: Table | None) -> tuple[Table, Table]:
-        """The set with these rows too, and the rows that are new, as certain ones."""
-        columns = tuple(rows.columns.values())
-        known, *fresh = self.graph(n.Insert, columns, rows.size, None if into is None else into.columns[0])
-        assert known.size is not None
-        return Table({0: known}, (), known.size), self.certain(fresh)
-
-    def places(self, rows: Table, known: Table) -> Table:
-        """Where rows are among those of a set."""
-        found = self.graph.one(n.Locate, tuple(rows.columns.values()), rows.size, known.columns[0])
-        return Table({0: found}, (), rows.size)
-
-    def elements(self, known: Table, like: Table, is_earlier: bool = False) -> Table:
-        """The rows of a set, as certain ones, or those that it had before the last insertion."""
-        types = tuple(replace(c.type, size=None) for c in like.columns.values())
-        return self.certain(self.graph(n.Elements, known.columns[0], types, is_earlier))
-
     def everything(self, name: str, parts: Mapping[tuple[str, str], Table]) -> Table:
         """All rows of a relation of a recursion."""
         rows = self.elements(parts[name, "known"], parts[name, "recent"])
@@ -351,117 +257,6 @@ class _Lowering:
         mask = self.constant(True, "bool", rows.size)
         stays = self.graph.one(n.Put, leaves, places.columns[0], mask, rows.size)
         return self.only(rows, stays)
-
-    def certain(self, columns: Sequence[Column]) -> Table:
-        """A table of certain rows."""
-        size = columns[0].size
-        assert size is not None
-        return Table(dict(enumerate(columns)), self.one(size), size)
-
-    def ordered(self, table: Table) -> Table:
-        return self.at(table, self.graph.one(n.Sort, tuple(table.columns.values()), table.size))
-
-    def appended(self, tables: Sequence[Table]) -> Table:
-        if len(tables) == 1:
-            return tables[0]
-        columns = [self.graph.one(n.Concatenate, parts) for parts in zip(*(table.all for table in tables))]
-        size = columns[0].size
-        assert size is not None
-        return tables[0].like(columns, size)
-
-    def constant(self, value: Any, dtype: str, size: n.Size) -> Column:
-        return self.graph.one(n.Constant, value, n.Type(dtype, size))
-
-    def one(self, size: n.Size) -> tuple[Column, ...]:
-        """The tags of certain rows."""
-        return () if self.typed is None else self.tags(self.typed.one, size)
-
-    def tags(self, scalars: Sequence[Any], size: n.Size) -> tuple[Column, ...]:
-        return tuple(self.constant(x.item(), of, size) for x, of in zip(scalars, self.dtypes))
-
-    def apply(self, name: str, size: n.Size, *operands: tuple[Column, ...]) -> tuple[Column, ...]:
-        """An operation on tags; there are none in a run without tags."""
-        if self.typed is None:
-            return ()
-        return self.graph(n.Apply, self.operations[name], tuple(c for each in operands for c in each), size)
-
-    def logical(self, operation: str, size: n.Size, *operands: Column) -> Column:
-        """The mask that a comparison or a logical operation gives."""
-        return self.graph.one(n.Apply, operation, operands, size, None, _MASK)
-
-    def only(self, table: Table, mask: Column, needed: Iterable[str] | None = None) -> Table:
-        """The rows of a table where a mask holds; `needed` are the columns that are read later."""
-        if needed is not None:
-            wanted = set(needed)
-            table = Table({k: c for k, c in table.columns.items() if k in wanted}, table.tags, table.size)
-        return self.at(table, self.graph.one(n.Compact, mask))
-
-    def index(self, table: Table, is_sorted: bool = False) -> Column:
-        return self.graph.one(n.Build, tuple(table.columns.values()), table.size, is_sorted)
-
-    def built(self, columns: Sequence[Column], size: n.Size) -> Column:
-        """An index by these columns; that of a set is kept from round to round."""
-        nodes = {column.node for column in columns}
-        elements = nodes.pop() if len(nodes) == 1 else None
-        if isinstance(elements, n.Elements):
-            positions = tuple(column.number for column in columns)
-            return self.graph.one(n.BuildOf, elements.of, elements, positions)
-        return self.graph.one(n.Build, tuple(columns), size)
-
-    # Expressions
-
-    def call(self, text: str, function: Callable, given: Sequence[Column], size: n.Size, result: Any, finds: bool):
-        self.host.is_bound = True
-        return self.graph(
-            n.Call, text, function, tuple(given), size, tuple(replace(r, size=None) for r in result), finds
-        )
-
-    def evaluate(self, e: Expr, table: Table, is_condition: bool = False) -> tuple[Column | None, Column | None]:
-        """(the value, where there is one) of an expression; of a condition (None, where it holds)."""
-        if isinstance(e, Var) and not is_condition:
-            return table.columns[e.name], None
-        if isinstance(e, Const) and not is_condition:
-            return self.graph.one(n.Constant, self.host.word(e), _column_type(e.type, table.size)), None
-        translated = arithmetic.translate(e)
-        gives = "mask" if is_condition else "value" if translated.result.valid is TRUE else "both"
-        found = self.device_values(e, translated, table, gives)
-        if found is None:
-            read = sorted(names(e))
-            function = partial(self.host.evaluate, e, read, gives)
-            value = _column_type(e.type)
-            types = {"mask": [_MASK], "value": [value], "both": [value, _MASK]}
-            given = [table.columns[name] for name in read]
-            found = self.call(expr_text(e), function, given, table.size, types[gives], False)
-        if is_condition:
-            return None, found[0]
-        return found[0], found[1] if gives == "both" else None
-
-    def device_values(
-        self, e: Expr, translated: arithmetic.Translated, table: Table, gives: str
-    ) -> tuple[Column, ...] | None:
-        """What an expression gives by scalar operations; None where some are the host's."""
-        result = translated.result
-        roots = {"mask": (result.only_if(result.value).valid,), "value": (result.value,)} if gives != "both" else {}
-        values = roots.get(gives, (result.value, result.valid))
-        nodes = expr.in_order(values)
-        if any(i.function is not None for i in translated.inputs) or {x.dtype for x in nodes} - _DEVICE_TYPES:
-            return None
-        arguments = {x.index: x for x in nodes if isinstance(x, expr.Argument)}
-        given, used = [], []
-        for number, entry in enumerate(translated.inputs):
-            if number in arguments:
-                column = table.columns[entry.variable]
-                given.append(self.graph.one(n.Bits, column) if entry.type.family == "float" else column)
-                used.append(arguments[number])
-        is_float = values[0].dtype in FLOATS
-        first = values[0] if gives == "mask" else expr.cast(values[0], "float64" if is_float else "int64")
-        function = n.Function(expr_text(e), (first, *values[1:]), tuple(used))
-        of = None if is_float or gives == "mask" else _column_type(e.type)
-        found = self.graph(n.Apply, function, tuple(given), table.size, None, of)
-        if gives == "mask":
-            return found
-        value = self.graph.one(n.Bits, found[0]) if is_float else found[0]
-        return value, *found[1:]
 
     # Queries: figure 14
 
@@ -485,7 +280,7 @@ class _Lowering:
             if fine is not None:
                 mask = fine if mask is None else self.logical("logical_and", table.size, mask, fine)
         if not columns:
-            columns.append(self.graph.one(n.Constant, 0, replace(_ZEROS, size=table.size)))
+            columns.append(self.graph.one(n.Constant, 0, replace(ZEROS, size=table.size)))
         found = Table(dict(enumerate(columns)), table.tags, table.size)
         return found if mask is None else self.only(found, mask)
 
@@ -522,7 +317,7 @@ class _Lowering:
             case m.Generate():
                 types = dict(zip((t.name if isinstance(t, Var) else None for t in node.outputs), node.types))
                 made = list(dict.fromkeys((*table.columns, *m.binds(node))))
-                return self.called(node, table, made, {name: _column_type(of) for name, of in types.items() if name})
+                return self.called(node, table, made, {name: column_type(of) for name, of in types.items() if name})
             case m.Coin():
                 return self.called(node, table, [name for name in table.columns if name in needed], {})
         raise TypeError(f"not an operator: {node!r}")
@@ -535,20 +330,16 @@ class _Lowering:
         result = [table.columns[k].type if k in table.columns else types[k] for k in made]
         function = partial(self.host.call, node, given)
         # A table without columns and tags still has a number of rows, which the call is given.
-        carried = result or ([] if self.typed is not None else [_ZEROS])
+        carried = result or ([] if self.typed is not None else [ZEROS])
         found = self.call(operator_texts([node])[0], function, table.all, table.size, [*carried, *self.tag_types], True)
         size = found[0].size
         assert size is not None
         return Table(dict(zip(made, found)), found[len(carried) :], size)
 
-    @property
-    def tag_types(self) -> list[n.Type]:
-        return [n.Type(dtype) for dtype in self.dtypes]
-
     def aggregated(self, rule: AggregateRule, relation: Relation, body: Table, groups: Table | None) -> Table:
         """The rows of an aggregate, from those of its body and those that name its groups."""
         tables = [body] if groups is None else [body, groups]
-        result = [_column_type(t) for t in relation.types] or [_ZEROS]
+        result = [column_type(t) for t in relation.types] or [ZEROS]
         function = partial(self.host.aggregate, rule, relation.types, tuple(len(of.all) for of in tables))
         given = [c for table in tables for c in table.all]
         found = self.call(rule_text(rule), function, given, body.size, [*result, *self.tag_types], True)
@@ -642,20 +433,7 @@ class _Lowering:
         tags = self.apply("times", left.size, left.tags, factor)
         return self.only(Table(left.columns, tags, left.size), self.is_something(tags, left.size), needed)
 
-    def is_absent(self, rows: Column) -> Column:
-        assert rows.size is not None
-        return self.logical("less", rows.size, rows, self.constant(0, "int64", rows.size))
-
-    def is_something(self, tags: tuple[Column, ...], size: n.Size) -> Column:
-        """Where tags are none that the semiring discards."""
-        return self.logical("logical_not", size, *self.apply("discard", size, tags))
-
     # The end of a block
-
-    def something(self, parts: Sequence[Table]) -> Table:
-        """What was found, without what the semiring discards."""
-        found = self.appended(parts)
-        return found if self.typed is None else self.only(found, self.is_something(found.tags, found.size))
 
     def distinct(self, name: str, parts: Sequence[Table]) -> Table:
         """What was found, sorted, equal rows added up, without what the semiring discards."""

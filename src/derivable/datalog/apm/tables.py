@@ -1,0 +1,243 @@
+"""Relations as nodes of a column program, of which rules are made: rows, tags, sets, indexes, expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+from derivable.algebra import expr
+from derivable.algebra.expr.optional import TRUE
+from derivable.algebra.expr.types import FLOATS
+from derivable.algebra.semiring import TypedSemiring
+from derivable.datalog.rules.nodes import AggregateRule, names
+from derivable.datalog.rules.text import expr_text
+from derivable.datalog.scalars import arithmetic
+from derivable.datalog.scalars.nodes import Const, Expr, Var
+from derivable.datalog.values.values import ValueType
+from derivable.parallel.program import nodes as n
+
+# What torch computes with on every device.
+_DEVICE_TYPES = {"bool", "int8", "int16", "int32", "int64", "float32", "float64"}
+Column = n.Column
+# Of a relation or a call without columns, which has one of zeros.
+ZEROS = n.Type("int64", bits=1, is_natural=True)
+_MASK = n.Type("bool")
+
+
+class Host(Protocol):
+    """What calls are run by, on NumPy columns of words; tags come behind the columns of a table, a component each.
+
+    word       the word of a constant
+    evaluate   an expression over columns of these names; `gives` is "value", "both" (the value, and where there is one)
+               or "mask"
+    call       the RAM node of a predicate or a coin; `names` are those of the columns given and made
+    aggregate  an aggregate's rule; `types` are those of its relation, `widths` the columns of the body and the groups
+    is_bound   set where the program has something of this host, so that no other run can have the program
+    """
+
+    is_bound: bool
+
+    def word(self, constant: Const) -> Any: ...
+
+    def evaluate(self, expression: Expr, names: Any, gives: str, columns: Any, count: int) -> Any: ...
+
+    def call(self, node: Any, names: Any, columns: Any, count: int) -> Any: ...
+
+    def aggregate(self, rule: AggregateRule, types: Any, widths: Any, columns: Any, count: int) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of a part of a relation, or of a query by name, and its tags [component]."""
+
+    columns: Mapping[Any, Column]
+    tags: tuple[Column, ...]
+    size: n.Size
+
+    @property
+    def all(self) -> tuple[Column, ...]:
+        return *self.columns.values(), *self.tags
+
+    def like(self, columns: Sequence[Column], size: n.Size) -> Table:
+        """A table of the same form."""
+        width = len(self.columns)
+        return Table(dict(zip(self.columns, columns)), tuple(columns[width:]), size)
+
+
+def column_type(t: ValueType, size: n.Size | None = None) -> n.Type:
+    """The type of words: texts are numbers of a table, which has fewer than 2^32."""
+    if t.is_integer and t.bits < 64:
+        return n.Type("int64", size, bits=t.bits, is_natural=t.family == "unsigned")
+    bits = {"bool": 1, "char": 21, "text": 32}.get(t.family)
+    return n.Type("int64", size) if bits is None else n.Type("int64", size, bits=bits, is_natural=True)
+
+
+class Tables:
+    """Operations on tables of one program.
+
+    typed  the semiring of the tags; None for a run without tags
+    """
+
+    def __init__(self, typed: TypedSemiring | None, host: Host):
+        self.typed, self.host, self.graph = typed, host, n.Graph()
+        if typed is not None:
+            operations = {"times": typed.times, "plus": typed.plus, "negate": typed.negation}
+            operations |= {"saturated": typed.saturated, "discard": typed.discard}
+            self.operations = {name: n.Function.of(name, of) for name, of in operations.items()}
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        return () if self.typed is None else self.typed.dtypes
+
+    @property
+    def tag_types(self) -> list[n.Type]:
+        return [n.Type(dtype) for dtype in self.dtypes]
+
+    def constant(self, value: Any, dtype: str, size: n.Size) -> Column:
+        return self.graph.one(n.Constant, value, n.Type(dtype, size))
+
+    def one(self, size: n.Size) -> tuple[Column, ...]:
+        """The tags of certain rows."""
+        return () if self.typed is None else self.tags(self.typed.one, size)
+
+    def tags(self, scalars: Sequence[Any], size: n.Size) -> tuple[Column, ...]:
+        return tuple(self.constant(x.item(), of, size) for x, of in zip(scalars, self.dtypes))
+
+    def certain(self, columns: Sequence[Column]) -> Table:
+        """A table of certain rows."""
+        size = columns[0].size
+        assert size is not None
+        return Table(dict(enumerate(columns)), self.one(size), size)
+
+    def nothing(self, like: Table) -> Table:
+        """A table of the same form without rows."""
+        empty = [self.graph.one(n.Constant, 0, replace(c.type, size=0)) for c in like.all]
+        return like.like(empty, 0)
+
+    def at(self, table: Table, rows: Column) -> Table:
+        assert rows.size is not None
+        return table.like([self.graph.one(n.Gather, c, rows) for c in table.all], rows.size)
+
+    def only(self, table: Table, mask: Column, needed: Iterable[str] | None = None) -> Table:
+        """The rows of a table where a mask holds; `needed` are the columns that are read later."""
+        if needed is not None:
+            wanted = set(needed)
+            table = Table({k: c for k, c in table.columns.items() if k in wanted}, table.tags, table.size)
+        return self.at(table, self.graph.one(n.Compact, mask))
+
+    def appended(self, tables: Sequence[Table]) -> Table:
+        if len(tables) == 1:
+            return tables[0]
+        columns = [self.graph.one(n.Concatenate, parts) for parts in zip(*(table.all for table in tables))]
+        size = columns[0].size
+        assert size is not None
+        return tables[0].like(columns, size)
+
+    def ordered(self, table: Table) -> Table:
+        return self.at(table, self.graph.one(n.Sort, tuple(table.columns.values()), table.size))
+
+    def apply(self, name: str, size: n.Size, *operands: tuple[Column, ...]) -> tuple[Column, ...]:
+        """An operation on tags; there are none in a run without tags."""
+        if self.typed is None:
+            return ()
+        return self.graph(n.Apply, self.operations[name], tuple(c for each in operands for c in each), size)
+
+    def logical(self, operation: str, size: n.Size, *operands: Column) -> Column:
+        """The mask that a comparison or a logical operation gives."""
+        return self.graph.one(n.Apply, operation, operands, size, None, _MASK)
+
+    def is_absent(self, rows: Column) -> Column:
+        assert rows.size is not None
+        return self.logical("less", rows.size, rows, self.constant(0, "int64", rows.size))
+
+    def is_something(self, tags: tuple[Column, ...], size: n.Size) -> Column:
+        """Where tags are none that the semiring discards."""
+        return self.logical("logical_not", size, *self.apply("discard", size, tags))
+
+    def something(self, parts: Sequence[Table]) -> Table:
+        """What was found, without what the semiring discards."""
+        found = self.appended(parts)
+        return found if self.typed is None else self.only(found, self.is_something(found.tags, found.size))
+
+    def built(self, columns: Sequence[Column], size: n.Size) -> Column:
+        """An index by these columns; that of a set is kept from round to round."""
+        nodes = {column.node for column in columns}
+        elements = nodes.pop() if len(nodes) == 1 else None
+        if isinstance(elements, n.Elements):
+            positions = tuple(column.number for column in columns)
+            return self.graph.one(n.BuildOf, elements.of, elements, positions)
+        return self.graph.one(n.Build, tuple(columns), size)
+
+    def inserted(self, rows: Table, into: Table | None) -> tuple[Table, Table]:
+        """The set with these rows too, and the rows that are new, as certain ones."""
+        columns = tuple(rows.columns.values())
+        known, *fresh = self.graph(n.Insert, columns, rows.size, None if into is None else into.columns[0])
+        assert known.size is not None
+        return Table({0: known}, (), known.size), self.certain(fresh)
+
+    def places(self, rows: Table, known: Table) -> Table:
+        """Where rows are among those of a set."""
+        found = self.graph.one(n.Locate, tuple(rows.columns.values()), rows.size, known.columns[0])
+        return Table({0: found}, (), rows.size)
+
+    def elements(self, known: Table, like: Table, is_earlier: bool = False) -> Table:
+        """The rows of a set, as certain ones, or those that it had before the last insertion."""
+        types = tuple(replace(c.type, size=None) for c in like.columns.values())
+        return self.certain(self.graph(n.Elements, known.columns[0], types, is_earlier))
+
+    # Expressions
+
+    def call(self, text: str, function: Callable, given: Sequence[Column], size: n.Size, result: Any, finds: bool):
+        self.host.is_bound = True
+        return self.graph(
+            n.Call, text, function, tuple(given), size, tuple(replace(r, size=None) for r in result), finds
+        )
+
+    def evaluate(self, e: Expr, table: Table, is_condition: bool = False) -> tuple[Column | None, Column | None]:
+        """(the value, where there is one) of an expression; of a condition (None, where it holds)."""
+        if isinstance(e, Var) and not is_condition:
+            return table.columns[e.name], None
+        if isinstance(e, Const) and not is_condition:
+            return self.graph.one(n.Constant, self.host.word(e), column_type(e.type, table.size)), None
+        translated = arithmetic.translate(e)
+        gives = "mask" if is_condition else "value" if translated.result.valid is TRUE else "both"
+        found = self.device_values(e, translated, table, gives)
+        if found is None:
+            read = sorted(names(e))
+            function = partial(self.host.evaluate, e, read, gives)
+            value = column_type(e.type)
+            types = {"mask": [_MASK], "value": [value], "both": [value, _MASK]}
+            given = [table.columns[name] for name in read]
+            found = self.call(expr_text(e), function, given, table.size, types[gives], False)
+        if is_condition:
+            return None, found[0]
+        return found[0], found[1] if gives == "both" else None
+
+    def device_values(
+        self, e: Expr, translated: arithmetic.Translated, table: Table, gives: str
+    ) -> tuple[Column, ...] | None:
+        """What an expression gives by scalar operations; None where some are the host's."""
+        result = translated.result
+        roots = {"mask": (result.only_if(result.value).valid,), "value": (result.value,)} if gives != "both" else {}
+        values = roots.get(gives, (result.value, result.valid))
+        nodes = expr.in_order(values)
+        if any(i.function is not None for i in translated.inputs) or {x.dtype for x in nodes} - _DEVICE_TYPES:
+            return None
+        arguments = {x.index: x for x in nodes if isinstance(x, expr.Argument)}
+        given, used = [], []
+        for number, entry in enumerate(translated.inputs):
+            if number in arguments:
+                column = table.columns[entry.variable]
+                given.append(self.graph.one(n.Bits, column) if entry.type.family == "float" else column)
+                used.append(arguments[number])
+        is_float = values[0].dtype in FLOATS
+        first = values[0] if gives == "mask" else expr.cast(values[0], "float64" if is_float else "int64")
+        function = n.Function(expr_text(e), (first, *values[1:]), tuple(used))
+        of = None if is_float or gives == "mask" else column_type(e.type)
+        found = self.graph(n.Apply, function, tuple(given), table.size, None, of)
+        if gives == "mask":
+            return found
+        value = self.graph.one(n.Bits, found[0]) if is_float else found[0]
+        return value, *found[1:]
