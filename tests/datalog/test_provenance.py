@@ -14,7 +14,7 @@ from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.exact.ground_program import ground
 from derivable.datalog.tags.proof_sets import AllProofTags
 from derivable.datalog.tags.provenance import provenance_of, tags_of
-from derivable.datalog.tags.random_facts import RandomFacts
+from derivable.datalog.tags.random_facts import CHANCE, TAG, RandomFacts
 
 NUM_FACTS = 5
 NAMES = ("minmaxprob", "addmultprob", "max_product", "real", "topkproofs")
@@ -25,6 +25,26 @@ def started(name, k=1000):
     facts.add(np.array([0.1, 0.5, 0.8]))
     facts.add_choice(np.array([0.3, 0.6]))
     return tags_of(provenance_of(name), facts, k)
+
+
+class Ending(list):
+    """A list that a signal ends before it has grown."""
+
+    def extend(self, more):
+        raise KeyboardInterrupt
+
+
+def test_an_addition_that_is_ended_leaves_the_kinds_of_other_facts():
+    facts = RandomFacts()
+    facts.add(np.array([0.1, 0.2]), "tag")
+    facts.probabilities = Ending(facts.probabilities)
+    with pytest.raises(KeyboardInterrupt):
+        facts.add(np.array([0.3, 0.4, 0.5]), "value")
+    facts.probabilities = list(facts.probabilities)
+    variables = facts.add(np.array([0.6]))
+    assert variables.tolist() == [2]
+    assert facts.kinds_of(np.arange(3)).tolist() == [TAG, TAG, CHANCE]
+    assert len(facts.kinds) == 3
 
 
 @st.composite

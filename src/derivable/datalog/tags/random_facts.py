@@ -72,8 +72,9 @@ class RandomFacts:
             if self.carrier is not None:
                 self.carrier.check(numbers, np.full(len(numbers), KINDS[kind], np.uint8), start, origin)
             self.origins.append((start, origin))
+        # An interruption leaves no variable without a kind, and the next addition replaces kinds without a variable.
+        self.kinds[start:] = bytes([KINDS[kind]]) * len(numbers)
         self.probabilities.extend(numbers.tolist())
-        self.kinds.extend(bytes([KINDS[kind]]) * len(numbers))
         return np.arange(start, len(self.probabilities), dtype=np.int64)
 
     def add_objects(self, tags: Sequence[Any]) -> np.ndarray:
@@ -107,7 +108,7 @@ class RandomFacts:
         """State the provenance. Raises DomainError for tags so far that it does not take, as `add` does from now on."""
         if self.carrier == carrier:
             return
-        kinds = self.kinds_of(slice(None))
+        kinds = self.kinds_of(slice(len(self.probabilities)))
         if (kinds != CHANCE).any():
             starts = [start for start, _ in self.origins]
 

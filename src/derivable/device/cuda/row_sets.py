@@ -20,13 +20,14 @@ from textwrap import indent
 from typing import Any
 
 from derivable.algebra.expr.generated import load_generated
+from derivable.core.splitmix64 import STEP
 
 # Rows of a tile, for one warp.
 TILE = 128
 # Programs of a launch, at most.
 PROGRAMS = 1 << 12
 # Knuth's: the golden ratio, 2^64 times.
-_HASH = 0x9E3779B97F4A7C15 - (1 << 64)
+_HASH = STEP - (1 << 64)
 
 _HEADER = "import triton\nimport triton.language as tl\n"
 
