@@ -1,11 +1,11 @@
-"""What a GPU gives: every case is checked against the CPU, in float64 where it has numbers, then timed beside it.
+"""What a GPU gives: every case is checked against the CPU, in float64 where it has numbers, then both are timed.
 
     python benchmarks/gpu.py --out docs/benchmarks/gpu.md --seconds 150
     python benchmarks/gpu.py --warm                          first, where kernels are not compiled yet: all cases once
     python benchmarks/gpu.py --only closure --only circuit   cases whose names contain one of these
     python benchmarks/gpu.py --dry                           small cases on the CPU, Triton's kernels in its interpreter
 
-The cases are in `gpu_cases.py`. The page is written anew after each of them, so that a run that is cut off leaves one.
+The cases are in `gpu_cases.py`. The page is written again after each of them, so that a run that is cut off leaves one.
 """
 
 from __future__ import annotations

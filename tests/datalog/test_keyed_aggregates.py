@@ -129,5 +129,5 @@ def test_what_the_recursion_has_is_not_aggregated_in_it(aggregate):
 
 def test_devices_and_batches_do_not_ask_for_groups():
     program, facts = dv.Program(text_of("count", "z > k")), {"step": [(0, 1)], "score": [3]}
-    with pytest.raises(UnsupportedError, match="has its groups as the recursion asks for them"):
+    with pytest.raises(UnsupportedError, match="has its groups as the recursion looks them up"):
         program.run(facts, device="torch:cpu")

@@ -146,7 +146,7 @@ class _Plan:
     which  the kernels, one after the other; of one chunk the last alone
     of     whether it is the reverse rule, or how many buckets there are
     lanes  rows of a tile, if lanes are rows whatever the number of columns
-    more   numbers that a kernel takes besides
+    more   further numbers that a kernel takes
     """
 
     def __init__(
@@ -428,7 +428,7 @@ def _extremum_back(
 ) -> Leaves | None:
     """The adjoint of each bucket goes to its first element that has the result, and the destination comes before all.
 
-    None where so many rows have the result that a sort is better, and where a result is no number.
+    None where a sort is better, as many rows have the result, and where a result is no number.
     """
     stays = first == found
     if bool((found != found).any()):

@@ -4,7 +4,7 @@ The pairs of a join are known by where each probe's begin among all of them. A c
 an operation needs it, and a set takes pairs in pieces, so that no more than a piece of them is ever there.
 
 A set has its rows one after the other, in the order in which they came, and knows them by keys: the bits of their
-columns, side by side, from the least value of each on. Where a value is out of reach, keys are made anew.
+columns, side by side, from the least value of each on. Where a value is out of reach, keys are made again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Column = torch.Tensor
 MOST_PAIRS = (1 << 31) - 1
 # Pairs of a join that are there at once where a set takes them.
 PIECE = 1 << 25
-# Rows that a set gets room for at least, besides those that are there, and at most, where it has fewer than a quarter
+# Rows that a set gets room for at least, more than those that it has, and at most, where it has fewer than a quarter
 # of these: of what is inserted most may be there, a small table stays in cache, and an insertion ends where it is full.
 FEW, MANY = 1 << 20, 1 << 22
 # Bits of a key in 32 and in 64 bits; no key is negative.
@@ -307,7 +307,7 @@ class SortedRows:
 class HashRows:
     """A set by Triton's kernels, see `device.cuda.row_sets`; its rows lie in columns with room for more of them.
 
-    numbers  [slot] the number of the row whose key is there, once somebody has asked where rows are
+    numbers  [slot] the number of the row whose key is there, once somebody has looked up where rows are
     indexes  positions of columns -> the last two indexes by them: keys in order, and the numbers of their rows
 
     Rows are inserted without knowing how many are new. Where they are too many, or a value is out of reach of the keys,
@@ -377,7 +377,7 @@ class HashRows:
         return keys, order
 
     def _grow(self, room: int) -> None:
-        """Have room for so many rows, and keys of the first `count` ones."""
+        """Have room for that number of rows, and keys of the first `count` ones."""
         there, slots = self.rows(self.count), row_sets.slots_for(room)
         self.columns = [torch.empty(room, dtype=torch.int64, device=self.device) for _ in there]
         for column, rows in zip(self.columns, there):

@@ -27,7 +27,7 @@ def compile_triton(kernel: n.Kernel, warps: int = 4, any_number: Sequence[str] =
 
     programs    their number, or one number for each axis of parallel loops
     warps       of 32 threads, which share the lanes of a program
-    any_number  scalars whose numbers Triton is not to look at: it compiles a kernel anew for 1, and for multiples of 16
+    any_number  scalars whose numbers Triton is not to look at: another kernel is made for 1, and for multiples of 16
 
     Raises MissingDependencyError without Triton, UnsupportedError for what Triton has not.
     """

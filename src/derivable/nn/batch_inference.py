@@ -359,7 +359,7 @@ class _Proofs:
         given = self.bits, self.counts, self.first, self.groups, int(self.groups.max(initial=-1)) + 1
         none = np.empty(0, np.int64)
         if self.counts.max(initial=0) <= FEW:
-            # At most so many subsets of proofs, each with all literals of them; few may deny a value.
+            # An upper bound: each subset of proofs with all literals of them; few may deny a value.
             literals = np.bitwise_count(self.bits).sum(axis=(1, 2), dtype=np.int64)
             subsets = (1 << self.counts) - 1
             factors = int((subsets * literals).sum())

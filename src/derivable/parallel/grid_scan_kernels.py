@@ -5,7 +5,7 @@ the chunks before its own, goes through its chunk from there, and writes the res
 written once, and there is neither a lock nor an atomic operation.
 
 Lanes are rows of one column, which `ScanLine` folds, or they are columns, which go through the rows one by one. The
-segmented scan is the scan of elements with a flag, of which the right one starts anew where its flag is set. The
+segmented scan is the scan of elements with a flag, of which the right one starts again where its flag is set. The
 reverse rule is a scan of the linear functions of `algebra.recurrence`, in the other direction: between two kernels it
 leaves totals alone, and no Jacobian goes to memory.
 
@@ -93,7 +93,7 @@ class Cut:
 
 
 def cut(op: TypedMonoid, rows: int, width: int, multiprocessors: int, lanes: int = 0, **ways: bool) -> Cut:
-    """A scan of at least one row and column by the operator `op`, for a GPU of so many multiprocessors.
+    """A scan of at least one row and column by the operator `op`, for a GPU of that number of multiprocessors.
 
     lanes  rows of a tile, if lanes are rows whatever the number of columns
     ways   the other fields of the grid

@@ -159,7 +159,7 @@ class _Tile(Passes):
                 is_use = k.let("is_use", less(use + turn, count))
                 index = k.let("index", self.edge_base + (begin + use + turn) * self.width)
                 found.append([self.gathered(array, index, "edge", is_use) for array in self.edges])
-            # All of them are asked for before any is waited for.
+            # All of them are loaded before any is waited for.
             for edges in found:
                 for total, edge in zip(totals, edges):
                     k.set(total, total + edge)
@@ -195,7 +195,7 @@ class _Tile(Passes):
         self.chosen(self.pairs, [(count, lambda count=count: part(count)) for count in (1, 2, 4)])
 
     def factors(self, term: Expr, pairs: range) -> list[tuple[Registers, Registers]]:
-        """Both values of some pairs; all slots are asked for before any value is."""
+        """Both values of some pairs; all slots are loaded before any value is."""
         slots = [self.look("terms", term + place) for place in _places(pairs)]
         values = [self.value(slot) for slot in slots]
         return list(zip(values[::2], values[1::2]))
@@ -230,7 +230,7 @@ class _Tile(Passes):
         plus, times = self.typed.plus, self.typed.times
         begin, count = self.uses(self.item)
         term = self.k.let("term", self.at + self.node * (2 * self.pairs))
-        # What does not wait for adjoints is asked for before them.
+        # What does not wait for adjoints is loaded before them.
         first, first_places = self.factors(term, range(1)), [self.look("places", term + place) for place in (0, 1)]
         adjoint = self.summed(begin, count)
 

@@ -56,7 +56,7 @@ def batched(rules: r.Rules, found: Demand, varying: Iterable[str]) -> Batched:
     """The program over batches, from its rules with their demand."""
     if any(relation.keys is not None for relation in rules.relations.values()):
         raise UnsupportedError(
-            "an aggregate inside of a recursion has its groups as the recursion asks for them, not in batches",
+            "an aggregate inside of a recursion has its groups as the recursion looks them up, not in batches",
             hint="run the program for each sample",
         )
     own = set(varying)

@@ -97,7 +97,7 @@ class BitColumn:
 
 
 def width_of(size: int) -> int:
-    """Words of 32 bits of rows of so many bits."""
+    """Words of 32 bits of rows of that number of bits."""
     return 2 * words_for(size)
 
 

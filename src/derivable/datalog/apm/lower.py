@@ -311,7 +311,7 @@ class _Lowering(Tables):
                 return made if mask is None else self.only(made, mask, needed)
             case m.Generate(relation=str()):
                 raise UnsupportedError(
-                    "an aggregate inside of a recursion has its groups as the recursion asks for them, not on devices",
+                    "an aggregate inside of a recursion has its groups as the recursion looks them up, not on devices",
                     hint="run without device",
                 )
             case m.Generate():

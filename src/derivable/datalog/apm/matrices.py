@@ -23,7 +23,7 @@ else:
 
 # Bytes of the matrices of a recursion on the CPU; on a device, a share of the memory that is free there.
 MOST_BYTES, SHARE = 1 << 28, 8
-# Rounds of matrices of up to so many entries that go before the host reads whether there is an end.
+# Rounds between looks of the host whether there is an end, for matrices of that many entries at most.
 ROUNDS, MANY = 4, 1 << 24
 # Values are ranks from that many times as many values as are given on, and that many.
 SPREAD, FEW = 2, 1 << 12
@@ -174,11 +174,11 @@ class Recursion(ABC):
 
     @abstractmethod
     def turned(self, matrix: Any, rows: int, lanes: int) -> Any:
-        """The transpose of a matrix of so many rows and lanes."""
+        """The transpose of a matrix of these numbers of rows and lanes."""
 
     @abstractmethod
     def included(self, into: Any, matrix: Any, graph: Any, rows: int) -> Any:
-        """A matrix `into`, or of zeros if that is None, of so many rows, with rows of another one along edges."""
+        """A matrix `into`, or zeros if that is None, of that number of rows, with rows of another one along edges."""
 
     @abstractmethod
     def merged(self, matrix: Any, other: Any) -> Any:

@@ -1,6 +1,6 @@
 """Matrices of tags: recursions on a device that are products of relations whose tags are best values.
 
-Where plus gives the same again for equal operands, all of a matrix may be computed anew in each round, and the rounds
+Where plus gives the same again for equal operands, all of a matrix may be computed again in each round, and the rounds
 end when no entry changes: shortest paths, most probable derivations, weakest links, for all pairs at once.
 """
 
@@ -32,7 +32,7 @@ ROUND_BYTES, GATHERED = 1 << 32, 1 << 26
 
 
 def has_matrices(typed: TypedSemiring) -> bool:
-    """Whether matrices of tags may be computed anew in each round, zero for all that is not there."""
+    """Whether matrices of tags may be computed again in each round, zero for all that is not there."""
     semiring = typed.semiring
     is_fine = semiring.idempotent_plus and semiring.commutative and semiring.distributive and semiring.saturated is None
     if not is_fine or not {"float32", "float64", "int64"}.issuperset(typed.dtypes):

@@ -96,7 +96,7 @@ def planned(
     found = ram.plans.get(classes)
     if found is None:
         if len(ram.plans) >= MOST_PLANS:
-            # Others tell strata that are cut from one another by names that are there.
+            # Others distinguish strata that are cut by the names in them.
             cuts = ram.plans.get(CUTS)
             ram.plans.clear()
             if cuts is not None:

@@ -13,8 +13,8 @@ rules,
     #count_keys(k)
     #count_body(k, z) :- #count_keys(k), score(z), z > k
 
-and the last rule asks for the rows of its keys, `#count(k; n)`, as it asks a predicate: a run finds them for the keys
-that come, each once (`run/keyed.py`). Where the body binds its groups without the recursion, it is left without that.
+and the last rule looks up the rows of its keys, `#count(k; n)`, like those of a predicate: a run finds them for the
+keys that come, each once (`run/keyed.py`). Where the body binds its groups without the recursion, it is left without that.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Keys:
         return isinstance(literal, (r.Atom, r.Negated)) and literal.relation in self.own
 
     def rewritten(self) -> r.Rules | None:
-        """The program that asks for the keys; None if the recursion says more than which groups there are."""
+        """The program that looks up the keys; None if the recursion says more than which groups there are."""
         rule, rules = self.rule, self.rules
         asks = [self.binders(clause) for clause in self.bodies]
         if not self.bodies or any(one is None for one in asks):

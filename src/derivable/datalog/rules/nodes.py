@@ -52,7 +52,7 @@ class Generate(Node):
 
     The inputs are before the semicolon, the outputs after it; `types` are those of the outputs. It holds for as many
     outputs as it likes. Negated, it holds where none match. With a relation, `#count_1(k; n)`, it stands for the
-    rows of that relation, which has them for the keys that are asked (`rules.keyed`).
+    rows of that relation, which has them for the keys that are queried (`rules.keyed`).
     """
 
     predicate: str

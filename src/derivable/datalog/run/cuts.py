@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 # Rows that a clause finds before it is worth a look, and how many times those of one look are worth another.
 LEAST, AGAIN = 1 << 21, 8
-# Rows of the relations of a clause, all together, that may find so many.
+# Rows of the relations of a clause, all together, that may find many.
 FEW_ROWS = 1 << 15
 
 
 class Cuts:
     """The clauses of the stratum that an executor runs.
 
-    stratum  as it is cut so far, and `key`, which tells it from others of the program
+    stratum  as it is cut so far, and `key`, which distinguishes it from others of the program
     least    clause, by its identity, -> rows that it has to find before it is looked at again
     open     cuts that were made by estimate alone, each with its middle
     """
@@ -148,6 +148,6 @@ class Cuts:
 
 
 def _has_waiting(table: Table) -> bool:
-    """Whether a table has rows besides the recent ones that are not propagated."""
+    """Whether a table has rows other than the recent ones that are not propagated."""
     assert isinstance(table.recent, slice)
     return table.size > table.recent.stop or table.visible_size < table.recent.start

@@ -175,8 +175,8 @@ class Drive:
         ]
 
     def update_index(self, index: Index) -> None:
-        """Enter the rows of its table into an index. Those that the driver has entered are not entered once more, which
-        would make their chain a circle, and it knows those that are entered here."""
+        """Insert the rows of its table into an index. Those that the driver has inserted are not inserted again, which
+        would make their chain a circle, and it knows those that are inserted here."""
         at = self.indexes.get(index)
         if at is None:
             index.update()

@@ -1,4 +1,4 @@
-"""Relations that have their rows for the keys that a recursion asks; see `rules.keyed`.
+"""Relations that have their rows for the keys that a recursion queries; see `rules.keyed`.
 
 A run of the strata that depend on keys has those that are new, and no others, and tables of its own. What it finds for
 them is final, since all else that these strata read is complete.

@@ -1,6 +1,6 @@
 """Small runs without tags as one call: the layout of all tables, indexes and kernels is kept with the program.
 
-To make tables and drivers and to bind kernels anew costs a small run some hundred times what its rules cost. A program
+To make tables and drivers and to bind kernels costs a small run some hundred times what its rules cost. A program
 that has run often enough keeps them: a run writes its facts to one array, calls `strata.run_program`, and copies the
 outputs. Rows come in the order of other runs, and what these run in another way is left to them.
 """
@@ -162,7 +162,7 @@ class WholeProgram(drive.Drive):
 
     @staticmethod
     def of(ram: m.Ram, most: int | None = None) -> WholeProgram | None:
-        """The first strata of a program, at most so many, without kernels; None if those are run in another way."""
+        """At most the first `most` strata of a program, without kernels; None if those are run in another way."""
         given = ram.strata[:most]
         number = next((k for k, stratum in enumerate(given) if _is_other(ram, stratum)), len(given))
         if ram.constructors or not any(stratum.once or stratum.loop for stratum in ram.strata[:number]):
@@ -270,7 +270,7 @@ class WholeProgram(drive.Drive):
         super().write_index(index)
 
     def has_room(self, number: int, least: int) -> bool:
-        """Make room for so many rows in a table; false if they are more than a small run has."""
+        """Make room for that number of rows in a table; false if they are more than a small run has."""
         if least > self.most_of_table[number]:
             return False
         table = self.tables[number]
@@ -328,7 +328,7 @@ class WholeProgram(drive.Drive):
         )
 
     def run(self, given: FactStore, ram: m.Ram) -> Begun | None:
-        """The outputs for these facts, and how to tell what they have cost; None if this is no small run."""
+        """The outputs for these facts, and what says how much they have cost; None if this is no small run."""
         began = perf_counter()
         if not self.has_written(given) or not self.have_bases_room():
             return None

@@ -312,7 +312,7 @@ class ProofStore:
         self._make_slots(SLOTS, min(2, -(-WIDEST // self.width)))
 
     def _make_slots(self, number: int, span: int) -> None:
-        """Have room for so many proofs of so many blocks each; see `kernels.proof_fold`."""
+        """Have room for these numbers of proofs and of blocks of each; see `kernels.proof_fold`."""
         starts = zeros((2 * number, 2), np.int64)
         starts[::2, 0] = span * np.arange(number)
         self.slots = empty((number * span, 1 + self.width), np.uint64), starts, *empty((2, number), np.int64)

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-# The compute capability that Triton asks for.
+# The compute capability that Triton needs.
 _OLDEST = 8
 
 

@@ -192,7 +192,7 @@ class _Kernel:
         self.again: dict[Any, Any] = {}
 
     def __call__(self, rows: int, *arguments: Any) -> None:
-        """Launch programs for so many rows."""
+        """Launch programs for that number of rows."""
         import torch
 
         programs = (max(1, min(PROGRAMS, -(-rows // TILE))), 1, 1)
@@ -266,7 +266,7 @@ def _loaded(rows: Sequence[str]) -> str:
 
 
 def slots_for(rows: int) -> int:
-    """The slots of a table for so many rows: not more than half of them are full, and some rows too many fit."""
+    """The slots of a table for that number of rows: not more than half of them are full, and some rows too many fit."""
     return 1 << (rows + max(rows, PROGRAMS * TILE) - 1).bit_length()
 
 

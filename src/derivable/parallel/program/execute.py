@@ -255,7 +255,7 @@ class Run:
         self.values: dict[n.Node, Sequence[Any]] = {}
         # A buffer with the node that has filled it so far.
         self.buffers: dict[n.Node, Any] = {}
-        # Numbers of rows, or late columns that have so many.
+        # Numbers of rows, or late columns that have them.
         self.found: dict[n.Found, Any] = {}
 
     def value(self, column: n.Column) -> Any:
