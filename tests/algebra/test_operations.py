@@ -1,11 +1,7 @@
 """The table of scalar operations is complete, and every text in it means what the row says."""
 
 import itertools
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +14,7 @@ from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.expr.types import DTYPES, INTEGERS, LIMITS, numpy_dtype, promote
 from derivable.core.diagnostics import UnsupportedError
 from derivable.device.cpu import lanes, tiers
+from triton_process import printed_by
 
 jax = pytest.importorskip("jax")
 jax.config.update("jax_enable_x64", True)
@@ -79,20 +76,7 @@ def test_triton_texts_are_expressions():
     ],
 )
 def test_triton_texts_mean_what_the_row_says(types_tried, counts):
-    pytest.importorskip("triton")
-    tests = Path(__file__).parents[1]
-    paths = [str(tests.parent / "src"), str(tests), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(tests / "algebra" / "triton_table.py"), *types_tried.split()],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == counts.split()
+    assert printed_by("algebra/triton_table.py", *types_tried.split()).split() == counts.split()
 
 
 def applications(dtype):

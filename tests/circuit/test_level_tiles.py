@@ -1,11 +1,7 @@
 """Folds on a GPU: the plan, the kernel by the interpreter of the loop IR, and by Triton's in a process of its own."""
 
 import math
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +20,7 @@ from derivable.core.and_or import AND, LITERAL, NOT, OR
 from derivable.core.diagnostics import UnsupportedError
 from derivable.kernel.emit_triton import emit_triton
 from derivable.kernel.interpret import interpret
+from triton_process import printed_by
 
 
 def random_of(seed, widest=30, roots=2):
@@ -160,20 +157,11 @@ def test_launches_are_few_where_steps_are_small():
 
 
 def test_triton_computes_what_the_cpu_does():
-    pytest.importorskip("triton")
-    here = Path(__file__).parent
-    paths = [str(here.parents[1] / "src"), str(here.parent), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(here / "tile_cases.py")],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["test_modules", "test_launches_of_one_step", "test_batches_in_parts"]
+    assert printed_by("circuit/tile_cases.py").split() == [
+        "test_modules",
+        "test_launches_of_one_step",
+        "test_batches_in_parts",
+    ]
 
 
 def test_the_text_compiles_for_a_gpu():

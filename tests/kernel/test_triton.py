@@ -1,8 +1,5 @@
 """Triton's source, run on the CPU by its interpreter in a process of its own, because that is chosen at import."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,20 +8,18 @@ from derivable.core.diagnostics import UnsupportedError
 from derivable.kernel.build import Builder
 from derivable.kernel.emit_triton import emit_triton
 from kernel import kernels
+from triton_process import printed_by
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kernel"
 
 
 def test_triton_does_what_the_interpreter_of_the_ir_says():
-    pytest.importorskip("triton")
-    here = Path(__file__).parent
-    paths = [str(here.parents[1] / "src"), str(here.parent), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(
-        [sys.executable, str(here / "triton_cases.py")], env=environment, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["test_kernels", "test_scans", "test_users_operators", "test_the_comparison_can_fail"]
+    assert printed_by("kernel/triton_cases.py").split() == [
+        "test_kernels",
+        "test_scans",
+        "test_users_operators",
+        "test_the_comparison_can_fail",
+    ]
 
 
 def test_source():

@@ -1,10 +1,5 @@
 """Folds as kernels for devices: by the interpreter of the loop IR here, by Triton's in a process of its own."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -20,6 +15,7 @@ from derivable.tensor.call.device_folds import DeviceFold
 from derivable.tensor.lower import segment_folds
 from derivable.tensor.lower.segment_folds import Operand, SegmentFold
 from tensor import fold_programs
+from triton_process import printed_by
 
 CPU = torch.device("cpu")
 
@@ -140,12 +136,12 @@ def test_the_text_compiles_for_a_gpu_without_atomics():
 
 @pytest.mark.slow
 def test_in_triton():
-    pytest.importorskip("triton")
-    here = Path(__file__).parent
-    paths = [str(here.parents[1] / "src"), str(here.parent), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(
-        [sys.executable, str(here / "fold_programs.py")], env=environment, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [*fold_programs.IN_TRITON, "and", "a", "wrong", "kernel", "was", "noticed"]
+    assert printed_by("tensor/fold_programs.py").split() == [
+        *fold_programs.IN_TRITON,
+        "and",
+        "a",
+        "wrong",
+        "kernel",
+        "was",
+        "noticed",
+    ]

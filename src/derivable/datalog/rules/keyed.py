@@ -14,7 +14,8 @@ rules,
     #count_body(k, z) :- #count_keys(k), score(z), z > k
 
 and the last rule looks up the rows of its keys, `#count(k; n)`, like those of a predicate: a run finds them for the
-keys that come, each once (`run/keyed.py`). Where the body binds its groups without the recursion, it is left without that.
+keys that come, each once (`run/keyed.py`). Where the body binds its groups without the recursion, it is left without
+that.
 """
 
 from __future__ import annotations
