@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import derivable as dv
+from derivable.bridge.torch import _array as array_of
 from derivable.core.diagnostics import DomainError, OutOfMemory, UnsupportedError
 
 META = torch.device("meta")
@@ -36,6 +37,8 @@ def numbers(*shape):
         lambda: dv.tensor.coordinates(numbers(2, 2)),
         lambda: dv.Program("type e(i32, i32)").run({"e": torch.zeros(2, 2, dtype=torch.int64, device=META)}),
         lambda: dv.independent([0, 1], numbers(2)),
+        # The second operand of what is computed where the first one is.
+        lambda: array_of(numbers(3)),
     ],
 )
 def test_what_is_computed_on_the_cpu_refuses_tensors_of_other_devices(call):

@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 
 from derivable.bridge import numpy as numpy_arrays
 from derivable.bridge.protocol import Engine
+from derivable.core.arguments import check_on_cpu
 from derivable.core.diagnostics import DomainError, OutOfMemory, UnsupportedError
 from derivable.device.cpu.memory import contiguous
 
@@ -168,7 +169,9 @@ def pulled(engine: Engine, structure, seeds, operands, made) -> list[torch.Tenso
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
-    """The tensor's memory as a NumPy array; other layouts of it are copied."""
+    """The tensor's memory as a NumPy array; other layouts are copied. Raises UnsupportedError on other devices."""
+    if not tensor.is_cpu:
+        check_on_cpu(tensor, "one of the operands", "have all operands on that device")
     return contiguous(tensor.numpy(force=True))
 
 
