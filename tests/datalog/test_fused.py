@@ -76,7 +76,10 @@ def called(own):
 
 def addressed(own, array):
     address = array.__array_interface__["data"][0]
-    python_lanes.ADDRESSED[address] = array.reshape(-1).view(tiers._Array)
+    # The first rows of a log may be a table of their own, and what is there lives on, so the address is not used again.
+    known = python_lanes.ADDRESSED.get(address)
+    if known is None or known.nbytes < array.nbytes:
+        python_lanes.ADDRESSED[address] = array.reshape(-1).view(tiers._Array)
     return address
 
 
