@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +21,7 @@ from derivable.algebra.expr.emit_arrays import compile_torch
 from derivable.algebra.monoid import TypedMonoid
 from derivable.bridge.fold import KERNEL_DTYPES, Fold
 from derivable.core.diagnostics import LayoutError, TypeMismatchError, UnsupportedError
-from derivable.device.cuda.compiler import refusal
+from derivable.device.cuda.compiler import current, processors_of, refusal
 from derivable.kernel.emit_triton import compile_triton
 from derivable.kernel.nodes import Kernel
 from derivable.parallel import grid_scan_kernels as grids
@@ -158,7 +157,7 @@ class _Plan:
             raise UnsupportedError(why)
         self.device = device
         self.totals = grids.scanned(op, grids.Grid(1, **ways), of is True)
-        self.cut = grids.cut(self.totals, rows, width, _multiprocessors(device), lanes, **ways)
+        self.cut = grids.cut(self.totals, rows, width, processors_of(device), lanes, **ways)
         self.numbers = rows, width, self.cut.chunks, self.cut.size, *more
         names = tuple(_NAMES[dtype] for dtype in dtypes)
         self.steps = []
@@ -174,8 +173,7 @@ class _Plan:
         if are_zero:
             totals = [x.zero_() for x in totals]
         arrays.update(_named("t", totals))
-        is_here = self.device.type != "cuda" or self.device.index == torch.cuda.current_device()
-        with nullcontext() if is_here else torch.cuda.device(self.device):
+        with current(self.device):
             for k, (launch, names) in enumerate(self.steps):
                 given = [arrays[name] for name in names]
                 is_aligned = not any(x.data_ptr() & 15 for x in given)
@@ -202,11 +200,6 @@ def _plan(which: tuple[Callable, ...], op: TypedMonoid, *arguments: Any, **optio
 def _plan_of(which: tuple[Callable, ...], op: TypedMonoid, values: Leaves, *arguments: Any, **options: Any) -> _Plan:
     rows, width, _ = values[0].shape
     return _plan(which, op, tuple([x.dtype for x in values]), rows, width, values[0].device, *arguments, **options)
-
-
-@lru_cache(64)
-def _multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2
 
 
 @lru_cache(512)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -22,6 +21,7 @@ from derivable.circuit.fold.plan import Plan
 from derivable.circuit.fold.tile_plan import TilePlan, tile_plan
 from derivable.circuit.kernels.level_fold import LevelFold
 from derivable.circuit.kernels.level_tiles import RECORD, tile_kernel
+from derivable.device.cuda.compiler import current, processors_of
 from derivable.kernel.emit_triton import compile_triton
 
 # Rows of a tile at most: a line of memory of floats.
@@ -131,8 +131,7 @@ class TileFold:
         if has_gradient:
             edges = [given[k].new_empty(tiles * self.plan.num_places * width) for k in self.fold.floats]
             arguments += [*edges, *(seeds or gradients[:floats]), *gradients]
-        is_here = device.type != "cuda" or device.index == torch.cuda.current_device()
-        with nullcontext() if is_here else torch.cuda.device(device):
+        with current(device):
             prepared(arguments)
 
     def _kernel(self, lanes: int, has_gradient: bool) -> Callable:
@@ -215,12 +214,6 @@ def launches(chunks: np.ndarray, members: int) -> list[tuple[int, int, int]]:
 def kernel(typed: TypedSemiring, has_negation: bool, lanes: int, has_negative: bool, has_gradient: bool) -> Callable:
     """launch(programs, *arguments). Raises UnsupportedError for operations that Triton does not have."""
     return compile_triton(tile_kernel(LevelFold(typed, has_negation), lanes, has_negative, has_gradient), lanes // 32)
-
-
-@lru_cache
-def processors_of(device: torch.device) -> int:
-    """Multiprocessors; of a CPU, which interprets kernels, as many as make tiles of several rows."""
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2
 
 
 def _shared(plan: Plan, in_order: bool) -> TilePlan:

@@ -15,7 +15,7 @@ from derivable.datalog.run.execute import Executor
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import Untagged
 
-# Seconds, about, of a row on the host, of one that is a fact or given, and of an instruction for which Python is asked.
+# Seconds, about, of a row on the host, of one that is a fact or given, and of an instruction that Python runs.
 ROW, GIVEN, INSTRUCTION = 3e-8, 1e-7, 5e-5
 # Seconds, about, of a launch, by the kind of device; launches of an instruction, and rounds of a recursion.
 LAUNCH = {"cuda": 1e-5}

@@ -26,7 +26,7 @@ from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.apm.tables import ZEROS, Column, Host, Table, Tables, column_type
 from derivable.datalog.apm.tag_matrices import has_matrices
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.ram.linear import linear_loop
+from derivable.datalog.ram.linear import BASE, linear_loop
 from derivable.datalog.ram.products import Product, products_of
 from derivable.datalog.ram.text import operator_texts
 from derivable.datalog.rules.nodes import AggregateRule, Relation
@@ -34,9 +34,6 @@ from derivable.datalog.rules.text import expr_text, rule_text
 from derivable.datalog.scalars.nodes import Const, Var
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.text import program_text
-
-# What a relation was before its recursion, which a transitive rule that runs as a linear one reads.
-BASE = "#base"
 
 
 class AtOnce(Protocol):

@@ -17,6 +17,7 @@ from derivable.core.lazy import later
 from derivable.datalog.apm.matrices import Found, Recursion
 from derivable.datalog.kernels.tag_rows import include_rows_kernel
 from derivable.datalog.ram.products import Product
+from derivable.device.cuda.compiler import current
 from derivable.kernel.emit_triton import compile_triton
 from derivable.parallel.program import nodes as n
 
@@ -118,7 +119,8 @@ class _Tags(Recursion):
         if bits.has_kernels(self.device):
             after = [torch.empty_like(component) for component in before]
             launch = _compiled(self.typed)
-            launch(rows, rows, lanes, offsets, sources, *tags, *matrix, *before, *after)
+            with current(self.device):
+                launch(rows, rows, lanes, offsets, sources, *tags, *matrix, *before, *after)
             return after
         step = max(1, GATHERED // (8 * max(1, len(targets))))
         parts = []

@@ -136,7 +136,7 @@ class Range:
 
 
 def layout_of(table: Table) -> emit.Layout:
-    """The layout of a table whose set is asked."""
+    """The layout of a table whose set is queried."""
     return emit.Layout(table.width, str(table.tail.dtype), None if table.sets is None else table.sets.form)
 
 
@@ -191,7 +191,7 @@ class _Planner:
             self.tags = None
         elif isinstance(self.mode, SemiringTags):
             self.tags = self.mode.typed
-        # Where the first column is known, its bounds are asked.
+        # Where the first column is known, its bounds are looked up.
         self.bounds: int | None = None
         table = state.tables[store.relation]
         may_be_split = self.tags is None and len(table.types) == 2 and table.may_have_sets

@@ -154,12 +154,12 @@ def _keyed(relation: str, node: m.Generate, row: Row, model: Database, ram: m.Ra
     assert keys is not None
     inputs = tuple(Const(evaluate(e, row), e.type) for e in node.inputs)
     strata = [ram.strata[number] for number in keyed_strata(ram, relation)]
-    asked = {**model, keys[0]: {tuple(value.value for value in inputs)}}
-    asked.update((name, set()) for stratum in strata for name in stratum.relations)
+    queried = {**model, keys[0]: {tuple(value.value for value in inputs)}}
+    queried.update((name, set()) for stratum in strata for name in stratum.relations)
     for stratum in strata:
-        _run(stratum, asked, ram)
+        _run(stratum, queried, ram)
     terms = row_of(ram, replace(node, inputs=inputs))
-    yield from _matches(m.Scan(relation, terms), row, asked)  # type: ignore[arg-type]
+    yield from _matches(m.Scan(relation, terms), row, queried)  # type: ignore[arg-type]
 
 
 def _answers(query: m.Generate, inputs: list[Any], row: Row) -> Iterator[Row]:

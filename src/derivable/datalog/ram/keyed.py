@@ -1,4 +1,4 @@
-"""The strata of relations that have their rows for the keys that are asked."""
+"""The strata of relations that have their rows for the keys that are queried."""
 
 from __future__ import annotations
 

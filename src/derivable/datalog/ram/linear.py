@@ -15,6 +15,9 @@ from derivable.datalog.rules.literal_order import Ordering
 from derivable.datalog.rules.nodes import Atom, Clause
 from derivable.datalog.scalars.nodes import Var
 
+# The name of what a relation was before its recursion.
+BASE = "#base"
+
 
 def linear_loop(stratum: m.Stratum, base: str) -> m.Store | None:
     """The one instruction of the loop of a stratum with a transitive rule alone, which reads what the relation was

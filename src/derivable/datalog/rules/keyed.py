@@ -30,7 +30,7 @@ from derivable.datalog.scalars.nodes import Var
 
 
 def with_keys(rules: r.Rules) -> r.Rules:
-    """The program whose recursions ask for the groups of such aggregates; others stay, and are no strata."""
+    """The program whose recursions query the groups of such aggregates; others stay, and are no strata."""
     aggregates = [rule for rule in rules.rules if not isinstance(rule, r.Clause)]
     if not aggregates:
         return rules
@@ -63,8 +63,8 @@ class _Keys:
     def rewritten(self) -> r.Rules | None:
         """The program that looks up the keys; None if the recursion says more than which groups there are."""
         rule, rules = self.rule, self.rules
-        asks = [self.binders(clause) for clause in self.bodies]
-        if not self.bodies or any(one is None for one in asks):
+        binders = [self.binders(clause) for clause in self.bodies]
+        if not self.bodies or any(one is None for one in binders):
             return None
         # Columns that the body does not bind itself, but the recursion; all where there may be groups without rows.
         needed = {c for clause in self.bodies for c in self.unbound(clause)}
@@ -79,7 +79,7 @@ class _Keys:
                     return None
                 given = literal.terms[: rule.num_group]
                 follows = [
-                    self.follows(clause, atoms, given, others) for clause, atoms in zip(self.bodies, asks) if atoms
+                    self.follows(clause, atoms, given, others) for clause, atoms in zip(self.bodies, binders) if atoms
                 ]
                 if not all(follows) or (wanted and not any(self.follows(*one, given, others) for one in wanted)):
                     return None
@@ -169,13 +169,13 @@ class _Keys:
         if not isinstance(clause, r.Clause):
             return clause
         if clause.relation == rule.body:
-            asked = r.Atom(keys, tuple(self.head(clause)[c] for c in columns), clause.span)
-            return replace(clause, body=(asked, *self.apart(clause).body))  # type: ignore[union-attr]
+            queried = r.Atom(keys, tuple(self.head(clause)[c] for c in columns), clause.span)
+            return replace(clause, body=(queried, *self.apart(clause).body))  # type: ignore[union-attr]
         if not any(map(self.is_result, clause.body)):
             return clause
-        return replace(clause, body=tuple(self.asked(literal, columns) for literal in clause.body))
+        return replace(clause, body=tuple(self.looked_up(literal, columns) for literal in clause.body))
 
-    def asked(self, literal: r.Literal, columns: tuple[int, ...]) -> r.Literal:
+    def looked_up(self, literal: r.Literal, columns: tuple[int, ...]) -> r.Literal:
         if not self.is_result(literal):
             return literal
         assert isinstance(literal, r.Atom)

@@ -29,7 +29,7 @@ from derivable.datalog.fused.state import Columns
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.estimate import Estimator
 from derivable.datalog.ram.join_order import planned
-from derivable.datalog.ram.linear import linear_loop
+from derivable.datalog.ram.linear import BASE, linear_loop
 from derivable.datalog.ram.statistics import Statistics
 from derivable.datalog.run.grounding import ground_stratum
 from derivable.datalog.run.limits import Limits, Watch
@@ -59,8 +59,6 @@ PLAN_AGAIN = 16
 PIECE = 1 << 15
 # With several threads each propagates this many times the rows at once that one thread does.
 PIECES = 16
-# The name of what a relation was before its recursion.
-BASE = "#base"
 
 
 class Begun(NamedTuple):
@@ -109,7 +107,7 @@ class Executor(Queries):
         self.cuts: cuts.Cuts | None = None
         self.goal = goal
         # The relations of keys, and those that have rows for these, that this run writes to.
-        self.asked: set[str] = set()
+        self.keyed: set[str] = set()
         self.finished = 0
         self.begun = begun
         if begun is not None:

@@ -22,7 +22,7 @@ from derivable.datalog.tables.tag_columns import parts_of
 from derivable.datalog.tags.tags import ColumnTags, GraphTags
 
 
-def asked(executor: Executor, node: m.Generate) -> Callable[[Batch], Iterator[Batch]]:
+def queried(executor: Executor, node: m.Generate) -> Callable[[Batch], Iterator[Batch]]:
     """What makes batches of one by the rows of its keys."""
     relation = node.relation
     assert relation is not None
@@ -86,9 +86,9 @@ def complete(executor: Executor, relation: str, words: list[np.ndarray], count: 
 
 def _own(executor: Executor, name: str) -> None:
     """Have a table that this run alone writes to, and that is not complete."""
-    if name in executor.asked:
+    if name in executor.keyed:
         return
-    executor.asked.add(name)
+    executor.keyed.add(name)
     executor.complete.discard(name)
     table = executor.tables[name]
     table.indexes.clear()

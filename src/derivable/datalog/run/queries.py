@@ -158,7 +158,7 @@ class Queries(State):
             case m.Extend(variable=v, expression=e):
                 return lambda batch: self.extended(batch, v.name, e)
             case m.Generate(relation=str()) as node:
-                return keyed.asked(self, node)  # type: ignore[arg-type]
+                return keyed.queried(self, node)  # type: ignore[arg-type]
             case m.Generate() as node:
                 return lambda batch: generate(self, batch, node, PREDICATES[node.predicate], self.foreign)
             case m.Coin() as node:

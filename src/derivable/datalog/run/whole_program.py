@@ -22,9 +22,9 @@ from derivable.datalog.fused import fused
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.equivalence import equivalence_of
 from derivable.datalog.ram.join_order import LEAST_ROWS, sized_relations
-from derivable.datalog.ram.linear import linear_loop
+from derivable.datalog.ram.linear import BASE, linear_loop
 from derivable.datalog.run import drive
-from derivable.datalog.run.execute import BASE, Begun, Executor
+from derivable.datalog.run.execute import Begun, Executor
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.profile import Effort, Profile, StratumEffort
 from derivable.datalog.scalars.nodes import Const

@@ -1,8 +1,9 @@
-"""Whether Triton compiles kernels for a device."""
+"""For which devices Triton compiles kernels, and on which it launches them."""
 
 from __future__ import annotations
 
-from functools import cache
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -27,3 +28,19 @@ def refusal(device: Any) -> str | None:
 @cache
 def _has_triton() -> bool:
     return find_spec("triton") is not None
+
+
+def current(device: Any) -> AbstractContextManager:
+    """Have a device be the current one, on which Triton launches; there is nothing to do on the CPU."""
+    import torch
+
+    is_here = device.type != "cuda" or device.index == torch.cuda.current_device()
+    return nullcontext() if is_here else torch.cuda.device(device)
+
+
+@lru_cache(64)
+def processors_of(device: Any) -> int:
+    """Multiprocessors; of a CPU, which interprets kernels, as many as make more than one part of the work."""
+    import torch
+
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import nullcontext
 from functools import lru_cache
 from textwrap import indent
 from typing import Any
 
 from derivable.algebra.expr.generated import load_generated
 from derivable.core.splitmix64 import STEP
+from derivable.device.cuda.compiler import current
 
 # Rows of a tile, for one warp.
 TILE = 128
@@ -193,16 +193,13 @@ class _Kernel:
 
     def __call__(self, rows: int, *arguments: Any) -> None:
         """Launch programs for that number of rows."""
-        import torch
-
         programs = (max(1, min(PROGRAMS, -(-rows // TILE))), 1, 1)
         device = next(x.device for x in arguments if not isinstance(x, int))
         if device.type != "cuda":
             self.function[programs](*arguments, num_warps=1)
             return
         key = (device, *(x.bit_length() < 32 if isinstance(x, int) else x.dtype for x in arguments))
-        is_here = device.index == torch.cuda.current_device()
-        with nullcontext() if is_here else torch.cuda.device(device):
+        with current(device):
             if key in self.again:
                 self.again[key][programs](*arguments)
             else:

@@ -13,7 +13,7 @@ from derivable.algebra.semiring import Semiring
 from derivable.bridge.torch import dtype_name, within_memory
 from derivable.bridge.torch_columns import Torch
 from derivable.core.diagnostics import UnsupportedError
-from derivable.device.cuda.compiler import refusal
+from derivable.device.cuda.compiler import current, refusal
 from derivable.kernel import nodes as k
 from derivable.kernel.emit_triton import compile_triton
 from derivable.parallel.program.execute import Prepared
@@ -127,8 +127,7 @@ class DeviceFold:
         for rows, operand in zip(self._rows, operands):
             arguments += [operand.contiguous()] if rows is None else [rows, operand.contiguous()]
         numbers = blocks, tiles, fold.size, fold.longest, lanes or 1
-        # Triton launches on the current device.
-        with torch.cuda.device_of(found):
+        with current(found.device):
             self.launch((blocks, tiles), *numbers, self._offsets, *arguments, found)
         return found
 
