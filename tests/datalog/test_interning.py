@@ -1,5 +1,6 @@
 """Texts and their numbers, beside a dictionary; hashes of few bits, so that different texts have the same."""
 
+import gc
 from enum import StrEnum
 
 import numpy as np
@@ -153,3 +154,26 @@ def test_a_dictionary_without_a_text_is_an_error(monkeypatch, many):
     column = arrow.DictionaryArray.from_arrays(arrow.array([0, 1]), arrow.array(["a", None]))
     with pytest.raises(dv.DerivableError, match="the value is missing"):
         dv.Program("type s(x: String)\nquery s").run({"s": arrow.table({"x": column})})
+
+
+@pytest.mark.parametrize(
+    "terms", ["", "type Tree = Leaf(String) | Node(Tree, Tree)\nrel u(new Leaf(x)) = s(x)\nquery u"]
+)
+def test_texts_go_with_the_run_that_has_them(terms):
+    """No cycle keeps them until Python looks for cycles."""
+    program = dv.Program(f"type s(String)\nrel t(x) = s(x)\nquery t\n{terms}")
+
+    def tables():
+        return {id(thing) for thing in gc.get_objects() if isinstance(thing, SymbolTable)}
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = tables()
+        answer = program.run(facts={"s": [("a",), ("b",)]}, provenance="unit")
+        assert set(answer["t"]) == {("a",), ("b",)}
+        assert len(tables() - before) == 1
+        del answer
+        assert not tables() - before
+    finally:
+        gc.enable()

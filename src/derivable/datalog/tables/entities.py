@@ -8,6 +8,7 @@ taking apart are functions of whole columns.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -38,7 +39,9 @@ class EntityStore:
     """
 
     def __init__(self, constructors: Mapping[str, Constructor], symbols: SymbolTable, read: Reader):
-        self.constructors, self.symbols, self.read = constructors, symbols, read
+        self.constructors, self.read = constructors, read
+        # The two would keep one another, and all texts of a run, until Python looks for cycles.
+        self._symbols = weakref.ref(symbols)
         self.size = 0
         self._number = {name: i for i, name in enumerate(constructors)}
         self._tables = {name: _table(c) for name, c in constructors.items()}
@@ -48,6 +51,12 @@ class EntityStore:
         self._kinds, self._rows, self._heights = empty(16, np.int32), empty(16, np.int64), empty(16, np.int64)
         self._shown: list[Entity | None] = []
         self._known: dict[Entity, int] = {}
+
+    @property
+    def symbols(self) -> SymbolTable:
+        symbols = self._symbols()
+        assert symbols is not None, "the terms of a run are used while its symbols are there"
+        return symbols
 
     def copy(self, symbols: SymbolTable) -> EntityStore:
         """A store with the same terms under the same words."""
