@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 
+import numba  # noqa: F401 - words are sorted by digits where it is loaded
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,10 +10,12 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog.test_fused import on_threads
+from derivable.datalog.kernels import relations
 from derivable.datalog.tables import bulk_load, packing, storage
 from derivable.datalog.tables.packing import Packing, distinct
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import TYPES
+from derivable.device.cpu.tiers import kernel
 from derivable.parallel import order
 from derivable.parallel.order import is_in_order, order_of
 from drawn import examples
@@ -207,6 +210,32 @@ def test_words_and_runs_in_parts(words, part, is_sorted, num_threads):
             assert places is not None
             places.unpack(places.pack(columns), rows)
             assert rows.T.tolist() == [column.tolist() for column in columns]
+
+
+# Words that differ in low bits, in high ones, in bits with gaps between them, and in the sign that they have not.
+WORDS = st.lists(
+    st.one_of(
+        st.integers(0, 5),
+        st.integers(0, (1 << 64) - 1),
+        st.sampled_from([0, 1 << 63, (1 << 64) - 1, 1 << 40]),
+        st.builds(lambda a, b: a << 50 | b, st.integers(0, 40), st.integers(0, 3)),
+    ),
+    max_size=60,
+)
+
+
+@examples(60, 300, WORDS, st.sampled_from(["compiled", "interpreted"]), st.integers(1, 3))
+def test_words_are_sorted_by_the_digits_that_vary(words, tier, num_threads):
+    with pytest.MonkeyPatch.context() as patch, on_threads(num_threads):
+        patch.setenv("DERIVABLE_TIER", tier)
+        if tier == "interpreted":
+            # One that the compiled tier has not taken over.
+            patch.setattr(relations, "sort_by_digits", kernel(relations.sort_by_digits.py_func))
+        patch.setattr(packing, "MANY", 0)
+        patch.setattr(packing, "SHARED", 8)
+        given_words = np.array(words, np.uint64)
+        packing.sort(given_words)
+        assert given_words.tolist() == sorted(words)
 
 
 KINDS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", ">i4", ">u2", ">i8"]

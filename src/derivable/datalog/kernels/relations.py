@@ -1,4 +1,4 @@
-"""Kernels of Datalog relations: hash sets of rows, hash indexes, expansion of joins.
+"""Kernels of Datalog relations: hash sets of rows, hash indexes, expansion of joins, sorting.
 
 Rows live in an append-only log [row, column]; sets and indexes hold row numbers. Nothing here allocates.
 """
@@ -9,6 +9,9 @@ import numpy as np
 
 from derivable.device.cpu.places import hash_word, mix_word, slot_in, tag_of
 from derivable.device.cpu.tiers import kernel
+
+# Of a digit that words are sorted by: more of its values would be written to more places at once than stay in cache.
+DIGIT_BITS = 10
 
 
 @kernel
@@ -168,3 +171,39 @@ def dense_expand(offsets, rows, low, keys, left, right, i, position):
         position = np.int64(-1)
         i += 1
     return count, i, np.int64(-1)
+
+
+@kernel
+def sort_by_digits(words, other, counts):
+    """Sort `words`, as if they had no signs, by one digit after another of the bits that vary, the lowest first.
+
+    words, other  [word] int64
+    counts        [2 ** DIGIT_BITS] int64
+    Both arrays are overwritten. Returns whether the words in order are those of `other`.
+    """
+    mask = np.int64(len(counts) - 1)
+    varying = np.int64(0)
+    for i in range(1, len(words)):
+        varying |= words[i] ^ words[0]
+    given, made, is_other = words, other, False
+    shift = np.int64(0)
+    while shift < 64 and varying >> shift != 0:
+        if varying >> shift & 1 == 0:
+            shift += 1
+            continue
+        counts[:] = 0
+        for i in range(len(given)):
+            counts[given[i] >> shift & mask] += 1
+        total = np.int64(0)
+        for digit in range(len(counts)):
+            count = counts[digit]
+            counts[digit] = total
+            total += count
+        for i in range(len(given)):
+            # The shift copies the sign, which leaves digits with it above the others.
+            digit = given[i] >> shift & mask
+            made[counts[digit]] = given[i]
+            counts[digit] += 1
+        given, made, is_other = made, given, not is_other
+        shift += DIGIT_BITS
+    return is_other
