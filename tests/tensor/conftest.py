@@ -3,11 +3,11 @@
 import pytest
 
 
-@pytest.fixture(autouse=True, scope="package")
-def _interpreted():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DERIVABLE_TIER", "interpreted")
-        yield
+# Not of the package: pytest ends such a fixture only when the last test of its package in the list of a worker has
+# run, and tests of other packages that come before that one would run interpreted too.
+@pytest.fixture(autouse=True)
+def _interpreted(monkeypatch):
+    monkeypatch.setenv("DERIVABLE_TIER", "interpreted")
 
 
 @pytest.fixture
