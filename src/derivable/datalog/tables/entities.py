@@ -58,6 +58,13 @@ class EntityStore:
         assert symbols is not None, "the terms of a run are used while its symbols are there"
         return symbols
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_symbols": self.symbols}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._symbols = weakref.ref(state["_symbols"])
+
     def copy(self, symbols: SymbolTable) -> EntityStore:
         """A store with the same terms under the same words."""
         other = EntityStore(self.constructors, symbols, self.read)
