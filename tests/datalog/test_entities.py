@@ -6,6 +6,7 @@ import itertools
 import pickle
 import random
 import struct
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -28,6 +29,7 @@ from derivable.datalog.rules.strata import check_strata, stratify
 from derivable.datalog.syntax.parse import parse
 from derivable.datalog.syntax.text import syntax_text
 from derivable.datalog.types import infer
+from derivable.datalog.values.terms import subterms
 from drawn import examples
 
 
@@ -822,3 +824,32 @@ def _built(text, env):
         return env[text] if text in env else int(text)
     functor, fields = _split(text)
     return Entity(functor, *(_built(f, env) for f in fields))
+
+
+def test_terms_that_bodies_get_from_functions():
+    @dv.datalog.predicate
+    def test_readings(text: str) -> Iterator[tuple[float, tuple[Entity]]]:
+        yield from ((0.5, (part,)) for part in text.split(";"))
+
+    program = dv.Program(
+        """
+        type Tree = Leaf() | Node(i32, Tree)
+        type word(i32, String), wanted(i32)
+        rel size(t, 0) = case t is Leaf()
+        rel size(t, n + 1) = case t is Node(_, rest), size(rest, n)
+        rel parsed(i, n) = wanted(i), word(i, w), t == $parse_entity(w), size(t, n), not hidden(i)
+        rel hidden(i) = word(i, w), n == $string_length(w), n > 40
+        rel read(i, n) = word(i, w), test_readings(w, t), size(t, n)
+        rel kept(t) = word(_, w), test_readings(w, t)
+        """
+    )
+    words = [(1, "Node(3, Node(-4, Leaf()))"), (2, "Leaf();Node(1, Leaf())"), (3, "Leaf()"), (4, "Leaf( ) ;Bush()")]
+    facts = {"word": [*words, (5, "Node(1000000000, Node(1000000000, Leaf()))")], "wanted": [1, 2, 3, 5]}
+    found = program.run(facts)
+    assert set(found["parsed"]) == {(1, 2), (3, 0)}
+    # A term is there for certain; the reading of the text is what is random.
+    assert dict(found["read"].items()) == dict.fromkeys(((1, 2), (2, 0), (2, 1), (3, 0), (4, 0), (5, 2)), 0.5)
+    assert dict(found["size"].items()) == dict.fromkeys(found["size"], 1.0)
+    # Nothing is there that no text says.
+    assert {t for t, _ in found["size"]} <= {part for (t,) in found["kept"] for part in subterms([t])}
+    assert list(program.run({"word": []})["size"]) == []

@@ -221,6 +221,13 @@ def test_proofs_name_every_fact():
     assert str(db["r"]) == "{{{1, -4}, {0, 1, 3}}::(1), {{2}}::(2)}"
     weather = 'rel w = {0.25::"sun"; 0.75::"rain"}\nrel both() = w("sun"), w("rain")\nrel any() = w(_)\nquery any'
     assert dict(dv.Program(weather).run(provenance="proofs")["any"]) == {(): {frozenset({0}), frozenset({1})}}
+    # Where there are no probabilities, facts that exclude each other may be as likely as they like.
+    sides = "rel side = {1.0::1; 1.0::2; 0.5::3} rel any() = side(_) rel both(a, b) = side(a), side(b)"
+    found = dv.Program(sides).run(provenance="proofs")
+    assert dict(found["any"]) == {(): {frozenset({i}) for i in range(3)}}
+    assert dict(found["both"]) == {(i + 1, i + 1): {frozenset({i})} for i in range(3)}
+    with pytest.raises(dv.DerivableError, match=r"add up to 2\.5"):
+        dv.Program(sides).run(provenance="topkproofs")
     with pytest.raises(UnsupportedError, match="proofs gives sets of facts"):
         dv.nn.Logic(CLOSURE, {"e": dv.independent(list(EDGES))}, {"p": [(0, 4)]}, provenance="proofs")
 

@@ -314,7 +314,7 @@ class Program:
         from derivable.datalog.facts.program_facts import check_choices, load_program_facts
         from derivable.datalog.facts.store import new_store
         from derivable.datalog.run.limits import EXACT_HINT
-        from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of, in_rounds, provenance_of
+        from derivable.datalog.tags.provenance import EXACT, PROOFS, Inference, carrier_of, in_rounds, provenance_of
 
         facts = taken(facts, device)
         plan = self._plan_for(facts)
@@ -333,7 +333,7 @@ class Program:
             record = provenance_of(provenance)
         if self.compatible:
             record = in_rounds(record)
-        if isinstance(record, Inference) and record.own is None:
+        if isinstance(record, Inference) and record.own is None and record is not PROOFS:
             check_choices(plan.rules)
         name = provenance if isinstance(provenance, str) else record.name
         store.random.require(carrier_of(record, name))

@@ -159,10 +159,13 @@ def distinct(columns: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarra
 def result_words(by: str, what: str, values: list, t: ValueType, symbols: SymbolTable) -> tuple[np.ndarray, np.ndarray]:
     """(words [row], valid [row]) of Python values, None where there is none.
 
-    Raises DomainError for a value of another kind than the type's; one outside its limits is none.
+    Raises DomainError for a value of another kind than the type's; one outside its limits is none, and so is a text
+    that is no term.
     """
     if t.family == "text" and set(map(type, values)) == {str}:
         return symbols.intern_all(values), np.ones(len(values), bool)
+    if t.family == "entity" and symbols.entities is not None and set(map(type, values)) <= {str, type(None)}:
+        return symbols.entities.parsed([value or "" for value in values], t)
     if any(issubclass(kind, np.generic) for kind in set(map(type, values))):
         values = [v.item() if isinstance(v, np.generic) and v.dtype.kind not in "mM" else v for v in values]
     if t.family == "float":

@@ -9,16 +9,22 @@ there has to be
     #is_Const(e, x) :- simple(_, e), (e is Const), (x == Const.0(e))
 
 and for a term inside another one, `new Neg(new Const(1))`, the same over the rows of `#is_Neg`. Which terms are there
-does not depend on the order in which bodies are evaluated, because only heads make them.
+does not depend on the order in which bodies are evaluated, because only heads make them. A term that a function or a
+foreign predicate gives to a body, and that the body takes apart, has a head of its own for that:
+
+    value(n) :- text(s), parse(s; e), eval(e, n)
+has beside it
+    #given_1(e) :- text(s), parse(s; e)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.destructure import taken_apart, without_cycles
+from derivable.datalog.rules.sideways import evaluable
 from derivable.datalog.values.terms import Entity, subterms
 from derivable.datalog.values.values import ValueType
 
@@ -30,6 +36,7 @@ def with_terms(program: r.Rules) -> r.Rules:
     """The program with the rules for the terms that its rules make. It is the last pass over core rules."""
     if not program.constructors:
         return program
+    program = _with_given(program)
     heads: dict[tuple[str, int, str], r.Clause] = {}
     nested: dict[tuple[str, int, str], r.Clause] = {}
     own = {c.relation for c in program.constructors.values()}
@@ -51,6 +58,53 @@ def with_terms(program: r.Rules) -> r.Rules:
     return without_cycles(replace(program, rules=(*program.rules, *added)))
 
 
+def _with_given(program: r.Rules) -> r.Rules:
+    """The program with a relation for the terms that each body gets from functions and predicates and does not pass on
+    to its head."""
+    relations, rules = dict(program.relations), list(program.rules)
+    for rule in program.rules:
+        if not isinstance(rule, r.Clause):
+            continue
+        passed = {name for term in rule.terms for name in r.names(term)}
+        for giver, term in _given(rule):
+            is_read = any(term.name in r.names(literal) for literal in rule.body if literal is not giver)
+            body = _binding(rule, giver, term.name) if is_read and term.name not in passed else None
+            if body is None:
+                continue
+            name = f"#given_{len(relations)}"
+            relations[name] = r.Relation(name, (term.type,), is_hidden=True, is_certain=True, span=rule.span)
+            rules.append(r.Clause(name, (term,), body, rule.span))
+    return program if len(rules) == len(program.rules) else replace(program, relations=relations, rules=tuple(rules))
+
+
+def _given(rule: r.Clause) -> Iterator[tuple[r.Literal, r.Var]]:
+    """Literals of a body, and the terms that they have from functions and predicates."""
+    for literal in rule.body:
+        match literal:
+            case r.Generate(outputs=outputs, negated=False, relation=None):
+                yield from ((literal, v) for v in outputs if isinstance(v, r.Var) and v.type.family == "entity")
+        for variable, value in r.sides(literal):
+            if isinstance(variable, r.Var) and _is_anything(value):
+                yield literal, variable
+
+
+def _is_anything(e: r.Expr) -> bool:
+    """Whether nothing is known of a term, because a function gives it."""
+    return isinstance(e, r.Apply) and e.type.family == "entity" and e.operator.startswith(("$", "cast"))
+
+
+def _binding(rule: r.Clause, giver: r.Literal, name: str) -> tuple[r.Literal, ...] | None:
+    """The literals of a body from which a variable has its value, of which others may be more than these; None if they
+    need the variable."""
+    others = [one for one in rule.body if not isinstance(one, (r.Negated, r.Coin)) and name not in r.names(one)]
+    needed, body = r.names(giver) - {name}, []
+    while more := [one for one in others if one not in body and r.names(one) & needed]:
+        body += more
+        needed |= {n for one in more for n in r.names(one)}
+    found, bound = evaluable(body)
+    return (*found, giver) if r.names(giver) - {name} <= bound else None
+
+
 def _definitions(rule: r.Clause) -> dict[str, list[r.Expr]]:
     """The expressions that variables of a clause are equal to."""
     found: dict[str, list[r.Expr]] = {}
@@ -70,10 +124,13 @@ class _Making:
     def __init__(self, program: r.Rules, there: set[Entity], rule: r.Clause):
         self.program, self.there = program, there
         self.definitions = _definitions(rule)
+        self.given = {term.name for _, term in _given(rule)}
 
     def made(self, e: r.Expr, seen: frozenset[str] = frozenset()) -> Made:
         """What a term of the head may be that the clause makes."""
         match e:
+            case r.Var(name=name, type=t) if name in self.given:
+                return self.anything(t)
             case r.Var(name=name) if name not in seen:
                 return _union(self.made(value, seen | {name}) for value in self.definitions.get(name, ()))
             case r.Apply(operator="if", operands=(_, a, b)):
@@ -87,7 +144,7 @@ class _Making:
                 return {functor}, inside
             case r.Apply(operator="cast", operands=(a,)) if a.type.family == "entity":
                 return self.made(a, seen)
-            case r.Apply(operator=operator, type=t) if operator.startswith(("$", "cast")) and t.family == "entity":
+            case r.Apply(type=t) if _is_anything(e):
                 return self.anything(t)
             case r.Const(value=Entity() as term) if term not in self.there:
                 parts = [(t.functor, i, f.functor) for t in subterms([term]) for i, f in enumerate(t.fields)
