@@ -234,15 +234,42 @@ def test_tropical_tags_are_lengths():
     assert all(isinstance(tag, int) for tag in found.values())
 
 
-def test_iteration_limit():
-    ctx = edge_path()
+@pytest.mark.parametrize(
+    ("body", "limit", "distance"),
+    [
+        # Scallop swaps the columns of path in a round of its own, to join it on the second.
+        *(("path(a, b) and edge(b, c)", limit, distance) for limit, distance in ((0, 1), (1, 1), (2, 2), (5, 3))),
+        *(("edge(a, b) and path(b, c)", limit, distance) for limit, distance in ((0, 1), (1, 2), (2, 3))),
+        ("path(a, b) and edge(b, c)", None, 9),
+    ],
+)
+def test_iteration_limit(body, limit, distance):
+    ctx = scallopy.ScallopContext()
+    ctx.add_relation("edge", (int, int))
+    ctx.add_rule(f"path(a, c) = edge(a, c) or {body}")
     ctx.add_facts("edge", [(i, i + 1) for i in range(9)])
-    ctx.set_iter_limit(2)
+    ctx.set_iter_limit(1)
+    ctx.set_iter_limit(limit)
     ctx.run()
-    few = len(ctx.relation("path"))
-    ctx.set_iter_limit(None)
+    assert list(ctx.relation("path")) == [(i, j) for i in range(9) for j in range(i + 1, 10) if j - i <= distance]
+
+
+def test_facts_that_are_no_terms_are_dropped():
+    ctx = scallopy.ScallopContext("minmaxprob")
+    ctx.add_relation("early", scallopy.Entity)
+    with pytest.warns(UserWarning, match="no terms"):
+        ctx.add_facts("early", [(0.5, "Leaf()")])
+    ctx.add_program("type Tree = Leaf() | Node(Tree, i32)")
+    ctx.add_relation("tree", (int, scallopy.Entity))
+    ctx.add_rule("value(i, n) = tree(i, t), case t is Node(_, n)")
+    wrong = ["Node(Leaf())", "Bush()", "Node(Leaf(), x)"]
+    given = [(0.1 * i, (i, text)) for i, text in enumerate(["Leaf()", *wrong, "Node(Leaf(), 7)"], 1)]
+    with pytest.warns(UserWarning, match="tree"):
+        ctx.add_facts("tree", given)
     ctx.run()
-    assert few < len(ctx.relation("path")) == 45
+    assert len(ctx.relation("early")) == 0
+    assert [row[0] for _, row in ctx.relation("tree")] == [1, 5]
+    assert list(ctx.relation("value")) == [(0.5, (5, 7))]
 
 
 def test_demand():
@@ -370,8 +397,8 @@ def test_proofs():
     ctx.add_rule("sum(a + b) = digit(0, a), digit(1, b)")
     ctx.add_rule("both() = digit(0, 1), digit(0, 2)")
     ctx.run()
-    found = {row: proofs for proofs, row in ctx.relation("sum")}
-    assert found == {(2,): {frozenset({0, 2})}, (3,): {frozenset({1, 2})}}
+    # Without the proofs, as Scallop shows it.
+    assert list(ctx.relation("sum")) == [(2,), (3,)]
     assert list(ctx.relation("both")) == []
 
 

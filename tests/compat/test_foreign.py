@@ -61,6 +61,29 @@ def test_functions_belong_to_their_contexts():
         scallopy.ScallopContext().add_program("rel a = {10} rel b($shifted(x)) = a(x)")
 
 
+def test_a_name_is_registered_once():
+    @scallopy.ff
+    def twice(x: scallopy.i32) -> scallopy.i32:
+        return 2 * x
+
+    @scallopy.fp
+    def below(x: int) -> scallopy.Generator[None, tuple[int]]:
+        yield from ((i,) for i in range(x))
+
+    ctx = scallopy.ScallopContext()
+    ctx.register_foreign_function(twice)
+    ctx.register_foreign_predicate(below)
+    # A clone has what its original has, and another context does not.
+    for one in (ctx, ctx.clone()):
+        with pytest.raises(DerivableError, match="`twice` is registered already"):
+            one.register_foreign_function(twice)
+        with pytest.raises(DerivableError, match="`below` is registered already"):
+            one.register_foreign_predicate(below)
+    scallopy.ScallopContext().register_foreign_function(twice)
+    ctx.add_rule("out($twice(x)) = below(3, x)")
+    assert answers(ctx, "out") == [(0,), (2,), (4,)]
+
+
 def test_generic_functions():
     kind = scallopy.Generic(scallopy.Number)
 

@@ -307,6 +307,26 @@ def test_wrong_inputs():
         ctx.forward_function("sum_2", dispatch="all")
     with pytest.raises(DerivableError, match="i32"):
         ctx.set_input_mapping("digit_1", ["a", "b"])
+    named = context("difftopkproofsdebug").forward_function("sum_2", range(5))
+    with pytest.raises(DerivableError, match="facts have names"):
+        named(digit_1=p, digit_2=p)
+
+
+def test_wrong_outputs():
+    ctx = context()
+    with pytest.raises(DerivableError, match="Unknown relation `sum_3`"):
+        ctx.forward_function("sum_3", range(5))
+    with pytest.raises(DerivableError, match="Unknown relation `sum_3`"):
+        scallopy.Module(program="rel sum_2 = {0.5::1}", output_mappings={"sum_2": None, "sum_3": range(3)})
+    with pytest.raises(DerivableError, match="2 values"):
+        ctx.forward_function("sum_2", [(i, i + 1) for i in range(5)])
+    with pytest.raises(DerivableError, match="i32"):
+        ctx.forward_function(output_mappings={"sum_2": ["0", "1"]})
+    with pytest.raises(DerivableError, match="one output relation"):
+        ctx.forward_function(output_mappings={}, jit=True)
+    # Without, the outputs are those of the call.
+    p = softmax(2, 3)
+    assert ctx.forward_function()(digit_1=p, digit_2=p, output_relations=["sum_2"] * 2)[1].shape == (2, 5)
 
 
 def test_a_module_is_a_module():

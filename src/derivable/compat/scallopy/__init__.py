@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         ForeignAttributeProcessor,
         ForeignFunction,
         ForeignPredicate,
+        Generator,
         ff,
         foreign_attribute,
         foreign_function,
@@ -43,6 +44,7 @@ __all__ = [
     "ForeignFunction",
     "ForeignPredicate",
     "ForwardFunction",
+    "Generator",
     "Generic",
     "GenericTypeParameter",
     "InputMapping",
@@ -98,7 +100,7 @@ __all__ = [
 _WHERE = {
     "context": ("Context", "ScallopCollection", "ScallopContext"),
     "foreign": (
-        *("Facts", "ForeignAttributeProcessor", "ForeignFunction", "ForeignPredicate"),
+        *("Facts", "ForeignAttributeProcessor", "ForeignFunction", "ForeignPredicate", "Generator"),
         *("ff", "foreign_attribute", "foreign_function", "foreign_predicate", "fp"),
     ),
     "forward": ("ForwardFunction", "Module", "ScallopForwardFunction"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
+from itertools import compress
 from typing import Any, TypeVar
 
 from derivable.compat.scallopy.foreign import STANDARD, ForeignAttributeProcessor, ForeignFunction, ForeignPredicate
@@ -303,6 +305,11 @@ class ScallopContext:
                 raise TypeMismatchError(f"fact {number} of `{relation}`: {len(elem)} values for {arity} columns")
             rows.append(tuple(elem))
             tags.append(tag)
+        fine = machine.without_strange_terms(relation, rows)
+        if not all(fine):
+            strange = next(row for row, is_fine in zip(rows, fine) if not is_fine)
+            warnings.warn(f"facts of `{relation}` that are no terms are dropped: {strange}", stacklevel=3)
+            rows, tags, groups = (list(compress(given, fine)) for given in (rows, tags, groups))
         try:
             machine.checked(relation, rows)
         except TypeError:
@@ -356,7 +363,8 @@ class ScallopContext:
         self._input_mappings[relation] = mapping
 
     def set_iter_limit(self, iter_limit: int | None) -> None:
-        """Limit the rounds of each recursion; None goes on to its end."""
+        """Limit the rounds of each recursion, counted as Scallop does: where a recursive relation is joined on other
+        columns than its first ones, a round counts twice. None goes on to the end."""
         self._iter_limit = iter_limit
 
     def set_early_discard(self, early_discard: bool = True) -> None:
@@ -380,16 +388,16 @@ class ScallopContext:
     # Functions, predicates and attributes of Python
 
     def register_foreign_function(self, foreign_function: Any) -> None:
-        """Make a function known to the program. Raises DomainError for one that is not decorated."""
+        """Make a function known to the program. Raises DomainError for one that is not decorated, and for a name that
+        is registered already."""
         found = _decorated(foreign_function, ForeignFunction, "foreign_function")
-        found.register()
-        self._functions[found.name] = found
+        _add(self._functions, found, "function")
 
     def register_foreign_predicate(self, foreign_predicate: Any) -> None:
-        """Make a predicate known to the program. Raises DomainError for one that is not decorated."""
+        """Make a predicate known to the program. Raises DomainError for one that is not decorated, and for a name that
+        is registered already."""
         found = _decorated(foreign_predicate, ForeignPredicate, "foreign_predicate")
-        found.register()
-        self._predicates[found.name] = found
+        _add(self._predicates, found, "predicate")
 
     def register_foreign_attribute(self, foreign_attribute: Any) -> None:
         """Make an attribute known to the program. Raises DomainError for a function that is not decorated."""
@@ -404,7 +412,8 @@ class ScallopContext:
 
     def _settings(self, training: bool | None = None) -> Settings:
         chosen = None if training is None else self._train_k if training else self._test_k
-        return Settings(self._kind.record, self._k if chosen is None else chosen, self._iter_limit)
+        limit = None if self._iter_limit is None else self._machine().rounds(self._iter_limit)
+        return Settings(self._kind.record, self._k if chosen is None else chosen, limit)
 
     def run(self) -> None:
         """Compute all relations; after more facts, rules or relations the run goes on from what there is."""
@@ -491,9 +500,7 @@ class ScallopContext:
         `InternalForwardFunction`. Raises UnsupportedError for a provenance without gradients."""
         from derivable.compat.scallopy.forward import InternalForwardFunction
 
-        return InternalForwardFunction(
-            self, output, output_mapping, output_mappings, dispatch=dispatch, debug_provenance=debug_provenance
-        )
+        return InternalForwardFunction(self, output, output_mapping, output_mappings, dispatch, debug_provenance, jit)
 
     # What there is
 
@@ -561,6 +568,13 @@ def _decorated(given: Any, kind: type[Decorated], decorator: str) -> Decorated:
     if not isinstance(given, kind):
         raise DomainError(f"{given!r} is not decorated", hint=f"decorate it with @scallopy.{decorator}")
     return given
+
+
+def _add(known: dict[str, Any], found: ForeignFunction | ForeignPredicate, what: str) -> None:
+    if found.name in known:
+        raise DomainError(f"a {what} `{found.name}` is registered already", hint="give it another name: name=...")
+    found.register()
+    known[found.name] = found
 
 
 Context = ScallopContext

@@ -375,6 +375,8 @@ def soft_unequal(x: Any, y: Any) -> Iterator[Any]:
     yield 1.0 - _similarity(x, y), ()
 
 
+# What `Facts` was called before.
+Generator = Facts
 # What contexts have from the start, beside the predicates of the language.
 STANDARD: tuple[ForeignPredicate, ...] = (soft_equal, soft_unequal)
 ff = foreign_function

@@ -52,6 +52,9 @@ class InternalForwardFunction(torch.nn.Module):
                      (tuples, [sample, tuple]) for what is found
     output_mappings  relation -> the same, of several outputs
     debug_provenance whether proofs are given too
+    jit              accepted; there is an output then
+
+    Raises BindingError for an unknown output, TypeMismatchError for tuples of a mapping that are none of it.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class InternalForwardFunction(torch.nn.Module):
         output_mappings: Mapping[str, Any] | None = None,
         dispatch: str = "parallel",
         debug_provenance: bool = False,
+        jit: bool = False,
     ):
         super().__init__()
         if not (context.is_differentiable or context._kind.is_custom):
@@ -83,6 +87,14 @@ class InternalForwardFunction(torch.nn.Module):
             self.outputs[output] = OutputMapping(output_mapping)
         for name, mapping in (output_mappings or {}).items():
             self.outputs[name] = OutputMapping(mapping)
+        if jit and not self.outputs:
+            raise DomainError("JIT compiled context must provide one output relation", hint='output="sum_2"')
+        self._check(self.outputs)
+
+    def _check(self, outputs: Mapping[str, OutputMapping]) -> None:
+        """Raise BindingError or TypeMismatchError for outputs and mappings that do not fit the program."""
+        for name, mapping in outputs.items():
+            self.context._known(name).checked(name, mapping.tuples or ())
 
     def forward(
         self,
@@ -223,6 +235,11 @@ class InternalForwardFunction(torch.nn.Module):
                 raise TypeMismatchError(
                     f"the input `{name}` is a tensor, and the relation has no input mapping",
                     hint=f"add_relation({name!r}, ..., input_mapping=range(10)), or give a list of facts a sample",
+                )
+            if self.context.is_debug:
+                raise TypeMismatchError(
+                    f"the input `{name}` is a tensor, and facts have names under {self.context.provenance!r}",
+                    hint="give a list of facts a sample: ((probability, name), tuple)",
                 )
             tensors, _ = mapping.samples(given)
             return _of_tensors(mapping, tensors.to("cpu"), self.context.supports_disjunctions())
@@ -377,7 +394,7 @@ class ScallopForwardFunction(torch.nn.Module):
             ctx.set_early_discard(early_discard)
         self.ctx = ctx
         self.forward_function: Callable[..., Any] = ctx.forward_function(
-            output_relation, output_mapping, output_mappings, dispatch
+            output_relation, output_mapping, output_mappings, dispatch, jit=jit
         )
 
     def forward(

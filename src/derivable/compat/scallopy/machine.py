@@ -26,7 +26,7 @@ from derivable.datalog.api.program import Program
 from derivable.datalog.facts.load import tuple_columns
 from derivable.datalog.facts.program_facts import load_program_facts
 from derivable.datalog.facts.store import FactStore, add_terms, new_store
-from derivable.datalog.rules.nodes import Relation
+from derivable.datalog.rules.nodes import Atom, Clause, Relation, Var
 from derivable.datalog.run.demand_facts import demanded
 from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.foreign_join import ForeignFacts
@@ -93,6 +93,11 @@ class _ScopedProgram(Program):
 
     def _parsed(self) -> s.Syntax:
         return self.scope.renamed(super()._parsed())
+
+    @property
+    def clauses(self) -> list[Clause]:
+        """The rules without aggregates."""
+        return [rule for rule in self._plan({}).rules.rules if isinstance(rule, Clause)]
 
 
 @dataclass(frozen=True)
@@ -248,10 +253,46 @@ class Machine:
         self._ground: OrderedDict[Hashable, Ground] = OrderedDict()
         self.logics: OrderedDict[Hashable, Any] = OrderedDict()
 
+    @cached_property
+    def _reorders(self) -> bool:
+        """Whether Scallop joins a recursive relation in another order of its columns, which takes a round of its own:
+        where the variables that an atom shares with others are not those of its first columns."""
+        together = {name: stratum for stratum in self.ram.strata if stratum.is_recursive for name in stratum.relations}
+        for rule in self.program.clauses:
+            if rule.relation not in together:
+                continue
+            atoms = [one for one in rule.body if isinstance(one, Atom)]
+            names = [[term.name if isinstance(term, Var) else None for term in atom.terms] for atom in atoms]
+            for at, atom in enumerate(atoms):
+                if together.get(atom.relation) is together[rule.relation]:
+                    others = {name for other in (*names[:at], *names[at + 1 :]) for name in other if name is not None}
+                    places = [place for place, name in enumerate(names[at]) if name in others]
+                    if places != list(range(len(places))):
+                        return True
+        return False
+
+    def rounds(self, limit: int) -> int:
+        """The rounds that a limit of Scallop's stands for."""
+        return limit // 2 if self._reorders else limit
+
     def checked(self, name: str, rows: Sequence[tuple]) -> None:
         """Raise TypeMismatchError for rows that are no facts of a relation."""
         if rows:
             tuple_columns(self.relations[name], list(rows), new_store(self.ram).symbols)
+
+    def without_strange_terms(self, name: str, rows: list[tuple]) -> list[bool]:
+        """[row] whether the texts in columns of terms are terms of the program."""
+        types = self.relations[name].types
+        places = [place for place, t in enumerate(types) if t.family == "entity"]
+        entities = new_store(self.ram).symbols.entities if places else None
+        found = np.ones(len(rows), bool)
+        for place in places:
+            texts = [row[place] if isinstance(row[place], str) else None for row in rows]
+            given = np.array([text is not None for text in texts], bool)
+            if entities is None or not given.any():
+                continue
+            found[given] &= entities.parsed([text for text in texts if text is not None], types[place])[1]
+        return found.tolist()
 
     def store(self, settings: Settings) -> FactStore:
         """The facts of the program."""

@@ -38,7 +38,7 @@ def computed(context: ScallopContext, machine: Machine, settings: Settings) -> d
 
 def _elements(machine: Machine, evaluation: Evaluation, settings: Settings, kind: Kind, name: str) -> list[Any]:
     view = machine.view(evaluation, name, settings)
-    if kind.engine == "unit":
+    if not kind.has_tags:
         return list(view)
     tags = view.tag_list()
     if kind.engine in ("tropical", "natural"):
