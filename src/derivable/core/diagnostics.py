@@ -16,8 +16,10 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar, NoReturn
+
+from derivable.core.records import dataclass
 
 
 @dataclass(frozen=True)

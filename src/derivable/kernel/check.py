@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cache
 
 from derivable.algebra.expr.nodes import Argument, Constant, Expr, arguments_of, as_tuple
 from derivable.core.diagnostics import LayoutError, TypeMismatchError
@@ -10,6 +11,11 @@ from derivable.kernel import nodes as n
 
 # The fields that are int64 scalars, whatever the statement.
 _POSITIONS = ("index", "stride", "count", "start", "stop", "size", "words")
+
+
+@cache
+def _positions_of(kind: type) -> tuple[str, ...]:
+    return tuple(name for name in _POSITIONS if name in n.names_of(kind))
 
 
 def check(kernel: n.Kernel) -> frozenset[n.Register]:
@@ -35,6 +41,7 @@ class _Checker:
         self.arrays = set(kernel.arrays)
         self.is_line: dict[n.Register, bool] = {}
         self.names: dict[str, object] = {}
+        self.known: dict[Expr, list[Argument]] = {}
         for parameter in kernel.parameters:
             self._name(parameter.name, parameter)
             if isinstance(parameter, Argument):
@@ -59,8 +66,8 @@ class _Checker:
         array = getattr(statement, "array", None)
         if array is not None and array not in self.arrays:
             self.fail(statement, f"{array.name} is not a parameter")
-        for field in _POSITIONS:
-            value = getattr(statement, field, None)
+        for field in _positions_of(type(statement)):
+            value = getattr(statement, field)
             for number in () if value is None else as_tuple(value):
                 self.scalar(statement, number, "int64")
         match statement:
@@ -162,11 +169,20 @@ class _Checker:
             elif (argument.dtype, argument.is_lines) != (parameter.dtype, parameter.is_lines):
                 self.fail(statement, f"{argument.name} does not fit {parameter.name}", TypeMismatchError)
 
+    def arguments(self, value: Expr) -> Sequence[Argument]:
+        """The arguments of an expression, in which statements share much."""
+        if isinstance(value, (Argument, Constant)):
+            return (value,) if isinstance(value, Argument) else ()
+        found = self.known.get(value)
+        if found is None:
+            found = self.known[value] = arguments_of(value)
+        return found
+
     def lines_in(self, value: Expr) -> bool:
-        return any(self.is_line.get(argument, False) for argument in arguments_of(value))
+        return any(self.is_line.get(argument, False) for argument in self.arguments(value))
 
     def readable(self, statement: n.Statement, value: Expr) -> None:
-        for argument in arguments_of(value):
+        for argument in self.arguments(value):
             if argument not in self.is_line:
                 self.fail(statement, f"{argument.name} is read before it is assigned")
 

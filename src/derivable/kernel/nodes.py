@@ -22,9 +22,11 @@ Printed form of the sum of each segment:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import fields
+from functools import cache
 
 from derivable.algebra.expr.nodes import Argument, Expr
+from derivable.core.records import dataclass
 
 Register = Argument
 
@@ -432,7 +434,21 @@ _READ += ("source", "sources", "places", "mask", "fill", "if_true", "if_false", 
 def operands_of(statement: Statement) -> tuple[Expr, ...]:
     """The expressions that a statement itself reads, without those of its blocks."""
     found: list[Expr] = []
-    for name in _READ:
-        value = getattr(statement, name, ())
-        found += [part for part in (value if isinstance(value, tuple) else (value,)) if isinstance(part, Expr)]
+    for name in _read_by(type(statement)):
+        value = getattr(statement, name)
+        if isinstance(value, Expr):
+            found.append(value)
+        elif isinstance(value, tuple):
+            found += [part for part in value if isinstance(part, Expr)]
     return tuple(found)
+
+
+@cache
+def names_of(kind: type) -> frozenset[str]:
+    """The names of the fields of a statement."""
+    return frozenset(field.name for field in fields(kind))
+
+
+@cache
+def _read_by(kind: type) -> tuple[str, ...]:
+    return tuple(name for name in _READ if name in names_of(kind))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from derivable.core.diagnostics import DerivableError, UnsupportedError, Written
 from derivable.core.progress import NEVER, Deadline
+from derivable.core.records import dataclass
 from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.aggregates.record import AGGREGATES
 from derivable.datalog.kernels import relations as kernels

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from derivable.core.records import dataclass
 from derivable.device.cpu.memory import contiguous, empty
 
 CERTAIN = np.int64(-1)

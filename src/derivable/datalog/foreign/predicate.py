@@ -7,13 +7,13 @@ that agree with them count.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from derivable.core.diagnostics import DerivableError
 from derivable.core.graph import offsets_of
+from derivable.core.records import dataclass
 from derivable.datalog.foreign.function import ForeignError, failure, result_words
 from derivable.datalog.foreign.signature import Signature
 from derivable.datalog.tags.random_facts import Kind

@@ -30,9 +30,10 @@ and keep every condition, we drop conditions).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from derivable.core.diagnostics import BindingError
+from derivable.core.records import dataclass
 from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.adorn import Adorned, adorn, guarded, is_caller

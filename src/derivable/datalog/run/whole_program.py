@@ -8,7 +8,7 @@ outputs. Rows come in the order of other runs, and what these run in another way
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from itertools import accumulate
 from time import perf_counter
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from derivable.core.lazy import later
+from derivable.core.records import dataclass
 from derivable.datalog.facts.store import FactStore, new_store
 from derivable.datalog.fused import fused
 from derivable.datalog.ram import nodes as m

@@ -9,7 +9,7 @@ differentiate all of them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import DomainError
+from derivable.core.records import dataclass
 from derivable.core.registry import Registry
 from derivable.datalog.tags.carrier import Carrier
 from derivable.datalog.tags.custom import NEEDED, CustomTags, Provenance, ShortestProof, check_methods, has_methods

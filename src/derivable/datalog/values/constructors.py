@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 import numpy as np
 
 from derivable.core.diagnostics import Span, TypeMismatchError
+from derivable.core.records import dataclass
 from derivable.core.registry import suggestion
 from derivable.datalog.values.terms import Entity, show_value
 from derivable.datalog.values.values import SymbolTable, ValueType, fits, terms_of

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from derivable.core.diagnostics import DerivableError, TypeMismatchError
 from derivable.core.forks import renew_in_children
+from derivable.core.records import dataclass
 from derivable.datalog.values import int128, tensors
 from derivable.datalog.values.datetimes import FIRST, LAST, Duration, datetime_text, word_of_datetime
 from derivable.datalog.values.terms import Entity
