@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import derivable.compat.scallopy as scallopy
-from derivable.compat.scallopy.attributes import RemoveItem
+from derivable.compat.scallopy.attribute import ErrorAction, MultipleActions, RemoveItemAction
 from derivable.core.diagnostics import DerivableError
 
 
@@ -265,7 +265,7 @@ def test_attributes_give_functions_and_predicates():
     def scale(item, factor, *, offset=0):
         assert item.is_relation_decl()
         declaration = item.relation_decl(0)
-        seen.append((declaration.name.name, [str(one) for one in declaration.arg_types]))
+        seen.append((declaration.name.name, [one.ty.name() for one in declaration.arg_bindings]))
 
         @scallopy.foreign_predicate(
             name=declaration.name.name, input_arg_types=[scallopy.i32], output_arg_types=[scallopy.i32], tag_type=None
@@ -281,7 +281,7 @@ def test_attributes_give_functions_and_predicates():
 
     @scallopy.foreign_attribute(name="never")
     def removed(item):
-        return RemoveItem()
+        return RemoveItemAction()
 
     ctx = scallopy.ScallopContext()
     for attribute in (scale, noted, removed):
@@ -297,6 +297,196 @@ def test_attributes_give_functions_and_predicates():
     assert answers(ctx, "out") == [(4,), (7,)]
     assert seen[0] == ("times", ["i32", "i32"])
     assert "n" in seen[1]
+
+
+def test_a_processor_sees_the_syntax_of_an_item():
+    items = []
+
+    @scallopy.foreign_attribute
+    def seen(item, *arguments, **keywords):
+        items.append((item, arguments, keywords))
+
+    ctx = scallopy.ScallopContext()
+    ctx.register_foreign_attribute(seen)
+    ctx.add_program(
+        """
+        type Tree = Leaf() | Node(i32, Tree)
+        rel n = {1, 2}
+        @seen(1, "a", [2.5, true], pair=(1, "b"), nested=[("x", [1])])
+        type parse(bound text: String, free kind: Symbol, u8), size(t: Tree)
+        @seen type $half(x: f32) -> f32
+        @seen rel weight = {0.5::(1, "a"); 0.25::(2, "b")}
+        @seen @hidden rel 0.75::big(x as f32, -y) = n(x), y in 0..3, not n(y), (if x > y then 1 else 2) == $abs(y)
+        @seen rel deep(t, i) = n(m), t == new Node(m, new Leaf()), i := count!(x: n(x) where k: n(k))
+        @seen rel leaf(t) = case t is Leaf() and (n(_) or exists(x: n(x)))
+        @seen rel one(1, 'c')
+        @seen query weight(1, x)
+        @seen query n
+        """
+    )
+    declared, arguments, keywords = items[0]
+    assert (arguments, keywords) == ((1, "a", [2.5, True]), {"pair": (1, "b"), "nested": [("x", [1])]})
+    assert declared.key() == "TypeDecl"
+    assert declared.is_relation_decl()
+    assert not declared.is_function_decl()
+    assert [one.name.name for one in declared.relation_decls()] == ["parse", "size"]
+    text, kind, third = declared.relation_decl(0).arg_bindings
+    assert text.adornment.is_bound()
+    assert kind.adornment.is_free()
+    assert not kind.adornment.is_bound()
+    assert (text.name.name, third.name, third.adornment, third.ty.name()) == ("text", None, None, "u8")
+    assert text.ty.is_string()
+    assert kind.ty.is_symbol()
+    assert not kind.ty.is_u8()
+    assert declared.relation_decl(1).arg_bindings[0].ty.name() == "Tree"
+    assert [one.name.name for one in declared.as_typedecl().as_relation().attrs] == ["seen"]
+    assert (declared.loc().line, text.loc().line) == (5, 5)
+    assert declared.as_querydecl() is None
+    with pytest.raises(DerivableError, match="declares no function"):
+        declared.function_decl_name()
+
+    half, weight, big, deep, leaf, one, atom, whole = (item for item, _, _ in items[1:])
+    assert half.function_decl_name() == "half"
+    assert half.function_decl_ret_type().is_f32()
+    assert [t.to_python_type() for t in half.function_decl_arg_types()] == [float]
+    with pytest.raises(DerivableError, match="declares no relation"):
+        half.relation_decl(0)
+
+    facts = weight.as_relationdecl().as_set()
+    assert facts.name.name == "weight"
+    assert facts.set.is_disjunction
+    row = facts.set.tuples[1]
+    assert row.tag.as_constant().as_float().float == 0.25
+    assert row.tuple.elems[0].as_constant().as_integer().int == 2
+    assert row.tuple.elems[1].as_constant().as_string().string == "b"
+
+    rule = big.as_relationdecl().as_rule()
+    assert rule.tag.as_constant().as_float().float == 0.75
+    assert len(rule.attrs) == 2
+    cast, minus = rule.rule.head.as_atom().args
+    assert cast.as_unary().op.is_typecast()
+    assert cast.as_unary().op.as_typecast().is_f32()
+    assert minus.as_unary().op.is_neg()
+    assert minus.as_unary().op1.as_variable().name.name == "y"
+    first, between, absent, equal = rule.rule.body.as_conjunction().args
+    assert first.as_atom().predicate.name == "n"
+    limits = between.as_range()
+    assert (limits.left.name.name, limits.upper.as_constant().as_integer().int, limits.inclusive) == ("y", 3, False)
+    assert absent.as_negatom().atom.args[0].is_variable()
+    sides = equal.as_constraint().expr.as_binary()
+    assert sides.op.op == "Eq"
+    assert sides.op1.as_ifthenelse().cond.as_binary().op.op == "Gt"
+    assert sides.op2.as_call().function_identifier.id.name == "abs"
+
+    _, made, counted = deep.as_relationdecl().as_rule().rule.body.as_conjunction().args
+    assert made.as_constraint().expr.as_binary().op2.as_new().functor.name == "Node"
+    counted = counted.as_reduce()
+    assert counted.operator.name.name == "count"
+    assert counted.operator.has_exclaimation_mark
+    assert [v.as_variable().name.name for v in counted.left] == ["i"]
+    assert [b.name.name for b in counted.bindings] == ["x"]
+    assert counted.group_by[0][0].name.name == "k"
+
+    case, either = leaf.as_relationdecl().as_rule().rule.body.as_conjunction().args
+    assert (case.as_case().variable.name.name, case.as_case().entity.as_object().functor.name) == ("t", "Leaf")
+    some = either.as_disjunction().args
+    assert some[0].as_atom().args[0].is_wildcard()
+    assert not some[1].as_forallexistsreduce().negate
+
+    fact = one.as_relationdecl().as_fact()
+    assert fact.tag is None
+    assert fact.atom.args[1].as_constant().as_char().character == "c"
+    assert atom.is_querydecl()
+    assert len(atom.as_querydecl().query.as_atom().args) == 2
+    assert whole.as_querydecl().query.as_predicate().name == "n"
+    for item, _, _ in items:
+        assert repr(item).startswith(item.key())
+        assert repr(item.loc()).startswith("[")
+    with pytest.raises(AttributeError, match="its fields are attrs, tag, atom"):
+        repr(fact.body)
+    with pytest.raises(AttributeError, match="as_relationdecl"):
+        repr(one.name)
+
+
+def test_values_of_types_in_attributes():
+    found = {}
+
+    @scallopy.foreign_attribute
+    def constants(item, *texts):
+        (declaration,) = item.relation_decls()
+        types = [one.ty for one in declaration.arg_bindings]
+        found.update((t.name(), t) for t in types)
+
+        @scallopy.foreign_predicate(name=declaration.name.name, output_arg_types=types)
+        def row():
+            yield tuple(t.parse_value(text) for t, text in zip(types, texts))
+
+        return row
+
+    ctx = scallopy.ScallopContext()
+    ctx.register_foreign_attribute(constants)
+    ctx.add_program(
+        """
+        @constants("3.0", 4, "True", "no", "x") type p(u8, f64, bool, bool, String)
+        rel out(a, b, c, d, e) = p(a, b, c, d, e)
+        """
+    )
+    assert answers(ctx, "out") == [(3, 4.0, True, False, "x")]
+    assert [t.to_python_type() for t in found.values()] == [int, float, bool, str]
+    ctx.add_program('@constants("3") type t(Tensor)')
+    with pytest.raises(DerivableError, match="Tensor"):
+        found["Tensor"].to_python_type()
+
+
+def test_attributes_of_several_relations_and_of_files(tmp_path):
+    @scallopy.foreign_attribute
+    def multiples(item, *factors):
+        def made(factor, relation):
+            types = [one.ty for one in relation.arg_bindings]
+
+            @scallopy.foreign_predicate(name=relation.name.name, input_arg_types=types[:1], output_arg_types=types[1:])
+            def times(x):
+                yield (factor * x,)
+
+            return times
+
+        return [made(*pair) for pair in zip(factors, item.relation_decls(), strict=True)]
+
+    (tmp_path / "inner.scl").write_text("@multiples(5) type five(bound x: i32, y: i32)\nrel n = {1, 2}")
+    (tmp_path / "outer.scl").write_text('import "inner.scl"\nrel fives(y) = n(x), five(x, y)')
+    ctx = scallopy.ScallopContext()
+    ctx.register_foreign_attribute(multiples)
+    ctx.import_file(str(tmp_path / "outer.scl"))
+    ctx.add_program(
+        """
+        @multiples(2, 3) type two(bound x: i32, y: i32), three(bound x: i32, y: i32)
+        @multiples(7) type seven(bound x: i32, y: i32)
+        rel out(a, b, c) = n(x), two(x, a), three(x, b), seven(x, c)
+        """
+    )
+    assert answers(ctx, "out") == [(2, 3, 7), (4, 6, 14)]
+    assert list(ctx.relation("fives")) == [(5,), (10,)]
+
+
+def test_actions_of_attributes():
+    @scallopy.foreign_attribute
+    def act(item, what):
+        return {
+            "nothing": None,
+            "keep": MultipleActions([]),
+            "drop": MultipleActions([MultipleActions([RemoveItemAction()])]),
+            "refuse": ErrorAction("not here"),
+            "wrong": 3,
+        }[what]
+
+    ctx = scallopy.ScallopContext()
+    ctx.register_foreign_attribute(act)
+    ctx.add_program('@act("nothing") rel n = {1} @act("keep") rel n = {2} @act("drop") rel n = {3}')
+    assert answers(ctx, "n") == [(1,), (2,)]
+    for what, message in (("refuse", "not here"), ("wrong", "gives 3")):
+        with pytest.raises(DerivableError, match=message):
+            ctx.add_program(f'@act("{what}") rel n = {{4}}')
+    assert answers(ctx, "n") == [(1,), (2,)]
 
 
 def test_attributes_that_fail():
@@ -317,7 +507,7 @@ def test_attributes_that_fail():
 
 class Greeting(scallopy.Plugin):
     def __init__(self, word="hello"):
-        super().__init__("greeting")
+        super().__init__()
         self.word = word
 
     def setup_argparse(self, parser):
@@ -337,7 +527,10 @@ class Greeting(scallopy.Plugin):
 def test_plugins():
     registry = scallopy.PluginRegistry(load_stdlib=True)
     registry.load_plugin(Greeting())
-    assert "greeting" in [plugin.name for plugin in registry.loaded_plugins()]
+    assert registry.loaded_plugins() == ["CmdArgPlugin", "PyEvalPlugin", "Greeting"]
+    with pytest.raises(DerivableError, match="`Greeting` is loaded already"):
+        registry.load_plugin(Greeting())
+    registry.load_plugin(Greeting("hi"), overwrite=True)
     parser = ArgumentParser()
     registry.setup_argument_parser(parser)
     known, unknown = parser.parse_known_args(["--word", "good day"])
@@ -349,7 +542,13 @@ def test_plugins():
     assert list(ctx.relation("sum")) == [("2",)]
     with pytest.raises(DerivableError, match="plugin"):
         registry.load_plugin(3)
-    assert scallopy.PluginRegistry(filter=lambda plugin: False, load_stdlib=True).loaded_plugins() == []
+    registry.remove_all_plugins()
+    assert registry.loaded_plugins() == []
+    assert scallopy.Plugin("own").name == "own"
+    with pytest.raises(DerivableError, match="text for its name"):
+        scallopy.Plugin(3)
+    only = scallopy.PluginRegistry(load_from_entry_points=True, filter=lambda name: False)
+    assert only.loaded_plugins() == []
 
 
 def test_names():

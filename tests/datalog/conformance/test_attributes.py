@@ -6,6 +6,7 @@ import derivable as dv
 from datalog.conformance.cases import holds, parametrized
 from derivable.datalog.desugar import desugar
 from derivable.datalog.syntax.parse import parse
+from derivable.datalog.syntax.text import syntax_text
 from derivable.datalog.types import infer
 
 ACCEPTED = {
@@ -72,6 +73,13 @@ def test_demand_reaches_the_core_rules():
     assert core("type f(free i32, i32)").relations["f"].demand is None
     twice = core('@demand("bf") type f(bound x: i32, y: i32) @demand("bf") rel f(1, 2)')
     assert twice.relations["f"].demand == "bf"
+
+
+def test_lists_and_groups_are_printed_as_they_are_written():
+    text = '@own([1, [2, "a"]], (1, ("b", [])), pair=(0.5, true)) type p(i32)'
+    syntax = parse(text)
+    assert syntax_text(syntax) == text
+    assert parse(syntax_text(syntax)) == syntax
 
 
 def test_files_and_goals_reach_the_core_rules():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from derivable.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from derivable.compat.scallopy import io
+    from derivable.compat.scallopy import attribute, io, syntax
     from derivable.compat.scallopy.context import Context, ScallopCollection, ScallopContext
     from derivable.compat.scallopy.foreign import (
         Facts,
@@ -25,6 +25,15 @@ if TYPE_CHECKING:
     from derivable.compat.scallopy.input_mapping import InputMapping, Map
     from derivable.compat.scallopy.plugins import Plugin, PluginRegistry
     from derivable.compat.scallopy.provenances import Provenance, ScallopProvenance
+    from derivable.compat.scallopy.syntax import (
+        AstConstantNode,
+        AstEnumNode,
+        AstNode,
+        AstStructNode,
+        AstTypeNode,
+        AstVariantNode,
+        NodeLocation,
+    )
     from derivable.compat.scallopy.value_types import Generic, GenericTypeParameter, torch_tensor_enabled
 
     i8 = i16 = i32 = i64 = i128 = isize = u8 = u16 = u32 = u64 = u128 = usize = f32 = f64 = object
@@ -34,6 +43,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Any",
+    "AstConstantNode",
+    "AstEnumNode",
+    "AstNode",
+    "AstStructNode",
+    "AstTypeNode",
+    "AstVariantNode",
     "Context",
     "DateTime",
     "Duration",
@@ -51,6 +66,7 @@ __all__ = [
     "Integer",
     "Map",
     "Module",
+    "NodeLocation",
     "Number",
     "Plugin",
     "PluginRegistry",
@@ -64,6 +80,7 @@ __all__ = [
     "Symbol",
     "Tensor",
     "UnsignedInteger",
+    "attribute",
     "bool",
     "boolean",
     "char",
@@ -88,6 +105,7 @@ __all__ = [
     "natural",
     "none",
     "prob",
+    "syntax",
     "torch_tensor_enabled",
     "u8",
     "u16",
@@ -107,6 +125,10 @@ _WHERE = {
     "input_mapping": ("InputMapping", "Map"),
     "plugins": ("Plugin", "PluginRegistry"),
     "provenances": ("Provenance", "ScallopProvenance"),
+    "syntax": (
+        *("AstConstantNode", "AstEnumNode", "AstNode", "AstStructNode", "AstTypeNode", "AstVariantNode"),
+        "NodeLocation",
+    ),
     "value_types": (
         *("Generic", "GenericTypeParameter", "torch_tensor_enabled"),
         *("i8", "i16", "i32", "i64", "i128", "isize", "u8", "u16", "u32", "u64", "u128", "usize", "f32", "f64"),
@@ -117,4 +139,4 @@ _WHERE = {
 }
 _NAMES = {name: f"derivable.compat.scallopy.{module}" for module, names in _WHERE.items() for name in names}
 
-__getattr__, __dir__ = lazy(__name__, _NAMES, ("io",))
+__getattr__, __dir__ = lazy(__name__, _NAMES, ("attribute", "io", "syntax"))

@@ -230,9 +230,9 @@ class ScallopContext:
 
     def _expanded(self, text: str) -> str:
         """The text after the processors of attributes have done their work."""
-        if not self._attributes or "@" not in text:
+        if not self._attributes or not ("@" in text or "import" in text):
             return text
-        from derivable.compat.scallopy.attributes import expanded
+        from derivable.compat.scallopy.attribute import expanded
 
         return expanded(text, self._attributes, self)
 

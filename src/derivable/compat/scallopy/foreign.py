@@ -205,8 +205,9 @@ class ForeignPredicate:
 class ForeignAttributeProcessor:
     """A function of Python that is called with each item on which its attribute stands, `@name(arguments)`.
 
-    It gets the item and the attribute's arguments, and returns None, to keep the item; a `ForeignFunction` or a
-    `ForeignPredicate`, which takes the item's place; `remove_item`; or a list of such.
+    It gets the item, as a node of `scallopy.syntax`, and the attribute's arguments, and returns None, to keep the item;
+    a `ForeignFunction` or a `ForeignPredicate`, which takes the item's place; an action of `scallopy.attribute`; or a
+    list of such.
     """
 
     def __init__(self, name: str, processor: Callable[..., Any], suppress_warning: bool = False):

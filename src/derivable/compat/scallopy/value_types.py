@@ -6,6 +6,7 @@ import importlib.util
 import typing
 from typing import Any, TypeVar
 
+from derivable.compat.scallopy.syntax import AstTypeNode
 from derivable.core.diagnostics import DomainError
 from derivable.datalog.foreign.signature import Kind
 from derivable.datalog.values.values import ENTITY, TYPES, ValueType
@@ -76,7 +77,7 @@ def kind_of(given: Any, what: str, has_families: bool, generics: dict[str, str])
 
     Raises DomainError for an annotation that is no type.
     """
-    given = _without_none(given)
+    given = given.name() if isinstance(given, AstTypeNode) else _without_none(given)
     if isinstance(given, GenericTypeParameter):
         generics[given.name] = given.family
         return given.name

@@ -16,6 +16,10 @@ from derivable.datalog.scalars.nodes import NOWHERE
 Parameters = tuple[tuple[str | None, Any], ...]
 
 
+class Group(tuple):
+    """`(1, "a")` among the arguments of an attribute, where a list, `[1, "a"]`, is a plain tuple."""
+
+
 @dataclass(frozen=True)
 class Node(scalars.Node):
     span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)

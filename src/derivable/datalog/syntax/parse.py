@@ -135,7 +135,8 @@ class _Parser(Expressions):
         if opening is None:
             return self.literal()
         closing = {"[": "]", "(": ")"}[opening.text]
-        return tuple(self.listed(self.attribute_value, closing, "at the end of the values"))
+        values = self.listed(self.attribute_value, closing, "at the end of the values")
+        return tuple(values) if opening.text == "[" else s.Group(values)
 
     def type_definition(self) -> s.Item:
         start = self.token

@@ -82,7 +82,10 @@ def parameters_text(parameters: s.Parameters, flags: bool = True) -> str:
     """`3`, `asc=true`, `desc`; in attributes a name never stands alone."""
 
     def value_text(value: Any) -> str:
-        return f"[{', '.join(map(value_text, value))}]" if isinstance(value, tuple) else show_value(value)
+        if not isinstance(value, tuple):
+            return show_value(value)
+        opening, closing = "()" if isinstance(value, s.Group) else "[]"
+        return f"{opening}{', '.join(map(value_text, value))}{closing}"
 
     def one(name: str | None, value: Any) -> str:
         if name is None:
