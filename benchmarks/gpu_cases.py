@@ -135,14 +135,14 @@ def batch_walks(device: torch.device, is_small: bool) -> Walks:
     """Layers over samples that have facts of their own, the best proof of each output, with their gradients."""
     from proofs import TASKS
 
-    def make(case: str, name: str, provenance: str, batch: int) -> Walk:
+    def make(case: str, name: str, provenance: str, k: int, batch: int) -> Walk:
         samples = [TASKS[name][0](sample) for sample in range(batch)]
         text, first = samples[0]
         rules, _, output = text.rstrip().rpartition("\nquery ")
         static = {key: rows for key, rows in first.items() if not isinstance(rows[0][1], tuple)}
         names = [key for key in first if key not in static]
         varying = {key: dv.varying() for key in names}
-        layer = dv.nn.Logic(rules, varying, {output: None}, provenance, k=1, facts=static)
+        layer = dv.nn.Logic(rules, varying, {output: None}, provenance, k=k, facts=static)
         facts = {key: [[row for _, row in sample[key]] for _, sample in samples] for key in names}
         tags = {key: [[tag for tag, _ in sample[key]] for _, sample in samples] for key in names}
 
@@ -170,9 +170,11 @@ def batch_walks(device: torch.device, is_small: bool) -> Walks:
         )
 
     batch = 2 if is_small else 1_024
-    for provenance in ("minmaxprob",) if is_small else ("minmaxprob", "topkproofs"):
-        case = f"layer of path6, the best proof by {provenance}, batch {batch:,}"
-        yield case, partial(make, case, "path6", provenance, batch)
+    tasks = [("path6", "minmaxprob", 1), ("path6", "topkproofs", 1), ("kin4", "topkproofs", 3)]
+    for task, provenance, k in tasks:
+        best = "the best proof" if k == 1 else f"the {k} best proofs"
+        case = f"layer of {task}, {best} by {provenance}, batch {batch:,}"
+        yield case, partial(make, case, task, provenance, k, batch)
 
 
 # Circuits

@@ -16,6 +16,8 @@ OWN = {
     "datalog/aggregates/totals.py": "sums of Python integers, which no column holds",
     "datalog/aggregates/selection.py": "the least waiting time of each group, a draw on the host",
     "datalog/kernels/device_bits.py": "matrices of bits, whose rows are no scalars",
+    "datalog/kernels/device_proofs.py": "sets of proofs, whose sums and products are no scalar expressions",
+    "datalog/tags/proof_lanes.py": "words of proofs, on the host, that bits are put into",
     "nn/batch.py": "choices of one batch: a program of columns would be used once",
     "nn/batch_inference.py": "polynomials of one batch, the same",
     "nn/derived.py": "gathers along the last axis; columns have rows on the first",

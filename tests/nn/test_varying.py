@@ -169,13 +169,18 @@ def test_exclusive_groups():
         check_gradients(layer, call, p)
 
 
+@pytest.mark.parametrize("provenance", ["minmaxprob", "topkproofs"])
 @given(programs(), st.lists(fact_sets(), min_size=1, max_size=3), st.integers(0, 99))
 @settings(max_examples=15, deadline=None)
-def test_a_batch_on_a_device_is_that_on_the_cpu(drawn, facts, seed):
+def test_a_batch_on_a_device_is_that_on_the_cpu(provenance, drawn, facts, seed):
     """Torch on the CPU stands for the device of the probabilities."""
     rules, order = drawn
+    if provenance == "topkproofs":
+        rules = [(head, terms, tuple(x for x in body if x[0] != "-")) for head, terms, body in rules]
     p = numbers([one["e"] for one in facts], seed)
-    layer = dv.nn.Logic(dv.Program(text_of(rules)), {"e": dv.varying()}, dict.fromkeys(order), "minmaxprob")
+    layer = dv.nn.Logic(
+        dv.Program(text_of(rules)), {"e": dv.varying()}, dict.fromkeys(order), provenance, k=1 + seed % 3
+    )
     found, runs = [], []
 
     def run_on_device(*given):

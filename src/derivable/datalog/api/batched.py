@@ -212,15 +212,17 @@ def _tagged(ram: Ram, store: FactStore, columns: ColumnTags, name: str, watch: W
     """The tables of a batch, whose tags are values."""
     from derivable.datalog.run.execute import Executor
     from derivable.datalog.tags.tags import SemiringTags
+    from derivable.datalog.tags.topkproofs import TopProofTags
 
     # A limit counts the tuples of all relations, and on a device outputs alone are tables.
     is_counted = watch.limits.tuple_limit is not None
     has_lattices = any(relation.lattice is not None for relation in ram.relations.values())
-    if device is not None and isinstance(columns, SemiringTags) and not is_counted and not has_lattices:
-        from derivable.datalog.apm.run import run_on_device
+    if device is not None and isinstance(columns, SemiringTags | TopProofTags) and not is_counted and not has_lattices:
+        from derivable.datalog.apm.run import proof_lanes, run_on_device
         from derivable.datalog.facts.coins import Coins
 
-        return run_on_device(ram, store, columns, name, device, watch, Coins(store.random))[0]
+        if isinstance(columns, SemiringTags) or proof_lanes(ram, store, columns) is not None:
+            return run_on_device(ram, store, columns, name, device, watch, Coins(store.random))[0]
     columns.watch(watch)
     try:
         return Executor(ram, store, columns, watch).run()

@@ -23,8 +23,9 @@ from typing import Any, Protocol
 
 from derivable.algebra.semiring import TypedSemiring
 from derivable.core.diagnostics import UnsupportedError
-from derivable.datalog.apm.tables import ZEROS, Column, Host, Table, Tables, column_type
+from derivable.datalog.apm.tables import MASK, ZEROS, Column, Host, Table, Tables, column_type
 from derivable.datalog.apm.tag_matrices import has_matrices
+from derivable.datalog.kernels.proof_form import ProofForm
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.linear import BASE, linear_loop
 from derivable.datalog.ram.products import Product, products_of
@@ -71,19 +72,19 @@ class _Printed:
 
 def lower(
     ram: m.Ram,
-    typed: TypedSemiring | None = None,
+    tags: TypedSemiring | ProofForm | None = None,
     host: Host | None = None,
     at_once: AtOnce | None = None,
     there: Iterable[str] = (),
 ) -> dict[str, Table]:
     """Relation -> the columns that have its rows, of all relations of a RAM program.
 
-    typed    the semiring of the tags; None for a run without tags
+    tags     their semiring, or what sets of proofs are like; None for a run without tags
     host     None for a program that is only looked at
     at_once  what may solve recursions that are products; None if their rounds are those of the rules as they stand
     there    relations of which a run gives all rows
     """
-    return _Lowering(ram, typed, host or _Printed(), at_once, frozenset(there)).program()
+    return _Lowering(ram, tags, host or _Printed(), at_once, frozenset(there)).program()
 
 
 def apm_text(ram: m.Ram) -> str:
@@ -95,10 +96,17 @@ def apm_text(ram: m.Ram) -> str:
 
 class _Lowering(Tables):
     def __init__(
-        self, ram: m.Ram, typed: TypedSemiring | None, host: Any, at_once: AtOnce | None, there: frozenset[str]
+        self,
+        ram: m.Ram,
+        tags: TypedSemiring | ProofForm | None,
+        host: Any,
+        at_once: AtOnce | None,
+        there: frozenset[str],
     ):
-        super().__init__(typed, host)
+        super().__init__(tags, host)
         self.ram, self.at_once, self.there = ram, at_once, there
+        # As on the host, where this is a matter of the program and k.
+        self.read_stable = m.stable_relations(ram)
         self.complete: dict[str, Table] = {}
         # Relations of sets whose order nobody needs.
         self.unordered: dict[str, Table] = {}
@@ -162,13 +170,14 @@ class _Lowering(Tables):
             self.complete[name] = self.everything(name, ends)
         self.shorten(stratum, loop, base)
         for name in begin:
-            if self.typed is None:
+            if not self.complete[name].tags:
                 self.unordered[name] = self.complete[name]
             self.complete[name] = self.ordered(self.complete[name])
 
     def loop(self, stratum: m.Stratum, begin: Mapping[str, Table]) -> tuple[m.Store, ...]:
         """The loop of a stratum; a transitive rule as a linear one, which reads what there is before the recursion."""
-        linear = None if self.at_once is None or self.typed is not None else linear_loop(stratum, BASE)
+        is_tagged = self.typed is not None or self.proofs is not None
+        linear = None if self.at_once is None or is_tagged else linear_loop(stratum, BASE)
         if linear is None:
             return stratum.loop
         self.complete[BASE] = begin[linear.relation]
@@ -178,7 +187,7 @@ class _Lowering(Tables):
         """Have the relations of a recursion of products found at once where that pays."""
         if self.at_once is None:
             return
-        is_certain = self.typed is None or all(self.ram.relations[name].is_certain for name in stratum.relations)
+        is_certain = all(self.is_certain(name) for name in stratum.relations)
         if not is_certain and (self.typed is None or not has_matrices(self.typed)):
             return
         products = products_of(stratum, loop)
@@ -208,11 +217,12 @@ class _Lowering(Tables):
         """The facts of a relation, which a run gives. A relation without columns has one of zeros."""
         types = self.ram.relations[name].types
         columns = [column_type(t) for t in types] or [ZEROS]
-        return self.given(name, columns)
+        has_proofs = self.proofs is not None and not self.is_certain(name)
+        return self.given(name, columns, [self.proof_type] if has_proofs else self.tag_types)
 
-    def given(self, name: str, columns: Sequence[n.Type]) -> Table:
+    def given(self, name: str, columns: Sequence[n.Type], tag_types: Sequence[n.Type]) -> Table:
         width = len(columns)
-        made = self.graph(n.Given, name, (*columns, *self.tag_types))
+        made = self.graph(n.Given, name, (*columns, *tag_types))
         size = made[0].size
         assert size is not None
         return Table(dict(enumerate(made[:width])), made[width:], size)
@@ -238,7 +248,7 @@ class _Lowering(Tables):
 
     def is_certain(self, name: str) -> bool:
         """Whether nothing makes the rows of a relation better."""
-        return self.typed is None or self.ram.relations[name].is_certain
+        return (self.typed is None and self.proofs is None) or self.ram.relations[name].is_certain
 
     def everything(self, name: str, parts: Mapping[tuple[str, str], Table]) -> Table:
         """All rows of a relation of a recursion."""
@@ -410,7 +420,7 @@ class _Lowering(Tables):
         columns = {k: self.graph.one(n.Gather, c, i) for k, c in left.columns.items() if k in needed}
         columns |= {k: self.graph.one(n.Gather, right.columns[key], j) for k, key in fresh.items() if k in needed}
         tags = [tuple(self.graph.one(n.Gather, t, rows) for t in of.tags) for of, rows in ((left, i), (right, j))]
-        return Table(columns, self.apply("times", size, *tags), size)
+        return Table(columns, self.product(size, *tags), size)
 
     def difference(self, left: Table, scan: m.Scan, needed: frozenset[str]) -> Table:
         right, variables = self.filtered(scan)
@@ -423,6 +433,7 @@ class _Lowering(Tables):
         index = self.graph.one(n.Build, keys, right.size)
         rows = self.graph.one(n.Find, probes, index, left.size)
         if self.typed is None:
+            assert not right.tags, "a device does not negate proofs"
             return self.only(left, self.is_absent(rows), needed)
         negated = self.apply("negate", right.size, right.tags)
         factors = zip(negated, self.one(left.size))
@@ -435,15 +446,52 @@ class _Lowering(Tables):
     def distinct(self, name: str, parts: Sequence[Table]) -> Table:
         """What was found, sorted, equal rows added up, without what the semiring discards."""
         found = self.something(parts)
+        if self.proofs is not None and found.tags:
+            rows, groups = self.grouped(found)
+            tags = self.of_proofs("sums", (*groups, *found.tags), rows.size, [self.proof_type])
+            return replace(rows, tags=tags)
         ordered = self.ordered(found)
         first, group = self.graph(n.Unique, tuple(ordered.columns.values()), ordered.size)
         size = first.size
         assert size is not None
         columns = [self.graph.one(n.Gather, c, first) for c in ordered.columns.values()]
-        if self.typed is None or self.ram.relations[name].is_certain:
+        if self.is_certain(name):
             return found.like([*columns, *self.one(size)], size)
+        assert self.typed is not None
         tags = self.graph(n.Fold, ordered.tags, group, size, self.typed.plus, True)
         return found.like([*columns, *tags], size)
+
+    def grouped(self, found: Table) -> tuple[Table, tuple[Column, Column, Column]]:
+        """The rows of a table once each, sorted, without tags; and (the numbers of all rows in that order, the place
+        where each row of the result begins, and at each place which row that is)."""
+        order = self.graph.one(n.Sort, tuple(found.columns.values()), found.size)
+        columns = [self.graph.one(n.Gather, c, order) for c in found.columns.values()]
+        first, group = self.graph(n.Unique, tuple(columns), found.size)
+        assert first.size is not None
+        columns = [self.graph.one(n.Gather, c, first) for c in columns]
+        return Table(dict(zip(found.columns, columns)), (), first.size), (order, first, group)
+
+    def advanced_proofs(self, name: str, tables: Sequence[Table]) -> dict[str, Table]:
+        """The state after a round: a row that gets other proofs is recent, with these alone where nobody reads the rows
+        that are not."""
+        found, earlier = self.something(tables), self.parts[name, "known"]
+        rows, groups = self.grouped(found)
+        known, fresh = self.inserted(rows, earlier)
+        places = self.places(rows, known)
+        at, size = places.columns[0], rows.size
+        nothing = self.of_proofs("nothing", (), fresh.size, [self.proof_type])
+        (best,) = (self.graph.one(n.Concatenate, pair) for pair in zip(earlier.tags, nothing))
+        before = self.graph.one(n.Gather, best, at)
+        types = [self.proof_type, self.proof_type, MASK]
+        after, news, changed = self.of_proofs("improved", (*groups, before, *found.tags), size, types)
+        tags = self.graph.one(n.Put, after, at, best, known.size)
+        chosen = self.graph.one(n.Compact, changed)
+        recent = replace(rows, tags=(after if name in self.read_stable else news,))
+        return {
+            "known": replace(known, tags=(tags,)),
+            "recent": self.at(recent, chosen),
+            "places": self.at(places, chosen),
+        }
 
     def advanced(self, name: str, tables: Sequence[Table]) -> dict[str, Table]:
         """The state after a round: what is new or improved is recent."""
@@ -451,6 +499,8 @@ class _Lowering(Tables):
         if self.is_certain(name):
             known, fresh = self.inserted(self.something(tables), known)
             return {"known": known, "recent": fresh}
+        if self.proofs is not None:
+            return self.advanced_proofs(name, tables)
         assert self.typed is not None
         delta, count = self.distinct(name, tables), known.size
         known, fresh = self.inserted(delta, known)

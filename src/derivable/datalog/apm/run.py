@@ -24,10 +24,13 @@ from derivable.datalog.aggregates.groups import Context, run_aggregate
 from derivable.datalog.apm import bit_matrices, tag_matrices
 from derivable.datalog.apm.host_strata import run_on_host
 from derivable.datalog.apm.lower import AtOnce, lower
+from derivable.datalog.apm.tables import PROOFS
 from derivable.datalog.facts.coins import Coins
 from derivable.datalog.facts.columns import FactColumns
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.foreign.standard import PREDICATES
+from derivable.datalog.kernels.proof_form import ProofForm, ProofOperation
+from derivable.datalog.kernels.proofs import ONE
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.products import Product
 from derivable.datalog.rules.nodes import AggregateRule
@@ -40,8 +43,10 @@ from derivable.datalog.scalars import arithmetic
 from derivable.datalog.scalars.nodes import Const, Expr
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import column_of, parts_of
+from derivable.datalog.tags.proof_lanes import ProofLanes
 from derivable.datalog.tags.random_facts import VALUE
-from derivable.datalog.tags.tags import Algebra, SemiringTags, Untagged
+from derivable.datalog.tags.tags import Algebra, ColumnTags, SemiringTags, Untagged
+from derivable.datalog.tags.topkproofs import TopProofTags
 from derivable.datalog.values.values import ValueType, word_of
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.execute import Arrays, Prepared
@@ -110,11 +115,12 @@ def run_on_device(
 
     Raises UnsupportedError for tags that are no columns of scalars, and OutOfMemory where the device has no more.
     """
-    if not isinstance(algebra, (Untagged, SemiringTags)):
+    proofs = proof_lanes(ram, facts, algebra)
+    if not isinstance(algebra, Untagged | SemiringTags) and proofs is None:
         raise UnsupportedError(
             f"the provenance {name!r} does not run on a device in this program, as its tags are no columns of scalars",
-            hint='there run "unit", "minmaxprob", "addmultprob" and other semirings of scalars where recursion ends; '
-            "leave `device` out for all others",
+            hint='there run "unit", "minmaxprob", "addmultprob" and other semirings of scalars where recursion ends, '
+            "and topkproofs without negations, aggregates and predicates; leave `device` out for all others",
         )
     arrays = arrays_on(device)
     queries = Queries({}, algebra, facts.symbols, facts.random, watch)
@@ -137,7 +143,7 @@ def run_on_device(
         executor = Executor(ram, facts, algebra, watch)
         executor.foreign, executor.coins = queries.foreign, coins
         there = run_on_host(executor, arrays.device.type)
-        found = run_program(ram, facts, algebra, arrays, ram.outputs, queries, goes_on, None, at_once, there)
+        found = run_program(ram, facts, algebra, arrays, ram.outputs, queries, goes_on, None, at_once, there, proofs)
     tables: dict[str, Table] = {}
     for relation, part in found.items():
         new_tags = None if isinstance(algebra, Untagged) else algebra.empty
@@ -154,6 +160,32 @@ def _memory(device: Any, what: str, hint: str) -> Iterator[None]:
         if "out of memory" not in str(error).lower():
             raise
         raise OutOfMemory(f"{device} has no memory left for {what}: {str(error).splitlines()[0]}", hint=hint) from None
+
+
+def proof_lanes(ram: m.Ram, facts: FactStore, algebra: Algebra) -> ProofLanes | None:
+    """How a device computes with the proofs of a run; None where it does not: proofs are not negated there, and no call
+    of the host has them."""
+    if not isinstance(algebra, TopProofTags) or not all(
+        _has_proofs(ram, instruction) for stratum in ram.strata for instruction in stratum.full
+    ):
+        return None
+    for stratum in ram.strata:
+        # Literals have the numbers that a run on the host gives them, which decide between equally probable proofs.
+        for name in stratum.relations:
+            variables = np.concatenate([np.empty(0, np.int64), *facts.relations.get(name, FactColumns()).variables])
+            algebra.store.singles(variables[variables >= 0])
+    return ProofLanes.of(algebra.store)
+
+
+def _has_proofs(ram: m.Ram, instruction: m.Instruction) -> bool:
+    """Whether a device computes the proofs that an instruction finds."""
+    if not isinstance(instruction, m.Store):
+        return False
+    return not any(
+        isinstance(node, m.Generate | m.Coin)
+        or (isinstance(node, m.Difference) and not ram.relations[node.right.relation].is_certain)
+        for node in instruction.query.operators
+    )
 
 
 def _at_once(
@@ -183,14 +215,16 @@ class Part:
 
     arrays      the library that has them
     columns     of words [row], or what the library makes them of
-    components  of tags [row], none in a run without tags
+    components  of tags [row], none in a run without tags, and of proofs where rows are certain
     types       of the columns
+    proofs      what sets of proofs mean, if tags are such
     """
 
     arrays: Arrays
     columns: tuple[Any, ...]
     components: tuple[Any, ...]
     types: Sequence[n.Type]
+    proofs: ProofLanes | None = None
 
     def __len__(self) -> int:
         return len(self.columns[0])
@@ -218,6 +252,8 @@ class Part:
     @property
     def tags(self) -> Any:
         found = [self.arrays.to_host(component) for component in self.components]
+        if self.proofs is not None:
+            return self.proofs.sets_of(found[0]) if found else np.full(len(self), ONE)
         return column_of(found) if found else None
 
 
@@ -263,7 +299,7 @@ class DeviceTable(Table):
 def run_program(
     ram: m.Ram,
     facts: FactStore,
-    algebra: Untagged | SemiringTags,
+    algebra: Any,
     arrays: Arrays,
     names: Iterable[str] | None = None,
     queries: Queries | None = None,
@@ -271,9 +307,11 @@ def run_program(
     counts: Counter | None = None,
     at_once: AtOnce | None = None,
     computed: Mapping[str, Table] | None = None,
+    proofs: ProofLanes | None = None,
 ) -> dict[str, Part]:
     """Relation -> its rows, sorted, and their tags.
 
+    algebra  without tags, of a semiring, or of proofs
     arrays   the library and device
     names    of the relations; None for all
     queries  of the run: its random facts of predicates and coins
@@ -281,50 +319,60 @@ def run_program(
     counts   gets how often each kind of node was run
     at_once  solves recursions of a known form without rounds; None if it is not to
     computed relations that the host has
+    proofs   how a device computes with tags that are proofs
     """
     computed = computed or {}
     tags = algebra if isinstance(algebra, SemiringTags) else None
-    typed = None if tags is None else tags.typed
+    typed = proofs.form if proofs is not None else None if tags is None else tags.typed
     host = _Host(ram, facts, algebra, queries or Queries({}, algebra, facts.symbols, facts.random, NEVER))
     tables, prepared = _prepared(ram, typed, host, at_once, names, frozenset(computed))
     given: dict[str, list[Any]] = {}
+    if proofs is not None:
+        given[PROOFS] = [arrays.constant(x, "int64", len(x)) for x in proofs.known]
     for name, relation in ram.relations.items():
-        width = len(relation.types)
+        width, sets = len(relation.types), None if relation.is_certain else proofs
         if name in computed:
-            given[name] = _given(computed[name], arrays)
+            given[name] = _given(computed[name], arrays, tags is not None, sets)
             continue
         columns, variables = facts.relations.get(name, FactColumns()).joined(width)
         rows = columns or [np.zeros(len(variables), np.int64)]
         values = () if tags is None else parts_of(_fact_tags(tags, variables))
-        if tags is None and (variables >= 0).any():
+        if sets is not None:
+            assert not isinstance(algebra, Untagged)
+            values = (sets.lanes_of(_fact_tags(algebra, variables)),)
+        if isinstance(algebra, Untagged) and (variables >= 0).any():
             there = ~_is_impossible(facts, variables)
             rows = [column[there] for column in rows]
         given[name] = [arrays.constant(column, str(column.dtype), len(column)) for column in (*rows, *values)]
         for part in facts.elsewhere.get(name, ()):
             count = len(part[0])
             ones = [] if tags is None else [arrays.constant(x, str(x.dtype), count) for x in parts_of(tags.one(count))]
+            if sets is not None:
+                ones = list(ProofOperation(sets.form, "one")(arrays, (), count))
             more = [arrays.constant(column, "int64", count) for column in part]
             given[name] = [arrays.concatenate(list(pair)) for pair in zip(given[name], [*more, *ones])]
     found = iter(prepared(given, arrays, watch, counts))
     model = {}
     for name, table in tables.items():
         columns, components = (tuple(next(found) for _ in part) for part in (table.columns, table.tags))
-        model[name] = Part(arrays, columns, components, [column.type for column in table.columns.values()])
+        model[name] = Part(arrays, columns, components, [column.type for column in table.columns.values()], proofs)
     return model
 
 
-def _given(table: Table, arrays: Arrays) -> list[Any]:
+def _given(table: Table, arrays: Arrays, is_tagged: bool, proofs: ProofLanes | None) -> list[Any]:
     """The columns of a relation that the host has computed, its rows sorted, and those of its tags."""
     columns = [table.column(c) for c in range(len(table.types))]
     order = np.lexsort(columns[::-1]) if columns else np.arange(table.size)
     rows = columns or [np.zeros(table.size, np.int64)]
-    tags = () if table.new_tags is None else parts_of(table.tags[: table.size])
+    tags = parts_of(table.tags[: table.size]) if is_tagged else ()
+    if proofs is not None:
+        tags = (proofs.lanes_of(table.tags[: table.size]),)
     return [arrays.constant(column[order], str(column.dtype), len(order)) for column in (*rows, *tags)]
 
 
 def _prepared(
     ram: m.Ram,
-    typed: TypedSemiring | None,
+    typed: TypedSemiring | ProofForm | None,
     host: _Host,
     at_once: AtOnce | None,
     names: Iterable[str] | None,
@@ -350,7 +398,7 @@ class _Kept(dict):
         return _Kept, ()
 
 
-def _fact_tags(tags: SemiringTags, variables: np.ndarray) -> Any:
+def _fact_tags(tags: ColumnTags, variables: np.ndarray) -> Any:
     found, random = tags.one(len(variables)), variables >= 0
     if random.any():
         found[random] = tags.fact_tags(variables[random])

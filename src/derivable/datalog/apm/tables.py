@@ -11,6 +11,7 @@ from derivable.algebra import expr
 from derivable.algebra.expr.optional import TRUE
 from derivable.algebra.expr.types import FLOATS
 from derivable.algebra.semiring import TypedSemiring
+from derivable.datalog.kernels.proof_form import ProofForm, ProofOperation
 from derivable.datalog.rules.nodes import AggregateRule, names
 from derivable.datalog.rules.text import expr_text
 from derivable.datalog.scalars import arithmetic
@@ -23,7 +24,9 @@ _DEVICE_TYPES = {"bool", "int8", "int16", "int32", "int64", "float32", "float64"
 Column = n.Column
 # Of a relation or a call without columns, which has one of zeros.
 ZEROS = n.Type("int64", bits=1, is_natural=True)
-_MASK = n.Type("bool")
+# The name of what operations on proofs read of literals; see `ProofLanes.known`.
+PROOFS = "#proofs"
+MASK = n.Type("bool")
 
 
 class Host(Protocol):
@@ -77,12 +80,17 @@ def column_type(t: ValueType, size: n.Size | None = None) -> n.Type:
 class Tables:
     """Operations on tables of one program.
 
-    typed  the semiring of the tags; None for a run without tags
+    typed   the semiring of the tags; None for a run without tags, and for one of proofs
+    proofs  what sets of proofs are like, whose tables have none, one or two columns of them, which are factors; else
+            None
     """
 
-    def __init__(self, typed: TypedSemiring | None, host: Host):
-        self.typed, self.host, self.graph = typed, host, n.Graph()
-        if typed is not None:
+    def __init__(self, tags: TypedSemiring | ProofForm | None, host: Host):
+        self.proofs = tags if isinstance(tags, ProofForm) else None
+        self.typed = None if isinstance(tags, ProofForm) else tags
+        self.host, self.graph = host, n.Graph()
+        if self.typed is not None:
+            typed = self.typed
             operations = {"times": typed.times, "plus": typed.plus, "negate": typed.negation}
             operations |= {"saturated": typed.saturated, "discard": typed.discard}
             self.operations = {name: n.Function.of(name, of) for name, of in operations.items()}
@@ -94,6 +102,22 @@ class Tables:
     @property
     def tag_types(self) -> list[n.Type]:
         return [n.Type(dtype) for dtype in self.dtypes]
+
+    @property
+    def proof_type(self) -> n.Type:
+        assert self.proofs is not None
+        return n.Type("int64", lanes=self.proofs.lanes)
+
+    def of_proofs(
+        self, name: str, columns: Sequence[Column], size: n.Size, types: Sequence[n.Type]
+    ) -> tuple[Column, ...]:
+        """What an operation on sets of proofs gives; see `ProofForm`."""
+        assert self.proofs is not None
+        words = self.proofs.words
+        known = self.graph(n.Given, PROOFS, (n.Type("int64", lanes=64 * words), n.Type("int64", lanes=words)))
+        given = known if columns else ()
+        operation = ProofOperation(self.proofs, name)
+        return self.graph(n.Custom, f"{name} of proofs", operation, (*given, *columns), size, tuple(types))
 
     def constant(self, value: Any, dtype: str, size: n.Size) -> Column:
         return self.graph.one(n.Constant, value, n.Type(dtype, size))
@@ -138,6 +162,15 @@ class Tables:
     def ordered(self, table: Table) -> Table:
         return self.at(table, self.graph.one(n.Sort, tuple(table.columns.values()), table.size))
 
+    def product(self, size: n.Size, left: tuple[Column, ...], right: tuple[Column, ...]) -> tuple[Column, ...]:
+        """The tags of pairs. Of proofs the last product is left to who adds up its rows."""
+        if self.proofs is None:
+            return self.apply("times", size, left, right)
+        factors = (*left, *right)
+        while len(factors) > 2:
+            factors = *self.of_proofs("times", factors[:2], size, [self.proof_type]), *factors[2:]
+        return factors
+
     def apply(self, name: str, size: n.Size, *operands: tuple[Column, ...]) -> tuple[Column, ...]:
         """An operation on tags; there are none in a run without tags."""
         if self.typed is None:
@@ -146,7 +179,7 @@ class Tables:
 
     def logical(self, operation: str, size: n.Size, *operands: Column) -> Column:
         """The mask that a comparison or a logical operation gives."""
-        return self.graph.one(n.Apply, operation, operands, size, None, _MASK)
+        return self.graph.one(n.Apply, operation, operands, size, None, MASK)
 
     def is_absent(self, rows: Column) -> Column:
         assert rows.size is not None
@@ -158,8 +191,24 @@ class Tables:
 
     def something(self, parts: Sequence[Table]) -> Table:
         """What was found, without what the semiring discards."""
+        if self.proofs is not None:
+            return self.possible(parts)
         found = self.appended(parts)
         return found if self.typed is None else self.only(found, self.is_something(found.tags, found.size))
+
+    def possible(self, parts: Sequence[Table]) -> Table:
+        """What was found, as many factors everywhere, without products whose factors contradict each other."""
+        assert self.proofs is not None
+        most = max(len(part.tags) for part in parts)
+        found = []
+        for part in parts:
+            if len(part.tags) == 2 and self.proofs.choices:
+                part = self.only(part, self.of_proofs("possible", part.tags, part.size, [MASK])[0])
+            tags = part.tags
+            while len(tags) < most:
+                tags = *tags, *self.of_proofs("one", (), part.size, [self.proof_type])
+            found.append(replace(part, tags=tags))
+        return self.appended(found)
 
     def built(self, columns: Sequence[Column], size: n.Size) -> Column:
         """An index by these columns; that of a set is kept from round to round."""
@@ -208,7 +257,7 @@ class Tables:
             read = sorted(names(e))
             function = partial(self.host.evaluate, e, read, gives)
             value = column_type(e.type)
-            types = {"mask": [_MASK], "value": [value], "both": [value, _MASK]}
+            types = {"mask": [MASK], "value": [value], "both": [value, MASK]}
             given = [table.columns[name] for name in read]
             found = self.call(expr_text(e), function, given, table.size, types[gives], False)
         if is_condition:

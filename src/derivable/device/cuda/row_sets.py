@@ -207,7 +207,7 @@ class _Kernel:
 
 
 @lru_cache(64)
-def _kernel(text: str, name: str, tile: int) -> _Kernel:
+def kernel_of(text: str, name: str, tile: int) -> _Kernel:
     return _Kernel(text, name)
 
 
@@ -238,13 +238,13 @@ def _insert(sides: tuple[int | None, ...], has_order: bool, is_kept: bool, is_nu
         place=_PLACE,
         store=indent("\n".join(store or ["            pass"]), "    "),
     )
-    return _kernel(text, "insert", TILE)
+    return kernel_of(text, "insert", TILE)
 
 
 def _locate(width: int) -> Any:
     parameters = ", ".join(f"from{k}" for k in range(width))
     text = _LOCATE.format(parameters=parameters, load=_loaded(["number_of"] * width), place=_PLACE)
-    return _kernel(text, "locate", TILE)
+    return kernel_of(text, "locate", TILE)
 
 
 def _loaded(rows: Sequence[str]) -> str:
@@ -318,7 +318,7 @@ def merge(keys: Any, order: Any, news: Any, places: Any, to_keys: Any, to_order:
     count, more = len(keys), len(news)
     if count + more:
         steps = max(count, more).bit_length()
-        _kernel(_MERGE, "merge", TILE)(count + more, keys, order, news, places, count, more, steps, to_keys, to_order)
+        kernel_of(_MERGE, "merge", TILE)(count + more, keys, order, news, places, count, more, steps, to_keys, to_order)
 
 
 def matches(probes: Any, keys: Any, first: Any, counts: Any) -> None:
@@ -329,7 +329,7 @@ def matches(probes: Any, keys: Any, first: Any, counts: Any) -> None:
     """
     count, size = len(probes), len(keys)
     if count:
-        _kernel(_MATCHES, "matches", TILE)(count, probes, keys, size, size.bit_length(), count, first, counts)
+        kernel_of(_MATCHES, "matches", TILE)(count, probes, keys, size, size.bit_length(), count, first, counts)
 
 
 def expand(ends: Any, counts: Any, first: Any, order: Any, total: int, to_left: Any, to_right: Any) -> None:
@@ -340,6 +340,6 @@ def expand(ends: Any, counts: Any, first: Any, order: Any, total: int, to_left: 
     order         [place] their rows; None if these are the places
     """
     pair = _PAIR + ("        right = tl.load(order + right)\n" if order is not None else "")
-    kernel, count = _kernel(_EXPAND.format(pair=pair), "expand", TILE), len(ends)
+    kernel, count = kernel_of(_EXPAND.format(pair=pair), "expand", TILE), len(ends)
     order = ends if order is None else order
     kernel(total, ends, counts, first, order, count, count.bit_length(), total, to_left, to_right)

@@ -363,6 +363,8 @@ class Run:
             case n.Call():
                 dtypes = [of.dtype for of in node.result]
                 return arrays.call(node.function, many(node.of), self.size(node.size), dtypes)
+            case n.Custom():
+                return node.function(arrays, many(node.of), self.size(node.size))
         raise TypeError(f"not a node: {node!r}")
 
     def concatenated(self, node: n.Concatenate) -> Any:

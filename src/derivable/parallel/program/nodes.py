@@ -467,6 +467,25 @@ class Call(Node):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class Custom(Node):
+    """`best proofs c0 c1`: what a function of the library's arrays gives for some rows; columns that it reads may have
+    other numbers of rows
+
+    function  (library, the columns that it reads, the number of rows) -> columns
+    result    the types of the results, without sizes
+    """
+
+    text: str
+    function: Callable[[Any, Sequence[Any], int], Sequence[Any]]
+    of: tuple[Column, ...]
+    size: Size
+    result: tuple[Type, ...]
+
+    def _types(self) -> tuple[Type, ...]:
+        return tuple(replace(of, size=self.size) for of in self.result)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Loop(Node):
     """`loop path`: round by round, as long as a part of the state has rows
 

@@ -95,6 +95,8 @@ class _Printer:
                 return f"{node.text} by {many(node.reads)}, otherwise"
             case n.Call():
                 return f"call {node.text} {many(node.of)}".rstrip()
+            case n.Custom():
+                return f"{node.text} {many(node.of)}".rstrip()
             case _:
                 return f"{type(node).__name__.lower()} {many(node.operands)}".rstrip()
 

@@ -1,0 +1,189 @@
+"""Sets of at most k proofs as rows of words, for devices: operations of torch on tensors [row, lane] of int64.
+
+The lanes of a tag are its place, and for each of k proofs, best first: the cost, the number of literals, words of
+literals, words of choices. Literals and choices have numbers within their place: place s + 1 has those of sample s and
+those of all samples, place 0 these alone. The first literals are the highest bits, so that words compare as the
+proofs do. A proof that is not there costs `ENDLESS`, and has no bits.
+
+Costs are those of `kernels.proofs`, and so is the order of proofs. Where no literal is denied, two proofs contradict
+each other if they have a choice in common, and not the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from derivable.datalog.kernels import triton_proofs
+from derivable.datalog.kernels.proof_form import ENDLESS, ProofForm
+
+Column = torch.Tensor
+# Pairs of proofs whose common literals are looked at together, where there are no kernels.
+PIECE = 1 << 16
+# What makes words compare as numbers with a sign: the proof that has the first literal comes first.
+_FLIPPED = (1 << 63) - 1
+
+
+# Functions of nodes: (form, library, columns, number of rows) -> columns. Those that multiply read the costs [place,
+# literal] and the bits of literals in choices [place, word] first.
+
+
+def one(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int) -> tuple[Column]:
+    """The set of the proof that needs nothing."""
+    return (_one(form, arrays.device).expand(count, form.lanes),)
+
+
+def nothing(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int) -> tuple[Column]:
+    """The set without a proof."""
+    return (_nothing(form, arrays.device).expand(count, form.lanes),)
+
+
+def times(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int) -> tuple[Column]:
+    """The k best proofs of products; reads (costs, tied, left, right)."""
+    costs, tied, left, right = columns
+    rows = torch.arange(count, device=left.device)
+    return (_added(form, arrays, costs, tied, rows, rows, rows, None, (left, right), count)[0],)
+
+
+def possible(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int) -> tuple[Column]:
+    """Whether products have a proof; reads (costs, tied, left, right)."""
+    costs, tied, *factors = columns
+    return ((_candidates(form, factors, costs, tied)[1] < ENDLESS).any(1),)
+
+
+def sums(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int) -> tuple[Column]:
+    """The k best proofs of the products of each group; reads (costs, tied, order, first, group, left, right)."""
+    costs, tied, order, first, group, *factors = columns
+    return (_added(form, arrays, costs, tied, order, first, group, None, factors, count)[0],)
+
+
+def improved(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int) -> tuple[Column, ...]:
+    """What groups have with products added to what they had: the k best proofs, those of them that are new, and
+    whether there are such; reads (costs, tied, order, first, group, before, left, right)."""
+    costs, tied, order, first, group, before, *factors = columns
+    return _added(form, arrays, costs, tied, order, first, group, before, factors, count)
+
+
+# Sums
+
+
+def _added(
+    form: ProofForm,
+    arrays: Any,
+    costs: Column,
+    tied: Column,
+    order: Column | range,
+    first: Column,
+    group: Column,
+    before: Column | None,
+    factors: Sequence[Column],
+    count: int,
+) -> tuple[Column, Column, Column]:
+    """order [place] the rows of the products, group by group; first [group] the place where each begins, group
+    [place] its number; before [group] or None; factors, one or two [row]"""
+    factors = [factor.reshape(-1, form.lanes) for factor in factors]
+    if arrays.has_kernels and form.k <= triton_proofs.MOST and count:
+        found = triton_proofs.fold(form, costs, tied, order, first, before, factors, count)
+        return found[0], found[1], found[2]
+    if not isinstance(order, range):
+        factors = [factor.index_select(0, order) for factor in factors]
+    place, *parts = _candidates(form, factors, costs, tied)
+    number = parts[0].shape[1]
+    groups = group.repeat_interleave(number)
+    cost, size, bits = (part.reshape(-1, *part.shape[2:]) for part in parts)
+    places = torch.zeros(count, dtype=torch.int64, device=costs.device)
+    places = places.scatter_reduce(0, group, place, "amax")
+    old = 0
+    if before is not None:
+        given, old = before[:, 1:].view(count, form.k, form.width), count * form.k
+        groups = torch.cat([torch.arange(count, device=costs.device).repeat_interleave(form.k), groups])
+        cost = torch.cat([given[..., 0].reshape(-1), cost])
+        size = torch.cat([given[..., 1].reshape(-1), size])
+        bits = torch.cat([given[..., 2:].reshape(old, form.width - 2), bits])
+        places = torch.maximum(places, before[:, 0])
+    return _best(form, places, groups, cost, size, bits, old, count)
+
+
+def _candidates(form: ProofForm, factors: Sequence[Column], costs: Column, tied: Column) -> tuple[Column, ...]:
+    """(place [row], cost [row, proof], number of literals [row, proof], bits [row, proof, word]) of products, or of
+    one factor."""
+    first, *others = factors
+    x = first[:, 1:].view(-1, form.k, form.width)
+    if not others:
+        return first[:, 0], x[..., 0], x[..., 1], x[..., 2:]
+    place = torch.maximum(first[:, 0], others[0][:, 0])
+    y = others[0][:, 1:].view(-1, form.k, form.width)
+    x, y = x[:, :, None], y[:, None]
+    shape = len(first), form.k * form.k
+    both = (x[..., 2:] & y[..., 2:]).reshape(-1, form.width - 2)
+    cost, size = (x[..., 0] + y[..., 0]).reshape(-1), (x[..., 1] + y[..., 1]).reshape(-1)
+    for part in both.any(1).nonzero().squeeze(1).split(PIECE):
+        at, common = place[part // shape[1]], both[part]
+        literals = _unpacked(common[:, : form.words])
+        cost[part] -= (literals * costs[at]).sum(1)
+        size[part] -= literals.sum(1)
+        if form.choices:
+            same = _unpacked(common[:, : form.words] & tied[at]).sum(1)
+            cost[part[_unpacked(common[:, form.words :]).sum(1) > same]] = ENDLESS
+    return place, cost.view(shape), size.view(shape), (x[..., 2:] | y[..., 2:]).view(*shape, form.width - 2)
+
+
+def _best(
+    form: ProofForm, places: Column, groups: Column, cost: Column, size: Column, bits: Column, old: int, count: int
+) -> tuple[Column, Column, Column]:
+    """The k best of the proofs of each group, none of which contains another one. The first `old` proofs are those
+    that groups had."""
+    number, device = len(cost), cost.device
+    after, news = (_nothing(form, device).expand(count, form.lanes).clone() for _ in range(2))
+    after[:, 0] = news[:, 0] = places
+    changed = torch.zeros(count, dtype=torch.bool, device=device)
+    if not number:
+        return after, news, changed
+    words, numbers = bits[:, : form.words], torch.arange(number, device=device)
+    keys = [cost, size, *(words ^ _FLIPPED).unbind(1)]
+    is_open = cost < ENDLESS
+    for rank in range(form.k):
+        is_best = is_open
+        for key in keys:
+            is_best = is_best & (_least(key, is_best, groups, count, _FLIPPED).index_select(0, groups) == key)
+        chosen = _least(numbers, is_best, groups, count, number)
+        there, chosen = chosen < number, chosen.clamp(max=number - 1)
+        lanes = torch.cat([part.index_select(0, chosen) for part in (cost[:, None], size[:, None], bits)], 1)
+        is_new = there & (chosen >= old)
+        at = slice(1 + rank * form.width, 1 + (rank + 1) * form.width)
+        after[:, at] = torch.where(there[:, None], lanes, after[:, at])
+        news[:, at] = torch.where(is_new[:, None], lanes, news[:, at])
+        changed |= is_new
+        if rank + 1 < form.k:
+            kept = lanes[:, 2 : 2 + form.words].index_select(0, groups)
+            is_within = ((kept & ~words) == 0).all(1) & there.index_select(0, groups)
+            is_open = is_open & ~is_within
+    return after, news, changed
+
+
+def _least(key: Column, mask: Column, groups: Column, count: int, most: int) -> Column:
+    """The least key of each group where a mask holds."""
+    found = torch.full((count,), most, dtype=torch.int64, device=key.device)
+    return found.scatter_reduce(0, groups, torch.where(mask, key, most), "amin")
+
+
+def _unpacked(words: Column) -> Column:
+    """[row, word] -> [row, bit], the highest bit of a word first."""
+    shifts = torch.arange(63, -1, -1, device=words.device)
+    return ((words[:, :, None] >> shifts) & 1).reshape(len(words), 64 * words.shape[1])
+
+
+@lru_cache(64)
+def _nothing(form: ProofForm, device: Any) -> Column:
+    """The set without a proof."""
+    return torch.tensor([0, *[ENDLESS, *[0] * (form.width - 1)] * form.k], device=device)
+
+
+@lru_cache(64)
+def _one(form: ProofForm, device: Any) -> Column:
+    found = _nothing(form, device).clone()
+    found[1] = 0
+    return found

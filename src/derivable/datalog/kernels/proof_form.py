@@ -1,0 +1,46 @@
+"""What tags of proofs are like on a device, and the names of operations on them, which `device_proofs` computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from derivable.core.lazy import later
+
+if TYPE_CHECKING:
+    from derivable.datalog.kernels import device_proofs
+else:
+    device_proofs = later("derivable.datalog.kernels.device_proofs")
+
+# The cost of a proof that is not there.
+ENDLESS = 1 << 60
+
+
+@dataclass(frozen=True)
+class ProofForm:
+    """Sets of at most k proofs, with words of literals and of choices."""
+
+    k: int
+    words: int
+    choices: int
+
+    @property
+    def width(self) -> int:
+        """Lanes of a proof."""
+        return 2 + self.words + self.choices
+
+    @property
+    def lanes(self) -> int:
+        return 1 + self.k * self.width
+
+
+@dataclass(frozen=True)
+class ProofOperation:
+    """A function of nodes, by its name."""
+
+    form: ProofForm
+    name: str
+
+    def __call__(self, arrays: Any, columns: Sequence[Any], count: int) -> Sequence[Any]:
+        return getattr(device_proofs, self.name)(self.form, arrays, columns, count)

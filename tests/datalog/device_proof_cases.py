@@ -1,0 +1,97 @@
+"""Run by test_device_proofs.py in a process of its own, with Triton's interpreter: sets of proofs by kernels."""
+
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+import derivable as dv
+from derivable.bridge import torch_rows
+from derivable.bridge.torch_columns import Torch
+from derivable.datalog.apm import run as machine_run
+from derivable.datalog.kernels import device_proofs
+from derivable.datalog.kernels.proof_form import ENDLESS, ProofForm
+from derivable.device.cuda import row_sets
+
+PLACES = 3
+
+
+def bit(number):
+    return np.uint64(1 << 63 - number % 64).astype(np.int64)
+
+
+def drawn(rng, form, literals, costs, choice, place, chance):
+    """A tag [lane] of random proofs, some of which are not there."""
+    found = np.zeros(form.lanes, np.int64)
+    found[0] = place
+    for at in range(1, form.lanes, form.width):
+        chosen = rng.choice(literals, rng.integers(0, 5), replace=False)
+        choices = [choice[x] for x in chosen if choice[x] >= 0]
+        if rng.random() < chance or len(set(choices)) < len(choices):
+            found[at] = ENDLESS
+            continue
+        found[at : at + 2] = costs[place, chosen].sum(), len(chosen)
+        for x in chosen:
+            found[at + 2 + x // 64] |= bit(x)
+            if choice[x] >= 0:
+                found[at + 2 + form.words] |= bit(choice[x])
+    return found
+
+
+def test_folds():
+    rng = np.random.default_rng(0)
+    with_kernels, without = (SimpleNamespace(has_kernels=is_so, device=torch.device("cpu")) for is_so in (True, False))
+    for k, words, choices, groups in ((1, 2, 0, 20), (2, 1, 1, 8)):
+        form = ProofForm(k, words, choices)
+        literals = rng.choice(64 * words, 7, replace=False)
+        costs = np.zeros((PLACES, 64 * words), np.int64)
+        costs[:, literals] = rng.integers(0, 4, (PLACES, 7))
+        choice = np.full(64 * words, -1)
+        choice[literals[:5]] = rng.integers(0, 2, 5) if choices else -1
+        tied = np.zeros((PLACES, words), np.int64)
+        for x in np.flatnonzero(choice >= 0):
+            tied[:, x // 64] |= bit(x)
+        which = np.concatenate([np.arange(groups), rng.integers(0, groups, groups)])
+        rng.shuffle(which)
+        place = rng.integers(0, PLACES, groups)[which]
+        left, right, known_before = (
+            torch.from_numpy(np.array([drawn(rng, form, literals, costs, choice, x, chance) for x in place]))
+            for chance in (0.2, 0.2, 0.8)
+        )
+        ordered = np.sort(which)
+        order, first, group = map(
+            torch.from_numpy,
+            (np.argsort(which, kind="stable"), np.searchsorted(ordered, np.arange(groups)), ordered),
+        )
+        known = torch.from_numpy(costs), torch.from_numpy(tied), order, first, group
+        (before,) = device_proofs.sums(form, without, (*known, known_before), groups)
+        assert device_proofs.sums(form, with_kernels, (*known, known_before), groups)[0].equal(before)
+        given = *known, before, left, right
+        news = [device_proofs.improved(form, arrays, given, groups) for arrays in (with_kernels, without)]
+        for mine, other in zip(*news):
+            assert mine.equal(other)
+        assert 0 < int(news[0][2].sum()) < groups
+
+
+def test_programs():
+    rng = random.Random(1)
+    edges = [(rng.choice([0.5, 0.25]), (rng.randrange(4), rng.randrange(4))) for _ in range(5)]
+    program = dv.Program("type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))")
+    on_host, on_device = (program.run({"e": edges}, "topkproofsdebug", k=2, device=of) for of in (None, "torch:cpu"))
+    assert dict(on_device["p"].items()) == dict(on_host["p"].items())
+
+
+def kernels():
+    arrays = Torch("cpu")
+    arrays.has_kernels = True
+    return arrays
+
+
+if __name__ == "__main__":
+    torch_rows.FEW, torch_rows.MANY, row_sets.PROGRAMS, row_sets.TILE = 16, 32, 2, 16
+    device_proofs.triton_proofs.TILE = 16
+    machine_run.arrays_on = lambda device: kernels()
+    for test in (test_folds, test_programs):
+        test()
+        print(test.__name__)

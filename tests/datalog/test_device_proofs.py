@@ -1,0 +1,126 @@
+"""Sets of proofs on devices: the same proofs as the host's, torch on the CPU standing for the device."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+import derivable as dv
+from derivable.core.diagnostics import UnsupportedError
+from derivable.datalog.kernels.proof_form import ProofForm
+from derivable.datalog.kernels.proofs import ONE, ZERO
+from derivable.datalog.tags.proof_lanes import ProofLanes
+from derivable.datalog.tags.proof_store import ProofStore
+from derivable.datalog.tags.random_facts import RandomFacts
+from drawn import examples
+from triton_process import printed_by
+
+RULES = [
+    "rel p(x, y) = e(x, y) or (p(x, z) and e(z, y))",
+    "rel p(x, y) = e(x, y) or (p(x, z) and p(z, y))",
+    "rel p(x, y) = e(x, y) or (p(x, z) and e(z, w) and u(w) and e(w, y))",
+    "rel q(x) = u(x) or (q(y) and e(y, x))\nrel p(x, y) = q(x), q(y), e(x, y)",
+    "rel a(x, y) = e(x, y) or (b(x, z) and e(z, y))\nrel b(x, y) = e(y, x) or (a(x, z), u(z), e(z, y))\n"
+    "rel p(x, y) = a(x, y), b(y, x)",
+    "rel p(x, y) = e(x, y), p(y, x) or e(x, y), u(x)\nrel d() = p(2, 1), p(x, x)",
+    "rel f = {(0, 1), (1, 2), (2, 3), (3, 0)}\ntype f(i32, i32)\n"
+    "rel p(x, y) = f(x, y), u(x) or p(x, z), f(z, y), e(z, y) or p(x, z), f(z, y), u(z)",
+]
+
+
+@examples(30, 300, st.sampled_from(RULES), st.integers(0, 1 << 16), st.sampled_from([1, 2, 3, 5]))
+def test_a_device_finds_the_proofs_of_the_host(rules, seed, k):
+    """Also where proofs are equally probable, and where facts exclude each other."""
+    rng = random.Random(seed)
+    text, size, facts = f"type e(i32, i32), u(i32)\n{rules}", rng.randint(3, 6), {}
+    chances = [0.5] if rng.random() < 0.4 else [0.5, 0.25, 0.0, 1.0, rng.random(), rng.random()]
+    for name, width in (("e", 2), ("u", 1)):
+        rows = [
+            (rng.choice(chances), tuple(rng.randrange(size) for _ in range(width)))
+            for _ in range(rng.randrange(3 * size))
+        ]
+        if rng.random() < 0.5:
+            facts[name] = rows
+            continue
+        while rows:
+            part, rows = rows[:2], rows[2:]
+            total = max(1.0, sum(p for p, _ in part))
+            listed = "; ".join(f"{p / total}::({', '.join(map(str, row))})" for p, row in part)
+            text += f"\nrel {name} = {{{listed}}}"
+    program = dv.Program(text)
+    on_host, on_device = (program.run(facts, "topkproofsdebug", k=k, device=of) for of in (None, "torch:cpu"))
+    for name in on_host:
+        assert dict(on_device[name].items()) == dict(on_host[name].items()), name
+
+
+@pytest.mark.parametrize(("samples", "number"), [(0, 40), (0, 300), (3, 10), (5, 200)])
+def test_sets_become_lanes_and_sets_again(samples, number):
+    """Literals of samples, and of all samples before and behind them; choices of a sample and of all."""
+    rng = np.random.default_rng(samples + number)
+    owner = np.full(number, -1) if not samples else np.sort(rng.integers(-1, samples, number))
+    groups = [np.array([0, 1, 2])] + ([] if samples else [np.array([7, 9])])
+    groups += [np.flatnonzero(owner == s)[:2] for s in range(samples) if (owner == s).sum() > 1]
+    facts = RandomFacts(rng.uniform(0.1, 0.9, number).tolist(), groups, samples=[owner] if samples else [])
+    store = ProofStore(facts, 3)
+    parts = [np.flatnonzero(owner >= 0), np.flatnonzero(owner < 0)]
+    # Some literals of all samples are numbered last, others first.
+    for variables in (parts[1][::2], parts[0], parts[1][1::2]):
+        store.singles(variables)
+    tags = [store.singles(np.arange(number)), np.array([ZERO, ONE])]
+    for _ in range(3):
+        left, right = rng.choice(np.concatenate(tags), (2, 60))
+        for made in (store.times(left, right), store.plus(left, right)):
+            tags.append(made[are_of_one_sample(store, made, owner)])
+    tags = np.concatenate(tags)
+    lanes = ProofLanes.of(store)
+    assert lanes is not None
+    counts = np.bincount(owner + 1)
+    assert lanes.form == ProofForm(3, -(-(counts[0] + max(counts[1:], default=0)) // 64), 1)
+    rows = lanes.lanes_of(tags)
+    again = lanes.sets_of(rows)
+    assert [store.proofs_of(tag) for tag in again.tolist()] == [store.proofs_of(tag) for tag in tags.tolist()]
+    np.testing.assert_array_equal(lanes.lanes_of(again), rows)
+    assert (rows[tags == ZERO, 1] > 1 << 59).all()
+    for place in range(lanes.places):
+        # In the store's order, which decides between proofs.
+        there = np.flatnonzero((lanes.place == place) | (lanes.place == 0))
+        assert (np.diff(lanes.number[there]) > 0).all()
+
+
+def are_of_one_sample(store, tags, owner):
+    proofs = (store.proofs_of(tag) for tag in tags.tolist())
+    return [len({int(owner[abs(x) - 1]) for proof in of for x in proof} - {-1}) < 2 for of in proofs]
+
+
+def test_what_a_device_leaves_to_the_host():
+    facts = {"e": [(0.5, (0, 1)), (0.25, (1, 2))], "u": [(0.5, (i,)) for i in range(1100)]}
+    for rule in ("rel r(x) = u(x), not e(x, _)", "rel r(n) = n := count(x: u(x))", "rel 0.5::r(x) = u(x)"):
+        program = dv.Program(f"type e(i32, i32), u(i32)\n{rule}")
+        with pytest.raises(UnsupportedError, match="no columns of scalars") as caught:
+            program.run({"e": facts["e"], "u": facts["u"][:3]}, "topkproofs", device="torch:cpu")
+        assert "topkproofs without negations" in str(caught.value)
+    with pytest.raises(UnsupportedError, match="no columns of scalars"):
+        dv.Program("type u(i32)\nrel r(x) = u(x)").run({"u": facts["u"]}, "topkproofs", device="torch:cpu")
+    closure = dv.Program("type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))")
+    with pytest.raises(dv.DerivableError, match="round_limit = 1"):
+        closure.run({"e": facts["e"]}, "topkproofs", device="torch:cpu", round_limit=1)
+
+
+def test_kernels_find_the_proofs_that_torch_finds():
+    assert printed_by("datalog/device_proof_cases.py").split() == ["test_folds", "test_programs"]
+
+
+def test_the_kernel_compiles_for_a_gpu():
+    pytest.importorskip("triton")
+    from triton import compile as compiled
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from derivable.datalog.kernels.triton_proofs import kernel_text
+    from derivable.device.cuda.row_sets import TILE, kernel_of
+
+    source = kernel_of(kernel_text(ProofForm(2, 1, 1), True, True, True), "fold", TILE).function
+    signature = {name: "i32" if name in ("count", "total") else "*i64" for name in source.arg_names}
+    made = compiled(ASTSource(source, signature, {}), target=GPUTarget("cuda", 90, 32), options={"num_warps": 1})
+    assert "atom" not in made.asm["ptx"]
