@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog.test_fused import on_threads
+from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.kernels import relations
 from derivable.datalog.tables import bulk_load, packing, storage
 from derivable.datalog.tables.packing import Packing, distinct
@@ -308,3 +309,15 @@ def test_rows_are_viewed_without_those_that_are_in_the_sets_alone(monkeypatch):
     # All of them are there again, prefix after prefix, before those that waited.
     assert sorted(zip(*(table.view(c, slice(0, 4)).tolist() for c in range(2)))) == [(1, 6), (2, 7), (2, 8), (3, 5)]
     assert table.num_evicted == 0
+
+
+def test_an_index_of_chains_has_no_more_rows_than_its_numbers(monkeypatch):
+    monkeypatch.setattr(storage, "MOST_CHAINED", 5)
+    table = Table("t", (I64, I64))
+    table.insert([np.arange(5), np.arange(5)], 5)
+    index = table.index((0, 1), False)
+    index.update()
+    assert len(index.following) >= 5
+    table.insert([np.array([9]), np.array([9])], 1)
+    with pytest.raises(UnsupportedError, match="an index over 6 rows of `t`, of which one has 5 at most"):
+        index.update()

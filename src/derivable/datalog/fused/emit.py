@@ -463,7 +463,7 @@ class Emitter:
                 k.set(at, 0)
             else:
                 slot, _ = k.hash([self.value(term) for _, term in step.keys], self.scalar("heads_size", number))
-                k.load_into(at, self.array("heads", "int64", number), slot)
+                k.load_into(at, self.array("heads", "int32", number), slot)
         there = k.let("there", False) if step.only_exists else None
         with k.while_(self.goes_on(number, at < limit if is_all else at >= 0)):
             blocks = ExitStack()
@@ -482,7 +482,7 @@ class Emitter:
             if is_all:
                 k.set(at, at + 1)
             else:
-                k.load_into(at, self.array("following", "int64", number), at)
+                k.load_into(at, self.array("following", "int32", number), at)
         if there is not None:
             with k.when(there):
                 self.rest(number + 1, tags)

@@ -217,8 +217,8 @@ def _has_entered(memory, at):
 @kernel
 def _enter(memory, at, i):
     """Enter row `i` into a chained index."""
-    keys, heads = pointer_at(memory[at + KEYS], np.int64), pointer_at(memory[at + HEADS], np.int64)
-    following = pointer_at(memory[at + FOLLOWING], np.int64)
+    keys, heads = pointer_at(memory[at + KEYS], np.int64), pointer_at(memory[at + HEADS], np.int32)
+    following = pointer_at(memory[at + FOLLOWING], np.int32)
     width, log = memory[at + WIDTH], memory[memory[at + OF] + LOG]
     h = np.int64(0)
     for k in range(memory[at + NUM_KEYS]):
@@ -230,7 +230,7 @@ def _enter(memory, at, i):
         h = hash_word(word) if k == 0 else mix_word(h, word)
     slot = slot_in(h, memory[at + NUM_HEADS])
     store(following, i, load(heads, slot))
-    store(heads, slot, i)
+    store(heads, slot, np.int32(i))
 
 
 # All strata of a program, over small tables with one hash each
@@ -307,9 +307,9 @@ def _clear(memory, stores, tables, indexes, indexes_after):
 def _empty(memory, at):
     """Have no rows in an index."""
     if memory[at + ENTERED] > 0:
-        heads = pointer_at(memory[at + HEADS], np.int64)
+        heads = pointer_at(memory[at + HEADS], np.int32)
         for slot in range(memory[at + NUM_HEADS]):
-            store(heads, slot, np.int64(-1))
+            store(heads, slot, np.int32(-1))
         memory[at + ENTERED] = 0
 
 

@@ -265,9 +265,8 @@ class WholeProgram(drive.Drive):
         """The same, with room for all rows that its table has room for."""
         room = len(index.table.tail)
         if len(index.following) < room:
-            index.following = longer(index.following, room, 0)
-            index.heads = np.full(1 << (2 * room - 1).bit_length(), -1, np.int64)
-            index.rows_entered = 0
+            index.heads, index.rows_entered = index.heads[:0], 0
+            index.make_room(room)
         super().write_index(index)
 
     def has_room(self, number: int, least: int) -> bool:

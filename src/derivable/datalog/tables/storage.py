@@ -25,13 +25,14 @@ from typing import Any
 
 import numpy as np
 
+from derivable.core.diagnostics import UnsupportedError
 from derivable.core.forks import renew_in_children
 from derivable.datalog.kernels import relations as kernels
 from derivable.datalog.tables.packing import SHARED, Packing, distinct
 from derivable.datalog.tables.sets import RowSets
 from derivable.datalog.tables.tag_columns import longer_tags
 from derivable.datalog.values.values import ValueType
-from derivable.device.cpu.memory import contiguous, empty, longer, next_length, zeros
+from derivable.device.cpu.memory import contiguous, empty, full, longer, next_length, zeros
 from derivable.device.cpu.threads import get_num_threads, run_chunks
 
 CHUNK = 1 << 16
@@ -43,6 +44,8 @@ FEW = 1 << 10
 PART = 1 << 14
 # A table of so many rows goes over to sets by prefix.
 SET_ROWS = 1 << 12
+# Rows that an index of chains may have: their numbers have 32 bits.
+MOST_CHAINED = (1 << 31) - 1
 _NO_STAMPS, _NO_SLOTS = empty(0, np.int32), empty(0, np.uint32)
 _updating = threading.RLock()
 renew_in_children(globals(), _updating=threading.RLock)
@@ -53,7 +56,7 @@ class Index:
 
     offsets, rows   rows of key k are rows[offsets[k - low]:offsets[k - low + 1]]; offsets is None for chains
     is_ordered      whether the rows of the table are in the order of their keys
-    heads, following  the last row of each slot, and the row before each row, -1 for none
+    heads, following  int32: the last row of each slot, and the row before each row, -1 for none
     """
 
     def __init__(self, table: Table, key_columns: tuple[int, ...], is_static: bool):
@@ -69,8 +72,8 @@ class Index:
         self.is_ordered = False
         if not key_columns or (is_static and len(key_columns) == 1 and self._build_dense()):
             return
-        self.heads = np.full(16, -1, dtype=np.int64)
-        self.following = empty(16, np.int64)
+        self.heads = np.full(16, -1, np.int32)
+        self.following = empty(16, np.int32)
 
     def values_of(self, column: int) -> np.ndarray:
         """A column of the table in the order of a dense index's rows."""
@@ -110,13 +113,23 @@ class Index:
         if self.kind != "chain" or self.rows_entered == size:
             return
         log = self.table.log
-        if len(self.following) < size:
-            self.following = longer(self.following, next_length(len(self.following), size), self.rows_entered)
-        if len(self.heads) < size:
-            self.heads = np.full(1 << int(size * 2 - 1).bit_length(), -1, dtype=np.int64)
-            self.rows_entered = 0
+        self.make_room(size)
         kernels.chain_append(log, self.key_columns, self.heads, self.following, self.rows_entered, size)
         self.rows_entered = size
+
+    def make_room(self, size: int) -> None:
+        """Have room for so many rows; `rows_entered` is 0 if all are to be entered again."""
+        if size > MOST_CHAINED:
+            message = f"an index over {size:,} rows of `{self.table.name}`, of which one has {MOST_CHAINED:,} at most"
+            raise UnsupportedError(message, hint="split the relation, or join it by one column of small integers")
+        if len(self.following) < size:
+            length = min(next_length(len(self.following), size), MOST_CHAINED)
+            self.following = longer(self.following, length, self.rows_entered)
+        if len(self.heads) < size:
+            # Gone before its successor is there.
+            self.heads = self.heads[:0]
+            self.heads = full(1 << int(size * 2 - 1).bit_length(), -1, np.int32)
+            self.rows_entered = 0
 
     def matches(
         self, probes: np.ndarray, limit: int, stamps: np.ndarray = _NO_STAMPS, bound: int = 0

@@ -170,6 +170,8 @@ class TextArena:
             self.offsets = longer(self.offsets, next_length(len(self.offsets), needed + 1), self.size + 1)
         if 4 * needed > len(self.table):
             needed = self.size + max(count, expected)
-            table = zeros(2 << (2 * needed - 1).bit_length(), np.uint32)
-            kernels.rehash_texts(self.data, self.offsets, self.size, table, HASH_BITS)
-            self.table = table
+            with deferred():
+                # On the memory of the old one, which is not looked at.
+                self.table = longer(self.table, 2 << (2 * needed - 1).bit_length(), 0)
+                self.table.fill(0)
+                kernels.rehash_texts(self.data, self.offsets, self.size, self.table, HASH_BITS)
