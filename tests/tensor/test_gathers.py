@@ -12,7 +12,7 @@ from derivable.parallel.program import nodes as n
 from derivable.parallel.program.check import check_program
 from derivable.parallel.program.execute import NumPy, execute
 from derivable.tensor.call.compilation import compile
-from derivable.tensor.call.gathers import IndexCache
+from derivable.tensor.call.sparsity import IndexCache
 from derivable.tensor.derivative.derivative import gradient
 from derivable.tensor.language.interpret import interpret
 from derivable.tensor.language.program import Program
@@ -341,6 +341,65 @@ def test_indices_are_fetched_once():
     mixed = torch.sparse_coo_tensor([[2, 0]], values, (3, 3))
     found = compile(parse("sum(<i, r> in A) { i -> sum(<j, a> in r) a * X(j) }", {"A": M, "X": V}), backend="torch")
     torch.testing.assert_close(found(A=mixed, X=torch.arange(3.0)), mixed.to_dense() @ torch.arange(3.0))
+
+
+def _matrix(kind, places, values, size=3):
+    """A matrix in CSR or COO with values at places that are in order, and the tensors that hold its indices."""
+    rows, columns = torch.tensor(places).T.contiguous()
+    if kind == "csr":
+        held = torch.searchsorted(rows, torch.arange(size + 1)), columns
+        return torch.sparse_csr_tensor(*held, values, (size, size), check_invariants=False), held
+    held = torch.stack([rows, columns])
+    return torch.sparse_coo_tensor(held, values, (size, size), is_coalesced=True, check_invariants=False), (held,)
+
+
+@pytest.mark.parametrize("kind", ["csr", "coo"])
+def test_calls_like_the_one_before(kind, monkeypatch):
+    """Of tensors like those of the call before only the indices are compared; all else is looked at anew."""
+    kernel = compile(parse(CASES["product with a vector"][0], {"A": M, "X": V}), output="torch", backend="torch")
+    looked, parted = [], kernel._parted
+    monkeypatch.setattr(kernel, "_parted", lambda *given: looked.append(1) or parted(*given))
+
+    def anew(a, x):
+        """Whether all inputs were looked at."""
+        before = len(looked)
+        found = kernel(A=a, X=x)
+        torch.testing.assert_close(found, torch.nan_to_num(a.to_dense().to(found.dtype) @ x), rtol=1e-6, atol=0.0)
+        return len(looked) > before, found
+
+    places, x = [(0, 1), (1, 0), (2, 2)], torch.rand(3, dtype=torch.float64)
+    values = torch.rand(3, dtype=torch.float64)
+    a, held = _matrix(kind, places, values)
+    assert [anew(a, x)[0], anew(a, x)[0], anew(a, 2 * x)[0], anew(a, torch.nn.Parameter(x))[0]] == [True, *[False] * 3]
+    # Other indices, in the same memory and in their own; they are taken from then on.
+    held[-1][..., 2] = 1
+    assert [anew(a, x)[0], anew(a, x)[0]] == [True, False]
+    assert [anew(_matrix(kind, places, values)[0], x)[0], anew(_matrix(kind, places, values * 3)[0], x)[0]] == [
+        True,
+        False,
+    ]
+    a, _ = _matrix(kind, places, values)
+    for other in (_matrix(kind, places[:2], values[:2])[0], a.to(torch.float32), a.to_dense()):
+        assert [anew(other, x.to(other.dtype))[0], anew(a, x)[0], anew(a, x)[0]] == [True, True, False]
+    # Gradients are recorded where they are wanted.
+    learned = values.clone().requires_grad_()
+    is_anew, found = anew(_matrix(kind, places, learned)[0], x)
+    assert not is_anew
+    (pulled,) = torch.autograd.grad(found.sum(), learned)
+    torch.testing.assert_close(pulled, x[[1, 0, 2]])
+    assert not anew(a, x)[1].requires_grad
+    # A zero that no entry has times infinity is none of the sum.
+    dense = torch.zeros(3, 3, dtype=torch.float64)
+    infinite = torch.tensor([1.0, torch.inf, 2.0], dtype=torch.float64)
+    assert kernel(A=dense, X=x).tolist() == kernel(A=dense, X=infinite).tolist() == [0.0, 0.0, 0.0]
+    if kind == "coo":
+        # A transformation sees the call itself.
+        torch.testing.assert_close(torch.func.grad(lambda x: kernel(A=a, X=x).sum())(x), a.to_dense().sum(0))
+        assert anew(a, x)[0]
+    with pytest.raises(DomainError, match="the input `X` is missing"):
+        kernel(A=a)
+    with pytest.raises(DomainError, match="no input `Y`"):
+        kernel(A=a, X=x, Y=x)
 
 
 def test_an_axis_that_no_memory_holds():

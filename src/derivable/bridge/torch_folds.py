@@ -21,7 +21,7 @@ from derivable.algebra.expr.emit_arrays import compile_torch
 from derivable.algebra.monoid import TypedMonoid
 from derivable.bridge.fold import KERNEL_DTYPES, Fold
 from derivable.core.diagnostics import LayoutError, TypeMismatchError, UnsupportedError
-from derivable.device.cuda.compiler import current, processors_of, refusal
+from derivable.device.cuda.compiler import Launches, are_aligned, current, processors_of, refusal
 from derivable.kernel.emit_triton import compile_triton
 from derivable.kernel.nodes import Kernel
 from derivable.parallel import grid_scan_kernels as grids
@@ -163,9 +163,7 @@ class _Plan:
         self.steps = []
         for make in which if self.cut.chunks > 1 else which[-1:]:
             kernel, launch = _compiled(make, op, names, self.cut.grid, of, self.cut.warps)
-            self.steps.append((launch, [parameter.name for parameter in kernel.parameters[4 + len(more) :]]))
-        # Kernels that have run, for arrays at addresses that are multiples of 16.
-        self.again: list[Any] = [None] * len(self.steps)
+            self.steps.append((Launches(launch), [parameter.name for parameter in kernel.parameters[4 + len(more) :]]))
 
     def __call__(self, arrays: dict[str, torch.Tensor], rows: int, width: int, are_zero: bool = False) -> Leaves:
         """Totals, [leaf] arrays [row, column, size], which the kernels write; arrays by name are all else."""
@@ -174,15 +172,9 @@ class _Plan:
             totals = [x.zero_() for x in totals]
         arrays.update(_named("t", totals))
         with current(self.device):
-            for k, (launch, names) in enumerate(self.steps):
+            for launch, names in self.steps:
                 given = [arrays[name] for name in names]
-                is_aligned = not any(x.data_ptr() & 15 for x in given)
-                if is_aligned and self.again[k] is not None:
-                    self.again[k](*self.numbers, *given)
-                    continue
-                found = launch(self.cut.programs, *self.numbers, *given)
-                if is_aligned and found is not None:
-                    self.again[k] = found[self.cut.programs, 1, 1]
+                launch((self.cut.programs,), are_aligned(given), *self.numbers, *given)
         return totals
 
 

@@ -21,7 +21,7 @@ from derivable.circuit.fold.plan import Plan
 from derivable.circuit.fold.tile_plan import TilePlan, tile_plan
 from derivable.circuit.kernels.level_fold import LevelFold
 from derivable.circuit.kernels.level_tiles import RECORD, tile_kernel
-from derivable.device.cuda.compiler import current, processors_of
+from derivable.device.cuda.compiler import Launches, are_aligned, current, processors_of
 from derivable.kernel.emit_triton import compile_triton
 
 # Rows of a tile at most: a line of memory of floats.
@@ -168,7 +168,7 @@ class _Prepared:
         has_gradient: bool,
         has_seeds: bool,
     ):
-        self.launch, self.layout, self.tiles = launch, layout, -(-rows // layout.width)
+        self.launch, self.layout, self.tiles = Launches(launch), layout, -(-rows // layout.width)
         chunks, offsets = plan.chunks(plan.steps(has_gradient, has_seeds), layout.lanes // layout.width)
         self.ranges = launches(np.diff(offsets), -(-layout.programs // self.tiles))
         numbers = self.tiles, rows, layout.width, plan.num_slots, plan.num_places, *sizes
@@ -180,18 +180,11 @@ class _Prepared:
         self.launches = [(on_device[k], (self.tiles, members)) for k, (_, _, members) in enumerate(self.ranges)]
         tables = plan.terms, plan.places, plan.uses, plan.tasks, plan.positive, plan.negative, plan.roots
         self.tables = [_table(table, device) for table in (offsets, chunks, *tables)]
-        # The kernel once it has run, for tensors at addresses that are multiples of 16.
-        self.again: Any = None
 
     def __call__(self, arguments: Tensors) -> None:
-        is_aligned = not any(x.data_ptr() & 15 for x in arguments)
+        is_aligned = are_aligned(arguments)
         for record, programs in self.launches:
-            if is_aligned and self.again is not None:
-                self.again[(*programs, 1)](record, *self.tables, *arguments)
-                continue
-            found = self.launch(programs, record, *self.tables, *arguments)
-            if is_aligned:
-                self.again = found
+            self.launch(programs, is_aligned, record, *self.tables, *arguments)
 
 
 def launches(chunks: np.ndarray, members: int) -> list[tuple[int, int, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -13,9 +13,10 @@ from derivable.algebra.semiring import Semiring
 from derivable.bridge.torch import dtype_name, within_memory
 from derivable.bridge.torch_columns import Torch
 from derivable.core.diagnostics import UnsupportedError
-from derivable.device.cuda.compiler import current, refusal
+from derivable.device.cuda.compiler import Launches, are_aligned, current, refusal
 from derivable.kernel import nodes as k
 from derivable.kernel.emit_triton import compile_triton
+from derivable.parallel.program import nodes as n
 from derivable.parallel.program.execute import Prepared
 from derivable.parallel.program.nodes import Column
 from derivable.tensor.lower.segment_folds import SegmentFold, folds_of
@@ -40,8 +41,8 @@ class FoldedProgram:
 
     def __init__(self, column: Column, semiring: Semiring, like: torch.Tensor):
         steps, result = folds_of(column, semiring, dtype_name(like))  # type: ignore[arg-type]
-        self.steps = [(s.name, DeviceFold(s.fold, like.device), Prepared(s.operands)) for s in steps]
-        self.result = Prepared([result])
+        self.steps = [(s.name, DeviceFold(s.fold, like.device), _prepared(s.operands)) for s in steps]
+        self.result = _prepared([result])
 
     @cached_property
     def is_worthwhile(self) -> bool:
@@ -58,8 +59,16 @@ class FoldedProgram:
     def __call__(self, given: Mapping[str, Sequence[torch.Tensor]], arrays: Torch) -> list[torch.Tensor]:
         values = dict(given)
         for name, fold, operands in self.steps:
-            values[name] = (_Folded.apply(fold, *operands(values, arrays)),)
+            values[name] = (fold.recorded(operands(values, arrays)),)
         return self.result(values, arrays)
+
+
+def _prepared(columns: Sequence[Column]) -> Callable[[Mapping[str, Sequence[torch.Tensor]], Torch], list[torch.Tensor]]:
+    """What computes columns; those that are given take no run of a program."""
+    given = [(column.node.name, column.number) for column in columns if isinstance(column.node, n.Given)]
+    if len(given) < len(columns):
+        return Prepared(columns)
+    return lambda values, arrays: [values[name][number] for name, number in given]
 
 
 def _are_printed(folds: Sequence[DeviceFold]) -> bool:
@@ -109,7 +118,7 @@ class DeviceFold:
     @cached_property
     def launch(self) -> Any:
         """What launches the kernel. Raises UnsupportedError for operations that Triton does not have."""
-        return _compiled(self.fold.kernel(self._tile[0]), self._tile[1])
+        return Launches(_compiled(self.fold.kernel(self._tile[0]), self._tile[1]))
 
     def __call__(self, operands: Sequence[torch.Tensor]) -> torch.Tensor:
         if self._parts is not None:
@@ -120,16 +129,28 @@ class DeviceFold:
         found = operands[0].new_empty(shape)
         if not found.numel():
             return found
-        tile = self._tile[0]
-        tiles = 1 if lanes is None or fold.is_summed else -(-lanes // tile)
-        blocks = -(-fold.size // tile) if fold.form == "segments" else fold.size
-        arguments: list[Any] = []
+        arguments: list[torch.Tensor] = [self._offsets]
         for rows, operand in zip(self._rows, operands):
             arguments += [operand.contiguous()] if rows is None else [rows, operand.contiguous()]
-        numbers = blocks, tiles, fold.size, fold.longest, lanes or 1
+        arguments.append(found)
         with current(found.device):
-            self.launch((blocks, tiles), *numbers, self._offsets, *arguments, found)
+            self.launch(self._numbers[:2], are_aligned(arguments), *self._numbers, *arguments)
         return found
+
+    def recorded(self, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The fold, with its derivatives where an operand has some."""
+        if torch.is_grad_enabled() and any(operand.requires_grad for operand in operands):
+            return _Folded.apply(self, *operands)
+        with within_memory("a fold", operands):
+            return self(operands)
+
+    @cached_property
+    def _numbers(self) -> tuple[int, ...]:
+        """Programs of both axes, rows of the result, terms of the longest one, lanes."""
+        fold, tile = self.fold, self._tile[0]
+        tiles = 1 if fold.lanes is None or fold.is_summed else -(-fold.lanes // tile)
+        blocks = -(-fold.size // tile) if fold.form == "segments" else fold.size
+        return blocks, tiles, fold.size, fold.longest, fold.lanes or 1
 
     @cached_property
     def _tile(self) -> tuple[int, int]:

@@ -43,7 +43,7 @@ class Derived:
     @cached_property
     def fetched(self) -> Any:
         """The indices of torch tensors, as of `IndexCache`."""
-        from derivable.tensor.call.gathers import IndexCache
+        from derivable.tensor.call.sparsity import IndexCache
 
         return IndexCache()
 

@@ -111,7 +111,7 @@ def _operand(kernel: Kernel, value: Any, of: Type, name: str) -> tuple[Held | Sh
             )
         return tuple(value.shape), value
     else:
-        from derivable.tensor.call.gathers import torch_entries
+        from derivable.tensor.call.sparsity import torch_entries
 
         check_shape(tuple(value.shape), None, of.order, name)
         entries = torch_entries(value, name, kernel.derived)

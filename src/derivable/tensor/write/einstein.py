@@ -279,7 +279,7 @@ def _tracked(operand: Any, record: Semiring, name: str) -> Any:
         return operand.checked(name)
     if is_array(operand):
         return operand
-    from derivable.tensor.call.gathers import torch_entries
+    from derivable.tensor.call.sparsity import torch_entries
 
     return torch_entries(operand, name)
 
