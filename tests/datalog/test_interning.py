@@ -51,13 +51,14 @@ def test_texts_have_the_numbers_of_a_dictionary(steps, many, bits, part):
 @settings(deadline=None)
 @given(
     st.lists(st.tuples(*[st.text("ab1 \0\xe9\u20ac\U0001d11e\ud800\udd1e", max_size=9)] * 3), min_size=1, max_size=8),
-    st.sampled_from([0, 5, 1000]),
+    st.sampled_from([(0, 0), (5, 5), (1000, 1000), (1000, 0), (1000, 9)]),
     st.sampled_from([1, 3, 100]),
     st.integers(1, 3),
 )
 def test_texts_one_behind_the_other_and_their_lengths(rows, many, part, number):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(values, "MANY_TEXTS", many)
+        patch.setattr(values, "MANY_TEXTS", many[0])
+        patch.setattr(values, "MANY_JOINED", many[1])
         patch.setattr(text_arena, "PART", part)
         symbols = SymbolTable()
         columns = [symbols.intern_all(list(texts)) for texts in zip(*rows)][:number]

@@ -8,6 +8,7 @@ values are computed, compared or shown.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
@@ -129,6 +130,9 @@ def _words(t: ValueType) -> ValueType:
 
 # More texts than these are bytes in an arena: looks into a large dictionary wait for memory one by one.
 MANY_TEXTS = 1 << 16
+# From here on texts are, if a compiler is loaded anyway, where they are made of others: bytes are copied in a tenth of
+# the time that objects take.
+MANY_JOINED = 1 << 12
 _interning = threading.Lock()
 renew_in_children(globals(), _interning=threading.Lock)
 
@@ -212,8 +216,9 @@ class SymbolTable:
 
     def intern_joined(self, columns: Sequence[np.ndarray]) -> np.ndarray:
         """Ids [row] int64 of the texts that those with the ids of each row are, one behind the other."""
+        many = MANY_JOINED if "numba" in sys.modules else MANY_TEXTS
         with _interning:
-            if (arena := self._arena_for(len(columns[0]))) is not None:
+            if (arena := self._arena_for(len(columns[0]), min(many, MANY_TEXTS))) is not None:
                 return arena.enter_joined(np.column_stack(columns))
         return self.intern_all(list(map("".join, zip(*(self.lookup(ids).tolist() for ids in columns)))))
 
@@ -234,9 +239,9 @@ class SymbolTable:
                 return arena.enter(texts, Encoded.of_array)
         return self.intern_all(texts.tolist())
 
-    def _arena_for(self, count: int) -> TextArena | None:
-        """The arena, if this number of texts more are for one."""
-        if self.arena is None and len(self.texts) + count > MANY_TEXTS:
+    def _arena_for(self, count: int, many: int | None = None) -> TextArena | None:
+        """The arena, if this number of texts more are for one: more than `many` with them, None for `MANY_TEXTS`."""
+        if self.arena is None and len(self.texts) + count > (MANY_TEXTS if many is None else many):
             arena = TextArena()
             arena.enter(self.texts, Encoded.of)
             self.arena = arena
