@@ -71,6 +71,8 @@ def called(own):
     for running in own.running:
         for kernel in [] if running.fused is None else running.fused.kept.enters.values():
             python_lanes.ADDRESSED[kernel.function.address] = kernel.function
+    for kernel in getattr(own, "settled", ()):
+        python_lanes.ADDRESSED[kernel.address] = kernel
     return tiers.interpreted(driver)(address, *(array.view(tiers._Array) for array in arrays))
 
 
@@ -133,7 +135,9 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=F
                 bit_rows, "_compiled", lambda name: made.get(name) or interpreted(getattr(bit_kernels, name)())
             )
             patch.setattr(emit_tags, "_compiled", {})
+            patch.setattr(emit_tags, "_settling", {})
             patch.setattr(emit_tags, "compile_kernel", interpreted)
+            patch.setattr(emit_tags, "compile_packed", InterpretedPacked)
         yield
 
 

@@ -1,4 +1,4 @@
-"""RAM to loops: a store without tags whose rows are entered where they are found.
+"""RAM to loops: a store whose rows are entered where they are found; for those with tags see `emit_tags`.
 
 Candidates that wait in columns are written, read and looked up again from the first word; here the set of a prefix is
 at hand as soon as the prefix is known. All such kernels are called in one way, with packed arguments: `memory` has what
@@ -32,7 +32,6 @@ class InsertEmitter(emit.Emitter):
 
     def __init__(self, plan: emit.Plan, form: SetForm | None):
         super().__init__(plan)
-        assert plan.tags is None
         assert not plan.counted
         self.form = form
 
@@ -42,6 +41,8 @@ class InsertEmitter(emit.Emitter):
         self.i, self.stop = (self.scalar("own", part=part) for part in (ROW, STOP))
         self.left = self.scalar("left")
         self.size, self.room = self.scalar("target size"), self.scalar("target room")
+        # What a kernel changes in the memory, and the place in its block.
+        self.changing = [(2, self.left), (3, self.size)]
         width = self.target()
         self.begin()
         self.row = [k.let(f"v{c}", -1) for c in range(width)]
@@ -85,7 +86,7 @@ class InsertEmitter(emit.Emitter):
             k.store(self.memory, own + OWN + number, position)
         for column, word in enumerate(row):
             k.store(self.memory, own + OWN + len(self.positions) + column, word)
-        for place, value in ((2, self.left), (3, self.size)):
+        for place, value in self.changing:
             k.store(self.memory, k.load(self.block, place, "place"), value)
         k.return_(code)
 
@@ -121,22 +122,27 @@ class InsertEmitter(emit.Emitter):
                 k.set(self.slots, row_sets.block_of(k, p, self.x))
 
     def write(self, tags: tuple | None) -> None:
+        self.enter()
+        if self.found is not None:
+            self.k.set(self.found, 1)
+
+    def enter(self) -> tuple[Expr, Expr | None]:
+        """Enter the row; whether it is new, and its number if rows have any."""
         k = self.k
         with k.when(self.left <= 0):
             self.leave(PAUSED)
         with k.when(self.size >= self.room):
             self.leave(row_sets.LOG_FULL)
-        is_new = self.enter_in_hash() if self.form is None else self.enter_in_set(self.form)
+        is_new, number = self.enter_in_hash() if self.form is None else self.enter_in_set(self.form)
         k.set(self.left, self.left - 1)
         with k.when(is_new):
             for c, value in enumerate(self.row):
                 k.store(self.log, self.size * len(self.row) + c, value)
             k.set(self.size, self.size + 1)
-        if self.found is not None:
-            k.set(self.found, 1)
+        return is_new, number
 
-    def enter_in_hash(self) -> Expr:
-        """Whether the row is new; it is entered in the hash of row numbers then."""
+    def enter_in_hash(self) -> tuple[Expr, Expr]:
+        """Whether the row is new, and its number if not; it is entered in the hash of row numbers if it is."""
         k, (table, slots) = self.k, self.hash
         # Rows of a nullary relation are one zero.
         k.set(self.row, [self.value(term) for term in self.plan.outputs] or [0])
@@ -145,10 +151,10 @@ class InsertEmitter(emit.Emitter):
         with k.when(there < 0):
             k.store(table, slot * 2, self.size + 1)
             k.store(table, slot * 2 + 1, tag)
-        return there < 0
+        return there < 0, there
 
-    def enter_in_set(self, form: SetForm) -> Expr:
-        """Whether the row is new; it is entered in the set of its prefix then."""
+    def enter_in_set(self, form: SetForm) -> tuple[Expr, Expr | None]:
+        """Whether the row is new, and its number if rows have any; it is entered in the set of its prefix if it is."""
         k, p = self.k, self.sets
         y = self.row[-1]
         k.set(y, self.value(self.plan.outputs[-1]))
@@ -163,10 +169,9 @@ class InsertEmitter(emit.Emitter):
                 is_out = is_out | ~self.is_reached
         with k.when(is_out):
             self.leave_with_row(row_sets.OUT_OF_REACH)
-        is_new, _ = row_sets.enter_last(
+        return row_sets.enter_last(
             *(k, p, self.count, self.state, self.x, y, self.size, self.arena_room, self.leave_with_row, self.slots)
         )
-        return is_new
 
 
 def _prefix_step(plan: emit.Plan) -> int:

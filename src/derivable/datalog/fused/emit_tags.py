@@ -1,4 +1,5 @@
-"""Kernels that add up the tags of candidates, emitted from a semiring's expressions.
+"""Kernels that add up the tags of candidates, emitted from a semiring's expressions, after the candidates were inserted
+or where they are found.
 
 A row that is new in a round takes the sum of its candidates at once, as no rule reads it before the next round. Those
 of older rows are added up in a column of their own, since rules read the tags of the round before; at the end of the
@@ -8,14 +9,19 @@ round they are added to the tags, and rows whose tags say something new become r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
 
 from derivable.algebra.expr.functions import equal
 from derivable.algebra.expr.nodes import Argument, Expr
 from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import TypedSemiring
+from derivable.datalog.fused import emit
+from derivable.datalog.fused.emit_insert import InsertEmitter
+from derivable.datalog.kernels.row_sets import DONE, SetForm
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, substitute
-from derivable.kernel.emit_numba import compile_kernel
+from derivable.kernel.emit_numba import compile_kernel, compile_packed
 
 
 def accumulate_kernel(plus: TypedMonoid, is_idempotent: bool, at_once: bool) -> n.Kernel:
@@ -70,6 +76,13 @@ def merge_kernel(typed: TypedSemiring) -> n.Kernel:
     k = Builder("merge_tags")
     number, listed = k.scalar("number"), k.array("listed", "int64")
     tags, pending = (_arrays(k, name, typed.plus) for name in ("tags", "pending"))
+    k.return_(_merge(k, typed, number, listed, tags, pending))
+    return k.kernel()
+
+
+def _merge(
+    k: Builder, typed: TypedSemiring, number: Expr, listed: n.Array, tags: list[n.Array], pending: list[n.Array]
+) -> n.Register:
     kept = k.let("kept", 0)
     with k.loop("j", 0, number) as j:
         row = k.load(listed, j, "row")
@@ -82,11 +95,97 @@ def merge_kernel(typed: TypedSemiring) -> n.Kernel:
         with k.when(~substitute(typed.saturated.values, operands)[0]):
             k.store(listed, kept, row)
             k.set(kept, kept + 1)
-    k.return_(kept)
+    return kept
+
+
+def settle_kernel(typed: TypedSemiring, has_stamps: bool) -> n.Kernel:
+    """The end of a round of a table that `TaggedEmitter` has written to: (memory, block) -> 0, with packed arguments.
+
+    What is recent next, changed rows and then those from `visible` on, comes first in `listed`, and its length in the
+    first word of the block; its stamps are `stamp`.
+    """
+    k = Builder("settle_tags")
+    memory, block = k.array("memory", "int64"), k.array("block", "int64")
+    number, listed = k.scalar("number"), k.array("listed", "int64")
+    visible, size, stamp = (k.scalar(name) for name in ("visible", "size", "stamp"))
+    tags, pending = (_arrays(k, name, typed.plus) for name in ("tags", "pending"))
+    stamps = k.array("stamps", "int32") if has_stamps else None
+    kept = _merge(k, typed, number, listed, tags, pending)
+    with k.loop("new", visible, size) as new:
+        k.store(listed, kept, new)
+        k.set(kept, kept + 1)
+    if stamps is not None:
+        with k.loop("place", 0, kept) as place:
+            k.store(stamps, k.load(listed, place, "row"), stamp)
+    k.store(memory, k.load(block, 0, "place"), kept)
+    k.return_(DONE)
     return k.kernel()
 
 
+class TaggedEmitter(InsertEmitter):
+    """Rows to the set of a table, and their tags to its columns, as `accumulate_kernel` adds them.
+
+    Besides what `InsertEmitter` has, the memory has of the target its "tags", "pending" and "touched" [row], the rows
+    that are "visible" in this round, and the "news", the first "listed" rows of which are those touched; and "next",
+    the number of the next round.
+
+    is_certain  whether all rows are certain, whatever the tags of what they follow from
+    """
+
+    def __init__(self, plan: emit.Plan, form: SetForm | None, is_certain: bool):
+        super().__init__(plan, form)
+        assert isinstance(plan.tags, TypedSemiring)
+        self.typed, self.is_certain = plan.tags, is_certain
+
+    def target(self) -> int:
+        # These come first: the places in the block of what sets have are more than one.
+        dtypes = list(enumerate(self.typed.dtypes))
+        self.target_tags = [self.array("target tags", dtype, 0, c) for c, dtype in dtypes]
+        if not self.is_certain:
+            self.listed = self.scalar("target listed")
+            self.changing.append((len(self.parameters) - 1, self.listed))
+            self.visible, self.stamp = self.scalar("target visible"), self.scalar("next")
+            self.news, self.touched = self.array("target news", "int64", 0), self.array("target touched", "int32", 0)
+            self.pending = [self.array("target pending", dtype, 0, c) for c, dtype in dtypes]
+        return super().target()
+
+    def write(self, tags: tuple | None) -> None:
+        k, plus = self.k, self.typed.plus
+        assert tags is not None
+        with k.when(self.is_kept(tags)):
+            is_new, number = self.enter()
+            assert number is not None
+            with k.when(is_new):
+                given = tags
+                if self.is_certain:
+                    given = [k.let("one", one.item(), dtype) for one, dtype in zip(self.typed.one, self.typed.dtypes)]
+                _store(k, self.target_tags, self.size - 1, given)
+            if self.is_certain:
+                return
+            with k.otherwise():
+                there, total = _load(k, self.target_tags, number, plus), k.registers("total", plus.dtypes)
+                k.set(total, _plus(plus, there, tags))
+                # What changes nothing is no news; of a sum that is not idempotent everything is.
+                with k.when(~_same(there, total)) if self.typed.semiring.idempotent_plus else nullcontext():
+                    self.add(number, tags, total)
+
+    def add(self, number: Expr, tags: tuple, total: tuple[n.Register, ...]) -> None:
+        """Add the tags of a row that was there before."""
+        k, plus = self.k, self.typed.plus
+        with k.when(self.visible <= number):
+            _store(k, self.target_tags, number, total)
+        with k.otherwise():
+            with k.when(equal(k.load(self.touched, number, "last"), self.stamp)):
+                _store(k, self.pending, number, _plus(plus, _load(k, self.pending, number, plus), tags))
+            with k.otherwise():
+                k.store(self.touched, number, self.stamp)
+                _store(k, self.pending, number, tags)
+                k.store(self.news, self.listed, number)
+                k.set(self.listed, self.listed + 1)
+
+
 _compiled: dict[tuple[TypedSemiring | TypedMonoid, bool], tuple[Callable, ...]] = {}
+_settling: dict[tuple[TypedSemiring, bool], Any] = {}
 
 
 def is_compiled(typed: TypedSemiring) -> bool:
@@ -102,6 +201,14 @@ def compiled_tags(typed: TypedSemiring, at_once: bool) -> tuple[Callable, ...]:
         kernels = [added, *([] if at_once else [merge_kernel(typed)])]
         _compiled[key] = tuple(map(compile_kernel, kernels))
     return _compiled[key]
+
+
+def compiled_settling(typed: TypedSemiring, has_stamps: bool) -> Any:
+    """The function of `settle_kernel`, a `tiers.Packed`."""
+    key = typed, has_stamps
+    if key not in _settling:
+        _settling[key] = compile_packed(settle_kernel(*key))
+    return _settling[key]
 
 
 def compiled_join(plus: TypedMonoid) -> Callable:

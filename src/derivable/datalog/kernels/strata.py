@@ -23,15 +23,19 @@ from derivable.device.cpu.tiers import kernel
 # Why the driver came back, besides the codes of `row_sets` and of `emit_insert`.
 INDEX_FULL, WANTED, ENDED, STOPPED, ELSEWHERE = 20, 21, 22, 23, 24
 
-# The words of the memory before all others: candidates and rows of drivers before a pause.
-LEFT, FIRST_FREE = 0, 1
+# The words of the memory before all others: candidates and rows of drivers before a pause; and of tables with tags the
+# number of the next round, in which rows become recent, and of the last one in which stable ones have.
+LEFT, NEXT_ROUND, BOUND, FIRST_FREE = range(4)
 # The words of a table. Rows from START to STOP are recent, those below VISIBLE and STABLE are read as that, and those
 # from FIRST on are propagated; all count from the first row in the log, before which EVICTED rows were.
 START, STOP, SIZE, STABLE, VISIBLE, FIRST, EVICTED, HAS_NEWS, MAY_EVICT, ROW_WIDTH = range(10)
 # What a kernel reads of it: addresses and sizes. ROOM is the number of rows that the log and the hash may have.
 LOG, ROOM, HASH, HASH_SLOTS, ARENA_ROOM, COUNT, STATE = range(10, 17)
 # The first of those of `row_sets.SetParameters`.
-SETS, TABLE_WORDS = 17, 25
+SETS = 17
+# Of a table with tags: the kernel that ends its rounds, 0 for others, and its block; the numbers of the rows that are
+# recent, from START to STOP of LIST, and of those that get other tags, LISTED of NEWS; and what kernels read of it.
+SETTLE, SETTLE_BLOCK, LIST, LISTED, NEWS, TOUCHED, STAMPS, TABLE_WORDS = range(25, 33)
 # The words of an index in chains: its table, what `storage.Index` has, and the rows there is room for.
 OF, KEYS, NUM_KEYS, HEADS, NUM_HEADS, FOLLOWING, INDEX_ROOM, ENTERED, IS_SHORT, WIDTH, INDEX_WORDS = range(11)
 # The words of a store: the address of its kernel, 0 if it has none, and that of its block; the tables that it writes to
@@ -79,17 +83,25 @@ def drive(address, memory, stores, tables, indexes, first_reader, readers, queue
             if control[PLACE] < control[NUM_NEWS]:
                 control[READER] = first_reader[queue[control[PLACE]]]
         control[ROUND] += 1
-        found = 0
+        found = rows = 0
         for k in range(control[NUM_NEXT]):
             at = tables[queue[len(tables) + k]]
-            found += memory[at + SIZE] - memory[at + STOP]
-        control[ROWS_LEFT] -= found
+            if memory[at + SETTLE] != 0:
+                rows += memory[at + SIZE] - memory[at + VISIBLE]
+                call_at(memory[at + SETTLE], address, memory[at + SETTLE_BLOCK])
+                found += memory[at + LISTED]
+            else:
+                rows += memory[at + SIZE] - memory[at + STOP]
+                found += memory[at + SIZE] - memory[at + STOP]
+        control[ROWS_LEFT] -= rows
         if control[PROPAGATED] == 0 and found == 0:
             return ENDED
         is_large = control[PROPAGATED] == 0 and found > control[MOST]
         if is_large or control[ROWS_LEFT] <= 0 or control[ROUND] >= control[ROUNDS]:
             return STOPPED
         # Tables that had recent rows and those that get some, each once; the ones with new rows say so.
+        memory[NEXT_ROUND] += 1
+        memory[BOUND] += 1
         number = 0
         for k in range(control[NUM_NEWS]):
             table = queue[k]
@@ -111,6 +123,11 @@ def drive(address, memory, stores, tables, indexes, first_reader, readers, queue
 @kernel
 def _advance(memory, at, control):
     """Make new rows of a table the recent ones, see `storage.Table.advance`; false if there are none."""
+    if memory[at + SETTLE] != 0:
+        memory[at + LIST], memory[at + NEWS] = memory[at + NEWS], memory[at + LIST]
+        memory[at + STOP], memory[at + LISTED] = memory[at + LISTED], 0
+        memory[at + VISIBLE] = memory[at + SIZE]
+        return memory[at + STOP] > 0
     first, stop, size, visible = memory[at + FIRST], memory[at + STOP], memory[at + SIZE], memory[at + VISIBLE]
     most, new = control[MOST], size - stop
     propagated = control[PROPAGATED] if memory[at + MAY_EVICT] != 0 else 0
@@ -171,7 +188,7 @@ def _run(address, memory, stores, queue, tables, control, number):
     stores[number, DRIVEN] += driven
     stores[number, CANDIDATES] += left - memory[LEFT] - driven
     stores[number, LATE] += added
-    if added > 0 and memory[target + HAS_NEWS] == 0:
+    if (added > 0 or memory[target + LISTED] > 0) and memory[target + HAS_NEWS] == 0:
         memory[target + HAS_NEWS] = 1
         queue[len(tables) + control[NUM_NEXT]] = stores[number, TARGET]
         control[NUM_NEXT] += 1

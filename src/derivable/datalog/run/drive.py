@@ -1,4 +1,4 @@
-"""Stores without tags whose kernels insert what they find, one after the other or round after round.
+"""Stores whose kernels insert what they find, one after the other or round after round; with tags see `tagged_drive`.
 
 A round that goes through Python costs as much as some thousand rows. So the driver of `kernels.strata` calls the
 kernels of all stores of a stratum, round after round while these are small, and comes back for room, for a look at the
@@ -229,7 +229,7 @@ class Drive:
         form = None if table.sets is None else table.sets.form
         kernel = found.kept.enters.get(form)
         if kernel is None:
-            kernel = found.kept.enters[form] = emit.compiled(emit_insert.InsertEmitter, found.plan, form)
+            kernel = found.kept.enters[form] = self.compiled(found.plan, form, table)
         if not must and not self.is_worth(number, kernel.function):
             return False
         if not words[strata.OWN]:
@@ -247,6 +247,10 @@ class Drive:
             if any(table in entered for table in self.running[other].tables):
                 self.bind(other, must=True)
         return True
+
+    def compiled(self, plan: emit.Plan, form: row_sets.SetForm | None, table: Table) -> emit.RuleKernel:
+        """The kernel of a plan that writes to a table."""
+        return emit.compiled(emit_insert.InsertEmitter, plan, form)
 
     def is_worth(self, number: int, kernel: Any) -> bool:
         """Whether a kernel is to be had by now, for what it would have saved: it is compiled for many rows alone."""
@@ -273,12 +277,12 @@ class Drive:
             scan = found.kept.scans.get(step)
             if what == "own":
                 places.append(own + part)
-            elif what == "left":
-                places.append(strata.LEFT)
+            elif what in ("left", "next"):
+                places.append(strata.LEFT if what == "left" else strata.NEXT_ROUND)
             elif what.startswith("target "):
-                places += self.part_of(target, what.removeprefix("target "))
+                places += self.part_of(target, what.removeprefix("target "), part)
             elif what != "word" and scan is not None and scan.relation in self.number:
-                places += self.growing(found.reads[step], scan, what)
+                places += self.growing(found.reads[step], scan, what, part)
             else:
                 for value in fused.argument_of(found, bounds, None, what, step, part):
                     if isinstance(value, np.ndarray):
@@ -289,22 +293,25 @@ class Drive:
         self.memory[at : at + len(values)] = values
         return [place if place >= 0 else at - 1 - place for place in places]
 
-    def part_of(self, number: int, part: str) -> list[int]:
+    def part_of(self, number: int, what: str, part: int = 0) -> list[int]:
         """Where the memory has a part of a table."""
         at, sets = self.places_of_tables[number], self.tables[number].sets
-        if part == "sets":
+        if what == "sets":
             assert sets is not None
             return list(range(at + strata.SETS, at + strata.SETS + len(sets.find_arguments)))
-        return [at + getattr(strata, part.upper())]
+        return [at + getattr(strata, what.upper())]
 
-    def growing(self, read: tuple[Table, Index | None], scan: m.Scan, what: str) -> list[int]:
+    def growing(self, read: tuple[Table, Index | None], scan: m.Scan, what: str, part: int) -> list[int]:
         """The same of a step that reads a relation that grows."""
         index, number = read[1], self.number[scan.relation]
         match what:
-            case "log" | "sets":
-                return self.part_of(number, what)
+            case "log" | "sets" | "list" | "tags" | "stamps":
+                return self.part_of(number, what, part)
+            case "bound":
+                return [strata.BOUND]
             case "limit":
-                return self.part_of(number, "stable" if scan.part == "stable" else "visible")
+                is_stable = scan.part == "stable" and read[0].tags is None
+                return self.part_of(number, "stable" if is_stable else "visible")
             case "table":
                 return self.part_of(number, "hash")
             case "table_size":
@@ -407,8 +414,8 @@ class Drive:
         control, watch = self.control, self.executor.watch
         self.began, self.first_round, self.ended = perf_counter(), watch.round, 0
         self.begin()
-        recent = [_rows(table.recent) for table in self.tables]
-        news = [number for number, rows in enumerate(recent) if rows.stop > rows.start]
+        starts, stops = (self.memory[self.bases + place] for place in (strata.START, strata.STOP))
+        news = np.flatnonzero(stops > starts)
         self.queue[: len(news)] = news
         control[strata.NUM_NEWS], control[strata.MOST] = len(news), most_rows(self.running)
         control[strata.ROUNDS], control[strata.ROWS_LEFT] = self.limits(evicts and not in_pieces)
@@ -427,11 +434,16 @@ class Drive:
         # The last round is left to who called.
         control[strata.ROUND] -= 1
         self.account()
-        for number, table in enumerate(self.tables):
+        for number in range(len(self.tables)):
             self.read_table(number)
-            self.read_rows(number)
-            first = self.memory[self.places_of_tables[number] + strata.FIRST] + self.gone[number]
-            table.recent = slice(int(first), _rows(table.recent).stop)
+            self.end_round(number)
+
+    def end_round(self, number: int) -> None:
+        """Have a table know which rows were recent, as one whose last round has ended."""
+        self.read_rows(number)
+        table, at = self.tables[number], self.places_of_tables[number]
+        first = self.memory[at + strata.FIRST] + self.gone[number]
+        table.recent = slice(int(first), _rows(table.recent).stop)
 
     def read_rows(self, number: int) -> None:
         """Have a table know which rows are recent, stable and visible."""
@@ -457,7 +469,7 @@ class Drive:
 
     def wanted(self, number: int) -> None:
         """Have the kernel of a store, or run it in this round over columns."""
-        executor, store, running = self.executor, self.stores[number], self.running[number]
+        running = self.running[number]
         own = [self.number[table.name] for table in running.tables if table.name in self.number]
         target = int(self.words[number, strata.TARGET])
         own = list(dict.fromkeys([*own, target]))
@@ -468,18 +480,22 @@ class Drive:
             return
         began, before = perf_counter(), self.tables[target].size
         self.pass_rounds()
-        executor.insert(store, has_kernel=False)
+        self.insert_by_columns(number)
         for place in own:
             self.changed(place)
         added = self.tables[target].size - before
         self.sizes += added
         at = self.bases[target]
-        if added and not self.memory[at + strata.HAS_NEWS]:
+        if (added or self.memory[at + strata.LISTED]) and not self.memory[at + strata.HAS_NEWS]:
             self.memory[at + strata.HAS_NEWS] = 1
             self.queue[len(self.tables) + self.control[strata.NUM_NEXT]] = target
             self.control[strata.NUM_NEXT] += 1
         self.control[strata.READER] += 1
         self.began += perf_counter() - began
+
+    def insert_by_columns(self, number: int) -> None:
+        """Run a store that has no kernel."""
+        self.executor.insert(self.stores[number], has_kernel=False)
 
     # What a run records
 

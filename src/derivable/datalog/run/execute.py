@@ -46,12 +46,13 @@ from derivable.datalog.tags.tags import Algebra, ColumnTags, GraphTags, Untagged
 if TYPE_CHECKING:
     from derivable.datalog.fused import partition
     from derivable.datalog.fused.fused import Running
-    from derivable.datalog.run import bit_rows, cuts, drive, lattices, union_find
+    from derivable.datalog.run import bit_rows, cuts, drive, lattices, tagged_drive, union_find
     from derivable.datalog.run.bit_rows import BitRows
 else:
     cuts, drive = later("derivable.datalog.run.cuts"), later("derivable.datalog.run.drive")
     bit_rows, partition = later("derivable.datalog.run.bit_rows"), later("derivable.datalog.fused.partition")
     lattices, union_find = later("derivable.datalog.run.lattices"), later("derivable.datalog.run.union_find")
+    tagged_drive = later("derivable.datalog.run.tagged_drive")
 
 # Join orders are chosen again when a recursion has so many times the rows that they were chosen for.
 PLAN_AGAIN = 16
@@ -486,20 +487,32 @@ class Executor(Queries):
         if not stratum.loop:
             return
 
+        rows = 0
+
         def has_news(name: str) -> bool:
+            nonlocal rows
             table = self.tables[name]
             table.visible_size = table.size
             table.round = stamp
-            rows = table.recent
-            return (rows.stop - rows.start if isinstance(rows, slice) else len(rows)) > 0
+            recent = table.recent
+            news = recent.stop - recent.start if isinstance(recent, slice) else len(recent)
+            rows += news
+            return news > 0
 
         rounds = self.rounds(number)
         only = best_first.only_rule(stratum) if any_order and self.counts is None else None
+        driven: tagged_drive.TaggedDrive | None = None
         for instructions, active in rounds.run(has_news):
             if not self.begin_round(number, rounds):
                 return
-            stamp += 1
+            stamp, there, rows = stamp + 1, rows, 0
             if only is not None and self.propagated_best_first(instructions[0], pending[only.relation]):
+                continue
+            if tagged_drive.may_drive(self, instructions, list(pending.values()), there, only is not None):
+                if driven is None or driven.stores is not rounds.loop:
+                    driven = tagged_drive.TaggedDrive(self, rounds.loop, stratum.relations)
+                stamp = driven.run_from(stamp, pending, only is not None)
+                rounds.look_at_all()
                 continue
             for instruction in instructions:
                 self.collect(instruction, pending[instruction.relation], stamp)
