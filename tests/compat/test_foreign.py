@@ -1,6 +1,7 @@
 """Functions, predicates, attributes and plugins of Python."""
 
 import pickle
+import typing
 import warnings
 from argparse import ArgumentParser
 
@@ -253,6 +254,70 @@ def test_wrong_predicates():
     for wrong in (optional, silent):
         with pytest.raises(DerivableError):
             scallopy.foreign_predicate(wrong)
+
+
+@pytest.mark.parametrize(
+    ("facts", "rows"),
+    [
+        (scallopy.Facts[int, str], [(1, "a"), (2, "b")]),
+        (scallopy.Facts[typing.Tuple[int, str]], [(1, "a"), (2, "b")]),  # noqa: UP006
+        (scallopy.Facts[None, tuple[int, str]], [(1, "a")]),
+        (scallopy.Facts[float, (int, str)], [(0.5, (1, "a")), (0.25, (2, "b"))]),
+        (scallopy.Facts[float, tuple[int, str]], [(0.5, (1, "a"))]),
+        (scallopy.Facts[scallopy.Tensor, (int, str)], [(torch.tensor(0.5), (1, "a"))]),
+        (scallopy.Facts[scallopy.prob, (int, str)], [(0.5, (1, "a"))]),
+    ],
+)
+def test_annotations_of_what_predicates_yield(facts, rows):
+    def source():
+        yield from rows
+
+    source.__annotations__["return"] = facts
+    ctx = scallopy.ScallopContext("minmaxprob")
+    ctx.register_foreign_predicate(scallopy.foreign_predicate(source))
+    ctx.add_rule("out(x, s) = source(x, s)")
+    found = [(tag, row) for tag, row in answers(ctx, "out")]
+    assert found == [(1.0, row) if isinstance(row[1], str) else row for row in rows]
+
+
+@pytest.mark.parametrize("size", [None, 1, 2, 5])
+def test_batched_predicates_take_many_inputs_at_once(size):
+    seen = []
+
+    @scallopy.foreign_predicate(batched=True, batch_size=size)
+    def multiples(pairs: scallopy.BatchedTuples[int, int]) -> scallopy.BatchedFacts[float, (int,)]:
+        seen.append(list(pairs))
+        return [[(0.5**factor, (n * factor,)) for factor in range(1, count + 1)] for n, count in pairs]
+
+    ctx = scallopy.ScallopContext("minmaxprob")
+    ctx.register_foreign_predicate(multiples)
+    ctx.add_program(
+        "rel n = {(1, 0), (2, 3), (3, 1), (4, 2), (5, 0), (6, 1)} rel out(n, m) = n(n, k), multiples(n, k, m)"
+    )
+    expected = {(n, n * f): 0.5**f for n, count in ((2, 3), (3, 1), (4, 2), (6, 1)) for f in range(1, count + 1)}
+    assert {row: tag for tag, row in answers(ctx, "out")} == expected
+    assert sorted(pair for part in seen for pair in part) == [(1, 0), (2, 3), (3, 1), (4, 2), (5, 0), (6, 1)]
+    assert max(map(len, seen)) == (size or 6)
+    assert len(seen) == (1 if size is None else -(-6 // size))
+
+
+def test_batched_predicates_that_fail():
+    @scallopy.foreign_predicate(batched=True, batch_size=2)
+    def reciprocals(numbers: scallopy.BatchedTuples[float]) -> scallopy.BatchedFacts[float]:
+        return [[(1 / x,)] for (x,) in numbers] if len(numbers) == 2 else []
+
+    ctx = scallopy.ScallopContext()
+    ctx.register_foreign_predicate(reciprocals)
+    ctx.add_program("rel n = {0.0, 1.0, 2.0, 4.0, 5.0} rel out(x, y) = n(x), reciprocals(x, y)")
+    # The first two fail, and so does the last one, which has no list.
+    with pytest.warns(UserWarning, match="reciprocals failed"):
+        assert answers(ctx, "out") == [(2.0, 0.5), (4.0, 0.25)]
+
+    def one(x: int) -> scallopy.BatchedFacts[None, int]:
+        return []
+
+    with pytest.raises(DerivableError, match="does not take a list of tuples"):
+        scallopy.foreign_predicate(one, batched=True)
 
 
 # Attributes

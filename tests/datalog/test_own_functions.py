@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import derivable as dv
+from derivable.datalog.foreign.predicate import ForeignPredicate
 from derivable.datalog.foreign.signature import signature
 from derivable.datalog.foreign.standard import FUNCTIONS, PREDICATES
 from derivable.datalog.fused import fused
@@ -174,6 +175,32 @@ def test_predicates():
     assert run('rel r(c) = letter("hello", c)') == {(c,) for c in "helo"}
     assert run('rel r(i, w) = numbered("a|b|stop|c", i, w)') == {(0, "a"), (1, "b")}
     assert run('rel r(n) = n in 0..9, known_at(n, "four")') == {(4,)}
+
+
+def test_predicates_of_several_inputs_at_once():
+    seen = []
+
+    def halves(numbers):
+        seen.append(numbers)
+        if (13,) in numbers:
+            raise KeyError
+        if (11,) in numbers:
+            return [[]]
+        return [[(0.5, (x // d,)) for d in range(1, x + 1) if x % d == 0] if x else iter(()) for (x,) in numbers]
+
+    record = ForeignPredicate("halves", signature("(i32) -> i32"), halves, True, drops=(KeyError,), at_once=2)
+    PREDICATES.add("halves", record)
+    facts = {"n": [0, 1, 2, 3, 4]}
+    found = dv.Program("type n(i32) rel r(x, y) = n(x), halves(x, y)").run(facts, provenance="addmultprob")["r"]
+    assert dict(found.items()) == {(x, x // d): 0.5 for x in range(1, 5) for d in range(1, x + 1) if x % d == 0}
+    assert seen == [[(0,), (1,)], [(2,), (3,)], [(4,)]]
+    assert run("rel n = {12, 13, 14} rel r(x, y) = n(x), halves(x, y), y > 6") == {(14, 7), (14, 14)}
+    with pytest.raises(dv.DerivableError, match="gives 1 lists of rows for 2 inputs"):
+        run("rel n = {10, 11} rel r(x, y) = n(x), halves(x, y)")
+    PREDICATES.remove("halves")
+    PREDICATES.add("halves", ForeignPredicate("halves", signature("(i32) -> i32"), lambda numbers: 1 // 0, at_once=0))
+    with pytest.raises(dv.DerivableError, match="the predicate halves failed for 10: ZeroDivisionError"):
+        run("rel n = {10, 11} rel r(x, y) = n(x), halves(x, y)")
 
 
 def test_tagged_predicates():

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from derivable.compat.scallopy import attribute, io, syntax
     from derivable.compat.scallopy.context import Context, ScallopCollection, ScallopContext
     from derivable.compat.scallopy.foreign import (
+        BatchedFacts,
+        BatchedTuples,
         Facts,
         ForeignAttributeProcessor,
         ForeignFunction,
@@ -49,6 +51,8 @@ __all__ = [
     "AstStructNode",
     "AstTypeNode",
     "AstVariantNode",
+    "BatchedFacts",
+    "BatchedTuples",
     "Context",
     "DateTime",
     "Duration",
@@ -118,6 +122,7 @@ __all__ = [
 _WHERE = {
     "context": ("Context", "ScallopCollection", "ScallopContext"),
     "foreign": (
+        *("BatchedFacts", "BatchedTuples"),
         *("Facts", "ForeignAttributeProcessor", "ForeignFunction", "ForeignPredicate", "Generator"),
         *("ff", "foreign_attribute", "foreign_function", "foreign_predicate", "fp"),
     ),

@@ -78,6 +78,7 @@ class ScallopContext:
         self.provenance, self._custom_provenance = provenance, custom_provenance
         self._kind = _kind_of(provenance, custom_provenance)
         self._k, self._train_k, self._test_k = k, train_k, test_k
+        self._wmc_with_disjunctions = wmc_with_disjunctions
         self._items: list[str] = []
         self._facts: dict[str, FactList] = {}
         self._functions: dict[str, ForeignFunction] = {}
@@ -128,6 +129,8 @@ class ScallopContext:
         Raises DomainError for an unknown provenance, UnsupportedError for one's own.
         """
         made = type(self)(fork_from=self)
+        if wmc_with_disjunctions is not None:
+            made._wmc_with_disjunctions = wmc_with_disjunctions
         if k is not None:
             made._k, made._train_k, made._test_k = k, None, None
         if provenance is not None and provenance != self.provenance:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from derivable.compat.scallopy.value_types import is_concrete, kind_of
+from derivable.compat.scallopy.value_types import TAGS, is_concrete, kind_of
 from derivable.core.diagnostics import DomainError
 from derivable.datalog.foreign.function import ForeignFunction as FunctionRecord
 from derivable.datalog.foreign.predicate import ForeignPredicate as PredicateRecord
@@ -23,14 +23,18 @@ _EMPTY = inspect.Parameter.empty
 
 
 class Facts:
-    """What a predicate is annotated to return: `Facts[float, tuple[int, str]]`, the tags and the tuples of its rows."""
+    """What a predicate is annotated to return: `Facts[float, tuple[int, str]]`, the tags and the tuples of its rows, or
+    `Facts[int, str]`, the columns of rows without tags."""
 
     def __init__(self, tag_type: Any, tuple_type: Any):
         self.tag_type, self.tuple_type = tag_type, tuple_type
 
     def __class_getitem__(cls, given: Any) -> Facts:
-        tag_type, tuple_type = given if isinstance(given, tuple) and len(given) == 2 else (None, given)
-        return cls(tag_type, tuple_type)
+        if not isinstance(given, tuple) or len(given) == 1:
+            return cls(None, given)
+        if len(given) == 2 and (_is_tuple(given[1]) or _is_none(given[0]) or _is_tag(given[0])):
+            return cls(*given)
+        return cls(None, given)
 
     @property
     def types(self) -> tuple[Any, ...]:
@@ -39,6 +43,20 @@ class Facts:
         if typing.get_origin(given) is tuple:
             return tuple(one for one in typing.get_args(given) if one != ())
         return given if isinstance(given, tuple) else (given,)
+
+
+class BatchedFacts(Facts):
+    """What a batched predicate is annotated to return: as `Facts`, for each tuple of inputs a list of rows."""
+
+
+class BatchedTuples:
+    """What a batched predicate is annotated to take: `BatchedTuples[float, str]`, a list of tuples of inputs."""
+
+    def __init__(self, types: tuple[Any, ...]):
+        self.types = types
+
+    def __class_getitem__(cls, given: Any) -> BatchedTuples:
+        return cls(given if isinstance(given, tuple) else (given,))
 
 
 class ForeignFunction:
@@ -131,6 +149,9 @@ class ForeignPredicate:
     output_arg_types  of the columns of its rows
     tag_type          of the tags of its rows; None if they are certain
     suppress_warning  whether an exception, which ends the rows, is no warning
+    batched           whether `func` is a function of a list of tuples of inputs, which returns a list of the rows of
+                      each
+    batch_size        how long the list is at most; None for any length
     """
 
     def __init__(
@@ -142,8 +163,11 @@ class ForeignPredicate:
         output_arg_types: Sequence[Any],
         tag_type: Any,
         suppress_warning: bool = False,
+        batched: bool = False,
+        batch_size: int | None = None,
     ):
         self.func, self.name, self.suppress_warning, self.tag_type = func, name, suppress_warning, tag_type
+        self.batched, self.batch_size = batched, batch_size
         self.type_params, self.input_arg_types = list(type_params), list(input_arg_types)
         self.output_arg_types = list(output_arg_types)
         generics: dict[str, str] = {}
@@ -157,7 +181,8 @@ class ForeignPredicate:
         self.has_tensor_tags = getattr(tag_type, "__name__", tag_type) == "Tensor"
         # The tags of rows that are tensors, by the row, since somebody took them.
         self.tensors: dict[tuple, Any] = {}
-        self.record = PredicateRecord(self.registered_name, signature, self._rows, self.has_tags)
+        call, at_once = (self._lists, batch_size or 0) if batched else (self._rows, None)
+        self.record = PredicateRecord(self.registered_name, signature, call, self.has_tags, at_once=at_once)
 
     @property
     def arity(self) -> int:
@@ -181,17 +206,28 @@ class ForeignPredicate:
     def _rows(self, *arguments: Any) -> Iterator[Any]:
         try:
             for row in self.func(*arguments):
-                if not self.has_tags:
-                    yield row if isinstance(row, tuple) else (row,)
-                    continue
-                tag, values = row
-                values = values if isinstance(values, tuple) else (values,)
-                if hasattr(tag, "detach"):
-                    self.tensors[_key((*arguments, *values))] = tag
-                    tag = float(tag.detach())
-                yield tag, values
+                yield self._row(arguments, row)
         except Exception as error:
             _warn(self, self.name, arguments, error)
+
+    def _lists(self, inputs: list[tuple]) -> list[list[Any]]:
+        """The rows of each tuple of inputs."""
+        try:
+            found = [[self._row(one, row) for row in rows] for one, rows in zip(inputs, self.func(inputs), strict=True)]
+        except Exception as error:
+            _warn(self, self.name, (inputs,), error)
+            return [[] for _ in inputs]
+        return found
+
+    def _row(self, arguments: tuple, row: Any) -> Any:
+        if not self.has_tags:
+            return row if isinstance(row, tuple) else (row,)
+        tag, values = row
+        values = values if isinstance(values, tuple) else (values,)
+        if hasattr(tag, "detach"):
+            self.tensors[_key((*arguments, *values))] = tag
+            tag = float(tag.detach())
+        return tag, values
 
     def tensor_of(self, row: Sequence[Any]) -> Any:
         """The tag of a row of inputs and outputs that is a tensor; None of others."""
@@ -257,13 +293,18 @@ def foreign_predicate(
     output_arg_types: Sequence[Any] | None = None,
     tag_type: Any = _EMPTY,
     suppress_warning: bool = False,
+    batched: bool = False,
+    batch_size: int | None = None,
 ) -> Any:
     """Make a generator of Python a predicate of Scallop, `name(inputs..., outputs...)`; a decorator, with arguments or
     without.
 
     Types come from annotations where they are not given; it is annotated to return `Facts[tag, tuple]`, and yields
-    tuples if the tag is None, else pairs (tag, tuple). Arguments are as for `ForeignPredicate`. Raises DomainError for
-    annotations that are missing or no types, and for arguments that may be left out.
+    tuples if the tag is None, else pairs (tag, tuple). A batched one has one argument, `BatchedTuples[int, str]`, a
+    list of tuples of inputs, and returns `BatchedFacts[tag, tuple]`, a list of lists. Arguments are as for
+    `ForeignPredicate`.
+
+    Raises DomainError for annotations that are missing or no types, and for arguments that may be left out.
     """
 
     def decorate(func: Callable[..., Any]) -> ForeignPredicate:
@@ -276,6 +317,13 @@ def foreign_predicate(
                     f"the predicate {title} has optional or variable arguments",
                     hint="its arguments are inputs, then outputs: give each a predicate of its own",
                 )
+            if batched:
+                if len(inputs) != 1 or not isinstance(inputs[0], BatchedTuples):
+                    raise DomainError(
+                        f"the batched predicate {title} does not take a list of tuples of inputs",
+                        hint="give it one argument, `inputs: BatchedTuples[int, str]`",
+                    )
+                inputs = inputs[0].types
         found = _hints(func).get("return")
         if output_arg_types is None and not isinstance(found, Facts):
             raise DomainError(
@@ -285,7 +333,8 @@ def foreign_predicate(
         tags = tag_type
         if tags is _EMPTY:
             tags = found.tag_type if isinstance(found, Facts) else None
-        return ForeignPredicate(func, title, type_params or [], inputs, outputs or [], tags, suppress_warning)
+        rest = suppress_warning, batched, batch_size
+        return ForeignPredicate(func, title, type_params or [], inputs, outputs or [], tags, *rest)
 
     return decorate if func is None else decorate(func)
 
@@ -348,6 +397,15 @@ def _place(foreign: Any, func: Callable[..., Any]) -> str:
     """Where pickle finds what is decorated: under the name of the function, in its module."""
     foreign.__module__ = func.__module__
     return func.__qualname__
+
+
+def _is_tuple(given: Any) -> bool:
+    return isinstance(given, tuple) or given is tuple or typing.get_origin(given) is tuple
+
+
+def _is_tag(given: Any) -> bool:
+    """Whether a type is one of tags, which no column is."""
+    return given is float or getattr(given, "__name__", "") in (*TAGS, "Tensor")
 
 
 def _is_none(tag_type: Any) -> bool:

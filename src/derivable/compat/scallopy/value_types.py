@@ -20,8 +20,8 @@ _FAMILIES = {
     "UnsignedInteger": "integer",
     "Float": "float",
 }
-_TAGS = ("none", "natural", "prob", "exclusion", "boolean", "exclusive_prob", "diff_prob", "exclusive_diff_prob")
-NAMES = (*_VALUES, *_FAMILIES, *_TAGS)
+TAGS = ("none", "natural", "prob", "exclusion", "boolean", "exclusive_prob", "diff_prob", "exclusive_diff_prob")
+NAMES = (*_VALUES, *_FAMILIES, *TAGS)
 _VARIABLES: dict[str, Any] = {name: TypeVar(name) for name in NAMES}  # pyright: ignore[reportGeneralTypeIssues]
 # What the types of Python are in declarations and of predicates.
 _CONCRETE: dict[Any, str] = {int: "i32", float: "f32", str: "String", bool: "bool"}

@@ -6,7 +6,8 @@ that agree with them count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,8 @@ class ForeignPredicate:
     is_tagged  whether rows have tags: each is an independent random fact, the same one wherever the program uses the
                same inputs and outputs
     kind       "chance" where the tags are probabilities under any provenance; see `random_facts`
+    at_once    how many inputs `call` takes at once, as a list of tuples, of which it gives a list of the rows of each;
+               0 for all that there are, None where it takes the values of one
     closed     of the predicates of the integers from the first input to the second: whether the second is one of them.
                None for all others; these never call `call`
     drops      exceptions that mean that there are no more rows
@@ -55,6 +58,7 @@ class ForeignPredicate:
     closed: bool | None = None
     drops: tuple[type[Exception], ...] = ()
     kind: Kind = "tag"
+    at_once: int | None = None
 
     def answers(
         self,
@@ -69,9 +73,10 @@ class ForeignPredicate:
         rows: list[tuple] = []
         tags: list[float] = []
         counts = np.zeros(count, np.int64)
-        for i, inputs in enumerate(zip(*shown) if shown else [()] * count):
+        inputs = list(zip(*shown)) if shown else [()] * count
+        for i, (one, call) in enumerate(zip(inputs, self._calls(inputs))):
             before = len(rows)
-            self._ask(inputs, rows, tags)
+            self._ask(one, call, rows, tags)
             counts[i] = len(rows) - before
         found: list[np.ndarray | None] = []
         valid = np.ones(len(rows), bool)
@@ -90,10 +95,34 @@ class ForeignPredicate:
             probabilities = None if probabilities is None else probabilities[valid]
         return Answers(offsets_of(counts), found, probabilities)
 
-    def _ask(self, inputs: tuple, rows: list[tuple], tags: list[float]) -> None:
+    def _calls(self, inputs: list[tuple]) -> Iterator[Callable[[], Iterable[Any]]]:
+        """For each row of inputs what gives its rows."""
+        if self.at_once is None:
+            yield from (partial(self.call, *one) for one in inputs)
+            return
+        size = self.at_once or len(inputs)
+        for start in range(0, len(inputs), size):
+            part = inputs[start : start + size]
+            try:
+                found = list(self.call(part))
+            except self.drops:
+                found = [()] * len(part)
+            except DerivableError:
+                raise
+            except Exception as error:
+                raise failure(self.name, part[0], error) from error
+            if len(found) != len(part):
+                raise ForeignError(
+                    f"the predicate {self.name} gives {len(found)} lists of rows for {len(part)} inputs",
+                    self.name,
+                    hint="return one list for each tuple of the list that it takes",
+                )
+            yield from (partial(iter, one) for one in found)
+
+    def _ask(self, inputs: tuple, call: Callable[[], Iterable[Any]], rows: list[tuple], tags: list[float]) -> None:
         width = len(self.signature.results)
         try:
-            for row in self.call(*inputs):
+            for row in call():
                 tag: Any = np.nan
                 if self.is_tagged and isinstance(row, tuple) and len(row) == 2 and isinstance(row[1], tuple):
                     tag, row = row
