@@ -284,8 +284,11 @@ class Machine:
         """[row] whether the texts in columns of terms are terms of the program."""
         types = self.relations[name].types
         places = [place for place, t in enumerate(types) if t.family == "entity"]
-        entities = new_store(self.ram).symbols.entities if places else None
         found = np.ones(len(rows), bool)
+        if not places:
+            return found.tolist()
+        symbols = new_store(self.ram).symbols
+        entities = symbols.entities
         for place in places:
             texts = [row[place] if isinstance(row[place], str) else None for row in rows]
             given = np.array([text is not None for text in texts], bool)
