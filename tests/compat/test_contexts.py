@@ -3,6 +3,7 @@
 import copy
 import itertools
 import pickle
+from datetime import datetime, timedelta
 
 import pytest
 import torch
@@ -252,6 +253,16 @@ def test_iteration_limit(body, limit, distance):
     ctx.set_iter_limit(limit)
     ctx.run()
     assert list(ctx.relation("path")) == [(i, j) for i in range(9) for j in range(i + 1, 10) if j - i <= distance]
+
+
+def test_dates_and_durations():
+    ctx = scallopy.ScallopContext()
+    ctx.add_relation("event", ("DateTime", "Duration"))
+    ctx.add_facts("event", [("2024-01-30", "3d"), ("2024-02-28T12:00:00Z", "1 day")])
+    ctx.add_rule("end(a + b, $datetime_month(a + b)) = event(a, b)")
+    ctx.run()
+    assert list(ctx.relation("end")) == [(datetime(2024, 2, 2), 2), (datetime(2024, 2, 29, 12), 2)]
+    assert {d for _, d in ctx.relation("event")} == {timedelta(days=3), timedelta(days=1)}
 
 
 def test_facts_that_are_no_terms_are_dropped():

@@ -102,6 +102,35 @@ def test_generic_functions():
     assert answers(ctx, "out") == [(6, 3.0)]
 
 
+@pytest.mark.parametrize(
+    ("family", "accepted", "refused"),
+    [
+        (int, "i8", "f32"),
+        (float, "f64", "i32"),
+        (any, "String", None),
+        ("Integer", "u64", "String"),
+        (None, "f32", None),
+    ],
+)
+def test_families_of_generic_functions(family, accepted, refused):
+    kind = scallopy.Generic(family)
+
+    @scallopy.foreign_function
+    def same(x: kind) -> kind:
+        return x
+
+    ctx = scallopy.ScallopContext()
+    ctx.register_foreign_function(same)
+    ctx.add_relation("a", accepted)
+    ctx.add_rule("out($same(x)) = a(x)")
+    ctx.add_facts("a", ["text" if accepted == "String" else 1])
+    assert answers(ctx, "out") == [("text",)] if accepted == "String" else [(1,)]
+    if refused is not None:
+        ctx.add_relation("b", refused)
+        with pytest.raises(DerivableError, match="same"):
+            ctx.add_rule("bad($same(x)) = b(x)")
+
+
 def test_functions_that_fail_drop_the_row():
     @scallopy.foreign_function
     def inverse(x: int) -> scallopy.f32:
@@ -262,6 +291,7 @@ def test_wrong_predicates():
         (scallopy.Facts[int, str], [(1, "a"), (2, "b")]),
         (scallopy.Facts[typing.Tuple[int, str]], [(1, "a"), (2, "b")]),  # noqa: UP006
         (scallopy.Facts[None, tuple[int, str]], [(1, "a")]),
+        (scallopy.Facts[None, typing.Tuple["i32", "String"]], [(1, "a")]),  # noqa: UP006, F821
         (scallopy.Facts[float, (int, str)], [(0.5, (1, "a")), (0.25, (2, "b"))]),
         (scallopy.Facts[float, tuple[int, str]], [(0.5, (1, "a"))]),
         (scallopy.Facts[scallopy.Tensor, (int, str)], [(torch.tensor(0.5), (1, "a"))]),

@@ -20,6 +20,8 @@ _FAMILIES = {
     "UnsignedInteger": "integer",
     "Float": "float",
 }
+# What `Generic(int)`, `Generic(float)` and `Generic(any)` are.
+_FAMILIES_OF_PYTHON = {"int": "Integer", "float": "Float", "any": "Any"}
 TAGS = ("none", "natural", "prob", "exclusion", "boolean", "exclusive_prob", "diff_prob", "exclusive_diff_prob")
 NAMES = (*_VALUES, *_FAMILIES, *TAGS)
 _VARIABLES: dict[str, Any] = {name: TypeVar(name) for name in NAMES}  # pyright: ignore[reportGeneralTypeIssues]
@@ -45,6 +47,7 @@ class GenericTypeParameter:
         GenericTypeParameter._made += 1
         self.name = f"T{GenericTypeParameter._made}"
         title = "Any" if type_family is None else getattr(type_family, "__name__", type_family)
+        title = _FAMILIES_OF_PYTHON.get(title, title)
         if title not in _FAMILIES:
             raise DomainError(
                 f"a generic type is of a family, not {type_family!r}", hint=f"one of {', '.join(_FAMILIES)}"
@@ -77,7 +80,11 @@ def kind_of(given: Any, what: str, has_families: bool, generics: dict[str, str])
 
     Raises DomainError for an annotation that is no type.
     """
-    given = given.name() if isinstance(given, AstTypeNode) else _without_none(given)
+    if isinstance(given, AstTypeNode):
+        given = given.name()
+    elif isinstance(given, typing.ForwardRef):
+        given = given.__forward_arg__
+    given = _without_none(given)
     if isinstance(given, GenericTypeParameter):
         generics[given.name] = given.family
         return given.name
