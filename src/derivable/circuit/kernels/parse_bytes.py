@@ -23,6 +23,7 @@ from numba.extending import intrinsic
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.device.cpu.compiling import njit
 from derivable.device.cpu.lanes import item
+from derivable.device.cpu.places import trailing_zeros
 from derivable.device.cpu.pointers import pointer
 
 # Numba passes the typing context itself; type checkers need not know.
@@ -136,16 +137,6 @@ def _eight_bytes(typingctx, data, position):
     return types.uint64(data, types.int64), codegen
 
 
-@_intrinsic
-def _trailing_zeros(typingctx, word):
-    """The number of zero bits below the lowest one; 64 for zero."""
-
-    def codegen(context, builder, signature, args):
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
-
-    return types.uint64(types.uint64), codegen
-
-
 @njit(cache=True, nogil=True, inline="always")
 def plain_number(data, stop, position) -> tuple[Any, Any]:
     """(position after it, value) of the number of one to seven digits that follows one space; (-1, 0) for all else.
@@ -160,7 +151,7 @@ def plain_number(data, stop, position) -> tuple[Any, Any]:
     word = _eight_bytes(data, start)
     # The top bit of each byte that is no digit; a carry out of one reaches only bytes behind it.
     other = ((word + _BELOW_TOP) | (word - _ZEROS)) & _TOPS
-    digits = np.int64(_trailing_zeros(other) >> np.uint64(3))
+    digits = trailing_zeros(other) >> 3
     if digits == 0 or digits == 8:
         return np.int64(-1), np.int64(0)
     shift = np.uint64(8 * digits)

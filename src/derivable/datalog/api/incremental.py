@@ -216,7 +216,6 @@ class Continuation(Executor):
         self.causes: dict[str, tuple[str, ...]] = {}
         self.reasons: dict[str, str] = {}
         self.journal = evaluation.journal
-        self.is_anew = False
         self.finished = watch.tuples = sum(table.size for table in tables.values())
 
     def go_on(self) -> Addition:

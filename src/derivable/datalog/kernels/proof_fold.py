@@ -7,29 +7,17 @@ and the free ones behind them.
 
 What a row gets is a function of the set that it had and of what is derived, in whatever order that is: proofs are
 dropped as soon as there are k better ones. Only where a proof is contained in several of these do dropped ones matter
-again; then all are gone through once more, and none is dropped before the end.
+again; then all are gone through once more, and none is dropped before the end. Those that an earlier round has dropped
+are derived again, if used[LOST] says so.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from derivable.datalog.kernels.proofs import (
-    IMPOSSIBLE,
-    ONE,
-    ZERO,
-    contains,
-    cost_of_word,
-    is_simpler,
-    settle,
-    unite,
-)
+from derivable.datalog.kernels.proofs import ONE, ZERO, cost_of_word, is_simpler, settle, unite
+from derivable.datalog.kernels.wide_fold import ENDLESS, LOST, WANTED_SPAN, fold_wide
 from derivable.device.cpu.tiers import kernel
-
-# A cost that is never reached.
-ENDLESS = IMPOSSIBLE << 12
-# The words behind `used`: blocks of a slot, and slots, that were wanted where these came to their end.
-WANTED_SPAN, WANTED_SLOTS = 5, 6
 
 
 @kernel
@@ -48,23 +36,6 @@ def chain(ids, last, following, touched):
             number += 1
         last[row] = i + 1
     return number
-
-
-@kernel
-def _cost_of_both(blocks, heads, a, b, costs):
-    """The cost of the literals that two proofs have in common."""
-    i, i_end, j, j_end = heads[a, 0], heads[a + 1, 0], heads[b, 0], heads[b + 1, 0]
-    total, width = 0, blocks.shape[1] - 1
-    while i < i_end and j < j_end:
-        x, y = blocks[i, 0], blocks[j, 0]
-        if x == y:
-            for w in range(width):
-                word = blocks[i, 1 + w] & blocks[j, 1 + w]
-                if word:
-                    total += cost_of_word(costs, 64 * (np.int64(x) * width + w), word)
-        i += x <= y
-        j += y <= x
-    return total
 
 
 @kernel
@@ -92,6 +63,7 @@ def are_possible(
     start, stop, a, b, found, blocks, heads, offsets, to_blocks, to_heads, used, costs, tied, literals, triggers
 ):
     """Fills found [pair]: whether the product of two sets has a proof; returns the pair where slots are too short."""
+    width, zero = blocks.shape[1] - 1, np.uint64(0)
     for i in range(start, stop):
         x, y = a[i], b[i]
         if ZERO in (x, y) or ONE in (x, y) or x == y:
@@ -99,7 +71,19 @@ def are_possible(
             continue
         found[i] = False
         for p in range(offsets[x], offsets[x + 1]):
+            if found[i]:
+                break
+            p_at, p_is_narrow = heads[p, 0], heads[p + 1, 0] == heads[p, 0] + 1
             for q in range(offsets[y], offsets[y + 1]):
+                q_at = heads[q, 0]
+                if p_is_narrow and heads[q + 1, 0] == q_at + 1:
+                    of_p, of_q, choices = np.int64(blocks[p_at, 0]) * width, np.int64(blocks[q_at, 0]) * width, zero
+                    for w in range(width):
+                        choices |= blocks[p_at, 1 + w] & triggers[of_p + w]
+                        choices |= blocks[q_at, 1 + w] & triggers[of_q + w]
+                    if not choices:
+                        found[i] = True
+                        break
                 if not _may_conflict(blocks, heads, p, q, tied, triggers):
                     found[i] = True
                     break
@@ -112,65 +96,222 @@ def are_possible(
                 if not has_choices or settle(to_blocks, to_heads, 0, costs, tied, literals):
                     found[i] = True
                     break
-            if found[i]:
-                break
     return stop
 
 
 @kernel
-def _copy(blocks, heads, row, to_blocks, to_heads, place):
-    """Copy a proof to a row that has its first block already."""
-    at = to_heads[place, 0]
-    for block in range(heads[row, 0], heads[row + 1, 0]):
-        for w in range(blocks.shape[1]):
-            to_blocks[at, w] = blocks[block, w]
-        at += 1
-    to_heads[place + 1, 0], to_heads[place, 1] = at, heads[row, 1]
+def _fold_narrow(
+    start,
+    stop,
+    rows,
+    last,
+    following,
+    a,
+    b,
+    old,
+    tags,
+    news,
+    has_news,
+    changed,
+    k,
+    is_bounded,
+    has_triggers,
+    blocks,
+    heads,
+    offsets,
+    to_blocks,
+    to_heads,
+    order,
+    is_new,
+    used,
+    costs,
+    tied,
+    literals,
+    triggers,
+):
+    """`fold` of rows whose proofs are one block each, at the same place: all that is done with them is done here.
 
-
-@kernel
-def _insert(slot, count, k, to_blocks, to_heads, order, is_truncated):
-    """Insert a proof among the first `count` of `order`, behind which its slot is; returns (their number then, what it
-    has changed): 0 nothing, 1 it is there, 2 nothing as it is too bad, 3 one that is too bad has left for it, and 4 if
-    proofs that were dropped may matter again."""
-    row, place = 2 * slot, count
-    cost, start = to_heads[row, 1], to_heads[row, 0]
-    while place > 0:
-        other = 2 * order[place - 1]
-        if to_heads[other, 1] < cost:
-            break
-        if to_heads[other, 1] == cost and not is_simpler(to_blocks, to_heads, row, other):
-            break
-        place -= 1
-    if place == k:
-        return count, 2
-    for j in range(place):
-        other = 2 * order[j]
-        at = to_heads[other, 0]
-        # Most have other literals in their first word.
-        if to_blocks[start, 0] == to_blocks[at, 0] and to_blocks[at, 1] & ~to_blocks[start, 1]:
+    Returns the place in the list of the first row that it leaves to `fold_wide`.
+    """
+    width, span, zero = blocks.shape[1] - 1, to_heads[2, 0], np.uint64(0)
+    for t in range(start, stop):
+        row = rows[t]
+        before = tags[row] if row < old else ZERO
+        if before == ONE:
+            changed[t], last[row] = False, 0
             continue
-        if contains(to_blocks, to_heads, row, to_blocks, to_heads, other):
-            return count, 0
-    # Those that contain it go, and their slots are behind the others.
-    kept = place
-    for j in range(place, count):
-        other = order[j]
-        at = to_heads[2 * other, 0]
-        is_apart = to_blocks[start, 0] == to_blocks[at, 0] and to_blocks[start, 1] & ~to_blocks[at, 1]
-        if is_apart or not contains(to_blocks, to_heads, 2 * other, to_blocks, to_heads, row):
-            order[j], order[kept] = order[kept], other
-            kept += 1
-    if count - kept > 1 and is_truncated:
-        return count, 4
-    # `order` has the slot behind all of these.
-    order[count] = order[kept]
-    for j in range(kept, place, -1):
-        order[j] = order[j - 1]
-    order[place] = slot
-    if kept == k:
-        return k, 3
-    return kept + 1, 1
+        first, number = offsets[before], offsets[before + 1] - offsets[before]
+        best, is_alone = last[row], not following[last[row] - 1]
+        if is_alone and not number:
+            x, y = a[best - 1], b[best - 1]
+            if x in (ONE, y):
+                x, y = y, ONE
+            if y == ONE:
+                tags[row], news[row], changed[t], last[row] = x, x, True, 0
+                continue
+        if number >= len(order):
+            return t
+        # The proofs that there are, each in a slot of its own.
+        place, base, has_place = zero, 0, False
+        for j in range(number):
+            at = heads[first + j, 0]
+            if heads[first + j + 1, 0] != at + 1 or (has_place and blocks[at, 0] != place):
+                return t
+            place, has_place = blocks[at, 0], True
+            for w in range(width):
+                to_blocks[span * j, 1 + w] = blocks[at, 1 + w]
+            to_heads[2 * j, 1], order[j], is_new[j] = heads[first + j, 1], j, 0
+        if not is_alone:
+            # That which is best if both have nothing in common comes first: more of the others are too bad then.
+            least, i = ENDLESS, best
+            while i > 0:
+                total = heads[offsets[a[i - 1]], 1] + heads[offsets[b[i - 1]], 1]
+                if total < least:
+                    best, least = i, total
+                i = following[i - 1]
+        count, known, is_one, is_truncated = number, number, False, False
+        limit = to_heads[2 * number - 2, 1] if is_bounded and number >= k else ENDLESS
+        i, is_first = best, True
+        while i > 0 and not is_one:
+            x, y = a[i - 1], b[i - 1]
+            i = last[row] if is_first else following[i - 1]
+            is_first = False
+            if i == best:
+                i = following[i - 1]
+            if x in (ONE, y):
+                x, y = y, ONE
+            if ZERO in (x, y):
+                continue
+            if x == ONE:
+                is_one = True
+                break
+            q_first, q_last = offsets[y], offsets[y + 1]
+            for p in range(offsets[x], offsets[x + 1]):
+                low, p_at = heads[p, 1], heads[p, 0]
+                if low > limit or is_one:
+                    is_truncated = True
+                    break
+                if heads[p + 1, 0] != p_at + 1 or (has_place and blocks[p_at, 0] != place):
+                    return t
+                place, has_place = blocks[p_at, 0], True
+                base = np.int64(place) * width
+                for q in range(q_first, q_last):
+                    if count == known:
+                        if known == len(order):
+                            return t
+                        order[known] = known
+                        known += 1
+                    slot = order[count]
+                    at, total = span * slot, low
+                    if y == ONE:
+                        for w in range(width):
+                            to_blocks[at, 1 + w] = blocks[p_at, 1 + w]
+                    else:
+                        high, q_at = heads[q, 1], heads[q, 0]
+                        if high > limit:
+                            is_truncated = True
+                            break
+                        if heads[q + 1, 0] != q_at + 1 or blocks[q_at, 0] != place:
+                            return t
+                        total += high
+                        choices, of_p, of_q = zero, zero, zero
+                        for w in range(width):
+                            one, other = blocks[p_at, 1 + w], blocks[q_at, 1 + w]
+                            to_blocks[at, 1 + w] = one | other
+                            if one & other:
+                                total -= cost_of_word(costs, 64 * (base + w), one & other)
+                            if has_triggers:
+                                choices |= (one | other) & triggers[base + w]
+                                of_p |= one & tied[base + w]
+                                of_q |= other & tied[base + w]
+                        if total > limit:
+                            is_truncated = True
+                            continue
+                        if choices and of_p and of_q:
+                            to_blocks[at, 0], to_heads[2 * slot + 1, 0], to_heads[2 * slot, 1] = place, at + 1, total
+                            if not settle(to_blocks, to_heads, 2 * slot, costs, tied, literals):
+                                continue
+                            total = to_heads[2 * slot, 1]
+                            if to_heads[2 * slot + 1, 0] == at:
+                                is_one = True
+                                break
+                    is_there = False
+                    for j in range(count):
+                        other_at, is_there = span * order[j], True
+                        for w in range(1, 1 + width):
+                            if to_blocks[other_at, w] & ~to_blocks[at, w]:
+                                is_there = False
+                                break
+                        if is_there:
+                            break
+                    if is_there:
+                        continue
+                    to_blocks[at, 0], to_heads[2 * slot + 1, 0], to_heads[2 * slot, 1] = place, at + 1, total
+                    spot = count
+                    while spot > 0:
+                        rival = 2 * order[spot - 1]
+                        if to_heads[rival, 1] < total:
+                            break
+                        if to_heads[rival, 1] == total:
+                            to_blocks[to_heads[rival, 0], 0], to_heads[rival + 1, 0] = place, to_heads[rival, 0] + 1
+                            if not is_simpler(to_blocks, to_heads, 2 * slot, rival):
+                                break
+                        spot -= 1
+                    if spot == k:
+                        is_truncated = True
+                        continue
+                    # Those that contain it go, and their slots are behind the others.
+                    kept = spot
+                    for j in range(spot, count):
+                        rival = order[j]
+                        for w in range(1, 1 + width):
+                            if to_blocks[at, w] & ~to_blocks[span * rival, w]:
+                                order[j], order[kept] = order[kept], rival
+                                kept += 1
+                                break
+                    if count - kept > 1:
+                        if is_truncated:
+                            return t
+                        used[LOST] |= number >= k
+                    order[count] = order[kept]
+                    for j in range(kept, spot, -1):
+                        order[j] = order[j - 1]
+                    order[spot], is_new[slot] = slot, 1
+                    is_truncated = is_truncated or kept == k
+                    count = min(kept + 1, k)
+                    limit = to_heads[2 * order[count - 1], 1] if is_bounded and count == k else ENDLESS
+        if is_one:
+            tags[row], news[row], changed[t], last[row] = ONE, ONE, True, 0
+            continue
+        num_new = 0
+        for j in range(count):
+            num_new += is_new[order[j]]
+        if not num_new:
+            if row >= old:
+                tags[row] = ZERO
+            changed[t], last[row] = False, 0
+            continue
+        fits = used[0] + 2 < len(offsets) and used[1] + 2 * count < len(heads)
+        if not fits or used[2] + 2 * count > len(blocks):
+            return t
+        for only_new in range(2 if has_news and num_new < count else 1):
+            to, to_at = used[1], used[2]
+            for j in range(count):
+                slot = order[j]
+                if not only_new or is_new[slot]:
+                    blocks[to_at, 0] = place
+                    for w in range(1, 1 + width):
+                        blocks[to_at, w] = to_blocks[span * slot, w]
+                    to, to_at = to + 1, to_at + 1
+                    heads[to, 0], heads[to - 1, 1] = to_at, to_heads[2 * slot, 1]
+            if only_new:
+                news[row] = used[0]
+            else:
+                tags[row] = news[row] = used[0]
+            offsets[used[0] + 1] = to
+            used[0], used[1], used[2] = used[0] + 1, to, to_at
+        changed[t], last[row] = True, 0
+    return stop
 
 
 @kernel
@@ -214,198 +355,71 @@ def fold(
 
     Returns the place in the list where room has come to its end.
     """
-    for t in range(start, stop):
-        row = rows[t]
-        before = tags[row] if row < old else ZERO
-        if before == ONE:
-            changed[t], last[row] = False, 0
-            continue
-        first, number = offsets[before], offsets[before + 1] - offsets[before]
-        if not number and not following[last[row] - 1]:
-            x, y = a[last[row] - 1], b[last[row] - 1]
-            if x in (ONE, y):
-                x, y = y, ONE
-            p, q = offsets[x], offsets[y]
-            if y == ONE:
-                tags[row], news[row], changed[t], last[row] = x, x, True, 0
-                continue
-            if offsets[x + 1] - p == 1 and offsets[y + 1] - q == 1:
-                needed = heads[p + 1, 0] - heads[p, 0] + heads[q + 1, 0] - heads[q, 0]
-                if used[0] + 1 >= len(offsets) or used[1] + 1 >= len(heads) or used[2] + needed > len(blocks):
-                    used[3], used[4] = 1, needed
-                    return t
-                if unite(blocks, heads, p, q, blocks, heads, used[1], costs, tied, triggers):
-                    settle(blocks, heads, used[1], costs, tied, literals)
-                tags[row] = news[row] = used[0]
-                used[0], used[1], used[2] = used[0] + 1, used[1] + 1, heads[used[1] + 1, 0]
-                offsets[used[0]], changed[t], last[row] = used[1], True, 0
-                continue
-        if k == 1 and is_bounded:
-            # The best product, if it is that alone, is made where it stays.
-            p, q, least, i, is_clear = -1, -1, heads[first, 1] if number else ENDLESS, last[row], True
-            while i > 0:
-                x, y = a[i - 1], b[i - 1]
-                i = following[i - 1]
-                if x in (ONE, y):
-                    x, y = y, ONE
-                one, other = offsets[x], offsets[y]
-                low, high = heads[one, 1], heads[other, 1]
-                if max(low, high) > least:
-                    continue
-                cost = low + high
-                if y != ONE:
-                    cost -= _cost_of_both(blocks, heads, one, other, costs)
-                    if has_triggers and (
-                        _has_any(blocks, heads, one, triggers) or _has_any(blocks, heads, other, triggers)
-                    ):
-                        is_clear = False
-                        break
-                if cost < least:
-                    p, q, least = one, other, cost
-                elif cost == least:
-                    there, with_it = (p, q) if p >= 0 else (first, offsets[ONE])
-                    needed = heads[one + 1, 0] - heads[one, 0] + heads[other + 1, 0] - heads[other, 0]
-                    known = heads[there + 1, 0] - heads[there, 0] + heads[with_it + 1, 0] - heads[with_it, 0]
-                    if max(needed, known) > to_heads[2, 0]:
-                        used[WANTED_SPAN] = max(needed, known)
-                        return t
-                    unite(blocks, heads, one, other, to_blocks, to_heads, 0, costs, tied, triggers)
-                    unite(blocks, heads, there, with_it, to_blocks, to_heads, 2, costs, tied, triggers)
-                    if is_simpler(to_blocks, to_heads, 0, 2):
-                        p, q = one, other
-            if is_clear and p < 0:
-                changed[t], last[row] = False, 0
-                continue
-            if is_clear:
-                needed = heads[p + 1, 0] - heads[p, 0] + heads[q + 1, 0] - heads[q, 0]
-                if used[0] + 1 >= len(offsets) or used[1] + 1 >= len(heads) or used[2] + needed > len(blocks):
-                    used[3], used[4] = 1, needed
-                    return t
-                unite(blocks, heads, p, q, blocks, heads, used[1], costs, tied, triggers)
-                tags[row] = used[0]
-                used[0], used[1], used[2] = used[0] + 1, used[1] + 1, heads[used[1] + 1, 0]
-                offsets[used[0]], changed[t], last[row] = used[1], True, 0
-                continue
-        # That which is best if both have nothing in common comes first: more of the others are too bad then.
-        best, least, i = last[row], ENDLESS, last[row]
-        while i > 0:
-            total = heads[offsets[a[i - 1]], 1] + heads[offsets[b[i - 1]], 1]
-            if total < least:
-                best, least = i, total
-            i = following[i - 1]
-        most, count, is_one, is_copied = k, 0, False, False
-        while True:
-            span, slots, done = to_heads[2, 0], len(order), True
-            if most + 2 > slots:
-                # More than any number of proofs that there are is not needed.
-                needed, i = number + 2, last[row]
-                while i > 0:
-                    x, y = a[i - 1], b[i - 1]
-                    needed += max(offsets[x + 1] - offsets[x], 1) * max(offsets[y + 1] - offsets[y], 1)
-                    i = following[i - 1]
-                if min(needed, most + 2) > slots:
-                    used[WANTED_SLOTS] = min(needed, most + 2)
-                    return t
-            count, is_one, is_copied, is_truncated = number, False, False, False
-            limit = heads[first + number - 1, 1] if is_bounded and number >= most else ENDLESS
-            i = best
-            is_first = True
-            while i > 0 and done and not is_one:
-                x, y = a[i - 1], b[i - 1]
-                i = last[row] if is_first else following[i - 1]
-                is_first = False
-                if i == best:
-                    i = following[i - 1]
-                if x in (ONE, y):
-                    x, y = y, ONE
-                if ZERO in (x, y):
-                    continue
-                is_one = x == ONE
-                q_first, q_last = offsets[y], offsets[y + 1]
-                for p in range(offsets[x], offsets[x + 1]):
-                    if not done or is_one:
-                        break
-                    cost = heads[p, 1]
-                    if cost > limit:
-                        is_truncated = True
-                        break
-                    for q in range(q_first, q_last):
-                        if y != ONE:
-                            other = heads[q, 1]
-                            if other > limit:
-                                is_truncated = True
-                                break
-                            if (
-                                cost + other > limit
-                                and cost + other - _cost_of_both(blocks, heads, p, q, costs) > limit
-                            ):
-                                is_truncated = True
-                                continue
-                        if not is_copied:
-                            # The proofs that there are, each in a slot of its own; the others are free.
-                            for j in range(number):
-                                if heads[first + j + 1, 0] - heads[first + j, 0] > span:
-                                    used[WANTED_SPAN] = heads[first + j + 1, 0] - heads[first + j, 0]
-                                    return t
-                                _copy(blocks, heads, first + j, to_blocks, to_heads, 2 * j)
-                            for j in range(slots):
-                                order[j], is_new[j] = j, 1 if j >= number else 0
-                            is_copied = True
-                        slot = order[count]
-                        needed = heads[p + 1, 0] - heads[p, 0] + heads[q + 1, 0] - heads[q, 0]
-                        if needed > span:
-                            used[WANTED_SPAN] = needed
-                            return t
-                        if y == ONE:
-                            _copy(blocks, heads, p, to_blocks, to_heads, 2 * slot)
-                        elif unite(
-                            blocks, heads, p, q, to_blocks, to_heads, 2 * slot, costs, tied, triggers
-                        ) and not settle(to_blocks, to_heads, 2 * slot, costs, tied, literals):
-                            continue
-                        if to_heads[2 * slot, 0] == to_heads[2 * slot + 1, 0]:
-                            is_one = True
-                            break
-                        is_new[slot] = 1
-                        count, code = _insert(slot, count, most, to_blocks, to_heads, order, is_truncated)
-                        if code == 4:
-                            done = False
-                            break
-                        is_truncated = is_truncated or code >= 2
-                        if count == most and is_bounded:
-                            limit = to_heads[2 * order[count - 1], 1]
-                        elif code == 1:
-                            limit = ENDLESS
-            if done:
-                break
-            most = ENDLESS
-        if is_one:
-            tags[row], news[row], changed[t], last[row] = ONE, ONE, True, 0
-            continue
-        count = min(count, k)
-        num_new, num_blocks = 0, 0
-        for j in range(count if is_copied else 0):
-            num_new += is_new[order[j]]
-            num_blocks += to_heads[2 * order[j] + 1, 0] - to_heads[2 * order[j], 0]
-        if not num_new:
-            if row >= old:
-                tags[row] = ZERO
-            changed[t], last[row] = False, 0
-            continue
-        fits = used[0] + 2 < len(offsets) and used[1] + 2 * count < len(heads)
-        if not fits or used[2] + 2 * num_blocks > len(blocks):
-            used[3], used[4] = 2 * count, 2 * num_blocks
-            return t
-        for only_new in range(2 if has_news and num_new < count else 1):
-            place = used[1]
-            for j in range(count):
-                if not only_new or is_new[order[j]]:
-                    _copy(to_blocks, to_heads, 2 * order[j], blocks, heads, place)
-                    place += 1
-            if only_new:
-                news[row] = used[0]
-            else:
-                tags[row] = news[row] = used[0]
-            offsets[used[0] + 1] = place
-            used[0], used[1], used[2] = used[0] + 1, place, heads[place, 0]
-        changed[t], last[row] = True, 0
+    # Rows that are left for the one are mostly followed by others: it goes on with twice as many each time.
+    many = 1
+    while start < stop:
+        reached = _fold_narrow(
+            start,
+            stop,
+            rows,
+            last,
+            following,
+            a,
+            b,
+            old,
+            tags,
+            news,
+            has_news,
+            changed,
+            k,
+            is_bounded,
+            has_triggers,
+            blocks,
+            heads,
+            offsets,
+            to_blocks,
+            to_heads,
+            order,
+            is_new,
+            used,
+            costs,
+            tied,
+            literals,
+            triggers,
+        )
+        if reached == stop:
+            return stop
+        many = 2 * many if reached == start else 1
+        start = min(reached + many, stop)
+        left = fold_wide(
+            reached,
+            start,
+            rows,
+            last,
+            following,
+            a,
+            b,
+            old,
+            tags,
+            news,
+            has_news,
+            changed,
+            k,
+            is_bounded,
+            has_triggers,
+            blocks,
+            heads,
+            offsets,
+            to_blocks,
+            to_heads,
+            order,
+            is_new,
+            used,
+            costs,
+            tied,
+            literals,
+            triggers,
+        )
+        if left < start:
+            return left
     return stop

@@ -30,6 +30,7 @@ import math
 
 import numpy as np
 
+from derivable.device.cpu.places import trailing_zeros
 from derivable.device.cpu.tiers import kernel
 
 # The cost of a probability of 1/e, and of what has probability 0.
@@ -53,24 +54,16 @@ def next_literal(word, bit):
     if bit > 63:
         return 64
     word >>= np.uint64(bit)
-    if not word:
-        return 64
-    while not word & np.uint64(255):
-        word >>= np.uint64(8)
-        bit += 8
-    while not word & np.uint64(1):
-        word >>= np.uint64(1)
-        bit += 1
-    return bit
+    return bit + trailing_zeros(word) if word else 64
 
 
 @kernel
 def cost_of_word(costs, first, word):
     """The cost of the literals of a word, the first of which is `first`."""
-    total, bit = 0, next_literal(word, 0)
-    while bit < 64:
-        total += costs[first + bit]
-        bit = next_literal(word, bit + 1)
+    total = 0
+    while word:
+        total += costs[first + trailing_zeros(word)]
+        word &= word - np.uint64(1)
     return total
 
 

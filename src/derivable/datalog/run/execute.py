@@ -119,6 +119,8 @@ class Executor(Queries):
         # The stratum that runs, and the rows at which the orders of its joins are chosen again.
         self.number = 0
         self.plan_again: float = 0
+        # Whether the facts that a stratum is offered are all that it has, not only those that are added.
+        self.is_anew = False
         # Whether rows that nothing of a recursion reads any more may leave the logs.
         self.evicts = False
         self.stratum_effort = [StratumEffort() for _ in ram.strata]
@@ -472,20 +474,30 @@ class Executor(Queries):
             )
             for name in stratum.relations
         }
-        for name in stratum.relations:
-            columns, variables = self.fact_columns(name)
-            if len(variables):
-                tags = algebra.one(len(variables))
-                random = variables >= 0
-                tags[random] = algebra.fact_tags(variables[random])
-                pending[name].parts.append((columns, len(variables), tags))
-        for instruction in self.instructions(number, "once") if first is None else first:
-            self.collect(instruction, pending[instruction.relation], stamp)
         effort = self.stratum_effort[number]
-        for waiting in pending.values():
-            effort.rows += self.merge(waiting, stamp)
-        if not stratum.loop:
-            return
+        instructions = self.instructions(number, "once") if first is None else first
+        while True:
+            for name in stratum.relations:
+                columns, variables = self.fact_columns(name)
+                if len(variables):
+                    tags = algebra.one(len(variables))
+                    random = variables >= 0
+                    tags[random] = algebra.fact_tags(variables[random])
+                    pending[name].parts.append((columns, len(variables), tags))
+            for instruction in instructions:
+                self.collect(instruction, pending[instruction.relation], stamp)
+            for waiting in pending.values():
+                effort.rows += self.merge(waiting, stamp)
+            if stratum.loop:
+                stamp = self.tagged_rounds(number, pending, stamp)
+            if not algebra.has_dropped() or effort.rounds == self.watch.limits.iteration_limit:
+                return
+            # Rows have room for what they had none for in an earlier round: all is offered again.
+            stamp, instructions, self.is_anew = stamp + 1, self.instructions(number, "full"), True
+
+    def tagged_rounds(self, number: int, pending: dict[str, Pending], stamp: int) -> int:
+        """Go on with a recursion from what is recent in round `stamp`; returns the last round."""
+        stratum, effort = self.ram.strata[number], self.stratum_effort[number]
 
         rows = 0
 
@@ -500,11 +512,12 @@ class Executor(Queries):
             return news > 0
 
         rounds = self.rounds(number)
+        any_order = self.watch.limits.iteration_limit is None
         only = best_first.only_rule(stratum) if any_order and self.counts is None else None
         driven: tagged_drive.TaggedDrive | None = None
         for instructions, active in rounds.run(has_news):
             if not self.begin_round(number, rounds):
-                return
+                break
             stamp, there, rows = stamp + 1, rows, 0
             if only is not None and self.propagated_best_first(instructions[0], pending[only.relation]):
                 continue
@@ -518,6 +531,7 @@ class Executor(Queries):
                 self.collect(instruction, pending[instruction.relation], stamp)
             for name in active:
                 effort.rows += self.merge(pending[name], stamp)
+        return stamp
 
     def propagated_best_first(self, store: m.Store, pending: Pending) -> bool:
         """Go on with the only rule of a recursion best tag first, if that can be done; some rows may be left."""

@@ -211,7 +211,7 @@ class ProofStore:
         # No proof, and the one that needs nothing.
         self.offsets = zeros(FEW, np.int64)
         self.offsets[2] = 1
-        self.used = np.array([2, 1, 0, 0, 0, 0, 0])
+        self.used = np.array([2, 1, 0, 0, 0, 0, 0, 0])
         self.single = np.empty(0, np.int64)
         self._make_scratch(16, 64)
 
@@ -309,7 +309,7 @@ class ProofStore:
     def _make_scratch(self, num_rows: int, num_blocks: int) -> None:
         made = empty((num_blocks, 1 + self.width), np.uint64), empty((num_rows + 1, 2), np.int64)
         self.made = *made, empty(num_rows + 1, np.int64), empty(num_rows + 1, np.int64)
-        self._make_slots(SLOTS, min(2, -(-WIDEST // self.width)))
+        self._make_slots(SLOTS, max(1, min(2, -(-WIDEST // self.width))))
 
     def _make_slots(self, number: int, span: int) -> None:
         """Have room for these numbers of proofs and of blocks of each; see `kernels.proof_fold`."""

@@ -145,6 +145,10 @@ class ColumnTags(ScalarColumns, ABC):
         """What inserts candidates at the end of a round, see `topkproofs.ProofFold`; None where they are added up as
         columns."""
 
+    def has_dropped(self) -> bool:
+        """Whether rows may have dropped, in earlier rounds, what they would keep now, since this was asked last."""
+        return False
+
     def take(self, tags: Any, rows) -> Any:
         return tags[rows]
 

@@ -106,6 +106,11 @@ class TopProofTags(ProofTags):
     def fold(self, table: Table, is_recursive: bool) -> ProofFold:
         return ProofFold(table, self.store, is_recursive)
 
+    def has_dropped(self) -> bool:
+        used = self.store.used
+        found, used[proof_fold.LOST] = bool(used[proof_fold.LOST]), 0
+        return found
+
 
 def _listed(tags: Any) -> list[np.ndarray]:
     return tags if isinstance(tags, list) else [tags]

@@ -99,6 +99,16 @@ def mix_word(builder, found, word):
     return builder.xor(mixed, builder.lshr(mixed, _I64(splitmix64.LAST)))
 
 
+@intrinsic
+def trailing_zeros(typingctx, word):
+    """The number (int64) of zero bits of a uint64 below the lowest one; 64 for zero."""
+
+    def codegen(context, builder, signature, args):
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.uint64), codegen
+
+
 @_of_words
 def slot_in(builder, found, size):
     """The place of a hash in a table of `size` slots, a power of two."""

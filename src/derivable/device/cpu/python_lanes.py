@@ -174,6 +174,7 @@ _PLACES: dict[str, Callable] = {
     "set_bit": _set_bit,
     "hash_word": lambda word: _signed(_folded(word * splitmix64.STEP & _WRAP, 32)),
     "mix_word": _mix_word,
+    "trailing_zeros": lambda word: (int(word) & -int(word)).bit_length() - 1 if word else 64,
     "slot_in": lambda found, size: found & (size - 1),
     "tag_of": lambda found: (found & _WRAP) >> 32,
     "pointer_at": lambda address, dtype: ADDRESSED[address],
