@@ -67,6 +67,8 @@ def called(own):
     driver = strata.drive
     if isinstance(own, whole_program.WholeProgram):
         driver, arrays = strata.run_program, (*arrays, own.strata, own.indexes_after, own.facts)
+        for kernel in own.kernels:
+            python_lanes.ADDRESSED[kernel.address] = kernel
     address = own.address(own.memory)
     for running in own.running:
         for kernel in [] if running.fused is None else running.fused.kept.enters.values():

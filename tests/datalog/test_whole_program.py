@@ -100,6 +100,55 @@ def test_many_stores_make_larger_runs_small():
     assert made == [True, True, False]
 
 
+def test_stores_of_one_form_share_what_is_planned(monkeypatch):
+    """Rules that differ in relations, constants and names alone are bound together, the others by themselves."""
+    rules = []
+    for k in range(6):
+        rules += [
+            # Words: of a scan, of a comparison, of what is written, of texts.
+            f'rel a{k}(x, {k}, "text {k}") = edge(x, {k}), x != {k + 1}',
+            # A constant that something is computed from makes a form, and so does a variable that is there twice.
+            f"rel b{k}(y{k}) = a{k}(x, _, _), edge(x, y{k}), not c{k % 2}(y{k}), x + {k % 2} >= {k % 3} || y{k} == {k}",
+            f"rel d{k}(x, y) = edge(x, y), edge(y, {'x' if k % 2 else 'y'})",
+            f"rel e{k}(x) = b{k}(x) or e{(k + 1) % 6}(x)",
+        ]
+        # Two that are the same relation twice, and one with two.
+        rules.append(f"rel f{k}(x) = e{k}(x), e{k if k % 2 else (k + 1) % 6}(x)")
+    queries = [f"query {name}{k}" for name in "abdef" for k in range(6)]
+    types = "type edge(i32, i32), c0(i32), c1(i32)"
+    program = dv.Program("\n".join([types, "rel c0 = {1, 2}", "rel c1 = {0, 3}", *rules, *queries]))
+    rng = np.random.default_rng(0)
+    facts = [{"edge": rng.integers(0, 6, (size, 2))} for size in (12, 5, 25)]
+    with settings_of(NEVER, NEVER):
+        wanted = [rows(program.run(given)) for given in facts]
+    bound, bind = [], WholeProgram.bind_form
+
+    def counted(own, numbers, *given):
+        bound.append(len(numbers))
+        bind(own, numbers, *given)
+
+    monkeypatch.setattr(WholeProgram, "bind_form", counted)
+    with whole() as made:
+        found = [rows(program.run(given)) for given in facts]
+    assert found == wanted
+    assert made == [True] * 3
+    assert sum(map(bool, (row for columns in found[2].values() for row in columns))) > 20
+    assert sorted(bound) == [3, 3, 3, 3, 6, 6, 6, 6]
+
+
+def test_a_table_of_no_recursion_may_have_more_rows_than_one_without_sets():
+    """Rules that write some thousand rows each, in a run that is small because it has many rules."""
+    rules = [f"rel a(x + {10_000 * k}) = b(x), x >= 0" for k in range(7)]
+    rules += [f"rel c{k}(x) = b(x), x > 5000000" for k in range(60)]
+    text = "\n".join(["type b(i64), a(x: i64)", *rules, "query a", *(f"query c{k}" for k in range(60))])
+    program, facts = dv.Program(text), [{"b": np.arange(size)[:, None]} for size in (1000, 900, 1001)]
+    with settings_of(NEVER, NEVER):
+        wanted = [rows(program.run(given)) for given in facts]
+    with whole(compiled=True) as made:
+        assert [rows(program.run(given)) for given in facts] == wanted
+    assert made == [True] * 3
+
+
 def test_a_program_whose_runs_are_never_small_is_left_alone():
     program, facts = dv.Program(CLOSURE), {"edge": [(k, k + 1) for k in range(120)]}
     with whole(compiled=True) as made:

@@ -48,7 +48,7 @@ class Running:
 
     def __init__(self, state: State, store: m.Store):
         self.state, self.store = state, store
-        nodes = [step.node for step in store.query.steps]
+        nodes = store.query.operators
         self.driver = nodes[0]
         self.scans = [scan for scan in map(m.scan_of, nodes) if scan is not None]
         self.tables = [state.tables[scan.relation] for scan in self.scans]

@@ -176,6 +176,20 @@ _EXACT = {
 }
 
 
+def is_connective(e: scalars.Apply) -> bool:
+    """Whether the operands of an operator are conditions."""
+    return e.operator in _CONNECTIVES
+
+
+def compared_word(e: scalars.Apply) -> Const | None:
+    """The constant of a comparison that is a word of its kernel, so that rules that differ in it share that."""
+    constants = [operand for operand in e.operands if isinstance(operand, Const)]
+    if e.operator not in _COMPARISONS or len(constants) != 1:
+        return None
+    (constant,) = constants
+    return constant if constant.type.is_integer and not constant.type.is_wide else None
+
+
 class _Planner:
     def __init__(self, state: State, store: m.Store, has_floats: bool, is_shared: bool):
         self.state, self.store, self.mode, self.has_floats = state, store, state.mode, has_floats
@@ -294,13 +308,10 @@ class _Planner:
         if not isinstance(e, scalars.Apply):
             return e
         operands = e.operands
-        if e.operator in _CONNECTIVES:
+        if is_connective(e):
             return replace(e, operands=tuple(map(self.with_words, operands)))
-        constants = [operand for operand in operands if isinstance(operand, Const)]
-        if e.operator not in _COMPARISONS or len(constants) != 1:
-            return e
-        (constant,) = constants
-        if not constant.type.is_integer or constant.type.is_wide:
+        constant = compared_word(e)
+        if constant is None:
             return e
         name = f"#word {len(self.words)}"
         self.registers[name] = self.constant(constant)

@@ -44,12 +44,15 @@ ENDLESS = 1 << 62
 FEW, LOOKS = 1 << 10, 0.01
 
 
-def is_there(work: int, compiled: Any = None, types: Sequence[str] = ()) -> bool:
+def is_there(work: int, compiled: Any = None, types: Sequence[str] = (), may_import: bool = False) -> bool:
     """Whether the driver, or something else that is compiled, is to be had by now, for the rows that it would have
-    saved so far."""
+    saved so far.
+
+    may_import  whether this run alone is worth importing what loads it
+    """
     if compiled is None:
         compiled, types = strata.drive, strata.TYPES
-    if work < fused.MANY_ROWS and "numba" not in sys.modules:
+    if work < fused.MANY_ROWS and "numba" not in sys.modules and not may_import:
         return False
     if os.environ.get("DERIVABLE_TIER") == "interpreted":
         return False
@@ -72,7 +75,7 @@ class Drive:
         self.names = list(dict.fromkeys([*relations, *(store.relation for store in stores)]))
         self.number = {name: number for number, name in enumerate(self.names)}
         self.tables = [executor.tables[name] for name in self.names]
-        self.running = [executor.running_of(store) for store in stores]
+        self.running = self.begun()
         self.bases = strata.FIRST_FREE + strata.TABLE_WORDS * np.arange(len(self.tables))
         self.places_of_tables: list[int] = self.bases.tolist()
         self.places_of_sizes = np.concatenate([self.bases + strata.SIZE, self.bases + strata.EVICTED])
@@ -91,16 +94,20 @@ class Drive:
         self.control = np.zeros(strata.CONTROL_WORDS, np.int64)
         self.queue = np.zeros(2 * len(self.tables), np.int64)
         readers: list[list[int]] = [[] for _ in self.tables]
-        for number, (store, running) in enumerate(zip(stores, self.running)):
-            self.words[number, [strata.TARGET, strata.DRIVER]] = self.number[store.relation], -1
-            driver = running.driver
+        targets, drivers = [self.number[store.relation] for store in stores], [-1] * len(stores)
+        for number, store in enumerate(stores):
+            driver = store.query.operators[0]
             if isinstance(driver, m.Scan) and driver.relation in self.number:
-                place = self.number[driver.relation]
-                self.words[number, strata.DRIVER] = place
+                place = drivers[number] = self.number[driver.relation]
                 if driver.part == "recent":
                     readers[place].append(number)
+        self.words[:, strata.TARGET], self.words[:, strata.DRIVER] = targets, drivers
         self.readers = np.array([number for some in readers for number in some], np.int64)
         self.first_reader = np.cumsum([0, *map(len, readers)])
+
+    def begun(self) -> list[Running]:
+        """[store] what the run knows of it."""
+        return [self.executor.running_of(store) for store in self.stores]
 
     # The memory
 
@@ -317,12 +324,17 @@ class Drive:
             case "table_size":
                 return self.part_of(number, "hash_slots")
         assert index is not None
-        if index not in self.indexes:
-            self.indexes[index] = self.allocate(strata.INDEX_WORDS)
-            self.index_bases = np.array(list(self.indexes.values()), np.int64)
-            self.write_index(index)
         place = {"heads": strata.HEADS, "heads_size": strata.NUM_HEADS, "following": strata.FOLLOWING}[what]
-        return [self.indexes[index] + place]
+        return [self.place_of_index(index) + place]
+
+    def place_of_index(self, index: Index) -> int:
+        """Where the memory has the words of an index that grows."""
+        place = self.indexes.get(index)
+        if place is None:
+            place = self.indexes[index] = self.allocate(strata.INDEX_WORDS)
+            self.index_bases = np.append(self.index_bases, place)
+            self.write_index(index)
+        return place
 
     # Running
 

@@ -9,23 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from derivable.core.collection import cycles_wait
 from derivable.core.lazy import later
 from derivable.core.records import dataclass
 from derivable.datalog.facts.store import FactStore, new_store
 from derivable.datalog.fused import fused
+from derivable.datalog.fused.kernel_plan import Fused
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.equivalence import equivalence_of
 from derivable.datalog.ram.join_order import LEAST_ROWS, sized_relations
 from derivable.datalog.ram.linear import BASE, linear_loop
 from derivable.datalog.run import drive
 from derivable.datalog.run.execute import Begun, Executor
+from derivable.datalog.run.forms import Form, Sharing
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.profile import Effort, Profile, StratumEffort
 from derivable.datalog.scalars.nodes import Const
@@ -46,6 +49,8 @@ else:
 # what there is more of each for each store, which saves a round through Python. Rows of a table that no recursion has.
 SAVED, MOST_FACTS, ROOM, MOST_CANDIDATES = 256, 1 << 10, 1 << 6, 1 << 16
 FACTS_A_STORE, CANDIDATES_A_STORE, ROWS_A_STORE, MOST_ROWS = 4, 1 << 8, 1 << 6, 1 << 15
+# Stores that take as long over columns as importing what loads kernels.
+MANY_STORES = 300
 # Runs between looks for kernels; runs that may be begun in vain before no more are.
 LOOKS, MOST_FAILURES = 8, 8
 # The families of values that are numbered as they come.
@@ -86,7 +91,8 @@ def run_whole(ram: m.Ram, facts: FactStore, watch: Watch) -> Begun | None:
         kept.runs += 1
         if kept.runs * saved_by(ram) < fused.FEW_ROWS:
             return None
-        program = WholeProgram.of(ram, kept.number)
+        with cycles_wait():
+            program = WholeProgram.of(ram, kept.number)
     # What an error leaves behind is not used again.
     found = program.run(facts, ram) if program is not None and program.is_bound() else None
     if program is None or program.failures >= MOST_FAILURES:
@@ -124,6 +130,11 @@ class WholeProgram(drive.Drive):
     ):
         ram, own = executor.ram, [[*once, *loop] for once, loop in zip(onces, loops)]
         super().__init__(executor, [store for stores in own for store in stores], list(executor.tables))
+        for table in self.tables:
+            # Small ones never do, and all have the layout for which kernels are bound.
+            table.may_have_sets = False
+        # The arguments of all stores of a form, and the first stratum that reads an index.
+        self.blocks, self.first_use, self.kernels = [], {}, []
         self.rows = [(self.number[name], row) for name, row in rows]
         words = self.strata = np.full((len(own) + 1, strata.STRATUM_WORDS), -1, np.int64)
         words[:, strata.FIRST_TABLE] = [*accumulate((len(stratum.relations) for stratum in ram.strata), initial=0)]
@@ -203,27 +214,35 @@ class WholeProgram(drive.Drive):
         if fused.FEW_ROWS and not is_due:
             return False
         work = fused.FEW_ROWS + self.runs * self.saved
-        if not drive.is_there(work, strata.run_program, strata.PROGRAM_TYPES):
+        is_long = len(self.stores) >= MANY_STORES
+        if not drive.is_there(work, strata.run_program, strata.PROGRAM_TYPES, is_long):
             return False
-        kernels = []
-        for stratum, running in zip(self.stratum_of, self.running):
+        with cycles_wait():
+            return self.has_been_bound(work)
+
+    def has_been_bound(self, work: int) -> bool:
+        """The same, where the driver is there."""
+        found = []
+        for numbers, forms in self.forms:
+            running = self.executor.running_of(self.stores[numbers[0]])
             running.plan()
             if running.fused is None or running.fused.kept.prefix is not None:
-                self.first_other = min(self.first_other, stratum)
+                self.first_other = min(self.first_other, self.stratum_of[numbers[0]])
                 return False
-            kernels.append(emit.compiled(emit_insert.InsertEmitter, running.fused.plan, None).function)
+            kernel = emit.compiled(emit_insert.InsertEmitter, running.fused.plan, None)
+            found.append((numbers, forms, running.fused, kernel))
+        self.kernels = [kernel.function for *_, kernel in found]
         # Of all, so that those that are not there begin to be compiled now.
-        are_there = ["address" in vars(kernel) or drive.is_there(work, kernel) for kernel in kernels]
+        are_there = ["address" in vars(kernel) or drive.is_there(work, kernel) for kernel in self.kernels]
         if not all(are_there):
             return False
         for table in self.tables:
             table.grow_log(ROOM)
             table.grow_hash(ROOM)
         self.begin()
-        for number in range(len(self.stores)):
-            self.bind(number, must=True)
+        for numbers, forms, planned, kernel in found:
+            self.bind_form(numbers, forms, Sharing(forms[0], planned), planned, kernel)
         self.part_indexes()
-        self.find_constants()
         self.runs = -1
         # What refers to one another would stay until Python looks for such.
         self.executor.running.clear()
@@ -231,33 +250,103 @@ class WholeProgram(drive.Drive):
             table.indexes.clear()
         return True
 
+    def begun(self) -> list[fused.Running]:
+        """None of any store: stores of one form have what is known of the first of them."""
+        return []
+
+    @cached_property
+    def forms(self) -> list[tuple[list[int], list[Form]]]:
+        """The numbers of the stores of each form, and these as such; a store that is no such is alone."""
+        kinds: dict[tuple, int] = {}
+        kind_of = {name: kinds.setdefault(table.types, len(kinds)) for name, table in self.executor.tables.items()}
+        groups: dict[Any, tuple[list[int], list[Form]]] = {}
+        for number, store in enumerate(self.stores):
+            form = Form.of(store, kind_of.__getitem__)
+            numbers, forms = groups.setdefault((number, None) if form is None else (-1, form.key), ([], []))
+            numbers.append(number)
+            if form is None:
+                form = Form((), tuple(scan for scan in map(m.scan_of, store.query.operators) if scan is not None), ())
+            forms.append(form)
+        return list(groups.values())
+
+    def bind_form(
+        self, numbers: list[int], forms: list[Form], sharing: Sharing, found: Fused, kernel: emit.RuleKernel
+    ) -> None:
+        """Bind the stores of one form to their kernel: where the memory has its arguments, for all of them at once.
+
+        Each argument lies in something of the store, so many words behind its begin.
+        """
+        count, own = len(numbers), emit_insert.OWN + kernel.num_positions
+        read = [[self.number[scan.relation] for scan in form.scans] for form in forms]
+        width = self.tables[self.words[numbers[0], strata.TARGET]].width
+        owns = self.allocate(count * (own + width)) + (own + width) * np.arange(count)
+        sources = [part for what, _, part in kernel.parameters if what == "word"]
+        words_at = self.allocate(count * len(sources)) + len(sources) * np.arange(count)
+        # [place] where it begins in each store, and the offset of each argument behind one of these.
+        begins: dict[Any, Any] = {
+            "left": np.zeros(count, np.int64),
+            "own": owns,
+            "word": words_at,
+            "target": self.bases[self.words[numbers, strata.TARGET]],
+        }
+        arguments: list[tuple[Any, int]] = []
+        for what, step, part in kernel.parameters:
+            if what == "own":
+                arguments.append(("own", part))
+            elif what == "left":
+                arguments.append(("left", strata.LEFT))
+            elif what == "word":
+                arguments.append(("word", sum(key == "word" for key, _ in arguments)))
+            elif what.startswith("target "):
+                arguments.append(("target", getattr(strata, what.removeprefix("target ").upper())))
+            else:
+                number, scan = sharing.scan_of[step], found.kept.scans[step]
+                keys = sharing.keys_of[step] if what in ("heads", "heads_size", "following") else None
+                if (number, keys) not in begins:
+                    begins[number, keys] = self.begins_of(numbers, [one[number] for one in read], keys)
+                (place,) = self.growing(found.reads[step], scan, what, part)
+                arguments.append(((number, keys), place - int(begins[number, keys][0])))
+        bases = np.stack([begins[begin] for begin, _ in arguments], 1)
+        blocks = bases + np.array([offset for _, offset in arguments], np.int64)
+        self.blocks.append(blocks)
+        self.words[numbers, strata.OWN], self.words[numbers, strata.POSITIONS] = owns, kernel.num_positions
+        self.words[numbers, strata.BLOCK] = [self.address(block) for block in blocks]
+        self.words[numbers, strata.ENTRY] = kernel.function.address
+        for form, at in zip(forms, words_at.tolist() if sources else ()):
+            words = sharing.words_of(form)
+            for place, source in enumerate(sources, at):
+                word = words[source]
+                if isinstance(word, int):
+                    self.memory[place] = word
+                    continue
+                self.memory[place] = word_of(word.value, word.type, self.executor.symbols)
+                # Those that are numbered are so in each run.
+                if word.type.is_wide or word.type.family in _NUMBERED:
+                    self.constants.append((place, word))
+
+    def begins_of(self, numbers: list[int], tables: list[int], keys: tuple[int, ...] | None) -> np.ndarray:
+        """[store] where the words of a table that it reads begin, or those of its index over some columns."""
+        if keys is None:
+            return self.bases[tables]
+        indexes = [self.tables[table].index(keys, False) for table in tables]
+        for number, index in zip(numbers, indexes):
+            stratum = self.stratum_of[number]
+            self.first_use[index] = min(stratum, self.first_use.get(index, stratum))
+        return np.array([self.place_of_index(index) for index in indexes], np.int64)
+
     def part_indexes(self) -> None:
         """Have those indexes apart that no store of their table's stratum reads."""
         first = self.strata[1:, strata.FIRST_TABLE]
         after: list[list[int]] = [[] for _ in self.tables]
         growing = []
         for index, at in self.indexes.items():
-            table, readers = self.number[index.table.name], []
-            for stratum, running in zip(self.stratum_of, self.running):
-                assert running.fused is not None
-                if any(index is other for _, other in running.fused.reads.values()):
-                    readers.append(stratum)
-            is_later = table >= first[-1] or min(readers) > np.searchsorted(first, table, "right")
+            table = self.number[index.table.name]
+            is_later = table >= first[-1] or self.first_use[index] > np.searchsorted(first, table, "right")
             (after[table] if is_later else growing).append(at)
         self.index_bases = np.array(growing, np.int64)
         self.indexes_after = np.full((len(after), max(map(len, after), default=0)), -1, np.int64)
         for table, places in enumerate(after):
             self.indexes_after[table, : len(places)] = places
-
-    def find_constants(self) -> None:
-        """Find where the memory has the constants that are numbered in each run."""
-        for running, block in zip(self.running, self.blocks):
-            assert running.fused is not None
-            kept = running.fused.kept
-            for (what, _, part), place in zip(kept.enters[None].parameters, block.tolist(), strict=True):
-                word = kept.words[part] if what == "word" else 0
-                if isinstance(word, Const) and (word.type.is_wide or word.type.family in _NUMBERED):
-                    self.constants.append((place, word))
 
     # Memory
 
