@@ -14,7 +14,8 @@ from derivable.datalog.ram.interpret import evaluate as evaluate_row
 from derivable.datalog.rules.nodes import variables
 from derivable.datalog.scalars import arithmetic
 from derivable.datalog.scalars.nodes import Apply, Const, Var
-from derivable.datalog.values.values import BOOL, TYPES, SymbolTable, show_column, word_of
+from derivable.datalog.values.symbols import SymbolTable
+from derivable.datalog.values.values import BOOL, TYPES, show_column, word_of
 from drawn import examples
 
 TEXTS = ["", "a", "ab", "12", "-7", "300", "1.5", "true", "nan", "inf", "1e400", "\u00e9"]

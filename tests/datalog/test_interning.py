@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from derivable.datalog.facts import inputs
-from derivable.datalog.values import text_arena, values
-from derivable.datalog.values.values import SymbolTable
+from derivable.datalog.values import symbols as symbol_table
+from derivable.datalog.values import text_arena
+from derivable.datalog.values.symbols import SymbolTable
 
 # Characters of one to four bytes, none, half of a pair, and the one that texts are joined by.
 TEXTS = st.lists(st.text("ab1 \0\xe9\u20ac\U0001d11e\ud800", max_size=11), max_size=12)
@@ -24,7 +25,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["all", "one", "find", "copy", "array
 @given(STEPS, st.sampled_from([0, 5, 1000]), st.sampled_from([0, 1 << 40, -1]), st.sampled_from([1, 3, 100]))
 def test_texts_have_the_numbers_of_a_dictionary(steps, many, bits, part):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(values, "MANY_TEXTS", many)
+        patch.setattr(symbol_table, "MANY_TEXTS", many)
         patch.setattr(text_arena, "HASH_BITS", bits)
         patch.setattr(text_arena, "PART", part)
         symbols, expected, left = SymbolTable(), {}, None
@@ -57,8 +58,8 @@ def test_texts_have_the_numbers_of_a_dictionary(steps, many, bits, part):
 )
 def test_texts_one_behind_the_other_and_their_lengths(rows, many, part, number):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(values, "MANY_TEXTS", many[0])
-        patch.setattr(values, "MANY_JOINED", many[1])
+        patch.setattr(symbol_table, "MANY_TEXTS", many[0])
+        patch.setattr(symbol_table, "MANY_JOINED", many[1])
         patch.setattr(text_arena, "PART", part)
         symbols = SymbolTable()
         columns = [symbols.intern_all(list(texts)) for texts in zip(*rows)][:number]
@@ -71,7 +72,7 @@ def test_texts_one_behind_the_other_and_their_lengths(rows, many, part, number):
 
 
 def test_texts_of_other_classes_are_texts(monkeypatch):
-    monkeypatch.setattr(values, "MANY_TEXTS", 2)
+    monkeypatch.setattr(symbol_table, "MANY_TEXTS", 2)
     colour = StrEnum("colour", [("RED", "red"), ("BLUE", "blue")])
     given_texts = [np.str_("red"), "blue", colour.RED, colour.BLUE, "green", np.str_("green"), colour.RED]
     found = dv.Program("type s(String)\nquery s").run({"s": given_texts})["s"]
@@ -82,7 +83,7 @@ def test_texts_of_other_classes_are_texts(monkeypatch):
 
 
 def test_rules_over_many_texts(monkeypatch):
-    monkeypatch.setattr(values, "MANY_TEXTS", 10)
+    monkeypatch.setattr(symbol_table, "MANY_TEXTS", 10)
     program = dv.Program("""
         type s(String)
         rel t($string_concat(x, "!")) = s(x)
@@ -130,7 +131,7 @@ KINDS = {
 @pytest.mark.parametrize("many", [0, 1 << 30])
 @pytest.mark.parametrize("kind", KINDS)
 def test_texts_of_every_kind_of_column_are_those_of_a_list(monkeypatch, kind, many):
-    monkeypatch.setattr(values, "MANY_TEXTS", many)
+    monkeypatch.setattr(symbol_table, "MANY_TEXTS", many)
     monkeypatch.setattr(inputs, "_MANY_TEXTS", 3)
     texts = [f"w{i % 7}" + "x" * (i % 5) for i in range(40)] + ["", "\xe9t\xe9", "\u20ac\U0001d11e", ""]
     found = dv.Program("type s(x: String)\nquery s").run({"s": KINDS[kind](texts)})["s"]
@@ -142,7 +143,7 @@ def test_texts_of_every_kind_of_column_are_those_of_a_list(monkeypatch, kind, ma
 @pytest.mark.parametrize("many", [0, 1 << 30])
 @pytest.mark.parametrize("kind", ["list", "tuples", "objects"])
 def test_a_number_among_texts_is_an_error_with_its_row(monkeypatch, kind, many):
-    monkeypatch.setattr(values, "MANY_TEXTS", many)
+    monkeypatch.setattr(symbol_table, "MANY_TEXTS", many)
     with pytest.raises(dv.DerivableError, match=r"row 2.*expected String, found 7"):
         dv.Program("type s(x: String)\nquery s").run({"s": KINDS[kind](["a", "b", 7])})
 
@@ -150,7 +151,7 @@ def test_a_number_among_texts_is_an_error_with_its_row(monkeypatch, kind, many):
 @pytest.mark.parametrize("many", [0, 1 << 30])
 def test_a_dictionary_without_a_text_is_an_error(monkeypatch, many):
     arrow = pytest.importorskip("pyarrow")
-    monkeypatch.setattr(values, "MANY_TEXTS", many)
+    monkeypatch.setattr(symbol_table, "MANY_TEXTS", many)
     monkeypatch.setattr(inputs, "_MANY_TEXTS", 0)
     column = arrow.DictionaryArray.from_arrays(arrow.array([0, 1]), arrow.array(["a", None]))
     with pytest.raises(dv.DerivableError, match="the value is missing"):

@@ -559,7 +559,8 @@ class TestOfAUser:
 @pytest.mark.parametrize("kind", ["i8", "u64", "f64", "bool", "String", "i128"])
 def test_joins_are_those_of_values(name, kind):
     """On words, as joins of Python's values."""
-    from derivable.datalog.values.values import TYPES, SymbolTable, show_column, word_of
+    from derivable.datalog.values.symbols import SymbolTable
+    from derivable.datalog.values.values import TYPES, show_column, word_of
 
     t, lattice = TYPES[kind], LATTICES[name]
     if not lattice.takes_type(t):

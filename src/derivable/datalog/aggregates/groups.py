@@ -19,7 +19,8 @@ from derivable.datalog.tables.tag_columns import concatenate
 from derivable.datalog.tags.choice_facts import Derived
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import ColumnTags, GraphTags, Untagged
-from derivable.datalog.values.values import SymbolTable, ValueType, numbers_of, show_column, sort_keys, words_of_numbers
+from derivable.datalog.values.symbols import SymbolTable
+from derivable.datalog.values.values import ValueType, numbers_of, show_column, sort_keys, words_of_numbers
 from derivable.device.cpu.memory import empty
 from derivable.parallel.order import order_of, runs_of
 

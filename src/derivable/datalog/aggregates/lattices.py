@@ -19,7 +19,8 @@ from derivable.core.diagnostics import DomainError
 from derivable.core.records import dataclass
 from derivable.core.registry import Registry
 from derivable.datalog.scalars.arithmetic import scalar_type
-from derivable.datalog.values.values import TYPES, SymbolTable, ValueType, sort_keys
+from derivable.datalog.values.symbols import SymbolTable
+from derivable.datalog.values.values import TYPES, ValueType, sort_keys
 
 _FAMILIES = {
     "ordered": ("signed", "unsigned", "float", "bool", "char", "text", "datetime", "duration", "entity"),

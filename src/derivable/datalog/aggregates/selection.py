@@ -23,7 +23,8 @@ from derivable.datalog.aggregates.record import ASC, DESC, Aggregate, Group, Par
 from derivable.datalog.aggregates.worlds import MOST_GRAPH_STEPS
 from derivable.datalog.tables.tag_columns import within
 from derivable.datalog.tags.choice_facts import Derived
-from derivable.datalog.values.values import SymbolTable, ValueType, show_column, word_of
+from derivable.datalog.values.symbols import SymbolTable
+from derivable.datalog.values.values import ValueType, show_column, word_of
 
 _MASK = (1 << 64) - 1
 

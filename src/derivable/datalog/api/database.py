@@ -19,9 +19,10 @@ from derivable.core.names import FreshNames
 from derivable.core.registry import suggestion
 from derivable.datalog.facts.inputs import as_tuple, checked_facts, taken
 from derivable.datalog.values.datetimes import Duration
+from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.tensors import is_tensor
 from derivable.datalog.values.terms import show_character, show_value
-from derivable.datalog.values.values import SymbolTable, ValueType, fits, ranks, show_column, sort_keys, word_of
+from derivable.datalog.values.values import ValueType, fits, ranks, show_column, sort_keys, word_of
 from derivable.device.cpu.memory import empty
 from derivable.parallel.order import order_of
 

@@ -22,7 +22,7 @@ from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.limits import Limits
 from derivable.datalog.scalars.nodes import applied
 from derivable.datalog.tables.storage import Table
-from derivable.datalog.values.values import SymbolTable
+from derivable.datalog.values.symbols import SymbolTable
 
 # Facts of a run, and nodes of a circuit or rows of outputs, up to which it is kept; runs that a program keeps.
 MOST_FACTS, MOST_NODES, MOST_KEPT = 1 << 12, 1 << 16, 16

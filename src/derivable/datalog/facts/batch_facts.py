@@ -15,7 +15,7 @@ from derivable.datalog.facts.load import array_columns, named_columns, tuple_col
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.rules.nodes import Relation
 from derivable.datalog.rules.samples import SAMPLES
-from derivable.datalog.values.values import SymbolTable
+from derivable.datalog.values.symbols import SymbolTable
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,7 +39,7 @@ from derivable.datalog.facts.words import checked_words
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.rules.nodes import Relation, Rules
 from derivable.datalog.tags.random_facts import Origin
-from derivable.datalog.values.values import SymbolTable
+from derivable.datalog.values.symbols import SymbolTable
 
 # Python rows that are loaded at once.
 PART = 1 << 16

@@ -16,7 +16,7 @@ from derivable.datalog.syntax.terms import parse_term
 from derivable.datalog.tables.entities import EntityStore
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.values.constructors import Constructor
-from derivable.datalog.values.values import SymbolTable
+from derivable.datalog.values.symbols import SymbolTable
 
 # To broadcast takes longer than the facts of a small run do.
 _FEW_CERTAIN = np.broadcast_to(CERTAIN, 1 << 10)

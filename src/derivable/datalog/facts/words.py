@@ -10,8 +10,9 @@ import numpy as np
 from derivable.core.diagnostics import TypeMismatchError
 from derivable.datalog.facts.inputs import MISSING_HINT, Texts
 from derivable.datalog.rules.nodes import Relation
+from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.terms import show_value
-from derivable.datalog.values.values import SymbolTable, Unfit, ValueType, column_words
+from derivable.datalog.values.values import Unfit, ValueType, column_words
 
 
 def checked_words(relation: Relation, columns: Sequence[Any], symbols: SymbolTable) -> list[np.ndarray]:

@@ -19,16 +19,9 @@ from derivable.core.diagnostics import DerivableError, DomainError
 from derivable.core.records import dataclass
 from derivable.datalog.foreign.signature import Signature
 from derivable.datalog.values.datetimes import Duration
+from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.terms import Entity
-from derivable.datalog.values.values import (
-    SymbolTable,
-    ValueType,
-    fits,
-    plain_array,
-    show_column,
-    words_of,
-    words_of_numbers,
-)
+from derivable.datalog.values.values import ValueType, fits, plain_array, show_column, words_of, words_of_numbers
 
 Types = tuple[ValueType, ...]
 

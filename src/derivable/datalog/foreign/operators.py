@@ -18,7 +18,8 @@ from derivable.datalog.foreign.function import ForeignFunction, result_words
 from derivable.datalog.foreign.signature import Signature
 from derivable.datalog.values import tensors
 from derivable.datalog.values.datetimes import Duration, shifted
-from derivable.datalog.values.values import SymbolTable, ValueType
+from derivable.datalog.values.symbols import SymbolTable
+from derivable.datalog.values.values import ValueType
 
 Computed = tuple[np.ndarray, np.ndarray | None]
 

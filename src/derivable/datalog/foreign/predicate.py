@@ -18,7 +18,8 @@ from derivable.core.records import dataclass
 from derivable.datalog.foreign.function import ForeignError, failure, result_words
 from derivable.datalog.foreign.signature import Signature
 from derivable.datalog.tags.random_facts import Kind
-from derivable.datalog.values.values import SymbolTable, ValueType, show_column
+from derivable.datalog.values.symbols import SymbolTable
+from derivable.datalog.values.values import ValueType, show_column
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from derivable.datalog.foreign.function import ForeignError, ForeignFunction
 from derivable.datalog.foreign.hashing import siphash
 from derivable.datalog.foreign.predicate import ForeignPredicate
 from derivable.datalog.foreign.signature import signature
-from derivable.datalog.values.values import ENTITY, SymbolTable, ValueType, show_column, texts_of
+from derivable.datalog.values.symbols import SymbolTable
+from derivable.datalog.values.values import ENTITY, ValueType, show_column, texts_of
 
 # Unicode's White_Space, to which Python adds four control characters.
 _SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))

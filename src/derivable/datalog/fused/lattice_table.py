@@ -18,7 +18,8 @@ from derivable.datalog.fused import fused
 from derivable.datalog.fused.frontier import Frontier
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import reduce_segments
-from derivable.datalog.values.values import SymbolTable, ValueType
+from derivable.datalog.values.symbols import SymbolTable
+from derivable.datalog.values.values import ValueType
 from derivable.device.cpu.memory import empty, longer, next_length, zeros
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from derivable.datalog.scalars.nodes import Const, Var
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import Algebra, Untagged
-from derivable.datalog.values.values import SymbolTable, word_of
+from derivable.datalog.values.symbols import SymbolTable
+from derivable.datalog.values.values import word_of
 
 Columns = list[np.ndarray]
 

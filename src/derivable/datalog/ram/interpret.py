@@ -23,8 +23,9 @@ from derivable.datalog.ram.keyed import keyed_strata, row_of
 from derivable.datalog.rules.nodes import Relation, variables
 from derivable.datalog.scalars import arithmetic
 from derivable.datalog.scalars.nodes import Apply, Const, Expr, Var
+from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.terms import Entity, subterms
-from derivable.datalog.values.values import SymbolTable, ValueType, show_column, word_of
+from derivable.datalog.values.values import ValueType, show_column, word_of
 
 _COMPARISONS = {
     "==": operator.eq,

@@ -17,7 +17,8 @@ import numpy as np
 from derivable.core import splitmix64
 from derivable.datalog.scalars.nodes import Const
 from derivable.datalog.tables.storage import Table
-from derivable.datalog.values.values import SymbolTable, word_of
+from derivable.datalog.values.symbols import SymbolTable
+from derivable.datalog.values.values import word_of
 
 # Rows above which a column is sampled, rows of a sample, buckets, and slots that count distinct values.
 ALL_ROWS, SAMPLE, BUCKETS, SLOTS = 1 << 17, 1 << 16, 1 << 10, 1 << 18

@@ -25,7 +25,8 @@ from derivable.datalog.rules.text import literal_text
 from derivable.datalog.scalars import arithmetic
 from derivable.datalog.scalars.arithmetic import scalar_type
 from derivable.datalog.scalars.nodes import NOWHERE, applied, walk
-from derivable.datalog.values.values import SymbolTable, ValueType, show_column, sort_keys, to_words
+from derivable.datalog.values.symbols import SymbolTable
+from derivable.datalog.values.values import ValueType, show_column, sort_keys, to_words
 
 _TESTS = 1 << 10
 

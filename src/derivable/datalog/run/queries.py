@@ -27,7 +27,8 @@ from derivable.datalog.tables.storage import CHUNK, Table
 from derivable.datalog.tags.ground_graph import negate
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import Algebra, GraphTags, Untagged
-from derivable.datalog.values.values import SymbolTable, word_of
+from derivable.datalog.values.symbols import SymbolTable
+from derivable.datalog.values.values import word_of
 
 if TYPE_CHECKING:
     from derivable.datalog.run import keyed

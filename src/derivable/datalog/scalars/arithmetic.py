@@ -32,7 +32,8 @@ from derivable.datalog.scalars.nodes import Const, Expr, Var, applied
 from derivable.datalog.values import int128
 from derivable.datalog.values.constructors import function_of_terms
 from derivable.datalog.values.datetimes import Duration, parse_datetime
-from derivable.datalog.values.values import SymbolTable, ValueType, show_column, terms_of, texts_of, to_words, word_of
+from derivable.datalog.values.symbols import SymbolTable
+from derivable.datalog.values.values import ValueType, show_column, texts_of, to_words, word_of
 
 Valid = np.ndarray | None
 Columns = Mapping[str, np.ndarray]
@@ -321,7 +322,7 @@ def _compare(ufunc: Callable, symbols: SymbolTable, a: np.ndarray, b: np.ndarray
 
 
 def _compare_terms(ufunc: Callable, symbols: SymbolTable, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, Valid]:
-    ranks = terms_of(symbols).ranks(np.concatenate([a, b]))
+    ranks = symbols.terms.ranks(np.concatenate([a, b]))
     return ufunc(ranks[: len(a)], ranks[len(a) :]).astype(np.int64), None
 
 
@@ -334,7 +335,7 @@ def _show(source: ValueType, symbols: SymbolTable, a: np.ndarray) -> tuple[np.nd
 
 
 def _of_type(target: ValueType, symbols: SymbolTable, terms: np.ndarray) -> tuple[np.ndarray, Valid]:
-    return terms, terms_of(symbols).is_of(target, terms)
+    return terms, symbols.terms.is_of(target, terms)
 
 
 # Python's own `int` and `float` also take white space, underscores and digits of other scripts.

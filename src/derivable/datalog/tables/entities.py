@@ -19,8 +19,9 @@ from derivable.core.forks import renew_in_children
 from derivable.core.interrupts import deferred
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.constructors import Constructor, check_term, check_type
+from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.terms import Entity, subterms
-from derivable.datalog.values.values import SymbolTable, ValueType, show_column, sort_keys, word_of
+from derivable.datalog.values.values import ValueType, show_column, sort_keys, word_of
 from derivable.device.cpu.memory import empty, longer, next_length
 
 # (text such as `Node(3, Leaf())`, constructors, type) -> term. Raises ParseError or BindingError.

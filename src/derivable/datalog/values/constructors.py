@@ -11,8 +11,9 @@ import numpy as np
 from derivable.core.diagnostics import Span, TypeMismatchError
 from derivable.core.records import dataclass
 from derivable.core.registry import suggestion
+from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.terms import Entity, show_value
-from derivable.datalog.values.values import SymbolTable, ValueType, fits, terms_of
+from derivable.datalog.values.values import ValueType, fits
 
 NOWHERE = Span(1, 1)
 
@@ -93,13 +94,13 @@ def function_of_terms(operator: str) -> Callable[..., tuple[np.ndarray, np.ndarr
 
 def _create(name: str, symbols: SymbolTable, *fields: np.ndarray) -> tuple[np.ndarray, None]:
     count = len(fields[0]) if fields else 1
-    terms = terms_of(symbols).create(name, fields, count)
+    terms = symbols.terms.create(name, fields, count)
     return terms if fields else terms[0], None
 
 
 def _has_functor(name: str, symbols: SymbolTable, terms: np.ndarray) -> tuple[np.ndarray, None]:
-    return terms_of(symbols).has_functor(name, terms).astype(np.int64), None
+    return symbols.terms.has_functor(name, terms).astype(np.int64), None
 
 
 def _field(name: str, position: int, symbols: SymbolTable, terms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return terms_of(symbols).field(name, position, terms)
+    return symbols.terms.field(name, position, terms)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from derivable.datalog.values.values import SymbolTable, ValueType
+    from derivable.datalog.values.symbols import SymbolTable
+    from derivable.datalog.values.values import ValueType
 
 # From here on, and below its negative, integers have numbers.
 BIG = 1 << 62

@@ -8,22 +8,21 @@ values are computed, compared or shown.
 
 from __future__ import annotations
 
-import sys
-import threading
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from derivable.core.diagnostics import DerivableError, TypeMismatchError
-from derivable.core.forks import renew_in_children
 from derivable.core.records import dataclass
 from derivable.datalog.values import int128, tensors
 from derivable.datalog.values.datetimes import FIRST, LAST, Duration, datetime_text, word_of_datetime
 from derivable.datalog.values.terms import Entity
-from derivable.datalog.values.text_arena import Encoded, TextArena
+from derivable.datalog.values.text_arena import Encoded
+
+if TYPE_CHECKING:
+    from derivable.datalog.values.symbols import SymbolTable
 
 
 @dataclass(frozen=True)
@@ -128,189 +127,6 @@ def _words(t: ValueType) -> ValueType:
     return ENTITY if t.family == "entity" else t
 
 
-# More texts than these are bytes in an arena: looks into a large dictionary wait for memory one by one.
-MANY_TEXTS = 1 << 16
-# From here on texts are, if a compiler is loaded anyway, where they are made of others: bytes are copied in a tenth of
-# the time that objects take.
-MANY_JOINED = 1 << 12
-_interning = threading.Lock()
-renew_in_children(globals(), _interning=threading.Lock)
-
-
-class TermStore(Protocol):
-    """What columns of terms ask of the terms of a run; `tables.entities` says what each answer is."""
-
-    constructors: Mapping[str, Any]
-
-    def copy(self, symbols: SymbolTable) -> TermStore: ...
-    def create(self, name: str, fields: Sequence[np.ndarray], count: int) -> np.ndarray: ...
-    def has_functor(self, name: str, terms: np.ndarray) -> np.ndarray: ...
-    def field(self, name: str, position: int, terms: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
-    def is_of(self, t: ValueType, terms: np.ndarray) -> np.ndarray: ...
-    def ranks(self, terms: np.ndarray) -> np.ndarray: ...
-    def lookup(self, terms: np.ndarray) -> np.ndarray: ...
-    def intern(self, value: Any, t: ValueType) -> int: ...
-    def intern_all(self, values: Iterable[Any], t: ValueType) -> np.ndarray: ...
-    def parsed(self, texts: Iterable[str], t: ValueType) -> tuple[np.ndarray, np.ndarray]: ...
-
-
-@dataclass
-class SymbolTable:
-    """Strings interned to ids 0, 1, ...; one table per run. `entities` has the terms of the run; a table outside of a
-    run has none.
-
-    ids     of all texts, or with `arena` of some
-    texts   all of them, or with `arena` the first ones
-    arena   all of them where they are many
-    things  durations, tensors and large integers, each with an id of its own, by what equal ones have in common in
-            `known`
-    """
-
-    ids: dict[str, int] = field(default_factory=dict)
-    texts: list[str] = field(default_factory=list)
-    entities: TermStore | None = None
-    known: dict[Any, int] = field(default_factory=dict)
-    things: list[Any] = field(default_factory=list)
-    arena: TextArena | None = None
-
-    def intern(self, text: str) -> int:
-        found = self.ids.get(text)
-        if found is None:
-            # Branches of a database have one table, and may be added to in several threads.
-            with _interning:
-                if self.arena is not None:
-                    found = int(self.arena.enter([text], Encoded.of)[0])
-                elif (found := self.ids.get(text)) is None:
-                    found = len(self.texts)
-                    # In this order, so that a Ctrl-C in between does no harm.
-                    self.texts.append(text)
-                self.ids[text] = found
-        return found
-
-    def intern_all(self, texts: Iterable[str]) -> np.ndarray:
-        """Ids [text] int64."""
-        texts = texts if isinstance(texts, list) else list(texts)
-        with _interning:
-            if (arena := self._arena_for(len(texts))) is not None:
-                return arena.enter(texts, Encoded.of)
-            found: list[int] = []
-            known, add, note = self.ids.get, self.texts.append, found.append
-            if not {*map(type, texts)} <= {str}:
-                texts = list(map(str.__str__, texts))
-            # One pass: a look at a text that is not in cache costs more than all the rest.
-            for text in texts:
-                place = known(text)
-                if place is None:
-                    place = len(self.texts)
-                    add(text)
-                    self.ids[text] = place
-                note(place)
-        return np.fromiter(found, np.int64, len(found))
-
-    def intern_encoded(self, texts: Encoded) -> np.ndarray:
-        """Ids [text] int64."""
-        with _interning:
-            if (arena := self._arena_for(len(texts))) is not None:
-                return arena.enter(texts, lambda part: part)
-        return self.intern_all(texts.decoded())
-
-    def intern_joined(self, columns: Sequence[np.ndarray]) -> np.ndarray:
-        """Ids [row] int64 of the texts that those with the ids of each row are, one behind the other."""
-        many = MANY_JOINED if "numba" in sys.modules else MANY_TEXTS
-        with _interning:
-            if (arena := self._arena_for(len(columns[0]), min(many, MANY_TEXTS))) is not None:
-                return arena.enter_joined(np.column_stack(columns))
-        return self.intern_all(list(map("".join, zip(*(self.lookup(ids).tolist() for ids in columns)))))
-
-    def lengths(self, ids: np.ndarray) -> np.ndarray:
-        """Bytes [id] int64 of texts in UTF-8."""
-        if self.arena is not None:
-            with _interning:
-                return self.arena.lengths(ids)
-        texts = self.lookup(ids).tolist()
-        is_ascii = all(map(str.isascii, texts))
-        lengths = map(len, texts if is_ascii else (text.encode("utf-8", "surrogatepass") for text in texts))
-        return np.fromiter(lengths, np.int64, len(texts))
-
-    def intern_array(self, texts: np.ndarray) -> np.ndarray:
-        """Ids [text] int64 of an array of NumPy's type of texts of one width."""
-        with _interning:
-            if (arena := self._arena_for(len(texts))) is not None:
-                return arena.enter(texts, Encoded.of_array)
-        return self.intern_all(texts.tolist())
-
-    def _arena_for(self, count: int, many: int | None = None) -> TextArena | None:
-        """The arena, if this number of texts more are for one: more than `many` with them, None for `MANY_TEXTS`."""
-        if self.arena is None and len(self.texts) + count > (MANY_TEXTS if many is None else many):
-            arena = TextArena()
-            arena.enter(self.texts, Encoded.of)
-            self.arena = arena
-        return self.arena
-
-    def find(self, text: str) -> int | None:
-        """The id of a text, None if it has none."""
-        found = self.ids.get(text)
-        if found is None and self.arena is not None:
-            with _interning:
-                found = self.arena.find(text)
-        return found
-
-    def lookup(self, ids: np.ndarray) -> np.ndarray:
-        """Texts [id] as an object array."""
-        if self.arena is not None:
-            with _interning:
-                return self.arena.lookup(ids)
-        if len(ids) < len(self.texts) // 8:
-            found = np.empty(len(ids), dtype=object)
-            found[:] = [self.texts[i] for i in ids.tolist()]
-            return found
-        # A copy, because another thread may add texts between the two lines.
-        texts = list(self.texts)
-        table = np.empty(len(texts), dtype=object)
-        table[:] = texts
-        return table[ids]
-
-    def intern_thing(self, value: Any, value_type: ValueType) -> int:
-        """The id of a duration, a tensor or a large integer."""
-        if value_type.family == "duration":
-            value = Duration.of(value)
-        key = tensors.key_of(value) if value_type.family == "tensor" else value
-        found = self.known.get(key)
-        if found is None:
-            with _interning:
-                found = self.known.get(key)
-                if found is None:
-                    found = len(self.things)
-                    self.things.append(tensors.kept(value) if value_type.family == "tensor" else value)
-                    self.known[key] = found
-        return found
-
-    def things_of(self, ids: np.ndarray) -> list[Any]:
-        """Durations, tensors or large integers [id]."""
-        things = self.things
-        return [things[i] for i in ids.tolist()]
-
-    def duration_ranks(self, ids: np.ndarray) -> np.ndarray:
-        """Places [row] int64 of durations [row] in their order."""
-        distinct, places = np.unique(ids, return_inverse=True)
-        things = np.empty(len(distinct), dtype=object)
-        things[:] = self.things_of(distinct)
-        return ranks(things)[places]
-
-    def copy(self) -> SymbolTable:
-        with _interning:
-            arena = None if self.arena is None else self.arena.copy()
-            copied = SymbolTable(dict(self.ids), list(self.texts), None, dict(self.known), list(self.things), arena)
-        copied.entities = None if self.entities is None else self.entities.copy(copied)
-        return copied
-
-
-def terms_of(symbols: SymbolTable) -> TermStore:
-    """The terms of a run."""
-    assert symbols.entities is not None, "columns of terms belong to a run"
-    return symbols.entities
-
-
 def to_words(values: np.ndarray, value_type: ValueType) -> np.ndarray:
     """Words [row] int64 of typed values [row]; texts must already be ids."""
     if value_type.family == "float":
@@ -366,7 +182,7 @@ def sort_keys(words: np.ndarray, t: ValueType, symbols: SymbolTable) -> np.ndarr
         ids, places = np.unique(words, return_inverse=True)
         return ranks(symbols.lookup(ids))[places]
     if t.family == "entity":
-        return terms_of(symbols).ranks(words)
+        return symbols.terms.ranks(words)
     if t.family == "duration":
         return symbols.duration_ranks(words)
     if t.is_wide:
@@ -385,7 +201,7 @@ def show_column(words: np.ndarray, value_type: ValueType, symbols: SymbolTable) 
     if value_type.family == "text":
         return symbols.lookup(words)
     if value_type.family == "entity":
-        return terms_of(symbols).lookup(words)
+        return symbols.terms.lookup(words)
     if value_type.family == "datetime":
         return np.ascontiguousarray(words, dtype=np.int64).view(value_type.dtype)
     if value_type.is_wide:
@@ -406,7 +222,7 @@ def word_of(value: Any, value_type: ValueType, symbols: SymbolTable) -> int:
     if value_type.family == "text":
         return symbols.intern(str(value))
     if value_type.family == "entity":
-        return terms_of(symbols).intern(value, value_type)
+        return symbols.terms.intern(value, value_type)
     if value_type.family == "char":
         return ord(value)
     if value_type.family == "datetime":
@@ -431,7 +247,7 @@ def words_of(values: Sequence[Any], value_type: ValueType, symbols: SymbolTable)
     if value_type.family == "text":
         return symbols.intern_all(values)
     if value_type.family == "entity":
-        return terms_of(symbols).intern_all(values, value_type)
+        return symbols.terms.intern_all(values, value_type)
     if value_type.family == "float":
         with np.errstate(over="ignore"):
             numbers = np.array(values, np.float32 if value_type.bits == 32 else np.float64)
@@ -538,7 +354,7 @@ def _checked_words(values: Sequence[Any], t: ValueType, symbols: SymbolTable) ->
             raise Unfit(value, row)
     if t.family != "entity":
         return words_of(values, t, symbols)
-    terms = terms_of(symbols)
+    terms = symbols.terms
     if not terms.constructors:
         message, hint = "the program has no data types, so it has no terms", "`type Tree = Leaf() | Node(i32, Tree)`"
         raise Unfit(None, None, TypeMismatchError(message, hint=f"declare one: {hint}"))
