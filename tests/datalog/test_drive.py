@@ -177,7 +177,8 @@ def test_recursions_of_several_relations_agree_with_the_reference_interpreter(da
     }
     meaning = interpret(program.lowered(), facts)
     with settings_of(0, data.draw(SET_ROWS), data.draw(st.integers(1, 4))):
-        database = program.run(facts)
+        database = program.run(facts, keep=True)
+    check_profile(database, facts)
     for name in database:
         assert set(database[name]) == meaning[name], name
 
@@ -253,8 +254,29 @@ TAGS = ["minmaxprob", "addmultprob", "boolean", max_product, min_plus, LENGTHS_A
 ASKED = ["", "query b({k}, x)", "query c(x, {k}) query d"]
 
 
+def check_profile(database, facts):
+    """Every new row is that of one rule, whatever computed it, and each rule says by what it was computed."""
+    profile, found, rows = database.profile, {}, [0] * len(database.profile.strata)
+    for effort in profile.rules:
+        relation = effort.instruction.relation
+        if relation in profile.ram.relations:
+            found[relation] = found.get(relation, 0) + effort.rows
+            rows[effort.stratum] += effort.rows
+        assert effort.routes, effort
+        assert effort.rows <= effort.candidates
+        last = list(effort.routes)[-1]
+        assert effort.reason if last.startswith("columns") else last.startswith("kernel") or not effort.reason, effort
+    assert rows == [stratum.rows for stratum in profile.strata]
+    given = {name: set(map(tuple, rows)) for name, rows in facts.items()}
+    for one in profile.ram.facts:
+        given.setdefault(one.relation, set()).update(one.rows)
+    for name in database:
+        assert len(database[name]) == found.get(name, 0) + len(given.get(name, ())), name
+
+
 def tagged(text, facts, provenance, **limits):
     database = dv.Program(text).run(facts, provenance, keep=True, **limits)
+    check_profile(database, {name: [row for _, row in rows] for name, rows in facts.items()})
     tags = {name: dict(zip(view, view.tag_list(), strict=True)) for name, view in database.items()}
     return tags, [stratum.rounds for stratum in database.profile.strata]
 

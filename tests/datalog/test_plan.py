@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog.naive import fact_sets, least_model, programs, text_of
+from datalog.test_drive import check_profile
 from datalog.test_errors import compare
 from datalog.test_fused import NEVER, settings_of
 from derivable.datalog.fused import fused
@@ -74,6 +75,8 @@ def test_clauses_of_recursions_are_cut_in_two(rule, pays, least, by_kernels, mon
         for _ in range(2):
             db = program.run(facts, keep=True)
             assert set(db["r"]) == expected
+            # Rows of a middle are no rows of its stratum.
+            check_profile(db, facts)
             assert not any(name.startswith("#middle") for name in db._evaluation.tables)
         assert "#middle_" in program.explain("plan", facts=facts)
         more = {"e": [(11, 0), (2, 11), (5, 5)]}
@@ -97,6 +100,7 @@ def test_a_clause_is_cut_where_its_middle_is_large(monkeypatch):
     db = dv.Program(text).run(facts, keep=True)
     shown = str(db.profile)
     assert "#middle_" in shown
+    check_profile(db, {})
     monkeypatch.setattr(cuts, "LEAST", 1 << 60)
     whole = dv.Program(text).run(facts, keep=True)
     assert "#middle_" not in str(whole.profile)

@@ -60,6 +60,8 @@ class Running:
         self.signature: Any = None
         self.fused: Fused | None = None
         self.kernel: emit.RuleKernel | None = None
+        # Whether its kernel is worth it, and does not run yet.
+        self.waits = False
         # Columns that nobody keeps are written again: many small rounds would spend their time on new ones.
         self.kinds: tuple[str, ...] = ()
         self.columns: list[np.ndarray] = []
@@ -86,6 +88,7 @@ class Running:
         if self.kernel is None and (seen >= MANY_ROWS or emit.is_compiled(emit.Emitter, self.fused.plan)):
             made = emit.compiled(emit.Emitter, self.fused.plan)
             self.kernel = made if seen >= PATIENT_ROWS or made.is_ready() else None
+            self.waits = self.kernel is None
         return self.kernel is not None
 
     @property
@@ -101,6 +104,8 @@ class Running:
             return self.fused.kept.reason
         if self.fused is not None and not self.fused.kept.is_worth_columns and self.driver.part != "recent":
             return "columns of one relation are as fast"
+        if self.waits:
+            return "it is not compiled yet"
         return "too few rows" if self.fused is not None or self.signature is None else f"more than {MOST_LOOPS} joins"
 
     def plan(self) -> None:

@@ -78,7 +78,9 @@ class Drive:
         self.running = self.begun()
         self.bases = strata.FIRST_FREE + strata.TABLE_WORDS * np.arange(len(self.tables))
         self.places_of_tables: list[int] = self.bases.tolist()
-        self.places_of_sizes = np.concatenate([self.bases + strata.SIZE, self.bases + strata.EVICTED])
+        # Rows of a part of a rule are none of the program.
+        own = self.bases[[name in executor.ram.relations for name in self.names]]
+        self.places_of_sizes = np.concatenate([own + strata.SIZE, own + strata.EVICTED])
         self.addresses: list[tuple[tuple, list[int]]] = [((), []) for _ in self.tables]
         self.used = strata.FIRST_FREE + strata.TABLE_WORDS * len(self.tables)
         self.memory = np.zeros(self.used + 64 * len(stores), np.int64)
@@ -490,13 +492,13 @@ class Drive:
             self.read_rows(place)
         if self.bind(number):
             return
-        began, before = perf_counter(), self.tables[target].size
+        began, before, sizes = perf_counter(), self.tables[target].size, self.sizes_now()
         self.pass_rounds()
         self.insert_by_columns(number)
         for place in own:
             self.changed(place)
         added = self.tables[target].size - before
-        self.sizes += added
+        self.sizes += self.sizes_now() - sizes
         at = self.bases[target]
         if (added or self.memory[at + strata.LISTED]) and not self.memory[at + strata.HAS_NEWS]:
             self.memory[at + strata.HAS_NEWS] = 1
@@ -512,7 +514,7 @@ class Drive:
     # What a run records
 
     def sizes_now(self) -> int:
-        """Rows of all tables."""
+        """Rows of the relations of the program."""
         return int(self.memory[self.places_of_sizes].sum())
 
     def pass_rounds(self) -> None:

@@ -135,16 +135,20 @@ class Executor(Queries):
                 break
         # These know the executor and the tables: cycles, which would keep the tables until Python looks for such.
         self.watch.executor = None
-        for effort in self.efforts.values():
-            running = self.running.get(id(effort.instruction))
-            route = next(reversed(effort.routes), "")
-            if running and (route.startswith("columns") or (route.startswith("kernel") and not running.is_whole)):
-                effort.reason = running.why_columns()
+        self.give_reasons()
         self.running.clear()
         self.drives.clear()
         for table in self.tables.values():
             table.indexes.clear()
         return self.tables
+
+    def give_reasons(self) -> None:
+        """Record why no kernel has computed a store, or none the whole of it."""
+        for key, running in self.running.items():
+            effort = self.efforts.get(key)
+            route = "" if effort is None else next(reversed(effort.routes), "")
+            if effort and (route.startswith("columns") or (route.startswith("kernel") and not running.is_whole)):
+                effort.reason = running.why_columns()
 
     def run_stratum(self, number: int) -> None:
         """Compute the relations of one stratum, those before it being complete."""
@@ -377,9 +381,8 @@ class Executor(Queries):
                 effort = self.effort(rules[table.name])
                 effort.by("rows of bits")
                 effort.candidates += added
-                effort.rows += added
+                self.credit(effort, added)
                 effort.grew(self.watch.round, added)
-                total.rows += added
         total.note = str(bits)
         self.watch.remaining()
 
@@ -401,8 +404,7 @@ class Executor(Queries):
         with self.effort(instruction) as effort:
             self.watch.enter(table)
             if not isinstance(instruction, m.Store):
-                columns, count, _ = self.special(instruction)
-                effort.candidates += count
+                columns, count, _ = self.special(instruction, effort)
                 table.insert(columns, count)
             elif not table.size and table.may_be_built:
                 self.insert_first(instruction, table, effort)
@@ -421,9 +423,14 @@ class Executor(Queries):
                     table.insert(columns, count)
             added = self.watch.leave()
             if added:
-                effort.rows += added
+                self.credit(effort, added)
                 effort.grew(self.watch.round, added)
-                self.stratum_effort[self.number].rows += added
+
+    def credit(self, effort: Effort, rows: int) -> None:
+        """An instruction has found that number of new rows; those of a part of a rule are none of the program."""
+        effort.rows += rows
+        if effort.instruction.relation in self.ram.relations:
+            self.stratum_effort[self.number].rows += rows
 
     def entered(self, running: Running, table: Table, effort: Effort) -> bool:
         """Have the kernel of a store enter its rows, or several threads; whether that can be done."""
@@ -484,6 +491,7 @@ class Executor(Queries):
                     random = variables >= 0
                     tags[random] = algebra.fact_tags(variables[random])
                     pending[name].parts.append((columns, len(variables), tags))
+                    pending[name].efforts.append(None)
             for instruction in instructions:
                 self.collect(instruction, pending[instruction.relation], stamp)
             for waiting in pending.values():
@@ -547,9 +555,8 @@ class Executor(Queries):
             effort.by("best first")
             table.recent = best.propagate(best_first.waiting_rows(table, frontier))
             effort.candidates += best.made
+            self.credit(effort, table.size - before)
         self.watch.leave()
-        pending.size = table.size
-        self.stratum_effort[self.number].rows += table.size - before
         return not len(table.recent)
 
     def collect(self, instruction: m.Instruction, pending: Pending, stamp: int) -> None:
@@ -565,16 +572,14 @@ class Executor(Queries):
     def _collect(self, instruction: m.Instruction, pending: Pending, stamp: int, effort: Effort) -> None:
         is_kept = pending.keeps_columns
         if not isinstance(instruction, m.Store):
-            part = self.special(instruction)
-            effort.candidates += part[1]
-            pending.add(part, stamp)
+            pending.add(self.special(instruction, effort), stamp, effort)
             return
         running = self.running_of(instruction)
         by_kernel = running.is_ready()
         effort.by("kernel" if by_kernel else "columns")
         for part in self.by_kernel(running, is_kept) if by_kernel else self.by_columns(running):
             effort.candidates += part[1]
-            pending.add(part, stamp, is_kept or not by_kernel)
+            pending.add(part, stamp, effort, is_kept or not by_kernel)
 
     def merge(self, pending: Pending, stamp: int) -> int:
         """The end of round `stamp` for a table; returns how many rows are new."""
@@ -593,10 +598,14 @@ class Executor(Queries):
         """(columns [row] int64, variables) of these."""
         return self.given_facts(name).joined(len(self.ram.relations[name].types))
 
-    def special(self, rule: AggregateRule) -> tuple[Columns, int, Any]:
+    def special(self, rule: AggregateRule, effort: Effort) -> tuple[Columns, int, Any]:
         """Columns, count and tags of an aggregate."""
+        effort.by("columns")
+        effort.reason = "aggregates work on columns"
         table = self.tables[rule.relation]
         body = self.tables[rule.body]
         groups = None if rule.groups is None else self.tables[rule.groups]
         context = Context(self.mode, self.symbols, self.facts.random, self.watch, self.ram.source, self.ram.text)
-        return run_aggregate(rule, table.types, body, groups, context)
+        found = run_aggregate(rule, table.types, body, groups, context)
+        effort.candidates += found[1]
+        return found

@@ -71,8 +71,10 @@ def _derive(
     """Find the derivations of an instruction; `is_complete` if the table has all tuples that the run is to have."""
     table = executor.tables[instruction.relation]
     if isinstance(instruction, m.Store):
+        effort.by("kernel" if executor.running_of(instruction).is_ready() else "columns")
         parts = list(executor.stored(instruction))
         count = sum(n for _, n, _ in parts)
+        effort.candidates += count
         if not count:
             return
         columns = [np.concatenate([c[i] for c, _, _ in parts]) for i in range(len(table.types))]
@@ -82,15 +84,16 @@ def _derive(
             made.append(algebra.graph.conjunction(factors, n))
         nodes = np.concatenate(made)
     else:
-        columns, count, nodes = executor.special(instruction)
-    effort.candidates += count
+        columns, count, nodes = executor.special(instruction, effort)
     if count and is_complete:
         # Those of a round that the run has not come to are left out.
         ids = table.find(columns, count)
         there = np.flatnonzero(ids >= 0)
         found.append((ids[there], nodes[there]))
     elif count:
+        before = table.size
         found.append((table.insert(columns, count), nodes))
+        executor.credit(effort, table.size - before)
 
 
 def _close(executor: Executor, stratum: m.Stratum, found: dict[str, Derivations], graph: GroundGraph) -> None:

@@ -73,6 +73,7 @@ def complete(executor: Executor, relation: str, words: list[np.ndarray], count: 
     made.complete = {*executor.complete, fresh.name}.difference(own)
     for number in numbers:
         made.run_stratum(number)
+    made.give_reasons()
     watch.stratum, watch.round, watch.tuples, watch.table, watch.before = before
     # The keys are known when their rows are there.
     for name in names:

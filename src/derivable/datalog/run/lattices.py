@@ -51,6 +51,7 @@ def run_lattices(executor: Executor, number: int) -> None:
             tags = algebra.one(count) if isinstance(algebra, ColumnTags) else np.full(count, TRUE)
         executor.tables[name] = _table_of(executor.tables[name], columns, count, tags)
     # What was planned for the tables that are gone.
+    runner.give_reasons()
     runner.running.clear()
 
 
@@ -72,9 +73,8 @@ def _finish(executor: Executor, number: int, table: LatticeTable) -> None:
         effort.by("best first")
         table.wait(best.propagate(table.all_waiting()))
         effort.candidates += best.made
-        effort.rows += found.size - before
+        executor.credit(effort, found.size - before)
     executor.watch.leave()
-    executor.stratum_effort[number].rows += found.size - before
 
 
 def _table_of(like: Table, columns: list[np.ndarray], count: int, tags: Any) -> Table:

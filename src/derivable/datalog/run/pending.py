@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from derivable.datalog.fused.tag_accumulator import TagAccumulator, fold
+from derivable.datalog.run.profile import Effort
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import ColumnTags, SemiringTags
 
@@ -18,7 +19,8 @@ class Pending:
     """Candidates as columns, or once they have been many, added up as they come.
 
     count       of all rounds
-    size        of the table after the last round
+    efforts     [part] of whom they are; None for facts
+    rows        new ones of this round that are no facts
     is_certain  whether the rows are certain whatever the tags of what they follow from (`Relation.is_certain`)
     """
 
@@ -33,8 +35,8 @@ class Pending:
         """any_order  whether only the fixpoint counts, not what each round finds"""
         self.table, self.algebra, self.is_certain, self.any_order = table, algebra, is_certain, any_order
         self.parts: list[Part] = []
-        self.count = 0
-        self.size = table.size
+        self.efforts: list[Effort | None] = []
+        self.count = self.rows = 0
         self.sums: TagAccumulator | None = None
         self.fold = None if is_certain else algebra.fold(table, is_recursive)
 
@@ -43,12 +45,15 @@ class Pending:
         """Whether the columns of a part are read after the next part is made."""
         return self.sums is None
 
-    def add(self, part: Part, stamp: int, is_kept: bool = True) -> None:
+    def add(self, part: Part, stamp: int, effort: Effort | None, is_kept: bool = True) -> None:
         """One more part of round `stamp`. Tags of a part that is not kept are not to be discarded."""
         if self.sums is not None and not is_kept:
+            before = self.table.size
             self.sums.add(*part, stamp)
+            self.credit(effort, self.table.size - before)
             return
         self.parts.append(part)
+        self.efforts.append(effort)
         self.count += part[1]
         algebra = self.algebra
         if self.is_certain:
@@ -60,18 +65,26 @@ class Pending:
     def sum_up(self, stamp: int) -> None:
         """Add the columns that wait to the sums."""
         assert self.sums is not None
-        for columns, count, tags in self.parts:
+        for (columns, count, tags), effort in zip(self.parts, self.efforts):
             keep = np.flatnonzero(~self.algebra.is_zero(tags))
             if len(keep) < count:
                 columns, count, tags = [c[keep] for c in columns], len(keep), tags[keep]
+            before = self.table.size
             self.sums.add(columns, count, tags, stamp)
-        self.parts = []
+            self.credit(effort, self.table.size - before)
+        self.parts, self.efforts = [], []
+
+    def credit(self, effort: Effort | None, rows: int) -> None:
+        """A part had that number of new rows."""
+        if effort is not None:
+            effort.rows += rows
+            self.rows += rows
 
     def merge(self, stamp: int) -> int:
-        """The end of round `stamp`: candidates are entered. Returns how many rows are new."""
+        """The end of round `stamp`: candidates are entered. Returns how many rows are new and no facts."""
         self._enter(stamp)
-        before, self.size = self.size, self.table.size
-        return self.size - before
+        found, self.rows = self.rows, 0
+        return found
 
     def _enter(self, stamp: int) -> None:
         """Add up equal candidates, then enter them; what is new or not saturated becomes recent in round `stamp`."""
@@ -80,16 +93,18 @@ class Pending:
             self.sum_up(stamp)
             self.sums.merge(stamp)
             return
-        parts, self.parts = [p for p in self.parts if p[1]], []
+        given = [(p, effort) for p, effort in zip(self.parts, self.efforts) if p[1]]
+        parts, efforts = [p for p, _ in given], [effort for _, effort in given]
+        self.parts, self.efforts = [], []
         table.recent = np.empty(0, dtype=np.int64)
         if not parts:
             return
-        if self.is_certain:
-            self.merge_certain(parts, stamp)
+        if self.is_certain or self.fold is not None:
+            sizes = self.merge_certain(parts, stamp) if self.fold is None else self.fold.merge(parts, stamp)
+            for effort, rows in zip(efforts, sizes, strict=True):
+                self.credit(effort, rows)
             return
-        if self.fold is not None:
-            self.fold.merge(parts, stamp)
-            return
+        ends = np.cumsum([count for _, count, _ in parts])
         if len(parts) == 1:
             columns, _, tags = parts[0]
         else:
@@ -97,12 +112,17 @@ class Pending:
             columns = [np.concatenate([c[i] for c, _, _ in parts]) for i in range(len(table.types))]
         keep = ~algebra.is_zero(tags)
         if not keep.all():
-            tags = tags[keep]
+            tags, ends = tags[keep], np.cumsum(keep)[ends - 1]
             columns = [c[keep] for c in columns]
         if not len(tags):
             return
-        old_size = table.size
+        old_size = known = table.size
         ids = table.insert(columns, len(tags))
+        # Rows have numbers as they come.
+        for effort, start, end in zip(efforts, [0, *ends[:-1]], ends):
+            top = table.size if end == len(ids) else int(ids[start:end].max(initial=-1)) + 1
+            self.credit(effort, max(top - known, 0))
+            known = max(top, known)
         assert table.tags is not None
         if table.size - old_size == len(tags):
             # All are new, and no two are equal.
@@ -130,11 +150,15 @@ class Pending:
         table.recent = recent
         table.become_recent(recent, stamp)
 
-    def merge_certain(self, parts: list[Part], stamp: int) -> None:
+    def merge_certain(self, parts: list[Part], stamp: int) -> np.ndarray:
+        """Returns how many rows of each part are new."""
         table, before = self.table, self.table.size
+        sizes = [before]
         for columns, count, _ in parts:
             table.insert(columns, count)
+            sizes.append(table.size)
         assert table.tags is not None
         table.recent = np.arange(before, table.size)
         table.tags[table.recent] = self.algebra.one(table.size - before)
         table.become_recent(table.recent, stamp)
+        return np.diff(sizes)

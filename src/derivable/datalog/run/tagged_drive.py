@@ -166,8 +166,6 @@ class TaggedDrive(drive.Drive):
         self.run(False)
         for store, running, found in zip(self.stores, self.running, before):
             pending[store.relation].count += running.found - found
-        for one in pending.values():
-            one.size = one.table.size
         return int(self.memory[strata.NEXT_ROUND])
 
     def look(self) -> None:
@@ -183,9 +181,7 @@ class TaggedDrive(drive.Drive):
             for columns, count, tags in executor.stored(store):
                 effort.candidates += count
                 self.add(target, columns, count, tags)
-            added = executor.watch.leave()
-            effort.rows += added
-            executor.stratum_effort[executor.number].rows += added
+            executor.credit(effort, executor.watch.leave())
 
     def add(self, number: int, columns: list[np.ndarray], count: int, tags: Any) -> None:
         """Add candidates over columns, as kernels do."""

@@ -134,9 +134,13 @@ class ProofFold:
         self.news = empty(0, np.int64) if is_recursive and store.k > 1 and table.stamps is None else None
         self.last = empty(0, np.int64)
 
-    def merge(self, parts: Sequence[tuple[list[np.ndarray], int, Any]], stamp: int) -> None:
-        """Insert candidates; the rows that have other proofs than before become recent."""
+    def merge(self, parts: Sequence[tuple[list[np.ndarray], int, Any]], stamp: int) -> np.ndarray:
+        """Insert candidates; the rows that have other proofs than before become recent.
+
+        Returns how many rows of each part are new.
+        """
         table, store = self.table, self.store
+        sizes = [table.size]
         old, count = table.size, sum(count for _, count, _ in parts)
         (a, b), ids, stop = empty((2, count), np.int64), empty(count, np.int64), 0
         for columns, _, tags in parts:
@@ -149,9 +153,10 @@ class ProofFold:
             start, stop = stop, stop + len(first)
             a[start:stop], b[start:stop] = first, ONE if second is None else second
             ids[start:stop] = table.insert(columns, len(first))
+            sizes.append(table.size)
         a, b, ids = a[:stop], b[:stop], ids[:stop]
         if not len(a):
-            return
+            return np.diff(sizes)
         if len(self.last) < table.size:
             self.last = zeros(len(table.log), np.int64)
         if self.news is not None and len(self.news) < table.size:
@@ -163,3 +168,4 @@ class ProofFold:
         recent = table.recent = listed[changed]
         table.news = None if self.news is None else (recent, self.news)
         table.become_recent(recent, stamp)
+        return np.diff(sizes)
