@@ -853,3 +853,15 @@ def test_terms_that_bodies_get_from_functions():
     # Nothing is there that no text says.
     assert {t for t, _ in found["size"]} <= {part for (t,) in found["kept"] for part in subterms([t])}
     assert list(program.run({"word": []})["size"]) == []
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda database: pickle.loads(pickle.dumps(database))])
+def test_copies_of_a_result_have_its_terms(copied):
+    program = dv.Program(
+        "type Tree = Leaf(String) | Node(Tree, i32)\ntype s(String)\nrel u(new Node(new Leaf(x), 3)) = s(x)"
+    )
+    database = program.run({"s": [("a",), ("b",)]})
+    other = copied(database)
+    del database
+    assert set(map(str, itertools.chain(*other["u"]))) == {'Node(Leaf("a"), 3)', 'Node(Leaf("b"), 3)'}
+    assert set(other["u"]) == set(program.run({"s": [("a",), ("b",)]})["u"])

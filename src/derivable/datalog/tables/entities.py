@@ -255,6 +255,10 @@ class EntityStore:
 
 def _table(constructor: Constructor) -> Table:
     # Of rows without tags nobody promises a number.
-    table = Table(f"fields of {constructor.name}", constructor.fields, lambda count: empty(count, np.int8))
+    table = Table(f"fields of {constructor.name}", constructor.fields, _no_tags)
     table.may_have_sets = False
     return table
+
+
+def _no_tags(count: int) -> np.ndarray:
+    return empty(count, np.int8)
