@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from derivable.datalog.kernels.proofs import ONE, ZERO, cost_of_word, is_simpler, settle, unite
+from derivable.datalog.kernels.proofs import ONE, ZERO, conflict, cost_of_word, is_simpler, settle, unite
 from derivable.datalog.kernels.wide_fold import ENDLESS, LOST, WANTED_SPAN, fold_wide
 from derivable.device.cpu.tiers import kernel
 
@@ -39,54 +39,45 @@ def chain(ids, last, following, touched):
 
 
 @kernel
-def _has_any(blocks, heads, row, bits):
-    """Whether a proof has one of the literals whose bits are set."""
-    width = blocks.shape[1] - 1
-    for block in range(heads[row, 0], heads[row + 1, 0]):
-        first = np.int64(blocks[block, 0]) * width
-        for w in range(width):
-            if blocks[block, 1 + w] & bits[first + w]:
-                return True
-    return False
-
-
-@kernel
-def _may_conflict(blocks, heads, a, b, tied, triggers):
-    """Whether the union of two proofs is to be settled, see `unite`."""
-    if not _has_any(blocks, heads, a, triggers) and not _has_any(blocks, heads, b, triggers):
-        return False
-    return _has_any(blocks, heads, a, tied) and _has_any(blocks, heads, b, tied)
+def note_literals(start, stop, noted, blocks, heads, offsets, tied, triggers):
+    """Fills noted [set]: 1 if a proof of the set has a literal of a choice, 3 if one of these is a trigger, else 0."""
+    width, zero = blocks.shape[1] - 1, np.uint64(0)
+    for number in range(start, stop):
+        of_choices, of_triggers = zero, zero
+        for block in range(heads[offsets[number], 0], heads[offsets[number + 1], 0]):
+            first = np.int64(blocks[block, 0]) * width
+            for w in range(width):
+                of_choices |= blocks[block, 1 + w] & tied[first + w]
+                of_triggers |= blocks[block, 1 + w] & triggers[first + w]
+        noted[number] = 3 if of_triggers else 1 if of_choices else 0
 
 
 @kernel
 def are_possible(
-    start, stop, a, b, found, blocks, heads, offsets, to_blocks, to_heads, used, costs, tied, literals, triggers
+    start, stop, a, b, found, noted, blocks, heads, offsets, to_blocks, to_heads, used, costs, tied, literals, triggers
 ):
-    """Fills found [pair]: whether the product of two sets has a proof; returns the pair where slots are too short."""
-    width, zero = blocks.shape[1] - 1, np.uint64(0)
+    """Fills found [pair]: whether the product of two sets has a proof; returns the pair where slots are too short.
+
+    noted  [set] see `note_literals`
+    """
+    fact, _, _, choice, sizes, _, _, _, _, _ = literals
     for i in range(start, stop):
         x, y = a[i], b[i]
-        if ZERO in (x, y) or ONE in (x, y) or x == y:
+        # Two that share nothing of choices, or of which neither has a trigger, never contradict each other.
+        if ZERO in (x, y) or x == y or noted[x] * noted[y] < 3:
             found[i] = ZERO not in (x, y)
             continue
         found[i] = False
         for p in range(offsets[x], offsets[x + 1]):
             if found[i]:
                 break
-            p_at, p_is_narrow = heads[p, 0], heads[p + 1, 0] == heads[p, 0] + 1
             for q in range(offsets[y], offsets[y + 1]):
-                q_at = heads[q, 0]
-                if p_is_narrow and heads[q + 1, 0] == q_at + 1:
-                    of_p, of_q, choices = np.int64(blocks[p_at, 0]) * width, np.int64(blocks[q_at, 0]) * width, zero
-                    for w in range(width):
-                        choices |= blocks[p_at, 1 + w] & triggers[of_p + w]
-                        choices |= blocks[q_at, 1 + w] & triggers[of_q + w]
-                    if not choices:
-                        found[i] = True
-                        break
-                if not _may_conflict(blocks, heads, p, q, tied, triggers):
+                code = conflict(blocks, heads, p, q, tied, fact, choice, sizes)
+                if code == 0:
                     found[i] = True
                     break
+                if code == 1:
+                    continue
                 most = heads[p + 1, 0] - heads[p, 0] + heads[q + 1, 0] - heads[q, 0]
                 if most > len(to_blocks):
                     used[WANTED_SPAN] = most
@@ -134,6 +125,7 @@ def _fold_narrow(
     Returns the place in the list of the first row that it leaves to `fold_wide`.
     """
     width, span, zero = blocks.shape[1] - 1, to_heads[2, 0], np.uint64(0)
+    fact, _, _, choice, sizes, _, _, _, _, _ = literals
     for t in range(start, stop):
         row = rows[t]
         before = tags[row] if row < old else ZERO
@@ -214,7 +206,7 @@ def _fold_narrow(
                         if heads[q + 1, 0] != q_at + 1 or blocks[q_at, 0] != place:
                             return t
                         total += high
-                        choices, of_p, of_q = zero, zero, zero
+                        choices, of_p, of_q, has_choices = zero, zero, zero, False
                         for w in range(width):
                             one, other = blocks[p_at, 1 + w], blocks[q_at, 1 + w]
                             to_blocks[at, 1 + w] = one | other
@@ -228,6 +220,11 @@ def _fold_narrow(
                             is_truncated = True
                             continue
                         if choices and of_p and of_q:
+                            code = conflict(blocks, heads, p, q, tied, fact, choice, sizes)
+                            if code == 1:
+                                continue
+                            has_choices = code == 2
+                        if has_choices:
                             to_blocks[at, 0], to_heads[2 * slot + 1, 0], to_heads[2 * slot, 1] = place, at + 1, total
                             if not settle(to_blocks, to_heads, 2 * slot, costs, tied, literals):
                                 continue

@@ -38,6 +38,8 @@ SCALE, IMPOSSIBLE = float(1 << 36), 1 << 48
 ZERO, ONE = 0, 1
 # Pairs of proofs that a product is made of at once; those of more are marked.
 MOST, LONG = 1 << 12, -1
+# Pairs of literals that are compared sooner than a union is settled.
+MOST_PAIRS = 64
 
 
 @kernel
@@ -173,6 +175,39 @@ def settle(blocks, heads, row, costs, tied, literals):
         at += not is_empty
     heads[row + 1, 0], heads[row, 1] = at, total
     return True
+
+
+@kernel
+def conflict(blocks, heads, a, b, tied, fact, choice, sizes):
+    """What settling the union of two proofs would find: 0 nothing, 1 that they contradict each other, and 2 that it has
+    to be done to know."""
+    width, found, pairs = blocks.shape[1] - 1, 0, 0
+    for block in range(heads[a, 0], heads[a + 1, 0]):
+        first = np.int64(blocks[block, 0]) * width
+        for w in range(width):
+            word = blocks[block, 1 + w] & tied[first + w]
+            while word:
+                f = fact[64 * (first + w) + trailing_zeros(word)]
+                word &= word - np.uint64(1)
+                of_f = choice[f if f >= 0 else ~f]
+                if f < 0 and sizes[of_f]:
+                    found = 2
+                for other in range(heads[b, 0], heads[b + 1, 0]):
+                    second = np.int64(blocks[other, 0]) * width
+                    for v in range(width):
+                        rest = blocks[other, 1 + v] & tied[second + v]
+                        while rest:
+                            g = fact[64 * (second + v) + trailing_zeros(rest)]
+                            rest &= rest - np.uint64(1)
+                            pairs += 1
+                            of_g = choice[g if g >= 0 else ~g]
+                            if g < 0 and sizes[of_g]:
+                                found = 2
+                            if of_g == of_f and g != f and (g == ~f or (f >= 0 and g >= 0)):
+                                return 1
+                if pairs > MOST_PAIRS:
+                    return 2
+    return found
 
 
 @kernel
@@ -377,6 +412,7 @@ def multiply(
     triggers,
 ):
     """The products [pair] of sets of proofs from pair `start` on; returns the pair where room has come to its end."""
+    fact, _, _, choice, sizes, _, _, _, _, _ = literals
     for i in range(start, stop):
         x, y = a[i], b[i]
         if ZERO in (x, y):
@@ -399,9 +435,10 @@ def multiply(
             return i
         if number == 1:
             row, kept = used[1], 1
-            has_choices = unite(blocks, heads, x_first, y_first, blocks, heads, row, costs, tied, triggers)
-            if has_choices and not settle(blocks, heads, row, costs, tied, literals):
-                kept = 0
+            if unite(blocks, heads, x_first, y_first, blocks, heads, row, costs, tied, triggers):
+                code = conflict(blocks, heads, x_first, y_first, tied, fact, choice, sizes)
+                if code == 1 or (code == 2 and not settle(blocks, heads, row, costs, tied, literals)):
+                    kept = 0
             found[i] = _close_set(heads, offsets, used, kept)
             continue
         count = 0

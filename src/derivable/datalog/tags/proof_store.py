@@ -213,12 +213,14 @@ class ProofStore:
         self.offsets[2] = 1
         self.used = np.array([2, 1, 0, 0, 0, 0, 0, 0])
         self.single = np.empty(0, np.int64)
+        self.notes: tuple[np.ndarray, int, Any] = np.empty(0, np.uint8), 0, None
         self._make_scratch(16, 64)
 
     def copy(self, facts: RandomFacts) -> ProofStore:
         made = ProofStore(facts, self.k)
         made.__dict__.update({n: v.copy() if isinstance(v, np.ndarray) else v for n, v in self.__dict__.items()})
         made.facts, made.deadline, made.literals = facts, NEVER, self.literals.copy(facts)
+        made.notes = made.notes[0][:0], 0, None
         made._make_scratch(16, 64)
         return made
 
@@ -409,18 +411,31 @@ class ProofStore:
                 return None
             return a != ZERO if b is None else (a != ZERO) & (b != ZERO)
         a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
-        found = empty(len(a), bool)
+        found, noted = empty(len(a), bool), self._noted()
         start = 0
         while start < len(a):
             self.deadline.remaining()
             stop = min(start + LOOKS, len(a))
             start = proof_fold.are_possible(
-                start, stop, a, b, found, *self.sets, *self.slots[:2], self.used, *self.known, self.literals.triggers
+                *(start, stop, a, b, found, noted, *self.sets, *self.slots[:2], self.used, *self.known),
+                self.literals.triggers,
             )
             if start < stop:
                 self._make_slots(len(self.slots[2]), 2 * int(self.used[5]))
                 self.used[5] = 0
         return None if found.all() else found
+
+    def _noted(self) -> np.ndarray:
+        """See `kernels.proof_fold.note_literals`; sets stay what they are until more literals are in choices."""
+        number, triggers = int(self.used[0]), self.literals.triggers
+        noted, done, of = self.notes
+        if of is not triggers:
+            done = 0
+        if number > len(noted):
+            noted = longer(noted, next_length(len(noted), number), done)
+        proof_fold.note_literals(done, number, noted, *self.sets, self.literals.tied, triggers)
+        self.notes = noted, number, triggers
+        return noted
 
     def fold(
         self, rows: Rows, a: np.ndarray, b: np.ndarray, old: int, tags: np.ndarray, news: np.ndarray | None
