@@ -1,12 +1,15 @@
 """Run by test_row_sets.py in a process of its own, with Triton's interpreter: joins and sets by kernels."""
 
+import math
 from typing import Any
 
 import numpy as np
 import torch
 
 import derivable as dv
-from derivable.bridge import torch_rows
+from derivable.algebra.expr.functions import less, maximum, where
+from derivable.algebra.semiring import Semiring
+from derivable.bridge import torch_columns, torch_rows
 from derivable.bridge.torch_columns import Torch
 from derivable.bridge.torch_rows import PairColumn
 from derivable.datalog.apm import run as machine_run
@@ -101,6 +104,39 @@ def test_programs():
             assert dict(on_device["p"].items()) == dict(db["p"].items())
 
 
+def test_operations_of_rows():
+    """Of a semiring on pairs, all operations of which are several: by one kernel what torch computes one by one."""
+    rng = np.random.default_rng(3)
+    typed = PAIRS.typed("float64")
+    for count, groups in ((1, 1), (45, 40), (90, 7)):
+        left, right = (
+            [torch.from_numpy(rng.integers(0, 3, count) / 2.0), torch.from_numpy(rng.integers(0, 9, count))]
+            for _ in range(2)
+        )
+        rows = torch.from_numpy(np.sort(rng.integers(0, groups, count)))
+        for operation in (typed.plus, typed.times, typed.saturated):
+            function = n.Function.of("operation", operation)
+            mine, other = (x.apply(function, [*left, *right], count, None) for x in (kernels(), Torch("cpu")))
+            assert torch_columns._row_kernel(function) is not None
+            assert all(x.equal(y) for x, y in zip(mine, other, strict=True))
+        mine, other = (x.fold(left, rows, groups, typed.plus, True) for x in (kernels(), Torch("cpu")))
+        assert all(x.equal(y) for x, y in zip(mine, other, strict=True))
+
+
+# The longest of the cheapest, as a pair.
+PAIRS = Semiring(
+    "cheapest and longest",
+    lambda a, b: (
+        where(less(b[0], a[0]), b[0], a[0]),
+        where(less(b[0], a[0]), b[1], where(less(a[0], b[0]), a[1], maximum(a[1], b[1]))),
+    ),
+    lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    zero=(math.inf, 0),
+    one=(0.0, 0),
+    idempotent_plus=True,
+)
+
+
 def test_the_comparison_can_fail():
     ends, counts, first = torch.tensor([1, 3]), torch.tensor([1, 2]), torch.tensor([4, 0])
     left, right = torch.zeros(2, 3, dtype=torch.int64)
@@ -112,6 +148,6 @@ def test_the_comparison_can_fail():
 if __name__ == "__main__":
     torch_rows.FEW, torch_rows.MANY, row_sets.PROGRAMS, row_sets.TILE = 16, 32, 2, 16
     machine_run.arrays_on = lambda device: kernels()
-    for test in (test_sets, test_pairs, test_programs, test_the_comparison_can_fail):
+    for test in (test_sets, test_pairs, test_programs, test_operations_of_rows, test_the_comparison_can_fail):
         test()
         print(test.__name__)

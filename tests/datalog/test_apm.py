@@ -403,6 +403,20 @@ def test_small_strata_are_on_the_host(provenance, rows, monkeypatch):
         assert len(on_device[name].to_torch()[0]) == len(db[name]) if name != "t" else True
 
 
+@pytest.mark.parametrize(("of", "largest"), [("u8", 255), ("u32", (1 << 32) - 1), ("u64", (1 << 64) - 1)])
+def test_unsigned_integers_are_compared_on_the_device(of, largest):
+    """Words have a sign, which matters to the order of 64 bits alone."""
+    values = [0, 1, largest // 2, largest // 2 + 1, largest]
+    facts = {"e": [(x, y) for x in values for y in values]}
+    conditions = {"==": "y", "!=": "y", "<": "y", ">=": "y", "<=": "200", ">": "0", "<  ": "y / 2"}
+    for operator, other in conditions.items():
+        program = dv.Program(f"type e({of}, {of})\nrel r(x, y) = e(x, y), x {operator} {other}")
+        db, on_device = (program.run(facts, device=device, provenance="unit") for device in (None, "torch:cpu"))
+        assert set(on_device["r"]) == set(db["r"])
+        is_called = "call" in program.explain("apm")
+        assert is_called == ("/" in other or (of == "u64" and operator not in ("==", "!=")))
+
+
 def test_limits_of_a_run_on_a_device():
     program = dv.Program(CLOSURE)
     chain = {"e": [(i, i + 1) for i in range(30)]}

@@ -121,6 +121,7 @@ def test_the_kernel_compiles_for_a_gpu():
     from derivable.device.cuda.row_sets import TILE, kernel_of
 
     source = kernel_of(kernel_text(ProofForm(2, 1, 1), True, True, True), "fold", TILE).function
-    signature = {name: "i32" if name in ("count", "total") else "*i64" for name in source.arg_names}
+    others = {"count": "i32", "total": "i32", "changed": "*u8"}
+    signature = {name: others.get(name, "*i64") for name in source.arg_names}
     made = compiled(ASTSource(source, signature, {}), target=GPUTarget("cuda", 90, 32), options={"num_warps": 1})
     assert "atom" not in made.asm["ptx"]

@@ -22,6 +22,7 @@ import torch
 
 from derivable.algebra.expr import interpreter
 from derivable.algebra.expr.emit_arrays import compile_torch
+from derivable.algebra.expr.nodes import Apply, in_order
 from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.torch import is_transformed
@@ -30,14 +31,18 @@ from derivable.core.diagnostics import UnsupportedError
 from derivable.device.cpu.memory import empty
 from derivable.device.cuda import row_sets
 from derivable.device.cuda.compiler import refusal
+from derivable.kernel.emit_triton import emit_triton
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.execute import Arrays
+from derivable.parallel.row_kernels import apply_kernel, fold_segments_kernel
 
 Key = torch.Tensor
 # Bytes of a piece that travels to the host; fewer travel at once.
 STAGED = 1 << 24
 # Rows from which on it is seen whether they are in order before they are sorted.
 LOOKED_AT = 1 << 16
+# Rows of a segment that one lane folds at most, where there are many rows, and operations that a kernel is worth.
+LONG_SEGMENT, FEW_OPERATIONS = 1 << 10, 2
 # Who copies through the buffers, which all threads share.
 _copying = threading.Lock()
 
@@ -156,6 +161,8 @@ class Torch(Arrays):
             is_product = self.is_exact and function == "times"
             (found,) = self._exact_product(compute, *aligned) if is_product else compute(*aligned)
             return [found.expand(shape)]
+        if lanes is None and count and self._may_fuse(aligned) and (kernel := _row_kernel(function)) is not None:
+            return kernel(aligned, count)
         compiled, dtypes = _compiled(function)
         if compiled is None or not aligned:
             host = interpreter(function.values)
@@ -177,6 +184,12 @@ class Torch(Arrays):
         is_nothing = ((left == zero) & ~right.isfinite()) | ((right == zero) & ~left.isfinite())
         left, right = (torch.where(is_nothing, one, x) for x in (left, right))
         return (torch.where(is_nothing, zero, times(left, right)[0]),)
+
+    def _may_fuse(self, operands: Sequence[torch.Tensor]) -> bool:
+        """Whether kernels may compute with columns, of which nobody wants derivatives."""
+        if not self.has_kernels or is_transformed() or torch.compiler.is_compiling():
+            return False
+        return not any(x.requires_grad for x in operands)
 
     def bits(self, of: torch.Tensor) -> torch.Tensor:
         return (of + 0.0).view(torch.int64) if of.dtype == torch.float64 else of.contiguous().view(torch.float64)
@@ -216,6 +229,11 @@ class Torch(Arrays):
         if not is_sorted:
             rows, order = torch.sort(rows, stable=True)
             of = [part.index_select(0, order) for part in of]
+        if count and self._may_fuse(of) and (kernel := _segment_kernel(monoid)) is not None:
+            offsets = torch.searchsorted(rows, torch.arange(count + 1, device=self.device))
+            # One lane would go through a long segment; to look whether there is one, the host waits.
+            if len(rows) <= LOOKED_AT or int((offsets[1:] - offsets[:-1]).max()) <= LONG_SEGMENT:
+                return kernel(of, offsets, count)
         return self._folded_by_pairs(of, rows, count, monoid)
 
     def _folded_by_pairs(
@@ -258,8 +276,8 @@ class Torch(Arrays):
         if len(keys) > 1:
             ranges = _ranges(keys)
             keys = keys if ranges is None else [_by_ranges(keys, ranges)[0]]
-        if len(keys) == 1 and count > LOOKED_AT and bool((keys[0][1:] >= keys[0][:-1]).all()):
-            # To look takes a tenth of the time of a sort.
+        if len(columns) > 1 and len(keys) == 1 and count > LOOKED_AT and bool((keys[0][1:] >= keys[0][:-1]).all()):
+            # To look takes a tenth of the time of a sort; one column is mostly one of numbers of rows, in no order.
             return range(count)
         return _order(keys)
 
@@ -480,6 +498,51 @@ def _compiled(function: n.Function) -> tuple[Callable | None, list[torch.dtype]]
         return compile_torch(function.values, function.arguments, "columns"), dtypes
     except UnsupportedError:
         return None, dtypes
+
+
+@lru_cache(512)
+def _row_kernel(function: n.Function) -> Callable | None:
+    """[operand] columns and their length -> what a function gives, by one kernel; None where it is one operation, or
+    Triton lacks one."""
+    if sum(isinstance(x, Apply) for x in in_order(function.values)) < FEW_OPERATIONS:
+        return None
+    kernel = _printed(lambda: apply_kernel(function, row_sets.TILE))
+    if kernel is None:
+        return None
+    dtypes = [getattr(torch, x.dtype) for x in function.arguments]
+    results = [getattr(torch, x.dtype) for x in function.values]
+
+    def run(operands: Sequence[torch.Tensor], count: int) -> list[torch.Tensor]:
+        given = [x.to(dtype).expand(count).contiguous() for x, dtype in zip(operands, dtypes)]
+        found = [torch.empty(count, dtype=dtype, device=given[0].device) for dtype in results]
+        kernel(count, count, -(-count // row_sets.TILE), *given, *found)
+        return found
+
+    return run
+
+
+@lru_cache(64)
+def _segment_kernel(monoid: TypedMonoid) -> Callable | None:
+    """(columns [row], offsets, the number of segments) -> their folds, by one kernel; None where Triton lacks one of
+    the operations."""
+    kernel = _printed(lambda: fold_segments_kernel(monoid, row_sets.TILE))
+    if kernel is None:
+        return None
+
+    def run(of: Sequence[torch.Tensor], offsets: torch.Tensor, count: int) -> list[torch.Tensor]:
+        found = [torch.empty(count, dtype=x.dtype, device=x.device) for x in of]
+        kernel(count, count, -(-count // row_sets.TILE), offsets, *(x.contiguous() for x in of), *found)
+        return found
+
+    return run
+
+
+def _printed(make: Callable[[], Any]) -> Callable | None:
+    try:
+        made = make()
+        return row_sets.kernel_of(emit_triton(made), made.name, row_sets.TILE)
+    except UnsupportedError:
+        return None
 
 
 # Sums by row: (values [row, lane], to which row each goes, how many rows there are) -> [row, lane].

@@ -221,8 +221,9 @@ def _tagged(ram: Ram, store: FactStore, columns: ColumnTags, name: str, watch: W
         from derivable.datalog.apm.run import proof_lanes, run_on_device
         from derivable.datalog.facts.coins import Coins
 
-        if isinstance(columns, SemiringTags) or proof_lanes(ram, store, columns) is not None:
-            return run_on_device(ram, store, columns, name, device, watch, Coins(store.random))[0]
+        proofs = proof_lanes(ram, store, columns)
+        if isinstance(columns, SemiringTags) or proofs is not None:
+            return run_on_device(ram, store, columns, name, device, watch, Coins(store.random), proofs)[0]
     columns.watch(watch)
     try:
         return Executor(ram, store, columns, watch).run()

@@ -446,74 +446,81 @@ class _Lowering(Tables):
     def distinct(self, name: str, parts: Sequence[Table]) -> Table:
         """What was found, sorted, equal rows added up, without what the semiring discards."""
         found = self.something(parts)
-        if self.proofs is not None and found.tags:
-            rows, groups = self.grouped(found)
-            tags = self.of_proofs("sums", (*groups, *found.tags), rows.size, [self.proof_type])
-            return replace(rows, tags=tags)
-        ordered = self.ordered(found)
-        first, group = self.graph(n.Unique, tuple(ordered.columns.values()), ordered.size)
+        columns, groups = self.grouped(tuple(found.columns.values()), found.size)
+        order, first, group = groups
         size = first.size
         assert size is not None
-        columns = [self.graph.one(n.Gather, c, first) for c in ordered.columns.values()]
+        rows = Table({k: self.graph.one(n.Gather, c, first) for k, c in zip(found.columns, columns)}, (), size)
         if self.is_certain(name):
-            return found.like([*columns, *self.one(size)], size)
+            return replace(rows, tags=self.one(size))
+        if self.proofs is not None:
+            return replace(rows, tags=self.of_proofs("sums", (*groups, *found.tags), size, [self.proof_type]))
         assert self.typed is not None
-        tags = self.graph(n.Fold, ordered.tags, group, size, self.typed.plus, True)
-        return found.like([*columns, *tags], size)
+        tags = tuple(self.graph.one(n.Gather, t, order) for t in found.tags)
+        return replace(rows, tags=self.graph(n.Fold, tags, group, size, self.typed.plus, True))
 
-    def grouped(self, found: Table) -> tuple[Table, tuple[Column, Column, Column]]:
-        """The rows of a table once each, sorted, without tags; and (the numbers of all rows in that order, the place
-        where each row of the result begins, and at each place which row that is)."""
-        order = self.graph.one(n.Sort, tuple(found.columns.values()), found.size)
-        columns = [self.graph.one(n.Gather, c, order) for c in found.columns.values()]
-        first, group = self.graph(n.Unique, tuple(columns), found.size)
-        assert first.size is not None
-        columns = [self.graph.one(n.Gather, c, first) for c in columns]
-        return Table(dict(zip(found.columns, columns)), (), first.size), (order, first, group)
-
-    def advanced_proofs(self, name: str, tables: Sequence[Table]) -> dict[str, Table]:
-        """The state after a round: a row that gets other proofs is recent, with these alone where nobody reads the rows
-        that are not."""
-        found, earlier = self.something(tables), self.parts[name, "known"]
-        rows, groups = self.grouped(found)
-        known, fresh = self.inserted(rows, earlier)
-        places = self.places(rows, known)
-        at, size = places.columns[0], rows.size
-        nothing = self.of_proofs("nothing", (), fresh.size, [self.proof_type])
-        (best,) = (self.graph.one(n.Concatenate, pair) for pair in zip(earlier.tags, nothing))
-        before = self.graph.one(n.Gather, best, at)
-        types = [self.proof_type, self.proof_type, MASK]
-        after, news, changed = self.of_proofs("improved", (*groups, before, *found.tags), size, types)
-        tags = self.graph.one(n.Put, after, at, best, known.size)
-        chosen = self.graph.one(n.Compact, changed)
-        recent = replace(rows, tags=(after if name in self.read_stable else news,))
-        return {
-            "known": replace(known, tags=(tags,)),
-            "recent": self.at(recent, chosen),
-            "places": self.at(places, chosen),
-        }
+    def grouped(self, columns: Sequence[Column], size: n.Size) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
+        """(the sorted rows, (the number of each before, the place where each different row begins, and at each place
+        which of these it is))"""
+        order = self.graph.one(n.Sort, tuple(columns), size)
+        ordered = tuple(self.graph.one(n.Gather, c, order) for c in columns)
+        return ordered, (order, *self.graph(n.Unique, ordered, size))
 
     def advanced(self, name: str, tables: Sequence[Table]) -> dict[str, Table]:
         """The state after a round: what is new or improved is recent."""
-        known = self.parts[name, "known"]
+        earlier, found = self.parts[name, "known"], self.something(tables)
+        known, fresh = self.inserted(found, earlier)
         if self.is_certain(name):
-            known, fresh = self.inserted(self.something(tables), known)
             return {"known": known, "recent": fresh}
-        if self.proofs is not None:
-            return self.advanced_proofs(name, tables)
+        # Rows are sorted by their numbers in the set, one key.
+        places = self.places(found, known).columns[0]
+        (ordered,), groups = self.grouped([places], found.size)
+        order, first, _ = groups
+        one_each, at = (self.graph.one(n.Gather, column, first) for column in (order, ordered))
+        if self.proofs is None:
+            best, tags, changed = self.improved(found, groups, at, earlier, fresh)
+        else:
+            best, tags, changed = self.improved_proofs(name, found, groups, at, earlier, fresh)
+        chosen = self.graph.one(n.Compact, changed)
+        # Also tags that are no better are the ones that rows have now.
+        kept = tuple(self.graph.one(n.Put, now, at, of, known.size) for now, of in best)
+        rows = self.at(Table(found.columns, (), found.size), self.graph.one(n.Gather, one_each, chosen))
+        recent = replace(rows, tags=tuple(self.graph.one(n.Gather, t, chosen) for t in tags))
+        moved = Table({0: self.graph.one(n.Gather, at, chosen)}, (), rows.size)
+        return {"known": replace(known, tags=kept), "recent": recent, "places": moved}
+
+    def improved(
+        self, found: Table, groups: tuple[Column, ...], at: Column, earlier: Table, fresh: Table
+    ) -> tuple[list[tuple[Column, Column]], tuple[Column, ...], Column]:
+        """([component] the tags of rows now and those of all rows before, tags of what is recent, which rows are)
+
+        at  where the rows are among those of the set
+        """
         assert self.typed is not None
-        delta, count = self.distinct(name, tables), known.size
-        known, fresh = self.inserted(delta, known)
-        places = self.places(delta, known)
-        at, size = places.columns[0], delta.size
-        earlier, best = self.constant(False, "bool", count), self.parts[name, "known"].tags
-        news = zip((earlier, *best), (self.constant(True, "bool", fresh.size), *self.tags(self.typed.zero, fresh.size)))
+        order, first, group = groups
+        size = first.size
+        assert size is not None
+        tags = tuple(self.graph.one(n.Gather, t, order) for t in found.tags)
+        delta = self.graph(n.Fold, tags, group, size, self.typed.plus, True)
+        news = zip(
+            (self.constant(False, "bool", earlier.size), *earlier.tags),
+            (self.constant(True, "bool", fresh.size), *self.tags(self.typed.zero, fresh.size)),
+        )
         news, *best = (self.graph.one(n.Concatenate, pair) for pair in news)
         is_new, *before = (self.graph.one(n.Gather, column, at) for column in (news, *best))
-        after = self.apply("plus", size, tuple(before), delta.tags)
+        after = self.apply("plus", size, tuple(before), delta)
         is_better = self.logical("logical_not", size, *self.apply("saturated", size, tuple(before), after))
-        rows = self.graph.one(n.Compact, self.logical("logical_or", size, is_new, is_better))
-        # Also tags that are no better are the ones that rows have now.
-        tags = tuple(self.graph.one(n.Put, now, at, of, known.size) for now, of in zip(after, best))
-        recent = self.at(Table(delta.columns, after, size), rows)
-        return {"known": replace(known, tags=tags), "recent": recent, "places": self.at(places, rows)}
+        return list(zip(after, best)), after, self.logical("logical_or", size, is_new, is_better)
+
+    def improved_proofs(
+        self, name: str, found: Table, groups: tuple[Column, ...], at: Column, earlier: Table, fresh: Table
+    ) -> tuple[list[tuple[Column, Column]], tuple[Column, ...], Column]:
+        """The same for proofs: what is recent has its new ones alone, where nobody reads the rows that are not."""
+        size = at.size
+        assert size is not None
+        nothing = self.of_proofs("nothing", (), fresh.size, [self.proof_type])
+        best = self.graph.one(n.Concatenate, (*earlier.tags, *nothing))
+        before = self.graph.one(n.Gather, best, at)
+        types = [self.proof_type, self.proof_type, MASK]
+        after, news, changed = self.of_proofs("improved", (*groups, before, *found.tags), size, types)
+        return [(after, best)], (after if name in self.read_stable else news,), changed

@@ -106,16 +106,24 @@ def arrays_on(device: Any) -> Torch:
 
 
 def run_on_device(
-    ram: m.Ram, facts: FactStore, algebra: Algebra, name: str, device: Any, watch: Watch, coins: Coins
+    ram: m.Ram,
+    facts: FactStore,
+    algebra: Algebra,
+    name: str,
+    device: Any,
+    watch: Watch,
+    coins: Coins,
+    proofs: ProofLanes | None = None,
 ) -> tuple[dict[str, Table], DeviceProfile]:
     """The tables of the outputs, computed on a device, and what that took.
 
     name   of the provenance, for messages
     coins  the random facts of the rules' ground instances
+    proofs how the device computes with tags that are proofs, if that is known
 
     Raises UnsupportedError for tags that are no columns of scalars, and OutOfMemory where the device has no more.
     """
-    proofs = proof_lanes(ram, facts, algebra)
+    proofs = proofs or proof_lanes(ram, facts, algebra)
     if not isinstance(algebra, Untagged | SemiringTags) and proofs is None:
         raise UnsupportedError(
             f"the provenance {name!r} does not run on a device in this program, as its tags are no columns of scalars",

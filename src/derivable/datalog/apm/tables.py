@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
+import numpy as np
+
 from derivable.algebra import expr
 from derivable.algebra.expr.optional import TRUE
 from derivable.algebra.expr.types import FLOATS
@@ -271,6 +273,7 @@ class Tables:
         result = translated.result
         roots = {"mask": (result.only_if(result.value).valid,), "value": (result.value,)} if gives != "both" else {}
         values = roots.get(gives, (result.value, result.valid))
+        values = values if gives == "value" else _signed(values)
         nodes = expr.in_order(values)
         if any(i.function is not None for i in translated.inputs) or {x.dtype for x in nodes} - _DEVICE_TYPES:
             return None
@@ -290,3 +293,40 @@ class Tables:
             return found
         value = self.graph.one(n.Bits, found[0]) if is_float else found[0]
         return value, *found[1:]
+
+
+def _signed(values: tuple[expr.Expr, ...]) -> tuple[expr.Expr, ...]:
+    """Expressions whose comparisons of unsigned integers are of words, which have a sign: of fewer than 64 bits all, of
+    64 bits those for equality. What else has such integers stays as it is."""
+    found: dict[expr.Expr, expr.Expr] = {}
+    for node in expr.in_order(values):
+        operands = node.operands
+        as_words = [_as_word(x) for x in operands]
+        if isinstance(node, expr.Apply) and node.operation in _COMPARISONS and None not in as_words:
+            is_short = operands[0].dtype != "uint64" or node.operation in _COMPARISONS[:2]
+            found[node] = expr.apply(node.operation, *as_words) if is_short else node
+        elif isinstance(node, expr.Apply) and any(found[x] is not x for x in operands):
+            found[node] = expr.Apply(node.operation, tuple(found[x] for x in operands), node.dtype)
+        else:
+            found[node] = node
+    return tuple(found[value] for value in values)
+
+
+# Those of equality first.
+_COMPARISONS = ("equal", "not_equal", "less", "less_equal")
+
+
+def _as_word(value: expr.Expr) -> expr.Expr | None:
+    """A variable or a constant of an unsigned type as an integer of the same 64 bits; None for what is neither."""
+    if not value.dtype.startswith("uint"):
+        return None
+    if isinstance(value, expr.Argument):
+        return expr.Argument(value.index, "int64", value.name)
+    if isinstance(value, expr.Constant):
+        return expr.Constant(value.value - (1 << 64 if value.value >> 63 else 0), "int64")
+    is_wider = isinstance(value, expr.Apply) and value.operation == "cast" and value.dtype != "uint64"
+    return _as_word(value.operands[0]) if is_wider and _bits(value.operands[0]) <= _bits(value) else None
+
+
+def _bits(value: expr.Expr) -> int:
+    return 8 * np.dtype(value.dtype).itemsize

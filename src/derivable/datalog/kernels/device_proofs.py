@@ -23,6 +23,8 @@ from derivable.datalog.kernels.proof_form import ENDLESS, ProofForm
 Column = torch.Tensor
 # Pairs of proofs whose common literals are looked at together, where there are no kernels.
 PIECE = 1 << 16
+# Products of which one lane goes through at most, where there are many.
+LONG, LOOKED_AT = 1 << 10, 1 << 16
 # What makes words compare as numbers with a sign: the proof that has the first literal comes first.
 _FLIPPED = (1 << 63) - 1
 
@@ -85,7 +87,7 @@ def _added(
     """order [place] the rows of the products, group by group; first [group] the place where each begins, group
     [place] its number; before [group] or None; factors, one or two [row]"""
     factors = [factor.reshape(-1, form.lanes) for factor in factors]
-    if arrays.has_kernels and form.k <= triton_proofs.MOST and count:
+    if arrays.has_kernels and form.k <= triton_proofs.MOST and count and not _has_long(first, len(factors[0])):
         found = triton_proofs.fold(form, costs, tied, order, first, before, factors, count)
         return found[0], found[1], found[2]
     if not isinstance(order, range):
@@ -105,6 +107,14 @@ def _added(
         bits = torch.cat([given[..., 2:].reshape(old, form.width - 2), bits])
         places = torch.maximum(places, before[:, 0])
     return _best(form, places, groups, cost, size, bits, old, count)
+
+
+def _has_long(first: Column, total: int) -> bool:
+    """Whether a group has so many products that one lane would take long; the host waits where all are many."""
+    if total <= LOOKED_AT:
+        return False
+    ends = torch.cat([first[1:], first.new_full((1,), total)])
+    return int((ends - first).max()) > LONG
 
 
 def _candidates(form: ProofForm, factors: Sequence[Column], costs: Column, tied: Column) -> tuple[Column, ...]:

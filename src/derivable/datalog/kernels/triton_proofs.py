@@ -37,7 +37,7 @@ def fold(costs, tied, order, first, before, left, right, after, news, changed, c
 {ranks}
         tl.store(after + group * LANES, place, mask=is_group)
         tl.store(news + group * LANES, place, mask=is_group)
-        tl.store(changed + group, is_changed, mask=is_group)
+        tl.store(changed + group, is_changed.to(tl.uint8), mask=is_group)
 """
 
 # One of the proofs that are kept; `kept` are the words of those before.
@@ -218,10 +218,10 @@ def fold(
     `device_proofs.improved`."""
     left, right = factors[0].contiguous(), factors[-1].contiguous()
     after, news = torch.empty(2, count, form.lanes, dtype=torch.int64, device=left.device)
-    changed = torch.empty(count, dtype=torch.int64, device=left.device)
+    changed = torch.empty(count, dtype=torch.uint8, device=left.device)
     has_order = not isinstance(order, range)
     kernel = kernel_of(kernel_text(form, before is not None, len(factors) > 1, has_order), "fold", TILE)
     given = order if has_order else first
     earlier = after if before is None else before.contiguous()
     kernel(count, costs, tied, given, first, earlier, left, right, after, news, changed, count, len(left))
-    return after, news, changed != 0
+    return after, news, changed.view(torch.bool)

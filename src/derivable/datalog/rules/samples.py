@@ -20,10 +20,10 @@ from dataclasses import replace
 from derivable.core.records import dataclass
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.strata import dependents
-from derivable.datalog.values.values import USIZE
+from derivable.datalog.values.values import U32
 
 SAMPLES = "#samples"
-_SAMPLE = r.Var("'sample", USIZE)
+_SAMPLE = r.Var("'sample", U32)
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def with_samples(program: r.Rules, varying: Iterable[str]) -> Sampled:
     pass over core rules."""
     own = frozenset(dependents(program, [name for name in varying if name in program.relations]))
     relations = {name: _widened(rel) if name in own else rel for name, rel in program.relations.items()}
-    relations[SAMPLES] = r.Relation(SAMPLES, (USIZE,), is_hidden=True, is_certain=True)
+    relations[SAMPLES] = r.Relation(SAMPLES, (U32,), is_hidden=True, is_certain=True)
     made = _Made(relations, own, [])
     rules = [made.clause(rule) if isinstance(rule, r.Clause) else made.aggregate(rule) for rule in program.rules]
     return Sampled(replace(program, relations=made.relations, rules=(*rules, *made.copies), facts=(), queries=()), own)
@@ -47,7 +47,7 @@ def with_samples(program: r.Rules, varying: Iterable[str]) -> Sampled:
 
 def _widened(relation: r.Relation) -> r.Relation:
     names = relation.column_names and (None, *relation.column_names)
-    return replace(relation, types=(USIZE, *relation.types), column_names=names, is_goal=False)
+    return replace(relation, types=(U32, *relation.types), column_names=names, is_goal=False)
 
 
 @dataclass

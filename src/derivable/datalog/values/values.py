@@ -97,7 +97,7 @@ TYPES: dict[str, ValueType] = {
 }
 TYPE_ALIASES = {"&str": "String"}
 
-I32, F32, F64, BOOL, USIZE, STRING = (TYPES[n] for n in ("i32", "f32", "f64", "bool", "usize", "String"))
+I32, U32, F32, F64, BOOL, USIZE, STRING = (TYPES[n] for n in ("i32", "u32", "f32", "f64", "bool", "usize", "String"))
 DATETIME, DURATION, TENSOR = (TYPES[n] for n in ("DateTime", "Duration", "Tensor"))
 # Terms of any algebraic data type; the types that a program declares have its family.
 ENTITY = ValueType("Entity", "entity", 64, np.dtype("O"))
