@@ -283,6 +283,20 @@ def test_many_proofs_make_a_decision_diagram():
             dv.nn.Logic(SUM, DIGITS, SUMS, "topkproofs", k=wrong)
 
 
+@pytest.mark.parametrize("k", [3, 17, 300])
+def test_derivatives_at_a_probability_of_one(k):
+    """Of the fact that is certain, what holds without it counts."""
+    text = "type e(i32, i32)\ntype u(i32)\nrel p(x, y) = e(x, y)\nrel p(x, x) = u(x)\nrel q(x) = p(x, 1)"
+    facts = {"e": dv.independent([(1, 1), (0, 1)]), "u": dv.independent([1])}
+    layer = dv.nn.Logic(text, facts, {"q": range(2)}, "topkproofs", k=k)
+    e = torch.tensor([1.0, 0.5], dtype=torch.float64, requires_grad=True)
+    u = torch.tensor([0.25], dtype=torch.float64, requires_grad=True)
+    y = layer(e=e, u=u)
+    assert y.tolist() == [0.5, 1.0]
+    of_e, of_u = torch.autograd.grad(y.sum(), [e, u])
+    assert (of_e.tolist(), of_u.tolist()) == ([0.75, 1.0], [0.0])
+
+
 @pytest.mark.usefixtures("tier")
 def test_top_k_proofs_keeps_the_best():
     p, q = rows(6, 4).softmax(-1), rows(6, 4, seed=1).softmax(-1)

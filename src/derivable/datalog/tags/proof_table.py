@@ -185,7 +185,8 @@ class ProofTable:
         for option in options:
             rest = rest - p[option - 1]
             total = total + p[option - 1] * self.probability(_given(proofs, options, option), p, known)
-        if rest > 0.0:
+        # Of a tensor the derivative counts too where nothing remains.
+        if not isinstance(rest, float) or rest > 0.0:
             total = total + rest * self.probability(_given(proofs, options, 0), p, known)
         known[proofs] = total
         return total
