@@ -11,6 +11,7 @@ import derivable as dv
 from datalog.naive import least_model, programs, text_of
 from datalog.test_agreement import AGGREGATES, CLOSURE
 from datalog.worlds import probabilities
+from derivable.core.diagnostics import CompileTimeout
 from derivable.datalog.exact.exact import compile_exact
 from drawn import examples
 
@@ -126,6 +127,30 @@ def test_time_limits_cover_the_whole_run(size):
     assert "the run did not finish within 1 s" in str(caught.value)
     assert "topkproofs" in str(caught.value)
     assert "d4" not in str(caught.value)
+
+
+def test_a_formula_that_is_too_hard_is_named_with_its_size(monkeypatch):
+    """A cycle of five edges both ways, and a sample of two with less."""
+    import torch
+
+    from derivable.circuit.compilation import choice
+
+    def compile_formula_dag(*arrays, **options):
+        raise CompileTimeout("PySDD did not finish within 9 s", hint="raise time_limit, or try compiler='d4'")
+
+    monkeypatch.setattr(choice, "compile_formula_dag", compile_formula_dag)
+    edges = [pair for i in range(5) for pair in ((i, (i + 1) % 5), ((i + 1) % 5, i))]
+    with pytest.raises(
+        CompileTimeout, match=r"did not finish within 9 s while it compiled .*: \d+ nodes over 10 "
+    ) as one:
+        dv.Program(CLOSURE).run(facts={"edge": [(0.5, edge) for edge in edges]}, provenance="exact", time_limit=9)
+    # From 0 to 3 there are three edges that count.
+    layer = dv.nn.Logic(CLOSURE, {"edge": dv.varying()}, {"path": [(0, 3)]}, time_limit=9)
+    with pytest.raises(CompileTimeout, match="derivations of sample 1: 4 nodes over 3 random facts") as two:
+        layer(edge=[([], torch.zeros(0)), (edges[:6], torch.full((6,), 0.5))])
+    for caught in (one, two):
+        assert "topkproofs" in str(caught.value)
+        assert "d4" not in str(caught.value)
 
 
 def test_exclusive_facts_of_the_program():

@@ -40,8 +40,9 @@ class Deadline:
             raise self.error()
         return left
 
-    def error(self) -> CompileTimeout:
-        return CompileTimeout(f"{self.what} did not finish within {self.time_limit:g} s", hint=self.hint)
+    def error(self, doing: str = "") -> CompileTimeout:
+        """doing  what was done then, ` while it ...`"""
+        return CompileTimeout(f"{self.what} did not finish within {self.time_limit:g} s{doing}", hint=self.hint)
 
 
 NEVER = Deadline(None, "", "")

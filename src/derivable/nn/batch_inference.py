@@ -19,7 +19,7 @@ from derivable.algebra.semiring import Semiring
 from derivable.core.and_or import LITERAL, TRUE
 from derivable.core.graph import offsets_of
 from derivable.datalog.api.batched import RunBatch
-from derivable.datalog.exact.exact import ExactQuery
+from derivable.datalog.exact.exact import ExactQuery, compiled_form
 from derivable.datalog.exact.ground_program import levelled
 from derivable.datalog.exact.parts import Parts, numbered_groups
 from derivable.datalog.exact.unroll import normal_form
@@ -218,8 +218,6 @@ class ExactBatches(BatchInference):
 
     def compiled(self, key: Hashable, parts: Parts, number: int, watch: Watch) -> ExactInference:
         """The circuit of parts of one structure."""
-        from derivable.circuit.compilation.choice import compile_formula_dag
-
         known = self.kept.get(key)
         if known is not None:
             self.kept.move_to_end(key)
@@ -227,7 +225,7 @@ class ExactBatches(BatchInference):
         graph, groups = parts.part(number)
         count, num_groups = len(groups), int(groups.max(initial=-1)) + 1
         members = [np.flatnonzero(groups == group) + 1 for group in range(num_groups)]
-        circuit = compile_formula_dag(*graph.arrays, count, members, time_limit=watch.remaining())
+        circuit = compiled_form(graph, count, members, watch, f" of sample {number}")
         query = ExactQuery(circuit, {"": np.arange(count)}, groups >= 0, np.empty(0, np.int64), np.empty(0))
         made = self.kept[key] = ExactInference(query, [""])
         self.size += circuit.num_nodes

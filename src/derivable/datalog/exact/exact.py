@@ -226,20 +226,25 @@ def _mentioned(circuit: Circuit) -> np.ndarray:
 
 def _circuit_of(grounding: Grounding, nodes: np.ndarray, deadline: Deadline) -> Circuit:
     """The circuit whose roots are the probabilities of signed nodes."""
-    from derivable.circuit.compilation.choice import compile_formula_dag
-
     form = normal_form(grounding.graph.with_roots(nodes), deadline)
     random: RandomFacts = grounding.facts.random
+    return compiled_form(form, len(random.probabilities), [g + 1 for g in random.groups], deadline)
+
+
+def compiled_form(
+    form: AndOrGraph, num_variables: int, groups: Sequence[np.ndarray], deadline: Deadline, whose: str = ""
+) -> Circuit:
+    """The circuit of acyclic derivations, which are `whose`. Raises CompileTimeout with their size."""
+    from derivable.circuit.compilation.choice import compile_formula_dag
+
     try:
-        return compile_formula_dag(
-            *form.arrays,
-            len(random.probabilities),
-            [g + 1 for g in random.groups],
-            time_limit=deadline.remaining(),
-        )
+        return compile_formula_dag(*form.arrays, num_variables, groups, time_limit=deadline.remaining())
     except CompileTimeout:
         # The compiler's own advice (another compiler) is for those who call it.
-        raise deadline.error() from None
+        deadline.hint = EXACT_HINT
+        facts = len(np.unique(np.abs(form.literal[form.kind == LITERAL])))
+        size = f"{form.num_nodes:,} nodes over {facts:,} random facts"
+        raise deadline.error(f" while it compiled the derivations{whose}: {size}") from None
 
 
 @dataclass(frozen=True, eq=False)

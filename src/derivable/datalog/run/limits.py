@@ -202,8 +202,8 @@ class Watch(Deadline):
 
     # Errors
 
-    def error(self) -> CompileTimeout:
-        return self.failure(CompileTimeout, f"the run did not finish within {self.time_limit:g} s", self.hint)
+    def error(self, doing: str = "") -> CompileTimeout:
+        return self.failure(CompileTimeout, f"the run did not finish within {self.time_limit:g} s{doing}", self.hint)
 
     def out_of_memory(self, wanted: str) -> OutOfMemory:
         """The error for memory that the system did not give; `wanted` is what it said."""
