@@ -193,14 +193,13 @@ def picture(name: str, output: str):
         return figure
     if name in TASKS:
         (found,) = re.findall(r"through logic: ([\d.]+)%; by a network alone: ([\d.]+)%", output)
-        published = re.search(r"published: ([\d.]+)% and ([\d.]+)%", output)
-        names = [
-            "through logic",
-            "a network alone",
-            *(["published", "published, a network alone"] if published else []),
-        ]
-        shares = [float(share) / 100 for share in (*found, *(published.groups() if published else ()))]
-        return bars(names, shares, [GREEN, GREY] * (len(names) // 2), "accuracy on what is held out")
+        published = re.search(r"^published: (?:about )?([\d.]+)%(?: and ([\d.]+)% by)?", output, re.MULTILINE)
+        others = [share for share in published.groups() if share] if published else []
+        names = ["through logic", "a network alone", "published, other data", "published, a network alone"]
+        shares = [float(share) / 100 for share in (*found, *others)]
+        return bars(
+            names[: len(shares)], shares, ([GREEN, GREY] * 2)[: len(shares)], "accuracy on what is held out"
+        )
     (share,) = numbers(r"([\d.]+)%", output)
     return bars(
         ["guessing", "learnt from sums"], [0.1, share / 100], [GREY, GREEN], "digits that are read correctly"

@@ -18,15 +18,27 @@ from torch import Tensor, nn
 INK, RIGHT, WRONG, QUIET, BLUE = "#1f2933", "#2f7d5b", "#c0392b", "#9aa5b1", "#3f51b5"
 
 
-def options(description: str, arguments: list[str] | None, picture: str, **sizes: Any) -> argparse.Namespace:
-    """The options of a task: `--data`, `--picture`, `--seed`, and one for each of its sizes, with their defaults."""
+def options(
+    description: str, arguments: list[str] | None, picture: str, full: dict[str, Any] | None = None, **sizes: Any
+) -> argparse.Namespace:
+    """The options of a task: `--data`, `--picture`, `--seed`, and one for each of its sizes, with their defaults.
+
+    full  the sizes that `--full` has instead: those with which the figures of the documentation are reached
+    """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("DERIVABLE_DATA"), help="the folder of real data")
     parser.add_argument("--picture", default=f"{picture}.png")
     parser.add_argument("--seed", type=int, default=0)
+    if full:
+        parser.add_argument("--full", action="store_true", help=", ".join(f"{k} {v}" for k, v in full.items()))
     for name, default in sizes.items():
-        parser.add_argument(f"--{name}", type=type(default), default=default, help=f"{default} unless given")
-    return parser.parse_args(arguments)
+        parser.add_argument(f"--{name}", type=type(default), help=f"{default} unless given")
+    wanted = parser.parse_args(arguments)
+    defaults = sizes | (full if full and wanted.full else {})
+    for name, default in defaults.items():
+        if getattr(wanted, name) is None:
+            setattr(wanted, name, default)
+    return wanted
 
 
 def data_file(folder: Path | str | None, name: str) -> Path | None:
@@ -61,22 +73,29 @@ class Clock:
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """(what the work gives, its seconds) the second time: the first time kernels are compiled or loaded."""
-    work()
-    began = time.perf_counter()
+    """(what the work gives, its seconds of processor time)."""
+    began = time.process_time()
     result = work()
-    return result, time.perf_counter() - began
+    return result, time.process_time() - began
+
+
+def timed_again(work: Callable[[], Any]) -> tuple[Any, float]:
+    """As `timed`, of the second time: the first time kernels are compiled or loaded."""
+    work()
+    return timed(work)
 
 
 def train(
     network: nn.Module,
     loss_of: Callable[[Tensor, Any], Tensor],
-    batches: Iterable[tuple[Tensor, Any]],
+    batches: Iterable[tuple[Any, Any]],
     rate: float,
     clock: Clock | None = None,
+    steps: int | None = None,
 ) -> Clock:
     """Fit the network to batches of (inputs, what is wanted); returns the clock, with the loss of each step.
 
+    steps    how many batches there are, where the rate falls: over their second half, to 0
     loss_of  what the network found, what is wanted -> a scalar; the symbolic part of the clock is its forward pass and
              its backward pass to what the network found
     """
@@ -93,6 +112,8 @@ def train(
                 loss = loss_of(leaf, wanted)
                 loss.backward()
             found.backward(leaf.grad)
+            if steps is not None:
+                optimiser.param_groups[0]["lr"] = rate * min(1.0, 2 - 2 * len(clock.losses) / steps)
             optimiser.step()
             clock.losses.append(loss.item())
     network.eval()
@@ -106,15 +127,16 @@ def batches(inputs: Tensor, wanted: Tensor, size: int, epochs: int) -> Iterator[
             yield inputs[rows], wanted[rows]
 
 
-def percent(share: float | None) -> str:
-    return "not published" if share is None else f"{share:.1%}"
+def report(ours: float, baseline: float, published: str, differs: str, what: str = "accuracy") -> None:
+    """Print the figure reached, that of the baseline, and what `report_published` prints."""
+    print(f"{what} through logic: {ours:.1%}; by a network alone: {baseline:.1%}")
+    report_published(published, differs)
 
 
-def report(ours: float, baseline: float, published: tuple[float | None, float | None], what: str = "accuracy") -> None:
-    """Print the figure reached, that of the baseline, and the published ones in the same order."""
-    print(f"{what} through logic: {percent(ours)}; by a network alone: {percent(baseline)}")
-    known = "not published" if published == (None, None) else " and ".join(map(percent, published))
-    print(f"published: {known}", flush=True)
+def report_published(published: str, differs: str) -> None:
+    """Print the published figures with their source, and what differs here from the set-up that gave them."""
+    print(f"published: {published}")
+    print(f"what differs: {differs}", flush=True)
 
 
 def report_time(what: str, clock: Clock) -> None:

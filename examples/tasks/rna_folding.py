@@ -10,7 +10,8 @@ data, hairpins that are drawn at random. The paper has a transformer that was tr
 and no accuracy. The baseline takes the pairs of which each base is the other's best partner. Test sequences are drawn
 from the families of the training sequences, which is easier than a new family.
 
-Reached after learning 600 sequences: F1 82.5% on 100 held-out sequences (79.7% by a network alone).
+Reached after learning 600 sequences: F1 82.5% on 100 held-out sequences (79.7% by a network alone). The
+symbolic part has 59% of the time of folding them, beside a network that is small.
 """
 
 from __future__ import annotations
@@ -38,6 +39,11 @@ PROGRAM = """
     rel stem(i, j) = paired(i, j), fold(i + 1, j)
     rel structure() = length(n), fold(0, n)
 """
+PUBLISHED = "no F1 in Lobster's paper, which gives times on 475 sequences of ArchiveII"
+DIFFERS = (
+    "a grammar of five rules instead of 28, and a convolutional network that is trained here instead of a transformer "
+    "that was trained elsewhere; sequences are of ArchiveII, split at random, so that families are shared"
+)
 BASES = {"A": 0, "C": 1, "G": 2, "U": 3, "T": 3}
 CANONICAL = torch.zeros(5, 5, dtype=torch.bool)
 for first, second in ("AU", "CG", "GU"):
@@ -200,22 +206,25 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"{len(learnt):,} sequences learnt in {training.seconds:.0f} s")
 
     grammar, clock = Grammar(), Clock()
-    grammar([torch.full((9, 10), 0.1)])  # kernels are loaded now
     distributions: list[Tensor] = []
     folded: list[Pairs] = []
     test.sort(key=lambda sequence: len(sequence.bases))
+
+    def read(part: list[Sequence]) -> list[Tensor]:
+        with torch.no_grad():
+            p = network(padded(part)[0]).softmax(-1)
+        sizes = [len(sequence.bases) for sequence in part]
+        return [torch.cat([row[:n, :n], row[:n, -1:]], 1) for row, n in zip(p, sizes)]
+
+    grammar(read(test[:16]))  # kernels are loaded now
     with clock.all():
         for start in range(0, len(test), 16):
-            part = test[start : start + 16]
-            with torch.no_grad():
-                p = network(padded(part)[0]).softmax(-1)
-            sizes = [len(sequence.bases) for sequence in part]
-            distributions += [torch.cat([row[:n, :n], row[:n, -1:]], 1) for row, n in zip(p, sizes)]
+            distributions += read(test[start : start + 16])
             with clock.symbolic():
                 folded += grammar(distributions[start:])[1]
     parsed = [f1(pairs, sequence.pairs) for sequence, pairs in zip(test, folded)]
     alone = [f1(mutual(p), sequence.pairs) for sequence, p in zip(test, distributions)]
-    report(float(np.mean(parsed)), float(np.mean(alone)), (None, None), "F1 of base pairs")
+    report(float(np.mean(parsed)), float(np.mean(alone)), PUBLISHED, DIFFERS, "F1 of base pairs")
     lengths = [len(sequence.bases) for sequence in test]
     report_time(f"{len(test)} sequences of {min(lengths)} to {max(lengths)} bases", clock)
 

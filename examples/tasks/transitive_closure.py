@@ -10,7 +10,6 @@ nodes drawn at random, and SciPy is the baseline of speed. The paper gives speed
 from __future__ import annotations
 
 import gzip
-import time
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
 import derivable as dv
-from experiment import data_file, draw_bars, figure, options, save, timed
+from experiment import data_file, draw_bars, figure, options, report_published, save, timed, timed_again
 
 PROGRAM = """
     type edge(i32, i32)
@@ -59,18 +58,22 @@ def main(arguments: list[str] | None = None) -> None:
     program = dv.Program(PROGRAM)
     rates = {}
     for name, edges in graphs(wanted.data, wanted.graphs, wanted.seed).items():
-        database, seconds = timed(lambda edges=edges: program.run({"edge": edges}))
+        database, seconds = timed_again(lambda edges=edges: program.run({"edge": edges}))
         pairs = len(database["path"])
 
         sources = np.random.default_rng(wanted.seed).choice(np.unique(edges[:, 0]), wanted.sources)
-        began = time.perf_counter()
-        reached = searched(edges, sources)
-        search = (time.perf_counter() - began) / len(sources) * len(np.unique(edges[:, 0]))
+        reached, seconds_of_some = timed(lambda edges=edges, sources=sources: searched(edges, sources))
+        search = seconds_of_some / len(sources) * len(np.unique(edges[:, 0]))
         start, end = database["path"].columns
         right = sum(set(end[start == source].tolist()) == nodes for source, nodes in reached.items())
         rates[name] = pairs / seconds / 1e6
         print(f"{name}: {len(edges):,} edges, {pairs:,} pairs in {seconds:.3f} s; SciPy from every node {search:.1f} s")
         print(f"{name}: {right / len(reached):.1%} of the nodes searched agree")
+
+    report_published(
+        "speedups over Soufflé on a GPU (Lobster, figure 13), no seconds; no accuracy, as the answers are certain",
+        "no network and nothing to learn: all of the time is in the symbolic part, on one core",
+    )
 
     made, (axes,) = figure(1, 0.8 + 0.4 * len(rates))
     draw_bars(axes, rates, "million pairs a second")
