@@ -127,7 +127,7 @@ def load_relation(relation: Relation, given: Any, store: FactStore) -> None:
         _in_parts(len(rows), store, lambda part: _load_tuples(relation, rows[part], tags[part], store, part.start))
     else:
         rows = list(given)
-        if any(isinstance(row, InputMapping) for row in rows):
+        if any(issubclass(kind, InputMapping) for kind in {*map(type, rows)}):
             for i, row in enumerate(rows):
                 if not isinstance(row, InputMapping):
                     raise TypeMismatchError(

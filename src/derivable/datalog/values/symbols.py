@@ -17,10 +17,10 @@ from derivable.datalog.values.datetimes import Duration
 from derivable.datalog.values.text_arena import Encoded, TextArena
 from derivable.datalog.values.values import ValueType, ranks
 
-# More texts than these are bytes in an arena: looks into a large dictionary wait for memory one by one.
+# From here on texts are bytes in an arena: looks into a large dictionary wait for memory one by one.
 MANY_TEXTS = 1 << 16
-# From here on texts are, if a compiler is loaded anyway, where they are made of others: bytes are copied in a tenth of
-# the time that objects take.
+# From here on they are where rules join them, if a compiler is loaded anyway: bytes are copied in a tenth of the time
+# that objects take.
 MANY_JOINED = 1 << 12
 _interning = threading.Lock()
 renew_in_children(globals(), _interning=threading.Lock)
@@ -129,8 +129,8 @@ class SymbolTable:
         return self.intern_all(texts.tolist())
 
     def _arena_for(self, count: int, many: int | None = None) -> TextArena | None:
-        """The arena, if this number of texts more are for one: more than `many` with them, None for `MANY_TEXTS`."""
-        if self.arena is None and len(self.texts) + count > (MANY_TEXTS if many is None else many):
+        """The arena, if there are enough texts for one with this number more: `many`, None for `MANY_TEXTS`."""
+        if self.arena is None and len(self.texts) + count >= (MANY_TEXTS if many is None else many):
             arena = TextArena()
             arena.enter(self.texts, Encoded.of)
             self.arena = arena
