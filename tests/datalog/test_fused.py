@@ -22,7 +22,7 @@ from derivable.datalog.api import evaluation
 from derivable.datalog.fused import emit, emit_insert, emit_tags, frontier, fused, partition
 from derivable.datalog.kernels import bit_rows as bit_kernels
 from derivable.datalog.kernels import row_sets, strata
-from derivable.datalog.run import bit_rows, drive, execute, whole_program
+from derivable.datalog.run import bit_rows, drive, execute, tagged_program, whole_program
 from derivable.datalog.tables import sets, storage
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import TYPES
@@ -54,7 +54,9 @@ class InterpretedPacked:
         words = [int(memory[int(place)]) for place in block]
         memory, block = memory.view(np.ndarray), block.view(np.ndarray)
         given = [
-            python_lanes.ADDRESSED[word].view(np.ndarray) if isinstance(parameter, nodes.Array) else word
+            python_lanes.ADDRESSED[word].view(np.ndarray).view(parameter.dtype)
+            if isinstance(parameter, nodes.Array)
+            else word
             for parameter, word in zip(self.kernel.parameters[2:], words, strict=True)
         ]
         (code,) = interpret(self.kernel, memory, block, *given)
@@ -76,6 +78,14 @@ def called(own):
     for kernel in getattr(own, "settled", ()):
         python_lanes.ADDRESSED[kernel.address] = kernel
     return tiers.interpreted(driver)(address, *(array.view(tiers._Array) for array in arrays))
+
+
+def called_with_tags(own, driver, *given):
+    """The driver of a whole program with tags, as Python runs it."""
+    kernels = [k.function for one in own.running if one.fused for k in one.fused.kept.enters.values()]
+    python_lanes.ADDRESSED.update((kernel.address, kernel) for kernel in [*kernels, *own.other_kernels()])
+    seen = (array.view(tiers._Array) if isinstance(array, np.ndarray) else array for array in given)
+    return tiers.interpreted(driver)(*seen)
 
 
 def addressed(own, array):
@@ -126,6 +136,7 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=F
             patch.setattr(emit_insert, "compile_packed", InterpretedPacked)
             patch.setattr(drive.Drive, "call", called)
             patch.setattr(whole_program.WholeProgram, "call", called)
+            patch.setattr(tagged_program.TaggedProgram, "called", called_with_tags)
             patch.setattr(drive.Drive, "address", addressed)
             patch.setattr(python_lanes, "ADDRESSED", {})
             patch.setattr(sets, "_insert", lambda form: interpreted(row_sets.insert_kernel(form)))
@@ -140,6 +151,7 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=F
             patch.setattr(emit_tags, "_settling", {})
             patch.setattr(emit_tags, "compile_kernel", interpreted)
             patch.setattr(emit_tags, "compile_packed", InterpretedPacked)
+            patch.setattr(emit_tags, "_adding_up", {})
         yield
 
 

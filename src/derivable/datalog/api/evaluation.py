@@ -125,12 +125,13 @@ class Evaluation:
         if self.ram.demand is not None:
             self.facts.relations = self.facts.more(demanded(self.ram, self.facts, watch))
         begun = None
-        if self.record is boolean and not (is_kept or is_profiled or is_counted or goal):
-            begun = run_whole(self.ram, self.facts, watch)
-            if begun is not None and begun.number_of_strata == len(self.ram.strata):
-                self.outputs = {name: (begun.tables[name], None) for name in self.ram.outputs}
-                self.profile = begun.profile
-                return
+        if not (is_kept or is_profiled or is_counted or goal):
+            with self.watched_by(watch):
+                begun = run_whole(self.ram, self.facts, watch, self.algebra)
+                if begun is not None and begun.number_of_strata == len(self.ram.strata):
+                    self.outputs = self.shown(self.ram.outputs, begun.tables, self.algebra, watch)
+                    self.profile = begun.profile
+                    return
         executor = Executor(self.ram, self.facts, self.algebra, watch, None, goal, begun)
         executor.foreign, executor.coins = self.foreign, self.coins
         executor.counts = {} if is_counted else None

@@ -24,6 +24,8 @@ from derivable.kernel.build import Builder, substitute
 from derivable.kernel.emit_numba import compile_kernel
 
 Term = Expr
+# The factor that changes no product.
+ONE = 1
 # What a kernel is called with: (what, number of the step, column or component).
 Key = tuple[str, int, int]
 
@@ -124,7 +126,8 @@ class Plan:
 
     outputs    terms to write, int64
     words      constants of scans, which are parameters
-    tags       the semiring of tags; "rows" to write the row number of the driver and of each join; None for no tags
+    tags       the semiring of tags; "rows" to write the row number of the driver and of each join, "factors" the tag of
+               each of these, an int64, and of each negation; None for no tags
     counted    numbers of steps: of how many rows come to each is counted, for a profile
     """
 
@@ -280,6 +283,8 @@ class Emitter:
         semiring = self.plan.tags
         if semiring == "rows":
             return (*(tags or ()), place)
+        if semiring == "factors":
+            return (*(tags or ()), self.k.load(self.array(where, "int64", step), place, "tag"))
         if not isinstance(semiring, TypedSemiring):
             return None
         arrays = [self.array(where, dtype, step, c) for c, dtype in enumerate(semiring.dtypes)]
@@ -365,6 +370,12 @@ class Emitter:
 
     def difference(self, number: int, step: Probe, tags: tuple | None, row: n.Register) -> None:
         k, typed = self.k, self.plan.tags
+        if typed == "factors":
+            factor = k.let("factor", ONE)
+            with k.when(row >= 0):
+                k.load_into(factor, self.array("negated", "int64", number), row)
+            self.rest(number + 1, (*(tags or ()), factor))
+            return
         if isinstance(typed, TypedSemiring):
             made = k.registers("tag", typed.dtypes)
             k.set(made, tags or ())

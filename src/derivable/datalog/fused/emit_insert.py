@@ -8,8 +8,11 @@ them round after round (`kernels/strata.py`), and stores of one form share a ker
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from derivable.algebra.expr.functions import not_equal
-from derivable.algebra.expr.nodes import Argument, Expr, in_order
+from derivable.algebra.expr.nodes import Argument, Constant, Expr, in_order
+from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog.fused import emit
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.kernels.row_sets import SetForm, SetParameters
@@ -172,6 +175,49 @@ class InsertEmitter(emit.Emitter):
         return row_sets.enter_last(
             *(k, p, self.count, self.state, self.x, y, self.size, self.arena_room, self.leave_with_row, self.slots)
         )
+
+
+class CandidateEmitter(InsertEmitter):
+    """The same of tagged rows, which wait as candidates of the target: its words [candidate, column], and a column
+    "given" for each scalar of their tags, or for each factor."""
+
+    def __init__(self, plan: emit.Plan):
+        super().__init__(plan, None)
+        assert plan.tags is not None
+
+    def target(self) -> int:
+        self.words = self.array("target words", "int64", 0)
+        outputs = self.plan.outputs
+        has_floats = any(term.dtype == "float64" for term in outputs)
+        self.floats = self.array("target words", "float64", 0, 1) if has_floats else None
+        return max(1, len(outputs))
+
+    def bind(self, register: Argument, value: Expr) -> None:
+        super().bind(register, value + 0.0 if value.dtype == "float64" else value)
+
+    def write(self, tags: tuple | None) -> None:
+        k, typed, width = self.k, self.plan.tags, len(self.row)
+        assert tags is not None
+        with ExitStack() as blocks:
+            if isinstance(typed, TypedSemiring):
+                blocks.enter_context(k.when(self.is_kept(tags)))
+            with k.when(self.left <= 0):
+                self.leave(PAUSED)
+            with k.when(self.size >= self.room):
+                self.leave(row_sets.LOG_FULL)
+            k.set(self.left, self.left - 1)
+            # Rows of a nullary relation are one zero.
+            for c, term in enumerate(self.plan.outputs or [Constant(0, "int64")]):
+                value = self.value(term)
+                if term.dtype == "float64":
+                    assert self.floats is not None
+                    # Adding zero turns -0.0 into 0.0, so that equal floats have equal words.
+                    k.store(self.floats, self.size * width + c, value + 0.0)
+                else:
+                    k.store(self.words, self.size * width + c, value)
+            for part, tag in enumerate(tags):
+                k.store(self.array("target given", tag.dtype, 0, part), self.size, tag)
+            k.set(self.size, self.size + 1)
 
 
 def _prefix_step(plan: emit.Plan) -> int:

@@ -86,13 +86,7 @@ def _merge(
     kept = k.let("kept", 0)
     with k.loop("j", 0, number) as j:
         row = k.load(listed, j, "row")
-        before = _load(k, tags, row, typed.plus)
-        after = k.registers("after", typed.dtypes)
-        k.set(after, _plus(typed.plus, before, _load(k, pending, row, typed.plus)))
-        _store(k, tags, row, after)
-        first, second = typed.saturated.operands
-        operands: dict[Argument, Expr] = dict(zip((*first, *second), (*before, *after)))
-        with k.when(~substitute(typed.saturated.values, operands)[0]):
+        with k.when(~_add_pending(k, typed, tags, pending, row)):
             k.store(listed, kept, row)
             k.set(kept, kept + 1)
     return kept
@@ -119,6 +113,74 @@ def settle_kernel(typed: TypedSemiring, has_stamps: bool) -> n.Kernel:
             k.store(stamps, k.load(listed, place, "row"), stamp)
     k.store(memory, k.load(block, 0, "place"), kept)
     k.return_(DONE)
+    return k.kernel()
+
+
+def _add_pending(
+    k: Builder, typed: TypedSemiring, tags: Sequence[n.Array], pending: Sequence[n.Array], row: Expr
+) -> Expr:
+    """Add the pending tag of a row to its tag; whether that says nothing new."""
+    before = _load(k, tags, row, typed.plus)
+    after = k.registers("after", typed.dtypes)
+    k.set(after, _plus(typed.plus, before, _load(k, pending, row, typed.plus)))
+    _store(k, tags, row, after)
+    first, second = typed.saturated.operands
+    operands: dict[Argument, Expr] = dict(zip((*first, *second), (*before, *after)))
+    return substitute(typed.saturated.values, operands)[0]
+
+
+# The parameters of `add_up_kernel`, and the type of each array but those of tags.
+ADD_UP = {"count": "", "old": "", "num_recent": "", "ids": "int64", "recent": "int64", "touched": "bool"}
+
+
+def add_up_kernel(typed: TypedSemiring) -> n.Kernel:
+    """Add the candidates of a round to the tags of their rows, and list the rows that become recent.
+
+    Packed, with the parameters (`ADD_UP`, `given`, `tags`, `pending`): ids [candidate] rows, those from `old` on being
+    new; touched [row], all false before and after. Older rows that say something new come first in `recent`, in order.
+    """
+    k, plus = Builder("add_up"), typed.plus
+    memory, block = k.array("memory", "int64"), k.array("block", "int64")
+    own = [k.array(name, dtype) if dtype else k.scalar(name) for name, dtype in ADD_UP.items()]
+    count, old, _, ids, recent, touched = own
+    assert isinstance(count, Expr)
+    assert isinstance(old, Expr)
+    assert isinstance(ids, n.Array)
+    assert isinstance(recent, n.Array)
+    assert isinstance(touched, n.Array)
+    given, tags, pending = (_arrays(k, name, plus) for name in ("given", "tags", "pending"))
+    known, has_older, number = k.let("known", old), k.let("has_older", False), k.let("number", 0)
+    with k.loop("i", 0, count) as i:
+        row, tag = k.load(ids, i, "row"), _load(k, given, i, plus)
+        with k.when(known <= row):
+            _store(k, tags, row, tag)
+            k.set(known, row + 1)
+            k.continue_()
+        there = _load(k, tags, row, plus)
+        total = k.registers("total", plus.dtypes)
+        if typed.semiring.idempotent_plus:
+            k.set(total, _plus(plus, there, tag))
+            with k.when(_same(there, total)):
+                k.continue_()
+        with k.when(old <= row):
+            _store(k, tags, row, _plus(plus, there, tag))
+            k.continue_()
+        with k.when(k.load(touched, row, "is_touched")):
+            _store(k, pending, row, _plus(plus, _load(k, pending, row, plus), tag))
+            k.continue_()
+        _store(k, pending, row, tag)
+        k.store(touched, row, True)
+        k.set(has_older, True)
+    with k.when(has_older), k.loop("j", 0, old) as j, k.when(k.load(touched, j, "is_touched")):
+        k.store(touched, j, False)
+        with k.when(~_add_pending(k, typed, tags, pending, j)):
+            k.store(recent, number, j)
+            k.set(number, number + 1)
+    with k.loop("j", old, known) as j:
+        k.store(recent, number, j)
+        k.set(number, number + 1)
+    k.store(memory, k.load(block, list(ADD_UP).index("num_recent"), "place"), number)
+    k.return_(0)
     return k.kernel()
 
 
@@ -186,6 +248,7 @@ class TaggedEmitter(InsertEmitter):
 
 _compiled: dict[tuple[TypedSemiring | TypedMonoid, bool], tuple[Callable, ...]] = {}
 _settling: dict[tuple[TypedSemiring, bool], Any] = {}
+_adding_up: dict[TypedSemiring, Any] = {}
 
 
 def is_compiled(typed: TypedSemiring) -> bool:
@@ -209,6 +272,13 @@ def compiled_settling(typed: TypedSemiring, has_stamps: bool) -> Any:
     if key not in _settling:
         _settling[key] = compile_packed(settle_kernel(*key))
     return _settling[key]
+
+
+def compiled_adding_up(typed: TypedSemiring) -> Any:
+    """The packed kernel, see `add_up_kernel`."""
+    if typed not in _adding_up:
+        _adding_up[typed] = compile_packed(add_up_kernel(typed))
+    return _adding_up[typed]
 
 
 def compiled_join(plus: TypedMonoid) -> Callable:

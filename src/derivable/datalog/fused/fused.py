@@ -44,7 +44,12 @@ def num_shares() -> int:
 
 
 class Running:
-    """What a run knows of a store: how many rows it has seen, and its kernel."""
+    """What a run knows of a store: how many rows it has seen, and its kernel.
+
+    has_candidates  whether its kernel writes candidates with their tags, see `emit_insert.CandidateEmitter`
+    """
+
+    has_candidates = False
 
     def __init__(self, state: State, store: m.Store):
         self.state, self.store = state, store
@@ -113,7 +118,8 @@ class Running:
         # To plan is to make sets of rows that are to be asked, which may change a layout.
         while (signature := self._layouts()) != self.signature:
             self.signature, self.kernel = signature, None
-            self.fused = plan(self.state, self.store, False, num_shares() > 1)
+            is_shared = not self.has_candidates and num_shares() > 1
+            self.fused = plan(self.state, self.store, self.has_candidates, is_shared, self.has_candidates)
 
     def _layouts(self) -> tuple:
         return (type(self.state.mode), *(table.tail.dtype.char for table in self.tables))

@@ -146,13 +146,16 @@ def _log_of(table: Table) -> emit.Layout:
     return emit.Layout(table.width, str(table.tail.dtype), None)
 
 
-def plan(state: State, store: m.Store, has_floats: bool = False, is_shared: bool = False) -> Fused | None:
+def plan(
+    state: State, store: m.Store, has_floats: bool = False, is_shared: bool = False, has_factors: bool = False
+) -> Fused | None:
     """The kernel of as many steps of a store as kernels have; None if it has none of them, or too many.
 
     has_floats  whether registers hold floats, which are computed as columns of them are; what is written may be some
     is_shared   whether threads may share its work, each for some values of the first column
+    has_factors  whether tags that are no semiring's are written as factors, not as numbers of rows
     """
-    planner = _Planner(state, store, has_floats, is_shared)
+    planner = _Planner(state, store, has_floats, is_shared, has_factors)
     # Stores are kept with the program; one that is not may leave its number to another one.
     key = "kernels", id(store), planner.tags, planner.may_be_split, state.counts is None, has_floats
     owner, kept = state.plans.setdefault(key, (store, []))
@@ -191,7 +194,7 @@ def compared_word(e: scalars.Apply) -> Const | None:
 
 
 class _Planner:
-    def __init__(self, state: State, store: m.Store, has_floats: bool, is_shared: bool):
+    def __init__(self, state: State, store: m.Store, has_floats: bool, is_shared: bool, has_factors: bool):
         self.state, self.store, self.mode, self.has_floats = state, store, state.mode, has_floats
         self.registers: dict[str, Argument] = {}
         self.words: list[Const | int] = []
@@ -201,7 +204,7 @@ class _Planner:
         self.layouts: list[tuple] = []
         # Factors of coins are tables of the run alone.
         self.may_be_kept = True
-        self.tags: TypedSemiring | str | None = "rows"
+        self.tags: TypedSemiring | str | None = "factors" if has_factors else "rows"
         if isinstance(self.mode, Untagged):
             self.tags = None
         elif isinstance(self.mode, SemiringTags):
@@ -438,7 +441,7 @@ class _Planner:
     def coin(self, node: m.Coin) -> None:
         """A coin of which no tag says whose it is is a factor; other ones are thrown over columns."""
         probability = node.probability
-        if not isinstance(probability, Const) or probability.value == 0.0 or self.tags == "rows":
+        if not isinstance(probability, Const) or probability.value == 0.0 or isinstance(self.tags, str):
             raise _Unsupported("random facts of its own are drawn over columns")
         if self.tags is None:
             return

@@ -69,7 +69,7 @@ def drive(address, memory, stores, tables, indexes, first_reader, readers, queue
         return _run(address, memory, stores, queue, tables, control, control[ONLY])
     while True:
         if control[IS_INDEXED] == 0:
-            if not _have_entered(memory, indexes, control):
+            if not have_entered(memory, indexes, control):
                 return INDEX_FULL
             control[READER] = first_reader[queue[control[PLACE]]]
         while control[PLACE] < control[NUM_NEWS]:
@@ -209,7 +209,7 @@ def _run(address, memory, stores, queue, tables, control, number):
 
 
 @kernel
-def _have_entered(memory, indexes, control):
+def have_entered(memory, indexes, control):
     """Enter the rows that are visible into all indexes; false if one, which the control names, has no room."""
     for x in range(len(indexes)):
         if not _has_entered(memory, indexes[x]):
@@ -265,14 +265,14 @@ def run_program(
     ELSEWHERE is that this is no way to run the program on these facts.
     """
     if control[STRATUM] < 0:
-        _clear(memory, stores, tables, indexes, indexes_after)
+        clear(memory, stores, tables, indexes, indexes_after)
         _load(memory, tables, facts)
         control[STRATUM], control[NEXT] = 0, strata[0, FIRST_STORE]
     while control[STRATUM] < len(strata) - 1:
         s = control[STRATUM]
         loop, stop = strata[s, LOOP], strata[s + 1, FIRST_STORE]
         while control[NEXT] < loop:
-            if control[IS_INDEXED] == 0 and not _have_entered(memory, indexes, control):
+            if control[IS_INDEXED] == 0 and not have_entered(memory, indexes, control):
                 return INDEX_FULL
             code = _run_once(address, memory, stores, queue, tables, control)
             if code != 0:
@@ -293,14 +293,14 @@ def run_program(
                 return code
             strata[s, NUM_ROUNDS] = control[ROUND]
         for table in range(strata[s, FIRST_TABLE], strata[s + 1, FIRST_TABLE]):
-            _complete(memory, table, tables[table], indexes_after)
+            complete(memory, table, tables[table], indexes_after)
         control[STRATUM], control[NEXT] = s + 1, stop
         control[NUM_NEWS] = control[NUM_NEXT] = control[IS_INDEXED] = 0
     return ENDED
 
 
 @kernel
-def _clear(memory, stores, tables, indexes, indexes_after):
+def clear(memory, stores, tables, indexes, indexes_after):
     """Have no rows, and know of none that stores have found."""
     for table in range(len(tables)):
         at = tables[table]
@@ -341,13 +341,16 @@ def _load(memory, tables, facts):
         for i in range(count):
             for c in range(width):
                 store(log, memory[at + SIZE] * width + c, facts[place + c * count + i])
-            _insert(memory, at)
+            insert(memory, at)
         place += width * count
 
 
 @kernel
-def _insert(memory, at):
-    """Have the row that the log has behind those of a table, if that is a new one; see `relations.place_rows`."""
+def insert(memory, at):
+    """Have the row that the log has behind those of a table, if that is a new one; returns its number.
+
+    See `relations.place_rows`.
+    """
     size, width, num_slots = memory[at + SIZE], memory[at + ROW_WIDTH], memory[at + HASH_SLOTS]
     log, slots = pointer_at(memory[at + LOG], np.int64), pointer_at(memory[at + HASH], np.uint32)
     h = hash_word(load(log, size * width))
@@ -361,11 +364,12 @@ def _insert(memory, at):
             for c in range(width):
                 is_same &= load(log, row * width + c) == load(log, size * width + c)
             if is_same:
-                return
+                return row
         slot = slot_in(slot + 1, num_slots)
     store(slots, 2 * slot, np.uint32(size + 1))
     store(slots, 2 * slot + 1, np.uint32(tag))
     memory[at + SIZE] = size + 1
+    return size
 
 
 @kernel
@@ -389,7 +393,7 @@ def _has_begun(memory, tables, indexes_after, queue, control, strata, s):
         return False
     if base >= 0:
         _copy(memory, tables[first], tables[base])
-        _complete(memory, base, tables[base], indexes_after)
+        complete(memory, base, tables[base], indexes_after)
     control[NUM_NEWS] = control[NUM_NEXT] = control[PLACE] = control[IS_INDEXED] = control[ROUND] = 0
     for table in range(first, strata[s + 1, FIRST_TABLE]):
         at = tables[table]
@@ -418,11 +422,11 @@ def _copy(memory, source, target):
     for i in range(memory[source + SIZE]):
         for c in range(width):
             store(log, i * width + c, load(given, i * width + c))
-        _insert(memory, target)
+        insert(memory, target)
 
 
 @kernel
-def _complete(memory, table, at, indexes_after):
+def complete(memory, table, at, indexes_after):
     """Have all rows of a table visible, and in the indexes that are made then.
 
     Where `storage.Index` would be dense, rows of one key come in their order here as well.

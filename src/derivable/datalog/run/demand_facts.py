@@ -59,7 +59,7 @@ def demanded(
     is_certain = not len(chances) and not any(map(_is_random, _nodes(first)))
     algebra: Algebra = Untagged() if is_certain else _Possible(godel, random)
     given = replace(facts, random=random)
-    begun = run_whole(first, given, watch) if is_certain and watch is not None else None
+    begun = None if watch is None else run_whole(first, given, watch, algebra)
     tables = Executor(first, given, algebra, watch, begun=begun).run()
     for name in first.outputs:
         table = tables[name]

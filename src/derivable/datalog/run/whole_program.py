@@ -1,4 +1,4 @@
-"""Small runs without tags as one call: the layout of all tables, indexes and kernels is kept with the program.
+"""Small runs as one call: the layout of all tables, indexes and kernels is kept with the program.
 
 To make tables and drivers and to bind kernels costs a small run some hundred times what its rules cost. A program
 that has run often enough keeps them: a run writes its facts to one array, calls `strata.run_program`, and copies the
@@ -12,7 +12,7 @@ from dataclasses import field, replace
 from functools import cached_property, partial
 from itertools import accumulate
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -34,15 +34,17 @@ from derivable.datalog.run.profile import Effort, Profile, StratumEffort
 from derivable.datalog.scalars.nodes import Const
 from derivable.datalog.tables import storage
 from derivable.datalog.tables.storage import Index, Table
-from derivable.datalog.tags.tags import Untagged
+from derivable.datalog.tags.tags import Algebra, ColumnTags, Untagged
 from derivable.datalog.values.values import word_of
 from derivable.device.cpu.memory import longer
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit, emit_insert
     from derivable.datalog.kernels import row_sets, strata
+    from derivable.datalog.run import tagged_program
 else:
     emit, emit_insert = later("derivable.datalog.fused.emit"), later("derivable.datalog.fused.emit_insert")
+    tagged_program = later("derivable.datalog.run.tagged_program")
     row_sets, strata = later("derivable.datalog.kernels.row_sets"), later("derivable.datalog.kernels.strata")
 
 # What one such run saves, in rows; the facts of one, rows that a table has room for at first, candidates of a run; and
@@ -54,7 +56,7 @@ MANY_STORES = 300
 # Runs between looks for kernels; runs that may be begun in vain before no more are.
 LOOKS, MOST_FAILURES = 8, 8
 # The families of values that are numbered as they come.
-_NUMBERED = "text", "duration", "tensor"
+NUMBERED = "text", "duration", "tensor"
 _KEY = "small", "runs"
 Row = tuple[Const, ...]
 
@@ -73,15 +75,19 @@ class SmallRuns:
     number: int | None = None
 
 
-def run_whole(ram: m.Ram, facts: FactStore, watch: Watch) -> Begun | None:
+def run_whole(ram: m.Ram, facts: FactStore, watch: Watch, algebra: Algebra) -> Begun | None:
     """What the first strata of a small run find, up to one that is run in another way, all where there is none.
 
-    None if it is no small run, or not one of many.
+    None if it is no small run, or not one of many, or has tags of no fixed width.
     """
-    kept, limits = ram.plans.get(_KEY), watch.limits
+    form = algebra.form if isinstance(algebra, ColumnTags) else None
+    if form is None and (not isinstance(algebra, Untagged) or facts.random.probabilities):
+        return None
+    key, limits = (_KEY, form), watch.limits
+    kept = ram.plans.get(key)
     if kept is None:
-        kept = ram.plans.setdefault(_KEY, SmallRuns())
-    if kept.runs < 0 or facts.random.probabilities:
+        kept = ram.plans.setdefault(key, SmallRuns())
+    if kept.runs < 0:
         return None
     if limits.iteration_limit is not None or limits.round_limit is not None or limits.tuple_limit is not None:
         return None
@@ -91,10 +97,11 @@ def run_whole(ram: m.Ram, facts: FactStore, watch: Watch) -> Begun | None:
         kept.runs += 1
         if kept.runs * saved_by(ram) < fused.FEW_ROWS:
             return None
+        made = WholeProgram if form is None else tagged_program.TaggedProgram
         with cycles_wait():
-            program = WholeProgram.of(ram, kept.number)
+            program = made.of(ram, algebra, kept.number)
     # What an error leaves behind is not used again.
-    found = program.run(facts, ram) if program is not None and program.is_bound() else None
+    found = program.run(facts, ram, algebra) if program is not None and program.is_bound() else None
     if program is None or program.failures >= MOST_FAILURES:
         kept.runs = -1
     elif program.first_other < program.number_of_strata:
@@ -172,17 +179,18 @@ class WholeProgram(drive.Drive):
         self.number_of_strata = self.first_other = len(ram.strata)
         self.runs = self.failures = 0
 
-    @staticmethod
-    def of(ram: m.Ram, most: int | None = None) -> WholeProgram | None:
+    @classmethod
+    def of(cls, ram: m.Ram, algebra: Algebra, most: int | None = None) -> Self | None:
         """At most the first `most` strata of a program, without kernels; None if those are run in another way."""
-        given = ram.strata[:most]
-        number = next((k for k, stratum in enumerate(given) if _is_other(ram, stratum)), len(given))
+        given, is_tagged = ram.strata[:most], not isinstance(algebra, Untagged)
+        number = next((k for k, stratum in enumerate(given) if _is_other(ram, stratum, is_tagged)), len(given))
         if ram.constructors or not any(stratum.once or stratum.loop for stratum in ram.strata[:number]):
             return None
         onces, loops, rows = [], [], []
         # Plans of its own: what the program keeps is not to refer to the program.
         ram = replace(ram, plans={}, strata=ram.strata[:number], outputs=_read_behind(ram, number))
-        executor = Executor(ram, new_store(ram), Untagged())
+        store = new_store(ram)
+        executor = Executor(ram, store, algebra.anew(store.random) if isinstance(algebra, ColumnTags) else algebra)
         names = [name for stratum in ram.strata for name in stratum.relations]
         executor.tables = {name: executor.tables[name] for name in dict.fromkeys((*names, *ram.relations))}
         for number, stratum in enumerate(ram.strata):
@@ -197,11 +205,11 @@ class WholeProgram(drive.Drive):
                     rows.append((one.relation, row))
             onces.append(once)
             name = f"{BASE} {number}"
-            linear = linear_loop(stratum, name)
+            linear = None if is_tagged else linear_loop(stratum, name)
             if linear is not None:
                 executor.tables[name] = Table(name, executor.tables[linear.relation].types)
             loops.append(stratum.loop if linear is None else (linear,))
-        return WholeProgram(executor, onces, loops, rows)
+        return cls(executor, onces, loops, rows)
 
     # Kernels
 
@@ -215,7 +223,7 @@ class WholeProgram(drive.Drive):
             return False
         work = fused.FEW_ROWS + self.runs * self.saved
         is_long = len(self.stores) >= MANY_STORES
-        if not drive.is_there(work, strata.run_program, strata.PROGRAM_TYPES, is_long):
+        if not drive.is_there(work, *self.driver(), is_long):
             return False
         with cycles_wait():
             return self.has_been_bound(work)
@@ -231,7 +239,16 @@ class WholeProgram(drive.Drive):
                 return False
             kernel = emit.compiled(emit_insert.InsertEmitter, running.fused.plan, None)
             found.append((numbers, forms, running.fused, kernel))
-        self.kernels = [kernel.function for *_, kernel in found]
+        if not self.has_begun(work, [kernel.function for *_, kernel in found]):
+            return False
+        for numbers, forms, planned, kernel in found:
+            self.bind_form(numbers, forms, Sharing(forms[0], planned), planned, kernel)
+        self.end_binding()
+        return True
+
+    def has_begun(self, work: int, kernels: list[Any]) -> bool:
+        """Begin to bind kernels, if all are there."""
+        self.kernels = kernels
         # Of all, so that those that are not there begin to be compiled now.
         are_there = ["address" in vars(kernel) or drive.is_there(work, kernel) for kernel in self.kernels]
         if not all(are_there):
@@ -240,15 +257,20 @@ class WholeProgram(drive.Drive):
             table.grow_log(ROOM)
             table.grow_hash(ROOM)
         self.begin()
-        for numbers, forms, planned, kernel in found:
-            self.bind_form(numbers, forms, Sharing(forms[0], planned), planned, kernel)
+        return True
+
+    def end_binding(self) -> None:
+        """Have what runs read, and forget what was for binding alone."""
         self.part_indexes()
         self.runs = -1
         # What refers to one another would stay until Python looks for such.
         self.executor.running.clear()
         for table in self.tables:
             table.indexes.clear()
-        return True
+
+    def driver(self) -> tuple[Any, Sequence[str]]:
+        """What runs the stores, and the types of its parameters."""
+        return strata.run_program, strata.PROGRAM_TYPES
 
     def begun(self) -> list[fused.Running]:
         """None of any store: stores of one form have what is known of the first of them."""
@@ -321,7 +343,7 @@ class WholeProgram(drive.Drive):
                     continue
                 self.memory[place] = word_of(word.value, word.type, self.executor.symbols)
                 # Those that are numbered are so in each run.
-                if word.type.is_wide or word.type.family in _NUMBERED:
+                if word.type.is_wide or word.type.family in NUMBERED:
                     self.constants.append((place, word))
 
     def begins_of(self, numbers: list[int], tables: list[int], keys: tuple[int, ...] | None) -> np.ndarray:
@@ -416,7 +438,7 @@ class WholeProgram(drive.Drive):
             self.address(self.memory), self.memory, *arguments, self.strata, self.indexes_after, self.facts
         )
 
-    def run(self, given: FactStore, ram: m.Ram) -> Begun | None:
+    def run(self, given: FactStore, ram: m.Ram, algebra: Algebra) -> Begun | None:
         """The outputs for these facts, and what says how much they have cost; None if this is no small run."""
         began = perf_counter()
         if not self.has_written(given) or not self.have_bases_room():
@@ -444,12 +466,12 @@ class WholeProgram(drive.Drive):
             outputs[name] = self.tables[number].first_rows(size)
         words, rounds = self.words.copy(), self.strata[:-1, strata.NUM_ROUNDS].copy()
         what = words, rounds, perf_counter() - began
-        return Begun(self.number_of_strata, outputs, partial(_profile, ram, self.stores, self.stratum_of, *what))
+        return Begun(self.number_of_strata, outputs, partial(profile_of, ram, self.stores, self.stratum_of, *what))
 
 
-def _is_other(ram: m.Ram, stratum: m.Stratum) -> bool:
+def _is_other(ram: m.Ram, stratum: m.Stratum, is_tagged: bool) -> bool:
     """Whether a stratum is not run store by store."""
-    rules = equivalence_of(stratum) if stratum.loop else None
+    rules = equivalence_of(stratum) if stratum.loop and not is_tagged else None
     is_solved = rules is not None and rules.is_transitive and bool(rules.is_symmetric or rules.given)
     has_lattice = any(ram.relations[name].lattice is not None for name in stratum.relations)
     return is_solved or has_lattice or not all(isinstance(one, m.Store) for one in stratum.once)
@@ -474,7 +496,7 @@ def _row(store: m.Store) -> Row | None:
     return terms if store.query.operators == (m.Unit(),) and len(terms) == len(store.query.terms) else None
 
 
-def _profile(
+def profile_of(
     ram: m.Ram, stores: Sequence[m.Store], stratum_of: list[int], words: np.ndarray, rounds: np.ndarray, seconds: float
 ) -> Profile:
     """What a run has spent; its seconds are shared by what stores did."""

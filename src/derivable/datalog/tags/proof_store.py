@@ -6,7 +6,7 @@ probable proofs those of fewer literals come first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -254,6 +254,14 @@ class ProofStore:
             found = self.single[variables]
         return found
 
+    def singles_of(self, parts: Sequence[np.ndarray]) -> np.ndarray:
+        """The same of the random facts [fact] of several columns, one after the other, without those below zero."""
+        variables = np.concatenate(parts)
+        variables = variables[variables >= 0]
+        if (variables[1:] > variables[:-1]).all():
+            return self.singles(variables)
+        return np.concatenate([self.singles(part[part >= 0]) for part in parts])
+
     @deferred()
     def _enter(self, fresh: np.ndarray) -> None:
         """Make the sets of the proofs that are new facts."""
@@ -465,14 +473,19 @@ class ProofStore:
                 self.literals.triggers,
             )
             if start < stop:
-                num_rows, num_blocks, span, slots = self.used[3:7].tolist()
-                self.used[3:7] = 0
-                left = stop - start
-                self._make_room(2 * left, num_rows + 2 * left, num_blocks + 2 * left)
-                if span or slots:
-                    there = len(self.slots[2])
-                    self._make_slots(max(there, 2 * slots), max(len(self.slots[0]) // there, 2 * span))
+                self.make_wanted_room(stop - start)
         return changed
+
+    def make_wanted_room(self, left: int = FEW) -> None:
+        """Make the room that a kernel came to the end of, with which that number of rows is left."""
+        num_rows, num_blocks, span, slots = self.used[3:7].tolist()
+        self.used[3:7] = 0
+        self._make_room(2 * left, num_rows + 2 * left, num_blocks + 2 * left)
+        if span or slots:
+            there = len(self.slots[2])
+            self._make_slots(max(there, 2 * slots), max(len(self.slots[0]) // there, 2 * span))
+        elif num_rows >= len(self.made[1]) or num_blocks > len(self.made[0]):
+            self._make_scratch(2 * max(num_rows, len(self.made[1])), 2 * max(num_blocks, len(self.made[0])))
 
     def negate(self, a: np.ndarray) -> np.ndarray:
         tags, where = np.unique(a, return_inverse=True)

@@ -8,7 +8,7 @@ is a structure of arrays, one per scalar (`tag_columns.Columns`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from derivable.algebra.element import records
 from derivable.algebra.expr.nodes import in_order
-from derivable.algebra.semiring import Semiring, TypedSemiring
+from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import addmultprob
 from derivable.core.and_or import FALSE, TRUE
 from derivable.core.diagnostics import UnsupportedError
@@ -92,6 +92,8 @@ class ColumnTags(ScalarColumns, ABC):
     is_tagged = True
     # Whether times distributes over the sums of worlds, which exclude each other.
     sums_distribute = True
+    # What the kernels of a whole program depend on, see `run.tagged_program`; None where there are none for these tags.
+    form: Hashable = None
 
     @abstractmethod
     def plus(self, a: Any, b: Any) -> Any: ...
@@ -123,6 +125,10 @@ class ColumnTags(ScalarColumns, ABC):
     def copy(self, facts: RandomFacts) -> ColumnTags:
         """The same tags, for random facts that are a copy of theirs and get more of their own."""
         return self
+
+    def anew(self, facts: RandomFacts) -> ColumnTags:
+        """Tags of the same provenance for other random facts."""
+        return self.copy(facts)
 
     def aggregate(self, operator: str) -> Callable[[Any], Any] | None:
         """What stands in for an aggregate, None if it is what it always is; see `custom.CustomTags.aggregate`."""
@@ -177,7 +183,7 @@ class SemiringTags(ColumnTags):
 
     def __init__(self, semiring: Semiring, facts: RandomFacts):
         self.semiring, self.facts = semiring, facts
-        self.typed: TypedSemiring = semiring.typed("float64")
+        self.form = self.typed = semiring.typed("float64")
         self.sums_distribute = distributes_over_worlds(semiring)
 
     def copy(self, facts: RandomFacts) -> SemiringTags:

@@ -40,6 +40,9 @@ class ProofTags(ColumnTags):
         made.store = self.store.copy(facts)
         return made
 
+    def anew(self, facts: RandomFacts) -> ProofTags:
+        return type(self)(facts, self.store.k)
+
     def plus(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return self.store.plus(a, b)
 
@@ -83,6 +86,8 @@ class ProofTags(ColumnTags):
 
 class TopProofTags(ProofTags):
     """The same, where products are made as rows get them (`ProofFold`): a query has a list of two factors for them."""
+
+    form = "proofs"
 
     def load_recent(self, table: Table, rows: Any) -> Any:
         news = table.news

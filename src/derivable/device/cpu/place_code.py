@@ -6,6 +6,8 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
+from numba.np.arrayobj import populate_array
 
 from derivable.core import splitmix64
 from derivable.device.cpu.lanes import intrinsic, of_arity, place_of
@@ -158,6 +160,29 @@ def pointer_at(typingctx, address, dtype):
         return builder.inttoptr(args[0], context.get_data_type(element).as_pointer())
 
     return types.CPointer(element)(types.int64, dtype), codegen
+
+
+@intrinsic
+def array_at(typingctx, address, count, dtype):
+    """The array of `count` elements of type `dtype` at an address, an int64; somebody else has its memory."""
+    element = dtype.dtype
+    result = types.Array(element, 1, "C")
+
+    def codegen(context, builder, signature, args):
+        kind = context.get_data_type(element)
+        size = context.get_constant(types.intp, context.get_abi_sizeof(kind))
+        made = context.make_array(result)(context, builder)
+        populate_array(
+            made,
+            data=builder.inttoptr(args[0], kind.as_pointer()),
+            shape=cgutils.pack_array(builder, [args[1]]),
+            strides=cgutils.pack_array(builder, [size]),
+            itemsize=size,
+            meminfo=None,
+        )
+        return made._getvalue()
+
+    return result(types.int64, types.int64, dtype), codegen
 
 
 @intrinsic

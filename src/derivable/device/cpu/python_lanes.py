@@ -178,6 +178,7 @@ _PLACES: dict[str, Callable] = {
     "slot_in": lambda found, size: found & (size - 1),
     "tag_of": lambda found: (found & _WRAP) >> 32,
     "pointer_at": lambda address, dtype: ADDRESSED[address],
+    "array_at": lambda address, count, dtype: ADDRESSED[address][:count],
     "call_at": lambda address, first, second: ADDRESSED[address](ADDRESSED[first], ADDRESSED[second]),
 }
 _TABLES = {

@@ -1,0 +1,426 @@
+"""Small runs with tags as one call: what `whole_program` does, where tags are columns of fixed width.
+
+Those are the scalars of any semiring, and the numbers of sets of proofs. Kernels of stores write candidates with their
+tags, and at the end of a round the driver (`kernels/tagged_strata.py`) inserts them and adds them up. Literals are
+numbered in the order of strata, so a run of proofs stops before each stratum that negates, for what that denies.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.core.lazy import later
+from derivable.datalog.facts.store import FactStore
+from derivable.datalog.fused.fused import Running
+from derivable.datalog.fused.kernel_plan import Fused
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.ram.join_order import LEAST_ROWS, planned, sized_relations
+from derivable.datalog.ram.statistics import Statistics
+from derivable.datalog.run.execute import PLAN_AGAIN, Begun, Executor
+from derivable.datalog.run.whole_program import NUMBERED, ROWS_A_STORE, Row, WholeProgram, profile_of
+from derivable.datalog.tables import storage
+from derivable.datalog.tables.storage import Index, Table
+from derivable.datalog.tables.tag_columns import column_of, parts_of
+from derivable.datalog.tags.proof_store import ProofStore
+from derivable.datalog.tags.tags import SemiringTags
+from derivable.datalog.tags.topkproofs import TopProofTags
+from derivable.datalog.values.values import word_of
+from derivable.device.cpu.memory import empty, longer
+
+if TYPE_CHECKING:
+    from derivable.datalog.fused import emit, emit_insert, emit_tags
+    from derivable.datalog.kernels import row_sets, strata, tagged_strata
+else:
+    emit, emit_insert = later("derivable.datalog.fused.emit"), later("derivable.datalog.fused.emit_insert")
+    emit_tags = later("derivable.datalog.fused.emit_tags")
+    row_sets, strata = later("derivable.datalog.kernels.row_sets"), later("derivable.datalog.kernels.strata")
+    tagged_strata = later("derivable.datalog.kernels.tagged_strata")
+
+# Candidates of a table that there is room for at first, and at most.
+GIVEN, MOST_GIVEN = 1 << 6, 1 << 16
+# The factor that says nothing.
+ONE = 1
+
+
+class TaggedProgram(WholeProgram):
+    """All stores of a program in the memory of the driver, for one run with tags after the other.
+
+    dtypes      of the columns of tags of candidates: the scalars of a tag, or as many factors as a candidate may have
+    tag_bases   [table] where the words of the table begin that are for its tags
+    arrays_of   [table] name -> what the driver reads and writes of it besides the table
+    stops       the strata before which a run stops: those that negate proofs, and the end
+    negated     stratum -> numbers of the tables that it negates, of proofs
+    keeps_news  [table] whether what is new of the proofs of recent rows is read
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        onces: Sequence[Sequence[m.Store]],
+        loops: Sequence[Sequence[m.Store]],
+        rows: Sequence[tuple[str, Row]],
+    ):
+        super().__init__(executor, onces, loops, rows)
+        self.blocks = [None] * len(self.stores)
+        algebra, ram, number_of_tables = executor.algebra, executor.ram, len(self.tables)
+        self.is_proofs = isinstance(algebra, TopProofTags)
+        if isinstance(algebra, SemiringTags):
+            self.dtypes: tuple[str, ...] = algebra.typed.dtypes
+            self.one: tuple[Any, ...] = tuple(algebra.typed.one)
+        else:
+            counts = [sum(scan is not None for scan in map(m.scan_of, store.query.operators)) for store in self.stores]
+            self.dtypes = ("int64",) * max(2, *counts, 0)
+            self.one = (ONE,) * len(self.dtypes)
+        words = tagged_strata.PARTS + tagged_strata.PART_WORDS * len(self.dtypes)
+        first = self.allocate(words * number_of_tables)
+        self.tag_bases = first + words * np.arange(number_of_tables)
+        self.places_of_tags: list[int] = self.tag_bases.tolist()
+        self.arrays_of: list[dict[str, Any]] = [{} for _ in self.tables]
+        self.is_certain = [name in ram.relations and ram.relations[name].is_certain for name in self.names]
+        in_recursion = {name for stratum in ram.strata if stratum.loop for name in stratum.relations}
+        self.keeps_news = [
+            self.is_proofs and name in in_recursion and table.stamps is None and not certain
+            for name, table, certain in zip(self.names, self.tables, self.is_certain)
+        ]
+        self.negated: dict[int, list[int]] = {}
+        for stratum, store in zip(self.stratum_of, self.stores) if self.is_proofs else ():
+            for node in store.query.operators:
+                if isinstance(node, m.Difference):
+                    self.negated.setdefault(stratum, []).append(self.number[node.right.relation])
+        self.stops = [*sorted(self.negated), self.number_of_strata]
+        self.tables_of = [[self.number[name] for name in stratum.relations] for stratum in ram.strata]
+        is_sized = tagged_strata.ONCE_IS_SIZED, tagged_strata.LOOP_IS_SIZED
+        for number, stores in enumerate(zip(onces, loops)):
+            self.strata[number, list(is_sized)] = [bool(sized_relations(some)) for some in stores]
+        self.most_rows = storage.SET_ROWS + ROWS_A_STORE * len(self.stores)
+        # Candidates may be rows that there are already.
+        self.most_of_table = [self.most_rows + MOST_GIVEN] * number_of_tables
+        self.control = np.zeros(tagged_strata.CONTROL_WORDS, np.int64)
+        self.fresh = np.append(self.fresh, np.zeros(len(self.control) - len(self.fresh), np.int64))
+        self.fresh[strata.ROWS_LEFT] = self.most_rows
+        self.fresh[tagged_strata.DOUBT] = self.most_rows - LEAST_ROWS
+        self.fresh[tagged_strata.TIMES] = PLAN_AGAIN
+        self.pair = np.zeros(4, np.int64)
+        self.rows_of_table: dict[int, Row] = dict(self.rows)
+
+    # Kernels
+
+    def driver(self) -> tuple[Any, Sequence[str]]:
+        if self.is_proofs:
+            return tagged_strata.run_proofs, tagged_strata.PROOF_TYPES
+        return tagged_strata.run_semirings, tagged_strata.SEMIRING_TYPES
+
+    def compiled(self, plan: emit.Plan, form: row_sets.SetForm | None, table: Table) -> emit.RuleKernel:
+        return emit.compiled(emit_insert.CandidateEmitter, plan)
+
+    def other_kernels(self) -> list[Any]:
+        """Packed kernels that the driver calls besides those of stores."""
+        algebra = self.executor.algebra
+        return [emit_tags.compiled_adding_up(algebra.typed)] if isinstance(algebra, SemiringTags) else []
+
+    def begun(self) -> list[Running]:
+        found = super(WholeProgram, self).begun()
+        for running in found:
+            running.has_candidates = True
+        return found
+
+    def has_been_bound(self, work: int) -> bool:
+        kernels = []
+        for stratum, running in zip(self.stratum_of, self.running):
+            running.plan()
+            if running.fused is None or running.fused.kept.prefix is not None:
+                self.first_other = min(self.first_other, stratum)
+                return False
+            kernels.append(self.compiled(running.fused.plan, None, running.tables[0]).function)
+        others = self.other_kernels()
+        if not self.has_begun(work, [*kernels, *others]):
+            return False
+        for number, (stratum, running) in enumerate(zip(self.stratum_of, self.running)):
+            self.bind(number, must=True)
+            assert running.fused is not None
+            for _, index in running.fused.reads.values():
+                if index is not None:
+                    self.first_use.setdefault(index, stratum)
+            self.find_constants(running.fused, self.blocks[number].tolist())
+        self.bind_adding_up(others)
+        self.end_binding()
+        return True
+
+    def find_constants(self, found: Fused, block: list[int]) -> None:
+        """Find where the memory has the constants of a store that are numbered in each run."""
+        kept = found.kept
+        for (what, _, part), place in zip(kept.enters[None].parameters, block, strict=True):
+            word = kept.words[part] if what == "word" else 0
+            if not isinstance(word, int) and (word.type.is_wide or word.type.family in NUMBERED):
+                self.constants.append((place, word))
+
+    def bind_adding_up(self, kernels: list[Any]) -> None:
+        """Have blocks of kernels that add tags up, which live as long as their addresses are in the memory."""
+        self.add_up_blocks = []
+        for kernel in kernels:
+            for at in self.places_of_tags:
+                own = [at + getattr(tagged_strata, name.upper()) for name in emit_tags.ADD_UP]
+                parts = [
+                    self.place_of_part(at, part, c)
+                    for part in (tagged_strata.GIVEN, tagged_strata.TAGS, tagged_strata.PENDING)
+                    for c in range(len(self.dtypes))
+                ]
+                self.add_up_blocks.append(np.array([*own, *parts], np.int64))
+                self.memory[at + tagged_strata.ADD_UP] = kernel.address
+                self.memory[at + tagged_strata.ADD_UP_BLOCK] = self.address(self.add_up_blocks[-1])
+
+    # Memory
+
+    def place_of_part(self, at: int, part: int, column: int) -> int:
+        return at + tagged_strata.PARTS + tagged_strata.PART_WORDS * column + part
+
+    def part_of(self, number: int, part: str, column: int = 0) -> list[int]:
+        at = self.places_of_tags[number]
+        match part:
+            case "given":
+                return [self.place_of_part(at, tagged_strata.GIVEN, column)]
+            case "words":
+                return [at + tagged_strata.WORDS]
+            case "size":
+                return [at + tagged_strata.COUNT]
+            case "room":
+                return [at + tagged_strata.GIVEN_ROOM]
+        return super().part_of(number, part, column)
+
+    def growing(self, read: tuple[Table, Index | None], scan: m.Scan, what: str, column: int = 0) -> list[int]:
+        number = self.number[scan.relation]
+        at = self.places_of_tags[number]
+        match what:
+            case "tags" if scan.part == "recent" and self.is_proofs:
+                return [at + tagged_strata.NEWS]
+            case "tags":
+                return [self.place_of_part(at, tagged_strata.TAGS, column)]
+            case "list":
+                return [at + tagged_strata.RECENT]
+            case "stamps" | "bound" | "negated":
+                return [at + getattr(tagged_strata, what.upper())]
+            case "float_log":
+                return self.part_of(number, "log")
+        return super().growing(read, scan, what, column)
+
+    def write_table(self, number: int) -> None:
+        super().write_table(number)
+        table, arrays, words = self.tables[number], self.arrays_of[number], {}
+        room = len(table.tail)
+        if len(arrays.get("recent", ())) != room:
+            arrays["recent"] = np.zeros(room, np.int64)
+            if self.is_proofs:
+                arrays["last"], arrays["negated"] = np.zeros((2, room), np.int64)
+                arrays["news"] = np.zeros(room if self.keeps_news[number] else 0, np.int64)
+            else:
+                arrays["touched"] = np.zeros(room, bool)
+                for c, dtype in enumerate(self.dtypes):
+                    arrays[f"pending {c}"] = np.zeros(room, dtype)
+            if self.is_certain[number]:
+                for part, one in zip(parts_of(table.tags), self.one):
+                    part[:] = one
+        for name in ("recent", "last", "negated", "touched"):
+            if name in arrays:
+                words[getattr(tagged_strata, name.upper())] = self.address(arrays[name])
+        words[tagged_strata.STAMPS] = 0 if table.stamps is None else self.address(table.stamps)
+        words[tagged_strata.IS_CERTAIN] = self.is_certain[number]
+        at = self.places_of_tags[number]
+        for place, word in words.items():
+            self.memory[at + place] = word
+        for c, part in enumerate(parts_of(table.tags)):
+            self.memory[self.place_of_part(at, tagged_strata.TAGS, c)] = self.address(part)
+            if not self.is_proofs:
+                pending = self.address(arrays[f"pending {c}"])
+                self.memory[self.place_of_part(at, tagged_strata.PENDING, c)] = pending
+        if not arrays.get("room"):
+            self.has_room_for(number, GIVEN)
+        self.write_news(number)
+
+    def write_news(self, number: int) -> None:
+        """Say what recent rows have as tags: of proofs those that are new, where more than one is kept."""
+        if self.is_proofs:
+            at, arrays = self.places_of_tags[number], self.arrays_of[number]
+            news = arrays["news"] if self.keeps_news[number] and self.k > 1 else self.tables[number].tags
+            self.memory[at + tagged_strata.NEWS] = self.address(news)
+
+    # The proofs of a tuple that are kept in the run at hand.
+    k = 1
+
+    def has_room_for(self, number: int, least: int) -> bool:
+        """Make room for that number of candidates of a table; false if they are more than a small run has."""
+        arrays, at, width = self.arrays_of[number], self.places_of_tags[number], self.tables[number].width
+        room, count = arrays.get("room", 0), int(self.memory[at + tagged_strata.COUNT])
+        if least <= room:
+            return True
+        if least > MOST_GIVEN:
+            return False
+        room = 2 * least
+        arrays["words"] = longer(arrays.get("words", np.zeros(0, np.int64)), room * width, count * width)
+        arrays["ids"] = longer(arrays.get("ids", np.zeros(0, np.int64)), room, count)
+        names = {tagged_strata.WORDS: "words", tagged_strata.IDS: "ids"}
+        if self.is_proofs:
+            arrays["following"], arrays["listed"] = np.zeros((2, room), np.int64)
+            arrays["changed"] = np.zeros(room, bool)
+            names |= {getattr(tagged_strata, name.upper()): name for name in ("following", "listed", "changed")}
+        for place, name in names.items():
+            self.memory[at + place] = self.address(arrays[name])
+        for c, (dtype, one) in enumerate(zip(self.dtypes, self.one)):
+            made = np.full(room, one, dtype)
+            if count:
+                made[:count] = arrays[f"given {c}"][:count]
+            arrays[f"given {c}"] = made
+            self.memory[self.place_of_part(at, tagged_strata.GIVEN, c)] = self.address(made)
+        arrays["room"] = self.memory[at + tagged_strata.GIVEN_ROOM] = room
+        return True
+
+    def forget(self) -> None:
+        """Have no candidates, after a run that was left in its middle."""
+        for arrays in self.arrays_of:
+            for name in ("last", "touched"):
+                if name in arrays:
+                    arrays[name][:] = 0
+            if self.is_proofs:
+                for c in range(len(self.dtypes)):
+                    arrays[f"given {c}"][:] = ONE
+
+    # Running
+
+    def has_facts(self, given: FactStore, first: int, stop: int, algebra: Any) -> bool:
+        """Write the facts of strata as candidates; false if they are too many."""
+        found, parts_of_facts = [], []
+        for number in (number for own in self.tables_of[first:stop] for number in own):
+            facts, row = given.relations.get(self.names[number]), self.rows_of_table.get(number)
+            if facts is None and row is None:
+                continue
+            width = self.tables[number].width
+            columns, variables = ([], _NO_FACTS) if facts is None else facts.given(len(self.tables[number].types))
+            count = len(variables) + (row is not None)
+            if not self.has_room_for(number, count):
+                return False
+            words = self.arrays_of[number]["words"][: count * width].reshape(count, width)
+            for c, column in enumerate(columns):
+                words[: len(variables), c] = column
+            if not columns:
+                words[:] = 0
+            if row is not None:
+                words[-1] = [word_of(term.value, term.type, given.symbols) for term in row] or [0]
+                variables = np.append(variables, -1)
+            found.append((number, count))
+            parts_of_facts.append(variables)
+        if not found:
+            return True
+        variables = np.concatenate(parts_of_facts)
+        is_random = variables >= 0
+        tags = algebra.one(len(variables))
+        if is_random.any():
+            if self.is_proofs:
+                tags[is_random] = algebra.store.singles_of(parts_of_facts)
+            else:
+                tags[is_random] = algebra.fact_tags(variables[is_random])
+        is_kept = ~algebra.is_zero(tags)
+        keeps_all, start = bool(is_kept.all()), 0
+        for number, count in found:
+            arrays, kept = self.arrays_of[number], slice(start, start + count)
+            part, start = tags[kept], start + count
+            if not keeps_all and not self.is_certain[number]:
+                rows = np.flatnonzero(is_kept[kept])
+                width = self.tables[number].width
+                words = arrays["words"][: count * width].reshape(count, width)
+                words[: len(rows)] = words[rows]
+                part, count = part[rows], len(rows)
+            for c, column in enumerate(parts_of(part)):
+                arrays[f"given {c}"][:count] = column
+            arrays["ids"][:count] = -1
+            self.memory[self.places_of_tags[number] + tagged_strata.COUNT] = count
+        return True
+
+    def call_with(self, algebra: Any) -> int:
+        """Have the driver go on; returns why it comes back."""
+        arguments: tuple[Any, ...] = (self.memory, self.words, self.bases, self.tag_bases, self.index_bases)
+        arguments += self.control, self.strata, self.indexes_after
+        if self.is_proofs:
+            store: ProofStore = algebra.store
+            costs, tied, literals = store.known
+            arguments += len(self.dtypes), store.k, not store.literals.denies_values, store.literals.has_triggers
+            # More of the sets may have literals of choices by now.
+            self.pair[3] = 0
+            noted = empty(len(store.offsets) if store.literals.has_triggers else 0, np.uint8)
+            arguments += self.pair, noted, *store.sets, *store.made, *store.slots, store.used
+            arguments += costs, tied, *literals, store.literals.triggers
+        return self.called(self.driver()[0], self.address(self.memory), *arguments)
+
+    def called(self, driver: Any, *arguments: Any) -> int:
+        return driver.dispatcher(*arguments)
+
+    def is_as_planned(self, given: FactStore, ram: m.Ram) -> bool:
+        """Whether the stores that are next would join in their order in any run."""
+        number = int(self.control[strata.STRATUM])
+        part = "once" if self.control[strata.ROUND] == 0 else "loop"
+        for table in range(len(self.tables)):
+            self.read_table(table)
+        stores, known = getattr(ram.strata[number], part), Statistics(dict(zip(self.names, self.tables)), given.symbols)
+        return all(map(operator.is_, planned(ram, (number, part), stores, known, False), stores))
+
+    def goes_to_end(self, given: FactStore, ram: m.Ram, algebra: Any, until: int) -> bool:
+        """Run the strata before one; false if this is no small run."""
+        control = self.control
+        control[tagged_strata.UNTIL] = until
+        while (code := self.call_with(algebra)) != strata.ENDED:
+            if code == tagged_strata.PROOFS_FULL:
+                algebra.store.make_wanted_room()
+            elif code == tagged_strata.UNPLANNED:
+                if not self.is_as_planned(given, ram):
+                    return False
+            elif code == row_sets.LOG_FULL and control[strata.GOES_ON]:
+                target = int(self.words[control[strata.AT], strata.TARGET])
+                if not self.has_room_for(target, self.arrays_of[target]["room"] + 1):
+                    return False
+            elif code == row_sets.LOG_FULL:
+                number = int(control[strata.PLACE])
+                at = self.places_of_tags[number] + tagged_strata.COUNT
+                size = int(self.memory[self.places_of_tables[number] + strata.SIZE])
+                if not self.has_room(number, size + int(self.memory[at]) + 1):
+                    return False
+            else:
+                return False
+        return True
+
+    def run(self, given: FactStore, ram: m.Ram, algebra: Any) -> Begun | None:
+        began = perf_counter()
+        self.control[:] = self.fresh
+        self.memory[strata.LEFT] = self.most_candidates
+        self.memory[self.tag_bases + tagged_strata.COUNT] = 0
+        if self.is_proofs and self.k != algebra.store.k:
+            self.k = algebra.store.k
+            for number in range(len(self.tables)):
+                self.write_news(number)
+        for place, constant in self.constants:
+            self.memory[place] = word_of(constant.value, constant.type, given.symbols)
+        first = 0
+        for stop in self.stops:
+            # A stratum that negates has its facts before.
+            if not self.has_facts(given, first, stop + 1, algebra) or not self.goes_to_end(given, ram, algebra, stop):
+                self.failures += 1
+                self.forget()
+                return None
+            first = stop + 1
+            for number in self.negated.get(stop, ()):
+                size = int(self.memory[self.places_of_tables[number] + strata.SIZE])
+                self.arrays_of[number]["negated"][:size] = algebra.negate(self.tables[number].tags[:size])
+        self.failures = 0
+        outputs = {}
+        for name, number in self.outputs:
+            size = int(self.memory[self.places_of_tables[number] + strata.SIZE])
+            table = outputs[name] = self.tables[number].first_rows(size)
+            table.tags, table.stamps = column_of([part[:size].copy() for part in parts_of(table.tags)]), None
+        what = self.words.copy(), self.strata[:-1, strata.NUM_ROUNDS].copy(), perf_counter() - began
+        return Begun(self.number_of_strata, outputs, partial(profile_of, ram, self.stores, self.stratum_of, *what))
+
+
+_NO_FACTS = np.zeros(0, np.int64)
