@@ -225,6 +225,25 @@ class RichRule(_Rule):
         return f"a2 := {self.pick('argmax', 'argmin')}[q9](q8: {name}(q9, q8), {name}(q8, {key}){where})"
 
 
+class MonotoneRule(RichRule):
+    """A rule without negation and aggregates: more facts give more tuples."""
+
+    def negated(self) -> str:
+        return self.compared()
+
+    aggregated = totalled = negated
+
+
+@st.composite
+def closures(draw, source: Source) -> list[str]:
+    """Rules that close relations of pairs, up to two: to equivalences and symmetric and transitive ones."""
+    pairs = [name for name in source.derived if source.relations[name] == "ii"]
+    forms = "{0}(x, y) = {0}(y, x)", "{0}(x, z) = {0}(x, y), {0}(y, z)", "{0}(y, z) = {0}(x, y), {0}(x, z)"
+    names = draw(st.lists(st.sampled_from(pairs), max_size=2, unique=True)) if pairs else []
+    chosen = [(name, draw(st.lists(st.sampled_from(forms), min_size=1, unique=True))) for name in names]
+    return [f"rel {form.format(name)}" for name, some in chosen for form in some]
+
+
 def inputs(max_rows: int = 6) -> st.SearchStrategy[dict[str, list[tuple]]]:
     """Facts of the input relations."""
     value = {"i": st.integers(0, 3), "t": st.sampled_from(TEXTS)}

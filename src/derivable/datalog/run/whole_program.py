@@ -448,8 +448,10 @@ class WholeProgram(drive.Drive):
         for place, constant in self.constants:
             self.memory[place] = word_of(constant.value, constant.type, given.symbols)
         while (code := self.call()) != strata.ENDED:
-            target = int(self.words[self.control[strata.AT], strata.TARGET])
-            has_room = code == row_sets.LOG_FULL and self.has_room(target, 2 * len(self.tables[target].tail))
+            has_room = False
+            if code == row_sets.LOG_FULL:
+                target = int(self.words[self.control[strata.AT], strata.TARGET])
+                has_room = self.has_room(target, 2 * len(self.tables[target].tail))
             # Of a recursion that goes on, the rows before it stay where they are.
             is_looping = self.control[strata.NEXT] > self.strata[self.control[strata.STRATUM], strata.LOOP]
             if not has_room or not (is_looping or self.have_bases_room()):
