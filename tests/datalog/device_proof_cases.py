@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 import derivable as dv
+from datalog.test_proof_rounds import DETOUR
 from derivable.bridge import torch_rows
 from derivable.bridge.torch_columns import Torch
 from derivable.datalog.apm import run as machine_run
@@ -64,11 +65,17 @@ def test_folds():
             torch.from_numpy,
             (np.argsort(which, kind="stable"), np.searchsorted(ordered, np.arange(groups)), ordered),
         )
-        known = torch.from_numpy(costs), torch.from_numpy(tied), order, first, group
+        lost = torch.zeros(1, dtype=torch.int64)
+        known = torch.from_numpy(costs), torch.from_numpy(tied), lost, order, first, group
         (before,) = device_proofs.sums(form, without, (*known, known_before), groups)
         assert device_proofs.sums(form, with_kernels, (*known, known_before), groups)[0].equal(before)
         given = *known, before, left, right
-        news = [device_proofs.improved(form, arrays, given, groups) for arrays in (with_kernels, without)]
+        news, losses = [], []
+        for arrays in (with_kernels, without):
+            news.append(device_proofs.improved(form, arrays, given, groups))
+            losses.append(bool(lost))
+            lost.zero_()
+        assert losses[0] == losses[1]
         for mine, other in zip(*news):
             assert mine.equal(other)
         assert 0 < int(news[0][2].sum()) < groups
@@ -77,9 +84,12 @@ def test_folds():
 def test_programs():
     rng = random.Random(1)
     edges = [(rng.choice([0.5, 0.25]), (rng.randrange(4), rng.randrange(4))) for _ in range(5)]
-    program = dv.Program("type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))")
-    on_host, on_device = (program.run({"e": edges}, "topkproofsdebug", k=2, device=of) for of in (None, "torch:cpu"))
-    assert dict(on_device["p"].items()) == dict(on_host["p"].items())
+    closure = "type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))"
+    for text, facts, name in ((closure, {"e": edges}, "p"), (DETOUR, {}, "way")):
+        program = dv.Program(text)
+        on_host, on_device = (program.run(facts, "topkproofsdebug", k=2, device=of) for of in (None, "torch:cpu"))
+        assert dict(on_device[name].items()) == dict(on_host[name].items())
+        assert ("on the host" in on_device.explain()) == (text == DETOUR)
 
 
 def kernels():

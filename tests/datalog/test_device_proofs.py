@@ -7,6 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.test_proof_rounds import DETOUR
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.kernels.proof_form import ProofForm
 from derivable.datalog.kernels.proofs import ONE, ZERO
@@ -52,6 +53,15 @@ def test_a_device_finds_the_proofs_of_the_host(rules, seed, k):
     on_host, on_device = (program.run(facts, "topkproofsdebug", k=k, device=of) for of in (None, "torch:cpu"))
     for name in on_host:
         assert dict(on_device[name].items()) == dict(on_host[name].items()), name
+
+
+def test_proofs_that_come_back_are_derived_by_the_host():
+    """Where two proofs of a row leave for one that both contain, see test_proof_rounds.py."""
+    for k in (1, 2, 3):
+        program = dv.Program(DETOUR)
+        on_host, on_device = (program.run({}, "topkproofsdebug", k=k, device=of) for of in (None, "torch:cpu"))
+        assert dict(on_device["way"].items()) == dict(on_host["way"].items())
+        assert ("on the host: step, way" in on_device.explain()) == (k > 1)
 
 
 @pytest.mark.parametrize(("samples", "number"), [(0, 40), (0, 300), (3, 10), (5, 200)])

@@ -151,12 +151,30 @@ def run_on_device(
         executor = Executor(ram, facts, algebra, watch)
         executor.foreign, executor.coins = queries.foreign, coins
         there = run_on_host(executor, arrays.device.type)
-        found = run_program(ram, facts, algebra, arrays, ram.outputs, queries, goes_on, None, at_once, there, proofs)
+        try:
+            found = run_program(
+                ram, facts, algebra, arrays, ram.outputs, queries, goes_on, None, at_once, there, proofs
+            )
+        except _Lost:
+            return _anew(ram, facts, algebra, watch), DeviceProfile(
+                str(device), perf_counter() - began, {}, {}, tuple(ram.relations)
+            )
     tables: dict[str, Table] = {}
     for relation, part in found.items():
         new_tags = None if isinstance(algebra, Untagged) else algebra.empty
         tables[relation] = DeviceTable(relation, ram.relations[relation].types, new_tags, part)
     return tables, DeviceProfile(str(device), perf_counter() - began, rounds, arrays.notes, tuple(there))
+
+
+class _Lost(Exception):
+    """Proofs that rows had no room for in an earlier round may be among the best again."""
+
+
+def _anew(ram: m.Ram, facts: FactStore, algebra: Algebra, watch: Watch) -> dict[str, Table]:
+    """The outputs by the host, which derives again what rows had no room for."""
+    watch.tuples = 0
+    tables = Executor(ram, facts, algebra, watch).run()
+    return {name: tables[name] for name in ram.outputs}
 
 
 @contextmanager
@@ -336,7 +354,8 @@ def run_program(
     tables, prepared = _prepared(ram, typed, host, at_once, names, frozenset(computed))
     given: dict[str, list[Any]] = {}
     if proofs is not None:
-        given[PROOFS] = [arrays.constant(x, "int64", len(x)) for x in proofs.known]
+        # A copy, as a run sets the last one.
+        given[PROOFS] = [arrays.constant(x.copy(), "int64", len(x)) for x in proofs.known]
     for name, relation in ram.relations.items():
         width, sets = len(relation.types), None if relation.is_certain else proofs
         if name in computed:
@@ -360,6 +379,8 @@ def run_program(
             more = [arrays.constant(column, "int64", count) for column in part]
             given[name] = [arrays.concatenate(list(pair)) for pair in zip(given[name], [*more, *ones])]
     found = iter(prepared(given, arrays, watch, counts))
+    if proofs is not None and proofs.form.k > 1 and int(given[PROOFS][2]):
+        raise _Lost
     model = {}
     for name, table in tables.items():
         columns, components = (tuple(next(found) for _ in part) for part in (table.columns, table.tags))

@@ -116,7 +116,8 @@ class Tables:
         """What an operation on sets of proofs gives; see `ProofForm`."""
         assert self.proofs is not None
         words = self.proofs.words
-        known = self.graph(n.Given, PROOFS, (n.Type("int64", lanes=64 * words), n.Type("int64", lanes=words)))
+        lanes = 64 * words, words, None
+        known = self.graph(n.Given, PROOFS, tuple(n.Type("int64", lanes=number) for number in lanes))
         given = known if columns else ()
         operation = ProofOperation(self.proofs, name)
         return self.graph(n.Custom, f"{name} of proofs", operation, (*given, *columns), size, tuple(types))

@@ -29,8 +29,8 @@ LONG, LOOKED_AT = 1 << 10, 1 << 16
 _FLIPPED = (1 << 63) - 1
 
 
-# Functions of nodes: (form, library, columns, number of rows) -> columns. Those that multiply read the costs [place,
-# literal] and the bits of literals in choices [place, word] first.
+# Functions of nodes: (form, library, columns, number of rows) -> columns. What reads columns reads the costs [place,
+# literal], the bits of literals in choices [place, word] and `lost` [1] first, which `improved` sets.
 
 
 def one(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int) -> tuple[Column]:
@@ -44,32 +44,34 @@ def nothing(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int)
 
 
 def times(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int) -> tuple[Column]:
-    """The k best proofs of products; reads (costs, tied, left, right)."""
-    costs, tied, left, right = columns
+    """The k best proofs of products; reads (costs, tied, lost, left, right)."""
+    costs, tied, _, left, right = columns
     rows = torch.arange(count, device=left.device)
     return (_added(form, arrays, costs, tied, rows, rows, rows, None, (left, right), count)[0],)
 
 
 def possible(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int) -> tuple[Column]:
-    """Whether products have a proof; reads (costs, tied, left, right)."""
-    costs, tied, *factors = columns
+    """Whether products have a proof; reads (costs, tied, lost, left, right)."""
+    costs, tied, _, *factors = columns
     return ((_candidates(form, factors, costs, tied)[1] < ENDLESS).any(1),)
 
 
 def sums(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int) -> tuple[Column]:
-    """The k best proofs of the products of each group; reads (costs, tied, order, first, group, left, right)."""
-    costs, tied, order, first, group, *factors = columns
+    """The k best proofs of the products of each group; reads (costs, tied, lost, order, first, group, left,
+    right)."""
+    costs, tied, _, order, first, group, *factors = columns
     return (_added(form, arrays, costs, tied, order, first, group, None, factors, count)[0],)
 
 
 def improved(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int) -> tuple[Column, ...]:
     """What groups have with products added to what they had: the k best proofs, those of them that are new, and
-    whether there are such; reads (costs, tied, order, first, group, before, left, right)."""
-    costs, tied, order, first, group, before, *factors = columns
-    return _added(form, arrays, costs, tied, order, first, group, before, factors, count)
+    whether there are such; reads (costs, tied, lost, order, first, group, before, left, right).
 
-
-# Sums
+    Sets `lost` where two proofs of a group that had k leave for one that both contain: what it had no room for in an
+    earlier round may be among the best again.
+    """
+    costs, tied, lost, order, first, group, before, *factors = columns
+    return _added(form, arrays, costs, tied, order, first, group, before, factors, count, lost)
 
 
 def _added(
@@ -83,12 +85,13 @@ def _added(
     before: Column | None,
     factors: Sequence[Column],
     count: int,
+    lost: Column | None = None,
 ) -> tuple[Column, Column, Column]:
     """order [place] the rows of the products, group by group; first [group] the place where each begins, group
     [place] its number; before [group] or None; factors, one or two [row]"""
     factors = [factor.reshape(-1, form.lanes) for factor in factors]
     if arrays.has_kernels and form.k <= triton_proofs.MOST and count and not _has_long(first, len(factors[0])):
-        found = triton_proofs.fold(form, costs, tied, order, first, before, factors, count)
+        found = triton_proofs.fold(form, costs, tied, lost, order, first, before, factors, count)
         return found[0], found[1], found[2]
     if not isinstance(order, range):
         factors = [factor.index_select(0, order) for factor in factors]
@@ -106,7 +109,19 @@ def _added(
         size = torch.cat([given[..., 1].reshape(-1), size])
         bits = torch.cat([given[..., 2:].reshape(old, form.width - 2), bits])
         places = torch.maximum(places, before[:, 0])
-    return _best(form, places, groups, cost, size, bits, old, count)
+    found = _best(form, places, groups, cost, size, bits, old, count)
+    if before is not None and lost is not None and form.k > 1:
+        lost += _has_lost(form, before, found[0])
+    return found
+
+
+def _has_lost(form: ProofForm, before: Column, after: Column) -> Column:
+    old, new = (x[:, 1:].view(len(x), form.k, form.width) for x in (before, after))
+    old_words, new_words = (x[..., 2 : 2 + form.words] for x in (old[:, :, None], new[:, None]))
+    contains = ((new_words & ~old_words) == 0).all(3) & (new_words != old_words).any(3)
+    contains &= new[:, None, :, 0] < ENDLESS
+    is_full = (old[..., 0] < ENDLESS).all(1)
+    return (is_full & (contains.any(2).sum(1) > 1)).any()
 
 
 def _has_long(first: Column, total: int) -> bool:

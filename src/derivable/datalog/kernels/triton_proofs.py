@@ -23,7 +23,7 @@ _FLIPPED = (1 << 63) - 1
 
 _FOLD = """
 @triton.jit
-def fold(costs, tied, order, first, before, left, right, after, news, changed, count, total):
+def fold(costs, tied, lost, order, first, before, left, right, after, news, changed, count, total):
     lane = tl.arange(0, TILE)
     for tile in range(tl.program_id(0), tl.cdiv(count, TILE), tl.num_programs(0)):
         group = tl.cast(tile, tl.int64) * TILE + lane
@@ -35,6 +35,7 @@ def fold(costs, tied, order, first, before, left, right, after, news, changed, c
         is_changed = group * 0
 {old_place}
 {ranks}
+{lost}
         tl.store(after + group * LANES, place, mask=is_group)
         tl.store(news + group * LANES, place, mask=is_group)
         tl.store(changed + group, is_changed.to(tl.uint8), mask=is_group)
@@ -123,6 +124,31 @@ while tl.max((common != 0).to(tl.int32), 0) > 0:
 """
 
 
+# Whether two of the k proofs that a row had contain one that it has now.
+_LOST = """
+is_full = is_group
+number_gone = group * 0
+for p in range(0, {k}):
+    from_before = before + group * LANES + 1 + p * WIDTH
+    is_full = is_full & (tl.load(from_before, mask=is_group, other=ENDLESS) < ENDLESS)
+{bits}
+    is_gone = is_group & (lane < 0)
+{contained}
+    number_gone += is_gone.to(tl.int64)
+if tl.max((is_full & (number_gone > 1)).to(tl.int32), 0) > 0:
+    tl.store(lost, 1)
+"""
+
+
+def _lost(form: ProofForm, bits: str) -> str:
+    lines = []
+    for kept in range(form.k):
+        missing = " | ".join(f"(kept{kept}_{w} & ~bits{w})" for w in range(form.words))
+        more = " | ".join(f"(kept{kept}_{w} ^ bits{w})" for w in range(form.words))
+        lines.append(f"    is_gone = is_gone | ((there{kept} != 0) & (({missing}) == 0) & (({more}) != 0))")
+    return _LOST.format(k=form.k, bits=bits, contained="\n".join(lines))
+
+
 def _consider(form: ProofForm, rank: int, new: int) -> str:
     """Lines that keep a proof if it is better than the best one so far, and contains none of those that are kept."""
     lines = ["is_better = cost < best_cost", "is_equal = cost == best_cost"]
@@ -147,6 +173,9 @@ def kernel_text(form: ProofForm, has_before: bool, has_right: bool, has_order: b
     """The kernel for groups that had proofs before, of products, whose rows are in another order than the groups."""
     k, width = form.k, form.width
     ranks = []
+    old_bits = "\n".join(
+        f"    bits{w} = tl.load(from_before + {2 + w}, mask=is_group, other=0)" for w in range(width - 2)
+    )
     for rank in range(k):
         consider = indent(_consider(form, rank, 1), "    ")
         if has_right:
@@ -175,9 +204,6 @@ def kernel_text(form: ProofForm, has_before: bool, has_right: bool, has_order: b
                 f"    bits{w} = tl.load(from_left + {2 + w}, mask=is_row, other=0)" for w in range(width - 2)
             )
             candidates = _ONE_FACTOR.format(k=k, bits=bits, consider=consider)
-        old_bits = "\n".join(
-            f"    bits{w} = tl.load(from_before + {2 + w}, mask=is_group, other=0)" for w in range(width - 2)
-        )
         old = _OLD.format(k=k, bits=old_bits, consider=indent(_consider(form, rank, 0), "    "))
         store = []
         for name, cost in (("after", "best_cost"), ("news", "tl.where(is_new != 0, best_cost, ENDLESS)")):
@@ -197,7 +223,8 @@ def kernel_text(form: ProofForm, has_before: bool, has_right: bool, has_order: b
             )
         )
     old_place = "        place = tl.load(before + group * LANES, mask=is_group, other=0)" if has_before else ""
-    text = _FOLD.format(old_place=old_place, ranks=indent("\n".join(ranks), " " * 8))
+    lost = indent(_lost(form, old_bits), " " * 8) if has_before and k > 1 else ""
+    text = _FOLD.format(old_place=old_place, ranks=indent("\n".join(ranks), " " * 8), lost=lost)
     numbers = {"LANES": form.lanes, "WIDTH": width, "LITERALS": 64 * form.words, "ENDLESS": ENDLESS}
     for name, number in numbers.items():
         text = text.replace(name, str(number))
@@ -208,6 +235,7 @@ def fold(
     form: ProofForm,
     costs: Any,
     tied: Any,
+    lost: Any,
     order: Any,
     first: Any,
     before: Any,
@@ -223,5 +251,6 @@ def fold(
     kernel = kernel_of(kernel_text(form, before is not None, len(factors) > 1, has_order), "fold", TILE)
     given = order if has_order else first
     earlier = after if before is None else before.contiguous()
-    kernel(count, costs, tied, given, first, earlier, left, right, after, news, changed, count, len(left))
+    noted = costs if lost is None else lost
+    kernel(count, costs, tied, noted, given, first, earlier, left, right, after, news, changed, count, len(left))
     return after, news, changed.view(torch.bool)

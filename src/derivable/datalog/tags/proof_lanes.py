@@ -80,12 +80,12 @@ class ProofLanes:
         return found
 
     @cached_property
-    def known(self) -> tuple[np.ndarray, np.ndarray]:
-        """(costs [place, number], the bits of literals in choices [place, word])"""
+    def known(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(costs [place, number], the bits of literals in choices [place, word], [0], see `device_proofs.improved`)"""
         literal = self.literal
         costs = np.where(literal >= 0, self.store.literals.costs[literal], 0)
         is_tied = (literal >= 0) & self.store.literals.is_tied[literal]
-        return costs, _packed(is_tied)
+        return costs, _packed(is_tied), np.zeros(1, np.int64)
 
     def lanes_of(self, tags: np.ndarray) -> np.ndarray:
         """[row, lane] sets of the store."""
