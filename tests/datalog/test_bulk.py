@@ -12,7 +12,7 @@ import derivable as dv
 from datalog.test_fused import on_threads
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.kernels import relations
-from derivable.datalog.tables import bulk_load, packing, storage
+from derivable.datalog.tables import bulk_load, packing, sets, storage
 from derivable.datalog.tables.packing import Packing, distinct
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import TYPES
@@ -309,6 +309,21 @@ def test_rows_are_viewed_without_those_that_are_in_the_sets_alone(monkeypatch):
     # All of them are there again, prefix after prefix, before those that waited.
     assert sorted(zip(*(table.view(c, slice(0, 4)).tolist() for c in range(2)))) == [(1, 6), (2, 7), (2, 8), (3, 5)]
     assert table.num_evicted == 0
+
+
+def test_rows_stay_in_a_hash_until_what_enters_them_in_sets_is_compiled(monkeypatch):
+    table, rng = Table("t", (I64, I64)), np.random.default_rng(0)
+    table.may_be_built, inserted = False, set()
+    monkeypatch.setattr(storage, "SET_ROWS", 50)
+    for is_at_hand in (False, False, True, True):
+        monkeypatch.setattr(sets.RowSets, "is_at_hand", lambda width, numbered, there=is_at_hand: there)
+        rows = rng.integers(0, 30, (100, 2))
+        table.insert(list(rows.T), len(rows))
+        inserted |= set(map(tuple, rows.tolist()))
+        assert (table.sets is not None) == is_at_hand
+        assert table.size == len(inserted) == len(set(map(tuple, table.log[: table.size].tolist())))
+        assert (table.find(list(rows.T), len(rows)) >= 0).all()
+        assert (table.find([np.array([31]), np.array([0])], 1) < 0).all()
 
 
 def test_an_index_of_chains_has_no_more_rows_than_its_numbers(monkeypatch):

@@ -15,6 +15,7 @@ from derivable.algebra.expr.functions import maximum, minimum
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product, min_plus
 from derivable.core.diagnostics import LimitError
+from derivable.datalog.fused import fused
 from derivable.datalog.kernels import strata
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.run import drive
@@ -320,3 +321,21 @@ def test_small_rounds_with_tags_are_one_call():
         assert tagged(text, facts, "minmaxprob") == wanted
     assert wanted[0]["b"][(3,)] == 0.4
     assert len(made) == 1
+
+
+def test_a_store_that_runs_as_a_kernel_becomes_worth_one_that_inserts(monkeypatch):
+    """Rounds of a row whose store has the kernel that writes columns, until the other one is to be had."""
+    program = dv.Program("rel n = {0}\nrel n(x + 1) = n(x), x < 300\ntype n(x: i64)\nquery n")
+    seen, run = [], fused.Running.run
+
+    def counted(own, keep):
+        seen.append(own.seen)
+        return run(own, keep)
+
+    monkeypatch.setattr(fused.Running, "run", counted)
+    monkeypatch.setattr(fused.Running, "is_ready", lambda own: own.settle() is None)
+    monkeypatch.setattr(drive, "is_there", lambda *given: False)
+    with settings_of(0, 1 << 12):
+        assert len(program.run()["n"]) == 301
+    assert len(seen) >= 300
+    assert seen == sorted(set(seen))

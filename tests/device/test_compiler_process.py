@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 import time
+from io import BytesIO, TextIOWrapper
+from queue import PriorityQueue
 
 import networkx as nx
 import numpy as np
@@ -66,6 +68,15 @@ def test_the_process_ends_with_the_kernel_that_it_compiles(tmp_path):
         time.sleep(0.05)
     assert not os.path.exists(f"/proc/{process}")
     assert list(tmp_path.rglob("*dense_offsets*.nbc"))
+
+
+def test_what_is_asked_last_is_compiled_first():
+    lines = [json.dumps([number, "module", f"kernel{number}", []]).encode() for number in range(3)]
+    wanted = PriorityQueue()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", TextIOWrapper(BytesIO(b"\n".join(lines))))
+        compiler_process._read_all(wanted)
+    assert [wanted.get()[1][2:3] for _ in range(4)] == [["kernel2"], ["kernel1"], ["kernel0"], []]
 
 
 DATALOG = """

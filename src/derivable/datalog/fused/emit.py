@@ -159,8 +159,7 @@ class RuleKernel:
 
     def is_ready(self) -> bool:
         """Whether a call compiles nothing; else another process begins to compile the kernel."""
-        types = [f"{p.dtype}[]" if isinstance(p, n.Array) else p.dtype for p in self.kernel.parameters]
-        return not isinstance(self.function, Compilable) or self.function.is_ready(types)
+        return not isinstance(self.function, Compilable) or self.function.is_ready(self.kernel.types)
 
 
 _compiled: dict[tuple, RuleKernel] = {}

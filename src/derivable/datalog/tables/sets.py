@@ -13,6 +13,7 @@ from derivable.core.forks import renew_in_children
 from derivable.core.lazy import later
 from derivable.core.records import dataclass
 from derivable.device.cpu.memory import empty, longer, next_length, zeros
+from derivable.device.cpu.tiers import Compilable
 
 if TYPE_CHECKING:
     from derivable.datalog.kernels import row_sets
@@ -98,6 +99,13 @@ class RowSets:
             made.slices[0].state[3] = len(rows)
             rehash_rows(made.words, len(rows), made.table)
         return made
+
+    @staticmethod
+    def is_at_hand(width: int, numbered: bool) -> bool:
+        """Whether what enters rows of so many columns is compiled, and not in seconds; else that begins elsewhere."""
+        form = row_sets.SetForm(width, numbered)
+        entering = _insert(form)
+        return not isinstance(entering, Compilable) or entering.is_ready(row_sets.insert_kernel(form).types)
 
     @property
     def num_prefixes(self) -> int:

@@ -426,7 +426,11 @@ class Table:
             self._rehash(4 * max(least, len(self.tail)))
 
     def enter_sets(self, columns: Sequence[np.ndarray] = ()) -> bool:
-        """Go over to sets if the rows and the given ones are in reach, else never; whether it is done."""
+        """Go over to sets if the rows and the given ones are in reach, else never; whether it is done. Where what
+        enters rows is not compiled yet, the hash of row numbers serves meanwhile.
+        """
+        if not RowSets.is_at_hand(self.width, self.new_tags is not None):
+            return False
         there = list(self.log[: self.size].T) if self.size else []
         parts = [part for part in (columns, there) if len(part)]
         if not all(map(RowSets.can_hold, parts)):

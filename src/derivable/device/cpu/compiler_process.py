@@ -12,11 +12,12 @@ import os
 import subprocess
 import sys
 import threading
-from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from itertools import count
 from pathlib import Path
+from queue import PriorityQueue
 from typing import Any
 
 import derivable
@@ -60,23 +61,24 @@ class Compiler:
             # Ctrl-C is for this process.
             start_new_session=True,
         )
-        self.waiting: deque[Compilation] = deque()
+        self.waiting: dict[int, Compilation] = {}
+        self.numbers = count()
         threading.Thread(target=self._listen, name="derivable-compiler", daemon=True).start()
 
     def ask(self, wanted: list) -> Compilation:
-        asked = Compilation(self)
-        self.waiting.append(asked)
+        asked, number = Compilation(self), next(self.numbers)
+        self.waiting[number] = asked
         assert self.process.stdin is not None
         # One that has ended has nothing to say: `_listen` has seen that, or will.
         with suppress(OSError):
-            self.process.stdin.write(json.dumps(wanted).encode() + b"\n")
+            self.process.stdin.write(json.dumps([number, *wanted]).encode() + b"\n")
             self.process.stdin.flush()
         return asked
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
-        for _ in self.process.stdout:
-            self.waiting.popleft()._is_done = True
+        for number in self.process.stdout:
+            self.waiting.pop(int(number))._is_done = True
         self.process.wait()
         global _compiler
         with _lock:
@@ -105,20 +107,34 @@ def begun(module: str, name: str, types: Sequence[str]) -> Compilation:
 def compile_all(parent: int) -> None:
     """What the process does: compile what it reads, and write a line after each.
 
-    It ends behind the kernel that it compiles when its parent has ended: short scripts would never have a kernel
-    otherwise, and would begin to compile the same one in each run.
+    What was wanted last comes first: that is what a run waits for now. The process ends behind the kernel that it
+    compiles when its parent has ended: short scripts would never have a kernel otherwise, and would begin to compile
+    the same one in each run.
     """
     # Before anything else writes to where the other process reads.
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
-    for line in sys.stdin.buffer:
-        module, name, types = json.loads(line)
+    wanted: PriorityQueue[tuple[int, list]] = PriorityQueue()
+    threading.Thread(target=_read_all, args=(wanted,), daemon=True).start()
+    while given := wanted.get()[1]:
+        number, module, name, types = given
+        is_compiled = False
         # Whatever fails here fails again for who calls it, with an error.
         with suppress(Exception):
             getattr(import_module(module), name).compile_for(types)
-        if os.getppid() != parent:
+            is_compiled = True
+        if is_compiled and os.getppid() != parent:
             return
-        answers.write(b"\n")
+        with suppress(OSError):
+            answers.write(b"%d\n" % number)
+
+
+def _read_all(wanted: PriorityQueue[tuple[int, list]]) -> None:
+    """Have all that is asked for, the last first, and nothing behind the first."""
+    for line in sys.stdin.buffer:
+        given = json.loads(line)
+        wanted.put((-given[0], given))
+    wanted.put((1, []))
 
 
 def _leave() -> None:
