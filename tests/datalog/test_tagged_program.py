@@ -4,6 +4,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import strategies as st
 
 import derivable as dv
@@ -132,6 +133,33 @@ def test_orders_of_joins_are_those_of_any_run():
         with whole(compiled=True) as made:
             assert rows(program.run(facts, "minmaxprob")) == wanted
         assert len(made) == 1
+
+
+@pytest.mark.parametrize(("provenance", "k"), [("minmaxprob", 1), ("topkproofs", 1), ("topkproofs", 3)])
+def test_samples_of_layers_are_one_call(provenance, k):
+    """Outputs and gradients have the bits of other runs, also where facts exclude each other, and of a small batch."""
+    text = f"{CLOSURE}\nrel left(x) = path(x, y), not edge(x, y)\nquery left"
+    layer = dv.nn.Logic(text, inputs={"edge": dv.varying()}, outputs={"left": None}, provenance=provenance, k=k)
+    tuples, groups = [(0, 1), (1, 2), (0, 2), (2, 3), (3, 4), (2, 4)], torch.tensor([0, -1, 0, 1, -1, 1])
+    chances = torch.tensor([0.5, 0.5, 0.25, 0.5, 0.75, 0.25], dtype=torch.float64, requires_grad=True)
+
+    def outcomes():
+        found = []
+        for count in (3, 6):
+            sample = (tuples[:count], chances[:count], groups[:count])
+            for batch in ([sample], [(tuples[1:4], chances[1:4]), sample]):
+                samples = layer(edge=batch)
+                total = sum((y * (1 + torch.arange(len(y)))).sum() for _, y in samples)
+                (gradient,) = torch.autograd.grad(total, chances)
+                found.append([(list(rows), y.tolist()) for rows, y in samples] + [gradient.tolist()])
+        return found
+
+    with settings_of(NEVER, NEVER, compiled=True):
+        wanted = outcomes()
+    with whole(compiled=True) as made:
+        assert outcomes() == wanted
+    assert len(made) == 4
+    assert None not in made
 
 
 def test_strata_before_one_that_is_run_in_another_way_are_one_call():

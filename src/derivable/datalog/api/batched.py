@@ -211,6 +211,7 @@ def _grounded(ram: Ram, store: FactStore, record: Semiring | Inference, watch: W
 def _tagged(ram: Ram, store: FactStore, columns: ColumnTags, name: str, watch: Watch, device: Any) -> Any:
     """The tables of a batch, whose tags are values."""
     from derivable.datalog.run.execute import Executor
+    from derivable.datalog.run.whole_program import run_whole
     from derivable.datalog.tags.tags import SemiringTags
     from derivable.datalog.tags.topkproofs import TopProofTags
 
@@ -226,7 +227,10 @@ def _tagged(ram: Ram, store: FactStore, columns: ColumnTags, name: str, watch: W
             return run_on_device(ram, store, columns, name, device, watch, Coins(store.random), proofs)[0]
     columns.watch(watch)
     try:
-        return Executor(ram, store, columns, watch).run()
+        begun = run_whole(ram, store, watch, columns)
+        if begun is not None and begun.number_of_strata == len(ram.strata):
+            return begun.tables
+        return Executor(ram, store, columns, watch, begun=begun).run()
     finally:
         columns.watch(NEVER)
 

@@ -393,6 +393,8 @@ class TaggedProgram(WholeProgram):
 
     def run(self, given: FactStore, ram: m.Ram, algebra: Any) -> Begun | None:
         began = perf_counter()
+        if sum(sum(map(len, facts.variables)) for facts in given.relations.values()) > self.most_facts:
+            return None
         self.control[:] = self.fresh
         self.memory[strata.LEFT] = self.most_candidates
         self.memory[self.tag_bases + tagged_strata.COUNT] = 0

@@ -258,7 +258,8 @@ class ProofStore:
         """The same of the random facts [fact] of several columns, one after the other, without those below zero."""
         variables = np.concatenate(parts)
         variables = variables[variables >= 0]
-        if (variables[1:] > variables[:-1]).all():
+        # The literals of each sample are in blocks of their own, behind one another.
+        if not self.literals.width and (variables[1:] > variables[:-1]).all():
             return self.singles(variables)
         return np.concatenate([self.singles(part[part >= 0]) for part in parts])
 
