@@ -168,9 +168,9 @@ def samples_of(name: str, given: Any) -> SampleFacts:
 
 def _promoted(parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The tensors in one dtype, for which those without numbers do not count."""
-    dtypes = {part.dtype for part in parts if len(part)} or {parts[0].dtype}
+    dtypes = {part.dtype for part in parts if part.numel()} or {parts[0].dtype}
     dtype = reduce(torch.promote_types, dtypes)
-    return [part.to(dtype) for part in parts]
+    return [part if part.dtype is dtype else part.to(dtype) for part in parts]
 
 
 def certain_samples(name: str, given: Any) -> SampleFacts:
