@@ -398,6 +398,8 @@ def test_small_strata_are_on_the_host(provenance, rows, monkeypatch):
     db, on_device = (program.run(facts, provenance=provenance, device=device) for device in (None, "torch:cpu"))
     assert ("on the host: e, p, t\n" in f"{on_device.explain()}\n") == (rows > 30)
     assert "on the host: e" in on_device.explain()
+    assert "line 3: rel p(x, y)" in on_device.explain()
+    assert "by columns (no kernel: too few rows)" in on_device.explain()
     for name in db:
         assert dict(on_device[name].items()) == pytest.approx(dict(db[name].items()), rel=1e-12)
         assert len(on_device[name].to_torch()[0]) == len(db[name]) if name != "t" else True
@@ -422,6 +424,8 @@ def test_limits_of_a_run_on_a_device():
     chain = {"e": [(i, i + 1) for i in range(30)]}
     cut, on_device = (program.run(chain, iteration_limit=3, device=device) for device in (None, "torch:cpu"))
     assert set(cut["p"]) == set(on_device["p"])
+    # Those of the last round were not propagated.
+    assert f"recursion of p: 3 rounds, {len(cut['p']) - 27} rows" in on_device.explain()
     with pytest.raises(dv.DerivableError, match="round_limit = 4"):
         program.run(chain, round_limit=4, device="torch:cpu")
     with pytest.raises(dv.DerivableError, match="tuple_limit = 20"):

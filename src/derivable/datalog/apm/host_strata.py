@@ -31,6 +31,7 @@ def run_on_host(executor: Executor, kind: str) -> dict[str, Table]:
         if _reads(stratum) <= found.keys() and _is_cheaper(executor, stratum, LAUNCH[kind]):
             executor.run_stratum(number)
             found |= {name: executor.tables[name] for name in stratum.relations}
+    executor.give_reasons()
     return found
 
 

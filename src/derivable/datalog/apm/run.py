@@ -37,6 +37,7 @@ from derivable.datalog.rules.nodes import AggregateRule
 from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.foreign_join import generate
 from derivable.datalog.run.limits import Watch
+from derivable.datalog.run.profile import Profile
 from derivable.datalog.run.queries import Batch, Queries
 from derivable.datalog.run.throw import thrown
 from derivable.datalog.scalars import arithmetic
@@ -59,22 +60,25 @@ if TYPE_CHECKING:
 class DeviceProfile:
     """What a run on a device has spent.
 
-    rounds  recursion -> its rounds
+    rounds  recursion -> its rounds, and the rows that these propagated
     notes   recursion -> how it was solved without rounds of its rules
-    on_host relations that the host has computed
+    on_host relations that the host has computed, and what that has spent on their rules
     """
 
     device: str
     seconds: float
-    rounds: dict[str, int]
+    rounds: dict[str, tuple[int, int]]
     notes: dict[str, str]
     on_host: Sequence[str] = ()
+    host: Profile | None = None
 
     def __str__(self) -> str:
-        shown = {name: f"{number:,} rounds" for name, number in self.rounds.items()} | self.notes
+        shown = {name: f"{number:,} rounds, {rows:,} rows" for name, (number, rows) in self.rounds.items()} | self.notes
         rounds = [f"\n  recursion of {name}: {how}" for name, how in shown.items()]
         names = [name for name in self.on_host if not name.startswith("#")]
         host = [f"\n  on the host: {', '.join(names)}"] if names else []
+        if self.host is not None and self.host.rules:
+            host += [f"\n    {line}".rstrip() for line in str(self.host).splitlines()]
         return f"on {self.device}, {self.seconds:.3f} s, facts included{''.join((*host, *rounds))}"
 
 
@@ -133,14 +137,14 @@ def run_on_device(
     arrays = arrays_on(device)
     queries = Queries({}, algebra, facts.symbols, facts.random, watch)
     queries.coins = coins
-    rounds: dict[str, int] = {}
+    rounds: dict[str, tuple[int, int]] = {}
 
     def goes_on(loop: n.Loop | n.Otherwise, number: int, size: int) -> bool:
         if number == watch.limits.iteration_limit:
             return False
         watch.tuples += size
         watch.begin_round(0, number)
-        rounds[loop.text] = number + 1
+        rounds[loop.text] = number + 1, rounds.get(loop.text, (0, 0))[1] + size
         return True
 
     began = perf_counter()
@@ -163,7 +167,8 @@ def run_on_device(
     for relation, part in found.items():
         new_tags = None if isinstance(algebra, Untagged) else algebra.empty
         tables[relation] = DeviceTable(relation, ram.relations[relation].types, new_tags, part)
-    return tables, DeviceProfile(str(device), perf_counter() - began, rounds, arrays.notes, tuple(there))
+    spent = perf_counter() - began
+    return tables, DeviceProfile(str(device), spent, rounds, arrays.notes, tuple(there), executor.profile())
 
 
 class _Lost(Exception):
