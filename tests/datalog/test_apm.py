@@ -400,6 +400,9 @@ def test_small_strata_are_on_the_host(provenance, rows, monkeypatch):
     assert "on the host: e" in on_device.explain()
     assert "line 3: rel p(x, y)" in on_device.explain()
     assert "by columns (no kernel: too few rows)" in on_device.explain()
+    plan = program.explain("plan", facts, provenance, device="torch:cpu")
+    assert plan.startswith("on torch:cpu")
+    assert "on the host: e" in plan
     for name in db:
         assert dict(on_device[name].items()) == pytest.approx(dict(db[name].items()), rel=1e-12)
         assert len(on_device[name].to_torch()[0]) == len(db[name]) if name != "t" else True

@@ -154,6 +154,7 @@ class Program:
         stage: str = "ram",
         facts: Mapping[str, Any] | None = None,
         provenance: str | Semiring | Provenance | None = None,
+        device: Any = None,
     ) -> str:
         """The program after a stage, one of "syntax", "types", "desugar", "optimise", "demand", "strata", "ram", "plan"
         and "apm".
@@ -161,8 +162,11 @@ class Program:
         From "demand" on it is what a run without tags computes, with the coins of rules that have probabilities. "ram"
         ends with the provenance that `run` takes if it is given none. "plan" runs the program over the facts, a first
         time to count the rows of each operator and again for the seconds of each rule; `Database.explain` has the
-        profile of a run without these counts. "apm" is the program for a device with many lanes.
+        profile of a run without these counts; on a `device`, as `run` takes one, it says which relations the host has
+        computed, and how each recursion went. "apm" is the program for a device with many lanes.
         """
+        if stage == "plan" and device is not None:
+            return self.run(facts, provenance, device=device).explain()
         if stage == "plan":
             return str(self._profile(taken(checked_facts(facts)), provenance))
         plan = self._plan({})
