@@ -19,7 +19,7 @@ from derivable.datalog.run.tagged_program import TaggedProgram
 from drawn import examples
 
 PROVENANCES = [
-    *(("topkproofs", k) for k in (1, 2, 3)),
+    *(("topkproofs", k) for k in (1, 2, 3, 20)),
     *((name, 1) for name in ("minmaxprob", "addmultprob", "topkproofsdebug", LUKASIEWICZ, CAPACITY, PAIRED)),
 ]
 # Floats, which kernels here compute with; products of more than two facts; a table that is negated in two strata, with

@@ -58,8 +58,10 @@ from derivable.datalog.kernels.strata import CONTROL_WORDS as BEFORE
 from derivable.device.cpu.places import array_at, call_at, load, pointer_at, store
 from derivable.device.cpu.tiers import kernel
 
-# Why the driver came back, besides the codes of `strata`: a set of proofs has no room; orders of joins may be others.
-MERGE, PROOFS_FULL, UNPLANNED = 30, 31, 32
+# Why the driver came back, besides the codes of `strata`: a set of proofs has no room; orders of joins may be others; the
+# clock is to be looked at, as products of sets of more proofs than `FEW` take long.
+MERGE, PROOFS_FULL, UNPLANNED, LOOK = 30, 31, 32, 33
+FEW = 8
 # The words of the control besides those of `strata`: whether stores run or candidates are merged, what of a merge is
 # done, and the stratum to stop before; whether the orders of joins of a round are known to be those at hand, how many
 # rows may be left of those that all may find before this is in doubt, the rows of a stratum at which it is again, and
@@ -287,6 +289,8 @@ def run_proofs(
         memory[own + NUM_RECENT] = place
         _forget_factors(memory, own, 2, count)
         _end_merge(memory, own, control)
+        if k > FEW:
+            return LOOK
 
 
 @kernel

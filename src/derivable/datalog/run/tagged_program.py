@@ -374,6 +374,8 @@ class TaggedProgram(WholeProgram):
         while (code := self.call_with(algebra)) != strata.ENDED:
             if code == tagged_strata.PROOFS_FULL:
                 algebra.store.make_wanted_room()
+            elif code == tagged_strata.LOOK:
+                algebra.store.deadline.remaining()
             elif code == tagged_strata.UNPLANNED:
                 if not self.is_as_planned(given, ram):
                     return False
