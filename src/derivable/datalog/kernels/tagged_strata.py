@@ -58,8 +58,8 @@ from derivable.datalog.kernels.strata import CONTROL_WORDS as BEFORE
 from derivable.device.cpu.places import array_at, call_at, load, pointer_at, store
 from derivable.device.cpu.tiers import kernel
 
-# Why the driver came back, besides the codes of `strata`: a set of proofs has no room; orders of joins may be others; the
-# clock is to be looked at, as products of sets of more proofs than `FEW` take long.
+# Why the driver came back, besides the codes of `strata`: a set of proofs has no room; orders of joins may be others;
+# the clock is to be looked at, as products of sets of more proofs than `FEW` take long.
 MERGE, PROOFS_FULL, UNPLANNED, LOOK = 30, 31, 32, 33
 FEW = 8
 # The words of the control besides those of `strata`: whether stores run or candidates are merged, what of a merge is
