@@ -20,9 +20,10 @@ Stories are CLUTRR's (`clutrr/`; made with its generator, whose licence is CC BY
 own from templates. The baseline is a network that reads the whole story with a GRU. With `--full`, a few batches are
 read by a transformer as large as the published one, RoBERTa, to see what share of the time the symbolic part has there.
 
-Reached in minutes on one core: 99.7% of 929 stories (55.3% by a network alone) with the rules known, 99.8% with the 29
-rules that are learnt: the 16 that are known, and others that hold as well, such as that a brother's uncle is an uncle.
-The symbolic part has 84% of the time of training with this small reader, and 1.7% with one as large as RoBERTa.
+Reached in minutes on one core: 99.7% of 929 stories (55.3% by a network alone) with the rules known. It depends on the
+seed: 99.7%, 99.8% and 85.3% for 0, 1 and 2, where a few of the 36 templates may stay misread. With the 29 rules that
+were learnt in one run 99.8%: the 16 that are known, and others that hold as well, such as that a brother's uncle is an
+uncle. The symbolic part has 89% of the time of training with this small reader, and 1.7% with one as large as RoBERTa.
 """
 
 from __future__ import annotations
@@ -210,13 +211,12 @@ class Family:
 
     kept    the relations of a sentence that are facts, the most probable ones
     k       the proofs of an answer that are kept
-    least   the probability from which on a relation is a fact; the most probable one always is
+    least   the probability from which on a relation is a fact
     rules   triples of kinds; None where rules are learnt, whose probabilities are then given in each call
     """
 
     def __init__(self, kept: int, rules: list[tuple[int, ...]] | None, k: int = 1, least: float = 1e-3):
-        self.kept, self.least = kept, least
-        inputs: dict[str, Any] = {"said": dv.varying()}
+        inputs: dict[str, Any] = {"said": dv.varying(keep=kept, above=least, per_group=True)}
         facts: dict[str, Any] = dict(FACTS)
         if rules is None:
             inputs["rule"] = dv.independent(list(np.ndindex(*(3 * (len(KINDS),)))))
@@ -230,18 +230,14 @@ class Family:
 
         table  [kind, kind, kind]: the probabilities of rules that are learnt
         """
-        chances, best = p.flatten(0, 1).topk(self.kept, -1)
-        likely = chances.detach() >= self.least
-        likely[:, 0] = True
         pairs = torch.tensor([pair for story in batch for pair in story.people])
-        either = torch.stack([pairs, pairs.flip(-1)], 1).flatten(0, 1)
-        groups = torch.arange(len(best))[:, None].expand_as(best)[likely]
-        counts = np.cumsum([0, *likely.sum(-1).tolist()])
+        either = torch.stack([pairs, pairs.flip(-1)], 1)[:, :, None].expand(-1, -1, len(RELATIONS), -1)
+        relations = torch.arange(len(RELATIONS)).expand(either.shape[:-1])
         facts = dv.nn.Ragged(
-            torch.cat([best[likely][:, None], either[groups]], 1).numpy(),
-            chances[likely],
-            counts[np.cumsum([0, *(2 * story.length for story in batch)])],
-            groups=groups.numpy(),
+            torch.cat([relations[..., None], either], -1).flatten(0, 2).numpy(),
+            p.flatten(),
+            np.cumsum([0, *(2 * len(RELATIONS) * story.length for story in batch)]),
+            groups=np.arange(p.numel()) // len(RELATIONS),
         )
         rules = {} if table is None else {"rule": table.flatten()}
         return self.layer(said=facts, **rules, certain={"asked": [[story.asked] for story in batch]})
@@ -350,7 +346,7 @@ def main(arguments: list[str] | None = None) -> None:
     rules = learnt_rules(short, learnt) if wanted.rules == "learned" else RULES_KNOWN
 
     def read(batches: Iterator[list[Story]], k: int) -> Iterator[tuple[Tensor, tuple[Family, list[Story]]]]:
-        family = Family(wanted.kept, rules, k=k)
+        family = Family(wanted.kept, rules, k=k, least=0.0)
         for batch in batches:
             yield words.rows([sentence for story in batch for sentence in story.sentences]), (family, batch)
 
