@@ -412,6 +412,7 @@ def multiply(
     triggers,
 ):
     """The products [pair] of sets of proofs from pair `start` on; returns the pair where room has come to its end."""
+    width = blocks.shape[1] - 1
     fact, _, _, choice, sizes, _, _, _, _, _ = literals
     for i in range(start, stop):
         x, y = a[i], b[i]
@@ -435,7 +436,25 @@ def multiply(
             return i
         if number == 1:
             row, kept = used[1], 1
-            if unite(blocks, heads, x_first, y_first, blocks, heads, row, costs, tied, triggers):
+            p, q, at = heads[x_first, 0], heads[y_first, 0], heads[row, 0]
+            is_narrow = heads[x_first + 1, 0] == p + 1 and heads[y_first + 1, 0] == q + 1
+            if is_narrow and blocks[p, 0] == blocks[q, 0]:
+                total, base = heads[x_first, 1] + heads[y_first, 1], np.int64(blocks[p, 0]) * width
+                choices, of_p, of_q = np.uint64(0), np.uint64(0), np.uint64(0)
+                blocks[at, 0] = blocks[p, 0]
+                for w in range(width):
+                    one, other = blocks[p, 1 + w], blocks[q, 1 + w]
+                    blocks[at, 1 + w] = one | other
+                    if one & other:
+                        total -= cost_of_word(costs, 64 * (base + w), one & other)
+                    choices |= (one | other) & triggers[base + w]
+                    of_p |= one & tied[base + w]
+                    of_q |= other & tied[base + w]
+                heads[row + 1, 0], heads[row, 1] = at + 1, total
+                has_choices = choices != 0 and of_p != 0 and of_q != 0
+            else:
+                has_choices = unite(blocks, heads, x_first, y_first, blocks, heads, row, costs, tied, triggers)
+            if has_choices:
                 code = conflict(blocks, heads, x_first, y_first, tied, fact, choice, sizes)
                 if code == 1 or (code == 2 and not settle(blocks, heads, row, costs, tied, literals)):
                     kept = 0
