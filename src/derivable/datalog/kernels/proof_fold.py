@@ -154,8 +154,8 @@ def _fold_narrow(
                 to_blocks[span * j, 1 + w] = blocks[at, 1 + w]
             to_heads[2 * j, 1], order[j], is_new[j] = heads[first + j, 1], j, 0
         if not is_alone and k > 1:
-            # That which is best if both have nothing in common comes first: more of the others are too bad then. For one
-            # proof a row is gone through sooner than it is found.
+            # That which is best if both have nothing in common comes first: more of the others are too bad then. With
+            # one proof a row, to look for it costs more than that saves.
             least, i = ENDLESS, best
             while i > 0:
                 total = heads[offsets[a[i - 1]], 1] + heads[offsets[b[i - 1]], 1]
