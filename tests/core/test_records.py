@@ -8,6 +8,7 @@ import inspect
 import pickle
 from dataclasses import FrozenInstanceError, dataclass, field
 from functools import partial
+from threading import Barrier, Thread
 from typing import Any, ClassVar
 
 import pytest
@@ -151,3 +152,20 @@ def test_a_method_is_compiled_when_it_is_called() -> None:
     assert [hasattr(vars(kind)[name], "make") for name in ("__init__", "__eq__", "__hash__")] == [True] * 3
     assert kind(1) in {kind(1)}
     assert [hasattr(vars(kind)[name], "make") for name in ("__init__", "__eq__", "__hash__")] == [False] * 3
+
+
+def test_threads_that_call_a_method_first_at_the_same_time_have_the_same() -> None:
+    for _ in range(20):
+        kind: Any = made_by(records.dataclass)["Point"]
+        begin, made = Barrier(4), []
+
+        def make(kind: Any = kind, begin: Barrier = begin, made: list = made) -> None:
+            begin.wait()
+            made.append(kind(1, 2))
+
+        threads = [Thread(target=make) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert set(made) == {kind(1, 2)}

@@ -2,7 +2,8 @@
 
 Python writes the methods of a dataclass as text and compiles them when the class is made, which takes half a
 millisecond. A process that answers one small question has two hundred such classes, and calls few of their methods.
-Here a method is compiled at its first call; all else is that of `dataclasses`, whose functions know these classes too.
+Here a method is compiled at its first call; all else is that of `dataclasses`, whose functions know these classes too
+(docs/decisions/102).
 """
 
 from __future__ import annotations
