@@ -120,6 +120,19 @@ def test_more_than_a_small_run_is_left_to_others():
     assert made == [2, None, 2]
 
 
+def test_proofs_that_come_back_are_left_to_others():
+    """Two proofs of way(5) leave for one, and a third that was dropped is one of the best again."""
+    text = "type step(i32, i32)\nrel step = {(2, 5), (3, 5), (4, 5), (1, 6), (6, 7), (7, 5)}\nrel way(0)\n"
+    program = dv.Program(text + "rel way(y) = way(x), step(x, y)\nquery way")
+    facts = {"step": [(0.9, (0, 1)), (0.8, (1, 2)), (0.7, (1, 3)), (0.1, (0, 4))]}
+    with whole() as made:
+        found = [program.run(facts, "topkproofs", k=k)["way"][5,] for k in (2, 4)]
+    assert found == pytest.approx([1 - (1 - 0.9) * (1 - 0.1)] * 2)
+    # Of four proofs none is dropped.
+    assert made[0] is None
+    assert made[-1]
+
+
 def test_orders_of_joins_are_those_of_any_run():
     """Sizes decide on them before a stratum and in its rounds."""
     text = "type e(u32, u32), n(u32)\nrel t(x, y) = e(x, y)\nrel t(x, z) = t(x, y), e(y, z), n(x), n(z)\nquery t"

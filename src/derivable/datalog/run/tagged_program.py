@@ -391,7 +391,8 @@ class TaggedProgram(WholeProgram):
                     return False
             else:
                 return False
-        return True
+        # Where dropped proofs may come back, another run offers all rows again.
+        return not algebra.has_dropped()
 
     def run(self, given: FactStore, ram: m.Ram, algebra: Any) -> Begun | None:
         began = perf_counter()
