@@ -355,7 +355,7 @@ def _matrix(kind, places, values, size=3):
 
 @pytest.mark.parametrize("kind", ["csr", "coo"])
 def test_calls_like_the_one_before(kind, monkeypatch):
-    """Of tensors like those of the call before only the indices are compared; all else is looked at anew."""
+    """Of tensors like those of the call before only the indices are compared; others are looked at."""
     kernel = compile(parse(CASES["product with a vector"][0], {"A": M, "X": V}), output="torch", backend="torch")
     looked, parted = [], kernel._parted
     monkeypatch.setattr(kernel, "_parted", lambda *given: looked.append(1) or parted(*given))

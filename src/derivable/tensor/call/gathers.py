@@ -82,7 +82,7 @@ class Plan:
 
 
 class Settled:
-    """What a call did, for calls whose inputs are tensors like its own, which are not looked at anew.
+    """What a call did, for calls whose inputs are tensors like its own, which are not looked at again.
 
     Whether entries are where they were is found on the device, while the result is computed, so the host waits once.
 

@@ -32,7 +32,7 @@ from derivable.tensor.values.values import (
     library_of,
 )
 
-# So many patterns of one tensor are kept.
+# The number of patterns of one tensor that are kept.
 KEPT = 4
 
 
