@@ -409,7 +409,7 @@ def test_a_processor_sees_the_syntax_of_an_item():
         rel n = {1, 2}
         @seen(1, "a", [2.5, true], pair=(1, "b"), nested=[("x", [1])])
         type parse(bound text: String, free kind: Symbol, u8), size(t: Tree)
-        @seen type $half(x: f32) -> f32
+        @seen type $a_half_seen(x: f32) -> f32
         @seen rel weight = {0.5::(1, "a"); 0.25::(2, "b")}
         @seen @hidden rel 0.75::big(x as f32, -y) = n(x), y in 0..3, not n(y), (if x > y then 1 else 2) == $abs(y)
         @seen rel deep(t, i) = n(m), t == new Node(m, new Leaf()), i := count!(x: n(x) where k: n(k))
@@ -441,7 +441,7 @@ def test_a_processor_sees_the_syntax_of_an_item():
         declared.function_decl_name()
 
     half, weight, big, deep, leaf, one, atom, whole = (item for item, _, _ in items[1:])
-    assert half.function_decl_name() == "half"
+    assert half.function_decl_name() == "a_half_seen"
     assert half.function_decl_ret_type().is_f32()
     assert [t.to_python_type() for t in half.function_decl_arg_types()] == [float]
     with pytest.raises(DerivableError, match="declares no relation"):

@@ -13,12 +13,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from derivable.core.diagnostics import ShapeError
-from derivable.core.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ import numpy as np
 from derivable.algebra.element import components, element_of
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import DerivableError
-from derivable.core.records import dataclass
 
 RELATIVE = 1e-9
 

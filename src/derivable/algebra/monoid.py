@@ -18,6 +18,7 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -29,7 +30,6 @@ from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr
 from derivable.algebra.expr.types import FLOATS, Dtype
 from derivable.core.diagnostics import ShapeError, TypeMismatchError, UnsupportedError
 from derivable.core.forks import renew_in_children
-from derivable.core.records import dataclass
 
 SCALAR = Element(())
 

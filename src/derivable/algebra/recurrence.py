@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -27,7 +28,6 @@ from derivable.algebra import expr
 from derivable.algebra.expr.nodes import Argument, Constant, Expr
 from derivable.algebra.expr.types import Dtype, promote
 from derivable.algebra.monoid import TypedMonoid
-from derivable.core.records import dataclass
 
 # An entry of C: the number of its state, which it is or is minus, or the constant that it always is.
 Entry = tuple[Literal["state", "minus", "constant"], int]

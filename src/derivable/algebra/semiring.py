@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
@@ -20,7 +20,6 @@ from derivable.algebra.expr.nodes import Constant
 from derivable.algebra.expr.types import FLOATS, Dtype, check_dtype
 from derivable.algebra.monoid import SCALAR, Monoid, TypedFunction, TypedMonoid, frozen, trace_elements
 from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
-from derivable.core.records import dataclass
 
 Carrier = Literal["float", "bool", "integer"]
 

@@ -14,7 +14,7 @@ import threading
 import weakref
 from abc import ABCMeta, abstractmethod
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ import numpy as np
 from derivable.algebra.expr.types import LIMITS, Dtype, check_dtype, numpy_dtype
 from derivable.core.diagnostics import TypeMismatchError
 from derivable.core.forks import renew_in_children
-from derivable.core.records import dataclass
 
 _table: weakref.WeakValueDictionary[tuple, Expr] = weakref.WeakValueDictionary()
 _lock = threading.Lock()

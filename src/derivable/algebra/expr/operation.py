@@ -38,13 +38,13 @@ Corners: integers wrap around, and every division and remainder by the integer 0
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from derivable.algebra.expr.nodes import Constant, Expr, applied
 from derivable.algebra.expr.types import FLOATS, Dtype
-from derivable.core.records import dataclass
 
 Rule = Literal["arithmetic", "float", "comparison", "logical", "bits", "where", "cast"]
 Target = Literal["numba", "lanes", "triton", "jnp", "torch"]

@@ -12,10 +12,11 @@ A value that is not there is any number of its type, never an error. Which opera
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from derivable.algebra.expr.functions import apply, where
 from derivable.algebra.expr.nodes import Constant, Expr
 from derivable.algebra.expr.operations import OPERATIONS
-from derivable.core.records import dataclass
 
 TRUE = Constant(True, "bool")
 

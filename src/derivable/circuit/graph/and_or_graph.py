@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from derivable.core.and_or import AND, KIND_NAMES, LITERAL, OR, TRUE
 from derivable.core.graph import offsets_of, strongly_connected_components
-from derivable.core.records import dataclass
 
 
 def plain(signed: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 from weakref import WeakSet
@@ -22,7 +23,6 @@ from derivable.core import html
 from derivable.core.arguments import integer, is_integer
 from derivable.core.diagnostics import DomainError, LayoutError, OutOfMemory, ShapeError, UnsupportedError
 from derivable.core.lazy import optional_module
-from derivable.core.records import dataclass
 from derivable.core.registry import Registry
 from derivable.device.cpu.memory import full
 from derivable.parallel.order import order_of
