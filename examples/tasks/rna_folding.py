@@ -11,7 +11,7 @@ and no accuracy. The baseline takes the pairs of which each base is the other's 
 from the families of the training sequences, which is easier than a new family.
 
 Reached after learning 600 sequences: F1 82.5% on 100 held-out sequences (79.7% by a network alone). The
-symbolic part has 59% of the time of folding them, beside a network that is small.
+symbolic part has 59% of the time of folding them, as our network is small.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def _taken(name: str, given: Any) -> Any:
         # A relation of another run is a mapping too.
         if tensors.is_sparse(given):
             return _entries(name, given)
-        if tensors.library_of(given) == "torch" and 1 <= getattr(given, "ndim", 0) <= 2:
+        if tensors.has_torch([given]) and 1 <= getattr(given, "ndim", 0) <= 2:
             return Elsewhere(given)
     if isinstance(given, Mapping):
         if given and not any(isinstance(key, tuple) for key in given) and all(map(_is_column, given.values())):

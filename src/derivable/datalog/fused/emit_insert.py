@@ -1,4 +1,4 @@
-"""RAM to loops: a store whose rows are entered where they are found; for those with tags see `emit_tags`.
+"""RAM to loops: a store whose rows are inserted where they are found; for those with tags see `emit_tags`.
 
 Candidates that wait in columns are written, read and looked up again from the first word; here the set of a prefix is
 at hand as soon as the prefix is known. All such kernels are called in one way, with packed arguments: `memory` has what
@@ -125,18 +125,18 @@ class InsertEmitter(emit.Emitter):
                 k.set(self.slots, row_sets.block_of(k, p, self.x))
 
     def write(self, tags: tuple | None) -> None:
-        self.enter()
+        self.insert()
         if self.found is not None:
             self.k.set(self.found, 1)
 
-    def enter(self) -> tuple[Expr, Expr | None]:
-        """Enter the row; whether it is new, and its number if rows have any."""
+    def insert(self) -> tuple[Expr, Expr | None]:
+        """Insert the row; whether it is new, and its number if rows have any."""
         k = self.k
         with k.when(self.left <= 0):
             self.leave(PAUSED)
         with k.when(self.size >= self.room):
             self.leave(row_sets.LOG_FULL)
-        is_new, number = self.enter_in_hash() if self.form is None else self.enter_in_set(self.form)
+        is_new, number = self.insert_in_hash() if self.form is None else self.insert_in_set(self.form)
         k.set(self.left, self.left - 1)
         with k.when(is_new):
             for c, value in enumerate(self.row):
@@ -144,8 +144,8 @@ class InsertEmitter(emit.Emitter):
             k.set(self.size, self.size + 1)
         return is_new, number
 
-    def enter_in_hash(self) -> tuple[Expr, Expr]:
-        """Whether the row is new, and its number if not; it is entered in the hash of row numbers if it is."""
+    def insert_in_hash(self) -> tuple[Expr, Expr]:
+        """Whether the row is new, and its number if not; if it is, the hash of row numbers gets it."""
         k, (table, slots) = self.k, self.hash
         # Rows of a nullary relation are one zero.
         k.set(self.row, [self.value(term) for term in self.plan.outputs] or [0])
@@ -156,8 +156,8 @@ class InsertEmitter(emit.Emitter):
             k.store(table, slot * 2 + 1, tag)
         return there < 0, there
 
-    def enter_in_set(self, form: SetForm) -> tuple[Expr, Expr | None]:
-        """Whether the row is new, and its number if rows have any; it is entered in the set of its prefix if it is."""
+    def insert_in_set(self, form: SetForm) -> tuple[Expr, Expr | None]:
+        """Whether the row is new, and its number if rows have any; if it is, the set of its prefix gets it."""
         k, p = self.k, self.sets
         y = self.row[-1]
         k.set(y, self.value(self.plan.outputs[-1]))

@@ -38,24 +38,7 @@ def accumulate_kernel(plus: TypedMonoid, is_idempotent: bool, at_once: bool) -> 
     given, tags = (_arrays(k, name, plus) for name in ("given", "tags"))
     pending = [] if at_once else _arrays(k, "pending", plus)
     with k.loop("i", 0, count) as i:
-        row, tag = k.load(ids, i, "row"), _load(k, given, i, plus)
-        with k.when(known <= row):
-            _store(k, tags, row, tag)
-            k.set(known, row + 1)
-            k.continue_()
-        there = _load(k, tags, row, plus)
-        total = k.registers("total", plus.dtypes)
-        if at_once or is_idempotent:
-            k.comment("What changes nothing is no news; of a sum that is not idempotent everything is.")
-            k.set(total, _plus(plus, there, tag))
-            with k.when(_same(there, total)):
-                k.continue_()
-        if at_once:
-            _store(k, tags, row, total)
-        with k.when(old <= row):
-            if not at_once:
-                _store(k, tags, row, _plus(plus, there, tag))
-            k.continue_()
+        row, tag = _add_to_new(k, plus, i, ids, given, tags, old, known, is_idempotent or at_once, at_once)
         with k.when(equal(k.load(touched, row, "last"), stamp)):
             if not at_once:
                 _store(k, pending, row, _plus(plus, _load(k, pending, row, plus), tag))
@@ -66,6 +49,34 @@ def accumulate_kernel(plus: TypedMonoid, is_idempotent: bool, at_once: bool) -> 
         k.set(number, number + 1)
     k.return_(number, known)
     return k.kernel()
+
+
+def _add_to_new(
+    k: Builder, plus: TypedMonoid, i: Expr, ids: n.Array, given: Sequence[n.Array], tags: Sequence[n.Array], old: Expr,
+    known: Any, looks_for_news: bool, at_once: bool = False
+) -> tuple[n.Register, tuple[n.Register, ...]]:  # fmt: skip
+    """Add a candidate to the tag of a row that is new, and go on with the next one; (row, tag) of an older row.
+
+    looks_for_news  whether a candidate that changes nothing is no news; of a sum that is not idempotent each one is
+    at_once         whether older rows get their tags here too
+    """
+    row, tag = k.load(ids, i, "row"), _load(k, given, i, plus)
+    with k.when(known <= row):
+        _store(k, tags, row, tag)
+        k.set(known, row + 1)
+        k.continue_()
+    there, total = _load(k, tags, row, plus), k.registers("total", plus.dtypes)
+    k.set(total, _plus(plus, there, tag))
+    if looks_for_news:
+        with k.when(_same(there, total)):
+            k.continue_()
+    if at_once:
+        _store(k, tags, row, total)
+    with k.when(old <= row):
+        if not at_once:
+            _store(k, tags, row, total)
+        k.continue_()
+    return row, tag
 
 
 def merge_kernel(typed: TypedSemiring) -> n.Kernel:
@@ -151,20 +162,7 @@ def add_up_kernel(typed: TypedSemiring) -> n.Kernel:
     given, tags, pending = (_arrays(k, name, plus) for name in ("given", "tags", "pending"))
     known, has_older, number = k.let("known", old), k.let("has_older", False), k.let("number", 0)
     with k.loop("i", 0, count) as i:
-        row, tag = k.load(ids, i, "row"), _load(k, given, i, plus)
-        with k.when(known <= row):
-            _store(k, tags, row, tag)
-            k.set(known, row + 1)
-            k.continue_()
-        there = _load(k, tags, row, plus)
-        total = k.registers("total", plus.dtypes)
-        if typed.semiring.idempotent_plus:
-            k.set(total, _plus(plus, there, tag))
-            with k.when(_same(there, total)):
-                k.continue_()
-        with k.when(old <= row):
-            _store(k, tags, row, _plus(plus, there, tag))
-            k.continue_()
+        row, tag = _add_to_new(k, plus, i, ids, given, tags, old, known, typed.semiring.idempotent_plus)
         with k.when(k.load(touched, row, "is_touched")):
             _store(k, pending, row, _plus(plus, _load(k, pending, row, plus), tag))
             k.continue_()
@@ -215,7 +213,7 @@ class TaggedEmitter(InsertEmitter):
         k, plus = self.k, self.typed.plus
         assert tags is not None
         with k.when(self.is_kept(tags)):
-            is_new, number = self.enter()
+            is_new, number = self.insert()
             assert number is not None
             with k.when(is_new):
                 given = tags

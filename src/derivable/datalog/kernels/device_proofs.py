@@ -125,7 +125,7 @@ def _has_lost(form: ProofForm, before: Column, after: Column) -> Column:
 
 
 def _has_long(first: Column, total: int) -> bool:
-    """Whether a group has so many products that one lane would take long; the host waits where all are many."""
+    """Whether a group has more products than one lane is to go through; the host waits where all are many."""
     if total <= LOOKED_AT:
         return False
     ends = torch.cat([first[1:], first.new_full((1,), total)])

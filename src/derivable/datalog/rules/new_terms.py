@@ -13,7 +13,7 @@ does not depend on the order in which bodies are evaluated, because only heads m
 foreign predicate gives to a body, and that the body takes apart, has a head of its own for that:
 
     value(n) :- text(s), parse(s; e), eval(e, n)
-has beside it
+has one more rule:
     #given_1(e) :- text(s), parse(s; e)
 """
 
