@@ -91,39 +91,15 @@ def are_possible(
 
 
 @kernel
-def _fold_narrow(
-    start,
-    stop,
-    rows,
-    last,
-    following,
-    a,
-    b,
-    old,
-    tags,
-    news,
-    has_news,
-    changed,
-    k,
-    is_bounded,
-    has_triggers,
-    blocks,
-    heads,
-    offsets,
-    to_blocks,
-    to_heads,
-    order,
-    is_new,
-    used,
-    costs,
-    tied,
-    literals,
-    triggers,
-):
+def _fold_narrow(start, stop, given, limits, sets, room, used, costs, tied, literals, triggers):
     """`fold` of rows whose proofs are one block each, at the same place: all that is done with them is done here.
 
     Returns the place in the list of the first row that it leaves to `fold_wide`.
     """
+    rows, last, following, a, b, old, tags, news, has_news, changed = given
+    k, is_bounded, has_triggers = limits
+    blocks, heads, offsets = sets
+    to_blocks, to_heads, order, is_new = room
     width, span, zero = blocks.shape[1] - 1, to_heads[2, 0], np.uint64(0)
     fact, _, _, choice, sizes, _, _, _, _, _ = literals
     for t in range(start, stop):
@@ -353,71 +329,17 @@ def fold(
 
     Returns the place in the list where room has come to its end.
     """
+    given = rows, last, following, a, b, old, tags, news, has_news, changed
+    limits, sets, room = (k, is_bounded, has_triggers), (blocks, heads, offsets), (to_blocks, to_heads, order, is_new)
     # Rows that are left for the one are mostly followed by others: it goes on with twice as many each time.
     many = 1
     while start < stop:
-        reached = _fold_narrow(
-            start,
-            stop,
-            rows,
-            last,
-            following,
-            a,
-            b,
-            old,
-            tags,
-            news,
-            has_news,
-            changed,
-            k,
-            is_bounded,
-            has_triggers,
-            blocks,
-            heads,
-            offsets,
-            to_blocks,
-            to_heads,
-            order,
-            is_new,
-            used,
-            costs,
-            tied,
-            literals,
-            triggers,
-        )
+        reached = _fold_narrow(start, stop, given, limits, sets, room, used, costs, tied, literals, triggers)
         if reached == stop:
             return stop
         many = 2 * many if reached == start else 1
         start = min(reached + many, stop)
-        left = fold_wide(
-            reached,
-            start,
-            rows,
-            last,
-            following,
-            a,
-            b,
-            old,
-            tags,
-            news,
-            has_news,
-            changed,
-            k,
-            is_bounded,
-            has_triggers,
-            blocks,
-            heads,
-            offsets,
-            to_blocks,
-            to_heads,
-            order,
-            is_new,
-            used,
-            costs,
-            tied,
-            literals,
-            triggers,
-        )
+        left = fold_wide(reached, start, given, limits, sets, room, used, costs, tied, literals, triggers)
         if left < start:
             return left
     return stop

@@ -100,36 +100,12 @@ def _insert(slot, count, k, to_blocks, to_heads, order, is_truncated, was_full, 
 
 
 @kernel
-def fold_wide(
-    start,
-    stop,
-    rows,
-    last,
-    following,
-    a,
-    b,
-    old,
-    tags,
-    news,
-    has_news,
-    changed,
-    k,
-    is_bounded,
-    has_triggers,
-    blocks,
-    heads,
-    offsets,
-    to_blocks,
-    to_heads,
-    order,
-    is_new,
-    used,
-    costs,
-    tied,
-    literals,
-    triggers,
-):
+def fold_wide(start, stop, given, limits, sets, room, used, costs, tied, literals, triggers):
     """`proof_fold.fold`, whatever proofs are; returns the place in the list where room has come to its end."""
+    rows, last, following, a, b, old, tags, news, has_news, changed = given
+    k, is_bounded, _ = limits
+    blocks, heads, offsets = sets
+    to_blocks, to_heads, order, is_new = room
     for t in range(start, stop):
         row = rows[t]
         before = tags[row] if row < old else ZERO
