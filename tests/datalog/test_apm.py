@@ -69,7 +69,9 @@ def run_apm(program, facts, provenance="unit", limit=None, arrays=None):
         rounds[loop.text] = number + 1
         return True
 
-    for name, part in run_program(ram, store, algebra, arrays or NumPy(), watch=watch, counts=counts).items():
+    with torch.no_grad():
+        found = run_program(ram, store, algebra, arrays or NumPy(), watch=watch, counts=counts)
+    for name, part in found.items():
         types = ram.relations[name].types
         words = part.rows.T.astype(np.int64)
         columns = [show_column(c, t, store.symbols).tolist() for c, t in zip(words, types)]
@@ -338,16 +340,34 @@ def test_columns_travel_in_pieces(size):
 
 
 class Reads(TorchDispatchMode):
-    """Counts the operations for which the host waits."""
+    """Counts the operations for which the host waits, and the bytes of new tensors."""
 
     def __init__(self):
         super().__init__()
-        self.count = 0
+        self.count = self.bytes = 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function.overloadpacket.__name__
         self.count += name in ("nonzero", "_local_scalar_dense", "bincount", "_unique2", "unique_dim")
-        return function(*args, **kwargs or {})
+        found = function(*args, **kwargs or {})
+        there = {x.untyped_storage().data_ptr() for x in args if isinstance(x, torch.Tensor)}
+        tensors = [x for x in (found if isinstance(found, tuple | list) else [found]) if isinstance(x, torch.Tensor)]
+        self.bytes += sum(x.nbytes for x in tensors if x.untyped_storage().data_ptr() not in there)
+        return found
+
+
+@pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "topkproofs"])
+def test_what_a_round_allocates_does_not_grow_with_all_rows(provenance):
+    """Twice the rounds find four times the rows; copies of all rows in each round were eight times the bytes."""
+    program = dv.Program(CLOSURE)
+    found = []
+    for length in (40, 80):
+        facts = {"e": [(i, i + 1) if provenance == "unit" else (0.9, (i, i + 1)) for i in range(length)]}
+        with Reads() as counted:
+            db = program.run(facts, provenance, k=1, device="torch:cpu", round_limit=99)
+        assert len(db["p"]) == length * (length + 1) // 2
+        found.append(counted.bytes)
+    assert found[1] < 5 * found[0]
 
 
 @pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "max_product"])

@@ -86,6 +86,7 @@ def test_rows(data):
     elements = [graph(n.Elements, both, (type_, type_), is_earlier) for is_earlier in (True, False)]
     places = graph.one(n.Locate, a, a[0].size, both)
     again = [graph.one(n.Gather, c, places) for c in elements[1]]
+    came = graph.one(n.IsNew, places, both)
     by_first = graph.one(n.BuildOf, both, elements[1][0].node, (0,))
     probe, partner = graph(n.Join, a[:1], by_first, a[0].size)
     joined = [probe, *(graph.one(n.Gather, c, partner) for c in elements[1])]
@@ -94,7 +95,9 @@ def test_rows(data):
         for table in (joined, fresh, *elements)
         for c in table
     ]
-    meaning = assert_equal_everywhere([*results, rows, *new, *again, *sets], {"a": left, "b": right})
+    *meaning, is_new = assert_equal_everywhere([*results, rows, *new, *again, *sets, came], {"a": left, "b": right})
+    there = set(zip(*(c.tolist() for c in right)))
+    assert is_new.tolist() == [row not in there for row in zip(*(c.tolist() for c in left))]
     union = sorted({*zip(*(c.tolist() for c in left)), *zip(*(c.tolist() for c in right))})
     partners = [(k, *row) for k, x in enumerate(left[0].tolist()) for row in union if row[0] == x]
     assert list(zip(*(c.tolist() for c in meaning[-9:-6]))) == partners
@@ -226,6 +229,39 @@ def test_a_graph_tells_zeros_apart():
     assert graph.one(n.Constant, -0.0, n.Type(n.VALUE)) == zeros[1]
 
 
+@pytest.mark.parametrize("who_reads", ["the next round", "a node", "another column of the state"])
+def test_a_column_of_a_loop_grows_in_place_if_only_the_next_round_reads_it(who_reads):
+    """A round doubles two columns, and puts one less than the first number of the first one in its place."""
+    graph = n.Graph()
+    begin, state = (graph(n.Given, name, (n.Type("int64"),) * 2) for name in ("begin", "state"))
+    row, one = (graph.one(n.Constant, number, n.Type("int64", 1)) for number in (0, 1))
+    whole, other = (graph.one(n.Concatenate, (column, column)) for column in state)
+    number = n.Type("int64")
+    less = graph.one(n.Apply, "subtract", (graph.one(n.Gather, whole, row), one), 1, None, number)
+    after = graph.one(n.Put, less, row, whole, whole.size)
+    others = {"a node": graph.one(n.Apply, "add", (after, other), other.size, None, number)}
+    others |= {"another column of the state": whole}
+    loop = n.Loop("doubling", begin, state, (after, others.get(who_reads, other)), (0,))
+    assert bool(loop.growing) == (who_reads == "the next round")
+    check_program([n.Column(loop)])
+    expected = np.array([3, 5]), np.array([7, 8])
+    for _ in range(3):
+        wide = np.tile(expected[0], 2)
+        put = np.concatenate([wide[:1] - 1, wide[1:]])
+        second = {"the next round": np.tile(expected[1], 2), "a node": put + np.tile(expected[1], 2)}.get(
+            who_reads, wide
+        )
+        expected = put, second
+    for arrays in (NumPy(), Torch("cpu")):
+        given_ = [arrays.constant(np.array(x), "int64", 2) for x in ([3, 5], [7, 8])]
+        with torch.no_grad():
+            found = execute(
+                [n.Column(loop, k) for k in range(2)], {"begin": given_}, arrays, lambda _, rounds, __: rounds < 3
+            )
+        assert [x.tolist() for x in found] == [x.tolist() for x in expected]
+        assert [x.tolist() for x in given_] == [[3, 5], [7, 8]]
+
+
 def test_the_printed_form():
     assert program_text([counting(5)[0]], ["end"]) == (
         "i0 = constant 1 [1]\n"
@@ -276,6 +312,7 @@ PLUS = semirings.get("real").typed("float64").plus
         (n.Insert((THREE,), 3, FOUR), TypeMismatchError, "is int64 where index is wanted"),
         (n.Locate((THREE,), 3, FOUR), TypeMismatchError, "is int64 where index is wanted"),
         (n.Elements(FOUR, (), False), TypeMismatchError, "is int64 where index is wanted"),
+        (n.IsNew(THREE, FOUR), TypeMismatchError, "is int64 where index is wanted"),
         (n.Put(THREE, FOUR, THREE, 3), ShapeError, "has 3 rows where 4 are wanted"),
         (n.Put(MASK, THREE, FOUR, 4), TypeMismatchError, "is bool where int64 is wanted"),
         (n.Constant(np.zeros(2), n.Type("float64", 3)), ShapeError, "2 numbers stand for 3 rows"),

@@ -340,8 +340,8 @@ class Torch(Arrays):
         assert known.count == known.rows.count, "a set that others have inserted into"
         return known.rows.locate(columns)
 
-    def put_at(self, of: torch.Tensor, rows: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        return of.index_copy(0, rows, values)
+    def put_at(self, of: torch.Tensor, rows: torch.Tensor, values: torch.Tensor, is_own: bool) -> torch.Tensor:
+        return of.index_copy_(0, rows, values) if is_own else of.index_copy(0, rows, values)
 
     def elements(self, known: Known, is_earlier: bool) -> list[torch.Tensor]:
         return known.rows.rows(known.before if is_earlier else known.count)
@@ -411,10 +411,12 @@ def copy_in_pieces(source: torch.Tensor, target: torch.Tensor, buffers: Sequence
 
 def _is_first(columns: Sequence[Key]) -> torch.Tensor:
     """Which rows differ from the one before."""
-    found = torch.ones_like(columns[0], dtype=torch.bool)
-    found[1:] = False
-    for column in columns:
-        found[1:] |= column[1:] != column[:-1]
+    found = torch.empty_like(columns[0], dtype=torch.bool)
+    found[:1] = True
+    others = found[1:]
+    for number, column in enumerate(columns):
+        differs = column[1:] != column[:-1]
+        others.logical_or_(differs) if number else others.copy_(differs)
     return found
 
 

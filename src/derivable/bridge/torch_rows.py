@@ -216,17 +216,25 @@ def ends_of(columns: Sequence[Column]) -> list[tuple[int, int]]:
     return list(zip(ends[::2], ends[1::2]))
 
 
+def roomier(columns: Sequence[Column], room: int) -> list[Column]:
+    """Columns of that number of rows, of which the first ones are these."""
+    found = [column.new_empty(room) for column in columns]
+    for wide, column in zip(found, columns):
+        wide[: len(column)] = column
+    return found
+
+
 class SortedRows:
     """A set by operations of torch: sorted runs of keys, each of them longer than the next; without keys of 63 bits the
     rows are compared column by column.
 
-    columns  [column][part] of the rows, as they came
+    columns  of the rows, as they came, and of room for more
     runs     keys, and the numbers of their rows
     """
 
     def __init__(self, arrays: Torch, types: Sequence[n.Type]):
         self.arrays, self.types, self.count = arrays, types, 0
-        self.columns: list[list[Column]] = [[] for _ in types]
+        self.columns = [torch.empty(0, dtype=torch.int64, device=arrays.device) for _ in types]
         self.packing: Packing | None = None
         self.runs: list[tuple[Column, Column]] = []
 
@@ -239,10 +247,7 @@ class SortedRows:
 
     def rows(self, count: int) -> list[Column]:
         """The first rows."""
-        if len(self.columns[0]) != 1:
-            nothing = [torch.zeros(0, dtype=torch.int64, device=self.arrays.device)]
-            self.columns = [[torch.cat(parts or nothing)] for parts in self.columns]
-        return [parts[0][:count] for parts in self.columns]
+        return [column[:count] for column in self.columns]
 
     def _insert(self, columns: list[Column]) -> None:
         if not len(columns[0]):
@@ -256,9 +261,11 @@ class SortedRows:
             self.runs = [] if self.packing is None else [_sorted(self.packing.keys(there))]
         rows = self._by_columns(columns) if self.packing is None else self._by_keys(self.packing.keys(columns))
         if len(rows):
-            self.count += len(rows)
-            for parts, column in zip(self.columns, columns):
-                parts.append(column.index_select(0, rows))
+            start, self.count = self.count, self.count + len(rows)
+            if self.count > len(self.columns[0]):
+                self.columns = roomier(self.rows(start), 2 * self.count)
+            for there, column in zip(self.columns, columns):
+                there[start : self.count] = column.index_select(0, rows)
 
     def _by_keys(self, keys: Column) -> Column:
         """The numbers of the rows that are new; their keys are a run from now on."""
@@ -363,25 +370,25 @@ class HashRows:
 
     def index(self, positions: tuple[int, ...], types: Sequence[n.Type], count: int) -> tuple[Column, Column]:
         """The keys of the first rows by some columns, in order, and their numbers. An index of fewer rows goes on."""
-        nothing = torch.zeros(0, dtype=torch.int64, device=self.device)
         known = self.indexes.setdefault(positions, [])
-        keys, order = next((pair for pair in reversed(known) if len(pair[0]) <= count), (nothing, nothing))
-        start = len(keys)
-        if start < count:
-            rows = [self.columns[position][start:count] for position in positions]
-            news, places = torch.sort(packed(rows, types)[0], stable=True)
-            before, (keys, order) = (keys, order), torch.empty(2, count, dtype=torch.int64, device=self.device)
+        before = next((pair for pair in reversed(known) if len(pair[0]) <= count), None)
+        start = 0 if before is None else len(before[0])
+        if before is not None and start == count:
+            return before
+        rows = [self.columns[position][start:count] for position in positions]
+        found = torch.sort(packed(rows, types)[0], stable=True)
+        keys, order = found.values, found.indices
+        if before is not None and start:
+            news, places, (keys, order) = keys, order, torch.empty(2, count, dtype=torch.int64, device=self.device)
             row_sets.merge(*before, news, places, keys, order)
-            known.append((keys, order))
-            del known[:-2]
+        known.append((keys, order))
+        del known[:-2]
         return keys, order
 
     def _grow(self, room: int) -> None:
         """Have room for that number of rows, and keys of the first `count` ones."""
         there, slots = self.rows(self.count), row_sets.slots_for(room)
-        self.columns = [torch.empty(room, dtype=torch.int64, device=self.device) for _ in there]
-        for column, rows in zip(self.columns, there):
-            column[: len(rows)] = rows
+        self.columns = roomier(there, room)
         pairs = [x for pair in zip(self.packing.lows, self.packing.bits) for x in pair]
         form = [64 - (slots.bit_length() - 1), slots - 1, room, *pairs]
         self.form = torch.tensor(form, device=self.device)

@@ -478,7 +478,7 @@ class _Lowering(Tables):
         order, first, _ = groups
         one_each, at = (self.graph.one(n.Gather, column, first) for column in (order, ordered))
         if self.proofs is None:
-            best, tags, changed = self.improved(found, groups, at, earlier, fresh)
+            best, tags, changed = self.improved(found, groups, at, earlier, fresh, known.columns[0])
         else:
             best, tags, changed = self.improved_proofs(name, found, groups, at, earlier, fresh)
         chosen = self.graph.one(n.Compact, changed)
@@ -490,7 +490,7 @@ class _Lowering(Tables):
         return {"known": replace(known, tags=kept), "recent": recent, "places": moved}
 
     def improved(
-        self, found: Table, groups: tuple[Column, ...], at: Column, earlier: Table, fresh: Table
+        self, found: Table, groups: tuple[Column, ...], at: Column, earlier: Table, fresh: Table, known: Column
     ) -> tuple[list[tuple[Column, Column]], tuple[Column, ...], Column]:
         """([component] the tags of rows now and those of all rows before, tags of what is recent, which rows are)
 
@@ -502,12 +502,10 @@ class _Lowering(Tables):
         assert size is not None
         tags = tuple(self.graph.one(n.Gather, t, order) for t in found.tags)
         delta = self.graph(n.Fold, tags, group, size, self.typed.plus, True)
-        news = zip(
-            (self.constant(False, "bool", earlier.size), *earlier.tags),
-            (self.constant(True, "bool", fresh.size), *self.tags(self.typed.zero, fresh.size)),
-        )
-        news, *best = (self.graph.one(n.Concatenate, pair) for pair in news)
-        is_new, *before = (self.graph.one(n.Gather, column, at) for column in (news, *best))
+        nothing = self.tags(self.typed.zero, fresh.size)
+        best = [self.graph.one(n.Concatenate, pair) for pair in zip(earlier.tags, nothing)]
+        before = [self.graph.one(n.Gather, column, at) for column in best]
+        is_new = self.graph.one(n.IsNew, at, known)
         after = self.apply("plus", size, tuple(before), delta)
         is_better = self.logical("logical_not", size, *self.apply("saturated", size, tuple(before), after))
         return list(zip(after, best)), after, self.logical("logical_or", size, is_new, is_better)

@@ -147,8 +147,11 @@ def run_on_device(
         rounds[loop.text] = number + 1, rounds.get(loop.text, (0, 0))[1] + size
         return True
 
+    import torch
+
     began = perf_counter()
-    with _memory(device, "the run", "give fewer facts, bound the recursion, or run without `device`"):
+    # Columns that grow do so in place, which autograd would not record.
+    with torch.no_grad(), _memory(device, "the run", "give fewer facts, bound the recursion, or run without `device`"):
         limits = watch.limits
         counts_rounds = limits.iteration_limit is not None or limits.round_limit is not None
         at_once = None if counts_rounds else _at_once

@@ -124,6 +124,9 @@ def _node(node: n.Node) -> None:
         case n.Locate():
             _size(node.columns, node.size)
             _dtype([node.among], n.INDEX)
+        case n.IsNew():
+            _dtype([node.rows], "int64")
+            _dtype([node.among], n.INDEX)
         case n.Put():
             _rows(node.rows, node.size)
             _size([node.values], node.rows.size)

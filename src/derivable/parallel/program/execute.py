@@ -113,9 +113,12 @@ class Arrays(ABC):
     @abstractmethod
     def locate(self, columns: list[Any], types: list[n.Type], known: Any) -> Any: ...
 
+    def is_new(self, rows: Any, known: Any) -> Any:
+        return rows >= known.before
+
     @abstractmethod
-    def put_at(self, of: Any, rows: Any, values: Any) -> Any:
-        """A column with other values in these rows; the column itself stays as it is."""
+    def put_at(self, of: Any, rows: Any, values: Any, is_own: bool) -> Any:
+        """A column with other values in these rows; `is_own` says that it may be the column itself."""
 
     def is_late(self, column: Any) -> bool:
         """Whether a column is none yet, but what `whole` makes it of; gathers, concatenations and sets take such."""
@@ -218,6 +221,8 @@ def _body(node: n.Node) -> tuple[_Step, ...]:
     match node:
         case n.Loop():
             moving = [inner for inner in n.nodes_of(node.body) if inner in node.moving and type(inner) is not n.Given]
+            # Who reads a column does so before others are put into its rows.
+            moving.sort(key=lambda inner: isinstance(inner, n.Put) and inner in node.growing)
             return tuple(_steps(moving, node.body))
         case n.Otherwise():
             return tuple(_steps([inner for inner in n.nodes_of(node.others) if inner in node.inside], node.others))
@@ -255,6 +260,9 @@ class Run:
         self.values: dict[n.Node, Sequence[Any]] = {}
         # A buffer with the node that has filled it so far.
         self.buffers: dict[n.Node, Any] = {}
+        # Of a round: the nodes of `Loop.growing`, and the buffers of concatenations among them, from the rounds before.
+        self.growing: frozenset[n.Node] = frozenset()
+        self.rooms: dict[n.Node, Any] = {}
         # Numbers of rows, or late columns that have them.
         self.found: dict[n.Found, Any] = {}
 
@@ -356,8 +364,11 @@ class Run:
                 return (arrays.build_of(self.value(node.of), node.positions, types, node.elements.is_earlier),)
             case n.Locate():
                 return (arrays.locate(many(node.columns), _types(node.columns), self.value(node.among)),)
+            case n.IsNew():
+                return (arrays.is_new(self.value(node.rows), self.value(node.among)),)
             case n.Put():
-                return (arrays.put_at(self.value(node.into), self.value(node.rows), self.value(node.values)),)
+                is_own = node in self.growing and node.into.node in self.rooms
+                return (arrays.put_at(self.value(node.into), self.value(node.rows), self.value(node.values), is_own),)
             case n.Elements():
                 return arrays.elements(self.value(node.of), node.is_earlier)
             case n.Call():
@@ -367,7 +378,25 @@ class Run:
                 return node.function(arrays, many(node.of), self.size(node.size))
         raise TypeError(f"not a node: {node!r}")
 
+    def grown(self, node: n.Concatenate) -> Any:
+        """A column of a loop's state with more rows, in a buffer that rounds share, which at least doubles."""
+        self.settle(node.of)
+        parts, start, end = self.many(node.of), self.size(node.of[0].size), self.size(node.types[0].size)
+        room = self.rooms.get(node)
+        if room is None or len(room) < end:
+            room = self.arrays.buffer((2 * end, *parts[0].shape[1:]), parts[0])
+            if room is None:
+                return self.arrays.concatenate(parts)
+            room = self.arrays.put(room, 0, start, parts[0])
+        for part in parts[1:]:
+            room = self.arrays.put(room, start, start + len(part), part)
+            start += len(part)
+        self.rooms[node] = room
+        return room[:end]
+
     def concatenated(self, node: n.Concatenate) -> Any:
+        if node in self.growing:
+            return self.grown(node)
         parts, capacity, start = self.many(node.of), self.capacities.get(node), 0
         buffer = self.buffers.pop(node.of[0].node, None)
         if buffer is not None:
@@ -402,19 +431,25 @@ class Run:
         self.settle([*loop.begin, *loop.static])
         state = self.many(loop.begin)
         fixed = {column.node: self.values[column.node] for column in loop.static}
-        rounds = 0
+        rounds, rooms = 0, {}
         while any(len(state[k]) for k in loop.going):
             if self.watch is not None and not self.watch(loop, rounds, sum(len(state[k]) for k in loop.going)):
                 break
-            state = self.round(loop, body, fixed, state)
+            state = self.round(loop, body, fixed, state, rooms)
             rounds += 1
         return state
 
     def round(
-        self, loop: n.Loop, body: Sequence[_Step], fixed: Mapping[n.Node, Sequence[Any]], state: list[Any]
+        self,
+        loop: n.Loop,
+        body: Sequence[_Step],
+        fixed: Mapping[n.Node, Sequence[Any]],
+        state: list[Any],
+        rooms: dict[n.Node, Any],
     ) -> list[Any]:
-        """The state after a round."""
+        """The state after a round; `rooms` are the buffers that rounds share."""
         inner = Run(self.given, self.arrays, self.watch, self.counts)
+        inner.growing, inner.rooms = loop.growing, rooms
         inner.values, inner.found = dict(fixed), dict(self.found)
         parts: dict[n.Node, list[Any]] = {}
         # The state before the round goes as soon as the body has read it.
@@ -570,8 +605,8 @@ class NumPy(Arrays):
     def locate(self, columns: list[Any], types: list[n.Type], known: Known) -> np.ndarray:
         return self.find(columns, self.build(known.columns, types, len(known), False), len(columns[0]))
 
-    def put_at(self, of: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
-        found = of.copy()
+    def put_at(self, of: np.ndarray, rows: np.ndarray, values: np.ndarray, is_own: bool) -> np.ndarray:
+        found = of if is_own else of.copy()
         found[rows] = values
         return found
 

@@ -429,6 +429,17 @@ class Locate(Node):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class IsNew(Node):
+    """`is new i4 in h5`: which of these rows, by their numbers, a set had not before the last insertion"""
+
+    rows: Column
+    among: Column
+
+    def _types(self) -> tuple[Type, ...]:
+        return (Type("bool", self.rows.size),)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Put(Node):
     """`put c2 at c1 in c0`: a column with other values in some rows, which are distinct
 
@@ -519,6 +530,21 @@ class Loop(Node):
         for node in nodes_of(self.body):
             if node in mine or not found.isdisjoint(node.needs):
                 found.add(node)
+        return frozenset(found)
+
+    @cached_property
+    def growing(self) -> frozenset[Node]:
+        """Nodes that make a column of the state of what it was before: it is concatenated with more rows, and then
+        other rows are put into it, which only the next round reads."""
+        found: set[Node] = set()
+        read = {operand for node in nodes_of(self.body) for operand in node.operands}
+        for column, after in zip(self.state, self.body):
+            if not isinstance(after.node, Put) or after in read:
+                continue
+            whole = after.node.into
+            is_grown = isinstance(whole.node, Concatenate) and whole.node.of[0] == column
+            if is_grown and not {column, whole}.intersection(self.body):
+                found |= {whole.node, after.node}
         return frozenset(found)
 
     @cached_property

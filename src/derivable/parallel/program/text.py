@@ -87,6 +87,8 @@ class _Printer:
                 return f"build of {earlier}{name(node.of)} by {' '.join(map(str, node.positions))}"
             case n.Locate():
                 return f"locate {many(node.columns)} in {name(node.among)}"
+            case n.IsNew():
+                return f"is new {name(node.rows)} in {name(node.among)}"
             case n.Put():
                 return f"put {name(node.values)} at {name(node.rows)} in {name(node.into)}"
             case n.Elements():
