@@ -87,8 +87,7 @@ def interpreted(circuit, ring, precision, operands, seeds, width, lanes):
     rows = len(operands[0])
     count = -(-rows // width)
     numbers = count, rows, width, tiles.num_slots, tiles.num_places, plan.num_variables, plan.num_roots
-    tables = offsets, chunks, tiles.terms, tiles.places, tiles.uses, tiles.tasks
-    arguments = [np.array([0, len(steps), *numbers]), *tables, tiles.positive, tiles.negative, tiles.roots, *operands]
+    arguments = [np.array([0, len(steps), *numbers]), offsets, chunks, *tiles.tables(width), *operands]
     arguments += [np.zeros(count * tiles.num_slots * width, dtype) for dtype in fold.dtypes]
     out = [np.zeros((rows, plan.num_roots), dtype) for dtype in fold.dtypes]
     arguments += out
@@ -148,6 +147,8 @@ def test_tiles_are_wide_where_caches_do_not_hold_them():
     # Too narrow levels for several programs.
     vars(large)["width"] = 4
     assert tile_fold.layout_of(large, 1024, 132).width == 4
+    # Places of a tile have 32 bits.
+    assert tile_fold.layout_of(replace(large, num_places=1 << 30), 1024, 132).width == 1
 
 
 def test_launches_are_few_where_steps_are_small():

@@ -30,6 +30,8 @@ _WIDEST = 32
 _NARROW, _WIDE, _HELD = 128, 512, 2048
 # Scalars that a first-level cache holds.
 _CACHED = 1 << 15
+# Scalars of a tile at most: their places have 32 bits.
+_LARGEST = (1 << 31) - 1
 # Chunks that one program does as fast as a launch of its own spreads them.
 _FEW = 8
 # Values and adjoints of a part of a batch take no more bytes than these.
@@ -55,6 +57,8 @@ def layout_of(plan: TilePlan, rows: int, processors: int) -> Layout:
     width = _power(rows // processors)
     if (plan.num_slots + plan.num_places) * width > _CACHED and plan.width * rows >= _WIDE * processors:
         width = _power(rows)
+    while max(plan.num_slots, plan.num_places) * width > _LARGEST:
+        width //= 2
     lanes = _WIDE if plan.width * width > 2 * _NARROW else _NARROW
     return Layout(width, lanes, _HELD // lanes * processors)
 
@@ -178,8 +182,7 @@ class _Prepared:
             record[: len(RECORD)] = start, stop, *numbers
         on_device = torch.from_numpy(records).to(device)
         self.launches = [(on_device[k], (self.tiles, members)) for k, (_, _, members) in enumerate(self.ranges)]
-        tables = plan.terms, plan.places, plan.uses, plan.tasks, plan.positive, plan.negative, plan.roots
-        self.tables = [_table(table, device) for table in (offsets, chunks, *tables)]
+        self.tables = [_table(table, device) for table in (offsets, chunks, *plan.tables(layout.width))]
 
     def __call__(self, arguments: Tensors) -> None:
         is_aligned = are_aligned(arguments)

@@ -109,6 +109,15 @@ class TilePlan:
         offsets = offsets_of([len(step) for step in rows])
         return np.array(flat, np.int32).reshape(-1, 6), offsets.astype(np.int32)
 
+    def tables(self, width: int) -> tuple[np.ndarray, ...]:
+        """What kernels read besides steps and chunks, for tiles of so many rows: where slots and places start."""
+        scaled = self.terms * width, self.places * width, self.uses * (width, 1), self.tasks * (width, 1, width)
+        return *(_table(table) for table in scaled), self.positive, self.negative, self.roots
+
+
+def _table(numbers: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(numbers, np.int32)
+
 
 def tile_plan(graph: Any, num_variables: int, in_order: bool) -> TilePlan:
     """The plan of a graph whose children come first; see `levels_plan` for `in_order`."""
@@ -152,19 +161,16 @@ def tile_plan(graph: Any, num_variables: int, in_order: bool) -> TilePlan:
     first_step = (Group(CONSTANTS, 0, 2), Group(LEAVES, 0, num_variables))
     last_step = (Group(ROOTS, 0, len(roots)),)
 
-    def table(numbers: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(numbers, np.int32)
-
     return TilePlan(
         num_slots,
         reverse.num_places,
-        table(terms),
-        table(reverse.places),
-        table(reverse.uses),
-        table(reverse.tasks),
-        table(new[positive]),
-        table(new[negative]),
-        table(roots),
+        _table(terms),
+        _table(reverse.places),
+        _table(reverse.uses),
+        _table(reverse.tasks),
+        _table(new[positive]),
+        _table(new[negative]),
+        _table(roots),
         (first_step, *map(tuple, levels), last_step),
         tuple(map(tuple, reverse.steps)),
     )

@@ -4,6 +4,7 @@
 within a program, with a barrier between them; or a launch is one step, whose chunks are shared by several programs. All
 that changes between launches stands in a record in memory, so that a kernel is compiled once.
 
+Within a tile places have 32 bits, which take half of the registers and of the operations: a tile has no more scalars.
 Buffers are [tile, slot, row of the tile] and [tile, place, row of the tile]. Nothing is added in memory that another
 lane adds to, so results are the same in every run.
 """
@@ -14,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
-from derivable.algebra.expr.functions import equal, less, less_equal, lift, logical_and, truncate_divide, where
+from derivable.algebra.expr.functions import cast, equal, less, less_equal, lift, logical_and, truncate_divide, where
 from derivable.algebra.expr.nodes import Constant, Expr
 from derivable.algebra.monoid import TypedMonoid
 from derivable.circuit.kernels.level_fold import LevelFold
@@ -37,7 +38,7 @@ def tile_kernel(fold: LevelFold, lanes: int, has_negative: bool, has_gradient: b
     """The kernel of steps start:stop.
 
     record                     int64, as `RECORD` says; `width` are the rows of a tile, a power of two up to `lanes`
-    steps, chunks, terms, ...  int32 tables of the plan
+    steps, chunks, terms, ...  int32 tables of the plan, as its `tables` are of this width
     weights, negative_weights  [row, variable], one array per component; negative ones if `has_negative`
     values                     scratch [tile, slot, row of the tile]
     out                        [row, root]
@@ -67,15 +68,16 @@ class _Tile(Passes):
             self.gradient = self.columns("gradient", floats)
             self.negative_gradient = self.columns("negative_gradient", floats) if self.has_negative else ()
         self.number = {name: k.load(record, place, name) for place, name in enumerate(RECORD)}
-        number, self.width = self.number, self.number["width"]
-        lane = k.lane_numbers()
+        number = self.number
+        self.width = k.let("short_width", cast(number["width"], "int32"))
+        lane = k.let("short_lane", cast(k.lane_numbers(), "int32"))
         node = k.let("node", truncate_divide(lane, self.width))
-        row = k.let("row", lane - node * self.width)
+        self.tile_row = k.let("tile_row", lane - node * self.width)
         with k.loop("tile", 0, number["tiles"], parallel=True) as tile:
-            self.base = k.let("base", tile * (number["num_slots"] * self.width) + row)
+            self.base = k.let("base", tile * (number["num_slots"] * number["width"]))
             if self.has_gradient:
-                self.edge_base = k.let("edge_base", tile * (number["num_places"] * self.width) + row)
-            own = k.let("own_row", tile * self.width + row)
+                self.edge_base = k.let("edge_base", tile * (number["num_places"] * number["width"]))
+            own = k.let("own_row", tile * number["width"] + self.tile_row)
             self.is_row = k.let("is_row", less(own, number["rows"]))
             self.row = k.let("row", where(self.is_row, own, number["rows"] - 1))
             with k.loop("step", number["start"], number["stop"]) as step:
@@ -87,8 +89,10 @@ class _Tile(Passes):
 
     def chunk(self, node: n.Register, chunk: Expr) -> None:
         k = self.k
-        fields = (k.load(self.table["chunks"], chunk * len(_COLUMNS) + c, name) for c, name in enumerate(_COLUMNS))
-        kind, self.first, count, self.pairs, self.at, self.most = fields
+        table = self.table["chunks"]
+        fields = [k.load(table, chunk * len(_COLUMNS) + c, name) for c, name in enumerate(_COLUMNS)]
+        kind, _, _, self.pairs, _, self.most = fields
+        self.first, count, self.at = (k.let("short", cast(fields[c], "int32")) for c in (1, 2, 4))
         # Lanes that are left over do what the last one does, and write nothing.
         self.is_own = k.let("is_own", less(node, count))
         self.node = k.let("own_node", where(self.is_own, node, count - 1))
@@ -118,7 +122,7 @@ class _Tile(Passes):
         return self.gathered(self.table[name], places, name)
 
     def gathered(self, array: n.Array, places: Expr, name: str = "x", mask: Any = True) -> n.Register:
-        target = self.k.register(name, register_dtype(array.dtype))
+        target = self.k.register(name, "int32" if array.dtype == "int32" else register_dtype(array.dtype))
         self.k.gather(target, array, places, mask)
         return target
 
@@ -132,32 +136,35 @@ class _Tile(Passes):
         for array, value in zip(arrays, values, strict=True):
             self.k.scatter(array, index, value, logical_and(self.is_own, self.is_row))
 
-    def value(self, slot: Expr) -> Registers:
-        index = self.k.let("index", self.base + slot * self.width)
+    def value(self, start: Expr) -> Registers:
+        """Of the slot whose rows start there."""
+        index = self.k.let("index", self.base + cast(self.tile_row + start, "int64"))
         return tuple(self.gathered(array, index) for array in self.values)
 
-    def store_value(self, slot: Expr, values: Sequence[Expr]) -> None:
-        index = self.k.let("index", self.base + slot * self.width)
+    def store_value(self, start: Expr, values: Sequence[Expr]) -> None:
+        index = self.k.let("index", self.base + cast(self.tile_row + start, "int64"))
         for array, value in zip(self.values, values, strict=True):
             self.k.scatter(array, index, value, self.is_own)
 
     def write_edge(self, place: Expr, values: Sequence[Expr]) -> None:
         mask = self.k.let("mask", logical_and(self.is_own, less_equal(0, place)))
-        index = self.k.let("index", self.edge_base + place * self.width)
+        index = self.k.let("index", self.edge_base + cast(self.tile_row + place, "int64"))
         for array, value in zip(self.edges, values, strict=True):
             self.k.scatter(array, index, value, mask)
 
     def summed(self, begin: Expr, count: Expr) -> Registers:
-        """The sum of `count` places from `begin` on, of each lane its own."""
+        """The sum of `count` places, the rows of whose first start at `begin`, of each lane its own."""
         k = self.k
+        start = k.let("start", self.tile_row + begin)
         totals = tuple(k.register("total", dtype) for dtype in self.float_dtypes)
         for total in totals:
             k.spread(total, Constant(0, total.dtype))
         with k.loop("use", 0, self.most, step=_AT_ONCE) as use:
             found = []
             for turn in range(_AT_ONCE):
-                is_use = k.let("is_use", less(use + turn, count))
-                index = k.let("index", self.edge_base + (begin + use + turn) * self.width)
+                number = k.let("number", cast(use, "int32") + turn)
+                is_use = k.let("is_use", less(number, count))
+                index = k.let("index", self.edge_base + cast(start + number * self.width, "int64"))
                 found.append([self.gathered(array, index, "edge", is_use) for array in self.edges])
             # All of them are loaded before any is waited for.
             for edges in found:
@@ -166,7 +173,7 @@ class _Tile(Passes):
         return totals
 
     def uses(self, slot: Expr) -> tuple[n.Register, n.Register]:
-        """The first of its places, and their number."""
+        """Where the rows of the first of its places start, and their number."""
         return self.look("uses", slot * 2), self.look("uses", slot * 2 + 1)
 
     # Forward
@@ -175,21 +182,21 @@ class _Tile(Passes):
         is_zero = equal(self.node, 0)
         typed = (Constant(zero, dtype) for zero, dtype in zip(self.typed.zero, self.dtypes))
         others = (Constant(one, dtype) for one, dtype in zip(self.typed.one, self.dtypes))
-        self.store_value(self.node, [where(is_zero, zero, one) for zero, one in zip(typed, others)])
+        self.store_value(self.node * self.width, [where(is_zero, zero, one) for zero, one in zip(typed, others)])
 
     def leaves(self) -> None:
         x = self.at_row(self.weights, self.item, "num_variables")
-        self.store_value(self.look("positive", self.item), x)
+        self.store_value(self.look("positive", self.item) * self.width, x)
         if self.has_negative:
             y: Sequence[Expr] = self.at_row(self.negative_weights, self.item, "num_variables")
         elif self.typed.complement is not None:
             y = self.let("y", applied(self.typed.complement, x))
         else:
             return
-        self.store_value(self.look("negative", self.item), y)
+        self.store_value(self.look("negative", self.item) * self.width, y)
 
     def roots(self) -> None:
-        self.store_row(self.out, self.item, "num_roots", self.value(self.look("roots", self.item)))
+        self.store_row(self.out, self.item, "num_roots", self.value(self.look("roots", self.item) * self.width))
 
     def by_pairs(self, part: Callable[[int], None]) -> None:
         self.chosen(self.pairs, [(count, lambda count=count: part(count)) for count in (1, 2, 4)])
@@ -201,18 +208,18 @@ class _Tile(Passes):
         return list(zip(values[::2], values[1::2]))
 
     def sums(self) -> None:
-        term = self.k.let("term", self.at + self.node * (2 * self.pairs))
+        term = self.k.let("term", self.at + self.node * cast(2 * self.pairs, "int32"))
 
         def part(pairs: int) -> None:
             products = [self.let("product", self.times(x, y)) for x, y in self.factors(term, range(pairs))]
             total = reduce(lambda left, right: self.let("sum", self.plus(left, right)), products)
-            self.store_value(self.item, total)
+            self.store_value(self.item * self.width, total)
 
         self.by_pairs(part)
 
     def negations(self) -> None:
         x = self.value(self.look("terms", self.at + self.node * 2))
-        self.store_value(self.item, self.let("negated", applied(self.typed.negation, x)))
+        self.store_value(self.item * self.width, self.let("negated", applied(self.typed.negation, x)))
 
     # Backward
 
@@ -229,7 +236,7 @@ class _Tile(Passes):
     def sums_back(self) -> None:
         plus, times = self.typed.plus, self.typed.times
         begin, count = self.uses(self.item)
-        term = self.k.let("term", self.at + self.node * (2 * self.pairs))
+        term = self.k.let("term", self.at + self.node * cast(2 * self.pairs, "int32"))
         # What does not wait for adjoints is loaded before them.
         first, first_places = self.factors(term, range(1)), [self.look("places", term + place) for place in (0, 1)]
         adjoint = self.summed(begin, count)
@@ -273,7 +280,7 @@ class _Tile(Passes):
         if self.has_negative:
             self.store_row(self.negative_gradient, self.item, "num_variables", b)
         elif self.typed.complement is not None:
-            more = self.pulled_once(self.typed.complement, self.value(slot), b)
+            more = self.pulled_once(self.typed.complement, self.value(slot * self.width), b)
             a = self.let("sum", tuple(x + y for x, y in zip(a, more, strict=True)))
         self.store_row(self.gradient, self.item, "num_variables", a)
 
