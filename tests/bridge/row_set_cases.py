@@ -104,6 +104,22 @@ def test_programs():
             assert dict(on_device["p"].items()) == dict(db["p"].items())
 
 
+def test_pieces():
+    """Rules in pieces, whose pairs are expanded and inserted by kernels."""
+    text = "type e(u32, u32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))\nrel q(x, y) = e(x, z), e(z, w), e(w, y)"
+    edges = [(i, (i * k + 1) % 12) for i in range(12) for k in (2, 3)]
+    piece, most, torch_rows.PIECE, torch_rows.MOST_PAIRS = torch_rows.PIECE, torch_rows.MOST_PAIRS, 12, 20
+    for provenance in ("unit", "max_product"):
+        facts = {"e": edges if provenance == "unit" else [(0.5 + k / 99, row) for k, row in enumerate(edges)]}
+        program = dv.Program(text)
+        db, on_device = (
+            program.run(facts, provenance, device=device, round_limit=99) for device in (None, "torch:cpu")
+        )
+        assert "joins: in pieces of at most 12 pairs" in on_device.explain()
+        assert all(dict(on_device[name].items()) == dict(db[name].items()) for name in ("p", "q"))
+    torch_rows.PIECE, torch_rows.MOST_PAIRS = piece, most
+
+
 def test_operations_of_rows():
     """Of a semiring on pairs, all operations of which are several: by one kernel what torch computes one by one."""
     rng = np.random.default_rng(3)
@@ -148,6 +164,7 @@ def test_the_comparison_can_fail():
 if __name__ == "__main__":
     torch_rows.FEW, torch_rows.MANY, row_sets.PROGRAMS, row_sets.TILE = 16, 32, 2, 16
     machine_run.arrays_on = lambda device: kernels()
-    for test in (test_sets, test_pairs, test_programs, test_operations_of_rows, test_the_comparison_can_fail):
+    tests = test_sets, test_pairs, test_programs, test_pieces, test_operations_of_rows, test_the_comparison_can_fail
+    for test in tests:
         test()
         print(test.__name__)

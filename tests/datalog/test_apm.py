@@ -1,7 +1,9 @@
 """The abstract parallel machine: valid programs, which mean what RAM means, under every semiring of scalars."""
 
+import gc
 import gzip
 import pickle
+import weakref
 from collections import Counter
 from typing import NamedTuple
 
@@ -27,7 +29,6 @@ from derivable.core.diagnostics import (
     UnsupportedError,
 )
 from derivable.datalog.apm import host_strata
-from derivable.datalog.apm import run as machine_run
 from derivable.datalog.apm.lower import lower
 from derivable.datalog.apm.run import run_program
 from derivable.datalog.facts.inputs import taken
@@ -53,14 +54,14 @@ class Machine(NamedTuple):
     counts: Counter
 
 
-def run_apm(program, facts, provenance="unit", limit=None, arrays=None):
+def run_apm(program, facts, provenance="unit", limit=None, arrays=None, may_cut=False):
     """(relation -> tuple -> tag, what the machine did) of a program on the reference of the column program."""
     ram = program.lowered(taken(facts))
     store = new_store(ram)
     load_program_facts(ram, store)
     load_python_facts(ram, taken(facts), store)
     algebra = Untagged() if provenance == "unit" else tags_of(provenance_of(provenance), store.random, 3)
-    check_program(results_of(lower(ram, getattr(algebra, "typed", None))))
+    check_program(results_of(lower(ram, getattr(algebra, "typed", None), may_cut=may_cut)))
     rounds, counts, model = {}, Counter(), {}
 
     def watch(loop, number, size):
@@ -70,7 +71,7 @@ def run_apm(program, facts, provenance="unit", limit=None, arrays=None):
         return True
 
     with torch.no_grad():
-        found = run_program(ram, store, algebra, arrays or NumPy(), watch=watch, counts=counts)
+        found = run_program(ram, store, algebra, arrays or NumPy(), watch=watch, counts=counts, may_cut=may_cut)
     for name, part in found.items():
         types = ram.relations[name].types
         words = part.rows.T.astype(np.int64)
@@ -472,12 +473,89 @@ def test_what_a_device_refuses(monkeypatch):
     with pytest.raises(UnsupportedError, match="torch finds 1 CUDA devices, and the run asks for 'cuda:1'"):
         program.run(facts, "unit", device="cuda:1")
 
-    def full(*_):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-
+    monkeypatch.setattr(torch_rows, "PIECE", 0)
     monkeypatch.setattr(torch_rows, "MOST_PAIRS", 0)
-    with pytest.raises(LimitError, match="a join has 1 pairs, and torch sorts 0 rows at most"):
-        dv.Program("type e(i32, i32)\nrel p(x, z) = e(x, y), e(y, z)").run({"e": [(0, 1), (1, 2)]}, device="torch:cpu")
-    monkeypatch.setattr(machine_run.Prepared, "__call__", full)
-    with pytest.raises(OutOfMemory, match="torch:cpu has no memory left for the run: CUDA out of memory"):
-        program.run(facts, "unit", device="torch:cpu")
+    with pytest.raises(LimitError, match="a join has 1 pairs, and 0 rows at most are sorted at once"):
+        program.run({"e": [(0.5, (0, 1)), (0.5, (1, 2))]}, "minmaxprob", device="torch:cpu", round_limit=9)
+    monkeypatch.setattr(torch_rows, "MOST_ROWS", 1)
+    with pytest.raises(LimitError, match="2 rows are to be sorted, and torch sorts 1 at most"):
+        program.run({"e": [(0.5, (0, 1)), (0.5, (1, 2))]}, "minmaxprob", device="torch:cpu", round_limit=9)
+
+
+@examples(20, 120, programs(), fact_sets(max_edges=8), st.sampled_from(["unit", "minmaxprob", "addmultprob", "real"]))
+def test_rules_in_pieces_mean_the_same(program, facts, provenance):
+    rules, _ = program
+    program = dv.Program(text_of(rules))
+    if provenance != "unit":
+        facts = {name: [(0.5, row) for row in rows] for name, rows in facts.items()}
+    with pytest.MonkeyPatch.context() as patched:
+        for piece, arrays in ((1 << 25, NumPy()), (1 << 25, Torch("cpu")), (2, Torch("cpu"))):
+            patched.setattr(torch_rows, "PIECE", piece)
+            whole, cut = (run_apm(program, facts, provenance, 6, arrays, may_cut) for may_cut in (False, True))
+            assert whole[0].keys() == cut[0].keys()
+            for name, model in whole[0].items():
+                assert cut[0][name] == pytest.approx(model, rel=1e-12), (name, piece)
+            assert cut[1].rounds == whole[1].rounds
+
+
+CUTS = {
+    "unit": "rel p(x, y) = e(x, y) or (p(x, z) and e(z, w) and e(w, y))\nrel q(x, z) = e(x, y), e(y, z)",
+    "minmaxprob": "rel p(x, y) = e(x, y) or (p(x, z) and p(z, y))\nrel q(x, z) = e(x, y), not e(y, x), p(y, z)",
+    "topkproofs": "rel p(x, y) = e(x, y) or (p(x, z) and e(z, y))\nrel q(x, z) = p(x, y), e(y, w), e(w, z)",
+}
+
+
+@pytest.mark.parametrize("provenance", list(CUTS))
+def test_joins_of_more_pairs_than_torch_sorts_are_cut(provenance, monkeypatch):
+    """Rows whose joins have too many pairs are cut, and later runs of the program begin so."""
+    program = dv.Program("type e(i32, i32)\n" + CUTS[provenance])
+    edges = EDGES[:60]
+    facts = {"e": edges if provenance == "unit" else [(0.3 + k / 200, row) for k, row in enumerate(edges)]}
+    db = program.run(facts, provenance, k=2)
+    whole = program.run(facts, provenance, k=2, device="torch:cpu", round_limit=99)
+    assert "joins: " not in whole.explain()
+    monkeypatch.setattr(torch_rows, "PIECE", 40)
+    monkeypatch.setattr(torch_rows, "MOST_PAIRS", 100)
+    for _ in range(2):
+        cut = program.run(facts, provenance, k=2, device="torch:cpu", round_limit=99)
+        assert "joins: in pieces of at most 40 pairs" in cut.explain()
+        for name in ("p", "q"):
+            assert dict(cut[name].items()) == dict(db[name].items()) == dict(whole[name].items())
+        monkeypatch.setattr(torch_rows, "MOST_PAIRS", 1 << 31)
+
+
+def test_a_device_without_memory(monkeypatch):
+    """What was asked for is said, nothing on the device is kept, and later runs go on."""
+    program = dv.Program(CLOSURE)
+    facts = {"e": EDGES[:40]}
+    expected = set(program.run(facts)["p"])
+    kept = []
+
+    def full(columns, room):
+        kept.extend(weakref.ref(column) for column in columns)
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch_rows, "roomier", full)
+        with pytest.raises(OutOfMemory, match="no memory left for the run: CUDA out of memory") as error:
+            program.run(facts, device="torch:cpu", round_limit=99)
+    gc.collect()
+    assert kept
+    assert not any(reference() is not None for reference in kept)
+    assert isinstance(error.value, MemoryError)
+    assert "Tried to allocate 2.00 GiB" in str(error.value)
+    assert set(program.run(facts, device="torch:cpu", round_limit=99)["p"]) == expected
+
+    rows = torch_rows.Pairs.rows
+    monkeypatch.setattr(torch_rows, "PIECE", 16)
+
+    def small(self, start, stop):
+        if stop - start > 32:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+        return rows(self, start, stop)
+
+    monkeypatch.setattr(torch_rows.Pairs, "rows", small)
+    tagged = {"e": [(0.5, row) for row in facts["e"]]}
+    cut = program.run(tagged, "minmaxprob", device="torch:cpu", round_limit=99)
+    assert set(cut["p"]) == expected
+    assert "joins: in pieces of at most 16 pairs" in cut.explain()

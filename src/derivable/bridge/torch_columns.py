@@ -26,7 +26,17 @@ from derivable.algebra.expr.nodes import Apply, in_order
 from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.torch import is_transformed
-from derivable.bridge.torch_rows import HashRows, Known, PairColumn, Pairs, Parts, SortedRows, packed, parts_of
+from derivable.bridge.torch_rows import (
+    HashRows,
+    Known,
+    PairColumn,
+    Pairs,
+    Parts,
+    SortedRows,
+    packed,
+    parts_of,
+    sorted_keys,
+)
 from derivable.core.diagnostics import UnsupportedError
 from derivable.device.cpu.memory import empty
 from derivable.device.cuda import row_sets
@@ -70,6 +80,7 @@ class Torch(Arrays):
     semiring  of programs that say `times` and `plus`
     is_exact  whether zero times an infinity or NaN is zero
     has_kernels  whether joins and sets are Triton's kernels
+    most_pairs   the number of pairs of the largest join that was columns
 
     It keeps constants of static sizes on the device, as long as their nodes live.
     """
@@ -85,6 +96,7 @@ class Torch(Arrays):
         self._constants: WeakKeyDictionary[n.Constant, torch.Tensor] = WeakKeyDictionary()
         self.notes: dict[str, str] = {}
         self.has_kernels = self.device.type == "cuda" and refusal(self.device) is None
+        self.most_pairs = 0
 
     def __reduce__(self) -> tuple:
         # Weak references have no pickled form.
@@ -297,8 +309,7 @@ class Torch(Arrays):
             (key,) = keys
         if is_sorted:
             return Index(key, None, encode, types)
-        found = torch.sort(key, stable=True)
-        return Index(found.values, found.indices, encode, types)
+        return Index(*sorted_keys(key), encode, types)
 
     def _probes(self, probes: list[Any], index: Index, count: int) -> tuple[Key, torch.Tensor | None]:
         if not probes:
@@ -308,7 +319,7 @@ class Torch(Arrays):
 
     def join(self, probes: list[Any], index: Index, count: int) -> tuple[PairColumn, PairColumn]:
         first, counts = self._matches(probes, index, count)
-        pairs = Pairs(first, counts, index, self.has_kernels)
+        pairs = Pairs(first, counts, index, self)
         return PairColumn(pairs, 0), PairColumn(pairs, 1)
 
     def is_late(self, column: Any) -> bool:
@@ -422,9 +433,9 @@ def _is_first(columns: Sequence[Key]) -> torch.Tensor:
 
 def _order(keys: Sequence[Key]) -> torch.Tensor:
     """The numbers of rows in ascending order, the first key counting most; stable."""
-    order = torch.sort(keys[-1], stable=True).indices
+    _, order = sorted_keys(keys[-1])
     for key in keys[-2::-1]:
-        order = order.index_select(0, torch.sort(key.index_select(0, order), stable=True).indices)
+        order = order.index_select(0, sorted_keys(key.index_select(0, order))[1])
     return order
 
 

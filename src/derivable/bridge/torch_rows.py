@@ -18,14 +18,15 @@ import torch
 from derivable.core.diagnostics import LimitError
 from derivable.device.cuda import row_sets
 from derivable.parallel.program import nodes as n
+from derivable.parallel.program.pieces import TooManyPairs
 
 if TYPE_CHECKING:
     from derivable.bridge.torch_columns import Index, Torch
 
 Column = torch.Tensor
-# What torch sorts at once on a GPU.
-MOST_PAIRS = (1 << 31) - 1
-# Pairs of a join that are there at once where a set takes them.
+# What torch sorts at once on a GPU, so no join with more pairs is columns.
+MOST_ROWS = MOST_PAIRS = (1 << 31) - 1
+# Pairs of a join that are there at once where a set takes them, or where the rows that they come from may be cut.
 PIECE = 1 << 25
 # Rows that a set gets room for at least, more than those that it has, and at most, where it has fewer than a quarter
 # of these: of what is inserted most may be there, a small table stays in cache, and an insertion ends where it is full.
@@ -40,12 +41,12 @@ class Pairs:
     first   [probe] the place of the first of its rows in the index
     counts  [probe] how many there are, `ends` where the pairs of each probe end
     index   the rows
-    has_kernels  whether Triton's kernels read them
+    most    how many pairs may be whole columns
     """
 
-    def __init__(self, first: Column, counts: Column, index: Index, has_kernels: bool = False):
+    def __init__(self, first: Column, counts: Column, index: Index, arrays: Torch):
         self.first, self.counts, self.ends = first, counts, counts.cumsum(0)
-        self.index, self.has_kernels = index, has_kernels
+        self.index, self.arrays, self.most = index, arrays, PIECE if arrays.may_cut else MOST_PAIRS
         self._number: int | None = None
         self._whole: tuple[Column, Column] | None = None
 
@@ -69,17 +70,16 @@ class Pairs:
 
     @property
     def whole(self) -> tuple[Column, Column]:
-        if self._whole is None and self.has_kernels:
+        if self._whole is None:
+            self.arrays.most_pairs = max(self.arrays.most_pairs, len(self))
+            if len(self) > self.most:
+                raise TooManyPairs(len(self), self.most)
+        if self._whole is None and self.arrays.has_kernels:
             left, right = (torch.empty(len(self), dtype=torch.int64, device=self.ends.device) for _ in range(2))
             if len(self):
                 row_sets.expand(*self.places, len(self), left, right)
             self._whole = left, right
         if self._whole is None:
-            if len(self) > MOST_PAIRS:
-                raise LimitError(
-                    f"a join has {len(self):,} pairs, and torch sorts {MOST_PAIRS:,} rows at most",
-                    hint="have the rule join fewer rows at once (a recursive atom and a base one), or run on the CPU",
-                )
             self._whole = self.rows(0, len(self))
         return self._whole
 
@@ -258,7 +258,7 @@ class SortedRows:
         elif self.packing is not None and not self.packing.holds(ends):
             there = self.rows(self.count)
             self.packing = Packing.of([(min(a, c), max(b, d)) for (a, b), (c, d) in zip(ends, ends_of(there))])
-            self.runs = [] if self.packing is None else [_sorted(self.packing.keys(there))]
+            self.runs = [] if self.packing is None else [sorted_keys(self.packing.keys(there))]
         rows = self._by_columns(columns) if self.packing is None else self._by_keys(self.packing.keys(columns))
         if len(rows):
             start, self.count = self.count, self.count + len(rows)
@@ -376,8 +376,7 @@ class HashRows:
         if before is not None and start == count:
             return before
         rows = [self.columns[position][start:count] for position in positions]
-        found = torch.sort(packed(rows, types)[0], stable=True)
-        keys, order = found.values, found.indices
+        keys, order = sorted_keys(packed(rows, types)[0])
         if before is not None and start:
             news, places, (keys, order) = keys, order, torch.empty(2, count, dtype=torch.int64, device=self.device)
             row_sets.merge(*before, news, places, keys, order)
@@ -461,8 +460,14 @@ def _ends_of_sources(columns: Sequence[Column | Late]) -> list[tuple[int, int]]:
     return found
 
 
-def _sorted(keys: Column) -> tuple[Column, Column]:
-    found = torch.sort(keys)
+def sorted_keys(keys: Column) -> tuple[Column, Column]:
+    """Keys in ascending order, equal ones as they stand, and the numbers of their rows."""
+    if len(keys) > MOST_ROWS:
+        raise LimitError(
+            f"{len(keys):,} rows are to be sorted, and torch sorts {MOST_ROWS:,} at most",
+            hint="have fewer rows at once in a relation, or run on the CPU",
+        )
+    found = torch.sort(keys, stable=True)
     return found.values, found.indices
 
 

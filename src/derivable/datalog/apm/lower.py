@@ -76,6 +76,7 @@ def lower(
     host: Host | None = None,
     at_once: AtOnce | None = None,
     there: Iterable[str] = (),
+    may_cut: bool = False,
 ) -> dict[str, Table]:
     """Relation -> the columns that have its rows, of all relations of a RAM program.
 
@@ -83,8 +84,9 @@ def lower(
     host     None for a program that is only looked at
     at_once  what may solve recursions that are products; None if their rounds are those of the rules as they stand
     there    relations of which a run gives all rows
+    may_cut  whether rules run in pieces where joins have too many pairs at once
     """
-    return _Lowering(ram, tags, host or _Printed(), at_once, frozenset(there)).program()
+    return _Lowering(ram, tags, host or _Printed(), at_once, frozenset(there), may_cut).program()
 
 
 def apm_text(ram: m.Ram) -> str:
@@ -102,9 +104,10 @@ class _Lowering(Tables):
         host: Any,
         at_once: AtOnce | None,
         there: frozenset[str],
+        may_cut: bool,
     ):
         super().__init__(tags, host)
-        self.ram, self.at_once, self.there = ram, at_once, there
+        self.ram, self.at_once, self.there, self.may_cut = ram, at_once, there, may_cut
         # As on the host, where this is a matter of the program and k.
         self.read_stable = m.stable_relations(ram)
         self.complete: dict[str, Table] = {}
@@ -112,6 +115,7 @@ class _Lowering(Tables):
         self.unordered: dict[str, Table] = {}
         self.parts: dict[tuple[str, str], Table] = {}
         self.own: set[str] = set()
+        self.pieces = 0
 
     def program(self) -> dict[str, Table]:
         for stratum in self.ram.strata:
@@ -277,7 +281,38 @@ class _Lowering(Tables):
         return self.aggregated(instruction, relation, body, groups)
 
     def stored(self, store: m.Store) -> Table:
-        table = self.query(store)
+        first, *others = zip(store.query.operators, store.query.later)
+        table = self.first(*first)
+        # A table without columns and tags has no rows to cut.
+        if not self.may_cut or not table.all or not any(isinstance(node, m.Join) for node, _ in others):
+            return self.headed(store, table, others)
+        # A name of its own, as pieces of the same rows may be others.
+        self.pieces += 1
+        name = f"piece {self.pieces} of {operator_texts([first[0]])[0]}"
+        rows = self.given(name, [c.type for c in table.columns.values()], [c.type for c in table.tags])
+        rows = Table(dict(zip(table.columns, rows.columns.values())), rows.tags, rows.size)
+        found = self.headed(store, rows, others)
+        name = store.relation
+        folded, is_whole = self.folded(name, found), not self.is_certain(name)
+        made = self.graph(n.Pieces, name, table.all, rows.all, found.all, folded.all, is_whole)
+        size = made[0].size
+        assert size is not None
+        return found.like(made, size)
+
+    def folded(self, name: str, found: Table) -> Table:
+        """The same, each row once if their tags can be added up."""
+        if self.is_certain(name):
+            return self.inserted(found, None)[1]
+        rows = self.distinct(name, [found])
+        if self.proofs is None:
+            return rows
+        others = [self.of_proofs("one", (), rows.size, [self.proof_type])[0] for _ in found.tags[1:]]
+        return replace(rows, tags=(*rows.tags, *others) if found.tags else ())
+
+    def headed(self, store: m.Store, table: Table, others: Sequence[tuple[m.Operator, frozenset[str]]]) -> Table:
+        """What the other operators make of the rows of the first one, as rows of the head."""
+        for node, needed in others:
+            table = self.step(table, node, needed)
         columns: list[Column] = []
         mask: Column | None = None
         for term in store.query.terms:
@@ -290,13 +325,6 @@ class _Lowering(Tables):
             columns.append(self.graph.one(n.Constant, 0, replace(ZEROS, size=table.size)))
         found = Table(dict(enumerate(columns)), table.tags, table.size)
         return found if mask is None else self.only(found, mask)
-
-    def query(self, store: m.Store) -> Table:
-        first, *others = zip(store.query.operators, store.query.later)
-        table = self.first(*first)
-        for node, needed in others:
-            table = self.step(table, node, needed)
-        return table
 
     def first(self, node: m.Operator, needed: frozenset[str]) -> Table:
         return self.scan(node, needed) if isinstance(node, m.Scan) else Table({}, self.one(1), 1)
@@ -446,6 +474,9 @@ class _Lowering(Tables):
     def distinct(self, name: str, parts: Sequence[Table]) -> Table:
         """What was found, sorted, equal rows added up, without what the semiring discards."""
         found = self.something(parts)
+        if self.may_cut and self.is_certain(name):
+            # A set takes pairs in pieces.
+            return self.ordered(self.inserted(found, None)[1])
         columns, groups = self.grouped(tuple(found.columns.values()), found.size)
         order, first, group = groups
         size = first.size

@@ -51,9 +51,13 @@ from derivable.datalog.tags.topkproofs import TopProofTags
 from derivable.datalog.values.values import ValueType, word_of
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.execute import Arrays, Prepared
+from derivable.parallel.program.pieces import TooManyPairs
 
 if TYPE_CHECKING:
     from derivable.bridge.torch_columns import Torch
+
+# The key of what a profile, and a program's kept plans, say about its joins.
+JOINS = "#joins"
 
 
 @dataclass
@@ -63,6 +67,7 @@ class DeviceProfile:
     rounds  recursion -> its rounds, and the rows that these propagated
     notes   recursion -> how it was solved without rounds of its rules
     on_host relations that the host has computed, and what that has spent on their rules
+    joins   how many pairs of a join there were at once, where rows were cut
     """
 
     device: str
@@ -71,6 +76,7 @@ class DeviceProfile:
     notes: dict[str, str]
     on_host: Sequence[str] = ()
     host: Profile | None = None
+    joins: str = ""
 
     def __str__(self) -> str:
         shown = {name: f"{number:,} rounds, {rows:,} rows" for name, (number, rows) in self.rounds.items()} | self.notes
@@ -79,7 +85,8 @@ class DeviceProfile:
         host = [f"\n  on the host: {', '.join(names)}"] if names else []
         if self.host is not None and self.host.rules:
             host += [f"\n    {line}".rstrip() for line in str(self.host).splitlines()]
-        return f"on {self.device}, {self.seconds:.3f} s, facts included{''.join((*host, *rounds))}"
+        joins = [f"\n  joins: {self.joins}"] if self.joins else []
+        return f"on {self.device}, {self.seconds:.3f} s, facts included{''.join((*host, *rounds, *joins))}"
 
 
 def arrays_on(device: Any) -> Torch:
@@ -158,10 +165,17 @@ def run_on_device(
         executor = Executor(ram, facts, algebra, watch)
         executor.foreign, executor.coins = queries.foreign, coins
         there = run_on_host(executor, arrays.device.type)
+
+        tuples = watch.tuples
+
+        def run(may_cut: bool) -> dict[str, Part]:
+            rounds.clear()
+            watch.tuples = tuples
+            given = ram.outputs, queries, goes_on, None, at_once, there, proofs, may_cut
+            return run_program(ram, facts, algebra, arrays, *given)
+
         try:
-            found = run_program(
-                ram, facts, algebra, arrays, ram.outputs, queries, goes_on, None, at_once, there, proofs
-            )
+            found = _whole_or_cut(ram, arrays, run)
         except _Lost:
             return _anew(ram, facts, algebra, watch), DeviceProfile(
                 str(device), perf_counter() - began, {}, {}, tuple(ram.relations)
@@ -170,8 +184,28 @@ def run_on_device(
     for relation, part in found.items():
         new_tags = None if isinstance(algebra, Untagged) else algebra.empty
         tables[relation] = DeviceTable(relation, ram.relations[relation].types, new_tags, part)
-    spent = perf_counter() - began
-    return tables, DeviceProfile(str(device), spent, rounds, arrays.notes, tuple(there), executor.profile())
+    spent, joins = perf_counter() - began, arrays.notes.pop(JOINS, "")
+    return tables, DeviceProfile(str(device), spent, rounds, arrays.notes, tuple(there), executor.profile(), joins)
+
+
+def _whole_or_cut(ram: m.Ram, arrays: Torch, run: Callable[[bool], dict[str, Part]]) -> dict[str, Part]:
+    """What a run gives that cuts no rows; where joins have more pairs than torch sorts, or had many when there was no
+    memory left, what one gives that cuts them, and later runs of the program begin with that."""
+    from derivable.bridge import torch_rows
+
+    kept = ram.plans.setdefault("apm", _Kept())
+    if JOINS not in kept:
+        try:
+            return run(False)
+        except TooManyPairs:
+            pass
+        except RuntimeError as error:
+            if not _is_out_of_memory(error) or arrays.most_pairs <= torch_rows.PIECE:
+                raise
+        kept[JOINS] = True
+    # What the first run had on the device is free here.
+    arrays.note(JOINS, f"in pieces of at most {torch_rows.PIECE:,} pairs")
+    return run(True)
 
 
 class _Lost(Exception):
@@ -191,9 +225,15 @@ def _memory(device: Any, what: str, hint: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if "out of memory" not in str(error).lower():
+        if not _is_out_of_memory(error):
             raise
+        # Its frames have columns, which whoever keeps our error would keep on the device.
+        error.__traceback__ = None
         raise OutOfMemory(f"{device} has no memory left for {what}: {str(error).splitlines()[0]}", hint=hint) from None
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    return "out of memory" in str(error).lower()
 
 
 def proof_lanes(ram: m.Ram, facts: FactStore, algebra: Algebra) -> ProofLanes | None:
@@ -342,6 +382,7 @@ def run_program(
     at_once: AtOnce | None = None,
     computed: Mapping[str, Table] | None = None,
     proofs: ProofLanes | None = None,
+    may_cut: bool = False,
 ) -> dict[str, Part]:
     """Relation -> its rows, sorted, and their tags.
 
@@ -354,12 +395,13 @@ def run_program(
     at_once  solves recursions of a known form without rounds; None if it is not to
     computed relations that the host has
     proofs   how a device computes with tags that are proofs
+    may_cut  whether rules run in pieces where joins have too many pairs at once
     """
     computed = computed or {}
     tags = algebra if isinstance(algebra, SemiringTags) else None
     typed = proofs.form if proofs is not None else None if tags is None else tags.typed
     host = _Host(ram, facts, algebra, queries or Queries({}, algebra, facts.symbols, facts.random, NEVER))
-    tables, prepared = _prepared(ram, typed, host, at_once, names, frozenset(computed))
+    tables, prepared = _prepared(ram, typed, host, at_once, names, frozenset(computed), may_cut)
     given: dict[str, list[Any]] = {}
     if proofs is not None:
         # A copy, as a run sets the last one.
@@ -414,13 +456,14 @@ def _prepared(
     at_once: AtOnce | None,
     names: Iterable[str] | None,
     there: frozenset[str],
+    may_cut: bool,
 ) -> tuple[dict[str, Any], Prepared]:
     """The tables of a program's relations and what runs it, from an earlier run where nothing in it is of that run."""
     wanted = None if names is None else tuple(names)
-    kept, key = ram.plans.setdefault("apm", _Kept()), (typed, at_once, wanted, there)
+    kept, key = ram.plans.setdefault("apm", _Kept()), (typed, at_once, wanted, there, may_cut)
     found = kept.get(key)
     if found is None:
-        tables = lower(ram, typed, host, at_once, there)
+        tables = lower(ram, typed, host, at_once, there, may_cut)
         tables = {name: tables[name] for name in (tables if wanted is None else wanted)}
         found = tables, Prepared([column for table in tables.values() for column in table.all])
         if not host.is_bound:

@@ -48,7 +48,7 @@ _EXPAND = """
 @triton.jit
 def expand(ends, counts, first, order, count, steps, total, to_left, to_right):
     lane = tl.arange(0, TILE)
-    for tile in range(tl.program_id(0), tl.cdiv(total, TILE), tl.num_programs(0)):
+    for tile in range(tl.program_id(0), tl.cdiv(tl.cast(total, tl.int64), TILE), tl.num_programs(0)):
         number_of = tl.cast(tile, tl.int64) * TILE + lane
         is_row = number_of < total
 {pair}
@@ -60,7 +60,7 @@ _MATCHES = """
 @triton.jit
 def matches(probes, keys, size, steps, count, first, counts):
     lane = tl.arange(0, TILE)
-    for tile in range(tl.program_id(0), tl.cdiv(count, TILE), tl.num_programs(0)):
+    for tile in range(tl.program_id(0), tl.cdiv(tl.cast(count, tl.int64), TILE), tl.num_programs(0)):
         row = tl.cast(tile, tl.int64) * TILE + lane
         is_row = row < count
         key = tl.load(probes + row, mask=is_row, other=0)
@@ -89,10 +89,11 @@ _MERGE = """
 @triton.jit
 def merge(keys, order, news, places, count, more, steps, to_keys, to_order):
     lane = tl.arange(0, TILE)
-    for tile in range(tl.program_id(0), tl.cdiv(count + more, TILE), tl.num_programs(0)):
+    both = tl.cast(count, tl.int64) + more
+    for tile in range(tl.program_id(0), tl.cdiv(both, TILE), tl.num_programs(0)):
         number_of = tl.cast(tile, tl.int64) * TILE + lane
         is_old = number_of < count
-        is_new = (number_of >= count) & (number_of < count + more)
+        is_new = (number_of >= count) & (number_of < both)
         own = tl.where(is_old, number_of, number_of - count)
         key = tl.load(keys + own, mask=is_old, other=0) + tl.load(news + own, mask=is_new, other=0)
         row = tl.load(order + own, mask=is_old, other=0) + tl.load(places + own, mask=is_new, other=0)
@@ -118,7 +119,7 @@ def locate({parameters}, count, form, table, numbers, found):
     lane = tl.arange(0, TILE)
     shift = tl.load(form)
     mask = tl.load(form + 1)
-    for tile in range(tl.program_id(0), tl.cdiv(count, TILE), tl.num_programs(0)):
+    for tile in range(tl.program_id(0), tl.cdiv(tl.cast(count, tl.int64), TILE), tl.num_programs(0)):
         number_of = tl.cast(tile, tl.int64) * TILE + lane
         is_row = number_of < count
 {load}
@@ -145,7 +146,7 @@ def insert({parameters}, count, steps, form, table, state, numbers):
     mask = tl.load(form + 1)
     capacity = tl.load(form + 2)
     total = {total}
-    for tile in range(tl.program_id(0), tl.cdiv(total, TILE), tl.num_programs(0)):
+    for tile in range(tl.program_id(0), tl.cdiv(tl.cast(total, tl.int64), TILE), tl.num_programs(0)):
         number_of = tl.cast(tile, tl.int64) * TILE + lane
         # Where rows were left out, which more of them than there is room for say, there is nothing to look for.
         if tl.load(state, volatile=True) <= capacity:

@@ -27,6 +27,8 @@ def _check(nodes: Iterable[n.Node]) -> None:
             raise type(error)(f"{error.message} in `{line}`") from None
         if isinstance(node, n.Otherwise):
             _check([inner for inner in n.nodes_of(node.others) if inner in node.inside])
+        if isinstance(node, n.Pieces):
+            _check([inner for inner in n.nodes_of((*node.body, *node.folded)) if inner in node.inside])
         if isinstance(node, n.Loop):
             _check([inner for inner in n.nodes_of(node.body) if inner in node.moving])
 
@@ -140,6 +142,10 @@ def _node(node: n.Node) -> None:
             _keys(node.probes, node.index.node.columns)
         case n.Call():
             _size(() if node.finds else node.of, node.size)
+        case n.Pieces():
+            _size(node.of, node.of[0].size)
+            _keys(node.of, node.rows)
+            _keys(node.body, node.folded)
         case n.Loop():
             if not len(node.begin) == len(node.state) == len(node.body):
                 raise ShapeError("the state of a loop has other columns before it, in it and after a round")

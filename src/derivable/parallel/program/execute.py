@@ -22,13 +22,19 @@ from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import Semiring
 from derivable.parallel import table
 from derivable.parallel.program import nodes as n
+from derivable.parallel.program.pieces import in_pieces
 
 # (a loop or what stands for one, rounds until now, rows of the state) -> whether it may go on.
 Watch = Callable[[n.Loop | n.Otherwise, int, int], bool]
 
 
 class Arrays(ABC):
-    """The operations of a library that nodes are run by. Columns are arrays [row] or [row, lane]."""
+    """The operations of a library that nodes are run by. Columns are arrays [row] or [row, lane].
+
+    may_cut  whether rows that have too many pairs may be cut
+    """
+
+    may_cut = False
 
     @abstractmethod
     def constant(self, values: Any, dtype: str, count: int | None) -> Any: ...
@@ -196,37 +202,44 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class _Step:
+class Step:
     """A node, the sizes that it finds, the nodes whose values go, as it is the last to read them (columns of a large
     relation are most of the memory), the steps of a loop's body, and whether other nodes read it."""
 
     node: n.Node
     finds: tuple[n.Found, ...]
     drops: tuple[n.Node, ...]
-    body: tuple[_Step, ...]
+    body: tuple[Step, ...]
     is_read: bool
 
 
-def _steps(nodes: Sequence[n.Node], kept: Iterable[n.Column]) -> list[_Step]:
+def _steps(nodes: Sequence[n.Node], kept: Iterable[n.Column]) -> list[Step]:
     last: dict[n.Node, n.Node | None] = {operand.node: node for node in nodes for operand in node.operands}
     read = set(last)
     last.update((column.node, None) for column in kept)
     drops: dict[n.Node | None, list[n.Node]] = {}
     for node in nodes:
         drops.setdefault(last.get(node), []).append(node)
-    return [_Step(node, _finds(node), tuple(drops.get(node, ())), _body(node), node in read) for node in nodes]
+    return [Step(node, _finds(node), tuple(drops.get(node, ())), _body(node), node in read) for node in nodes]
 
 
-def _body(node: n.Node) -> tuple[_Step, ...]:
+def _body(node: n.Node) -> tuple[Step, ...]:
     match node:
         case n.Loop():
             moving = [inner for inner in n.nodes_of(node.body) if inner in node.moving and type(inner) is not n.Given]
             # Who reads a column does so before others are put into its rows.
             moving.sort(key=lambda inner: isinstance(inner, n.Put) and inner in node.growing)
             return tuple(_steps(moving, node.body))
+        case n.Pieces():
+            return _inside(node, node.body)
         case n.Otherwise():
             return tuple(_steps([inner for inner in n.nodes_of(node.others) if inner in node.inside], node.others))
     return ()
+
+
+def _inside(node: n.Pieces, results: Sequence[n.Column]) -> tuple[Step, ...]:
+    given = node.rows[0].node
+    return tuple(_steps([x for x in n.nodes_of(results) if x in node.inside and x is not given], results))
 
 
 def _capacities(nodes: Sequence[n.Node]) -> dict[n.Node, int]:
@@ -290,7 +303,7 @@ class Run:
         found = self.found[size]
         return found if isinstance(found, int) else len(found)
 
-    def run(self, steps: Iterable[_Step], keep: bool = False) -> None:
+    def run(self, steps: Iterable[Step], keep: bool = False) -> None:
         for step in steps:
             if self.counts is not None:
                 self.counts[type(step.node)] += 1
@@ -301,6 +314,8 @@ class Run:
                     values = self.otherwise(step.node, step.body)
                     if step.is_read:
                         values = [self.arrays.whole(column) for column in values]
+                case n.Pieces():
+                    values = in_pieces(self, step.node, step.body, _inside(step.node, step.node.folded))
                 case _:
                     values = self.node(step.node)
             self.keep(step.node, values, step.finds)
@@ -412,7 +427,7 @@ class Run:
         self.buffers[node] = buffer
         return buffer[:start]
 
-    def otherwise(self, node: n.Otherwise, body: Sequence[_Step]) -> Sequence[Any]:
+    def otherwise(self, node: n.Otherwise, body: Sequence[Step]) -> Sequence[Any]:
         def watch(rows: int) -> None:
             if self.watch is not None:
                 self.watch(node, 0, rows)
@@ -421,13 +436,28 @@ class Run:
         found = node.function(self.arrays, self.many(node.reads), watch)
         if found is not None:
             return found
-        inner = Run(self.given, self.arrays, self.watch, self.counts)
-        inner.values, inner.found = {c.node: self.values[c.node] for c in node.operands}, dict(self.found)
-        inner.run(body)
-        inner.settle(node.others)
-        return inner.many(node.others)
+        return self.inside((), (), node.operands, body, node.others, True)
 
-    def loop(self, loop: n.Loop, body: Sequence[_Step]) -> Sequence[Any]:
+    def inside(
+        self,
+        rows: Sequence[n.Column],
+        values: Sequence[Any],
+        operands: Sequence[n.Column],
+        steps: Iterable[Step],
+        results: Sequence[n.Column],
+        is_whole: bool,
+    ) -> list[Any]:
+        """The results of steps that read operands of this run, and values that stand for `rows`, those of one node."""
+        inner = Run(self.given, self.arrays, self.watch, self.counts)
+        inner.values, inner.found = {c.node: self.values[c.node] for c in operands}, dict(self.found)
+        for node in {column.node for column in rows}:
+            inner.keep(node, values, _finds(node))
+        inner.run(steps)
+        if is_whole:
+            inner.settle(results)
+        return inner.many(results)
+
+    def loop(self, loop: n.Loop, body: Sequence[Step]) -> Sequence[Any]:
         self.settle([*loop.begin, *loop.static])
         state = self.many(loop.begin)
         fixed = {column.node: self.values[column.node] for column in loop.static}
@@ -442,7 +472,7 @@ class Run:
     def round(
         self,
         loop: n.Loop,
-        body: Sequence[_Step],
+        body: Sequence[Step],
         fixed: Mapping[n.Node, Sequence[Any]],
         state: list[Any],
         rooms: dict[n.Node, Any],

@@ -599,6 +599,51 @@ class Otherwise(Node):
         return tuple(dict.fromkeys([*(column.node for column in self.operands), *inside]))
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Pieces(Node):
+    """`pieces of c0 c1 for path`: what a body makes of rows; where a join in it has too many pairs at once, of some of
+    the rows after others, each piece of them folded
+
+    of        columns whose rows may be cut
+    rows      the columns that stand for them in the body, all those of one `Given`
+    body      what the body makes of them
+    folded    what may stand for that, of fewer rows: who reads the results folds all rows again
+    is_whole  whether the results are arrays, and not late columns
+    """
+
+    text: str
+    of: tuple[Column, ...]
+    rows: tuple[Column, ...]
+    body: tuple[Column, ...]
+    folded: tuple[Column, ...]
+    is_whole: bool
+
+    @cached_property
+    def inside(self) -> frozenset[Node]:
+        """The nodes that depend on the rows."""
+        found: set[Node] = {self.rows[0].node}
+        for node in nodes_of((*self.body, *self.folded)):
+            if not found.isdisjoint(node.needs):
+                found.add(node)
+        return frozenset(found)
+
+    @cached_property
+    def operands(self) -> tuple[Column, ...]:
+        results = *self.body, *self.folded
+        read = [operand for node in nodes_of(results) if node in self.inside for operand in node.operands]
+        outer = [column for column in (*read, *results) if column.node not in self.inside]
+        return tuple(dict.fromkeys((*self.of, *outer)))
+
+    def _types(self) -> tuple[Type, ...]:
+        sizes = [column.size for column in self.body]
+        return tuple(replace(c.type, size=Found(self, sizes.index(c.size))) for c in self.body)
+
+    @cached_property
+    def needs(self) -> tuple[Node, ...]:
+        inside = [need for node in self.inside for need in node.needs if need not in self.inside]
+        return tuple(dict.fromkeys([*(column.node for column in self.operands), *inside]))
+
+
 def nodes_of(columns: Iterable[Column]) -> list[Node]:
     """The nodes that these columns need, each after those that it reads. Bodies of loops are not among them."""
     found: dict[Node, None] = {}

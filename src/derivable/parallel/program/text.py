@@ -44,6 +44,11 @@ class _Printer:
             if isinstance(node, n.Otherwise):
                 self.lines(node.others, indent + "  ", node.inside)
                 self.found.append(f"{indent}  then {self.many(node.others)}")
+            if isinstance(node, n.Pieces):
+                self.lines(node.body, indent + "  ", node.inside)
+                self.found.append(f"{indent}  then {self.many(node.body)}")
+                self.lines(node.folded, indent + "  ", node.inside)
+                self.found.append(f"{indent}  folded {self.many(node.folded)}")
             if isinstance(node, n.Loop):
                 state = ", ".join(f"{self.fresh_state(c)} from {self.name(b)}" for c, b in zip(node.state, node.begin))
                 self.found[-1] = f"{indent}{', '.join(self.names[node])} = loop {node.text} with {state}"
@@ -95,6 +100,8 @@ class _Printer:
                 return f"{'earlier ' * node.is_earlier}elements {name(node.of)}"
             case n.Otherwise():
                 return f"{node.text} by {many(node.reads)}, otherwise"
+            case n.Pieces():
+                return f"pieces of {many(node.of)} for {node.text}"
             case n.Call():
                 return f"call {node.text} {many(node.of)}".rstrip()
             case n.Custom():
