@@ -75,6 +75,27 @@ def test_every_use_has_a_place_and_is_summed_once_after_it_is_written():
     assert len(plan.tasks) > 0
 
 
+def test_steps_have_one_kind_of_work_where_levels_are_narrow():
+    """A chain of sums of two products beside single products, whose leaves all levels use."""
+    kinds, rows, x, y = [LITERAL] * 3, [[], [], []], 0, 1
+    for _ in range(12):
+        at = len(kinds)
+        kinds += [AND, AND, OR, AND]
+        rows += [[x, 0], [y, 1], [at, at + 1], [x, 2]]
+        x, y = at + 2, at + 3
+    graph = AndOrGraph.of([*kinds, OR], [1, 2, 3] + [0] * (len(rows) - 2), [*rows, [x, y]], [len(rows)])
+    plan = tile_plan(plan_of(graph, 5).graph, 5, in_order=False)
+    assert [[(group.pairs, group.count) for group in step] for step in plan.forward[1:-3]] == [[(2, 2)]] * 11
+    reduced = [number for number, step in enumerate(plan.backward) if any(group.kind == REDUCE for group in step)]
+    assert reduced == [len(plan.backward) - 2]
+    rng = np.random.default_rng(0)
+    operands, seeds = given_to(semirings.log, rng, 3, 5, "float64", False), [rng.random((3, 1))]
+    found = interpreted(graph, semirings.log, "float64", operands, seeds, 2, 16)
+    for mine, others in zip(found, by_cpu(graph, semirings.log, operands, seeds), strict=True):
+        for one, other in zip(mine, others, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
 def interpreted(circuit, ring, precision, operands, seeds, width, lanes):
     """Values and gradients by the interpreter of the IR, in one launch."""
     plan = plan_of(circuit, 5)
@@ -144,6 +165,7 @@ def test_tiles_are_wide_where_caches_do_not_hold_them():
     for rows, width in ((1, 1), (130, 1), (1024, 4), (1 << 20, 32)):
         assert tile_fold.layout_of(plan, rows, 132).width == width
     assert [tile_fold.layout_of(large, rows, 132).width for rows in (1, 10, 20, 1024)] == [1, 1, 16, 32]
+    assert [tile_fold.layout_of(large, rows, 132).lanes for rows in (1, 1024)] == [1024, 512]
     # Too narrow levels for several programs.
     vars(large)["width"] = 4
     assert tile_fold.layout_of(large, 1024, 132).width == 4

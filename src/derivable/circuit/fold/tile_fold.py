@@ -26,8 +26,8 @@ from derivable.kernel.emit_triton import compile_triton
 
 # Rows of a tile at most: a line of memory of floats.
 _WIDEST = 32
-# Lanes of a program, for narrow and for wide levels, and what a multiprocessor holds of them.
-_NARROW, _WIDE, _HELD = 128, 512, 2048
+# Lanes of a program, for narrow and for wide levels, for wide ones of a single row, and what a multiprocessor holds.
+_NARROW, _WIDE, _WIDEST_ROW, _HELD = 128, 512, 1024, 2048
 # Scalars that a first-level cache holds.
 _CACHED = 1 << 15
 # Scalars of a tile at most: their places have 32 bits.
@@ -60,6 +60,9 @@ def layout_of(plan: TilePlan, rows: int, processors: int) -> Layout:
     while max(plan.num_slots, plan.num_places) * width > _LARGEST:
         width //= 2
     lanes = _WIDE if plan.width * width > 2 * _NARROW else _NARROW
+    if width == 1 and plan.width > _WIDE:
+        # One program has all of a row's work, chunk after chunk.
+        lanes = _WIDEST_ROW
     return Layout(width, lanes, _HELD // lanes * processors)
 
 

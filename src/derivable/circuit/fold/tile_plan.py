@@ -5,7 +5,9 @@ single operand is multiplied with is one, so that all sums of a step have one of
 
 In reverse nothing is added up in place. Each use of a slot has a place of its own, where the user writes the adjoint
 that it has for the slot; the places of a slot stand side by side, so a slot sums what stands there. Many uses are
-summed in rounds, each as early as its places are written.
+summed in rounds, each as early as its places are written; those of leaves, which only gradients wait for, as late as
+that, in the last steps together: a step has as few shapes and kinds of work as can be, since a program does one after
+the other.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ from derivable.core.graph import offsets_of
 
 # Operands of a node at most, and uses that are summed at once.
 _FACTORS, _TERMS, _USES = 2, 4, 8
+# Slots of a level that take the shape of its larger sums: this many, if all are, or if they get few more pairs.
+_FEW, _SHARE = 128, 8
 _ROOT = 0
 # Kind of slots -> the kind of what hands their adjoints on.
 _BACK = {SUM: BACK, NEGATION: NEGATION_BACK}
@@ -140,6 +144,7 @@ def tile_plan(graph: Any, num_variables: int, in_order: bool) -> TilePlan:
         padded[:, pairs : pairs + singles, 0] = block[:, 2 * pairs :]
         kind = NEGATION if run[FACTORS] < 0 else SUM
         blocks.append((int(level[run[FIRST]]), kind, count, run[FIRST], padded))
+    blocks = _of_few_shapes(blocks)
     blocks.sort(key=lambda block: block[:3])
     # Slots by level, then by their kind and number of pairs.
     new, free = np.arange(num_slots), int(runs[:, FIRST].min(initial=num_slots))
@@ -176,6 +181,29 @@ def tile_plan(graph: Any, num_variables: int, in_order: bool) -> TilePlan:
     )
 
 
+def _of_few_shapes(blocks: list[tuple[int, int, int, int, np.ndarray]]) -> list[tuple[int, int, int, int, np.ndarray]]:
+    """The blocks, those of few slots with as many pairs as larger sums of their level: what is more is zero."""
+    sizes: dict[int, dict[int, int]] = {}
+    for height, kind, pairs, _, padded in blocks:
+        if kind == SUM:
+            of_level = sizes.setdefault(height, {})
+            of_level[pairs] = of_level.get(pairs, 0) + len(padded)
+    into: dict[tuple[int, int], int] = {}
+    for height, of_level in sizes.items():
+        most, all_slots = max(of_level), sum(of_level.values())
+        for pairs, slots in of_level.items():
+            more, whole = slots * (most - pairs), most * of_level[most]
+            if slots <= _FEW and (all_slots <= _FEW or more * _SHARE <= whole):
+                into[height, pairs] = most
+    found = []
+    for height, kind, pairs, first, padded in blocks:
+        most = into.get((height, pairs), pairs) if kind == SUM else pairs
+        more = np.empty((len(padded), most - pairs, 2), np.int32)
+        more[:] = 0, 1
+        found.append((height, kind, most, first, np.concatenate([padded, more], 1) if most > pairs else padded))
+    return found
+
+
 class _Reverse:
     """Places, uses and tasks, and the groups of each step after the forward ones."""
 
@@ -207,14 +235,24 @@ class _Reverse:
         last = max(self.gathered(0, inner), self.gathered(end, num_slots), *self.time_of.tolist()) + 1
         outer = np.r_[self.uses[:inner, 1], self.uses[end:, 1]]
         steps.setdefault(last, []).append(Group(GRADIENTS, 0, variables, uses=int(outer.max(initial=0))))
-        tasks = np.concatenate(self.found) if self.found else np.zeros((0, 4), np.int64)
+        tasks = np.concatenate(self.found) if self.found else np.zeros((0, 6), np.int64)
+        self.put_off(tasks, last, inner, end)
         tasks = tasks[np.argsort(tasks[:, 0], kind="stable")]
         for time in np.unique(tasks[:, 0]).tolist():
             first, stop = np.searchsorted(tasks[:, 0], (time, time + 1)).tolist()
             most = int(tasks[first:stop, 2].max())
             steps.setdefault(time, []).append(Group(REDUCE, first, stop - first, uses=most))
-        self.tasks = tasks[:, 1:]
+        self.tasks = tasks[:, 1:4]
         self.steps = [steps.get(time, []) for time in range(1, last + 1)]
+
+    def put_off(self, tasks: np.ndarray, last: int, inner: int, end: int) -> None:
+        """Give tasks of leaves the latest times at which the step `last` has what it needs."""
+        slots, turns = tasks[:, 4], tasks[:, 5]
+        turns_of = np.zeros(max(end, int(slots.max(initial=0))) + 1, np.int64)
+        # Of a slot's tasks those of later turns come later.
+        turns_of[slots] = turns
+        is_outer = (slots < inner) | (slots >= end)
+        tasks[is_outer, 0] = (last - 1 - (turns_of[slots] - turns))[is_outer]
 
     def gathered(self, first: int, stop: int) -> int:
         """Write places, uses and tasks of the slots first:stop; returns when the last of what they sum is written."""
@@ -224,6 +262,7 @@ class _Reverse:
         slots, times = self.slots[begin:end], self.time_of[self.users[begin:end]]
         order = np.lexsort((times, slots))
         times = times[order]
+        turn = 0
         self.places[self.edges[begin:end][order]] = place = np.arange(begin, end)
         ready = 0
         while True:
@@ -244,8 +283,9 @@ class _Reverse:
             counts = np.diff(starts, append=len(slots))
             # Within a slot times do not decrease.
             times = times[starts + counts - 1] + 1
-            self.found.append(np.stack([times, place[starts], counts, made], 1))
-            slots, place = slots[starts], made
+            slots, first_place, place = slots[starts], place[starts], made
+            self.found.append(np.stack([times, first_place, counts, made, slots, np.full(len(made), turn)], 1))
+            turn += 1
 
 
 def bounded(kind: np.ndarray, literal: np.ndarray, offsets: np.ndarray, children: np.ndarray, roots: np.ndarray) -> Any:
