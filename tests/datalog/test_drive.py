@@ -1,6 +1,7 @@
 """Kernels that enter their rows and go on with the next rounds: rounds and limits are those of columns."""
 
 import math
+import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -18,7 +19,7 @@ from derivable.core.diagnostics import LimitError
 from derivable.datalog.fused import fused
 from derivable.datalog.kernels import strata
 from derivable.datalog.ram.interpret import interpret
-from derivable.datalog.run import drive
+from derivable.datalog.run import compile_ahead, drive
 from drawn import examples
 
 REACH = """
@@ -323,6 +324,30 @@ def test_small_rounds_with_tags_are_one_call():
     assert len(made) == 1
 
 
+def test_a_run_waits_for_its_kernels_no_longer_than_it_runs_without(monkeypatch):
+    program = dv.Program("rel n = {0}\nrel n(x + 1) = n(x), x < 300\ntype n(x: i64)\nquery n")
+    waited, prepared = [], []
+
+    def waits(own, seconds):
+        time.sleep(seconds)
+        waited.append(seconds)
+        return len(waited) < 10_000
+
+    monkeypatch.setattr(type(strata.drive), "waits", waits)
+    monkeypatch.setattr(drive, "is_there", lambda *given, **named: False)
+    monkeypatch.setattr(drive.Drive, "prepare", lambda own: prepared.append(len(own.stores)))
+    with settings_of(0, 0):
+        began = time.perf_counter()
+        assert len(program.run()["n"]) == 301
+        seconds = time.perf_counter() - began
+        assert prepared == [1]
+        assert len(waited) > 20
+        assert sum(waited) < 0.6 * seconds
+        monkeypatch.setattr(compile_ahead, "perf_counter", lambda: time.perf_counter() * 100)
+        with pytest.raises(LimitError, match=r"0\.2 s"):
+            program.run(time_limit=0.2)
+
+
 def test_a_store_that_runs_as_a_kernel_becomes_worth_one_that_inserts(monkeypatch):
     """Rounds of a row whose store has the kernel that writes columns, until the other one is to be had."""
     program = dv.Program("rel n = {0}\nrel n(x + 1) = n(x), x < 300\ntype n(x: i64)\nquery n")
@@ -334,7 +359,9 @@ def test_a_store_that_runs_as_a_kernel_becomes_worth_one_that_inserts(monkeypatc
 
     monkeypatch.setattr(fused.Running, "run", counted)
     monkeypatch.setattr(fused.Running, "is_ready", lambda own: own.settle() is None)
-    monkeypatch.setattr(drive, "is_there", lambda *given: False)
+    monkeypatch.setattr(drive, "is_there", lambda *given, **named: False)
+    # As if each round had many.
+    monkeypatch.setattr(compile_ahead, "SMALL", -1)
     with settings_of(0, 1 << 12):
         assert len(program.run()["n"]) == 301
     assert len(seen) >= 300

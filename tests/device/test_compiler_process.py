@@ -23,7 +23,7 @@ from derivable.device.cpu import compiler_process
 compiler_process.is_worth = lambda: True
 types = ["int64[]", "int64", "int64[]"]
 found = {"ready": [dense_offsets.is_ready(types)]}
-found["process"] = compiler_process._compiler.process.pid
+found["process"] = compiler_process._compilers[0].process.pid
 child = os.fork()
 if not child:
     # It does not hear from the process, and compiles itself.
@@ -39,8 +39,18 @@ found["compiled"] = sum(dense_offsets.dispatcher.stats.cache_misses.values())
 unknown = compiler_process.begun("derivable.no_such_module", "kernel", [])
 while not unknown.is_done:
     time.sleep(0.05)
-compiler_process._compiler.process.kill()
-while compiler_process._compiler is not None:
+compiler_process.available_cores = lambda: 2
+begun = [compiler_process.begun("json", "dumps", [], True) for _ in range(4)]
+found["processes"] = len(compiler_process._compilers)
+begun[0].wait(0.001)
+for one in begun:
+    one.wait()
+found["done"] = [one.is_done for one in begun]
+late = compiler_process.begun("time", "sleep", [])
+for compiler in compiler_process._compilers:
+    compiler.process.kill()
+late.wait()
+while compiler_process._compilers:
     time.sleep(0.05)
 print(json.dumps(found))
 """
@@ -57,6 +67,7 @@ def test_a_kernel_is_on_disk_when_it_is_done(tmp_path):
     assert found["ready"] == [False, True]
     assert found["offsets"] == np.searchsorted([7, 7, 9], [7, 8, 9, 10]).tolist()
     assert (found["loaded"], found["compiled"], found["child"]) == (1, 0, 0)
+    assert (found["processes"], found["done"]) == (2, [True] * 4)
 
 
 def test_the_process_ends_with_the_kernel_that_it_compiles(tmp_path):
@@ -70,13 +81,14 @@ def test_the_process_ends_with_the_kernel_that_it_compiles(tmp_path):
     assert list(tmp_path.rglob("*dense_offsets*.nbc"))
 
 
-def test_what_is_asked_last_is_compiled_first():
-    lines = [json.dumps([number, "module", f"kernel{number}", []]).encode() for number in range(3)]
+def test_what_is_wanted_last_is_compiled_first_of_those_that_are_as_urgent():
+    lines = [json.dumps([number, number < 2, "module", f"kernel{number}", []]).encode() for number in range(4)]
     wanted = PriorityQueue()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdin", TextIOWrapper(BytesIO(b"\n".join(lines))))
         compiler_process._read_all(wanted)
-    assert [wanted.get()[1][2:3] for _ in range(4)] == [["kernel2"], ["kernel1"], ["kernel0"], []]
+    order = [wanted.get()[2][3:4] for _ in range(5)]
+    assert order == [["kernel1"], ["kernel0"], ["kernel3"], ["kernel2"], []]
 
 
 DATALOG = """

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from derivable.algebra.expr.emit import constant_source
-from derivable.algebra.expr.emit_numba import preamble, statements
+from derivable.algebra.expr.emit_numba import functions_called, statements
 from derivable.algebra.expr.generated import load_generated
 from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, in_order
 from derivable.algebra.expr.operations import OPERATIONS
@@ -45,8 +46,7 @@ def has_line_form(exprs: Iterable[Expr]) -> bool:
 
 def compile_kernel(kernel: n.Kernel) -> Callable:
     """The jitted function of a kernel, from the cache on disk where it was compiled before."""
-    module: Any = load_generated(emit_numba(kernel), kernel.name)
-    return getattr(module, kernel.name)
+    return _loaded(kernel, False)
 
 
 def compile_packed(kernel: n.Kernel) -> Any:
@@ -55,36 +55,50 @@ def compile_packed(kernel: n.Kernel) -> Any:
     The kernel's first two parameters are arrays of int64, `memory` and `block`. It is called with their addresses, and
     memory[block[k]] is its next parameter k: a scalar, or the address of an array. It returns one int64.
     """
-    module: Any = load_generated(emit_numba(kernel, is_packed=True), kernel.name)
-    return getattr(module, kernel.name)
+    return _loaded(kernel, True)
 
 
-def emit_numba(*kernels: n.Kernel, is_packed: bool = False) -> str:
-    """A module with one jitted function per kernel, those that they call included.
+def _loaded(kernel: n.Kernel, is_packed: bool, is_inner: bool = False) -> Any:
+    """The function of a kernel. What it calls is in modules of its own, and compiled once for all that call it."""
+    printer = _Printer(kernel)
+    body = printer.packed() if is_packed else printer.function(is_inner)
+    elsewhere = {called.name: _loaded(called, False, True).__module__ for called in _called_by(kernel)}
+    for text in functions_called(printer.scalars):
+        name = text.partition("def ")[2].partition("(")[0]
+        elsewhere[name] = load_generated(_module([text]), name).__name__
+    return getattr(load_generated(_module([body], elsewhere), kernel.name), kernel.name)
 
-    is_packed  whether the arguments of the given ones are packed, see `compile_packed`
-    """
+
+def emit_numba(*kernels: n.Kernel) -> str:
+    """A module with one jitted function per kernel, those that they call included."""
     printers = [_Printer(kernel) for kernel in dict.fromkeys(k for kernel in kernels for k in _with_called(kernel))]
-    bodies = [one.packed() if is_packed and one.kernel in kernels else one.function() for one in printers]
-    called: set[str] = set(re.findall(r"(?<![\w.])(\w+)\(", "\n".join(bodies)))
-    called -= {printer.kernel.name for printer in printers}
-    imports = []
+    bodies = [printer.function() for printer in printers]
+    return _module([*functions_called([expr for printer in printers for expr in printer.scalars]), *bodies])
+
+
+def _module(functions: Sequence[str], elsewhere: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The text of a module with these functions; `elsewhere` has the modules of others that they call, by name."""
+    text = "\n".join(functions)
+    called: set[str] = set(re.findall(r"(?<![\w.])(\w+)\(", text)) - set(re.findall(r"^def (\w+)", text, re.MULTILINE))
+    imports = [f"from {module} import {name}\n" for name, module in elsewhere.items()]
     for module, names in _SUPPORTING.items():
         if needed := [_RENAMED.get(name, name) for name in called & names]:
             imports.append(f"from {SUPPORT}.{module} import {', '.join(sorted(needed))}\n")
-    before = preamble([expr for printer in printers for expr in printer.scalars])
-    if before:
+    decorators: set[str] = set(re.findall(r"^@(\w+)", text, re.MULTILINE))
+    if "njit" in decorators:
         imports.append(f"from {SUPPORT}.compiling import njit\n")
-    decorators = sorted(set(re.findall(r"^@(\w+)", "\n".join(bodies), re.MULTILINE)))
-    imports.append(f"from {SUPPORT}.tiers import {', '.join(decorators)}\n")
-    parts = ["".join([_HEADER, *imports]), before, *bodies]
-    return "\n\n".join(part for part in parts if part)
+    if tiers := sorted(decorators - {"njit"}):
+        imports.append(f"from {SUPPORT}.tiers import {', '.join(tiers)}\n")
+    return "\n\n".join(["".join([_HEADER, *imports]), *functions])
+
+
+def _called_by(kernel: n.Kernel) -> list[n.Kernel]:
+    return list(dict.fromkeys(one.kernel for one in n.walk(kernel.body) if isinstance(one, n.Call)))
 
 
 def _with_called(kernel: n.Kernel) -> Iterator[n.Kernel]:
-    for statement in n.walk(kernel.body):
-        if isinstance(statement, n.Call):
-            yield from _with_called(statement.kernel)
+    for called in _called_by(kernel):
+        yield from _with_called(called)
     yield kernel
 
 
@@ -96,7 +110,8 @@ class _Printer(Printer):
         self.scalars: list[Expr] = []
         self.before: dict[str, str] = {}
 
-    def function(self) -> str:
+    def function(self, is_inner: bool = False) -> str:
+        """The text of the function; `is_inner` if kernels alone call it."""
         fitting = {8: ("bool", "int64", "float64"), 16: ("bool", "float32")}.get(self.kernel.lanes, ())
         if not any(array.is_lines for array in self.kernel.arrays):
             for register in self.lines:
@@ -108,7 +123,8 @@ class _Printer(Printer):
         body = self.block(self.kernel.body)
         parameters = ", ".join(parameter.name for parameter in self.kernel.parameters)
         before = [f"{name} = {text}" for text, name in self.before.items()]
-        lines = ['@kernel(error_model="numpy")', f"def {self.kernel.name}({parameters}):", *indented([*before, *body])]
+        head = f'@kernel(error_model="numpy"{", is_inner=True" if is_inner else ""})'
+        lines = [head, f"def {self.kernel.name}({parameters}):", *indented([*before, *body])]
         return "\n".join(lines) + "\n"
 
     def packed(self) -> str:

@@ -157,9 +157,14 @@ class RuleKernel:
     num_positions: int
     columns: tuple[str, ...]
 
-    def is_ready(self) -> bool:
-        """Whether a call compiles nothing; else another process begins to compile the kernel."""
-        return not isinstance(self.function, Compilable) or self.function.is_ready(self.kernel.types)
+    def is_ready(self, is_urgent: bool = False, waits: bool = False) -> bool:
+        """As `tiers.Compilable.is_ready`."""
+        function = self.function
+        return not isinstance(function, Compilable) or function.is_ready(self.kernel.types, is_urgent, waits)
+
+    def waits(self, seconds: float) -> bool:
+        """As `tiers.Compilable.waits`."""
+        return isinstance(self.function, Compilable) and self.function.waits(seconds)
 
 
 _compiled: dict[tuple, RuleKernel] = {}

@@ -19,10 +19,12 @@ from derivable.device.cpu.memory import empty
 from derivable.device.cpu.threads import get_num_threads
 
 if TYPE_CHECKING:
-    from derivable.datalog.fused import emit
+    from derivable.datalog.fused import emit, emit_insert
+    from derivable.datalog.tables.storage import Table
     from derivable.kernel import build
 else:
     build, emit = later("derivable.kernel.build"), later("derivable.datalog.fused.emit")
+    emit_insert = later("derivable.datalog.fused.emit_insert")
 
 # Rows that a store must have seen before its kernel is asked for, and before it is compiled for that.
 FEW_ROWS, MANY_ROWS = 1 << 12, 1 << 16
@@ -79,22 +81,36 @@ class Running:
             self.plan()
             if self.kernel is not None:
                 return True
-        start, stop = self.driven()
-        seen = self.seen + stop - start
-        if seen < FEW_ROWS or any(seen < table.rows_worth_kernels for table in self.tables):
+        if (seen := self.seen_now()) is None or self.fused is None:
             return False
-        self.plan()
-        if self.fused is None:
-            return False
-        # In a recursion a kernel may insert what it finds, which is as fast.
-        inserts = self.driver.part == "recent" and isinstance(self.state.mode, Untagged)
+        # In a recursion threads may insert what kernels find, which is as fast.
+        inserts = self.driver.part == "recent" and isinstance(self.state.mode, Untagged) and num_shares() > 1
         if not self.fused.kept.is_worth_columns and not (inserts and self.fused.kept.prefix is None):
             return False
         if self.kernel is None and (seen >= MANY_ROWS or emit.is_compiled(emit.Emitter, self.fused.plan)):
             made = emit.compiled(emit.Emitter, self.fused.plan)
-            self.kernel = made if seen >= PATIENT_ROWS or made.is_ready() else None
+            self.kernel = made if made.is_ready(waits=seen >= PATIENT_ROWS) else None
             self.waits = self.kernel is None
         return self.kernel is not None
+
+    def seen_now(self) -> int | None:
+        """How many rows it has seen with those that are due, once these are worth a plan of its kernel."""
+        start, stop = self.driven()
+        seen = self.seen + stop - start
+        if seen < FEW_ROWS or any(seen < table.rows_worth_kernels for table in self.tables):
+            return None
+        self.plan()
+        return seen
+
+    def may_insert(self, table: Table) -> bool:
+        """Whether a kernel that inserts what it finds is worth compiling, or is compiled."""
+        if not isinstance(self.driver, m.Scan) or (seen := self.seen_now()) is None or not self.is_whole:
+            return False
+        assert self.fused is not None
+        if not self.fused.kept.is_worth_columns and self.driver.part != "recent":
+            return False
+        form = None if table.sets is None else table.sets.form
+        return seen >= MANY_ROWS or emit.is_compiled(emit_insert.InsertEmitter, self.fused.plan, form)
 
     @property
     def is_whole(self) -> bool:

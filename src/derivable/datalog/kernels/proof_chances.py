@@ -12,7 +12,7 @@ from derivable.device.cpu.tiers import kernel
 SPREAD = np.uint64(STEP)
 
 
-@kernel
+@kernel(is_inner=True)
 def _list_values(blocks, heads, first, last, tied, literals, diagram):
     """List the facts of the proofs `first` to `last` - 1 by what decides them, a fact alone or a choice, best proof
     first; returns (number of values, number of deciders)."""
@@ -63,7 +63,7 @@ def _list_values(blocks, heads, first, last, tied, literals, diagram):
     return count, deciders
 
 
-@kernel
+@kernel(is_inner=True)
 def _enter_state(state, mass, diagram, count):
     """Add to the mass of a state of the next decider; the number of its states, -1 if there is no room."""
     slots, states, masses, slots_of = diagram[6:]

@@ -90,7 +90,7 @@ def are_possible(
     return stop
 
 
-@kernel
+@kernel(is_inner=True)
 def _fold_narrow(start, stop, given, limits, sets, room, used, costs, tied, literals, triggers):
     """`fold` of rows whose proofs are one block each, at the same place: all that is done with them is done here.
 

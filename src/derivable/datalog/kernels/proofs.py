@@ -69,7 +69,7 @@ def cost_of_word(costs, first, word):
     return total
 
 
-@kernel
+@kernel(is_inner=True)
 def _number_of_literals(blocks, heads, row):
     count = 0
     for block in range(heads[row, 0], heads[row + 1, 0]):
@@ -98,7 +98,7 @@ def list_literals(rows, blocks, heads, found):
                     bit = next_literal(word, bit + 1)
 
 
-@kernel
+@kernel(is_inner=True)
 def _list_tied(blocks, heads, row, tied, numbers, where):
     """Write the literals of a proof that are in a choice to `numbers`, and the places of their words to `where`.
 
@@ -117,7 +117,7 @@ def _list_tied(blocks, heads, row, tied, numbers, where):
     return count
 
 
-@kernel
+@kernel(is_inner=True)
 def _choose(words, count, literals):
     """Note what the listed literals say of their choices; -1 if they contradict each other, 0 if no value is denied, 1
     if some are, and 2 if literals went: denied values go where another value is used."""
@@ -292,7 +292,7 @@ def contains(blocks, heads, a, others, other_heads, b):
     return True
 
 
-@kernel
+@kernel(is_inner=True)
 def _sort(blocks, heads, order, spare, count):
     """Sort the first `count` row numbers of `order`; `spare` is as long."""
     for start in range(0, count, 8):
@@ -329,7 +329,7 @@ def _sort(blocks, heads, order, spare, count):
         run *= 2
 
 
-@kernel
+@kernel(is_inner=True)
 def _keep_best(blocks, heads, order, spare, count, k, to_blocks, to_heads, first):
     """Write the k best of the first `count` rows of `order`, none of which contains another, from row `first` on.
 
@@ -367,7 +367,7 @@ def _keep_best(blocks, heads, order, spare, count, k, to_blocks, to_heads, first
     return kept
 
 
-@kernel
+@kernel(is_inner=True)
 def _close_set(heads, offsets, used, kept):
     """The number of the set of the `kept` rows behind those in use."""
     number, first = used[0], used[1]
@@ -380,7 +380,7 @@ def _close_set(heads, offsets, used, kept):
     return number
 
 
-@kernel
+@kernel(is_inner=True)
 def _has_room(num_rows, num_blocks, num_candidates, blocks, heads, offsets, to_blocks, to_heads, used):
     """Whether a set of so many rows and blocks, and its candidates, can be written; else that is wanted."""
     fits = used[0] + 1 < len(offsets) and used[1] + num_rows < len(heads) and used[2] + num_blocks <= len(blocks)
@@ -473,7 +473,7 @@ def multiply(
     return stop
 
 
-@kernel
+@kernel(is_inner=True)
 def _are_equal(blocks, heads, first, second, count):
     """Whether two runs of rows are the same proofs."""
     start, other = heads[first, 0], heads[second, 0]

@@ -120,7 +120,7 @@ def drive(address, memory, stores, tables, indexes, first_reader, readers, queue
             return ENDED
 
 
-@kernel
+@kernel(is_inner=True)
 def _advance(memory, at, control):
     """Make new rows of a table the recent ones, see `storage.Table.advance`; false if there are none."""
     if memory[at + SETTLE] != 0:
@@ -157,7 +157,7 @@ def _advance(memory, at, control):
     return waiting > 0
 
 
-@kernel
+@kernel(is_inner=True)
 def _evict(memory, at, start, stop, size):
     """Have rows `start` to `stop` in the sets alone; returns how many the log has then."""
     width, log = memory[at + ROW_WIDTH], pointer_at(memory[at + LOG], np.int32)
@@ -167,7 +167,7 @@ def _evict(memory, at, start, stop, size):
     return size - (stop - start)
 
 
-@kernel
+@kernel(is_inner=True)
 def _run(address, memory, stores, queue, tables, control, number):
     """Run one store, or go on with it; 0 if it is done with its rows."""
     own, target = stores[number, OWN], tables[stores[number, TARGET]]
@@ -208,7 +208,7 @@ def _run(address, memory, stores, queue, tables, control, number):
     return 0
 
 
-@kernel
+@kernel(is_inner=True)
 def have_entered(memory, indexes, control):
     """Enter the rows that are visible into all indexes; false if one, which the control names, has no room."""
     for x in range(len(indexes)):
@@ -219,7 +219,7 @@ def have_entered(memory, indexes, control):
     return True
 
 
-@kernel
+@kernel(is_inner=True)
 def _has_entered(memory, at):
     """Enter the rows of a table that are visible into a chained index, see `relations.chain_append`."""
     stop = memory[memory[at + OF] + VISIBLE]
@@ -231,7 +231,7 @@ def _has_entered(memory, at):
     return True
 
 
-@kernel
+@kernel(is_inner=True)
 def _enter(memory, at, i):
     """Enter row `i` into a chained index."""
     keys, heads = pointer_at(memory[at + KEYS], np.int64), pointer_at(memory[at + HEADS], np.int32)
@@ -320,7 +320,7 @@ def clear(memory, stores, tables, indexes, indexes_after):
             stores[number, word] = 0
 
 
-@kernel
+@kernel(is_inner=True)
 def _empty(memory, at):
     """Have no rows in an index."""
     if memory[at + ENTERED] > 0:
@@ -330,7 +330,7 @@ def _empty(memory, at):
         memory[at + ENTERED] = 0
 
 
-@kernel
+@kernel(is_inner=True)
 def _load(memory, tables, facts):
     """Insert the facts in their tables, which have room for them."""
     place = 1
@@ -372,7 +372,7 @@ def insert(memory, at):
     return size
 
 
-@kernel
+@kernel(is_inner=True)
 def _run_once(address, memory, stores, queue, tables, control):
     """Run the next store of a stratum that is not of its recursion, over all rows of its driver, or go on with it."""
     number = control[NEXT]
@@ -385,7 +385,7 @@ def _run_once(address, memory, stores, queue, tables, control):
     return code
 
 
-@kernel
+@kernel(is_inner=True)
 def _has_begun(memory, tables, indexes_after, queue, control, strata, s):
     """Have all rows of a stratum's tables recent; false if its recursion may be an equivalence."""
     first, decides, base = strata[s, FIRST_TABLE], strata[s, DECIDES], strata[s, BASE]
@@ -405,7 +405,7 @@ def _has_begun(memory, tables, indexes_after, queue, control, strata, s):
     return True
 
 
-@kernel
+@kernel(is_inner=True)
 def _have_columns_one_sum(memory, at):
     """Whether both columns of a table have the same sum, as those of a symmetric relation have."""
     log, difference = pointer_at(memory[at + LOG], np.int64), np.int64(0)
@@ -414,7 +414,7 @@ def _have_columns_one_sum(memory, at):
     return difference == 0
 
 
-@kernel
+@kernel(is_inner=True)
 def _copy(memory, source, target):
     """Insert the rows of a table in one that has none, and room for them."""
     width = memory[source + ROW_WIDTH]
@@ -448,7 +448,7 @@ def complete(memory, table, at, indexes_after):
             memory[index + ENTERED] = size
 
 
-@kernel
+@kernel(is_inner=True)
 def _is_dense(memory, index, size):
     """Whether the values of the one key of an index are as near to one another as those of dense ones."""
     log = pointer_at(memory[memory[index + OF] + LOG], np.int64)

@@ -293,7 +293,7 @@ def run_proofs(
             return LOOK
 
 
-@kernel
+@kernel(is_inner=True)
 def _go_on(address, memory, stores, tables, tags, indexes, control, strata, indexes_after):
     """Go on until a table has candidates to merge, or until the end; returns which of them, or what has no room."""
     if control[STRATUM] < 0:
@@ -344,7 +344,7 @@ def _go_on(address, memory, stores, tables, tags, indexes, control, strata, inde
     return ENDED
 
 
-@kernel
+@kernel(is_inner=True)
 def _is_in_doubt(memory, tables, control, strata, s):
     """Whether the orders of joins may be others for the sizes that there are now, see `Executor.begin_round`."""
     if control[ROUND] == 0:
@@ -363,7 +363,7 @@ def _is_in_doubt(memory, tables, control, strata, s):
     return control[ROWS_LEFT] <= control[DOUBT]
 
 
-@kernel
+@kernel(is_inner=True)
 def _run(address, memory, stores, tables, tags, control):
     """Run the next store over all rows of its driver, or in a recursion over the recent ones, or go on with it."""
     number = control[NEXT]
@@ -391,7 +391,7 @@ def _run(address, memory, stores, tables, tags, control):
     return code
 
 
-@kernel
+@kernel(is_inner=True)
 def _insert_given(memory, stores, at, own):
     """Insert the candidates of a table, which has room for them; a new row is one of the store that found it first."""
     width, memory[own + OLD] = memory[at + ROW_WIDTH], memory[at + SIZE]
@@ -407,7 +407,7 @@ def _insert_given(memory, stores, at, own):
             stores[number, ROWS] += 1
 
 
-@kernel
+@kernel(is_inner=True)
 def _list_new(memory, at, own):
     """Have the rows recent that are new."""
     recent, old = pointer_at(memory[own + RECENT], np.int64), memory[own + OLD]
@@ -416,7 +416,7 @@ def _list_new(memory, at, own):
     memory[own + NUM_RECENT] = memory[at + SIZE] - old
 
 
-@kernel
+@kernel(is_inner=True)
 def _end_merge(memory, own, control):
     """Note when the recent rows of a table became that; there are no candidates any more."""
     if memory[own + STAMPS] != 0:
@@ -431,7 +431,7 @@ def _end_merge(memory, own, control):
 # Factors of candidates: in `GIVEN` of each part, all one where a store wrote none
 
 
-@kernel
+@kernel(is_inner=True)
 def _list_factors(memory, own, i, num_factors):
     """Have the factors of a candidate that are not one before all others, in their order; returns their number."""
     number = 0
@@ -446,7 +446,7 @@ def _list_factors(memory, own, i, num_factors):
     return number
 
 
-@kernel
+@kernel(is_inner=True)
 def _forget_factors(memory, own, num_factors, stop, start=0):
     """Have factors of candidates from `start` to `stop` be one."""
     for c in range(num_factors):
@@ -455,7 +455,7 @@ def _forget_factors(memory, own, num_factors, stop, start=0):
             store(given, i, np.int64(ONE))
 
 
-@kernel
+@kernel(is_inner=True)
 def _keep(memory, at, own, found, a, b):
     """Have the candidates that are possible before the others; returns their number."""
     width, words = memory[at + ROW_WIDTH], pointer_at(memory[own + WORDS], np.int64)

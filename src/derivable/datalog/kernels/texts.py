@@ -14,8 +14,8 @@ from derivable.device.cpu.tiers import kernel
 AHEAD = 12
 
 
-@kernel
-def eight_bytes(data, at):
+@kernel(is_inner=True)
+def _eight_bytes(data, at):
     """Bytes `at` to `at + 7` as one word; compiled code reads them at once."""
     return (
         np.int64(load(data, at))
@@ -29,13 +29,13 @@ def eight_bytes(data, at):
     )
 
 
-@kernel
-def hash_text(data, start, stop, mask):
+@kernel(is_inner=True)
+def _hash_text(data, start, stop, mask):
     """The hash of bytes start..stop, of which `mask` leaves some bits."""
     found = hash_word(stop - start)
     at = start
     while at + 8 <= stop:
-        found = mix_word(found, eight_bytes(data, at))
+        found = mix_word(found, _eight_bytes(data, at))
         at += 8
     word = np.int64(0)
     while at < stop:
@@ -44,12 +44,12 @@ def hash_text(data, start, stop, mask):
     return mix_word(found, word) & mask
 
 
-@kernel
-def is_same_text(data, start, other, at, length):
+@kernel(is_inner=True)
+def _is_same_text(data, start, other, at, length):
     """Whether `length` bytes of `data` from `start` on and of `other` from `at` on are the same."""
     k = np.int64(0)
     while k + 8 <= length:
-        if eight_bytes(data, start + k) != eight_bytes(other, at + k):
+        if _eight_bytes(data, start + k) != _eight_bytes(other, at + k):
             return False
         k += 8
     while k < length:
@@ -63,7 +63,7 @@ def is_same_text(data, start, other, at, length):
 def hash_texts(data, starts, stops, mask, hashes):
     """The hashes [text] of the texts data[starts[i]:stops[i]]; `mask`: the bits that count."""
     for i in range(len(starts)):
-        hashes[i] = hash_text(data, starts[i], stops[i], mask)
+        hashes[i] = _hash_text(data, starts[i], stops[i], mask)
 
 
 @kernel
@@ -98,7 +98,7 @@ def place_texts(data, offsets, size, table, given, starts, stops, hashes, places
                 break
             if np.int64(table[2 * slot + 1]) == tag:
                 begin = offsets[found]
-                if offsets[found + 1] - begin == length and is_same_text(data, begin, given, start, length):
+                if offsets[found + 1] - begin == length and _is_same_text(data, begin, given, start, length):
                     places[i] = found
                     break
             slot = slot_in(slot + 1, slots)
@@ -122,7 +122,7 @@ def rehash_texts(data, offsets, size, table, mask):
     """Fill an empty table with the first `size` texts, which are distinct; `mask`: the bits of hashes that count."""
     slots = len(table) // 2
     for i in range(size):
-        h = hash_text(data, offsets[i], offsets[i + 1], mask)
+        h = _hash_text(data, offsets[i], offsets[i + 1], mask)
         slot = slot_in(h, slots)
         while table[2 * slot] != 0:
             slot = slot_in(slot + 1, slots)

@@ -44,11 +44,14 @@ ENDLESS = 1 << 62
 FEW, LOOKS = 1 << 10, 0.01
 
 
-def is_there(work: int, compiled: Any = None, types: Sequence[str] = (), may_import: bool = False) -> bool:
+def is_there(
+    work: int, compiled: Any = None, types: Sequence[str] = (), may_import: bool = False, is_urgent: bool = True
+) -> bool:
     """Whether the driver, or something else that is compiled, is to be had by now, for the rows that it would have
     saved so far.
 
     may_import  whether this run alone is worth importing what loads it
+    is_urgent   whether nothing else serves well meanwhile
     """
     if compiled is None:
         compiled, types = strata.drive, strata.TYPES
@@ -58,7 +61,7 @@ def is_there(work: int, compiled: Any = None, types: Sequence[str] = (), may_imp
         return False
     if work < fused.MANY_ROWS:
         return compiled.is_cached
-    return work >= fused.PATIENT_ROWS or compiled.is_ready(types)
+    return compiled.is_ready(types, is_urgent, waits=is_urgent and work >= fused.PATIENT_ROWS)
 
 
 class Drive:
@@ -229,17 +232,9 @@ class Drive:
             if any(running.seen + stop - start < table.rows_worth_kernels for table in running.tables):
                 return False
         stale = [table for table in running.tables if table.set_is_stale]
-        table = self.tables[words[strata.TARGET]]
-        running.plan()
-        found = running.fused
+        table, kernel, found = self.tables[words[strata.TARGET]], self.kernel(number), running.fused
         words[strata.ENTRY] = 0
-        if found is None or found.kept.prefix is not None:
-            return False
-        form = None if table.sets is None else table.sets.form
-        kernel = found.kept.enters.get(form)
-        if kernel is None:
-            kernel = found.kept.enters[form] = self.compiled(found.plan, form, table)
-        if not must and not self.is_worth(number, kernel.function):
+        if kernel is None or found is None or not (must or self.is_worth(number, kernel)):
             return False
         if not words[strata.OWN]:
             words[strata.OWN] = self.allocate(emit_insert.OWN + kernel.num_positions + table.width)
@@ -257,22 +252,46 @@ class Drive:
                 self.bind(other, must=True)
         return True
 
+    def kernel(self, number: int) -> emit.RuleKernel | None:
+        """The kernel of a store for the layouts that tables have now, if there may be one."""
+        running, table = self.running[number], self.tables[self.words[number, strata.TARGET]]
+        running.plan()
+        found = running.fused
+        if found is None or found.kept.prefix is not None:
+            return None
+        form = None if table.sets is None else table.sets.form
+        kernel = found.kept.enters.get(form)
+        if kernel is None:
+            kernel = found.kept.enters[form] = self.compiled(found.plan, form, table)
+        return kernel
+
+    def prepare(self) -> None:
+        """Begin to compile the kernels of all stores, which are of no use without each other and the driver."""
+        for number in range(len(self.stores)):
+            kernel = self.kernel(number)
+            if kernel is not None:
+                kernel.is_ready(is_urgent=True)
+                self.tables[self.words[number, strata.TARGET]].stays = True
+
     def compiled(self, plan: emit.Plan, form: row_sets.SetForm | None, table: Table) -> emit.RuleKernel:
         """The kernel of a plan that writes to a table."""
         return emit.compiled(emit_insert.InsertEmitter, plan, form)
 
-    def is_worth(self, number: int, kernel: Any) -> bool:
+    def is_worth(self, number: int, kernel: emit.RuleKernel) -> bool:
         """Whether a kernel is to be had by now, for what it would have saved: it is compiled for many rows alone."""
-        if "address" in vars(kernel):
+        function: Any = kernel.function
+        if "address" in vars(function):
             return True
         running = self.running[number]
-        kernel.wanted += running.seen - running.counted
+        function.wanted += running.seen - running.counted
         running.counted = running.seen
         start, stop = running.driven()
-        wanted = kernel.wanted + stop - start
+        wanted = function.wanted + stop - start
         if wanted < fused.MANY_ROWS:
-            return wanted >= fused.FEW_ROWS and kernel.is_cached
-        return wanted >= fused.PATIENT_ROWS or kernel.is_ready()
+            return wanted >= fused.FEW_ROWS and function.is_cached
+        # Where another kernel writes what it finds to columns, this one may come late.
+        is_urgent = running.kernel is None
+        return kernel.is_ready(is_urgent, waits=is_urgent and wanted >= fused.PATIENT_ROWS)
 
     def places(self, number: int, found: Fused, kernel: emit.RuleKernel) -> list[int]:
         """Where the memory has the arguments of a kernel."""
@@ -492,6 +511,9 @@ class Drive:
             self.read_rows(place)
         if self.bind(number):
             return
+        kernel = self.kernel(number)
+        if kernel is not None:
+            self.executor.ahead.wait(kernel)
         began, before, sizes = perf_counter(), self.tables[target].size, self.sizes_now()
         self.pass_rounds()
         self.insert_by_columns(number)

@@ -31,6 +31,7 @@ from derivable.datalog.ram.estimate import Estimator
 from derivable.datalog.ram.join_order import planned
 from derivable.datalog.ram.linear import BASE, linear_loop
 from derivable.datalog.ram.statistics import Statistics
+from derivable.datalog.run.compile_ahead import CompileAhead
 from derivable.datalog.run.grounding import ground_stratum
 from derivable.datalog.run.limits import Limits, Watch
 from derivable.datalog.run.pending import Pending
@@ -104,6 +105,7 @@ class Executor(Queries):
         self.watch = watch
         # What runs single stores by kernels.
         self.drives: dict[int, drive.Drive] = {}
+        self.ahead = CompileAhead(self)
         # The clauses of the recursion that runs which may be cut in two.
         self.cuts: cuts.Cuts | None = None
         self.goal = goal
@@ -128,6 +130,7 @@ class Executor(Queries):
 
     def run(self) -> dict[str, Table]:
         self.watch.executor = self
+        self.ahead.begin()
         first = 0 if self.begun is None else self.begun.number_of_strata
         for number in range(first, len(self.ram.strata)):
             self.run_stratum(number)
@@ -352,21 +355,30 @@ class Executor(Queries):
                 return True
         return False
 
-    def may_drive(self, number: int, instructions: list[m.Store], rows: int) -> bool:
+    def may_drive(
+        self, number: int, instructions: list[m.Store], rows: int, kind: type[drive.Drive] | None = None
+    ) -> bool:
         """Whether the driver runs a round of so many recent rows, and those behind it: it has to be worth its loading.
 
-        What a stratum has cost so far counts with the runs of the program before this one.
+        What a stratum has cost so far counts with the runs of the program before this one. While the driver is being
+        compiled, so are the kernels of the instructions, as a drive of this kind has them.
         """
         if self.counts is not None or self.goal is not None:
             return False
         key = "work", number
         work = self.plans[key] = self.plans.get(key, 0) + rows + len(instructions) * CALL_ROWS
-        if work < fused.FEW_ROWS or not drive.is_there(work):
+        if work < fused.FEW_ROWS:
             return False
-        for name in self.stratum(number).relations:
+        relations = self.stratum(number).relations
+        for name in relations:
             table = self.tables[name]
             if table.joins_values or self.stratum_effort[number].rows < table.rows_worth_kernels:
                 return False
+        are_small = all(map(self.ahead.has_small_rounds, instructions))
+        if not drive.is_there(work, is_urgent=are_small):
+            if work >= fused.MANY_ROWS and are_small:
+                self.ahead.prepare(instructions, kind or drive.Drive)
+            return False
         return rows <= drive.most_rows([self.running_of(instruction) for instruction in instructions])
 
     def solve_bits(self, number: int, bits: BitRows) -> None:
@@ -410,14 +422,15 @@ class Executor(Queries):
                 self.insert_first(instruction, table, effort)
             else:
                 running = self.running_of(instruction)
-                if not running.is_ready():
+                enters = has_kernel and self.counts is None and not table.joins_values and running.may_insert(table)
+                if enters and self.entered(running, table, effort):
+                    parts = ()
+                elif not (enters and self.ahead.has_small_rounds(instruction)) and running.is_ready():
+                    effort.by("kernel")
+                    parts = self.by_kernel(running, keep=False)
+                else:
                     effort.by("columns")
                     parts = self.by_columns(running)
-                elif has_kernel and self.entered(running, table, effort):
-                    parts = ()
-                else:
-                    effort.by("kernel")
-                    parts = self.stored(instruction, keep=False)
                 for columns, count, _ in parts:
                     effort.candidates += count
                     table.insert(columns, count)
@@ -433,16 +446,13 @@ class Executor(Queries):
             self.stratum_effort[self.number].rows += rows
 
     def entered(self, running: Running, table: Table, effort: Effort) -> bool:
-        """Have the kernel of a store enter its rows, or several threads; whether that can be done."""
-        assert running.fused is not None
-        if self.counts is not None or running.fused.kept.prefix is not None or table.joins_values:
-            return False
+        """Have the kernel of a store enter its rows, or several threads; whether that is compiled."""
         table.update_set()
         if table.sets is None and table.may_have_sets:
             table.enter_sets()
         # The store may read the table, whose layout is another now.
-        running.settle()
-        if running.expected() >= partition.FEW and partition.may_be_partitioned(running, table):
+        may_share = fused.num_shares() > 1 and running.is_ready() and partition.may_be_partitioned(running, table)
+        if may_share and running.expected() >= partition.FEW:
             found = partition.insert_partitions(running, table, self.watch.remaining)
             effort.candidates += found or 0
             if found is not None:
@@ -454,7 +464,7 @@ class Executor(Queries):
             read = [scan.relation for scan in running.scans if scan.relation in recursive]
             names = [name for name in read if name != table.name]
             single = self.drives[id(running.store)] = drive.Drive(self, (running.store,), names)
-        if not drive.is_there(fused.MANY_ROWS) or not single.insert(effort):
+        if not drive.is_there(fused.MANY_ROWS, is_urgent=False) or not single.insert(effort):
             return False
         effort.by("kernel that inserts")
         return True

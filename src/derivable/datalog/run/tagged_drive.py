@@ -48,7 +48,7 @@ def may_drive(
         return False
     if any(one.sums and one.sums.frontier and one.sums.frontier.rows for one in pending):
         return False
-    if not executor.may_drive(executor.number, instructions, rows):
+    if not executor.may_drive(executor.number, instructions, rows, TaggedDrive):
         return False
     work = executor.plans["work", executor.number]
     kinds = {one.table.stamps is not None for one in pending}

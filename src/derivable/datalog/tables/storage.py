@@ -44,6 +44,8 @@ FEW = 1 << 10
 PART = 1 << 14
 # A table of so many rows goes over to sets by prefix.
 SET_ROWS = 1 << 12
+# Rows that are worth compiling kernels again for.
+MANY_ROWS = 1 << 22
 # Rows that an index of chains may have: their numbers have 32 bits.
 MOST_CHAINED = (1 << 31) - 1
 _NO_STAMPS, _NO_SLOTS = empty(0, np.int32), empty(0, np.uint32)
@@ -192,12 +194,13 @@ class Table:
     gathered  rows that it will get, as `BulkLoad` knows already
     rows_worth_kernels  rows that a rule must go through here before it is worth a kernel
     joins_values  whether rows that are inserted change others, so that no kernel inserts here
+    stays  whether other kernels are compiled for the hash set that it has, so that it becomes sets for many rows alone
     """
 
     rows_worth_kernels: float = 0
     news: tuple[np.ndarray, np.ndarray] | None = None
     num_evicted = gathered = 0
-    joins_values = False
+    joins_values = stays = False
 
     def __init__(
         self,
@@ -427,9 +430,10 @@ class Table:
 
     def enter_sets(self, columns: Sequence[np.ndarray] = ()) -> bool:
         """Go over to sets if the rows and the given ones are in reach, else never; whether it is done. Where what
-        enters rows is not compiled yet, the hash of row numbers serves meanwhile.
+        enters rows is not compiled yet, the hash of row numbers serves meanwhile, and until rows are many: kernels that
+        are compiled for it would have to be compiled again.
         """
-        if not RowSets.is_at_hand(self.width, self.new_tags is not None):
+        if not self._has_sets_at_hand():
             return False
         there = list(self.log[: self.size].T) if self.size else []
         parts = [part for part in (columns, there) if len(part)]
@@ -444,6 +448,12 @@ class Table:
         size, self.size = self.size, 0
         self.sets.enter(self, size)
         return True
+
+    def _has_sets_at_hand(self) -> bool:
+        """Whether sets of its rows may be made now: what makes them was compiled in time, or rows are very many."""
+        if not self.stays:
+            self.stays = not RowSets.is_at_hand(self.width, self.new_tags is not None)
+        return not self.stays or self.size >= MANY_ROWS
 
     def leave_sets(self) -> None:
         """Go over, for good, to the set that numbers its rows and holds any values."""
@@ -534,7 +544,7 @@ class Table:
             return
         # Several threads may ask what a run has returned.
         with _updating:
-            if self.set_is_stale and self.may_have_sets:
+            if self.set_is_stale and self.may_have_sets and self._has_sets_at_hand():
                 top = int(self.log[: self.size, -1].max())
                 sets = RowSets(self.width, self.new_tags is not None, self._domain(top))
                 # To enter rows is to count them again from the first; others may read this table meanwhile.
@@ -546,6 +556,7 @@ class Table:
                     # Its prefixes are nearly all different.
                     self.leave_sets()
             elif self.set_is_stale:
+                self.log = self.log.astype(np.int64, copy=False)
                 self._rehash(max(64, 2 * self.size))
             self.set_is_stale = False
 

@@ -153,10 +153,7 @@ class TextArena:
         return made
 
     def _place(self, given: Encoded, numbers: np.ndarray, appends: bool) -> int:
-        # Compiled once, for arrays that are only read: bytes of Python and of Arrow are such.
-        data = given.data.view()
-        data.flags.writeable = False
-        texts, hashes = (data, given.starts, given.stops), empty(len(given), np.int64)
+        texts, hashes = (_to_read(given.data), given.starts, given.stops), empty(len(given), np.int64)
         kernels.hash_texts(*texts, HASH_BITS, hashes)
         own = self.data, self.offsets, self.size, self.table
         return kernels.place_texts(*own, *texts, hashes, numbers, appends)
@@ -174,4 +171,11 @@ class TextArena:
                 # On the memory of the old one, which is not looked at.
                 self.table = longer(self.table, 2 << (2 * needed - 1).bit_length(), 0)
                 self.table.fill(0)
-                kernels.rehash_texts(self.data, self.offsets, self.size, self.table, HASH_BITS)
+                kernels.rehash_texts(_to_read(self.data), self.offsets, self.size, self.table, HASH_BITS)
+
+
+def _to_read(data: np.ndarray) -> np.ndarray:
+    """Bytes that are only read, as those of Python and of Arrow are: kernels are compiled once for all of them."""
+    view = data.view()
+    view.flags.writeable = False
+    return view

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import subprocess
 import sys
@@ -18,15 +19,18 @@ from importlib import import_module
 from itertools import count
 from pathlib import Path
 from queue import PriorityQueue
-from typing import Any
 
 import derivable
 from derivable.algebra.expr.generated import cache_directory
 from derivable.core.forks import renew_in_children
 from derivable.device.cpu.threads import available_cores
 
+# Processes that compile at once: a driver and its stores, say, neither of which does anything without the other.
+MOST = 2
+# Seconds between looks whether a process that compiles is there at all.
+LOOKS = 0.1
 _lock = threading.Lock()
-_compiler: Compiler | None = None
+_compilers: list[Compiler] = []
 
 
 class Compilation:
@@ -34,12 +38,21 @@ class Compilation:
 
     def __init__(self, compiler: Compiler | None):
         self._compiler = compiler
-        self._is_done = compiler is None
+        self._end = threading.Event()
 
     @property
     def is_done(self) -> bool:
         # A forked child does not hear from the compiler of its parent.
-        return self._is_done or self._compiler is not _compiler
+        return self._end.is_set() or self._compiler not in _compilers
+
+    def wait(self, seconds: float = math.inf) -> None:
+        """Return when it is done, or after some seconds."""
+        while seconds > 0 and not self.is_done:
+            self._end.wait(min(seconds, LOOKS))
+            seconds -= LOOKS
+
+    def end(self) -> None:
+        self._end.set()
 
 
 class Compiler:
@@ -65,25 +78,29 @@ class Compiler:
         self.numbers = count()
         threading.Thread(target=self._listen, name="derivable-compiler", daemon=True).start()
 
-    def ask(self, wanted: list) -> Compilation:
-        asked, number = Compilation(self), next(self.numbers)
-        self.waiting[number] = asked
+    def begin(self, is_urgent: bool, wanted: list) -> Compilation:
+        begun, number = Compilation(self), next(self.numbers)
+        self.waiting[number] = begun
         assert self.process.stdin is not None
         # One that has ended has nothing to say: `_listen` has seen that, or will.
         with suppress(OSError):
-            self.process.stdin.write(json.dumps([number, *wanted]).encode() + b"\n")
+            self.process.stdin.write(json.dumps([number, is_urgent, *wanted]).encode() + b"\n")
             self.process.stdin.flush()
-        return asked
+        return begun
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
         for number in self.process.stdout:
-            self.waiting.pop(int(number))._is_done = True
+            self.waiting.pop(int(number)).end()
         self.process.wait()
-        global _compiler
         with _lock:
-            if _compiler is self:
-                _compiler = None
+            if self in _compilers:
+                _compilers.remove(self)
+
+
+def is_crowded() -> bool:
+    """Whether what compiles has all processors, so that this process would take its time."""
+    return sum(bool(one.waiting) for one in _compilers) >= available_cores()
 
 
 def is_worth() -> bool:
@@ -91,33 +108,39 @@ def is_worth() -> bool:
     return available_cores() > 1 and bool(sys.executable)
 
 
-def begun(module: str, name: str, types: Sequence[str]) -> Compilation:
-    """Begin to compile the kernel `name` of a module, a `tiers.Compilable`, for parameters of these types."""
-    global _compiler
+def begun(module: str, name: str, types: Sequence[str], is_urgent: bool = False) -> Compilation:
+    """Begin to compile the kernel `name` of a module, a `tiers.Compilable`, for parameters of these types.
+
+    is_urgent  whether it comes before those that are not
+    """
     with _lock:
-        if _compiler is None:
+        free = min(_compilers, key=lambda one: len(one.waiting), default=None)
+        if free is None or (free.waiting and is_urgent and len(_compilers) < min(MOST, available_cores())):
             try:
-                _compiler = Compiler()
+                free = Compiler()
             except OSError:
                 # Where no process may be started.
-                return Compilation(None)
-        return _compiler.ask([module, name, list(types)])
+                if free is None:
+                    return Compilation(None)
+            else:
+                _compilers.append(free)
+        return free.begin(is_urgent, [module, name, list(types)])
 
 
 def compile_all(parent: int) -> None:
     """What the process does: compile what it reads, and write a line after each.
 
-    What was wanted last comes first: that is what a run waits for now. The process ends behind the kernel that it
-    compiles when its parent has ended: short scripts would never have a kernel otherwise, and would begin to compile
-    the same one in each run.
+    Of those that are as urgent, what was wanted last comes first: that is what a run waits for now. The process ends
+    behind the kernel that it compiles when its parent has ended: short scripts would never have a kernel otherwise, and
+    would begin to compile the same one in each run.
     """
     # Before anything else writes to where the other process reads.
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
-    wanted: PriorityQueue[tuple[int, list]] = PriorityQueue()
+    wanted: PriorityQueue[tuple[int, int, list]] = PriorityQueue()
     threading.Thread(target=_read_all, args=(wanted,), daemon=True).start()
-    while given := wanted.get()[1]:
-        number, module, name, types = given
+    while given := wanted.get()[2]:
+        number, _, module, name, types = given
         is_compiled = False
         # Whatever fails here fails again for who calls it, with an error.
         with suppress(Exception):
@@ -129,23 +152,19 @@ def compile_all(parent: int) -> None:
             answers.write(b"%d\n" % number)
 
 
-def _read_all(wanted: PriorityQueue[tuple[int, list]]) -> None:
-    """Have all that is asked for, the last first, and nothing behind the first."""
+def _read_all(wanted: PriorityQueue[tuple[int, int, list]]) -> None:
+    """Have all that is wanted, and nothing behind it."""
     for line in sys.stdin.buffer:
-        given = json.loads(line)
-        wanted.put((-given[0], given))
-    wanted.put((1, []))
+        number, is_urgent, *_ = given = json.loads(line)
+        wanted.put((1 - is_urgent, -number, given))
+    wanted.put((2, 0, []))
 
 
 def _leave() -> None:
-    if _compiler is not None:
+    for compiler in _compilers:
         # Python is not to warn of a process that goes on.
-        _compiler.process.returncode = 0
-
-
-def _none() -> Any:
-    return None
+        compiler.process.returncode = 0
 
 
 atexit.register(_leave)
-renew_in_children(globals(), _lock=threading.Lock, _compiler=_none)
+renew_in_children(globals(), _lock=threading.Lock, _compilers=list)

@@ -16,7 +16,7 @@ import os
 import shutil
 import tempfile
 import threading
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ with cycles_wait():
     from llvmlite import binding as llvm
     from numba.core import caching, config, event
     from numba.core.runtime import nrt
+    from numba.core.types import unliteral
     from numba.extending import typeof_impl
     from numba.np.numpy_support import map_layout
 
@@ -43,12 +44,19 @@ def njit(**options: Any) -> Any:
 
     def dispatcher(function: Any) -> Any:
         made = decorate(no_cfunc_wrapper=True, **options)(function)
+        made.get_call_template = partial(_template_of_call, made)
         if type(made._cache) is caching.FunctionCache:
             made._cache.__class__ = _KernelCache
             made._compilation_chain_init_hook = _nothing
         return made
 
     return dispatcher
+
+
+def _template_of_call(made: Any, types: Any, named: Any) -> Any:
+    """What compiled code calls for parameters of these types: one function for all constants, not one for each."""
+    types, named = map(unliteral, types), {name: unliteral(type) for name, type in named.items()}
+    return type(made).get_call_template(made, tuple(types), named)
 
 
 def packed(function: Any) -> Any:

@@ -46,6 +46,8 @@ PATIENCE = 0.25
 # Seconds after which it is taken from the cache on disk, which takes about as long; those for an entry of its largest
 # array, before it has run; and those that importing Numba takes.
 LOADING, ENTRY, IMPORTING = 0.01, 4e-6, 0.2
+# Seconds after which what another process has not compiled is compiled here.
+LONGEST_WAIT = 30.0
 # Floats from here on, and NaN, are no int64.
 _BEYOND = 2.0**63
 _NARROW: Any = (np.signedinteger, np.bool_, np.uint8, np.uint16, np.uint32)
@@ -167,23 +169,42 @@ class Compilable(ABC):
     def compile_for(self, types: Sequence[str]) -> None:
         """Compile it for parameters of these types, "int64", "int64[]" and so on."""
 
-    def is_ready(self, types: Sequence[str] = ()) -> bool:
-        """Whether a call compiles nothing; else another process begins to compile it for parameters of these types."""
+    def is_ready(self, types: Sequence[str] = (), is_urgent: bool = False, waits: bool = False) -> bool:
+        """Whether a call compiles nothing; else another process begins to compile it for parameters of these types.
+
+        is_urgent  whether it comes before kernels that are not
+        waits      whether to wait for it, so that a call may compile it in the end
+        """
         if os.environ.get("DERIVABLE_TIER"):
             return True
         if self._compilation is None:
-            if not compiler_process.is_worth() or self.is_cached:
+            # What is waited for is compiled here as soon.
+            if waits or not compiler_process.is_worth() or self.is_cached:
                 return True
-            self._compilation = compiler_process.begun(self.__module__, self.__name__, types)
+            self._compilation = compiler_process.begun(self.__module__, self.__name__, types, is_urgent)
+        if waits:
+            self._compilation.wait(LONGEST_WAIT)
+            return True
         return self._compilation.is_done
+
+    def waits(self, seconds: float) -> bool:
+        """Wait for another process to compile it, which this one would take the time of; false if there is none."""
+        if self._compilation is None or self._compilation.is_done or not compiler_process.is_crowded():
+            return False
+        self._compilation.wait(seconds)
+        return True
 
 
 class Kernel(Compilable):
-    """A compiled function that Python may run instead; other kernels call it as they call any function of Numba."""
+    """A compiled function that Python may run instead; other kernels call it as they call any function of Numba.
 
-    def __init__(self, function: FunctionType, **options: Any):
+    is_inner  whether kernels alone call it: what Python would call it by, a sixth of compiling it, is not made
+    """
+
+    def __init__(self, function: FunctionType, is_inner: bool = False, **options: Any):
         super().__init__(function)
-        self.options = options
+        self.is_inner = is_inner
+        self.options = options | {"no_cpython_wrapper": True} if is_inner else options
         self.__doc__ = function.__doc__
         self._run: Callable = self._first
         self._spent = 0.0
@@ -236,6 +257,7 @@ class Kernel(Compilable):
         return _find, (self.__module__, self.__name__)
 
     def _first(self, *arguments: Any) -> Any:
+        assert not self.is_inner, f"{self.__name__} is called by kernels alone"
         tier = os.environ.get("DERIVABLE_TIER", "")
         largest = _largest(arguments)
         if tier != "interpreted" and (
@@ -265,7 +287,7 @@ class Kernel(Compilable):
 
 
 def kernel(function: Any = None, **options: Any) -> Any:
-    """Decorator: a kernel of two tiers. options  Numba's, such as error_model="numpy"."""
+    """Decorator: a kernel of two tiers. options  `is_inner`, and Numba's, such as error_model="numpy"."""
     if function is None:
         return lambda decorated: Kernel(decorated, **options)
     return Kernel(function)

@@ -1,0 +1,78 @@
+"""Kernels of a recursion that other processes compile, all at once, while a run goes on without them.
+
+The driver of `kernels.strata` takes longest, and it and the kernels of its stores are of no use without each other. So
+all of them begin as soon as one is wanted, and a run with small rounds, whose columns would take a processor from what
+compiles, waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from derivable.core.lazy import later
+from derivable.datalog.fused import fused
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.tags.tags import Untagged
+
+if TYPE_CHECKING:
+    from derivable.datalog.fused import emit
+    from derivable.datalog.kernels import strata
+    from derivable.datalog.run import bit_rows, drive
+    from derivable.datalog.run.execute import Executor
+    from derivable.device.cpu.tiers import Compilable
+else:
+    bit_rows, drive = later("derivable.datalog.run.bit_rows"), later("derivable.datalog.run.drive")
+    strata = later("derivable.datalog.kernels.strata")
+
+# Rows that cost about as much as a call of a kernel from Python.
+SMALL = 1 << 8
+# Seconds that a run waits for a kernel between two looks at its limits.
+WAIT = 0.05
+
+
+class CompileAhead:
+    """What a run has others compile for it.
+
+    prepared  the stores whose kernels have begun to be compiled for a driver
+    waited    seconds that the run has waited for kernels
+    """
+
+    def __init__(self, executor: Executor):
+        self.executor = executor
+        self.prepared: set[int] = set()
+        self.began, self.waited = perf_counter(), 0.0
+
+    def begin(self) -> None:
+        """Begin with the driver, if facts are many and a recursion will need it."""
+        executor, self.began = self.executor, perf_counter()
+        if executor.counts is not None or not isinstance(executor.algebra, Untagged):
+            return
+        rows = sum(len(part) for given in executor.facts.relations.values() for part in given.variables)
+        if rows < fused.MANY_ROWS:
+            return
+        loops = [(number, stratum.loop) for number, stratum in enumerate(executor.ram.strata) if stratum.loop]
+        if any(bit_rows.bit_rows(executor, *loop) is None for loop in loops):
+            drive.is_there(rows)
+
+    def prepare(self, stores: Sequence[m.Store], kind: type[drive.Drive]) -> None:
+        """Begin with the kernels of stores, as a drive of this kind has them, and wait for the driver."""
+        if new := [store for store in stores if id(store) not in self.prepared]:
+            self.prepared.update(map(id, new))
+            kind(self.executor, new, self.executor.stratum(self.executor.number).relations).prepare()
+        self.wait(strata.drive)
+
+    def has_small_rounds(self, store: m.Store) -> bool:
+        """Whether a store costs a call more than rows, of which only a kernel that inserts them spares it."""
+        effort = self.executor.effort(store)
+        return effort.candidates <= SMALL * effort.runs
+
+    def wait(self, kernel: Compilable | emit.RuleKernel) -> None:
+        """Wait for a kernel where others have all processors, together no longer than the run has gone on without."""
+        began = now = perf_counter()
+        most = began + began - self.began - 2 * self.waited
+        while now < most and kernel.waits(min(most - now, WAIT)):
+            self.executor.watch.remaining()
+            now = perf_counter()
+        self.waited += now - began
