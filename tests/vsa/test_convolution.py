@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
-from derivable.vsa.convolution import convolve, correlate, involution, quicker_path
+from derivable.core.diagnostics import ShapeError
+from derivable.vsa.convolution import convolve, correlate, expected, explain, involution, quicker_path
 
 PATHS = ("direct", "fft")
 BATCHES = [((), ()), ((3,), ()), ((), (2, 3)), ((2, 1, 3), (4, 1)), ((1, 3), (2, 1)), ((0,), ()), ((5, 2), (5, 2))]
@@ -75,7 +76,28 @@ def test_the_path_goes_by_size():
     assert quicker_path(torch.Size([2048, 4, 16]), torch.Size([4, 16])) == "direct"
     assert quicker_path(torch.Size([2048, 4, 16]), torch.Size([2048, 4, 16])) == "fft"
     assert quicker_path(torch.Size([2048, 4, 256]), torch.Size([4, 256])) == "fft"
+    # The lengths of a GPU are others: transforms keep the host busy, and products are cheap.
+    for rows, shared, length, path in (
+        (1000, 1000, 1024, "fft"),
+        (1000, 1000, 10_000, "fft"),
+        (1024, 1, 64, "direct"),
+        (65_536, 1, 128, "direct"),
+        (65_536, 1, 1024, "fft"),
+        (65_536, 65_536, 128, "fft"),
+    ):
+        assert quicker_path(torch.Size([rows, length]), torch.Size([shared, length]), "cuda") == path
+    # What was measured on one.
+    direct, fft = expected(torch.Size([1000, 1024]), torch.Size([1000, 1024]), torch.float32)
+    assert fft.seconds == pytest.approx(101e-6, rel=0.1)
+    assert direct.seconds == pytest.approx(3.57e-3, rel=0.1)
+    fft = expected(torch.Size([1000, 10_000]), torch.Size([1000, 10_000]), torch.float32)[1]
+    assert fft.seconds == pytest.approx(238e-6, rel=0.1)
     a, b = torch.rand(4096, 16), torch.rand(16)
+    assert explain(a, b).splitlines()[0] == "convolve -> direct (cpu)"
+    assert explain(a, a.double(), device="cuda").splitlines()[0] == "convolve -> direct (cuda)"
+    assert explain(a, b, device="cuda").splitlines()[2] == "  fft: calls 100 us, moves 1.22 us, products 0 us"
+    with pytest.raises(ShapeError, match="lengths differ"):
+        explain(a, torch.rand(8))
     assert torch.allclose(convolve(a, b), convolve(a, b, path="fft"), atol=1e-5)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         match_probability,
         vector_to_mass,
     )
-    from derivable.vsa.convolution import convolve, correlate
+    from derivable.vsa.convolution import convolve, correlate, explain
     from derivable.vsa.encodings import branch, element, ngrams, pop, push, record, sequence, tree
     from derivable.vsa.memory import ItemMemory, Matches
     from derivable.vsa.model import Model
@@ -49,6 +49,7 @@ __all__ = [
     "convolve",
     "correlate",
     "element",
+    "explain",
     "factorise",
     "identity",
     "inverse",
@@ -88,6 +89,7 @@ __getattr__, __dir__ = lazy(
         "convolve": "derivable.vsa.convolution",
         "correlate": "derivable.vsa.convolution",
         "element": "derivable.vsa.encodings",
+        "explain": "derivable.vsa.convolution",
         "factorise": "derivable.vsa.resonator",
         "identity": "derivable.vsa.operations",
         "inverse": "derivable.vsa.operations",
