@@ -11,10 +11,11 @@ from derivable.algebra.expr.functions import less, maximum, where
 from derivable.algebra.semiring import Semiring
 from derivable.bridge import torch_columns, torch_rows
 from derivable.bridge.torch_columns import Torch
-from derivable.bridge.torch_rows import PairColumn
+from derivable.bridge.torch_rows import HashRows, PairColumn
 from derivable.datalog.apm import run as machine_run
 from derivable.device.cuda import row_sets
 from derivable.parallel.program import nodes as n
+from derivable.parallel.program.execute import Room
 
 
 def kernels():
@@ -38,7 +39,7 @@ def test_sets():
             high = 1 << min(bits + growth * turn, 62)
             drawn = rng.integers(-high // 4, high, (width, 40 * turn))
             columns = [torch.from_numpy(np.concatenate([column, column[::3]])) for column in drawn]
-            known, *fresh = arrays.insert(columns, types, known)
+            known, *fresh = arrays.insert(columns, types, known, Room())
             new = rows_of(fresh)
             assert len(set(new)) == len(new)
             assert set(new) == set(rows_of(columns)) - there
@@ -74,7 +75,7 @@ def test_pairs():
             columns = [arrays.gather(probes, left, None), arrays.gather(values, right, None), left]
             more = [torch.tensor([1, 1]), torch.tensor([2, 2]), torch.tensor([0, 0])]
             _, *fresh = arrays.insert(
-                [arrays.concatenate([*pair]) for pair in zip(columns, more)], [n.Type("int64")] * 3, None
+                [arrays.concatenate([*pair]) for pair in zip(columns, more)], [n.Type("int64")] * 3, None, Room()
             )
             found.append((rows_of([left.whole(), right.whole()]), sorted(rows_of(fresh))))
         assert found[0] == found[1]
@@ -102,6 +103,24 @@ def test_programs():
                 program.run(tagged, "minmaxprob", device=device, round_limit=99) for device in (None, "torch:cpu")
             )
             assert dict(on_device["p"].items()) == dict(db["p"].items())
+
+
+def test_rooms():
+    """A second run over as many facts has room for all rows at once, and inserts each of them once."""
+    program = dv.Program("type e(u32, u32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))")
+    grow, calls = HashRows._grow, []
+    HashRows._grow = lambda self, room: (calls.append(room), grow(self, room))[1]
+    turns = []
+    for length in (9, 9, 8, 22, 22):
+        db = program.run({"e": [(i, i + 1) for i in range(length)]}, "unit", device="torch:cpu", round_limit=99)
+        assert len(db["p"]) == length * (length + 1) // 2
+        turns.append([*calls])
+        calls.clear()
+    HashRows._grow = grow
+    assert len(turns[0]) > 1
+    assert turns[1] == turns[2] == turns[0][-1:]
+    assert len(turns[3]) > 1
+    assert turns[4] == turns[3][-1:]
 
 
 def test_pieces():
@@ -164,7 +183,14 @@ def test_the_comparison_can_fail():
 if __name__ == "__main__":
     torch_rows.FEW, torch_rows.MANY, row_sets.PROGRAMS, row_sets.TILE = 16, 32, 2, 16
     machine_run.arrays_on = lambda device: kernels()
-    tests = test_sets, test_pairs, test_programs, test_pieces, test_operations_of_rows, test_the_comparison_can_fail
-    for test in tests:
+    for test in (
+        test_sets,
+        test_pairs,
+        test_programs,
+        test_rooms,
+        test_pieces,
+        test_operations_of_rows,
+        test_the_comparison_can_fail,
+    ):
         test()
         print(test.__name__)

@@ -8,6 +8,7 @@ def test_kernels_find_the_rows_that_torch_finds():
         "test_sets",
         "test_pairs",
         "test_programs",
+        "test_rooms",
         "test_pieces",
         "test_operations_of_rows",
         "test_the_comparison_can_fail",

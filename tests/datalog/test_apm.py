@@ -371,6 +371,41 @@ def test_what_a_round_allocates_does_not_grow_with_all_rows(provenance):
     assert found[1] < 5 * found[0]
 
 
+def test_joins_of_a_round_are_counted_together(monkeypatch):
+    """Those of what is recent at once, and then those that go on from their pairs."""
+    program = dv.Program(
+        "type e(i32, i32), f(i32, i32)\nrel p(x, y) = e(x, y)\n"
+        "rel p(x, y) = p(x, z), e(z, w), f(w, y)\nrel p(x, y) = p(x, z), f(z, w), e(w, y)"
+    )
+    edges = [(i, i + 1) for i in range(40)]
+    count, joins = torch_rows.Pairs.count, []
+    monkeypatch.setattr(torch_rows.Pairs, "count", lambda of: (joins.append(len(of)), count(of))[1])
+    model, machine = run_apm(program, {"e": edges, "f": edges}, arrays=Torch("cpu"))
+    assert model["p"].keys() == {(i, j) for i in range(41) for j in range(i + 1, 41, 2)}
+    assert joins == [2] * 2 * machine.rounds[0]
+
+
+@pytest.mark.parametrize("provenance", ["unit", "minmaxprob"])
+def test_a_run_like_the_one_before_allocates_nothing_else(provenance, monkeypatch):
+    """Sets and tags have room for all rows from the beginning, and all tensors are as large as in the run before."""
+    program = dv.Program(CLOSURE)
+    roomier, rooms, counts = torch_rows.roomier, [], []
+    monkeypatch.setattr(torch_rows, "roomier", lambda columns, room: (rooms.append(room), roomier(columns, room))[1])
+    for length in (40, 40, 41, 40, 12, 12):
+        facts = {"e": [(i, i + 1) if provenance == "unit" else (0.9, (i, i + 1)) for i in range(length)]}
+        with Reads() as counted:
+            program.run(facts, provenance, device="torch:cpu", round_limit=99)
+        counts.append((len(rooms), counted.bytes))
+        rooms.clear()
+    grown, sizes = zip(*counts)
+    assert grown[0] > 2
+    assert grown[4] > 2
+    assert grown[1:4] == (1, 1, 1)
+    assert grown[5] == 1
+    assert sizes[1] == sizes[3] < sizes[0]
+    assert sizes[5] < sizes[1] / 4
+
+
 @pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "max_product"])
 @pytest.mark.parametrize("rule", ["p(x, z) and e(z, y)", "p(x, z) and e(z, w) and e(w, y)"])
 def test_a_round_on_a_device_reads_few_numbers(provenance, rule):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 import torch
@@ -43,7 +43,7 @@ from derivable.device.cuda import row_sets
 from derivable.device.cuda.compiler import refusal
 from derivable.kernel.emit_triton import emit_triton
 from derivable.parallel.program import nodes as n
-from derivable.parallel.program.execute import Arrays
+from derivable.parallel.program.execute import Arrays, Room
 from derivable.parallel.row_kernels import apply_kernel, fold_segments_kernel
 
 Key = torch.Tensor
@@ -97,6 +97,8 @@ class Torch(Arrays):
         self.notes: dict[str, str] = {}
         self.has_kernels = self.device.type == "cuda" and refusal(self.device) is None
         self.most_pairs = 0
+        # Joins whose numbers of pairs nobody has read.
+        self._joins: list[ref[Pairs]] = []
 
     def __reduce__(self) -> tuple:
         # Weak references have no pickled form.
@@ -320,7 +322,13 @@ class Torch(Arrays):
     def join(self, probes: list[Any], index: Index, count: int) -> tuple[PairColumn, PairColumn]:
         first, counts = self._matches(probes, index, count)
         pairs = Pairs(first, counts, index, self)
+        self._joins = [*(known for known in self._joins if known() is not None), ref(pairs)]
         return PairColumn(pairs, 0), PairColumn(pairs, 1)
+
+    def count_pairs(self, pairs: Pairs) -> None:
+        """Read how many pairs a join has, and those of other joins that nobody has read yet."""
+        joins, self._joins = self._joins, []
+        Pairs.count([pairs, *(known for known in (join() for join in joins) if known not in (None, pairs))])
 
     def is_late(self, column: Any) -> bool:
         return isinstance(column, PairColumn | Parts)
@@ -328,15 +336,15 @@ class Torch(Arrays):
     def whole(self, column: Any) -> torch.Tensor:
         return column if isinstance(column, torch.Tensor) else column.whole()
 
-    def insert(self, columns: list[Any], types: list[n.Type], known: Known | None) -> Sequence[Any]:
-        rows: SortedRows | HashRows = SortedRows(self, types) if known is None else known.rows
+    def insert(self, columns: list[Any], types: list[n.Type], known: Known | None, room: Room) -> Sequence[Any]:
+        rows: SortedRows | HashRows = SortedRows(self, types, room) if known is None else known.rows
         before = rows.count
         assert known is None or known.count == before, "a set that others have inserted into"
         if known is None and self.has_kernels:
-            rows = HashRows.of(columns) or rows
+            rows = HashRows.of(columns, room) or rows
         fresh = rows.insert(columns)
         if fresh is None:
-            there, rows = rows.rows(before), SortedRows(self, types)
+            there, rows = rows.rows(before), SortedRows(self, types, rows.known)
             rows.insert(there)
             fresh = rows.insert(columns)
         return Known(rows, before, rows.count), *fresh

@@ -22,6 +22,7 @@ from derivable.parallel.program.pieces import TooManyPairs
 
 if TYPE_CHECKING:
     from derivable.bridge.torch_columns import Index, Torch
+    from derivable.parallel.program.execute import Room
 
 Column = torch.Tensor
 # What torch sorts at once on a GPU, so no join with more pairs is columns.
@@ -52,8 +53,20 @@ class Pairs:
 
     def __len__(self) -> int:
         if self._number is None:
-            self._number = int(self.ends[-1]) if len(self.ends) else 0
+            self.arrays.count_pairs(self)
+            assert self._number is not None
         return self._number
+
+    @staticmethod
+    def count(joins: Sequence[Pairs]) -> None:
+        """Read how many pairs some joins have, all at once."""
+        some = [pairs for pairs in joins if len(pairs.ends)]
+        last = [pairs.ends[-1] for pairs in some]
+        numbers = torch.stack(last).tolist() if len(last) > 1 else map(int, last)
+        for pairs in joins:
+            pairs._number = 0
+        for pairs, number in zip(some, numbers):
+            pairs._number = number
 
     def rows(self, start: int, stop: int) -> tuple[Column, Column]:
         """The probes and the rows of some pairs."""
@@ -126,6 +139,11 @@ Late = PairColumn | Parts
 
 def parts_of(column: Column | Late) -> list[Column | PairColumn]:
     return list(column.parts) if isinstance(column, Parts) else [column]
+
+
+def number_of_sources(part: Column | PairColumn) -> int:
+    """The number of rows, or of the probes that have pairs."""
+    return len(part) if isinstance(part, torch.Tensor) else len(part.pairs.ends)
 
 
 def aligned(columns: Sequence[Column | Late]) -> list[list[Any]]:
@@ -230,10 +248,11 @@ class SortedRows:
 
     columns  of the rows, as they came, and of room for more
     runs     keys, and the numbers of their rows
+    known    the room of the last run
     """
 
-    def __init__(self, arrays: Torch, types: Sequence[n.Type]):
-        self.arrays, self.types, self.count = arrays, types, 0
+    def __init__(self, arrays: Torch, types: Sequence[n.Type], known: Room):
+        self.arrays, self.types, self.count, self.known = arrays, types, 0, known
         self.columns = [torch.empty(0, dtype=torch.int64, device=arrays.device) for _ in types]
         self.packing: Packing | None = None
         self.runs: list[tuple[Column, Column]] = []
@@ -263,7 +282,8 @@ class SortedRows:
         if len(rows):
             start, self.count = self.count, self.count + len(rows)
             if self.count > len(self.columns[0]):
-                self.columns = roomier(self.rows(start), 2 * self.count)
+                self.known.rows = max(2 * self.count, 0 if start else self.known.wanted(self.count))
+                self.columns = roomier(self.rows(start), self.known.rows)
             for there, column in zip(self.columns, columns):
                 there[start : self.count] = column.index_select(0, rows)
 
@@ -316,13 +336,14 @@ class HashRows:
 
     numbers  [slot] the number of the row whose key is there, once somebody has looked up where rows are
     indexes  positions of columns -> the last two indexes by them: keys in order, and the numbers of their rows
+    known    the room of the last run
 
     Rows are inserted without knowing how many are new. Where they are too many, or a value is out of reach of the keys,
     the rows before enter a larger set, and the insertion begins again.
     """
 
-    def __init__(self, columns: Sequence[Column | Late], packing: Packing):
-        self.device = _device_of(columns[0])
+    def __init__(self, columns: Sequence[Column | Late], packing: Packing, known: Room):
+        self.device, self.known = _device_of(columns[0]), known
         self.packing, self.count, self.latest, self.room = packing, 0, 0, 0
         self.columns = [torch.zeros(0, dtype=torch.int64, device=self.device) for _ in columns]
         self.state = torch.zeros(2, dtype=torch.int64, device=self.device)
@@ -330,10 +351,15 @@ class HashRows:
         self.indexes: dict[tuple[int, ...], list[tuple[Column, Column]]] = {}
 
     @staticmethod
-    def of(columns: Sequence[Column | Late]) -> HashRows | None:
+    def of(columns: Sequence[Column | Late], known: Room) -> HashRows | None:
         """A set without rows, for such rows; None where they have no keys."""
         packing = Packing.of(_ends_of_sources(columns))
-        return None if packing is None else HashRows(columns, packing)
+        if packing is None:
+            return None
+        rows, begin = HashRows(columns, packing, known), sum(map(number_of_sources, parts_of(columns[0])))
+        if room := known.wanted(begin):
+            rows._grow(room)
+        return rows
 
     def rows(self, count: int) -> list[Column]:
         """The first rows."""
@@ -363,9 +389,8 @@ class HashRows:
                 if packing is None:
                     return None
                 self.packing = packing
-            if found > self.room:
-                # Nobody knows how many were left out.
-                least = 4 * max(found - before, least)
+            # Nobody knows how many were left out.
+            least = 4 * max(found - before, least) if found > self.room else self.room - before
             self.room = 0
 
     def index(self, positions: tuple[int, ...], types: Sequence[n.Type], count: int) -> tuple[Column, Column]:
@@ -392,7 +417,7 @@ class HashRows:
         form = [64 - (slots.bit_length() - 1), slots - 1, room, *pairs]
         self.form = torch.tensor(form, device=self.device)
         self.table = torch.full((slots + row_sets.TILE,), -1, dtype=self.packing.dtype, device=self.device)
-        self.room = room
+        self.room = self.known.rows = room
         if self.numbers is not None:
             self.numbers = torch.empty(slots, dtype=torch.int64, device=self.device)
         self._enter(there)

@@ -7,11 +7,10 @@ table of primitives. The tensors of torch, on any device, are in `bridge.torch_c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,25 @@ from derivable.parallel.program.pieces import in_pieces
 
 # (a loop or what stands for one, rounds until now, rows of the state) -> whether it may go on.
 Watch = Callable[[n.Loop | n.Otherwise, int, int], bool]
+
+
+@dataclass
+class Room:
+    """How many rows something that grows had room for at the end of the last run, and with how many it began.
+
+    A run that begins with about as many asks for that room at once: nothing grows, and the blocks that an allocator
+    keeps are those that it needs.
+    """
+
+    begin: int = 0
+    rows: int = 0
+
+    def wanted(self, begin: int) -> int:
+        """The room to begin with."""
+        if not self.begin <= 2 * begin <= 4 * self.begin:
+            self.rows = 0
+        self.begin = begin
+        return self.rows
 
 
 class Arrays(ABC):
@@ -105,8 +123,11 @@ class Arrays(ABC):
     def unique(self, columns: list[Any], count: int) -> tuple[Any, Any]: ...
 
     @abstractmethod
-    def insert(self, columns: list[Any], types: list[n.Type], known: Any) -> Sequence[Any]:
-        """The set with these rows, and the columns of those that it had not; `known` is None for a set without rows."""
+    def insert(self, columns: list[Any], types: list[n.Type], known: Any, room: Room) -> Sequence[Any]:
+        """The set with these rows, and the columns of those that it had not; `known` is None for a set without rows.
+
+        room  how many rows the set of the last run had room for, if `known` is None; gets those of this one
+        """
 
     @abstractmethod
     def elements(self, known: Any, is_earlier: bool) -> Sequence[Any]: ...
@@ -178,6 +199,8 @@ class Prepared:
     def __init__(self, results: Sequence[n.Column]):
         nodes = n.nodes_of(results)
         self.results, self.steps, self.capacities = list(results), _steps(nodes, results), _capacities(nodes)
+        # By concatenations and insertions.
+        self.rooms: defaultdict[n.Node, Room] = defaultdict(Room)
 
     def __call__(
         self,
@@ -186,7 +209,7 @@ class Prepared:
         watch: Watch | None = None,
         counts: Counter | None = None,
     ) -> list[Any]:
-        run = Run(given, arrays, watch, counts, self.capacities)
+        run = Run(given, arrays, watch, counts, self.capacities, None, self.rooms)
         run.run(self.steps)
         run.settle(self.results)
         return run.many(self.results)
@@ -196,7 +219,7 @@ class Prepared:
 
         keep  whether the values of all nodes are kept
         """
-        run = Run(given, arrays, None, None, self.capacities, items)
+        run = Run(given, arrays, None, None, self.capacities, items, self.rooms)
         run.run(self.steps, keep)
         return run
 
@@ -227,14 +250,33 @@ def _body(node: n.Node) -> tuple[Step, ...]:
     match node:
         case n.Loop():
             moving = [inner for inner in n.nodes_of(node.body) if inner in node.moving and type(inner) is not n.Given]
-            # Who reads a column does so before others are put into its rows.
-            moving.sort(key=lambda inner: isinstance(inner, n.Put) and inner in node.growing)
+            # Joins of known rows come first, so that their numbers of pairs are read together, and what is put into a
+            # column last, after those who read it.
+            early = _early(moving)
+            moving.sort(key=lambda x: 2 if isinstance(x, n.Put) and x in node.growing else x not in early)
             return tuple(_steps(moving, node.body))
         case n.Pieces():
             return _inside(node, node.body)
         case n.Otherwise():
             return tuple(_steps([inner for inner in n.nodes_of(node.others) if inner in node.inside], node.others))
     return ()
+
+
+def _early(nodes: Sequence[n.Node]) -> set[n.Node]:
+    """Those of a body's nodes that run before the host knows how many pairs joins in it have."""
+    late: set[n.Node] = set()
+    others: set[n.Node] = set()
+    for node in nodes:
+        is_late = any(need in late for need in node.needs)
+        if isinstance(node, n.Gather) and node.otherwise is None and node.of.node not in late:
+            may_run = True
+        else:
+            may_run = not is_late and isinstance(node, n.Gather | n.Join | n.Build | n.BuildOf | n.Elements)
+        if not may_run or not others.isdisjoint(node.needs):
+            others.add(node)
+        elif is_late or isinstance(node, n.Join):
+            late.add(node)
+    return set(nodes) - others
 
 
 def _inside(node: n.Pieces, results: Sequence[n.Column]) -> tuple[Step, ...]:
@@ -265,17 +307,18 @@ class Run:
         arrays: Arrays,
         watch: Watch | None,
         counts: Counter | None,
-        capacities: Mapping[n.Node, int] = MappingProxyType({}),
-        items: int | None = None,
+        capacities: Mapping[n.Node, int],
+        items: int | None,
+        rooms: defaultdict[n.Node, Room],
     ):
         self.given, self.arrays, self.watch, self.counts = given, arrays, watch, counts
-        self.capacities, self.items = capacities, items
+        self.capacities, self.items, self.rooms = capacities, items, rooms
         self.values: dict[n.Node, Sequence[Any]] = {}
         # A buffer with the node that has filled it so far.
         self.buffers: dict[n.Node, Any] = {}
         # Of a round: the nodes of `Loop.growing`, and the buffers of concatenations among them, from the rounds before.
         self.growing: frozenset[n.Node] = frozenset()
-        self.rooms: dict[n.Node, Any] = {}
+        self.grown: dict[n.Node, Any] = {}
         # Numbers of rows, or late columns that have them.
         self.found: dict[n.Found, Any] = {}
 
@@ -373,7 +416,7 @@ class Run:
                 return arrays.unique(many(node.columns), self.size(node.size))
             case n.Insert():
                 known = None if node.into is None else self.value(node.into)
-                return arrays.insert(many(node.columns), _types(node.columns), known)
+                return arrays.insert(many(node.columns), _types(node.columns), known, self.rooms[node])
             case n.BuildOf():
                 types = _types(node.columns)
                 return (arrays.build_of(self.value(node.of), node.positions, types, node.elements.is_earlier),)
@@ -382,7 +425,7 @@ class Run:
             case n.IsNew():
                 return (arrays.is_new(self.value(node.rows), self.value(node.among)),)
             case n.Put():
-                is_own = node in self.growing and node.into.node in self.rooms
+                is_own = node in self.growing and node.into.node in self.grown
                 return (arrays.put_at(self.value(node.into), self.value(node.rows), self.value(node.values), is_own),)
             case n.Elements():
                 return arrays.elements(self.value(node.of), node.is_earlier)
@@ -393,25 +436,26 @@ class Run:
                 return node.function(arrays, many(node.of), self.size(node.size))
         raise TypeError(f"not a node: {node!r}")
 
-    def grown(self, node: n.Concatenate) -> Any:
+    def grow(self, node: n.Concatenate) -> Any:
         """A column of a loop's state with more rows, in a buffer that rounds share, which at least doubles."""
         self.settle(node.of)
         parts, start, end = self.many(node.of), self.size(node.of[0].size), self.size(node.types[0].size)
-        room = self.rooms.get(node)
+        room, known = self.grown.get(node), self.rooms[node]
         if room is None or len(room) < end:
-            room = self.arrays.buffer((2 * end, *parts[0].shape[1:]), parts[0])
+            known.rows = max(2 * end, known.wanted(start) if room is None else 0)
+            room = self.arrays.buffer((known.rows, *parts[0].shape[1:]), parts[0])
             if room is None:
                 return self.arrays.concatenate(parts)
             room = self.arrays.put(room, 0, start, parts[0])
         for part in parts[1:]:
             room = self.arrays.put(room, start, start + len(part), part)
             start += len(part)
-        self.rooms[node] = room
+        self.grown[node] = room
         return room[:end]
 
     def concatenated(self, node: n.Concatenate) -> Any:
         if node in self.growing:
-            return self.grown(node)
+            return self.grow(node)
         parts, capacity, start = self.many(node.of), self.capacities.get(node), 0
         buffer = self.buffers.pop(node.of[0].node, None)
         if buffer is not None:
@@ -438,6 +482,12 @@ class Run:
             return found
         return self.inside((), (), node.operands, body, node.others, True)
 
+    def inner(self, values: dict[n.Node, Sequence[Any]]) -> Run:
+        """A run of a body that reads these values."""
+        found = Run(self.given, self.arrays, self.watch, self.counts, {}, None, self.rooms)
+        found.values, found.found = values, dict(self.found)
+        return found
+
     def inside(
         self,
         rows: Sequence[n.Column],
@@ -448,8 +498,7 @@ class Run:
         is_whole: bool,
     ) -> list[Any]:
         """The results of steps that read operands of this run, and values that stand for `rows`, those of one node."""
-        inner = Run(self.given, self.arrays, self.watch, self.counts)
-        inner.values, inner.found = {c.node: self.values[c.node] for c in operands}, dict(self.found)
+        inner = self.inner({c.node: self.values[c.node] for c in operands})
         for node in {column.node for column in rows}:
             inner.keep(node, values, _finds(node))
         inner.run(steps)
@@ -461,11 +510,11 @@ class Run:
         self.settle([*loop.begin, *loop.static])
         state = self.many(loop.begin)
         fixed = {column.node: self.values[column.node] for column in loop.static}
-        rounds, rooms = 0, {}
+        rounds, grown = 0, {}
         while any(len(state[k]) for k in loop.going):
             if self.watch is not None and not self.watch(loop, rounds, sum(len(state[k]) for k in loop.going)):
                 break
-            state = self.round(loop, body, fixed, state, rooms)
+            state = self.round(loop, body, fixed, state, grown)
             rounds += 1
         return state
 
@@ -475,12 +524,11 @@ class Run:
         body: Sequence[Step],
         fixed: Mapping[n.Node, Sequence[Any]],
         state: list[Any],
-        rooms: dict[n.Node, Any],
+        grown: dict[n.Node, Any],
     ) -> list[Any]:
-        """The state after a round; `rooms` are the buffers that rounds share."""
-        inner = Run(self.given, self.arrays, self.watch, self.counts)
-        inner.growing, inner.rooms = loop.growing, rooms
-        inner.values, inner.found = dict(fixed), dict(self.found)
+        """The state after a round; `grown` are the buffers that rounds share."""
+        inner = self.inner(dict(fixed))
+        inner.growing, inner.grown = loop.growing, grown
         parts: dict[n.Node, list[Any]] = {}
         # The state before the round goes as soon as the body has read it.
         for column in loop.state:
@@ -623,7 +671,7 @@ class NumPy(Arrays):
         _, offsets = self._primitive("unique", tuple(columns))
         return offsets[:-1], np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
 
-    def insert(self, columns: list[Any], types: list[n.Type], known: Any) -> Sequence[Any]:
+    def insert(self, columns: list[Any], types: list[n.Type], known: Any, room: Room) -> Sequence[Any]:
         there, count = ([], 0) if known is None else (known.columns, len(known))
         both = [np.concatenate(pair) for pair in zip(there, columns)] if there else columns
         order = self.sort(both, types, len(both[0]))
