@@ -315,19 +315,12 @@ def test_rows_stay_in_a_hash_until_what_enters_them_in_sets_is_compiled(monkeypa
     table, rng = Table("t", (I64, I64)), np.random.default_rng(0)
     table.may_be_built, inserted = False, set()
     monkeypatch.setattr(storage, "SET_ROWS", 50)
-    # Kernels that are compiled meanwhile are for the hash, so it stays until rows are many.
-    for is_at_hand, many, is_expected in (
-        (False, 1 << 20, False),
-        (True, 1 << 20, False),
-        (False, 100, True),
-        (True, 1 << 20, True),
-    ):
+    for is_at_hand in (False, False, True, True):
         monkeypatch.setattr(sets.RowSets, "is_at_hand", lambda width, numbered, there=is_at_hand: there)
-        monkeypatch.setattr(storage, "MANY_ROWS", many)
         rows = rng.integers(0, 30, (100, 2))
         table.insert(list(rows.T), len(rows))
         inserted |= set(map(tuple, rows.tolist()))
-        assert (table.sets is not None) == is_expected
+        assert (table.sets is not None) == is_at_hand
         assert table.size == len(inserted) == len(set(map(tuple, table.log[: table.size].tolist())))
         assert (table.find(list(rows.T), len(rows)) >= 0).all()
         assert (table.find([np.array([31]), np.array([0])], 1) < 0).all()

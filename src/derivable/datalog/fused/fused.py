@@ -89,7 +89,7 @@ class Running:
             return False
         if self.kernel is None and (seen >= MANY_ROWS or emit.is_compiled(emit.Emitter, self.fused.plan)):
             made = emit.compiled(emit.Emitter, self.fused.plan)
-            self.kernel = made if made.is_ready(waits=seen >= PATIENT_ROWS) else None
+            self.kernel = made if seen >= PATIENT_ROWS or made.is_ready() else None
             self.waits = self.kernel is None
         return self.kernel is not None
 

@@ -36,7 +36,7 @@ class CompileAhead:
     """What a run has others compile for it.
 
     prepared  the stores whose kernels have begun to be compiled for a driver
-    waited    seconds that the run has waited for kernels
+    began     when the stratum that runs began; waited: seconds that it has waited for kernels
     """
 
     def __init__(self, executor: Executor):
@@ -45,16 +45,18 @@ class CompileAhead:
         self.began, self.waited = perf_counter(), 0.0
 
     def begin(self) -> None:
-        """Begin with the driver, if facts are many and a recursion will need it."""
-        executor, self.began = self.executor, perf_counter()
+        """Begin with the driver, if a recursion that will need it reads many facts."""
+        executor = self.executor
         if executor.counts is not None or not isinstance(executor.algebra, Untagged):
             return
-        rows = sum(len(part) for given in executor.facts.relations.values() for part in given.variables)
-        if rows < fused.MANY_ROWS:
-            return
-        loops = [(number, stratum.loop) for number, stratum in enumerate(executor.ram.strata) if stratum.loop]
-        if any(bit_rows.bit_rows(executor, *loop) is None for loop in loops):
-            drive.is_there(rows)
+        facts, most = executor.facts.relations.items(), fused.MANY_ROWS
+        many = {name for name, given in facts if sum(map(len, given.variables)) >= most}
+        for number, stratum in enumerate(executor.ram.strata):
+            scans = [m.scan_of(node) for store in stratum.loop for node in store.query.operators]
+            read = {scan.relation for scan in scans if scan is not None}
+            if many & read and bit_rows.bit_rows(executor, number, stratum.loop) is None:
+                drive.is_there(most)
+                return
 
     def prepare(self, stores: Sequence[m.Store], kind: type[drive.Drive]) -> None:
         """Begin with the kernels of stores, as a drive of this kind has them, and wait for the driver."""
@@ -69,7 +71,7 @@ class CompileAhead:
         return effort.candidates <= SMALL * effort.runs
 
     def wait(self, kernel: Compilable | emit.RuleKernel) -> None:
-        """Wait for a kernel where others have all processors, together no longer than the run has gone on without."""
+        """Wait for a kernel where others have all processors; a stratum waits no longer than it has run without."""
         began = now = perf_counter()
         most = began + began - self.began - 2 * self.waited
         while now < most and kernel.waits(min(most - now, WAIT)):

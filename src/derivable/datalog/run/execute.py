@@ -156,6 +156,7 @@ class Executor(Queries):
     def run_stratum(self, number: int) -> None:
         """Compute the relations of one stratum, those before it being complete."""
         began, self.number = perf_counter(), number
+        self.ahead.began, self.ahead.waited = began, 0.0
         self.watch.stratum, self.watch.round = number, 0
         with self.placed():
             if any(self.ram.relations[name].lattice is not None for name in self.ram.strata[number].relations):

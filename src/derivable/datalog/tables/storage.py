@@ -194,7 +194,7 @@ class Table:
     gathered  rows that it will get, as `BulkLoad` knows already
     rows_worth_kernels  rows that a rule must go through here before it is worth a kernel
     joins_values  whether rows that are inserted change others, so that no kernel inserts here
-    stays  whether other kernels are compiled for the hash set that it has, so that it becomes sets for many rows alone
+    stays  whether kernels are being compiled for the hash set that it has, so that it becomes sets for many rows alone
     """
 
     rows_worth_kernels: float = 0
@@ -451,9 +451,9 @@ class Table:
 
     def _has_sets_at_hand(self) -> bool:
         """Whether sets of its rows may be made now: what makes them was compiled in time, or rows are very many."""
-        if not self.stays:
-            self.stays = not RowSets.is_at_hand(self.width, self.new_tags is not None)
-        return not self.stays or self.size >= MANY_ROWS
+        if self.stays and self.size < MANY_ROWS:
+            return False
+        return RowSets.is_at_hand(self.width, self.new_tags is not None) or self.size >= MANY_ROWS
 
     def leave_sets(self) -> None:
         """Go over, for good, to the set that numbers its rows and holds any values."""

@@ -27,6 +27,8 @@ from derivable.device.cpu.threads import available_cores
 
 # Processes that compile at once: a driver and its stores, say, neither of which does anything without the other.
 MOST = 2
+# By how much these processes come after others.
+NICE = 5
 # Seconds between looks whether a process that compiles is there at all.
 LOOKS = 0.1
 _lock = threading.Lock()
@@ -134,6 +136,9 @@ def compile_all(parent: int) -> None:
     behind the kernel that it compiles when its parent has ended: short scripts would never have a kernel otherwise, and
     would begin to compile the same one in each run.
     """
+    with suppress(AttributeError, OSError):
+        # The run goes on, and comes first.
+        os.nice(NICE)
     # Before anything else writes to where the other process reads.
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
