@@ -66,7 +66,16 @@ def test_folds():
             (np.argsort(which, kind="stable"), np.searchsorted(ordered, np.arange(groups)), ordered),
         )
         lost = torch.zeros(1, dtype=torch.int64)
-        known = torch.from_numpy(costs), torch.from_numpy(tied), lost, order, first, group
+        # The lower half of the literals is denied by the upper one.
+        denying = torch.arange(64 * words).roll(32 * words).expand(PLACES, -1)
+        known = torch.from_numpy(costs), torch.from_numpy(tied), denying, lost
+        if choices:
+            mine, other = (
+                device_proofs.negated(form, of, (*known, left), len(left))[0] for of in (with_kernels, without)
+            )
+            assert mine.equal(other)
+            assert len(mine.unique(dim=0)) > groups
+        known = *known, order, first, group
         (before,) = device_proofs.sums(form, without, (*known, known_before), groups)
         assert device_proofs.sums(form, with_kernels, (*known, known_before), groups)[0].equal(before)
         given = *known, before, left, right
@@ -85,7 +94,13 @@ def test_programs():
     rng = random.Random(1)
     edges = [(rng.choice([0.5, 0.25]), (rng.randrange(4), rng.randrange(4))) for _ in range(5)]
     closure = "type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))"
-    for text, facts, name in ((closure, {"e": edges}, "p"), (DETOUR, {}, "way")):
+    negation = "rel o(x, y) = e(x, y), not e(y, x)\nrel p(x, y) = o(x, y) or (p(x, z) and o(z, y))"
+    given = {"e": edges}
+    for text, facts, name in (
+        (closure, given, "p"),
+        (f"type e(i32, i32)\n{negation}", given, "p"),
+        (DETOUR, {}, "way"),
+    ):
         program = dv.Program(text)
         on_host, on_device = (program.run(facts, "topkproofsdebug", k=2, device=of) for of in (None, "torch:cpu"))
         assert dict(on_device[name].items()) == dict(on_host[name].items())

@@ -1,6 +1,7 @@
 """Sets of proofs on devices: the same proofs as the host's, torch on the CPU standing for the device."""
 
 import random
+import re
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog.test_proof_rounds import DETOUR
+from datalog.worlds import probabilities
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.kernels.proof_form import ProofForm
 from derivable.datalog.kernels.proofs import ONE, ZERO
@@ -28,9 +30,17 @@ RULES = [
     "rel f = {(0, 1), (1, 2), (2, 3), (3, 0)}\ntype f(i32, i32)\n"
     "rel p(x, y) = f(x, y), u(x) or p(x, z), f(z, y), e(z, y) or p(x, z), f(z, y), u(z)",
 ]
+NEGATIONS = [
+    "rel r(x, y) = e(x, y), not u(x), not u(y)",
+    "rel p(x, y) = e(x, y) or (p(x, z) and e(z, y))\nrel r(x) = u(x), not p(x, _)\nrel d() = not p(0, 1)",
+    "rel p(x, y) = e(x, y) or (p(x, z) and e(z, y) and not u(z))\nrel o(x, y) = e(x, y), not p(y, x)\n"
+    "rel q(x, y) = o(x, y) or (q(x, z) and o(z, y))",
+    "rel f = {(0, 1), (1, 2), (2, 0)}\ntype f(i32, i32)\nrel n(x) = e(x, _), not u(x)\nrel m(x) = u(x), not n(x)\n"
+    "rel p(x, y) = f(x, y), not m(x) or p(x, z), e(z, y), not n(z)\nrel r(x, y) = f(x, y), not p(y, x), not e(x, y)",
+]
 
 
-@examples(30, 300, st.sampled_from(RULES), st.integers(0, 1 << 16), st.sampled_from([1, 2, 3, 5]))
+@examples(40, 400, st.sampled_from(RULES + NEGATIONS), st.integers(0, 1 << 16), st.sampled_from([1, 2, 3, 5]))
 def test_a_device_finds_the_proofs_of_the_host(rules, seed, k):
     """Also where proofs are equally probable, and where facts exclude each other."""
     rng = random.Random(seed)
@@ -41,7 +51,7 @@ def test_a_device_finds_the_proofs_of_the_host(rules, seed, k):
             (rng.choice(chances), tuple(rng.randrange(size) for _ in range(width)))
             for _ in range(rng.randrange(3 * size))
         ]
-        if rng.random() < 0.5:
+        if rng.random() < 0.5 or rules in NEGATIONS:
             facts[name] = rows
             continue
         while rows:
@@ -53,6 +63,40 @@ def test_a_device_finds_the_proofs_of_the_host(rules, seed, k):
     on_host, on_device = (program.run(facts, "topkproofsdebug", k=k, device=of) for of in (None, "torch:cpu"))
     for name in on_host:
         assert dict(on_device[name].items()) == dict(on_host[name].items()), name
+
+
+@pytest.mark.parametrize("rules", NEGATIONS)
+def test_negated_tuples_have_the_probabilities_of_worlds(rules):
+    """With all proofs, which are at most the worlds."""
+    rng = random.Random(rules)
+    rows = [("e", pair) for pair in rng.sample([(x, y) for x in range(3) for y in range(3)], 3)]
+    rows += [("u", (x,)) for x in range(2)]
+    independent = [(*row, rng.random()) for row in rows]
+    program = dv.Program(f"type e(i32, i32), u(i32)\n{rules}")
+
+    def model(facts):
+        given = {"e": [], "u": []} | facts
+        return {name: [row for row, _ in rows.items()] for name, rows in program.run(given, "unit").items()}
+
+    expected = probabilities(independent, [], model)
+    facts = {name: [(p, row) for of, row, p in independent if of == name] for name in ("e", "u")}
+    found = program.run(facts, "topkproofs", k=64, device="torch:cpu")
+    given = {(name, row): p for name, rows in found.items() for row, p in rows.items()}
+    assert given.keys() == expected.keys()
+    for key, p in given.items():
+        assert p == pytest.approx(expected[key], abs=1e-12), key
+
+
+def test_which_sets_are_negated_first_decides_nothing():
+    """Of equally probable proofs: here a rule of another stratum negates the second fact alone."""
+    rules = "type u(i32), v(i32)\nrel c() = u(0), u(1)\nrel b() = not c(), not a(7)\nrel a(x) = v(x)"
+    facts = {"u": [(0.5, (0,)), (0.5, (1,))], "v": [(1,)]}
+    found = []
+    for text in (rules, f"{rules}, not u(x)"):
+        program = dv.Program(text)
+        for device in (None, "torch:cpu"):
+            found.append(program.run(facts, "topkproofsdebug", k=1, device=device)["b"][()])
+    assert found == [(0.5, frozenset([frozenset([-1])]))] * 4
 
 
 def test_proofs_that_come_back_are_derived_by_the_host():
@@ -105,14 +149,24 @@ def are_of_one_sample(store, tags, owner):
 
 def test_what_a_device_leaves_to_the_host():
     facts = {"e": [(0.5, (0, 1)), (0.25, (1, 2))], "u": [(0.5, (i,)) for i in range(1100)]}
-    for rule in ("rel r(x) = u(x), not e(x, _)", "rel r(n) = n := count(x: u(x))", "rel 0.5::r(x) = u(x)"):
-        program = dv.Program(f"type e(i32, i32), u(i32)\n{rule}")
-        with pytest.raises(UnsupportedError, match="no columns of scalars") as caught:
-            program.run({"e": facts["e"], "u": facts["u"][:3]}, "topkproofs", device="torch:cpu")
-        assert "topkproofs without negations" in str(caught.value)
+    few, types = {"e": facts["e"], "u": facts["u"][:3]}, "type e(i32, i32), u(i32)\n"
+    for rule, given, why in (
+        ("rel r(n) = n := count(x: u(x))", few, "the proofs of `#count_1`.* computes `count` over uncertain rows"),
+        ("rel 0.5::r(x) = u(x)", few, "the proofs of `r`.* makes a random fact for each of its rows"),
+        ("rel r(x) = u(y), x in 0..y", few, "the proofs of `r`.* asks the predicate `range`"),
+        ("rel w = {0.5::0; 0.25::1}\nrel r(x) = u(x), not w(x)", few, "negates .* one choice imply.* as of w"),
+        ("rel r(x) = u(x)", facts, "more than 1,024 literals, of the 1,100 of this run"),
+    ):
+        program = dv.Program(types + rule)
+        given = {name: given[name] for name in given if f"{name}(" in rule}
+        with pytest.raises(UnsupportedError, match=why):
+            program.run(given, "topkproofs", device="torch:cpu")
+        first, *rest = program.explain("plan", given, "topkproofs", "torch:cpu").splitlines()
+        assert re.match(f"on the host: .*{why}", first)
+        assert rest
+    closure = dv.Program(f"{types}rel p(x, y) = e(x, y) or (p(x, z) and e(z, y))")
     with pytest.raises(UnsupportedError, match="no columns of scalars"):
-        dv.Program("type u(i32)\nrel r(x) = u(x)").run({"u": facts["u"]}, "topkproofs", device="torch:cpu")
-    closure = dv.Program("type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))")
+        closure.run({"e": facts["e"]}, "proofs", device="torch:cpu")
     with pytest.raises(dv.DerivableError, match="round_limit = 1"):
         closure.run({"e": facts["e"]}, "topkproofs", device="torch:cpu", round_limit=1)
 

@@ -175,8 +175,6 @@ def test_exclusive_groups():
 def test_a_batch_on_a_device_is_that_on_the_cpu(provenance, drawn, facts, seed):
     """Torch on the CPU stands for the device of the probabilities."""
     rules, order = drawn
-    if provenance == "topkproofs":
-        rules = [(head, terms, tuple(x for x in body if x[0] != "-")) for head, terms, body in rules]
     p = numbers([one["e"] for one in facts], seed)
     layer = dv.nn.Logic(
         dv.Program(text_of(rules)), {"e": dv.varying()}, dict.fromkeys(order), provenance, k=1 + seed % 3

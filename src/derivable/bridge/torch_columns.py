@@ -161,7 +161,8 @@ class Torch(Arrays):
             return of.index_select(0, rows.whole() if isinstance(rows, Parts) else rows)
         if not len(of):
             return otherwise
-        return torch.where(rows >= 0, of.index_select(0, rows.clamp(min=0)), otherwise)
+        there = (rows >= 0).view(-1, *[1] * (of.ndim - 1))
+        return torch.where(there, of.index_select(0, rows.clamp(min=0)), otherwise)
 
     def apply(
         self, function: n.Function | str, operands: list[Any], count: int | None, lanes: int | None

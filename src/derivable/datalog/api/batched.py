@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -219,12 +220,12 @@ def _tagged(ram: Ram, store: FactStore, columns: ColumnTags, name: str, watch: W
     is_counted = watch.limits.tuple_limit is not None
     has_lattices = any(relation.lattice is not None for relation in ram.relations.values())
     if device is not None and isinstance(columns, SemiringTags | TopProofTags) and not is_counted and not has_lattices:
-        from derivable.datalog.apm.run import proof_lanes, run_on_device
+        from derivable.datalog.apm.run import run_on_device
+        from derivable.datalog.apm.tables import LeftToHost
         from derivable.datalog.facts.coins import Coins
 
-        proofs = proof_lanes(ram, store, columns)
-        if isinstance(columns, SemiringTags) or proofs is not None:
-            return run_on_device(ram, store, columns, name, device, watch, Coins(store.random), proofs)[0]
+        with suppress(LeftToHost):
+            return run_on_device(ram, store, columns, name, device, watch, Coins(store.random))[0]
     columns.watch(watch)
     try:
         begun = run_whole(ram, store, watch, columns)

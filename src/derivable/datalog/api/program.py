@@ -163,10 +163,16 @@ class Program:
         ends with the provenance that `run` takes if it is given none. "plan" runs the program over the facts, a first
         time to count the rows of each operator and again for the seconds of each rule; `Database.explain` has the
         profile of a run without these counts; on a `device`, as `run` takes one, it says which relations the host has
-        computed, and how each recursion went. "apm" is the program for a device with many lanes.
+        computed, and how each recursion went, or why the device leaves the run to the host. "apm" is the program for a
+        device with many lanes.
         """
         if stage == "plan" and device is not None:
-            return self.run(facts, provenance, device=device).explain()
+            from derivable.datalog.apm.tables import LeftToHost
+
+            try:
+                return self.run(facts, provenance, device=device).explain()
+            except LeftToHost as error:
+                return f"on the host: {error.message}\n{self.run(facts, provenance).explain()}"
         if stage == "plan":
             return str(self._profile(taken(checked_facts(facts)), provenance))
         plan = self._plan({})

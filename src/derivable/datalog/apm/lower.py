@@ -22,8 +22,7 @@ from itertools import accumulate
 from typing import Any, Protocol
 
 from derivable.algebra.semiring import TypedSemiring
-from derivable.core.diagnostics import UnsupportedError
-from derivable.datalog.apm.tables import MASK, ZEROS, Column, Host, Table, Tables, column_type
+from derivable.datalog.apm.tables import MASK, ZEROS, Column, Host, LeftToHost, Table, Tables, column_type
 from derivable.datalog.apm.tag_matrices import has_matrices
 from derivable.datalog.kernels.proof_form import ProofForm
 from derivable.datalog.ram import nodes as m
@@ -130,7 +129,7 @@ class _Lowering(Tables):
         self.own = set(stratum.relations)
         for name in stratum.relations:
             if self.ram.relations[name].lattice is not None:
-                raise UnsupportedError(
+                raise LeftToHost(
                     f"`{name}` has a lattice, whose relations are not computed on a device",
                     hint="leave `device` out: a run without it has lattices",
                     source=self.ram.source,
@@ -345,7 +344,7 @@ class _Lowering(Tables):
                 made = Table({**table.columns, v.name: value}, table.tags, table.size)
                 return made if mask is None else self.only(made, mask, needed)
             case m.Generate(relation=str()):
-                raise UnsupportedError(
+                raise LeftToHost(
                     "an aggregate inside of a recursion has its groups as the recursion looks them up, not on devices",
                     hint="run without device",
                 )
@@ -460,9 +459,17 @@ class _Lowering(Tables):
             probes = tuple(left.columns[name] for name in wanted.values())
         index = self.graph.one(n.Build, keys, right.size)
         rows = self.graph.one(n.Find, probes, index, left.size)
-        if self.typed is None:
-            assert not right.tags, "a device does not negate proofs"
+        if not right.tags:
             return self.only(left, self.is_absent(rows), needed)
+        if self.proofs is not None:
+            negated = self.of_proofs("negated", right.tags, right.size, [self.proof_type])
+            one = self.of_proofs("one", (), left.size, [self.proof_type])
+            factor = self.graph.one(n.Gather, *negated, rows, *one)
+            tags = self.product(left.size, left.tags, (factor,))
+            # Whether products have a proof is looked at as they are added up.
+            mask = None if len(tags) > 1 else self.are_possible(tags, left.size)
+            found = replace(left, tags=tags)
+            return found if mask is None else self.only(found, mask, needed)
         negated = self.apply("negate", right.size, right.tags)
         factors = zip(negated, self.one(left.size))
         factor = tuple(self.graph.one(n.Gather, there, rows, one) for there, one in factors)

@@ -24,7 +24,7 @@ from derivable.datalog.aggregates.groups import Context, run_aggregate
 from derivable.datalog.apm import bit_matrices, tag_matrices
 from derivable.datalog.apm.host_strata import run_on_host
 from derivable.datalog.apm.lower import AtOnce, lower
-from derivable.datalog.apm.tables import PROOFS
+from derivable.datalog.apm.tables import PROOFS, LeftToHost
 from derivable.datalog.facts.coins import Coins
 from derivable.datalog.facts.columns import FactColumns
 from derivable.datalog.facts.store import FactStore
@@ -45,6 +45,7 @@ from derivable.datalog.scalars.nodes import Const, Expr
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import column_of, parts_of
 from derivable.datalog.tags.proof_lanes import ProofLanes
+from derivable.datalog.tags.proof_store import WIDEST
 from derivable.datalog.tags.random_facts import VALUE
 from derivable.datalog.tags.tags import Algebra, ColumnTags, SemiringTags, Untagged
 from derivable.datalog.tags.topkproofs import TopProofTags
@@ -132,14 +133,15 @@ def run_on_device(
     coins  the random facts of the rules' ground instances
     proofs how the device computes with tags that are proofs, if that is known
 
-    Raises UnsupportedError for tags that are no columns of scalars, and OutOfMemory where the device has no more.
+    Raises LeftToHost for tags that a device does not compute with, and OutOfMemory where the device has no more.
     """
-    proofs = proofs or proof_lanes(ram, facts, algebra)
-    if not isinstance(algebra, Untagged | SemiringTags) and proofs is None:
-        raise UnsupportedError(
+    if proofs is None and isinstance(algebra, TopProofTags):
+        proofs = proof_lanes(ram, facts, algebra)
+    if not isinstance(algebra, Untagged | SemiringTags | TopProofTags):
+        raise LeftToHost(
             f"the provenance {name!r} does not run on a device in this program, as its tags are no columns of scalars",
             hint='there run "unit", "minmaxprob", "addmultprob" and other semirings of scalars where recursion ends, '
-            "and topkproofs without negations, aggregates and predicates; leave `device` out for all others",
+            "and topkproofs; leave `device` out for all others",
         )
     arrays = arrays_on(device)
     queries = Queries({}, algebra, facts.symbols, facts.random, watch)
@@ -236,30 +238,55 @@ def _is_out_of_memory(error: RuntimeError) -> bool:
     return "out of memory" in str(error).lower()
 
 
-def proof_lanes(ram: m.Ram, facts: FactStore, algebra: Algebra) -> ProofLanes | None:
-    """How a device computes with the proofs of a run; None where it does not: proofs are not negated there, and no call
-    of the host has them."""
-    if not isinstance(algebra, TopProofTags) or not all(
-        _has_proofs(ram, instruction) for stratum in ram.strata for instruction in stratum.full
-    ):
-        return None
+def proof_lanes(ram: m.Ram, facts: FactStore, algebra: TopProofTags) -> ProofLanes:
+    """How a device computes with the proofs of a run.
+
+    Raises LeftToHost where it does not: no call of the host has proofs, and the literals of a sample are to fit words.
+    """
     for stratum in ram.strata:
+        for instruction in stratum.full:
+            what = _without_proofs(instruction)
+            if what is not None:
+                raise LeftToHost(
+                    f"the proofs of `{instruction.relation}` are computed by the host, which {what}",
+                    hint="leave `device` out, or choose a semiring, of which the host computes this rule alone",
+                    source=ram.source,
+                    text=ram.text,
+                    span=ram.relations[instruction.relation].span,
+                )
+    for stratum, denied in zip(ram.strata, ram.denied):
         # Literals have the numbers that a run on the host gives them, which decide between equally probable proofs.
         for name in stratum.relations:
-            variables = np.concatenate([np.empty(0, np.int64), *facts.relations.get(name, FactColumns()).variables])
-            algebra.store.singles(variables[variables >= 0])
-    return ProofLanes.of(algebra.store)
+            algebra.store.singles(facts.variables_of([name]))
+        if denied:
+            algebra.may_deny(facts.variables_of(denied))
+    literals = algebra.store.literals
+    if literals.denies_values:
+        raise LeftToHost(
+            f"the program negates what facts of one choice imply, and a device does not deny values of choices, as of "
+            f"{', '.join(sorted(frozenset().union(*ram.denied)))}",
+            hint="give independent facts, or leave `device` out",
+        )
+    found = ProofLanes.of(algebra.store)
+    if found is None:
+        raise LeftToHost(
+            f"a sample has more than {64 * WIDEST:,} literals, of the {literals.number:,} of this run, and a device "
+            "computes with the proofs of fewer",
+            hint="give fewer uncertain facts to a sample, those of probability 1 without it, or leave `device` out",
+        )
+    return found
 
 
-def _has_proofs(ram: m.Ram, instruction: m.Instruction) -> bool:
-    """Whether a device computes the proofs that an instruction finds."""
+def _without_proofs(instruction: m.Instruction) -> str | None:
+    """What the host does with the rows of an instruction whose proofs a device does not compute."""
     if not isinstance(instruction, m.Store):
-        return False
-    return not any(
-        isinstance(node, m.Generate | m.Coin)
-        or (isinstance(node, m.Difference) and not ram.relations[node.right.relation].is_certain)
-        for node in instruction.query.operators
-    )
+        return f"computes `{instruction.operator}` over uncertain rows"
+    for node in instruction.query.operators:
+        if isinstance(node, m.Generate):
+            return f"asks the predicate `{node.predicate}`"
+        if isinstance(node, m.Coin):
+            return "makes a random fact for each of its rows"
+    return None
 
 
 def _at_once(
@@ -429,7 +456,7 @@ def run_program(
             more = [arrays.constant(column, "int64", count) for column in part]
             given[name] = [arrays.concatenate(list(pair)) for pair in zip(given[name], [*more, *ones])]
     found = iter(prepared(given, arrays, watch, counts))
-    if proofs is not None and proofs.form.k > 1 and int(given[PROOFS][2]):
+    if proofs is not None and proofs.form.k > 1 and int(given[PROOFS][3]):
         raise _Lost
     model = {}
     for name, table in tables.items():

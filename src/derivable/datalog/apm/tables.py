@@ -13,6 +13,7 @@ from derivable.algebra import expr
 from derivable.algebra.expr.optional import TRUE
 from derivable.algebra.expr.types import FLOATS
 from derivable.algebra.semiring import TypedSemiring
+from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.kernels.proof_form import ProofForm, ProofOperation
 from derivable.datalog.rules.nodes import AggregateRule, names
 from derivable.datalog.rules.text import expr_text
@@ -29,6 +30,10 @@ ZEROS = n.Type("int64", bits=1, is_natural=True)
 # The name of what operations on proofs read of literals; see `ProofLanes.known`.
 PROOFS = "#proofs"
 MASK = n.Type("bool")
+
+
+class LeftToHost(UnsupportedError):
+    """A program, or its tags, that a device does not compute with."""
 
 
 class Host(Protocol):
@@ -116,7 +121,7 @@ class Tables:
         """What an operation on sets of proofs gives; see `ProofForm`."""
         assert self.proofs is not None
         words = self.proofs.words
-        lanes = 64 * words, words, None
+        lanes = 64 * words, words, 64 * words if self.proofs.denies else 1, None
         known = self.graph(n.Given, PROOFS, tuple(n.Type("int64", lanes=number) for number in lanes))
         given = known if columns else ()
         operation = ProofOperation(self.proofs, name)
@@ -206,12 +211,16 @@ class Tables:
         found = []
         for part in parts:
             if len(part.tags) == 2 and self.proofs.choices:
-                part = self.only(part, self.of_proofs("possible", part.tags, part.size, [MASK])[0])
+                part = self.only(part, self.are_possible(part.tags, part.size))
             tags = part.tags
             while len(tags) < most:
                 tags = *tags, *self.of_proofs("one", (), part.size, [self.proof_type])
             found.append(replace(part, tags=tags))
         return self.appended(found)
+
+    def are_possible(self, tags: tuple[Column, ...], size: n.Size) -> Column:
+        """Where sets have a proof, or their products."""
+        return self.of_proofs("possible", tags, size, [MASK])[0]
 
     def built(self, columns: Sequence[Column], size: n.Size) -> Column:
         """An index by these columns; that of a set is kept from round to round."""

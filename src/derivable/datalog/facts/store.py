@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -44,6 +44,12 @@ class FactStore:
             for columns in parts:
                 self.add(name, [column.cpu().numpy() for column in columns])
         self.elsewhere = {}
+
+    def variables_of(self, names: Iterable[str]) -> np.ndarray:
+        """The random facts of some relations."""
+        parts = [part for name in names if name in self.relations for part in self.relations[name].variables]
+        variables = np.concatenate([np.empty(0, np.int64), *parts])
+        return variables[variables >= 0]
 
     def own(self) -> None:
         """Copy what may be arrays of the caller, who may write to them later."""

@@ -5,8 +5,9 @@ literals, words of choices. Literals and choices have numbers within their place
 those of all samples, place 0 these alone. The first literals are the highest bits, so that words compare as the
 proofs do. A proof that is not there costs `ENDLESS`, and has no bits.
 
-Costs are those of `kernels.proofs`, and so is the order of proofs. Where no literal is denied, two proofs contradict
-each other if they have a choice in common, and not the value.
+Costs are those of `kernels.proofs`, and so is the order of proofs. A fact of no choice and its denial are the values of
+one, so two proofs contradict each other if they have a choice in common, and not the value. No literal denies a value
+of another choice.
 """
 
 from __future__ import annotations
@@ -18,19 +19,22 @@ from typing import Any
 import torch
 
 from derivable.datalog.kernels import triton_proofs
-from derivable.datalog.kernels.proof_form import ENDLESS, ProofForm
+from derivable.datalog.kernels.proof_form import CHOICE, ENDLESS, ProofForm
 
 Column = torch.Tensor
 # Pairs of proofs whose common literals are looked at together, where there are no kernels.
 PIECE = 1 << 16
 # Products of which one lane goes through at most, where there are many.
 LONG, LOOKED_AT = 1 << 10, 1 << 16
+# Of a literal that denies another one: its number, and where that of its choice begins.
+_LITERAL, _CHOICE = (1 << CHOICE) - 1, CHOICE
 # What makes words compare as numbers with a sign: the proof that has the first literal comes first.
 _FLIPPED = (1 << 63) - 1
 
 
-# Functions of nodes: (form, library, columns, number of rows) -> columns. What reads columns reads the costs [place,
-# literal], the bits of literals in choices [place, word] and `lost` [1] first, which `improved` sets.
+# Functions of nodes: (form, library, columns, number of rows) -> columns. What reads columns reads `known` first: the
+# costs [place, literal], the bits of literals in choices [place, word], the literals that deny [place, literal], see
+# `ProofLanes.known`, and `lost` [1], which `improved` sets.
 
 
 def one(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int) -> tuple[Column]:
@@ -44,34 +48,65 @@ def nothing(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int)
 
 
 def times(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int) -> tuple[Column]:
-    """The k best proofs of products; reads (costs, tied, lost, left, right)."""
-    costs, tied, _, left, right = columns
+    """The k best proofs of products; reads (*known, left, right)."""
+    costs, tied, _, _, left, right = columns
     rows = torch.arange(count, device=left.device)
     return (_added(form, arrays, costs, tied, rows, rows, rows, None, (left, right), count)[0],)
 
 
 def possible(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int) -> tuple[Column]:
-    """Whether products have a proof; reads (costs, tied, lost, left, right)."""
-    costs, tied, _, *factors = columns
+    """Whether products, or sets of their own, have a proof; reads (*known, left, right) or (*known, set)."""
+    costs, tied, _, _, *factors = columns
     return ((_candidates(form, factors, costs, tied)[1] < ENDLESS).any(1),)
 
 
 def sums(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int) -> tuple[Column]:
-    """The k best proofs of the products of each group; reads (costs, tied, lost, order, first, group, left,
-    right)."""
-    costs, tied, _, order, first, group, *factors = columns
+    """The k best proofs of the products of each group; reads (*known, order, first, group, left, right)."""
+    costs, tied, _, _, order, first, group, *factors = columns
     return (_added(form, arrays, costs, tied, order, first, group, None, factors, count)[0],)
 
 
 def improved(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int) -> tuple[Column, ...]:
     """What groups have with products added to what they had: the k best proofs, those of them that are new, and
-    whether there are such; reads (costs, tied, lost, order, first, group, before, left, right).
+    whether there are such; reads (*known, order, first, group, before, left, right).
 
     Sets `lost` where two proofs of a group that had k leave for one that both contain: what it had no room for in an
     earlier round may be among the best again.
     """
-    costs, tied, lost, order, first, group, before, *factors = columns
+    costs, tied, _, lost, order, first, group, before, *factors = columns
     return _added(form, arrays, costs, tied, order, first, group, before, factors, count, lost)
+
+
+def negated(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int) -> tuple[Column]:
+    """The k best proofs that none of the proofs of a set holds; reads (*known, set).
+
+    Each proof in turn, the best first, is a sum of literals that deny its own, and the k best products with these are
+    kept.
+    """
+    costs, tied, opposite, _, of = columns
+    proofs = of[:, 1:].view(count, form.k, form.width)
+    found = _one(form, of.device).repeat(count, 1)
+    found[:, 0] = of[:, 0]
+    for rank in range(form.k):
+        given = proofs[:, rank]
+        rows, number = _unpacked(given[:, 2 : 2 + form.words]).nonzero().unbind(1)
+        denied = _denials(form, costs, opposite, of.index_select(0, rows)[:, 0], number)
+        counts = torch.bincount(rows, minlength=count)
+        known, first = found.index_select(0, rows), counts.cumsum(0) - counts
+        after = _added(form, arrays, costs, tied, range(len(rows)), first, rows, None, (known, denied), count)[0]
+        found = torch.where((given[:, 0] < ENDLESS)[:, None], after, found)
+    return (found,)
+
+
+def _denials(form: ProofForm, costs: Column, opposite: Column, place: Column, number: Column) -> Column:
+    """The sets of the proofs that are one literal, that which denies the one of a number in a place [row]."""
+    found = _nothing(form, costs.device).repeat(len(place), 1)
+    packed, rows = opposite[place, number], torch.arange(len(place), device=costs.device)
+    other, choice = packed & _LITERAL, packed >> _CHOICE
+    found[:, 0], found[:, 1], found[:, 2] = place, costs[place, other], 1
+    for bit, start in ((other, 3), (choice, 3 + form.words)):
+        found[rows, start + bit // 64] = 1 << (63 - bit % 64)
+    return found
 
 
 def _added(

@@ -15,15 +15,18 @@ else:
 
 # The cost of a proof that is not there.
 ENDLESS = 1 << 60
+# The bit of a literal that denies from which on it says which choice this is of; see `ProofLanes.known`.
+CHOICE = 16
 
 
 @dataclass(frozen=True)
 class ProofForm:
-    """Sets of at most k proofs, with words of literals and of choices."""
+    """Sets of at most k proofs, with words of literals and of choices; `denies` if some literals deny a fact."""
 
     k: int
     words: int
     choices: int
+    denies: bool = False
 
     @property
     def width(self) -> int:

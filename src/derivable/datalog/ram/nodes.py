@@ -198,6 +198,31 @@ class Ram:
         """Whether one of its strata is recursive."""
         return any(stratum.is_recursive for stratum in self.strata)
 
+    @cached_property
+    def denied(self) -> tuple[frozenset[str], ...]:
+        """[stratum] the relations whose facts a proof may deny because of it: those that follow into what it negates,
+        and into what it aggregates."""
+        # What the rows of a relation follow from.
+        sources: dict[str, set[str]] = {name: {name} for name in self.relations}
+        found = []
+        for stratum in self.strata:
+            reads, negates = set(stratum.relations), set()
+            for instruction in stratum.full:
+                if isinstance(instruction, AggregateRule):
+                    negates |= set() if instruction.discrete else {instruction.body}
+                    reads |= {instruction.body, *([] if instruction.groups is None else [instruction.groups])}
+                    continue
+                for node in instruction.query.operators:
+                    scan = scan_of(node)
+                    if scan is not None:
+                        reads.add(scan.relation)
+                        negates |= {scan.relation} if isinstance(node, Difference) else set()
+            follows = set().union(*(sources[name] for name in reads))
+            sources |= dict.fromkeys(stratum.relations, follows)
+            uncertain = (name for name in negates if not self.relations[name].is_certain)
+            found.append(frozenset().union(*(sources[name] for name in uncertain)))
+        return tuple(found)
+
 
 def binds(node: Operator) -> list[str]:
     """The names that are bound after an operator because of it, some of them maybe before."""

@@ -415,6 +415,8 @@ class TaggedProgram(WholeProgram):
                 self.forget()
                 return None
             first = stop + 1
+            if stop in self.negated:
+                algebra.may_deny(given.variables_of(ram.denied[stop]))
             for number in self.negated.get(stop, ()):
                 size = int(self.memory[self.places_of_tables[number] + strata.SIZE])
                 self.arrays_of[number]["negated"][:size] = algebra.negate(self.tables[number].tags[:size])

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from derivable.core.interrupts import deferred
-from derivable.datalog.kernels.proof_form import ENDLESS, ProofForm
+from derivable.datalog.kernels.proof_form import CHOICE, ENDLESS, ProofForm
 from derivable.datalog.kernels.proofs import ONE, ZERO
 from derivable.datalog.tables.tag_columns import within
 from derivable.datalog.tags.proof_store import WIDEST, ProofStore
@@ -37,11 +37,15 @@ class ProofLanes:
 
     @staticmethod
     def of(store: ProofStore) -> ProofLanes | None:
-        """Of a store that has the literals of a run, none of them denied; None where they need too many words."""
+        """Of a store that has the literals of a run, none of which denies a value of a choice; None where they need
+        too many words."""
         known = store.literals
         facts = np.arange(known.num_facts)
+        denied = facts[known.opposite[known.of[known.variable[facts]]] >= 0]
+        facts, is_denied = np.concatenate([facts, denied]), np.repeat([False, True], [len(facts), len(denied)])
         variables = known.variable[facts]
         literals = known.of[variables]
+        literals = np.where(is_denied, known.opposite[literals], literals)
         place = np.zeros(len(facts), np.int64)
         has_sample = variables < len(known.samples)
         if known.width:
@@ -66,7 +70,7 @@ class ProofLanes:
         places, numbers, local_choices = np.full((3, size), -1)
         places[literals], numbers[literals] = place, number
         local_choices[literals[chosen]] = local[which.reshape(-1)]
-        form = ProofForm(store.k, max(words, 1), choice_words)
+        form = ProofForm(store.k, max(words, 1), choice_words, len(denied) > 0)
         return ProofLanes(store, form, places, numbers, local_choices, len(known.taken) if known.width else 1)
 
     @cached_property
@@ -80,12 +84,17 @@ class ProofLanes:
         return found
 
     @cached_property
-    def known(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(costs [place, number], the bits of literals in choices [place, word], [0], see `device_proofs.improved`)"""
-        literal = self.literal
-        costs = np.where(literal >= 0, self.store.literals.costs[literal], 0)
-        is_tied = (literal >= 0) & self.store.literals.is_tied[literal]
-        return costs, _packed(is_tied), np.zeros(1, np.int64)
+    def known(self) -> tuple[np.ndarray, ...]:
+        """(costs [place, number], the bits of literals in choices [place, word], the literals that deny [place,
+        number], each its number and that of its choice from bit `CHOICE` on, [0], see `device_proofs.improved`)"""
+        literal, of = self.literal, self.store.literals
+        costs = np.where(literal >= 0, of.costs[literal], 0)
+        is_tied = (literal >= 0) & of.is_tied[literal]
+        denying = np.zeros((1, 1), np.int64)
+        if self.form.denies:
+            denying = np.where(literal >= 0, of.opposite[literal], -1)
+            denying = np.where(denying >= 0, self.number[denying] + (self.choice[denying] << CHOICE), 0)
+        return costs, _packed(is_tied), denying, np.zeros(1, np.int64)
 
     def lanes_of(self, tags: np.ndarray) -> np.ndarray:
         """[row, lane] sets of the store."""

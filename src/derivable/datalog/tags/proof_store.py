@@ -488,6 +488,14 @@ class ProofStore:
         elif num_rows >= len(self.made[1]) or num_blocks > len(self.made[0]):
             self._make_scratch(2 * max(num_rows, len(self.made[1])), 2 * max(num_blocks, len(self.made[0])))
 
+    def deny(self, variables: np.ndarray) -> None:
+        """Have literals that deny these random facts, in the order of those that use them: which of equally probable
+        proofs are kept is then no matter of which sets are negated first."""
+        known = self.literals.of
+        literals = known[variables[variables < len(known)]]
+        self.literals.deny(np.unique(literals[literals >= 0]))
+        self._widen()
+
     def negate(self, a: np.ndarray) -> np.ndarray:
         tags, where = np.unique(a, return_inverse=True)
         numbers = self.number_of(tags)

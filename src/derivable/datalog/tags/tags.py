@@ -151,6 +151,9 @@ class ColumnTags(ScalarColumns, ABC):
         """What inserts candidates at the end of a round, see `topkproofs.ProofFold`; None where they are added up as
         columns."""
 
+    def may_deny(self, variables: np.ndarray) -> None:
+        """State of which random facts tags are negated from now on, besides others."""
+
     def has_dropped(self) -> bool:
         """Whether rows may have dropped, in earlier rounds, what they would keep now, since this was asked last."""
         return False

@@ -55,6 +55,9 @@ class ProofTags(ColumnTags):
     def negate(self, a: np.ndarray) -> np.ndarray:
         return self.store.negate(a)
 
+    def may_deny(self, variables: np.ndarray) -> None:
+        self.store.deny(variables)
+
     def fact_tags(self, variables: np.ndarray) -> np.ndarray:
         return self.store.singles(variables)
 
