@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import derivable as dv
+from derivable.datalog.apm import run as apm_run
 from derivable.nn.proof_search import GraphSearch, ProofSearch
 
 TEXT = """type e(i32, i32), colour(i32, String)
@@ -55,3 +56,31 @@ def test_rules_that_make_random_facts_are_grounded():
     rows = torch.rand(3, len(EDGES), dtype=torch.float64)
     expected = 1 - (1 - 0.5 * rows[:, 4]) * (1 - 0.5 * rows[:, 5])
     torch.testing.assert_close(layer(e=rows)[:, 0], expected)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_device_finds_the_proofs_of_the_cpu(monkeypatch, k):
+    """Torch on the CPU stands for the device of the probabilities."""
+    inputs = {"e": dv.independent(EDGES), "colour": dv.categorical(COLOURS)}
+    text, outputs = f"{TEXT}rel one_way(x, y) = e(x, y), not p(y, x)", OUTPUTS | {"one_way": EDGES}
+    layer = dv.nn.Logic(text, inputs, outputs, provenance="topkproofs", k=k)
+    rng = np.random.default_rng(k)
+    # Few chances, so that proofs are equally probable.
+    edges, colours = rng.choice([0.25, 0.5], (4, len(EDGES))), rng.dirichlet(np.ones(3), 4)
+    fixed = np.broadcast_to([0.3, 0.2], (4, 2))
+    rows = torch.tensor(np.concatenate([edges, colours, fixed], 1))
+    runs = []
+
+    def run_on_device(*given):
+        runs.append(given)
+        return machine_run(*given)
+
+    machine_run = apm_run.run_on_device
+    monkeypatch.setattr(apm_run, "run_on_device", run_on_device)
+    engine = layer.inference.engines["proofs"]
+    found, _ = engine.elsewhere("torch")
+    on_device, on_host = found(None, [rows]), engine.apply(None, [rows.numpy()])
+    assert len(runs) == 1
+    for mine, other in zip(on_device, on_host):
+        assert mine.equal(torch.from_numpy(other))
+    assert on_device[1].any()

@@ -276,9 +276,13 @@ class _Proofs(Engine):
         return [torch.bool] * 3
 
     def apply(self, structure: Any, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
-        *batch, variables = operands[0].shape
-        rows = contiguous(operands[0]).reshape(math.prod(batch), variables)
-        counts, proof, literals = self.search(rows)
+        return self._found(operands[0], None)
+
+    def _found(self, given: np.ndarray, device: Any) -> list[np.ndarray]:
+        """The results for rows; proofs are searched on a device, None for the CPU."""
+        *batch, variables = given.shape
+        rows = contiguous(given).reshape(math.prod(batch), variables)
+        counts, proof, literals = self.search(rows, device)
         owner, place = np.repeat(np.arange(len(counts)), counts), within(counts)
         held = np.zeros((len(counts), self.k, variables), bool)
         denied = np.zeros_like(held)
@@ -286,7 +290,7 @@ class _Proofs(Engine):
             of = proof[chosen]
             mask[owner[of], place[of], np.abs(literals[chosen]) - 1] = True
         present = np.arange(self.k) < counts[:, None]
-        shapes = self.result_shapes(None, [operands[0].shape])
+        shapes = self.result_shapes(None, [given.shape])
         return [part.reshape(shape) for part, shape in zip((held, denied, present), shapes)]
 
     def pull(self, structure: Any, adjoints: Any, operands: Any, results: Any, kept: Any = ()) -> list[np.ndarray]:
@@ -294,8 +298,10 @@ class _Proofs(Engine):
 
     def elsewhere(self, library: str) -> Functions:
         def apply(structure: Any, operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-            """On the CPU, there and back."""
-            found = self.apply(None, [operand.numpy(force=True) for operand in operands])
-            return [torch.from_numpy(array).to(operands[0].device) for array in found]
+            """Facts and proofs are numbered on the CPU."""
+            (rows,) = operands
+            return [
+                torch.from_numpy(array).to(rows.device) for array in self._found(rows.numpy(force=True), rows.device)
+            ]
 
         return apply, self.pull

@@ -44,8 +44,8 @@ class GraphSearch:
     def num_roots(self) -> int:
         return len(self.ground.roots)
 
-    def __call__(self, rows: np.ndarray) -> Proofs:
-        """rows [row, variable]"""
+    def __call__(self, rows: np.ndarray, device: Any = None) -> Proofs:
+        """rows [row, variable]; the graph is the CPU's on every device"""
         piece = max(1, MOST_EDGES // max(len(self.ground.children), 1))
         found, start = [], 0
         for low in range(0, max(len(rows), 1), piece):
@@ -106,8 +106,8 @@ class ProofSearch:
     def num_roots(self) -> int:
         return sum(map(len, self.outputs.values()))
 
-    def run(self, rows: np.ndarray, watch: Watch) -> Any:
-        """Run the program for rows [row, fact of an input]."""
+    def run(self, rows: np.ndarray, watch: Watch, device: Any = None) -> Any:
+        """Run the program for rows [row, fact of an input], on a device, as `BatchRuns.run` takes it."""
         facts, start = [], 0
         for name, mapping in self.inputs.items():
             count = len(mapping)
@@ -116,16 +116,16 @@ class ProofSearch:
             groups = np.zeros(len(numbers), np.int64) if mapping.is_exclusive else None
             offsets = count * np.arange(len(rows) + 1)
             facts.append((name, BatchFacts(mapping, offsets, numbers, groups, True)))
-        return self.runs.run(len(rows), facts, TOP_PROOFS, TOP_PROOFS.name, watch, self._columns_of)
+        return self.runs.run(len(rows), facts, TOP_PROOFS, TOP_PROOFS.name, watch, self._columns_of, device)
 
     def _columns_of(self, random: Any) -> Any:
         return tags_of(TOP_PROOFS, random, self.k)
 
-    def __call__(self, rows: np.ndarray) -> Proofs:
+    def __call__(self, rows: np.ndarray, device: Any = None) -> Proofs:
         """rows [row, variable]"""
         watch = Watch(Limits())
         given = _checked(rows[:, : rows.shape[1] - self.num_fixed])
-        found = watched(watch, lambda: self.run(given, watch))
+        found = watched(watch, lambda: self.run(given, watch, device))
         tags = [
             found.tags_of(name, None, wanted).reshape(len(rows), len(wanted)) for name, wanted in self.outputs.items()
         ]
