@@ -412,7 +412,7 @@ def test_relations_without_columns_stand_in_recursions_too(provenance):
 def test_devices_say_that_they_have_none():
     pytest.importorskip("torch")
     program = program_of(DISTANCES, "i64", "i32")
-    with pytest.raises(UnsupportedError, match="`distance` has a lattice"):
+    with pytest.raises(UnsupportedError, match="`distance` is computed by the host, which has lattices"):
         program.run({"edge": [(0, 1, 1)], "start": [(0,)]}, device="torch:cpu")
 
 

@@ -18,6 +18,9 @@ from derivable.datalog.aggregates.record import Aggregate, Group
 from derivable.datalog.tags.choice_facts import Derived
 from derivable.datalog.tags.tags import GraphTags, IntegerTags, SemiringTags
 
+# Those whose tags are of facts that they make.
+RETAGGING = frozenset({"normalize", "softmax", "disjunct"})
+
 
 def _all_rows(groups: Groups, chosen: np.ndarray) -> None:
     rows = np.arange(groups.num_rows)[groups.rows_of(chosen)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from derivable.core.diagnostics import DomainError, OutOfMemory, UnsupportedErro
 from derivable.core.progress import NEVER
 from derivable.datalog.aggregates.groups import Context, run_aggregate
 from derivable.datalog.apm import bit_matrices, tag_matrices
-from derivable.datalog.apm.host_strata import run_on_host
+from derivable.datalog.apm.host_strata import run_on_host, strata_of_device
 from derivable.datalog.apm.lower import AtOnce, lower
 from derivable.datalog.apm.tables import PROOFS, LeftToHost
 from derivable.datalog.facts.coins import Coins
@@ -34,7 +34,7 @@ from derivable.datalog.kernels.proofs import ONE
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.products import Product
 from derivable.datalog.rules.nodes import AggregateRule
-from derivable.datalog.run.execute import Executor
+from derivable.datalog.run.execute import Begun, Executor
 from derivable.datalog.run.foreign_join import generate
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.profile import Profile
@@ -67,7 +67,8 @@ class DeviceProfile:
 
     rounds  recursion -> its rounds, and the rows that these propagated
     notes   recursion -> how it was solved without rounds of its rules
-    on_host relations that the host has computed, and what that has spent on their rules
+    on_host relations that the host has computed, and what it does there, or "" where that takes less time
+    host    what that has spent on their rules
     joins   how many pairs of a join there were at once, where rows were cut
     """
 
@@ -75,15 +76,19 @@ class DeviceProfile:
     seconds: float
     rounds: dict[str, tuple[int, int]]
     notes: dict[str, str]
-    on_host: Sequence[str] = ()
+    on_host: Mapping[str, str] = field(default_factory=dict)
     host: Profile | None = None
     joins: str = ""
 
     def __str__(self) -> str:
         shown = {name: f"{number:,} rounds, {rows:,} rows" for name, (number, rows) in self.rounds.items()} | self.notes
         rounds = [f"\n  recursion of {name}: {how}" for name, how in shown.items()]
-        names = [name for name in self.on_host if not name.startswith("#")]
-        host = [f"\n  on the host: {', '.join(names)}"] if names else []
+        host = []
+        for why in dict.fromkeys(self.on_host.values()):
+            names = [name for name, of in self.on_host.items() if of == why]
+            # Relations that the program does not name are shown where nothing else is.
+            names = [name for name in names if not name.startswith("#")] or names * bool(why)
+            host += [f"\n  on the host{', which ' * bool(why)}{why}: {', '.join(names)}"] if names else []
         if self.host is not None and self.host.rules:
             host += [f"\n    {line}".rstrip() for line in str(self.host).splitlines()]
         joins = [f"\n  joins: {self.joins}"] if self.joins else []
@@ -118,32 +123,25 @@ def arrays_on(device: Any) -> Torch:
 
 
 def run_on_device(
-    ram: m.Ram,
-    facts: FactStore,
-    algebra: Algebra,
-    name: str,
-    device: Any,
-    watch: Watch,
-    coins: Coins,
-    proofs: ProofLanes | None = None,
+    ram: m.Ram, facts: FactStore, algebra: Algebra, name: str, device: Any, watch: Watch, coins: Coins
 ) -> tuple[dict[str, Table], DeviceProfile]:
-    """The tables of the outputs, computed on a device, and what that took.
+    """The tables of the outputs, computed on a device as far as it computes with them, and what that took.
 
     name   of the provenance, for messages
     coins  the random facts of the rules' ground instances
-    proofs how the device computes with tags that are proofs, if that is known
 
-    Raises LeftToHost for tags that a device does not compute with, and OutOfMemory where the device has no more.
+    Raises LeftToHost for tags and programs that a device does not compute with, and OutOfMemory where it has no more.
     """
-    if proofs is None and isinstance(algebra, TopProofTags):
-        proofs = proof_lanes(ram, facts, algebra)
     if not isinstance(algebra, Untagged | SemiringTags | TopProofTags):
         raise LeftToHost(
             f"the provenance {name!r} does not run on a device in this program, as its tags are no columns of scalars",
             hint='there run "unit", "minmaxprob", "addmultprob" and other semirings of scalars where recursion ends, '
             "and topkproofs; leave `device` out for all others",
         )
+    strata, left = strata_of_device(ram, facts, algebra)
     arrays = arrays_on(device)
+    if len(strata) < len(ram.strata):
+        facts.bring()
     queries = Queries({}, algebra, facts.symbols, facts.random, watch)
     queries.coins = coins
     rounds: dict[str, tuple[int, int]] = {}
@@ -156,38 +154,58 @@ def run_on_device(
         rounds[loop.text] = number + 1, rounds.get(loop.text, (0, 0))[1] + size
         return True
 
+    def host(begun: Begun | None = None) -> Executor:
+        made = Executor(ram, facts, algebra, watch, begun=begun)
+        made.foreign, made.coins = queries.foreign, coins
+        return made
+
     import torch
 
     began = perf_counter()
+    memory = _memory(device, "the run", "give fewer facts, bound the recursion, or run without `device`")
     # Columns that grow do so in place, which autograd would not record.
-    with torch.no_grad(), _memory(device, "the run", "give fewer facts, bound the recursion, or run without `device`"):
+    with torch.no_grad(), memory, _watching(algebra, watch):
         limits = watch.limits
         counts_rounds = limits.iteration_limit is not None or limits.round_limit is not None
         at_once = None if counts_rounds else _at_once
-        executor = Executor(ram, facts, algebra, watch)
-        executor.foreign, executor.coins = queries.foreign, coins
-        there = run_on_host(executor, arrays.device.type)
-
+        executor = host()
+        for number in range(strata.start):
+            executor.run_stratum(number)
+        proofs = _lanes(ram, facts, algebra, strata) if isinstance(algebra, TopProofTags) else None
+        there = run_on_host(executor, arrays.device.type, strata)
+        first = ram if strata.stop == len(ram.strata) else _first_strata(ram, strata.stop)
         tuples = watch.tuples
 
         def run(may_cut: bool) -> dict[str, Part]:
             rounds.clear()
             watch.tuples = tuples
-            given = ram.outputs, queries, goes_on, None, at_once, there, proofs, may_cut
-            return run_program(ram, facts, algebra, arrays, *given)
+            given = first.outputs, queries, goes_on, None, at_once, there, proofs, may_cut
+            return run_program(first, facts, algebra, arrays, *given)
 
         try:
-            found = _whole_or_cut(ram, arrays, run)
+            found = _whole_or_cut(first, arrays, run)
         except _Lost:
-            return _anew(ram, facts, algebra, watch), DeviceProfile(
-                str(device), perf_counter() - began, {}, {}, tuple(ram.relations)
-            )
-    tables: dict[str, Table] = {}
-    for relation, part in found.items():
-        new_tags = None if isinstance(algebra, Untagged) else algebra.empty
-        tables[relation] = DeviceTable(relation, ram.relations[relation].types, new_tags, part)
+            left, executor = dict.fromkeys(ram.relations, "finds proofs again that were dropped"), host()
+            watch.tuples, arrays.notes = 0, {}
+            rounds.clear()
+            facts.bring()
+            tables = executor.run()
+        else:
+            new_tags = None if isinstance(algebra, Untagged) else algebra.empty
+            tables: dict[str, Table] = {
+                name: DeviceTable(name, ram.relations[name].types, new_tags, part) for name, part in found.items()
+            }
+            if first is not ram:
+                before = executor.profile()
+                before.strata = before.strata[: strata.stop]
+                copies = {name: _copy(table) for name, table in tables.items()}
+                executor = host(Begun(strata.stop, copies | there, lambda: before))
+                tables = executor.run()
+    tables = {name: tables[name] for name in ram.outputs}
+    for relation in there:
+        left.setdefault(relation, "")
     spent, joins = perf_counter() - began, arrays.notes.pop(JOINS, "")
-    return tables, DeviceProfile(str(device), spent, rounds, arrays.notes, tuple(there), executor.profile(), joins)
+    return tables, DeviceProfile(str(device), spent, rounds, arrays.notes, left, executor.profile(), joins)
 
 
 def _whole_or_cut(ram: m.Ram, arrays: Torch, run: Callable[[bool], dict[str, Part]]) -> dict[str, Part]:
@@ -210,15 +228,41 @@ def _whole_or_cut(ram: m.Ram, arrays: Torch, run: Callable[[bool], dict[str, Par
     return run(True)
 
 
+def _first_strata(ram: m.Ram, number: int) -> m.Ram:
+    """The first strata, with their relations alone."""
+    key = "first", number
+    if key not in ram.plans:
+        first = ram.first(number)
+        names = [name for stratum in first.strata for name in stratum.relations]
+        ram.plans[key] = replace(first, relations={name: ram.relations[name] for name in names})
+    return ram.plans[key]
+
+
+def _copy(table: Table) -> Table:
+    """A table of the host with the rows of one on a device."""
+    columns = table.all_columns([np.int64] * len(table.types))
+    made = Table(table.name, table.types, table.new_tags)
+    ids = made.insert(columns, table.size)
+    if made.tags is not None:
+        made.tags[ids] = table.tags[: table.size]
+    made.visible_size = made.size
+    return made
+
+
+@contextmanager
+def _watching(algebra: Algebra, watch: Watch) -> Iterator[None]:
+    """In this block long operations on tags look at the clock."""
+    if isinstance(algebra, ColumnTags):
+        algebra.watch(watch)
+    try:
+        yield
+    finally:
+        if isinstance(algebra, ColumnTags):
+            algebra.watch(NEVER)
+
+
 class _Lost(Exception):
     """Proofs that rows had no room for in an earlier round may be among the best again."""
-
-
-def _anew(ram: m.Ram, facts: FactStore, algebra: Algebra, watch: Watch) -> dict[str, Table]:
-    """The outputs by the host, which derives again what rows had no room for."""
-    watch.tuples = 0
-    tables = Executor(ram, facts, algebra, watch).run()
-    return {name: tables[name] for name in ram.outputs}
 
 
 @contextmanager
@@ -238,55 +282,24 @@ def _is_out_of_memory(error: RuntimeError) -> bool:
     return "out of memory" in str(error).lower()
 
 
-def proof_lanes(ram: m.Ram, facts: FactStore, algebra: TopProofTags) -> ProofLanes:
-    """How a device computes with the proofs of a run.
+def _lanes(ram: m.Ram, facts: FactStore, algebra: TopProofTags, strata: range) -> ProofLanes:
+    """How a device computes with the proofs of some strata, of which those before have run.
 
-    Raises LeftToHost where it does not: no call of the host has proofs, and the literals of a sample are to fit words.
+    Raises LeftToHost where the literals of a sample are too many.
     """
-    for stratum in ram.strata:
-        for instruction in stratum.full:
-            what = _without_proofs(instruction)
-            if what is not None:
-                raise LeftToHost(
-                    f"the proofs of `{instruction.relation}` are computed by the host, which {what}",
-                    hint="leave `device` out, or choose a semiring, of which the host computes this rule alone",
-                    source=ram.source,
-                    text=ram.text,
-                    span=ram.relations[instruction.relation].span,
-                )
-    for stratum, denied in zip(ram.strata, ram.denied):
+    for number in strata:
         # Literals have the numbers that a run on the host gives them, which decide between equally probable proofs.
-        for name in stratum.relations:
+        for name in ram.strata[number].relations:
             algebra.store.singles(facts.variables_of([name]))
-        if denied:
-            algebra.may_deny(facts.variables_of(denied))
-    literals = algebra.store.literals
-    if literals.denies_values:
-        raise LeftToHost(
-            f"the program negates what facts of one choice imply, and a device does not deny values of choices, as of "
-            f"{', '.join(sorted(frozenset().union(*ram.denied)))}",
-            hint="give independent facts, or leave `device` out",
-        )
+        algebra.may_deny(facts.may_be_denied(ram, number))
     found = ProofLanes.of(algebra.store)
     if found is None:
         raise LeftToHost(
-            f"a sample has more than {64 * WIDEST:,} literals, of the {literals.number:,} of this run, and a device "
-            "computes with the proofs of fewer",
+            f"a sample has more than {64 * WIDEST:,} literals, of the {algebra.store.literals.number:,} of this run, "
+            "and a device computes with the proofs of fewer",
             hint="give fewer uncertain facts to a sample, those of probability 1 without it, or leave `device` out",
         )
     return found
-
-
-def _without_proofs(instruction: m.Instruction) -> str | None:
-    """What the host does with the rows of an instruction whose proofs a device does not compute."""
-    if not isinstance(instruction, m.Store):
-        return f"computes `{instruction.operator}` over uncertain rows"
-    for node in instruction.query.operators:
-        if isinstance(node, m.Generate):
-            return f"asks the predicate `{node.predicate}`"
-        if isinstance(node, m.Coin):
-            return "makes a random fact for each of its rows"
-    return None
 
 
 def _at_once(

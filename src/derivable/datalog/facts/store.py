@@ -51,6 +51,15 @@ class FactStore:
         variables = np.concatenate([np.empty(0, np.int64), *parts])
         return variables[variables >= 0]
 
+    def may_be_denied(self, ram: Ram, number: int) -> np.ndarray:
+        """The random facts that a proof may deny because of a stratum, as far as there are such by now: those of
+        relations that it negates or aggregates, and those that rules have made."""
+        if not ram.denied[number]:
+            return np.empty(0, np.int64)
+        is_given = np.zeros(len(self.random.probabilities), bool)
+        is_given[self.variables_of(self.relations)] = True
+        return np.concatenate([self.variables_of(ram.denied[number]), np.flatnonzero(~is_given)])
+
     def own(self) -> None:
         """Copy what may be arrays of the caller, who may write to them later."""
         for facts in self.relations.values():

@@ -10,7 +10,7 @@ evaluation is visible here, not only in the machine below), and unions are sever
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -197,6 +197,20 @@ class Ram:
     def is_recursive(self) -> bool:
         """Whether one of its strata is recursive."""
         return any(stratum.is_recursive for stratum in self.strata)
+
+    def first(self, number: int) -> Ram:
+        """The first strata, with plans of their own; their outputs are those that others read, or that are outputs."""
+        if number == len(self.strata):
+            return replace(self, plans={})
+        read = set(self.outputs)
+        for one in (one for stratum in self.strata[number:] for one in (*stratum.once, *stratum.loop, *stratum.full)):
+            if isinstance(one, Store):
+                read |= {scan.relation for scan in map(scan_of, one.query.operators) if scan is not None}
+            else:
+                read |= {one.body, *([one.groups] if one.groups else [])}
+        strata = self.strata[:number]
+        outputs = tuple(name for stratum in strata for name in stratum.relations if name in read)
+        return replace(self, plans={}, strata=strata, outputs=outputs)
 
     @cached_property
     def denied(self) -> tuple[frozenset[str], ...]:

@@ -503,8 +503,7 @@ class Executor(Queries):
                     tags[random] = algebra.fact_tags(variables[random])
                     pending[name].parts.append((columns, len(variables), tags))
                     pending[name].efforts.append(None)
-            if self.ram.denied[number]:
-                algebra.may_deny(self.facts.variables_of(self.ram.denied[number]))
+            algebra.may_deny(self.facts.may_be_denied(self.ram, number))
             for instruction in instructions:
                 self.collect(instruction, pending[instruction.relation], stamp)
             for waiting in pending.values():

@@ -416,7 +416,7 @@ class TaggedProgram(WholeProgram):
                 return None
             first = stop + 1
             if stop in self.negated:
-                algebra.may_deny(given.variables_of(ram.denied[stop]))
+                algebra.may_deny(given.may_be_denied(ram, stop))
             for number in self.negated.get(stop, ()):
                 size = int(self.memory[self.places_of_tables[number] + strata.SIZE])
                 self.arrays_of[number]["negated"][:size] = algebra.negate(self.tables[number].tags[:size])

@@ -8,7 +8,7 @@ outputs. Rows come in the order of other runs, and what these run in another way
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import cached_property, partial
 from itertools import accumulate
 from time import perf_counter
@@ -188,7 +188,7 @@ class WholeProgram(drive.Drive):
             return None
         onces, loops, rows = [], [], []
         # Plans of its own: what the program keeps is not to refer to the program.
-        ram = replace(ram, plans={}, strata=ram.strata[:number], outputs=_read_behind(ram, number))
+        ram = ram.first(number)
         store = new_store(ram)
         executor = Executor(ram, store, algebra.anew(store.random) if isinstance(algebra, ColumnTags) else algebra)
         names = [name for stratum in ram.strata for name in stratum.relations]
@@ -477,19 +477,6 @@ def _is_other(ram: m.Ram, stratum: m.Stratum, is_tagged: bool) -> bool:
     is_solved = rules is not None and rules.is_transitive and bool(rules.is_symmetric or rules.given)
     has_lattice = any(ram.relations[name].lattice is not None for name in stratum.relations)
     return is_solved or has_lattice or not all(isinstance(one, m.Store) for one in stratum.once)
-
-
-def _read_behind(ram: m.Ram, number: int) -> tuple[str, ...]:
-    """The relations of the first strata that are outputs or that others read."""
-    if number == len(ram.strata):
-        return ram.outputs
-    read = set(ram.outputs)
-    for one in (one for stratum in ram.strata[number:] for one in (*stratum.once, *stratum.loop, *stratum.full)):
-        if isinstance(one, m.Store):
-            read |= {scan.relation for scan in map(m.scan_of, one.query.operators) if scan is not None}
-        else:
-            read |= {one.body, *([one.groups] if one.groups else [])}
-    return tuple(name for stratum in ram.strata[:number] for name in stratum.relations if name in read)
 
 
 def _row(store: m.Store) -> Row | None:

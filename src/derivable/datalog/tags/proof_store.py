@@ -491,6 +491,8 @@ class ProofStore:
     def deny(self, variables: np.ndarray) -> None:
         """Have literals that deny these random facts, in the order of those that use them: which of equally probable
         proofs are kept is then no matter of which sets are negated first."""
+        if not len(variables):
+            return
         known = self.literals.of
         literals = known[variables[variables < len(known)]]
         self.literals.deny(np.unique(literals[literals >= 0]))
