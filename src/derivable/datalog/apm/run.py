@@ -29,7 +29,7 @@ from derivable.datalog.facts.coins import Coins
 from derivable.datalog.facts.columns import FactColumns
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.foreign.standard import PREDICATES
-from derivable.datalog.kernels.proof_form import ProofForm, ProofOperation
+from derivable.datalog.kernels.proof_form import MOST_WORDS, ProofForm, ProofOperation
 from derivable.datalog.kernels.proofs import ONE
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.products import Product
@@ -45,7 +45,6 @@ from derivable.datalog.scalars.nodes import Const, Expr
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import column_of, parts_of
 from derivable.datalog.tags.proof_lanes import ProofLanes
-from derivable.datalog.tags.proof_store import WIDEST
 from derivable.datalog.tags.random_facts import VALUE
 from derivable.datalog.tags.tags import Algebra, ColumnTags, SemiringTags, Untagged
 from derivable.datalog.tags.topkproofs import TopProofTags
@@ -295,7 +294,7 @@ def _lanes(ram: m.Ram, facts: FactStore, algebra: TopProofTags, strata: range) -
     found = ProofLanes.of(algebra.store)
     if found is None:
         raise LeftToHost(
-            f"a sample has more than {64 * WIDEST:,} literals, of the {algebra.store.literals.number:,} of this run, "
+            f"a sample has over {64 * MOST_WORDS:,} literals, of the {algebra.store.literals.number:,} of this run, "
             "and a device computes with the proofs of fewer",
             hint="give fewer uncertain facts to a sample, those of probability 1 without it, or leave `device` out",
         )

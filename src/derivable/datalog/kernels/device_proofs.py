@@ -22,8 +22,8 @@ from derivable.datalog.kernels import triton_proofs
 from derivable.datalog.kernels.proof_form import CHOICE, ENDLESS, ProofForm
 
 Column = torch.Tensor
-# Pairs of proofs whose common literals are looked at together, where there are no kernels.
-PIECE = 1 << 16
+# Literals that are looked at together, where there are no kernels.
+PIECE = 1 << 26
 # Products of which one lane goes through at most, where there are many.
 LONG, LOOKED_AT = 1 << 10, 1 << 16
 # Of a literal that denies another one: its number, and where that of its choice begins.
@@ -89,7 +89,10 @@ def negated(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int)
     found[:, 0] = of[:, 0]
     for rank in range(form.k):
         given = proofs[:, rank]
-        rows, number = _unpacked(given[:, 2 : 2 + form.words]).nonzero().unbind(1)
+        words = given[:, 2 : 2 + form.words].split(_piece(form))
+        parts = [_unpacked(part).nonzero() for part in words]
+        number = torch.cat([part[:, 1] for part in parts])
+        rows = torch.cat([part[:, 0] + k * _piece(form) for k, part in enumerate(parts)])
         denied = _denials(form, costs, opposite, of.index_select(0, rows)[:, 0], number)
         counts = torch.bincount(rows, minlength=count)
         known, first = found.index_select(0, rows), counts.cumsum(0) - counts
@@ -125,7 +128,8 @@ def _added(
     """order [place] the rows of the products, group by group; first [group] the place where each begins, group
     [place] its number; before [group] or None; factors, one or two [row]"""
     factors = [factor.reshape(-1, form.lanes) for factor in factors]
-    if arrays.has_kernels and form.k <= triton_proofs.MOST and count and not _has_long(first, len(factors[0])):
+    has_kernel = arrays.has_kernels and form.k <= triton_proofs.MOST and form.width - 2 <= triton_proofs.MOST_WORDS
+    if has_kernel and count and not _has_long(first, len(factors[0])):
         found = triton_proofs.fold(form, costs, tied, lost, order, first, before, factors, count)
         return found[0], found[1], found[2]
     if not isinstance(order, range):
@@ -180,7 +184,7 @@ def _candidates(form: ProofForm, factors: Sequence[Column], costs: Column, tied:
     shape = len(first), form.k * form.k
     both = (x[..., 2:] & y[..., 2:]).reshape(-1, form.width - 2)
     cost, size = (x[..., 0] + y[..., 0]).reshape(-1), (x[..., 1] + y[..., 1]).reshape(-1)
-    for part in both.any(1).nonzero().squeeze(1).split(PIECE):
+    for part in both.any(1).nonzero().squeeze(1).split(_piece(form)):
         at, common = place[part // shape[1]], both[part]
         literals = _unpacked(common[:, : form.words])
         cost[part] -= (literals * costs[at]).sum(1)
@@ -228,6 +232,11 @@ def _least(key: Column, mask: Column, groups: Column, count: int, most: int) -> 
     """The least key of each group where a mask holds."""
     found = torch.full((count,), most, dtype=torch.int64, device=key.device)
     return found.scatter_reduce(0, groups, torch.where(mask, key, most), "amin")
+
+
+def _piece(form: ProofForm) -> int:
+    """Proofs whose literals are looked at together."""
+    return max(1, PIECE // (64 * max(form.words, form.choices)))
 
 
 def _unpacked(words: Column) -> Column:

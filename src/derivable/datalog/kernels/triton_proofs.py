@@ -17,8 +17,8 @@ import torch
 from derivable.datalog.kernels.proof_form import ENDLESS, ProofForm
 from derivable.device.cuda.row_sets import TILE, kernel_of
 
-# For how many proofs there are kernels.
-MOST = 4
+# For how many proofs there are kernels, and for how many words of one, which a lane has in registers.
+MOST, MOST_WORDS = 4, 32
 _FLIPPED = (1 << 63) - 1
 
 _FOLD = """

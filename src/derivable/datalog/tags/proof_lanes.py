@@ -8,10 +8,10 @@ from functools import cached_property
 import numpy as np
 
 from derivable.core.interrupts import deferred
-from derivable.datalog.kernels.proof_form import CHOICE, ENDLESS, ProofForm
+from derivable.datalog.kernels.proof_form import CHOICE, ENDLESS, MOST_WORDS, ProofForm
 from derivable.datalog.kernels.proofs import ONE, ZERO
 from derivable.datalog.tables.tag_columns import within
-from derivable.datalog.tags.proof_store import WIDEST, ProofStore
+from derivable.datalog.tags.proof_store import ProofStore
 
 # Proofs whose words are unpacked at once.
 PIECE = 1 << 14
@@ -64,7 +64,7 @@ class ProofLanes:
         owner = place[chosen[first]]
         local = _numbers((owner > 0).astype(np.int64), owner, choices)
         words, choice_words = (-(-int(x.max(initial=-1) + 1) // 64) for x in (number, local))
-        if words > WIDEST or choice_words > WIDEST:
+        if words > MOST_WORDS or choice_words > MOST_WORDS:
             return None
         size = len(known.fact)
         places, numbers, local_choices = np.full((3, size), -1)
