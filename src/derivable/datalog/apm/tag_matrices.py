@@ -17,7 +17,7 @@ from derivable.core.lazy import later
 from derivable.datalog.apm.matrices import Found, Recursion
 from derivable.datalog.kernels.tag_rows import include_rows_kernel
 from derivable.datalog.ram.products import Product
-from derivable.device.cuda.compiler import current
+from derivable.device.cuda.compiler import Launches, are_aligned, current
 from derivable.kernel.emit_triton import compile_triton
 from derivable.parallel.program import nodes as n
 
@@ -118,9 +118,10 @@ class _Tags(Recursion):
         before = self.zeros(rows, lanes) if into is None else into
         if bits.has_kernels(self.device):
             after = [torch.empty_like(component) for component in before]
-            launch = _compiled(self.typed)
+            launch = _compiled(self.typed, self.device)
+            arguments = offsets, sources, *tags, *matrix, *before, *after
             with current(self.device):
-                launch(rows, rows, lanes, offsets, sources, *tags, *matrix, *before, *after)
+                launch((rows,), are_aligned(arguments), rows, lanes, *arguments)
             return after
         step = max(1, GATHERED // (8 * max(1, len(targets))))
         parts = []
@@ -149,5 +150,6 @@ class _Tags(Recursion):
 
 
 @lru_cache(64)
-def _compiled(typed: TypedSemiring) -> Callable[..., None]:
-    return compile_triton(include_rows_kernel(typed))
+def _compiled(typed: TypedSemiring, device: Any) -> Launches:
+    """The kernel is kept, which belongs to a device."""
+    return Launches(compile_triton(include_rows_kernel(typed), any_number=["rows", "width"]))

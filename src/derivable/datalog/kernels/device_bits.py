@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from derivable.device.cuda.compiler import current, refusal
+from derivable.device.cuda.compiler import KeptKernels, refusal
 
 BITS = 32
 # Words of a row, and rows that go into it, that a program reads together.
@@ -63,8 +63,7 @@ def included(words: torch.Tensor, offsets: torch.Tensor, sources: torch.Tensor) 
 def _include(into: Any, words: Any, offsets: Any, sources: Any, start: int, stop: int, is_new: bool) -> None:
     width = into.shape[1]
     grid = (stop - start, -(-width // WORDS))
-    with current(into.device):
-        _triton().include_rows[grid](into, words, offsets, sources, start, width, WORDS=WORDS, ROWS=ROWS, IS_NEW=is_new)
+    _kernel("include_rows")(grid, into, words, offsets, sources, start, width, WORDS, ROWS, is_new)
 
 
 def transposed(words: torch.Tensor, columns: int, width: int) -> torch.Tensor:
@@ -73,8 +72,7 @@ def transposed(words: torch.Tensor, columns: int, width: int) -> torch.Tensor:
     if has_kernels(words.device):
         found = torch.empty((columns, width), dtype=torch.int32, device=words.device)
         grid = (width, -(-columns // COLUMNS))
-        with current(words.device):
-            _triton().transpose_bits[grid](found, words, number, columns, words.shape[1], width, COLUMNS=COLUMNS)
+        _kernel("transpose_bits")(grid, found, words, number, columns, words.shape[1], width, COLUMNS)
         return found
     turned = np.zeros((columns, width * BITS), np.uint8)
     turned[:, :number] = _unpacked(words)[:, :columns].T
@@ -103,10 +101,8 @@ def pairs(words: torch.Tensor, ends: torch.Tensor, total: int) -> tuple[torch.Te
         rows, columns = torch.empty((2, total), dtype=torch.int64, device=words.device)
         blocks = -(-words.shape[1] // PACKED)
         if total:
-            with current(words.device):
-                _triton().write_pairs[(len(words), blocks)](
-                    rows, columns, words, ends, words.shape[1], blocks, BITS=PACKED * BITS
-                )
+            grid = (len(words), blocks)
+            _kernel("write_pairs")(grid, rows, columns, words, ends, words.shape[1], blocks, PACKED * BITS)
         return rows, columns
     rows, columns = np.nonzero(_unpacked(words))
     return torch.from_numpy(rows), torch.from_numpy(columns)
@@ -124,7 +120,7 @@ def has_kernels(device: torch.device) -> bool:
 
 
 @cache
-def _triton() -> Any:
+def _kernel(name: str) -> KeptKernels:
     from derivable.datalog.kernels import triton_bits
 
-    return triton_bits
+    return KeptKernels(getattr(triton_bits, name))

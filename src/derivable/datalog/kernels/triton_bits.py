@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize=["start"])
+@triton.jit(do_not_specialize=["start", "width"])
 def include_rows(
     into, words, offsets, sources, start, width, WORDS: tl.constexpr, ROWS: tl.constexpr, IS_NEW: tl.constexpr
 ):
@@ -31,7 +31,7 @@ def include_rows(
     tl.store(into + row * width + at, found, mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["number", "columns", "width", "turned_width"])
 def transpose_bits(turned, words, number, columns, width, turned_width, COLUMNS: tl.constexpr):
     """Word `program_id(0)` of COLUMNS rows of the transpose: bits of 32 rows."""
     band = tl.program_id(0).to(tl.int64)
@@ -45,7 +45,7 @@ def transpose_bits(turned, words, number, columns, width, turned_width, COLUMNS:
     tl.store(turned + column * turned_width + band, found, mask=column < columns)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["width", "blocks"])
 def write_pairs(rows, columns, words, ends, width, blocks, BITS: tl.constexpr):
     """The pairs of one block of BITS bits of a row, from where those before it end."""
     row = tl.program_id(0).to(tl.int64)

@@ -70,3 +70,36 @@ class Launches:
         found = self.launch(programs, *arguments)
         if is_aligned:
             self.kernel = found
+
+
+class KeptKernels:
+    """Launches of a `triton.jit` function whose numbers are not specialised: the second one and those after it go
+    without Triton's look at all arguments.
+
+    kept  what a kernel is compiled for -> the kernel: the device, types and alignment of tensors, sizes of numbers and
+          flags. Other constants, which come in their places too, are the same in all launches.
+    """
+
+    def __init__(self, function: Any, warps: int = 4):
+        self.function, self.warps = function, warps
+        self.kept: dict[Any, Any] = {}
+
+    def __call__(self, programs: tuple[int, ...], *arguments: Any) -> None:
+        device = next(x.device for x in arguments if not isinstance(x, int))
+        if device.type != "cuda":
+            self.function[programs](*arguments, num_warps=self.warps)
+            return
+        key = (device, *map(_compiled_for, arguments))
+        with current(device):
+            if key in self.kept:
+                self.kept[key][(*programs, 1, 1)[:3]](*arguments)
+            else:
+                self.kept[key] = self.function[programs](*arguments, num_warps=self.warps)
+
+
+def _compiled_for(argument: Any) -> Any:
+    if isinstance(argument, bool):
+        return argument
+    if isinstance(argument, int):
+        return argument.bit_length() < 32
+    return argument.dtype, argument.data_ptr() & 15 == 0

@@ -20,7 +20,7 @@ from typing import Any
 
 from derivable.algebra.expr.generated import load_generated
 from derivable.core.splitmix64 import STEP
-from derivable.device.cuda.compiler import current
+from derivable.device.cuda.compiler import KeptKernels
 
 # Rows of a tile, for one warp.
 TILE = 128
@@ -181,30 +181,16 @@ def insert({parameters}, count, steps, form, table, state, numbers):
 
 
 class _Kernel:
-    """A kernel for tensors at any addresses and any numbers, of one type each.
-
-    again  types of arguments -> the compiled kernel, which is launched at once: Triton looks at each argument of a call
-    """
+    """A kernel for tensors at any addresses and any numbers, of one type each."""
 
     def __init__(self, text: str, name: str):
         parameters = re.findall(r"\w+", re.findall(rf"def {name}\((.*)\):", text)[0])
         text = text.replace("@triton.jit", f"@triton.jit(do_not_specialize={parameters})").replace("TILE", str(TILE))
-        self.function: Any = getattr(load_generated(_HEADER + text, f"rows_{name}"), name)
-        self.again: dict[Any, Any] = {}
+        self.launch = KeptKernels(getattr(load_generated(_HEADER + text, f"rows_{name}"), name), warps=1)
 
     def __call__(self, rows: int, *arguments: Any) -> None:
         """Launch programs for that number of rows."""
-        programs = (max(1, min(PROGRAMS, -(-rows // TILE))), 1, 1)
-        device = next(x.device for x in arguments if not isinstance(x, int))
-        if device.type != "cuda":
-            self.function[programs](*arguments, num_warps=1)
-            return
-        key = (device, *(x.bit_length() < 32 if isinstance(x, int) else x.dtype for x in arguments))
-        with current(device):
-            if key in self.again:
-                self.again[key][programs](*arguments)
-            else:
-                self.again[key] = self.function[programs](*arguments, num_warps=1)
+        self.launch((max(1, min(PROGRAMS, -(-rows // TILE))), 1, 1), *arguments)
 
 
 @lru_cache(64)
