@@ -12,7 +12,8 @@ from derivable.circuit.fold.level_columns import LevelColumns, levels_of
 from derivable.core.diagnostics import UnsupportedError
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.check import check_program
-from derivable.parallel.program.execute import NumPy, execute
+from derivable.parallel.program.execute import execute
+from derivable.parallel.program.numpy_columns import NumPy
 from derivable.parallel.program.text import program_text
 
 RINGS = ["real", "log", "max_product", "min_plus", "max_plus", "godel"]

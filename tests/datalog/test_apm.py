@@ -41,7 +41,7 @@ from derivable.datalog.tags.tags import Untagged
 from derivable.datalog.values.values import show_column
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.check import check_program
-from derivable.parallel.program.execute import NumPy
+from derivable.parallel.program.numpy_columns import NumPy
 from drawn import examples
 
 CLOSURE = "type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))"

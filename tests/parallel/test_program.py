@@ -12,7 +12,8 @@ from derivable.algebra import semirings
 from derivable.core.diagnostics import LayoutError, ShapeError, TypeMismatchError
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.check import check_program
-from derivable.parallel.program.execute import NumPy, execute
+from derivable.parallel.program.execute import execute
+from derivable.parallel.program.numpy_columns import NumPy
 from derivable.parallel.program.text import program_text
 
 torch = pytest.importorskip("torch")

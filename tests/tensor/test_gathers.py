@@ -10,7 +10,8 @@ from derivable.algebra import semirings
 from derivable.core.diagnostics import DomainError, LayoutError, LimitError, OutOfMemory, UnsupportedError
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.check import check_program
-from derivable.parallel.program.execute import NumPy, execute
+from derivable.parallel.program.execute import execute
+from derivable.parallel.program.numpy_columns import NumPy
 from derivable.tensor.call.compilation import compile
 from derivable.tensor.call.sparsity import IndexCache
 from derivable.tensor.derivative.derivative import gradient
