@@ -1,10 +1,12 @@
 """Limits of runs: their errors name the rule that grew; times are kept in long steps too. Golden files as elsewhere."""
 
 import contextlib
+import gc
 import io
 import random
 import sys
 import time
+import weakref
 from functools import partial
 
 import numpy as np
@@ -14,7 +16,9 @@ import derivable as dv
 from datalog.test_errors import compare
 from derivable.core import progress
 from derivable.core.diagnostics import CompileTimeout, DomainError, LimitError, OutOfMemory
+from derivable.datalog.api import evaluation
 from derivable.datalog.run import limits
+from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.limits import size_in_bytes
 
 DIVERGING = """type start(x: i64)
@@ -303,3 +307,32 @@ def test_time_limit_is_kept(work):
     with pytest.raises(CompileTimeout, match="did not finish within 1 s"):
         LATE[work](1.0)
     assert time.monotonic() - began < 6.0
+
+
+@pytest.mark.parametrize(
+    ("text", "provenance"),
+    [
+        ("rel n = {0}\nrel n(x + 1) = n(x), x < 300\ntype n(x: i64)\nquery n", "unit"),
+        ("rel e = {(0, 1), (1, 2)}\nrel p(x, y) = e(x, y)\nrel p(x, z) = p(x, y), e(y, z)\nquery p", "minmaxprob"),
+    ],
+    ids=["rows", "tags"],
+)
+def test_a_run_leaves_no_cycle_that_would_keep_its_tables(text, provenance, monkeypatch):
+    program, runs, run = dv.Program(text), [], Executor.run
+
+    def noted(own):
+        runs.append(weakref.ref(own))
+        return run(own)
+
+    monkeypatch.setattr(Executor, "run", noted)
+    monkeypatch.setattr(evaluation, "run_whole", lambda *given: None)
+    gc.collect()
+    gc.disable()
+    try:
+        database = program.run(provenance=provenance)
+        assert [one() for one in runs] == [None]
+        kept = weakref.ref(database)
+        del database
+        assert kept() is None
+    finally:
+        gc.enable()

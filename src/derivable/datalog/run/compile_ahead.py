@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from derivable.datalog.kernels import strata
     from derivable.datalog.run import bit_rows, drive
     from derivable.datalog.run.execute import Executor
+    from derivable.datalog.run.profile import Effort
     from derivable.device.cpu.tiers import Compilable
 else:
     bit_rows, drive = later("derivable.datalog.run.bit_rows"), later("derivable.datalog.run.drive")
@@ -32,21 +33,24 @@ SMALL = 1 << 8
 WAIT = 0.05
 
 
+def has_small_rounds(effort: Effort) -> bool:
+    """Whether a store costs a call more than rows, of which only a kernel that inserts them spares it."""
+    return effort.candidates <= SMALL * effort.runs
+
+
 class CompileAhead:
-    """What a run has others compile for it.
+    """What a run has others compile for it. It is given the executor each time: as a cycle both would keep the tables.
 
     prepared  the stores whose kernels have begun to be compiled for a driver
     began     when the stratum that runs began; waited: seconds that it has waited for kernels
     """
 
-    def __init__(self, executor: Executor):
-        self.executor = executor
+    def __init__(self) -> None:
         self.prepared: set[int] = set()
         self.began, self.waited = perf_counter(), 0.0
 
-    def begin(self) -> None:
+    def begin(self, executor: Executor) -> None:
         """Begin with the driver, if a recursion that will need it reads many facts."""
-        executor = self.executor
         if executor.counts is not None or not isinstance(executor.algebra, Untagged):
             return
         facts, most = executor.facts.relations.items(), fused.MANY_ROWS
@@ -58,23 +62,18 @@ class CompileAhead:
                 drive.is_there(most)
                 return
 
-    def prepare(self, stores: Sequence[m.Store], kind: type[drive.Drive]) -> None:
+    def prepare(self, executor: Executor, stores: Sequence[m.Store], kind: type[drive.Drive]) -> None:
         """Begin with the kernels of stores, as a drive of this kind has them, and wait for the driver."""
         if new := [store for store in stores if id(store) not in self.prepared]:
             self.prepared.update(map(id, new))
-            kind(self.executor, new, self.executor.stratum(self.executor.number).relations).prepare()
-        self.wait(strata.drive)
+            kind(executor, new, executor.stratum(executor.number).relations).prepare()
+        self.wait(executor, strata.drive)
 
-    def has_small_rounds(self, store: m.Store) -> bool:
-        """Whether a store costs a call more than rows, of which only a kernel that inserts them spares it."""
-        effort = self.executor.effort(store)
-        return effort.candidates <= SMALL * effort.runs
-
-    def wait(self, kernel: Compilable | emit.RuleKernel) -> None:
+    def wait(self, executor: Executor, kernel: Compilable | emit.RuleKernel) -> None:
         """Wait for a kernel where others have all processors; a stratum waits no longer than it has run without."""
         began = now = perf_counter()
         most = began + began - self.began - 2 * self.waited
         while now < most and kernel.waits(min(most - now, WAIT)):
-            self.executor.watch.remaining()
+            executor.watch.remaining()
             now = perf_counter()
         self.waited += now - began

@@ -513,7 +513,7 @@ class Drive:
             return
         kernel = self.kernel(number)
         if kernel is not None:
-            self.executor.ahead.wait(kernel)
+            self.executor.ahead.wait(self.executor, kernel)
         began, before, sizes = perf_counter(), self.tables[target].size, self.sizes_now()
         self.pass_rounds()
         self.insert_by_columns(number)

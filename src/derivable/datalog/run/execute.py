@@ -31,7 +31,7 @@ from derivable.datalog.ram.estimate import Estimator
 from derivable.datalog.ram.join_order import planned
 from derivable.datalog.ram.linear import BASE, linear_loop
 from derivable.datalog.ram.statistics import Statistics
-from derivable.datalog.run.compile_ahead import CompileAhead
+from derivable.datalog.run.compile_ahead import CompileAhead, has_small_rounds
 from derivable.datalog.run.grounding import ground_stratum
 from derivable.datalog.run.limits import Limits, Watch
 from derivable.datalog.run.pending import Pending
@@ -105,7 +105,7 @@ class Executor(Queries):
         self.watch = watch
         # What runs single stores by kernels.
         self.drives: dict[int, drive.Drive] = {}
-        self.ahead = CompileAhead(self)
+        self.ahead = CompileAhead()
         # The clauses of the recursion that runs which may be cut in two.
         self.cuts: cuts.Cuts | None = None
         self.goal = goal
@@ -130,7 +130,7 @@ class Executor(Queries):
 
     def run(self) -> dict[str, Table]:
         self.watch.executor = self
-        self.ahead.begin()
+        self.ahead.begin(self)
         first = 0 if self.begun is None else self.begun.number_of_strata
         for number in range(first, len(self.ram.strata)):
             self.run_stratum(number)
@@ -375,10 +375,10 @@ class Executor(Queries):
             table = self.tables[name]
             if table.joins_values or self.stratum_effort[number].rows < table.rows_worth_kernels:
                 return False
-        are_small = all(map(self.ahead.has_small_rounds, instructions))
+        are_small = all(has_small_rounds(self.effort(one)) for one in instructions)
         if not drive.is_there(work, is_urgent=are_small):
             if work >= fused.MANY_ROWS and are_small:
-                self.ahead.prepare(instructions, kind or drive.Drive)
+                self.ahead.prepare(self, instructions, kind or drive.Drive)
             return False
         return rows <= drive.most_rows([self.running_of(instruction) for instruction in instructions])
 
@@ -426,7 +426,7 @@ class Executor(Queries):
                 enters = has_kernel and self.counts is None and not table.joins_values and running.may_insert(table)
                 if enters and self.entered(running, table, effort):
                     parts = ()
-                elif not (enters and self.ahead.has_small_rounds(instruction)) and running.is_ready():
+                elif not (enters and has_small_rounds(effort)) and running.is_ready():
                     effort.by("kernel")
                     parts = self.by_kernel(running, keep=False)
                 else:
