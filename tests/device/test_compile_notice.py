@@ -20,7 +20,8 @@ heights(np.array([0, 0, 1]), np.zeros(1, np.int32), np.zeros(2, np.int32))
 
 
 def stderr_of(cache, terminal: bool, patience: float = 0.0) -> str:
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache), "DERIVABLE_TIER": "compiled"}
+    caches = {"NUMBA_CACHE_DIR": str(cache), "DERIVABLE_CACHE_DIR": str(cache)}
+    environment = {**os.environ, **caches, "DERIVABLE_TIER": "compiled"}
     code = CODE.format(patience=patience)
     if not terminal:
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

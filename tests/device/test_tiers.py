@@ -139,7 +139,7 @@ if len(sys.argv) > 1:
     doubled = numba.njit(lambda values: 2 * values)
     print(doubled(np.ones(1))[0], "numba.np.linalg" in sys.modules)
 """
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "DERIVABLE_CACHE_DIR": str(tmp_path)}
 
     def run(tier, *arguments):
         own = {**environment, "DERIVABLE_TIER": tier}
@@ -153,13 +153,13 @@ if len(sys.argv) > 1:
 
 def test_numba_is_imported_when_python_has_run_kernels_as_long(monkeypatch):
     made, _ = new_kernel(monkeypatch, cached=True)
-    assert made._is_there(0.0)
+    assert made._is_there((), 0)
     monkeypatch.delitem(sys.modules, "numba")
-    made._looks_at = tiers.LOADING
+    made._looks_at = tiers.FINDING
     monkeypatch.setattr(tiers, "_spent_in_all", tiers.IMPORTING / 2)
-    assert not made._is_there(0.0)
+    assert not made._is_there((), 0)
     monkeypatch.setattr(tiers, "_spent_in_all", 2 * tiers.IMPORTING)
-    assert made._is_there(0.0)
+    assert made._is_there((), 0)
 
 
 @pytest.mark.parametrize(

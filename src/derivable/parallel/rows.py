@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from derivable.algebra.monoids import NAMED
-from derivable.device.cpu.compiling import njit
+from derivable.core.lazy import later
 from derivable.device.cpu.memory import empty, zeros
 from derivable.device.cpu.threads import run_chunks
+from derivable.device.cpu.tiers import kernel
 from derivable.parallel import layout
-from derivable.parallel.element_by_index import reduce_by_index
 from derivable.parallel.order import order_of
 from derivable.parallel.reference import check_sides, gather, gather_jvp, sort_jvp, sort_vjp, unsorted
+
+if TYPE_CHECKING:
+    from derivable.parallel import element_by_index
+else:
+    element_by_index = later("derivable.parallel.element_by_index")
 
 __all__ = ["gather", "gather_jvp", "gather_vjp", "join", "sort", "sort_jvp", "sort_vjp"]
 MIN_CHUNK = 1 << 15
@@ -27,7 +33,7 @@ def gather_vjp(adjoint, indices, num_rows, *, out=None):
     result = layout.result(out, (num_rows, *adjoint.shape[1:]), adjoint.dtype)
     leaf = np.ascontiguousarray(adjoint).reshape(len(adjoint), math.prod(adjoint.shape[1:]), 1)
     sums = zeros((num_rows, *leaf.shape[1:]), adjoint.dtype)
-    reduce_by_index(NAMED["add"].typed((adjoint.dtype,)), (sums,), indices, (leaf,), out=(sums,))
+    element_by_index.reduce_by_index(NAMED["add"].typed((adjoint.dtype,)), (sums,), indices, (leaf,), out=(sums,))
     result[...] = sums.reshape(result.shape)
     return result
 
@@ -54,7 +60,7 @@ def _encode_all(columns: tuple[np.ndarray, ...]) -> np.ndarray:
     return keys
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _is_sorted(keys):
     """The first row that is smaller than the one before, or -1."""
     for i in range(1, keys.shape[1]):
@@ -66,7 +72,7 @@ def _is_sorted(keys):
     return -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _radix_pass(key, order, shift, mask, histogram, out):
     """Stable counting sort of `order` by one digit of `key`; False if all digits are equal (`out` is untouched)."""
     n = len(order)
@@ -114,7 +120,7 @@ def sort(columns):
     return tuple(column[order] for column in columns), order
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _compare(left, i, right, j):
     for k in range(len(left)):
         if left[k, i] < right[k, j]:
@@ -124,7 +130,7 @@ def _compare(left, i, right, j):
     return 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _match(start, stop, left, right, first, count):
     """For left rows in a range: the first equal right row and how many there are."""
     num_right = right.shape[1]
@@ -150,7 +156,7 @@ def _match(start, stop, left, right, first, count):
         count[i] = j - first[i]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _pairs(start, stop, first, ends, left_rows, right_rows):
     for i in range(start, stop):
         begin = ends[i - 1] if i else 0

@@ -160,7 +160,7 @@ class _Analysis:
         # Sets of choices are joined at every edge, and alternatives compared: long for Python before arrays are.
         steps = dag.num_edges * len(choices.group_size) + int((dag.sizes[dag.kind == OR].astype(np.int64) ** 2).sum())
         is_long = steps > MOST_INTERPRETED and os.environ.get("DERIVABLE_TIER") != "interpreted"
-        analyse = kernels.analyse.dispatcher if is_long else kernels.analyse
+        analyse = kernels.analyse.compiled if is_long else kernels.analyse
         is_false, proven, keep, support, set_offsets, set_elements = analyse(
             *dag.arrays[:4],
             choices.group_of,

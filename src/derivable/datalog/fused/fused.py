@@ -28,6 +28,8 @@ else:
 
 # Rows that a store must have seen before its kernel is asked for, and before it is compiled for that.
 FEW_ROWS, MANY_ROWS = 1 << 12, 1 << 16
+# Rows for which what links kernels without Numba is imported.
+LINKED_ROWS = 1 << 13
 # What threads take of processors to share a step, over what one takes that inserts what it finds; and what they are to
 # win by. Measured for joins of pairs: two threads together take 1.8 times as long, and so win a tenth.
 OVERHEAD, GAIN = 1.8, 1.5

@@ -25,6 +25,7 @@ from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.profile import Effort
 from derivable.datalog.tables import storage
 from derivable.datalog.tables.storage import Index, Table
+from derivable.device.cpu.tiers import has_numba
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit, emit_insert, partition
@@ -55,10 +56,11 @@ def is_there(
     """
     if compiled is None:
         compiled, types = strata.drive, strata.TYPES
-    if work < fused.MANY_ROWS and "numba" not in sys.modules and not may_import:
-        return False
     if os.environ.get("DERIVABLE_TIER") == "interpreted":
         return False
+    if work < fused.MANY_ROWS and not has_numba():
+        may_link = may_import or "llvmlite" in sys.modules or work >= fused.LINKED_ROWS
+        return (may_link and compiled.is_linkable(types)) or (may_import and compiled.is_cached)
     if work < fused.MANY_ROWS:
         return compiled.is_cached
     return compiled.is_ready(types, is_urgent, waits=is_urgent and work >= fused.PATIENT_ROWS)
@@ -374,7 +376,7 @@ class Drive:
     def call(self) -> int:
         """Have the driver go on; returns why it comes back."""
         arguments = self.words, self.bases, self.index_bases, self.first_reader, self.readers, self.queue, self.control
-        return strata.drive.dispatcher(self.address(self.memory), self.memory, *arguments)
+        return strata.drive.compiled(self.address(self.memory), self.memory, *arguments)
 
     def make_room(self, code: int) -> None:
         """Make room for what a store, or an index, has none; a table may leave its sets for that."""

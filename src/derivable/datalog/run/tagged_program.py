@@ -356,7 +356,7 @@ class TaggedProgram(WholeProgram):
         return self.called(self.driver()[0], self.address(self.memory), *arguments)
 
     def called(self, driver: Any, *arguments: Any) -> int:
-        return driver.dispatcher(*arguments)
+        return driver.compiled(*arguments)
 
     def is_as_planned(self, given: FactStore, ram: m.Ram) -> bool:
         """Whether the stores that are next would join in their order in any run."""

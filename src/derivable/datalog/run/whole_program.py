@@ -434,7 +434,7 @@ class WholeProgram(drive.Drive):
 
     def call(self) -> int:
         arguments = self.words, self.bases, self.index_bases, self.first_reader, self.readers, self.queue, self.control
-        return strata.run_program.dispatcher(
+        return strata.run_program.compiled(
             self.address(self.memory), self.memory, *arguments, self.strata, self.indexes_after, self.facts
         )
 

@@ -33,7 +33,7 @@ with cycles_wait():
     from numba.extending import typeof_impl
     from numba.np.numpy_support import map_layout
 
-    from derivable.device.cpu import compile_notice
+    from derivable.device.cpu import compile_notice, emit_object
 
 __all__ = ["njit"]
 
@@ -66,6 +66,7 @@ def packed(function: Any) -> Any:
 
     made: Any = CFunc(function, ((types.int64, types.int64), types.int64), {}, {"error_model": "numpy"})
     made._cache = _KernelCache(function)
+    made._cache.is_packed = True
     return made
 
 
@@ -80,13 +81,28 @@ class _KernelCache(caching.FunctionCache):
     """Numba's cache of compiled functions, which loads them without what only compiling needs.
 
     They call functions of Numba's run time; others that they call are known since Numba has been imported, but for the
-    secret of Python's hashes, and kernels make no hashes of Python.
+    secret of Python's hashes, and kernels make no hashes of Python. Those that Python calls are on disk a second time,
+    for processes without Numba.
     """
+
+    is_packed = False
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         _link_runtime()
         with self._guard_against_spurious_io_errors():
-            return self._load_overload(sig, target_context)
+            found = self._load_overload(sig, target_context)
+        if found is not None:
+            self._emit(found)
+        return found
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        super().save_overload(sig, data)
+        self._emit(data)
+
+    def _emit(self, compiled: Any) -> None:
+        # One that another one calls is compiled while that is.
+        if _nested.depth == 1:
+            emit_object.emit(self._py_func, compiled, self.is_packed)
 
 
 @cache
@@ -179,7 +195,21 @@ class Uncollected(event.Listener):
                 gc.enable()
 
 
+class Nested(event.Listener, threading.local):
+    """How many functions this thread compiles, each for the one before it."""
+
+    depth = 0
+
+    def on_start(self, event: Any) -> None:
+        self.depth += 1
+
+    def on_end(self, event: Any) -> None:
+        self.depth -= 1
+
+
+_nested = Nested()
 _find_place_for_cache()
 compile_notice.install()
 event.register("numba:compiler_lock", Undisturbed())
 event.register("numba:compiler_lock", Uncollected())
+event.register("numba:compiler_lock", _nested)

@@ -36,16 +36,21 @@ from derivable.device.cpu import libm
 from derivable.device.cpu.python_lanes import meaning_of
 
 if TYPE_CHECKING:
-    from derivable.device.cpu import compiler_process
+    from derivable.device.cpu import compiler_process, object_code
 else:
     compiler_process = later("derivable.device.cpu.compiler_process")
+    object_code = later("derivable.device.cpu.object_code")
 
 # Entries of the largest array, and seconds of a kernel in a process, up to which Python runs it.
 SMALL = 4096
 PATIENCE = 0.25
 # Seconds after which it is taken from the cache on disk, which takes about as long; those for an entry of its largest
-# array, before it has run; and those that importing Numba takes.
-LOADING, ENTRY, IMPORTING = 0.01, 4e-6, 0.2
+# array, before it has run; those that importing Numba takes, and those that importing what links without it takes.
+LOADING, ENTRY, IMPORTING, LINKING = 0.01, 4e-6, 0.2, 0.03
+# Those after which a kernel's object code is looked for, which is linked in less.
+FINDING = 0.001
+# Calls of linked kernels for which Numba's own, which are faster by microseconds, are worth loading, or importing it.
+MANY_CALLS, CALLS = 1 << 10, 1 << 14
 # Seconds after which what another process has not compiled is compiled here.
 LONGEST_WAIT = 30.0
 # Floats from here on, and NaN, are no int64.
@@ -148,8 +153,13 @@ _PYTHON_NUMPY, _PYTHON_MATH = _NumPy(), _Math()
 _environments: dict[int, dict[str, Any]] = {}
 
 
-# Seconds that Python has run kernels in this process.
-_spent_in_all = 0.0
+# Seconds that Python has run kernels in this process, and calls of linked ones.
+_spent_in_all, _calls = 0.0, 0
+
+
+def has_numba() -> bool:
+    """Whether Numba has been imported: kernels are then loaded by it alone."""
+    return "numba" in sys.modules
 
 
 class Compilable(ABC):
@@ -165,6 +175,14 @@ class Compilable(ABC):
     def is_cached(self) -> bool:
         """Whether it is compiled, or in Numba's cache on disk, in some form; to look opens a file."""
 
+    def kinds(self, types: Sequence[object_code.Kind]) -> Sequence[object_code.Kind]:
+        """What its object code for parameters of these types is found by."""
+        return types
+
+    def is_linkable(self, types: Sequence[object_code.Kind] = ()) -> bool:
+        """Whether it is called without Numba for parameters of these types; to look opens files."""
+        return not has_numba() and object_code.is_there(self.py_func, self.kinds(types))
+
     @abstractmethod
     def compile_for(self, types: Sequence[str]) -> None:
         """Compile it for parameters of these types, "int64", "int64[]" and so on."""
@@ -179,7 +197,10 @@ class Compilable(ABC):
             return True
         if self._compilation is None:
             # What is waited for is compiled here as soon.
-            if waits or not compiler_process.is_worth() or self.is_cached:
+            if self.is_linkable(types) or waits or not compiler_process.is_worth():
+                return True
+            # Another process finds what is in Numba's cache, and writes what needs no Numba here.
+            if (has_numba() or object_code.is_refused(self.py_func, self.kinds(types))) and self.is_cached:
                 return True
             self._compilation = compiler_process.begun(self.__module__, self.__name__, types, is_urgent)
         if waits:
@@ -208,7 +229,10 @@ class Kernel(Compilable):
         self.__doc__ = function.__doc__
         self._run: Callable = self._first
         self._spent = 0.0
-        self._looks_at = LOADING
+        self._looks_at = FINDING
+        # What is linked without Numba for arguments of some types, and how often that has been called.
+        self._links: dict[tuple | None, object_code.Linked | None] = {None: None}
+        self._num_calls = 0
 
     @cached_property
     def dispatcher(self) -> Any:
@@ -261,10 +285,9 @@ class Kernel(Compilable):
         tier = os.environ.get("DERIVABLE_TIER", "")
         largest = _largest(arguments)
         if tier != "interpreted" and (
-            tier == "compiled" or self._spent > PATIENCE or largest > SMALL or self._is_there(ENTRY * largest)
+            tier == "compiled" or self._spent > PATIENCE or largest > SMALL or self._is_there(arguments, largest)
         ):
-            self._run = self.dispatcher
-            return self.dispatcher(*arguments)
+            return self.compiled(*arguments)
         begin = time.perf_counter()
         with np.errstate(all="ignore"):
             result = _returned(interpreted(self)(*(_seen(argument) for argument in arguments)))
@@ -274,16 +297,47 @@ class Kernel(Compilable):
         _spent_in_all += seconds
         return result
 
-    def _is_there(self, expected: float) -> bool:
+    def _is_there(self, arguments: tuple, largest: int) -> bool:
         """Whether the compiled function need only be loaded, and takes less than what Python is expected to take.
 
         To look opens a file, so the times to do it double.
         """
+        expected = ENTRY * largest
         seconds = self._spent + expected
-        if seconds <= self._looks_at or ("numba" not in sys.modules and _spent_in_all <= IMPORTING):
+        if seconds <= self._looks_at or (has_numba() and seconds <= LOADING):
             return False
+        if not has_numba():
+            if "llvmlite" not in sys.modules and _spent_in_all + expected <= LINKING:
+                return False
+            key = object_code.seen(arguments, [])
+            if key is not None and self.is_linkable(object_code.kinds_of(key)):
+                return True
+            if _spent_in_all <= IMPORTING:
+                return False
         self._looks_at = 2 * seconds
         return _is_cached(self.dispatcher)
+
+    def compiled(self, *arguments: Any) -> Any:
+        """Call it compiled, whatever the sizes of its arguments."""
+        if self._run == self._first:
+            self._run = self.dispatcher if has_numba() else self._linked
+        return self._run(*arguments)
+
+    def _linked(self, *arguments: Any) -> Any:
+        """Call what is linked without Numba, until that is worth it."""
+        global _calls
+        _calls += 1
+        self._num_calls += 1
+        if _calls <= CALLS and (self._num_calls <= MANY_CALLS or not has_numba()):
+            words: list[Any] = []
+            key = object_code.seen(arguments, words)
+            if key is not None and key not in self._links:
+                self._links[key] = object_code.linked(self.py_func, object_code.kinds_of(key))
+            link = self._links[key]
+            if link is not None:
+                return link(words)
+        self._run = self.dispatcher
+        return self.dispatcher(*arguments)
 
 
 def kernel(function: Any = None, **options: Any) -> Any:
@@ -313,12 +367,20 @@ class Packed(Compilable):
     def compile_for(self, types: Sequence[str]) -> None:
         self._compiled.compile()
 
+    def kinds(self, types: Sequence[object_code.Kind]) -> Sequence[object_code.Kind]:
+        return object_code.PACKED
+
     @property
     def is_cached(self) -> bool:
-        return _in_cache(self._compiled)
+        if has_numba() or object_code.is_refused(self.py_func, object_code.PACKED):
+            return _in_cache(self._compiled)
+        return self.is_linkable()
 
     @cached_property
     def address(self) -> int:
+        address = None if has_numba() else object_code.address(self.py_func)
+        if address is not None:
+            return address
         self._compiled.compile()
         return self._compiled.address
 
