@@ -22,6 +22,7 @@ from derivable.datalog.fused import fused
 from derivable.datalog.fused.fused import Running
 from derivable.datalog.fused.kernel_plan import Fused
 from derivable.datalog.ram import nodes as m
+from derivable.datalog.run.compile_ahead import has_small_rounds
 from derivable.datalog.run.profile import Effort
 from derivable.datalog.tables import storage
 from derivable.datalog.tables.storage import Index, Table
@@ -291,8 +292,8 @@ class Drive:
         wanted = function.wanted + stop - start
         if wanted < fused.MANY_ROWS:
             return wanted >= fused.FEW_ROWS and function.is_cached
-        # Where another kernel writes what it finds to columns, this one may come late.
-        is_urgent = running.kernel is None
+        # Where rounds are large, a kernel that writes what it finds to columns serves as well.
+        is_urgent = has_small_rounds(self.executor.effort(self.stores[number]))
         return kernel.is_ready(is_urgent, waits=is_urgent and wanted >= fused.PATIENT_ROWS)
 
     def places(self, number: int, found: Fused, kernel: emit.RuleKernel) -> list[int]:
