@@ -193,11 +193,11 @@ class Bound:
 
 @dataclass(frozen=True)
 class Goal:
-    """A time is at most so many times another one.
+    """A time is at most a number of times another one.
 
     text    what was promised
     theirs  the name of the other time: "CPU", a column of another program, or `BYTES`
-    most    below one: so many times as fast
+    most    below one: as fast as that many times
     ours    the name of the time: the device's, or that of a column
     """
 
@@ -210,7 +210,7 @@ class Goal:
         """As people say it: times as fast below one, and times as long."""
         return theirs / ours if self.most < 1 or self.theirs == BYTES else ours / theirs
 
-    def asked(self) -> str:
+    def wanted(self) -> str:
         if self.theirs == BYTES:
             return f"at least {1 / self.most:g} of the bandwidth"
         than = self.theirs.removesuffix(", CUDA graph")
@@ -260,12 +260,12 @@ class Found:
             verdict = "missed, though the bound allows it"
         work = "" if is_graph or math.isnan(self.busy) else f"{self.launches}, {harness.duration(self.busy)}"
         bound = f"{self.bound.shown(costs, self.launches, is_graph)}; {at_bound:.3g}"
-        return [goal.text, case, goal.asked(), f"{goal.figure(ours, theirs):.3g}", verdict, bound, work]
+        return [goal.text, case, goal.wanted(), f"{goal.figure(ours, theirs):.3g}", verdict, bound, work]
 
 
-HEADER = ["goal", "case", "asked", "found", "verdict", "the bound; the figure there", "launches, busy"]
+HEADER = ["goal", "case", "wanted", "found", "verdict", "the bound; the figure there", "launches, busy"]
 TEXT = """\
-"Found" is the figure that was asked for. The bound is computed from counts and from what one of each took on this
+"Found" is the figure that was measured. The bound is computed from counts and from what one of each took on this
 device: launches and steps that wait for one another, seconds of the host that no device takes from it, or bytes; with
 the figure of a program that reaches it. The last column are the kernels and copies of a call and the time for which
 they kept the device busy: the rest of a call is the host's."""

@@ -76,7 +76,7 @@ def test_every_use_has_a_place_and_is_summed_once_after_it_is_written():
 
 
 def test_steps_have_one_kind_of_work_where_levels_are_narrow():
-    """A chain of sums of two products beside single products, whose leaves all levels use."""
+    """A chain of sums of two products and single products, whose leaves all levels use."""
     kinds, rows, x, y = [LITERAL] * 3, [[], [], []], 0, 1
     for _ in range(12):
         at = len(kinds)

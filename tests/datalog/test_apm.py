@@ -560,7 +560,7 @@ def test_joins_of_more_pairs_than_torch_sorts_are_cut(provenance, monkeypatch):
 
 
 def test_a_device_without_memory(monkeypatch):
-    """What was asked for is said, nothing on the device is kept, and later runs go on."""
+    """The error says what torch wanted, nothing on the device is kept, and later runs go on."""
     program = dv.Program(CLOSURE)
     facts = {"e": EDGES[:40]}
     expected = set(program.run(facts)["p"])

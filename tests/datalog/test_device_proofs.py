@@ -169,7 +169,7 @@ HOSTS = {
     "rel s(b) = b := exists(x: p(x, 0) and u(x))\nrel m() = s(true), not u(1)": "computes `exists` over .*: #exists_1",
     "rel 0.5::w(x) = u(x)\nrel q(x, y) = p(x, y), w(x) or (q(x, z) and p(z, y))": "makes a random fact .*: w",
     "rel r(x, y) = u(x), u(y), not p(x, y)\nrel m(x) = x := max(x: r(x, _))": "computes `max` over .*: #max_1",
-    "rel m(x) = p(y, _), x in 0..y, not u(x)": "asks the predicate `range`: m",
+    "rel m(x) = p(y, _), x in 0..y, not u(x)": "calls the predicate `range`: m",
     "rel n(x) = x := softmax(x: u(x))\nrel q(x, y) = p(x, y), n(x) or (q(x, z) and p(z, y))": "over .*: #softmax_1",
 }
 
@@ -201,7 +201,7 @@ def test_what_a_device_leaves_to_the_host():
     few, types = {"e": facts["e"], "u": facts["u"][:3]}, "type e(i32, i32), u(i32)\n"
     for rule, given, why in (
         ("rel 0.5::r(x) = u(x)", few, "`r` is computed by the host, which makes a random fact for each row of a rule"),
-        ("rel r(x) = u(y), x in 0..y", few, "`r` is computed by the host, which asks the predicate `range`"),
+        ("rel r(x) = u(y), x in 0..y", few, "`r` is computed by the host, which calls the predicate `range`"),
         ("rel w = {0.5::0; 0.25::1}\nrel r(x) = u(x), not w(x)", few, "`r` .* denies values of the choices in w"),
         ("rel r(x) = u(x)", facts, "over 4,096 literals, of the 4,200 of this run"),
     ):

@@ -114,7 +114,7 @@ class TilePlan:
         return np.array(flat, np.int32).reshape(-1, 6), offsets.astype(np.int32)
 
     def tables(self, width: int) -> tuple[np.ndarray, ...]:
-        """What kernels read besides steps and chunks, for tiles of so many rows: where slots and places start."""
+        """What kernels read besides steps and chunks, for tiles of a number of rows: where slots and places start."""
         scaled = self.terms * width, self.places * width, self.uses * (width, 1), self.tasks * (width, 1, width)
         return *(_table(table) for table in scaled), self.positive, self.negative, self.roots
 

@@ -111,7 +111,7 @@ def _left_to_host(ram: m.Ram, stratum: m.Stratum, has_proofs: bool) -> str | Non
             continue
         for node in instruction.query.operators:
             if isinstance(node, m.Generate) and has_proofs:
-                return f"asks the predicate `{node.predicate}`"
+                return f"calls the predicate `{node.predicate}`"
             if isinstance(node, m.Coin) and has_proofs:
                 return "makes a random fact for each row of a rule"
     return None

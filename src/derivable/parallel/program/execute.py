@@ -27,7 +27,7 @@ Watch = Callable[[n.Loop | n.Otherwise, int, int], bool]
 class Room:
     """How many rows something that grows had room for at the end of the last run, and with how many it began.
 
-    A run that begins with about as many asks for that room at once: nothing grows, and the blocks that an allocator
+    A run that begins with about as many has that room at once: nothing grows, and the blocks that an allocator
     keeps are those that it needs.
     """
 
