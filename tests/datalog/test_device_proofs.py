@@ -232,7 +232,7 @@ def test_the_kernel_compiles_for_a_gpu():
     from derivable.datalog.kernels.triton_proofs import kernel_text
     from derivable.device.cuda.row_sets import TILE, kernel_of
 
-    source = kernel_of(kernel_text(ProofForm(2, 1, 1), True, True, True), "fold", TILE).function
+    source = kernel_of(kernel_text(ProofForm(2, 1, 1), True, True, True), "fold", TILE).launch.function
     others = {"count": "i32", "total": "i32", "changed": "*u8"}
     signature = {name: others.get(name, "*i64") for name in source.arg_names}
     made = compiled(ASTSource(source, signature, {}), target=GPUTarget("cuda", 90, 32), options={"num_warps": 1})
