@@ -18,7 +18,6 @@ from derivable.datalog.facts.store import FactStore
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.estimate import Estimator
-from derivable.datalog.rules.nodes import AggregateRule
 from derivable.datalog.run.execute import Executor
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import Algebra, Untagged
@@ -126,23 +125,11 @@ def run_on_host(executor: Executor, kind: str, strata: range) -> dict[str, Table
         return found
     for number in strata:
         stratum = executor.ram.strata[number]
-        if _reads(stratum) <= found.keys() and _is_cheaper(executor, stratum, LAUNCH[kind]):
+        if stratum.reads <= found.keys() and _is_cheaper(executor, stratum, LAUNCH[kind]):
             executor.run_stratum(number)
             found |= {name: executor.tables[name] for name in stratum.relations}
     executor.give_reasons()
     return found
-
-
-def _reads(stratum: m.Stratum) -> set[str]:
-    """The relations of other strata that a stratum reads."""
-    found: set[str] = set()
-    for instruction in stratum.full:
-        if isinstance(instruction, AggregateRule):
-            found |= {instruction.body, *([] if instruction.groups is None else [instruction.groups])}
-        else:
-            scans = map(m.scan_of, instruction.query.operators)
-            found |= {scan.relation for scan in scans if scan is not None}
-    return found - set(stratum.relations)
 
 
 def _is_cheaper(executor: Executor, stratum: m.Stratum, launch: float) -> bool:
@@ -152,7 +139,7 @@ def _is_cheaper(executor: Executor, stratum: m.Stratum, launch: float) -> bool:
     if any(relation.lattice is not None or facts.elsewhere.get(relation.name) for relation in relations):
         return False
     rows = sum(sum(map(len, facts.relations.get(name, FactColumns()).variables)) for name in stratum.relations)
-    rows += sum(executor.tables[name].size for name in _reads(stratum))
+    rows += sum(executor.tables[name].size for name in stratum.reads)
     estimator = Estimator(executor.statistics, isinstance(executor.mode, Untagged))
     seconds = rows * GIVEN
     for instruction in stratum.once:

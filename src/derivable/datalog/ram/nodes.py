@@ -164,6 +164,11 @@ class Stratum:
     full: tuple[Instruction, ...]
 
     @cached_property
+    def reads(self) -> set[str]:
+        """The relations of other strata that it reads."""
+        return relations_read(self.full).difference(self.relations)
+
+    @cached_property
     def reads_news_alone(self) -> bool:
         """Whether the rules of a recursion read recent rows of its relations, and no others of them."""
         scans = [scan_of(step.node) for store in self.loop for step in store.query.steps[1:]]
@@ -202,12 +207,8 @@ class Ram:
         """The first strata, with plans of their own; their outputs are those that others read, or that are outputs."""
         if number == len(self.strata):
             return replace(self, plans={})
-        read = set(self.outputs)
-        for one in (one for stratum in self.strata[number:] for one in (*stratum.once, *stratum.loop, *stratum.full)):
-            if isinstance(one, Store):
-                read |= {scan.relation for scan in map(scan_of, one.query.operators) if scan is not None}
-            else:
-                read |= {one.body, *([one.groups] if one.groups else [])}
+        behind = (one for stratum in self.strata[number:] for one in (*stratum.once, *stratum.loop, *stratum.full))
+        read = relations_read(behind).union(self.outputs)
         strata = self.strata[:number]
         outputs = tuple(name for stratum in strata for name in stratum.relations if name in read)
         return replace(self, plans={}, strata=strata, outputs=outputs)
@@ -220,18 +221,14 @@ class Ram:
         sources: dict[str, set[str]] = {name: {name} for name in self.relations}
         found = []
         for stratum in self.strata:
-            reads, negates = set(stratum.relations), set()
+            negates: set[str] = set()
             for instruction in stratum.full:
                 if isinstance(instruction, AggregateRule):
                     negates |= set() if instruction.discrete else {instruction.body}
-                    reads |= {instruction.body, *([] if instruction.groups is None else [instruction.groups])}
-                    continue
-                for node in instruction.query.operators:
-                    scan = scan_of(node)
-                    if scan is not None:
-                        reads.add(scan.relation)
-                        negates |= {scan.relation} if isinstance(node, Difference) else set()
-            follows = set().union(*(sources[name] for name in reads))
+                else:
+                    nodes = instruction.query.operators
+                    negates |= {node.right.relation for node in nodes if isinstance(node, Difference)}
+            follows = set().union(*(sources[name] for name in stratum.reads.union(stratum.relations)))
             sources |= dict.fromkeys(stratum.relations, follows)
             uncertain = (name for name in negates if not self.relations[name].is_certain)
             found.append(frozenset().union(*(sources[name] for name in uncertain)))
@@ -246,6 +243,17 @@ def binds(node: Operator) -> list[str]:
         case Extend(variable=v):
             return [v.name]
     return []
+
+
+def relations_read(instructions: Iterable[Instruction]) -> set[str]:
+    """The relations that instructions read."""
+    found: set[str] = set()
+    for one in instructions:
+        if isinstance(one, Store):
+            found |= {scan.relation for scan in map(scan_of, one.query.operators) if scan is not None}
+        else:
+            found |= {one.body, *([] if one.groups is None else [one.groups])}
+    return found
 
 
 def scan_of(node: Operator) -> Scan | None:

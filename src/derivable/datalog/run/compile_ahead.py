@@ -56,9 +56,7 @@ class CompileAhead:
         facts, most = executor.facts.relations.items(), fused.MANY_ROWS
         many = {name for name, given in facts if sum(map(len, given.variables)) >= most}
         for number, stratum in enumerate(executor.ram.strata):
-            scans = [m.scan_of(node) for store in stratum.loop for node in store.query.operators]
-            read = {scan.relation for scan in scans if scan is not None}
-            if many & read and bit_rows.bit_rows(executor, number, stratum.loop) is None:
+            if many & m.relations_read(stratum.loop) and bit_rows.bit_rows(executor, number, stratum.loop) is None:
                 drive.is_there(most)
                 return
 

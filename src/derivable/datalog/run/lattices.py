@@ -113,7 +113,7 @@ def _without_tags(executor: Executor, number: int) -> Executor:
             if isinstance(node, m.Generate) and predicate_of(node.predicate).is_tagged:
                 _refuse(executor, number, f"the answers of `{node.predicate}`, which have tags")
     tables = {}
-    for name in _read_by(stratum):
+    for name in stratum.reads:
         table = executor.tables[name]
         tags = table.tags[: table.size]
         fine = algebra.is_one(tags) if isinstance(algebra, ColumnTags) else tags == TRUE
@@ -131,17 +131,6 @@ def _without_tags(executor: Executor, number: int) -> Executor:
     made.foreign, made.coins, made.counts = executor.foreign, executor.coins, executor.counts
     made.complete = set(tables).difference(stratum.relations)
     return made
-
-
-def _read_by(stratum: m.Stratum) -> set[str]:
-    """The relations of other strata that a stratum reads."""
-    names: set[str] = set()
-    for instruction in stratum.full:
-        if isinstance(instruction, m.Store):
-            names |= {scan.relation for node in instruction.query.operators if (scan := m.scan_of(node)) is not None}
-        else:
-            names |= {instruction.body, *([instruction.groups] if instruction.groups else [])}
-    return names.difference(stratum.relations)
 
 
 def _refuse(executor: Executor, number: int, what: str) -> NoReturn:
