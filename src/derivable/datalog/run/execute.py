@@ -423,10 +423,10 @@ class Executor(Queries):
                 self.insert_first(instruction, table, effort)
             else:
                 running = self.running_of(instruction)
-                enters = has_kernel and self.counts is None and not table.joins_values and running.may_insert(table)
-                if enters and self.entered(running, table, effort):
+                may_insert = has_kernel and self.counts is None and not table.joins_values and running.may_insert(table)
+                if may_insert and self.inserted(running, table, effort):
                     parts = ()
-                elif not (enters and has_small_rounds(effort)) and running.is_ready():
+                elif not (may_insert and has_small_rounds(effort)) and running.is_ready():
                     effort.by("kernel")
                     parts = self.by_kernel(running, keep=False)
                 else:
@@ -446,8 +446,8 @@ class Executor(Queries):
         if effort.instruction.relation in self.ram.relations:
             self.stratum_effort[self.number].rows += rows
 
-    def entered(self, running: Running, table: Table, effort: Effort) -> bool:
-        """Have the kernel of a store enter its rows, or several threads; whether that is compiled."""
+    def inserted(self, running: Running, table: Table, effort: Effort) -> bool:
+        """Have the kernel of a store insert its rows, or several threads; whether that is compiled."""
         table.update_set()
         if table.sets is None and table.may_have_sets:
             table.enter_sets()
