@@ -13,6 +13,7 @@ from datalog.test_fused import on_threads
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.kernels import relations
 from derivable.datalog.tables import bulk_load, packing, sets, storage
+from derivable.datalog.tables import index as indexes
 from derivable.datalog.tables.packing import Packing, distinct
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import TYPES
@@ -327,7 +328,7 @@ def test_rows_stay_in_a_hash_until_what_enters_them_in_sets_is_compiled(monkeypa
 
 
 def test_an_index_of_chains_has_no_more_rows_than_its_numbers(monkeypatch):
-    monkeypatch.setattr(storage, "MOST_CHAINED", 5)
+    monkeypatch.setattr(indexes, "MOST_CHAINED", 5)
     table = Table("t", (I64, I64))
     table.insert([np.arange(5), np.arange(5)], 5)
     index = table.index((0, 1), False)

@@ -11,8 +11,8 @@ from derivable.core.lazy import later
 from derivable.datalog.fused.kernel_plan import MOST_LOOPS, Fused, Range, plan
 from derivable.datalog.fused.state import State
 from derivable.datalog.ram import nodes as m
+from derivable.datalog.tables.index import Index
 from derivable.datalog.tables.ordered_index import OrderedIndex
-from derivable.datalog.tables.storage import Index
 from derivable.datalog.tables.tag_columns import column_of, parts_of
 from derivable.datalog.tags.tags import SemiringTags, Untagged
 from derivable.device.cpu.memory import empty

@@ -23,8 +23,9 @@ from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars import arithmetic
 from derivable.datalog.scalars import nodes as scalars
 from derivable.datalog.scalars.nodes import Const, Var
+from derivable.datalog.tables.index import Index
 from derivable.datalog.tables.ordered_index import LEAST, is_moved, ordered_index
-from derivable.datalog.tables.storage import Index, Table
+from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import SemiringTags, Untagged
 from derivable.datalog.values.values import ValueType, word_of
 

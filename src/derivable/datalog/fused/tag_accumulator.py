@@ -11,7 +11,8 @@ from derivable.algebra.semiring import TypedSemiring
 from derivable.core.lazy import later
 from derivable.datalog.fused import fused
 from derivable.datalog.fused.frontier import Frontier, direction
-from derivable.datalog.tables.storage import CHUNK, Table
+from derivable.datalog.tables.index import CHUNK
+from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import parts_of
 from derivable.datalog.tags.tags import SemiringTags
 from derivable.device.cpu.memory import empty

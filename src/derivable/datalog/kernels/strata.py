@@ -36,7 +36,7 @@ SETS = 17
 # Of a table with tags: the kernel that ends its rounds, 0 for others, and its block; the numbers of the rows that are
 # recent, from START to STOP of LIST, and of those that get other tags, LISTED of NEWS; and what kernels read of it.
 SETTLE, SETTLE_BLOCK, LIST, LISTED, NEWS, TOUCHED, STAMPS, TABLE_WORDS = range(25, 33)
-# The words of an index in chains: its table, what `storage.Index` has, and the rows there is room for.
+# The words of an index in chains: its table, what `index.Index` has, and the rows there is room for.
 OF, KEYS, NUM_KEYS, HEADS, NUM_HEADS, FOLLOWING, INDEX_ROOM, ENTERED, IS_SHORT, WIDTH, INDEX_WORDS = range(11)
 # The words of a store: the address of its kernel, 0 if it has none, and that of its block; the tables that it writes to
 # and whose recent rows it reads; where its own words begin; the positions of loops that it has; and then what it did.
@@ -429,7 +429,7 @@ def _copy(memory, source, target):
 def complete(memory, table, at, indexes_after):
     """Have all rows of a table visible, and in the indexes that are made then.
 
-    Where `storage.Index` would be dense, rows of one key come in their order here as well.
+    Where `index.Index` would be dense, rows of one key come in their order here as well.
     """
     size = memory[at + SIZE]
     memory[at + HAS_NEWS] = 0

@@ -24,8 +24,9 @@ from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.inclusions import EDGES, Inclusion, System
 from derivable.datalog.ram.join_order import planned
 from derivable.datalog.tables.bulk_load import BulkLoad
+from derivable.datalog.tables.index import CHUNK
 from derivable.datalog.tables.sets import MAX_FIRST, RowSets
-from derivable.datalog.tables.storage import CHUNK, PART, Table
+from derivable.datalog.tables.storage import PART, Table
 from derivable.device.cpu.memory import empty, zeros
 from derivable.device.cpu.threads import get_num_threads, run_chunks
 

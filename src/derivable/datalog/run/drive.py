@@ -25,7 +25,8 @@ from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.compile_ahead import has_small_rounds
 from derivable.datalog.run.profile import Effort
 from derivable.datalog.tables import storage
-from derivable.datalog.tables.storage import Index, Table
+from derivable.datalog.tables.index import Index
+from derivable.datalog.tables.storage import Table
 from derivable.device.cpu.tiers import has_numba
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from derivable.datalog.fused.state import Batch, State
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars import arithmetic
 from derivable.datalog.scalars.nodes import Var
-from derivable.datalog.tables.storage import CHUNK
+from derivable.datalog.tables.index import CHUNK
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import GraphTags, Untagged
 from derivable.datalog.values.values import numbers_of, words_of_numbers

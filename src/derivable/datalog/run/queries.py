@@ -22,8 +22,9 @@ from derivable.datalog.run.foreign_join import ForeignFacts, generate
 from derivable.datalog.run.throw import thrown
 from derivable.datalog.scalars import arithmetic
 from derivable.datalog.scalars.nodes import Const, Expr, Var
+from derivable.datalog.tables.index import CHUNK
 from derivable.datalog.tables.ordered_index import ordered, ordered_index
-from derivable.datalog.tables.storage import CHUNK, Table
+from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.ground_graph import negate
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import Algebra, GraphTags, Untagged

@@ -25,7 +25,8 @@ from derivable.datalog.ram.statistics import Statistics
 from derivable.datalog.run.execute import PLAN_AGAIN, Begun, Executor
 from derivable.datalog.run.whole_program import NUMBERED, ROWS_A_STORE, Row, WholeProgram, profile_of
 from derivable.datalog.tables import storage
-from derivable.datalog.tables.storage import Index, Table
+from derivable.datalog.tables.index import Index
+from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import column_of, parts_of
 from derivable.datalog.tags.proof_store import ProofStore
 from derivable.datalog.tags.tags import SemiringTags

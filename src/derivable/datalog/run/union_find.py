@@ -16,8 +16,9 @@ from derivable.core.records import dataclass
 from derivable.datalog.kernels.union_find import number_trees, unite
 from derivable.datalog.ram.equivalence import Equivalence, equivalence_of
 from derivable.datalog.run.bit_rows import BYTES_A_PAIR, Condensed, Side, include, units_of, words_for
+from derivable.datalog.tables.index import CHUNK
 from derivable.datalog.tables.sets import RowSets
-from derivable.datalog.tables.storage import CHUNK, SET_ROWS, Table
+from derivable.datalog.tables.storage import SET_ROWS, Table
 from derivable.device.cpu.memory import empty, zeros
 
 if TYPE_CHECKING:

@@ -33,7 +33,8 @@ from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.profile import Effort, Profile, StratumEffort
 from derivable.datalog.scalars.nodes import Const
 from derivable.datalog.tables import storage
-from derivable.datalog.tables.storage import Index, Table
+from derivable.datalog.tables.index import Index
+from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import Algebra, ColumnTags, Untagged
 from derivable.datalog.values.values import word_of
 from derivable.device.cpu.memory import longer

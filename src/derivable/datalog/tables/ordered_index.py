@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from derivable.datalog.kernels import relations as kernels
-from derivable.datalog.tables.storage import CHUNK, Index, Table
+from derivable.datalog.tables.index import CHUNK, Index
+from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import ValueType, from_words
 from derivable.device.cpu.memory import empty
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from derivable.core.forks import renew_in_children
 from derivable.core.interrupts import deferred
-from derivable.datalog.tables.storage import CHUNK, Index, Table
+from derivable.datalog.tables.index import CHUNK, Index
+from derivable.datalog.tables.storage import Table
 from derivable.device.cpu.memory import contiguous
 
 _indexing = threading.Lock()

@@ -18,24 +18,22 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from derivable.core.diagnostics import UnsupportedError
 from derivable.core.forks import renew_in_children
 from derivable.datalog.kernels import relations as kernels
+from derivable.datalog.tables.index import CHUNK, Index
 from derivable.datalog.tables.packing import SHARED, Packing, distinct
 from derivable.datalog.tables.sets import RowSets
 from derivable.datalog.tables.tag_columns import longer_tags
 from derivable.datalog.values.values import ValueType
-from derivable.device.cpu.memory import contiguous, empty, full, longer, next_length, zeros
+from derivable.device.cpu.memory import contiguous, empty, longer, next_length, zeros
 from derivable.device.cpu.threads import get_num_threads, run_chunks
 
-CHUNK = 1 << 16
 # Rows that a table has room for at first.
 FIRST = 1 << 6
 # Rows whose copies are not worth memory that is used again.
@@ -46,135 +44,9 @@ PART = 1 << 14
 SET_ROWS = 1 << 12
 # Rows that are worth compiling kernels again for.
 MANY_ROWS = 1 << 22
-# Rows that an index of chains may have: their numbers have 32 bits.
-MOST_CHAINED = (1 << 31) - 1
-_NO_STAMPS, _NO_SLOTS = empty(0, np.int32), empty(0, np.uint32)
+_NO_SLOTS = empty(0, np.uint32)
 _updating = threading.RLock()
 renew_in_children(globals(), _updating=threading.RLock)
-
-
-class Index:
-    """Row numbers by the values of some columns of a table: a counting sort if it does not change, else chains.
-
-    offsets, rows   rows of key k are rows[offsets[k - low]:offsets[k - low + 1]]; offsets is None for chains
-    is_ordered      whether the rows of the table are in the order of their keys
-    heads, following  int32: the last row of each slot, and the row before each row, -1 for none
-    """
-
-    def __init__(self, table: Table, key_columns: tuple[int, ...], is_static: bool):
-        self.table = table
-        self.key_columns = np.array(key_columns, dtype=np.int64)
-        self.is_static = is_static
-        self.rows_entered = 0
-        self.offsets: np.ndarray | None = None
-        self.ordered: dict[Any, Any] = {}
-        self.low = 0
-        # "dense", "chain", or "all" without key columns.
-        self.kind = "chain" if key_columns else "all"
-        self.is_ordered = False
-        if not key_columns or (is_static and len(key_columns) == 1 and self._build_dense()):
-            return
-        self.heads = np.full(16, -1, np.int32)
-        self.following = empty(16, np.int32)
-
-    def values_of(self, column: int) -> np.ndarray:
-        """A column of the table in the order of a dense index's rows."""
-        if column not in self.ordered:
-            self.ordered[column] = self.table.column(column, None if self.is_ordered else self.rows)
-        return self.ordered[column]
-
-    def tags_of(self) -> Any:
-        """The tags of the table in that order."""
-        if "tags" not in self.ordered:
-            assert self.table.tags is not None
-            tags = self.table.tags[: self.table.size]
-            self.ordered["tags"] = tags if self.is_ordered else tags[self.rows]
-        return self.ordered["tags"]
-
-    def _build_dense(self) -> bool:
-        size = self.table.size
-        keys = self.table.column(int(self.key_columns[0]))
-        low, high = (int(keys.min()), int(keys.max())) if size else (0, 0)
-        if high - low > 4 * size + 1024:
-            return False
-        self.low = low
-        self.kind, self.offsets = "dense", empty(high - low + 2, np.int64)
-        self.is_ordered = bool(kernels.dense_offsets(keys, low, self.offsets))
-        if not self.is_ordered:
-            self.rows = empty(size, np.int64)
-            kernels.dense_rows(keys, low, self.offsets, self.rows)
-        return True
-
-    @cached_property
-    def rows(self) -> np.ndarray:
-        return np.arange(self.table.size)
-
-    def update(self) -> None:
-        """Enter the rows that the table has got since."""
-        size = self.table.size
-        if self.kind != "chain" or self.rows_entered == size:
-            return
-        log = self.table.log
-        self.make_room(size)
-        kernels.chain_append(log, self.key_columns, self.heads, self.following, self.rows_entered, size)
-        self.rows_entered = size
-
-    def make_room(self, size: int) -> None:
-        """Have room for so many rows; `rows_entered` is 0 if all are to be entered again."""
-        if size > MOST_CHAINED:
-            message = f"an index over {size:,} rows of `{self.table.name}`, of which one has {MOST_CHAINED:,} at most"
-            raise UnsupportedError(message, hint="split the relation, or join it by one column of small integers")
-        if len(self.following) < size:
-            length = min(next_length(len(self.following), size), MOST_CHAINED)
-            self.following = longer(self.following, length, self.rows_entered)
-        if len(self.heads) < size:
-            # Gone before its successor is there.
-            self.heads = self.heads[:0]
-            self.heads = full(1 << int(size * 2 - 1).bit_length(), -1, np.int32)
-            self.rows_entered = 0
-
-    def matches(
-        self, probes: np.ndarray, limit: int, stamps: np.ndarray = _NO_STAMPS, bound: int = 0
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Pairs (probe numbers, row numbers), at most a chunk at a time, for probes [probe, key] int64.
-
-        Of an index that may change only rows below `limit` with stamps up to `bound`, if there are stamps.
-        """
-        self.update()
-        count_probes = len(probes)
-        room = min(CHUNK, max(1024, 4 * count_probes))
-        left, right = empty(room, np.int64), empty(room, np.int64)
-        i, row = 0, -1
-        keys, offsets, rows = None, self.offsets, None
-        if self.kind == "all":
-            rows = np.arange(limit)
-            rows = rows if not len(stamps) else rows[stamps[:limit] <= bound]
-            offsets, keys = np.array([0, len(rows)]), zeros(count_probes, np.int64)
-        elif offsets is not None:
-            rows, keys = self.rows, np.ascontiguousarray(probes[:, 0])
-        while i < count_probes:
-            if keys is not None:
-                count, i, row = kernels.dense_expand(offsets, rows, self.low, keys, left, right, i, row)
-            else:
-                count, i, row = kernels.chain_expand(
-                    self.table.log,
-                    self.key_columns,
-                    self.heads,
-                    self.following,
-                    probes,
-                    limit,
-                    stamps,
-                    bound,
-                    left,
-                    right,
-                    i,
-                    row,
-                )
-            if count and i == count_probes:
-                yield left[:count], right[:count]
-            elif count:
-                # Copies, because the buffers are filled again while the consumer may still hold the last chunk.
-                yield left[:count].copy(), right[:count].copy()
 
 
 class Table:
