@@ -102,6 +102,29 @@ def test_runs_and_additions_end_at_any_moment(provenance, size):
     """)
 
 
+@pytest.mark.parametrize("module", ["numba.core.config", "llvmlite.ir", "numba.core.registry"])
+def test_an_import_is_ended_nowhere(module, tmp_path, monkeypatch):
+    """Packages that are half imported stay so in their process: the next run would fail."""
+    monkeypatch.setenv("DERIVABLE_CACHE_DIR", str(tmp_path))
+    run_child(f"""
+        class Interruption:
+            def find_spec(name, path, target=None):
+                if name == {module!r}:
+                    sys.meta_path.remove(Interruption)
+                    os.kill(os.getpid(), signal.SIGINT)
+
+        program = dv.Program("type edge(x: usize, y: usize)\\nrel path(x, z) = edge(x, z) or (edge(x, y), path(y, z))")
+        sys.meta_path.insert(0, Interruption)
+        try:
+            program.run({{"edge": chain(700)}})
+            raise SystemExit("nothing ended it")
+        except KeyboardInterrupt:
+            pass
+        assert Interruption not in sys.meta_path
+        assert len(program.run({{"edge": chain(700)}})["path"]) == 700 * 701 // 2
+    """)
+
+
 def test_exact_compilation_ends():
     run_child("""
         rng = np.random.default_rng(0)

@@ -9,16 +9,28 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
 from derivable.core.collection import cycles_wait
 from derivable.core.diagnostics import MissingDependencyError
+from derivable.core.interrupts import deferred
 
 # Package -> public name -> the module of a higher floor that defines it. The top of the library fills this in: users
 # look for folds where operators are, and no floor may name what stands on it.
 ABOVE: dict[str, Mapping[str, str]] = {}
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Inside, modules are imported as a whole: a Ctrl-C comes after them.
+
+    A package whose import was ended halfway stays half imported, and a second import does not mend it.
+    """
+    with deferred(), cycles_wait():
+        yield
 
 
 def lazy(
@@ -34,13 +46,14 @@ def lazy(
     def get(name: str) -> Any:
         above = ABOVE.get(package, {})
         if name in names or name in above:
-            with cycles_wait():
+            with importing():
                 module = importlib.import_module(names.get(name) or above[name])
             value = getattr(module, name)
             setattr(sys.modules[package], name, value)
             return value
         if name in paths:
-            return importlib.import_module(paths[name])
+            with importing():
+                return importlib.import_module(paths[name])
         elsewhere = "" if name.startswith("_") else _where(package, name, paths)
         raise AttributeError(f"module {package!r} has no attribute {name!r}{elsewhere}")
 
@@ -77,7 +90,7 @@ class _Later:
         self._module = module
 
     def __getattr__(self, name: str) -> Any:
-        with cycles_wait():
+        with importing():
             module = importlib.import_module(self._module)
         # To ask for a module takes a microsecond: from now on its names are found without.
         self.__dict__ = module.__dict__
@@ -94,7 +107,8 @@ def optional_module(module: str, package: str, extra: str = "") -> ModuleType:
     without it.
     """
     try:
-        return importlib.import_module(module)
+        with importing():
+            return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and not f"{module}.".startswith(f"{error.name}."):
             raise  # The package is there, but a package that it needs is missing.

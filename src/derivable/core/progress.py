@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from derivable.core.diagnostics import CompileTimeout, DomainError
+from derivable.core.lazy import importing
 
 
 def checked_time_limit(time_limit: float | None) -> float | None:
@@ -69,15 +70,16 @@ def progress(
     if not enabled:
         yield lambda amount=1, note="": None
         return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
+    with importing():
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            SpinnerColumn,
+            TextColumn,
+            TimeElapsedColumn,
+        )
 
     columns = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn()]
     if total is not None:

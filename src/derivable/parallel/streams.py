@@ -9,12 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from derivable.device.cpu.compiling import njit
-from derivable.device.cpu.lanes import LINE_BYTES
+from derivable.core.lazy import importing
+
+with importing():
+    from llvmlite import ir
+    from numba import types
+    from numba.extending import intrinsic
+
+    from derivable.device.cpu.compiling import njit
+    from derivable.device.cpu.lanes import LINE_BYTES
 
 # Numba passes the typing context itself; type checkers need not know.
 _intrinsic: Any = intrinsic

@@ -16,15 +16,19 @@ import sys
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
-from derivable.device.cpu.compiling import njit
-from derivable.device.cpu.lanes import item
-from derivable.device.cpu.places import trailing_zeros
-from derivable.device.cpu.pointers import pointer
+from derivable.core.lazy import importing
+
+with importing():
+    from llvmlite import ir
+    from numba import types
+    from numba.extending import intrinsic
+
+    from derivable.device.cpu.compiling import njit
+    from derivable.device.cpu.lanes import item
+    from derivable.device.cpu.places import trailing_zeros
+    from derivable.device.cpu.pointers import pointer
 
 # Numba passes the typing context itself; type checkers need not know.
 _intrinsic: Any = intrinsic

@@ -13,7 +13,7 @@ import numpy as np
 from derivable.core import html
 from derivable.core.diagnostics import BindingError, DerivableError, DomainError, TypeMismatchError, UnsupportedError
 from derivable.core.interrupts import deferred
-from derivable.core.lazy import optional_module, without
+from derivable.core.lazy import importing, optional_module, without
 from derivable.core.locks import OwnLock
 from derivable.core.names import FreshNames
 from derivable.core.registry import suggestion
@@ -314,7 +314,8 @@ class RelationView(Mapping):
 
     def to_arrow(self) -> Any:
         """A pyarrow Table with the rows and columns of `to_pandas`; texts are columns of strings."""
-        import pyarrow as arrow
+        with importing():
+            import pyarrow as arrow
 
         with _texts_in_utf8():
             columns = {name: _arrow_column(arrow, column) for name, column in self._named_columns().items()}

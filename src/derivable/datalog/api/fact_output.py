@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from derivable.core.diagnostics import UnsupportedError
 from derivable.core.files import atomic_write, checked_path
+from derivable.core.lazy import importing
 from derivable.datalog.facts.fact_files import COLUMN_ENDINGS, ENDINGS, FileForm
 from derivable.datalog.values.datetimes import Duration
 
@@ -19,7 +20,8 @@ def write_facts(view: RelationView, path: str | os.PathLike, form: FileForm | No
 
     Raises UnsupportedError for an ending that is none of `ENDINGS`, or if the file is to be compressed.
     """
-    import pyarrow as arrow
+    with importing():
+        import pyarrow as arrow
 
     form = form or FileForm()
     place = checked_path(path)

@@ -30,6 +30,7 @@ import numpy as np
 
 from derivable.core.diagnostics import DomainError, ParseError, Span
 from derivable.core.files import read_bytes
+from derivable.core.lazy import importing
 from derivable.core.registry import suggestion
 from derivable.datalog.facts.column_names import TAG_NAMES, are_like, listed, places_by_name
 from derivable.datalog.facts.inputs import Columns, Texts, arrow_column
@@ -250,8 +251,9 @@ def _by_arrow(data: bytes, delimiter: str, is_csv: bool, target: _Target) -> Col
         or (is_csv and has_texts and f"{delimiter} ".encode() in data)
     ):
         return None
-    import pyarrow as arrow
-    from pyarrow import csv as arrow_csv
+    with importing():
+        import pyarrow as arrow
+        from pyarrow import csv as arrow_csv
 
     of_type = {"float": arrow.float64(), "bool": arrow.bool_(), "signed": arrow.int64(), "unsigned": arrow.uint64()}
     of_small = {"signed": arrow.int32(), "unsigned": arrow.uint32()}
@@ -304,7 +306,8 @@ def _all_fit(array: np.ndarray, t: ValueType) -> bool:
 
 
 def _from_columns(path: Path, target: _Target) -> Columns:
-    import pyarrow as arrow
+    with importing():
+        import pyarrow as arrow
 
     try:
         if ending_of(path) == ".parquet":

@@ -11,7 +11,7 @@ import numpy as np
 
 from derivable.core.arguments import check_on_cpu, is_integer
 from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError
-from derivable.core.lazy import later
+from derivable.core.lazy import importing, later
 from derivable.core.records import dataclass
 from derivable.datalog.values.text_arena import Encoded
 
@@ -232,7 +232,8 @@ def _values(name: str, label: Any, column: Any) -> np.ndarray | Texts:
     array = np.asarray(values)
     if array.dtype.kind != "T" or len(array) < _MANY_TEXTS or array.ndim != 1:
         return array
-    import pyarrow as arrow
+    with importing():
+        import pyarrow as arrow
 
     try:
         return arrow_column(name, label, arrow.array(array, arrow.large_string()))

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from derivable.core.collection import cycles_wait
 from derivable.core.interrupts import deferred
+from derivable.core.lazy import importing
 
-with cycles_wait():
+with importing():
     import numba
     from llvmlite import binding as llvm
     from numba.core import caching, config, event
@@ -61,8 +61,9 @@ def _template_of_call(made: Any, types: Any, named: Any) -> Any:
 
 def packed(function: Any) -> Any:
     """The function `int64 f(int64, int64)` of C that compiled code calls by its address, not compiled yet."""
-    from numba import types
-    from numba.core.ccallback import CFunc
+    with importing():
+        from numba import types
+        from numba.core.ccallback import CFunc
 
     made: Any = CFunc(function, ((types.int64, types.int64), types.int64), {}, {"error_model": "numpy"})
     made._cache = _KernelCache(function)

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba import types
+from derivable.core.lazy import importing
 
-from derivable.device.cpu.lanes import LaneType, intrinsic, ir_type, place_of, shuffled
+with importing():
+    from llvmlite import ir
+    from numba import types
+
+    from derivable.device.cpu.lanes import LaneType, intrinsic, ir_type, place_of, shuffled
 
 
 def _converted(builder, line, source: Any, target: Any, lanes: int):

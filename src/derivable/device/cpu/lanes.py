@@ -16,13 +16,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from llvmlite import ir
-from numba import extending, types
-from numba.core import cgutils
-from numba.core.datamodel import models
+from derivable.core.lazy import importing
 
-from derivable.device.cpu.compiling import njit
-from derivable.device.cpu.python_lanes import LINE_BYTES
+with importing():
+    from llvmlite import ir
+    from numba import extending, types
+    from numba.core import cgutils
+    from numba.core.datamodel import models
+
+    from derivable.device.cpu.compiling import njit
+    from derivable.device.cpu.python_lanes import LINE_BYTES
 
 # Numba passes the typing context itself; type checkers need not know.
 intrinsic: Any = extending.intrinsic

@@ -32,6 +32,7 @@ from derivable.core.diagnostics import DerivableError
 from derivable.core.files import atomic_write
 from derivable.core.forks import renew_in_children
 from derivable.core.interrupts import deferred
+from derivable.core.lazy import importing
 from derivable.device.cpu.intrinsics import Intrinsic
 from derivable.device.cpu.tiers import Compilable
 
@@ -158,7 +159,8 @@ def _installed() -> str:
 
 @cache
 def _processor() -> bytes:
-    from llvmlite import binding as llvm
+    with importing():
+        from llvmlite import binding as llvm
 
     return f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}".encode()
 
@@ -216,7 +218,8 @@ def _linked(function: FunctionType, kinds: Sequence[Kind]) -> tuple[int, str] | 
     if found is None or not found[-1]:
         return None
     processor, externals, result, code = found
-    from llvmlite import binding as llvm
+    with importing():
+        from llvmlite import binding as llvm
 
     # Code that is linked twice after a Ctrl-C would have its name twice.
     with deferred(), _lock:
@@ -241,7 +244,8 @@ def symbol(function: FunctionType, kinds: Sequence[Kind]) -> str:
 @cache
 def _engine() -> Any:
     """What links; None where Numba computes functions of lines by a library that LLVM must know of from the start."""
-    from llvmlite import binding as llvm
+    with importing():
+        from llvmlite import binding as llvm
 
     with suppress(RuntimeError):
         llvm.load_library_permanently(

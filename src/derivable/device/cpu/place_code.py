@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.np.arrayobj import populate_array
-
 from derivable.core import splitmix64
-from derivable.device.cpu.lanes import intrinsic, of_arity, place_of
+from derivable.core.lazy import importing
+
+with importing():
+    from llvmlite import ir
+    from numba import types
+    from numba.core import cgutils
+    from numba.np.arrayobj import populate_array
+
+    from derivable.device.cpu.lanes import intrinsic, of_arity, place_of
 
 
 @intrinsic

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba import extending, types
-from numba.core import cgutils
+from derivable.core.lazy import importing
 
-from derivable.device.cpu.lanes import intrinsic
+with importing():
+    from llvmlite import ir
+    from numba import extending, types
+    from numba.core import cgutils
+
+    from derivable.device.cpu.lanes import intrinsic
 
 _with_constants: Any = extending.intrinsic(prefer_literal=True)
 

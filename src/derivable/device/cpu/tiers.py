@@ -30,8 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from derivable.core.collection import cycles_wait
-from derivable.core.lazy import later
+from derivable.core.lazy import importing, later
 from derivable.device.cpu import libm
 from derivable.device.cpu.python_lanes import meaning_of
 
@@ -237,7 +236,7 @@ class Kernel(Compilable):
     @cached_property
     def dispatcher(self) -> Any:
         """Numba's function, which compiles when it is called."""
-        with cycles_wait():
+        with importing():
             from derivable.device.cpu.compiling import njit
 
         return njit(cache=True, nogil=True, **self.options)(self.py_func)
@@ -360,7 +359,8 @@ class Packed(Compilable):
 
     @cached_property
     def _compiled(self) -> Any:
-        from derivable.device.cpu.compiling import packed
+        with importing():
+            from derivable.device.cpu.compiling import packed
 
         return packed(self.py_func)
 
