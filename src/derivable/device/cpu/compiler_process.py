@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -23,14 +24,15 @@ from queue import PriorityQueue
 import derivable
 from derivable.algebra.expr.generated import cache_directory
 from derivable.core.forks import renew_in_children
+from derivable.core.interrupts import deferred
 from derivable.device.cpu.threads import available_cores
 
 # Processes that compile at once: a driver and its stores, say, neither of which does anything without the other.
 MOST = 2
 # By how much these processes come after others.
 NICE = 5
-# Seconds between looks whether a process that compiles is there at all.
-LOOKS = 0.1
+# Seconds between looks whether a kernel is there.
+LOOKS = 0.002
 _lock = threading.Lock()
 _compilers: list[Compiler] = []
 
@@ -40,21 +42,22 @@ class Compilation:
 
     def __init__(self, compiler: Compiler | None):
         self._compiler = compiler
-        self._end = threading.Event()
+        self._has_ended = False
 
     @property
     def is_done(self) -> bool:
         # A forked child does not hear from the compiler of its parent.
-        return self._end.is_set() or self._compiler not in _compilers
+        return self._has_ended or self._compiler not in _compilers
 
     def wait(self, seconds: float = math.inf) -> None:
         """Return when it is done, or after some seconds."""
-        while seconds > 0 and not self.is_done:
-            self._end.wait(min(seconds, LOOKS))
-            seconds -= LOOKS
+        end = time.monotonic() + seconds
+        # Ctrl-C while this waits for a `threading.Event` could leave its lock taken, and `end` would wait for ever.
+        while not self.is_done and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, LOOKS))
 
     def end(self) -> None:
-        self._end.set()
+        self._has_ended = True
 
 
 class Compiler:
@@ -115,7 +118,8 @@ def begun(module: str, name: str, types: Sequence[str], is_urgent: bool = False)
 
     is_urgent  whether it comes before those that are not
     """
-    with _lock:
+    # What a Ctrl-C ended halfway would never be done.
+    with deferred(), _lock:
         free = min(_compilers, key=lambda one: len(one.waiting), default=None)
         if free is None or (free.waiting and is_urgent and len(_compilers) < min(MOST, available_cores())):
             try:

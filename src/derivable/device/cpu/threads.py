@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from derivable.core.diagnostics import DomainError
 from derivable.core.forks import renew_in_children
+from derivable.core.interrupts import deferred
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -96,25 +97,22 @@ def run_chunks(function: Callable[..., Any], n: int, min_chunk: int, *args: Any)
     if chunks <= 1 or getattr(_inside, "chunk", False):
         return [function(bounds[c], bounds[c + 1], *args) for c in range(chunks)]
     futures, results, failure = [], [], None
-    try:
-        with _lock:
-            pool = _current_pool()
-            # Submitting under the lock keeps `set_num_threads` in another thread from closing the pool in between.
-            for c in range(1, chunks):
-                futures.append(pool.submit(_run_inside, function, bounds[c], bounds[c + 1], *args))
-        results.append(_run_inside(function, bounds[0], bounds[1], *args))
-    except BaseException as error:
-        failure = error
-    for future in futures:
-        while True:
+    # A Ctrl-C comes after all chunks: in between it could leave the lock of a future taken, for which its chunk waits.
+    with deferred():
+        try:
+            with _lock:
+                pool = _current_pool()
+                # Submitting under the lock keeps `set_num_threads` in another thread from closing the pool in between.
+                for c in range(1, chunks):
+                    futures.append(pool.submit(_run_inside, function, bounds[c], bounds[c + 1], *args))
+            results.append(_run_inside(function, bounds[0], bounds[1], *args))
+        except BaseException as error:
+            failure = error
+        for future in futures:
             try:
                 results.append(future.result())
-                break
             except BaseException as error:
                 failure = failure or error
-                # A Ctrl-C here is none of the chunk's, which goes on.
-                if future.done():
-                    break
     if failure is not None:
         raise failure
     return results
