@@ -111,6 +111,9 @@ if len(sys.argv) > 1:
     call(*{
         "numba": ("raising", 2), "raising": ("raising", 5), "quotient": ("quotient", 7, 0), "room": ("room", 3),
         "reversed": ("largest", np.arange(6)[::-2]),
+        "constant": ("largest", np.broadcast_to(np.arange(3), 3)),
+        "unaligned": ("largest", np.arange(33, dtype=np.int8)[1:].view(np.float64)),
+        "in columns": ("fill", counts, np.zeros((2, 3), np.float32).T, np.zeros(3, bool), pair, -2),
     }[sys.argv[1]])
 """
 
@@ -158,7 +161,15 @@ def test_another_process_calls_them_without_numba(run):
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("raising", "ValueError"), ("quotient", "ZeroDivisionError"), ("room", 0.0), ("reversed", 5)],
+    [
+        ("raising", "ValueError"),
+        ("quotient", "ZeroDivisionError"),
+        ("room", 0.0),
+        ("reversed", 5),
+        ("constant", 2),
+        ("unaligned", np.arange(33, dtype=np.int8)[1:].view(np.float64).max()),
+        ("in columns", None),
+    ],
 )
 def test_what_raises_or_has_memory_of_its_own_needs_numba(run, name, expected):
     *others, last = run(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from types import FunctionType
 from typing import Any
 
@@ -22,7 +23,7 @@ _FOREIGN = re.compile("_?Py|NRT_|numba_")
 _UNSAFE = re.compile(r"picklebuf|NumbaEnv|\b[su](?:div|rem) i128|\b(?:half|bfloat|fp128|x86_fp80)\b|@llvm\.powi")
 # The function that frees an array, which arguments without an owner never are.
 _FREES = "NRT_MemInfo_call_dtor"
-_I64, _BYTES = ir.IntType(64), ir.IntType(8).as_pointer()
+_I32, _I64, _BYTES = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
 
 
 class Unsupported(Exception):
@@ -118,11 +119,16 @@ def _write_function(module: ir.Module, symbol: str, native: Any, compiled: Any) 
 
 def _write_entry(module: ir.Module, symbol: str, native: Any, compiled: Any) -> None:
     """A function of the address of the words of all arguments, with those of the result behind."""
-    function = ir.Function(module, ir.FunctionType(ir.IntType(32), [_BYTES]), symbol)
+    function = ir.Function(module, ir.FunctionType(_I32, [_BYTES]), symbol)
     builder = ir.IRBuilder(function.append_basic_block())
     words = _words(builder, builder.bitcast(function.args[0], _I64.as_pointer()))
     context = compiled.target_context
-    arguments = [_argument(context, builder, of, words) for of in compiled.signature.args]
+    flags: list[Any] = []
+    arguments = [_argument(context, builder, of, words, flags) for of in compiled.signature.args]
+    needed = _I32(object_code.NEEDED)
+    together = reduce(builder.and_, flags, needed)
+    with builder.if_then(builder.icmp_unsigned("!=", together, needed), likely=False):
+        builder.ret(_I32(object_code.REFUSED))
     status, result = _call(builder, native, compiled, arguments)
     of = compiled.signature.return_type
     parts = [(of, result)]
@@ -146,14 +152,19 @@ def _words(builder: Any, first: Any) -> Iterator[Any]:
         number += 1
 
 
-def _argument(context: Any, builder: Any, of: Any, words: Iterator[Any]) -> Any:
+def _argument(context: Any, builder: Any, of: Any, words: Iterator[Any], flags: list[Any]) -> Any:
+    """An argument from its words; the flags of arrays are appended to `flags`."""
     if isinstance(of, types.BaseTuple):
-        return context.make_tuple(builder, of, [_argument(context, builder, part, words) for part in of])
+        return context.make_tuple(builder, of, [_argument(context, builder, part, words, flags) for part in of])
     if not isinstance(of, types.Array):
         word = builder.load(builder.bitcast(next(words), _wide_type(of).as_pointer()))
         return _narrow(builder, of, word)
     element = context.get_data_type(of.dtype)
-    address, *shape = (builder.load(next(words)) for _ in range(1 + of.ndim))
+    array = builder.inttoptr(builder.load(next(words)), _BYTES)
+    flags.append(_field(builder, array, object_code.FLAGS, _I32))
+    address = _field(builder, array, object_code.DATA, _I64)
+    extents = _field(builder, array, object_code.SHAPE, _I64.as_pointer())
+    shape = [builder.load(builder.gep(extents, [_I64(axis)])) for axis in range(of.ndim)]
     size = _I64(context.get_abi_sizeof(element))
     strides = [size]
     for extent in shape[:0:-1]:
@@ -168,6 +179,10 @@ def _argument(context: Any, builder: Any, of: Any, words: Iterator[Any]) -> Any:
         meminfo=None,
     )
     return made._getvalue()
+
+
+def _field(builder: Any, array: Any, place: int, of: Any) -> Any:
+    return builder.load(builder.bitcast(builder.gep(array, [_I64(place)]), of.as_pointer()))
 
 
 def _wide_type(of: Any) -> Any:

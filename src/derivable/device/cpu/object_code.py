@@ -2,8 +2,9 @@
 
 To import Numba takes a fifth of a second, and to load a kernel from its cache some milliseconds: a small run would wait
 for that longer than for its answer. So what Numba has compiled for a call from outside is written a second time, with
-an entry that takes all arguments as words: numbers, and for an array in C order its address and its shape. Such code
-calls nothing of Python and nothing of Numba's run time, and raises nothing; a kernel that does has a file without code.
+an entry that takes all arguments as words: numbers, and for an array the address of NumPy's object, from which the entry
+reads where its numbers are and its shape, as NumPy's headers lay it out. Such code calls nothing of Python and nothing
+of Numba's run time, and raises nothing; a kernel that does has a file without code.
 
 The file of a kernel for arguments of some types says what it was made from: the text of the kernel's module and of
 those whose kernels that calls, the installed Numba, and the processor. It is not used if these are others now.
@@ -37,7 +38,11 @@ from derivable.device.cpu.intrinsics import Intrinsic
 from derivable.device.cpu.tiers import Compilable
 
 # Changes with what an entry is called with.
-_FORMAT = 1
+_FORMAT = 2
+# Where an array's object has the address of its numbers, its axes, those of its shape, and its flags.
+DATA, AXES, SHAPE, FLAGS = 16, 24, 32, 64
+# What of the flags an entry needs: C order, aligned, may be written. It returns REFUSED for others, having done nothing.
+NEEDED, REFUSED = 0x1 | 0x100 | 0x400, -64
 # Numba's settings that change nothing of what it compiles; with others, Numba itself loads kernels.
 _HARMLESS = {"NUMBA_CACHE_DIR", "NUMBA_NUM_THREADS"}
 # How a number is in a word, by the kind of its dtype: narrow ones are widened.
@@ -179,9 +184,13 @@ class Linked:
         self.words = ctypes.c_int64 * max(1, (self.write.size + self.read.size) // 8)
 
     def __call__(self, words: Sequence[Any]) -> Any:
+        """What the kernel returns; NotImplemented if an array is not in C order, aligned and writeable."""
         memory = self.words()
         self.write.pack_into(memory, 0, *words)
-        if self.entry(memory):
+        status = self.entry(memory)
+        if status:
+            if status == REFUSED:
+                return NotImplemented
             raise SystemError("a kernel that raises nothing has raised something")
         found = self.read.unpack_from(memory, self.write.size)
         if not self.result:
@@ -193,8 +202,7 @@ def _form(kind: Kind) -> str:
     """The words of an argument, as `struct` writes them."""
     if isinstance(kind, tuple):
         return "".join(map(_form, kind))
-    name, _, axes = kind.partition("[")
-    return "q" * (len(axes) + 1) if axes else _WORDS[np.dtype(name).kind]
+    return "q" if "[" in kind else _WORDS[np.dtype(kind).kind]
 
 
 def linked(function: FunctionType, kinds: Sequence[Kind]) -> Linked | None:
@@ -243,7 +251,11 @@ def symbol(function: FunctionType, kinds: Sequence[Kind]) -> str:
 
 @cache
 def _engine() -> Any:
-    """What links; None where Numba computes functions of lines by a library that LLVM must know of from the start."""
+    """What links; None where Numba computes functions of lines by a library that LLVM must know of from the start, and
+    where arrays are not laid out as entries read them.
+    """
+    if not _has_layout():
+        return None
     with importing():
         from llvmlite import binding as llvm
 
@@ -258,20 +270,33 @@ def _engine() -> Any:
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
 
 
+def _has_layout() -> bool:
+    """Whether arrays are laid out as entries read them: not where Python's objects begin otherwise."""
+    probe = np.zeros((3, 5), np.int16)
+    if sys.implementation.name != "cpython" or object.__basicsize__ != DATA:
+        return False
+    read = ctypes.c_int64.from_address
+    shape = read(id(probe) + SHAPE).value
+    return (
+        read(id(probe) + DATA).value == probe.ctypes.data
+        and ctypes.c_int.from_address(id(probe) + AXES).value == 2
+        and [read(shape).value, read(shape + 8).value] == [3, 5]
+        and ctypes.c_int.from_address(id(probe) + FLAGS).value == probe.flags.num
+    )
+
+
 def seen(arguments: Any, words: list[Any]) -> tuple | None:
     """What arguments, a tuple, are, for `kinds_of`, with their words appended; None where one is for Numba alone."""
     key: list[Any] = []
     for argument in arguments:
         of = type(argument)
         if of is np.ndarray:
-            dtype, memory = argument.dtype, argument.__array_interface__
-            where, is_constant = memory["data"]
-            is_plain = dtype.num <= _LAST_DTYPE and dtype.isnative and memory["strides"] is None
-            if is_constant or not is_plain or not argument.ndim or where % dtype.itemsize:
+            dtype, axes = argument.dtype, argument.ndim
+            number = dtype.num
+            if number > _LAST_DTYPE or not axes or not dtype.isnative:
                 return None
-            key.append(dtype.num * _AXES + argument.ndim)
-            words.append(where)
-            words += argument.shape
+            key.append(number * _AXES + axes)
+            words.append(id(argument))
         elif (of is int and -(1 << 63) <= argument < 1 << 63) or of is float or of is bool:
             key.append(of)
             words.append(argument)

@@ -333,8 +333,8 @@ class Kernel(Compilable):
             if key is not None and key not in self._links:
                 self._links[key] = object_code.linked(self.py_func, object_code.kinds_of(key))
             link = self._links[key]
-            if link is not None:
-                return link(words)
+            if link is not None and (result := link(words)) is not NotImplemented:
+                return result
         self._run = self.dispatcher
         return self.dispatcher(*arguments)
 
