@@ -127,6 +127,7 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=F
         patch.setattr(drive, "PROPAGATED", 5)
         # Of some runs most rounds are large ones.
         patch.setattr(drive, "MOST", 2 if room % 2 else drive.MOST)
+        patch.setattr(drive, "LARGE", 2 if room % 2 else drive.LARGE)
         patch.setattr(storage, "PART", 1)
         if not is_whole:
             patch.setattr(evaluation, "run_whole", lambda *given: None)

@@ -38,9 +38,11 @@ else:
     partition = later("derivable.datalog.fused.partition")
     row_sets, strata = later("derivable.datalog.kernels.row_sets"), later("derivable.datalog.kernels.strata")
 
-# Rows and candidates between two looks at the limits; rows of a round that may follow at once, few enough for the sets
-# of their prefixes to stay in cache; rows that are propagated in one call, and stay in the log so long.
+# Rows and candidates between two looks at the limits; rows of a piece of a round, few enough for the sets of their
+# prefixes to stay in cache; rows that are propagated in one call, and stay in the log so long.
 PAUSE, MOST, PROPAGATED = 1 << 18, 1 << 12, 1 << 17
+# Rows of a round from which its stores cost far more than calls of them from Python.
+LARGE = 1 << 14
 # As good as no limit.
 ENDLESS = 1 << 62
 # Rows of a log that grows to four times as many; seconds between looks at the limits where tables get room.
@@ -454,7 +456,8 @@ class Drive:
         starts, stops = (self.memory[self.bases + place] for place in (strata.START, strata.STOP))
         news = np.flatnonzero(stops > starts)
         self.queue[: len(news)] = news
-        control[strata.NUM_NEWS], control[strata.MOST] = len(news), most_rows(self.running)
+        control[strata.NUM_NEWS] = len(news)
+        control[strata.MOST] = MOST if evicts and in_pieces else most_rows(self.running)
         control[strata.ROUNDS], control[strata.ROWS_LEFT] = self.limits(evicts and not in_pieces)
         control[strata.PROPAGATED] = PROPAGATED if evicts and in_pieces else 0
         while (code := self.call()) not in (strata.ENDED, strata.STOPPED):
@@ -603,9 +606,9 @@ class Drive:
 def most_rows(running: Sequence[Running]) -> int:
     """Rows of a round that may follow; several threads have more to share in a larger one."""
     if fused.num_shares() == 1:
-        return MOST
+        return LARGE
     driven = max(1, sum(one.driven_rows for one in running))
-    return min(MOST, driven * partition.FEW // max(driven, sum(one.found for one in running)))
+    return min(LARGE, driven * partition.FEW // max(driven, sum(one.found for one in running)))
 
 
 def _rows(recent: slice | np.ndarray) -> slice:
