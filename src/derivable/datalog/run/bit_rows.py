@@ -50,6 +50,8 @@ MOST_ROWS = 1 << 31
 MOST_RULES = 1 << 8
 # Columns of a sample; words of rows that go into others at once, which stay in cache; those between looks at the clock.
 SAMPLE, STRIPE, LOOK = 256, 32, 1 << 25
+# Words that a thread turns at least: fewer take less than to hand them over.
+TURNED = 1 << 15
 # Bits are a whole number of units of the sets.
 _UNIT_BITS = 256
 
@@ -345,7 +347,7 @@ class BitRows:
         }
         split = len(target.keys) - len(bounds)
         for k, (_, c) in enumerate(self.edge_columns(one) if one.edges is not None else ()):
-            columns["target" if k < split else "source", c] = np.repeat(edges[k], count)
+            columns["target" if k < split else "source", c] = np.repeat(edges[k], count) if count > 1 else edges[k]
         own = target.numbers([columns["target", c] for c in target.keys])
         return own, source.numbers([columns["source", c] for c in source.keys])
 
@@ -474,7 +476,7 @@ class _Rows:
             _compiled("transpose_kernel")(low + start, low + stop, *sizes, words, columns, empty(64, np.uint64))
 
         for low in range(0, bands, step):
-            run_chunks(part, min(step, bands - low), 1)
+            run_chunks(part, min(step, bands - low), max(1, TURNED // (64 * self.width)))
             look()
 
     def upright(self, look: Callable[[], Any]) -> _Rows:
