@@ -380,6 +380,9 @@ class Executor(Queries):
             if work >= fused.MANY_ROWS and are_small:
                 self.ahead.prepare(self, instructions, kind or drive.Drive)
             return False
+        if rows > drive.MOST and work < fused.MANY_ROWS:
+            # Few of its stores have kernels by then, and without these it costs more than it spares.
+            return False
         return rows <= drive.most_rows([self.running_of(instruction) for instruction in instructions])
 
     def solve_bits(self, number: int, bits: BitRows) -> None:
