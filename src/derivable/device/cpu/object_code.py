@@ -2,9 +2,9 @@
 
 To import Numba takes a fifth of a second, and to load a kernel from its cache some milliseconds: a small run would wait
 for that longer than for its answer. So what Numba has compiled for a call from outside is written a second time, with
-an entry that takes all arguments as words: numbers, and for an array the address of NumPy's object, from which the entry
-reads where its numbers are and its shape, as NumPy's headers lay it out. Such code calls nothing of Python and nothing
-of Numba's run time, and raises nothing; a kernel that does has a file without code.
+an entry that takes all arguments as words: numbers, and for an array the address of NumPy's object, from which the
+entry reads where its numbers are and its shape, as NumPy's headers lay it out. Such code calls nothing of Python and
+nothing of Numba's run time, and raises nothing; a kernel that does has a file without code.
 
 The file of a kernel for arguments of some types says what it was made from: the text of the kernel's module and of
 those whose kernels that calls, the installed Numba, and the processor. It is not used if these are others now.
@@ -41,7 +41,7 @@ from derivable.device.cpu.tiers import Compilable
 _FORMAT = 2
 # Where an array's object has the address of its numbers, its axes, those of its shape, and its flags.
 DATA, AXES, SHAPE, FLAGS = 16, 24, 32, 64
-# What of the flags an entry needs: C order, aligned, may be written. It returns REFUSED for others, having done nothing.
+# What of the flags an entry needs: C order, aligned, may be written. Without them it returns REFUSED, and does nothing.
 NEEDED, REFUSED = 0x1 | 0x100 | 0x400, -64
 # Numba's settings that change nothing of what it compiles; with others, Numba itself loads kernels.
 _HARMLESS = {"NUMBA_CACHE_DIR", "NUMBA_NUM_THREADS"}
