@@ -140,12 +140,11 @@ def test_larger_rounds_of_a_first_run_wait_for_kernels():
     edges = [tuple(edge) for edge in np.random.default_rng(0).integers(0, 60, (200, 2)).tolist()]
     with settings_of(NEVER, NEVER):
         wanted = found(CLOSURE, edges)
-    rounds = []
+    rounds, run = [], drive.Drive.run
     for many in (1, NEVER):
         with settings_of(0, 1, 1 << 20, compiled=True), pytest.MonkeyPatch.context() as patch:
             patch.setattr(drive, "MOST", 100)
             patch.setattr(fused, "MANY_ROWS", many)
-            run = drive.Drive.run
             patch.setattr(drive.Drive, "run", lambda own, *given, many=many: rounds.append(many) or run(own, *given))
             assert found(CLOSURE, edges) == wanted
     assert rounds.count(1) > rounds.count(NEVER)
