@@ -244,7 +244,7 @@ def test_kernels_that_come_later_read_indexes_as_they_are(late, monkeypatch):
     def bound(own, *given, **options):
         found = bind(own, *given, **options)
         for index, at in own.indexes.items():
-            assert own.memory[at + strata.ENTERED] == index.rows_entered
+            assert own.memory[at + strata.ENTERED] == index.rows_inserted
         return found
 
     monkeypatch.setattr(drive.Drive, "is_worth", is_worth)

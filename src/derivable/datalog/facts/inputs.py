@@ -11,13 +11,16 @@ import numpy as np
 
 from derivable.core.arguments import check_on_cpu, is_integer
 from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError
-from derivable.core.lazy import importing, later
+from derivable.core.lazy import later
 from derivable.core.records import dataclass
 from derivable.datalog.values.text_arena import Encoded
 
 if TYPE_CHECKING:
+    import pyarrow as arrow
+
     from derivable.tensor.values import values as tensors
 else:
+    arrow = later("pyarrow")
     tensors = later("derivable.tensor.values.values")
 
 
@@ -232,9 +235,6 @@ def _values(name: str, label: Any, column: Any) -> np.ndarray | Texts:
     array = np.asarray(values)
     if array.dtype.kind != "T" or len(array) < _MANY_TEXTS or array.ndim != 1:
         return array
-    with importing():
-        import pyarrow as arrow
-
     try:
         return arrow_column(name, label, arrow.array(array, arrow.large_string()))
     except (arrow.ArrowException, TypeError, UnicodeError):
@@ -244,8 +244,6 @@ def _values(name: str, label: Any, column: Any) -> np.ndarray | Texts:
 
 def arrow_column(name: str, label: Any, column: Any) -> np.ndarray | Texts:
     """The values of an Arrow column. Raises TypeMismatchError where one is missing."""
-    import pyarrow as arrow
-
     if column.null_count:
         row = column.is_null().to_numpy(zero_copy_only=False) if isinstance(column, arrow.Array) else None
         row = column.is_null().to_numpy() if row is None else row
@@ -279,8 +277,6 @@ def _is_string(t: Any) -> bool:
 
 def _encoded(column: Any) -> Encoded | list[str]:
     """The texts of an Arrow column of strings; many stay where they are."""
-    import pyarrow as arrow
-
     if len(column) < _MANY_TEXTS or column.null_count:
         return column.to_pylist()
     if isinstance(column, arrow.ChunkedArray):

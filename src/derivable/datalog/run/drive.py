@@ -188,7 +188,7 @@ class Drive:
         self.memory[at : at + strata.INDEX_WORDS] = [
             *(self.bases[self.number[table.name]], address(index.key_columns), len(index.key_columns)),
             *(address(index.heads), len(index.heads), address(index.following)),
-            *(min(len(index.following), len(index.heads)), index.rows_entered),
+            *(min(len(index.following), len(index.heads)), index.rows_inserted),
             *(table.tail.dtype == np.int32, table.width),
         ]
 
@@ -199,8 +199,8 @@ class Drive:
         if at is None:
             index.update()
             return
-        index.rows_entered = max(index.rows_entered, int(self.memory[at + strata.ENTERED]))
-        if index.table.size >= index.rows_entered:
+        index.rows_inserted = max(index.rows_inserted, int(self.memory[at + strata.ENTERED]))
+        if index.table.size >= index.rows_inserted:
             self.write_index(index)
 
     def read_table(self, number: int) -> None:
@@ -210,7 +210,7 @@ class Drive:
         table.size = table.num_evicted + int(self.memory[at + strata.SIZE])
         for index, at in self.indexes.items():
             if index.table is table:
-                index.rows_entered = int(self.memory[at + strata.ENTERED])
+                index.rows_inserted = int(self.memory[at + strata.ENTERED])
 
     def changed(self, number: int) -> None:
         """Write a table that something was done to, and bind kernels again if it has another layout."""

@@ -377,7 +377,7 @@ class WholeProgram(drive.Drive):
         """The same, with room for all rows that its table has room for."""
         room = len(index.table.tail)
         if len(index.following) < room:
-            index.heads, index.rows_entered = index.heads[:0], 0
+            index.heads, index.rows_inserted = index.heads[:0], 0
             index.make_room(room)
         super().write_index(index)
 

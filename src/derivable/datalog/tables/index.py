@@ -34,7 +34,7 @@ class Index:
         self.table = table
         self.key_columns = np.array(key_columns, dtype=np.int64)
         self.is_static = is_static
-        self.rows_entered = 0
+        self.rows_inserted = 0
         self.offsets: np.ndarray | None = None
         self.ordered: dict[Any, Any] = {}
         self.low = 0
@@ -81,26 +81,26 @@ class Index:
     def update(self) -> None:
         """Enter the rows that the table has got since."""
         size = self.table.size
-        if self.kind != "chain" or self.rows_entered == size:
+        if self.kind != "chain" or self.rows_inserted == size:
             return
         log = self.table.log
         self.make_room(size)
-        kernels.chain_append(log, self.key_columns, self.heads, self.following, self.rows_entered, size)
-        self.rows_entered = size
+        kernels.chain_append(log, self.key_columns, self.heads, self.following, self.rows_inserted, size)
+        self.rows_inserted = size
 
     def make_room(self, size: int) -> None:
-        """Have room for so many rows; `rows_entered` is 0 if all are to be entered again."""
+        """Make room for `size` rows; `rows_inserted` is 0 if all are to be inserted again."""
         if size > MOST_CHAINED:
             message = f"an index over {size:,} rows of `{self.table.name}`, of which one has {MOST_CHAINED:,} at most"
             raise UnsupportedError(message, hint="split the relation, or join it by one column of small integers")
         if len(self.following) < size:
             length = min(next_length(len(self.following), size), MOST_CHAINED)
-            self.following = longer(self.following, length, self.rows_entered)
+            self.following = longer(self.following, length, self.rows_inserted)
         if len(self.heads) < size:
             # Gone before its successor is there.
             self.heads = self.heads[:0]
             self.heads = full(1 << int(size * 2 - 1).bit_length(), -1, np.int32)
-            self.rows_entered = 0
+            self.rows_inserted = 0
 
     def matches(
         self, probes: np.ndarray, limit: int, stamps: np.ndarray = _NO_STAMPS, bound: int = 0

@@ -44,19 +44,19 @@ class OrderedIndex(Index):
 
     def __init__(self, table: Table, key_columns: tuple[int, ...], by: int):
         self.table, self.key_columns, self.by = table, np.array(key_columns, np.int64), by
-        self.kind, self.is_ordered, self.is_static, self.rows_entered = "range", False, False, 0
+        self.kind, self.is_ordered, self.is_static, self.rows_inserted = "range", False, False, 0
         self.ordered: dict[Any, Any] = {}
         self.runs: list[_Run] = []
 
     def update(self) -> None:
         """Enter the rows that the table has got since; of a static table there is one run."""
-        start, size = self.rows_entered, self.table.size
+        start, size = self.rows_inserted, self.table.size
         if start == size and not (self.is_static and len(self.runs) > 1):
             return
         while self.runs and (self.is_static or len(self.runs[-1].rows) <= size - start):
             start -= len(self.runs.pop().rows)
         self.runs.append(_Run(self, start, size))
-        self.rows_entered = size
+        self.rows_inserted = size
         self.ordered.clear()
 
     @property

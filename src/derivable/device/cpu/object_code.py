@@ -24,7 +24,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,9 +33,14 @@ from derivable.core.diagnostics import DerivableError
 from derivable.core.files import atomic_write
 from derivable.core.forks import renew_in_children
 from derivable.core.interrupts import deferred
-from derivable.core.lazy import importing
+from derivable.core.lazy import later
 from derivable.device.cpu.intrinsics import Intrinsic
 from derivable.device.cpu.tiers import Compilable
+
+if TYPE_CHECKING:
+    from llvmlite import binding as llvm
+else:
+    llvm = later("llvmlite.binding")
 
 # Changes with what an entry is called with.
 _FORMAT = 2
@@ -164,9 +169,6 @@ def _installed() -> str:
 
 @cache
 def _processor() -> bytes:
-    with importing():
-        from llvmlite import binding as llvm
-
     return f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}".encode()
 
 
@@ -226,9 +228,6 @@ def _linked(function: FunctionType, kinds: Sequence[Kind]) -> tuple[int, str] | 
     if found is None or not found[-1]:
         return None
     processor, externals, result, code = found
-    with importing():
-        from llvmlite import binding as llvm
-
     # Code that is linked twice after a Ctrl-C would have its name twice.
     with deferred(), _lock:
         engine = _engine()
@@ -256,9 +255,6 @@ def _engine() -> Any:
     """
     if not _has_layout():
         return None
-    with importing():
-        from llvmlite import binding as llvm
-
     with suppress(RuntimeError):
         llvm.load_library_permanently(
             {"darwin": "libsvml.dylib", "win32": "svml_dispmd"}.get(sys.platform, "libsvml.so")
