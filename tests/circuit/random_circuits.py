@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 
 
@@ -63,3 +64,10 @@ def assert_same_circuit(a, b):
     for name in ("kind", "literal", "offsets", "children", "level_offsets", "roots"):
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
     assert a.num_variables == b.num_variables
+
+
+def assert_same_structure(first, second):
+    """One builder gives both the same root ids, whatever order their nodes have."""
+    builder = CircuitBuilder()
+    ids = [builder.add_nodes(*circuit_arrays(circuit))[circuit.roots] for circuit in (first, second)]
+    np.testing.assert_array_equal(*ids)

@@ -16,7 +16,7 @@ from circuit.random_circuits import (
     LITERAL,
     OR,
     assert_same_circuit,
-    circuit_arrays,
+    assert_same_structure,
     random_arrays,
     root_tables,
     truth_tables,
@@ -36,13 +36,6 @@ def random_circuit(seed, num_variables=5, num_inner=30, num_roots=1, local=None)
     arrays = random_arrays(rng, num_variables, num_inner, local=local)
     roots = rng.integers(0, len(arrays[0]), num_roots)
     return circuit_from_arrays(*arrays, roots, num_variables), truth_tables(*arrays, num_variables)[roots]
-
-
-def assert_same_structure(first, second):
-    """One builder gives both the same root ids, whatever order their nodes have."""
-    builder = CircuitBuilder()
-    ids = [builder.add_nodes(*circuit_arrays(circuit))[circuit.roots] for circuit in (first, second)]
-    np.testing.assert_array_equal(*ids)
 
 
 def model_count(circuit):
@@ -313,7 +306,7 @@ def test_small_texts():
     table = root_tables(parse_nnf(D4.encode()))
     assert table.tolist() == [[False, False, True, True]]
     np.testing.assert_array_equal(root_tables(parse_nnf(C2D.encode())), table)
-    for text, truth in (("t 1 0", True), ("f 1 0", False), ("o 1 0", False), ("a 1 0", True)):
+    for text, truth in (("t 1 0", True), ("f 1 0", False)):
         assert root_tables(parse_nnf(text.encode())).tolist() == [[truth]]
     for text, truth in (("nnf 1 0 0\nA 0", True), ("nnf 1 0 0\nO 0 0", False), ("sdd 1\nT 0", True)):
         assert root_tables((parse_sdd if text[0] == "s" else parse_nnf)(text.encode())).tolist() == [[truth]]

@@ -1,11 +1,16 @@
 """d-DNNF text files: D4's dialect, with literals on the edges, and c2d's.
 
-D4 (lines in any order; the root is the node that no edge leads to, the first declared if there are several):
+D4 (lines in any order; the root is the node that no edge leads to, and there is one, but for constants):
 
     o 1 0                     or-node 1 (a: and, t: true, f: false)
-    t 2 0
-    1 2 3 -4 0                edge from 1 to 2, conjoined with 3 and -4
-    1 2 -3 0
+    o 2 0
+    t 3 0
+    2 3 3 -4 0                edge from 2 to 3, conjoined with 3 and -4
+    2 3 -3 0
+    1 2 0
+
+Such a file has no header: its variables are those up to the greatest that it names. We write the edge of the root last,
+as D4 does, so that a file that is cut at the end of a line has an inner node without edges, which is refused.
 
 c2d (nodes are numbered by line from 0, children before parents, the root is last):
 
@@ -23,13 +28,13 @@ import os
 
 import numpy as np
 
-from derivable.circuit.files.text_file import TextFile
+from derivable.circuit.files.text_file import CUT_OFF, TextFile
 from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.circuit.graph.builder import circuit_from_arrays
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.kernels import parse_bytes as text
 from derivable.circuit.kernels.and_or import children_first, grouped
-from derivable.core.and_or import AND, LITERAL, OR, TRUE
+from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.core.diagnostics import UnsupportedError
 from derivable.core.files import atomic_write
 from derivable.core.graph import offsets_of
@@ -53,7 +58,7 @@ def parse_nnf(
 ) -> Circuit:
     """The circuit of a d-DNNF file's content; a header `nnf` means c2d's dialect, else it is D4's.
 
-    num_variables  None: c2d's header, or the greatest variable in the file (D4's dialect does not say)
+    num_variables  None: c2d's header, or in D4's dialect the greatest variable in the file
     origin         "decision" if a knowledge compiler wrote the text, so that or-nodes are deterministic
 
     Raises ParseError with line and column, LayoutError if a literal is above `num_variables`.
@@ -62,9 +67,7 @@ def parse_nnf(
     start = int(text.first_line(file.array))
     if start >= len(data):
         file.fail_empty("a d-DNNF file starts with `nnf <nodes> <edges> <variables>` (c2d) or `o 1 0` (D4)")
-    if data[start] != ord("n"):
-        return circuit_from_arrays(*_d4_graph(file).arrays, num_variables, None, origin)
-    graph, variables = _c2d_graph(TextFile(data, source, _C2D_HINTS))
+    graph, variables = _c2d_graph(TextFile(data, source, _C2D_HINTS)) if data[start] == ord("n") else _d4_graph(file)
     return circuit_from_arrays(*graph.arrays, variables if num_variables is None else num_variables, None, origin)
 
 
@@ -80,8 +83,8 @@ def _c2d_graph(file: TextFile) -> tuple[AndOrGraph, int]:
     return AndOrGraph(kinds, np.where(is_leaf, numbers, 0), offsets, children, np.array([count - 1])), variables
 
 
-def _d4_graph(file: TextFile) -> AndOrGraph:
-    """The graph of the lines, in which literals are children and not on edges.
+def _d4_graph(file: TextFile) -> tuple[AndOrGraph, int]:
+    """The graph of the lines, in which literals are children and not on edges, and the greatest variable of the lines.
 
     An edge out of an or-node with literals leads to an and-node of its own; one out of an and-node adds its literals to
     the conjunction.
@@ -100,6 +103,7 @@ def _d4_graph(file: TextFile) -> AndOrGraph:
     sources, targets = _positions(file, numbers[starts[declared]], places[declared], ends, edge_places)
     for edge in np.flatnonzero(kind[sources] <= TRUE)[:1]:
         file.fail(int(edge_places[edge]), f"node {ends[0][edge]} is a constant and cannot have edges")
+    _check_cut(file, kind, numbers[starts[declared]], places[declared], sources, targets)
     sizes = starts[edges + 1] - first - 2
     is_literal = np.ones(len(numbers), bool)
     is_literal[starts[declared]] = is_literal[first] = is_literal[first + 1] = False
@@ -124,8 +128,23 @@ def _d4_graph(file: TextFile) -> AndOrGraph:
     kind = np.concatenate([np.full(base, LITERAL, np.uint8), kind, np.full(len(own), AND, np.uint8)])
     literal = np.zeros(total, np.int32)
     literal[:base] = different
-    root = number[base + np.flatnonzero(np.diff(parent_offsets)[base : base + len(declared)] == 0)[:1]]
-    return AndOrGraph(kind[order], literal[order], offsets, number[children[by_parent]], root)
+    loose = np.flatnonzero(np.diff(parent_offsets)[base : base + len(declared)] == 0)
+    root = number[base + loose[[np.argmax(kind[base + loose] >= AND)]]]
+    graph = AndOrGraph(kind[order], literal[order], offsets, number[children[by_parent]], root)
+    return graph, int(np.abs(different).max(initial=0))
+
+
+def _check_cut(file: TextFile, kind, ids, places, sources, targets) -> None:
+    """Refuse inner nodes without edges, and a second one that no edge leads to: what a file that was cut has."""
+    has_edge, is_child = np.zeros((2, len(kind)), bool)
+    has_edge[sources] = is_child[targets] = True
+    inner = kind >= AND
+    for node in np.flatnonzero(inner & ~has_edge)[:1]:
+        file.fail(int(places[node]), f"node {ids[node]} has no edges", f"{CUT_OFF}; constants are `t` and `f` nodes")
+    tops = np.flatnonzero(inner & ~is_child)
+    for node in tops[1:2]:
+        message = f"no edge leads to node {ids[node]}, and the root is node {ids[tops[0]]}"
+        file.fail(int(places[node]), message, CUT_OFF)
 
 
 def _distinct(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -188,8 +207,8 @@ def _fail_cycle(file: TextFile, names, sources, targets, places, above: np.ndarr
 def write_nnf(circuit: Circuit, path: str | os.PathLike, dialect: str = "d4") -> None:
     """Write a single-rooted circuit as text in the dialect of "d4" or "c2d", whole or not at all.
 
-    D4's dialect does not hold the number of variables: read it back with `load(path, num_variables=...)`
-    if some are free. Weights are not part of either format. Law: reading it back gives the same circuit.
+    Where the greatest variable is free, in D4's dialect a conjunct "true, or false and that variable" names it. Weights
+    are not part of either format. Law: reading it back gives the same circuit.
     Raises UnsupportedError for several roots or another dialect.
     """
     if dialect not in ("d4", "c2d"):
@@ -232,29 +251,44 @@ def _decision(left: list[int], right: list[int], literal: list[int]) -> int:
 
 
 def _d4_rows(circuit: Circuit) -> list[str]:
-    """Node ids count down from the root, so that parents come first, as in D4's own output."""
-    count = circuit.num_nodes
+    """Ids count the declarations, and the edges of a node come before those that lead to it, as klaycircuits needs."""
     kinds, literal = circuit.kind.tolist(), circuit.literal.tolist()
     offsets, children = circuit.offsets.tolist(), circuit.children.tolist()
-    if count == 1:
-        if kinds[0] <= TRUE:
-            return ["t 1 0" if kinds[0] else "f 1 0"]
-        return ["o 1 0", "t 2 0", f"1 2 {literal[0]} 0"]
-    rows, edges = [], []
-    true = count + 1
-    for node in range(count - 1, -1, -1):
-        kind, name = kinds[node], count - node
-        if kind < AND:
-            continue
-        rows.append(f"{'a' if kind == AND else 'o'} {name} 0")
+    root = int(circuit.roots[0])
+    if kinds[root] <= TRUE and circuit.num_variables == 0:
+        return ["t 1 0" if kinds[root] else "f 1 0"]
+    inner = [node for node in range(circuit.num_nodes - 1, -1, -1) if kinds[node] >= AND]
+    name = {node: number for number, node in enumerate(inner, start=3)}
+    true = len(inner) + 3
+    rows = [
+        "o 1 0",
+        "a 2 0",
+        *(f"{'a' if kinds[node] == AND else 'o'} {name[node]} 0" for node in inner),
+        f"t {true} 0",
+    ]
+    edges = []
+    for node in reversed(inner):
         row = children[offsets[node] : offsets[node + 1]]
-        inner = [count - child for child in row if kinds[child] >= AND]
+        below = [name[child] for child in row if kinds[child] >= AND]
         leaves = [str(literal[child]) for child in row if kinds[child] == LITERAL]
-        if kind == OR:
-            edges += [f"{name} {true} {leaf} 0" for leaf in leaves]
-            edges += [f"{name} {child} 0" for child in inner]
+        if kinds[node] == OR:
+            edges += [f"{name[node]} {true} {leaf} 0" for leaf in leaves]
+            edges += [f"{name[node]} {child} 0" for child in below]
         else:
-            first, *rest = inner or [true]
-            edges.append(" ".join([str(name), str(first), *leaves, "0"]))
-            edges += [f"{name} {child} 0" for child in rest]
-    return [*rows, f"t {true} 0", *edges]
+            first, *rest = below or [true]
+            edges.append(" ".join([str(name[node]), str(first), *leaves, "0"]))
+            edges += [f"{name[node]} {child} 0" for child in rest]
+    false, free = true + 1, true + 2
+    greatest = int(np.abs(circuit.literal).max(initial=0))
+    if kinds[root] == FALSE or greatest < circuit.num_variables:
+        rows.append(f"f {false} 0")
+    if kinds[root] >= AND:
+        edges.append(f"2 {name[root]} 0")
+    elif kinds[root] == LITERAL:
+        edges.append(f"2 {true} {literal[root]} 0")
+    else:
+        edges.append(f"2 {true if kinds[root] else false} 0")
+    if greatest < circuit.num_variables:
+        rows.append(f"o {free} 0")
+        edges += [f"{free} {true} 0", f"{free} {false} {circuit.num_variables} 0", f"2 {free} 0"]
+    return [*rows, *edges, "1 2 0"]

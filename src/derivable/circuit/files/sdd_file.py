@@ -182,7 +182,8 @@ def _saved(part: Any) -> bytes:
 def write_sdd(circuit: Circuit, path: str | os.PathLike, vtree: str | os.PathLike | Vtree | None = None) -> None:
     """Write a single-rooted circuit as an SDD file, and its vtree beside it as `name.vtree`.
 
-    vtree  None takes the one the circuit was read with, else one that is right-linear in variable order
+    vtree  None takes the one the circuit was read with, else one that is right-linear in variable order; variables
+           of the circuit that it lacks are put above it, so that the files keep their number
 
     The circuit is compiled bottom-up in PySDD under that vtree, so this is linear for a circuit that came
     from the same vtree and can blow up for another one. Both files are written whole or not at all.
@@ -203,7 +204,7 @@ def write_sdd(circuit: Circuit, path: str | os.PathLike, vtree: str | os.PathLik
         vtree = Vtree.right_linear(range(1, circuit.num_variables + 1))
     elif not isinstance(vtree, Vtree):
         vtree = load_vtree(vtree)
-    manager = manager_of(vtree)
+    manager = manager_of(vtree.with_variables(circuit.num_variables))
     text = _saved(_apply(circuit, manager))
     with atomic_write(Path(path).with_suffix(".vtree"), "wb") as file:
         file.write(_saved(manager.vtree()))

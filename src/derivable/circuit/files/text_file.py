@@ -26,7 +26,7 @@ _MESSAGES = {
     text.NOT_TERMINATED: "the line is not closed by 0",
     text.VARIABLE_RANGE: "literal {value} is out of range, the header announces {variables} variables",
 }
-_CUT_OFF = "the file was probably cut off; fetch or write it again"
+CUT_OFF = "the file was probably cut off; fetch or write it again"
 
 
 class Lines(NamedTuple):
@@ -112,7 +112,7 @@ class TextFile:
         named = {"value": value, "count": count, "variables": variables, "ids": "ids are positive" if first_id else ids}
         shown = token if len(token) <= 40 else f"{token[:40]}..."
         is_cut = code in (text.EXPECTED_MORE, text.NOT_TERMINATED) and not bytes(self.data[position:]).strip()
-        hint = _CUT_OFF if is_cut else self.hints.get(code)
+        hint = CUT_OFF if is_cut else self.hints.get(code)
         self.fail(position, _MESSAGES[code].format(token=f"`{shown}`", **named), hint)
 
     def fail_line(self, number: int, message: str, hint: str | None = None) -> NoReturn:
@@ -120,7 +120,7 @@ class TextFile:
         found = re.finditer(rb"^[ \t]*[A-Z][ \t]+(\d+)", self._unix_text(), re.MULTILINE)
         self.fail(next(islice(found, number, None)).start(1), message, hint)
 
-    def fail_header(self, words: str, message: str, hint: str | None = _CUT_OFF) -> NoReturn:
+    def fail_header(self, words: str, message: str, hint: str | None = CUT_OFF) -> NoReturn:
         """Raise a ParseError that points behind these words of the header, at a count that is wrong."""
         match = re.search(rb"^[ \t]*" + words.encode() + rb"[ \t]+", self._unix_text(), re.MULTILINE)
         self.fail(match.end() if match else 0, message, hint)

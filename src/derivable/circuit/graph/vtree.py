@@ -85,6 +85,21 @@ class Vtree:
                 stack += [(node, True), (int(self.right[node]), False), (int(self.left[node]), False)]
         return "\n".join([f"vtree {len(rows)}", *rows, ""])
 
+    def with_variables(self, num_variables: int) -> Vtree:
+        """This tree, below those of the variables 1 to `num_variables` that it lacks; itself if it lacks none."""
+        missing = np.setdiff1d(np.arange(1, num_variables + 1), self.variable).astype(np.int32)
+        if not len(missing):
+            return self
+        start, zeros, none = self.num_nodes, np.zeros_like(missing), np.full_like(missing, -1)
+        leaves = start + 2 * np.arange(len(missing), dtype=np.int32)
+        below = np.concatenate([[self.root], leaves[:-1] + 1]).astype(np.int32)
+
+        def grown(array: np.ndarray, leaf: np.ndarray, inner: np.ndarray) -> np.ndarray:
+            return np.concatenate([array, np.stack([leaf, inner], axis=1).ravel()])
+
+        left, right = grown(self.left, none, leaves), grown(self.right, none, below)
+        return Vtree(left, right, grown(self.variable, missing, zeros), int(leaves[-1]) + 1)
+
     @staticmethod
     def right_linear(order) -> Vtree:
         """The vtree of an OBDD with this variable order: every left child is a leaf. Raises LayoutError if empty."""
