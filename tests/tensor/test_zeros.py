@@ -202,13 +202,13 @@ def test_einsum_of_dense_arrays(make):
 
 
 def test_gradients_of_products_with_infinities():
-    """Of the finite products: what is left out has no derivative that is NaN."""
+    """A term that is left out has a derivative by its zero, and none that is NaN."""
     left, right = np.array([[0.0, 1.0], [2.0, 3.0]]), np.array([np.inf, 5.0])
     x, y = (torch.tensor(of, requires_grad=True) for of in (left, right))
     found = einsum("ij,j->i", x, y)
     np.testing.assert_array_equal(found.detach(), [5.0, np.inf])
     of_left, of_right = torch.autograd.grad(found[0], (x, y), retain_graph=True)
-    np.testing.assert_array_equal(of_left, [[0.0, 5.0], [0.0, 0.0]])
+    np.testing.assert_array_equal(of_left, [[np.inf, 5.0], [0.0, 0.0]])
     np.testing.assert_array_equal(of_right, [0.0, 1.0])
     gradient_ = jax.grad(lambda x: einsum("ij,j->i", x, jnp.asarray(right))[0])(jnp.asarray(left))
-    np.testing.assert_array_equal(gradient_, [[0.0, 5.0], [0.0, 0.0]])
+    np.testing.assert_array_equal(gradient_, [[np.inf, 5.0], [0.0, 0.0]])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
@@ -26,6 +26,7 @@ from derivable.algebra.expr.nodes import Apply, in_order
 from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.torch import is_transformed
+from derivable.bridge.torch_products import exact_times, is_recorded
 from derivable.bridge.torch_rows import (
     HashRows,
     Known,
@@ -173,8 +174,9 @@ class Torch(Arrays):
             aligned = torch.broadcast_tensors(*aligned)
             named = n.Function.named(function, tuple(_NAMES[x.dtype] for x in aligned), self.semiring)
             compute: Any = _compiled(named)[0]
-            is_product = self.is_exact and function == "times"
-            (found,) = self._exact_product(compute, *aligned) if is_product else compute(*aligned)
+            if function == "times":
+                compute = self._product_by(compute, aligned)
+            (found,) = compute(*aligned)
             return [found.expand(shape)]
         if lanes is None and count and self._may_fuse(aligned) and (kernel := _row_kernel(function)) is not None:
             return kernel(aligned, count)
@@ -188,6 +190,13 @@ class Torch(Arrays):
             return self.call(computed, aligned, count or 0, [str(value.dtype) for value in function.values])
         given = [x if x.dtype is dtype else x.to(dtype) for x, dtype in zip(aligned, dtypes)]
         return [x if x.shape == shape else x.expand(shape) for x in compiled(*given)]
+
+    def _product_by(self, times: Callable, operands: Sequence[torch.Tensor]) -> Callable:
+        """What multiplies: of real numbers such that zero times an infinity is zero in all derivatives too."""
+        assert self.semiring is not None
+        if self.semiring.name == "real" and (self.is_exact or is_recorded(operands)):
+            return lambda left, right: (exact_times(left, right),)
+        return partial(self._exact_product, times) if self.is_exact else times
 
     def _exact_product(self, times: Callable, left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor]:
         """The product, and zero where one factor is zero and the other one is not finite.

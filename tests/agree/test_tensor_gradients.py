@@ -1,0 +1,332 @@
+"""A sum of products has one value and one gradient, whichever door it comes through: Einstein sums, programs, kernels,
+`Function`, torch, JAX, and every storage; with NaN, infinities and zeros among the operands and the adjoints.
+
+The reference is the definition. A term is zero where a factor is zero, else the product of its factors; a gradient is
+the sum of such terms, of the adjoint and of the other factors.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import derivable as dv
+
+torch = pytest.importorskip("torch")
+jax = pytest.importorskip("jax")
+
+SIZES = dict(zip("ijkl", (2, 3, 2, 3)))
+VALUES = (0.0, 0.0, 1.0, 2.0, 0.5, 3.0, np.inf, np.nan)
+# What is the same sum in the language: of operands T0, T1, ...
+PROGRAMS = {
+    "i,i->": "sum(<i, a> in T0) a * T1(i)",
+    "ij,j->i": "sum(<i, r> in T0) { i -> sum(<j, a> in r) a * T1(j) }",
+    "ji,j->i": "sum(<j, r> in T0) sum(<i, a> in r) { i -> a * T1(j) }",
+    "ij,jk->ik": "sum(<i, r> in T0) { i -> sum(<j, a> in r) sum(<k, b> in T1(j)) { k -> a * b } }",
+    "ij,ij->ij": "sum(<i, r> in T0) { i -> sum(<j, a> in r) { j -> a * T1(i, j) } }",
+    "i,j->ij": "sum(<i, a> in T0) { i -> sum(<j, b> in T1) { j -> a * b } }",
+    "ij,j->ij": "sum(<i, r> in T0) { i -> sum(<j, a> in r) { j -> a * T1(j) } }",
+    "ij,j,k->ik": "sum(<i, r> in T0) { i -> sum(<j, a> in r) sum(<k, b> in T2) { k -> a * T1(j) * b } }",
+    "ij,jk,kl->il": "sum(<i, r> in T0) { i -> sum(<j, a> in r) sum(<k, b> in T1(j)) sum(<l, c> in T2(k)) "
+    "{ l -> a * b * c } }",
+}
+# Those that have no text of their own here.
+SUBSCRIPTS = (*PROGRAMS, "ij->ji", "ij->j", "ii,i->i", "i...,i->...", "ij,kj,l->kil", "ij,i,j->")
+
+
+def agree(found, expected, what):
+    """Raises AssertionError unless all numbers are equal, NaN to NaN."""
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-6, err_msg=what, equal_nan=True)
+
+
+def test_what_compares_can_fail():
+    agree(np.array([np.nan, np.inf, 0.0]), np.array([np.nan, np.inf, 0.0]), "equal")
+    for wrong in ([0.0, np.inf, 0.0], [np.nan, -np.inf, 0.0], [np.nan, np.inf, 1e-9], [np.nan, np.inf]):
+        with pytest.raises(AssertionError):
+            agree(np.array(wrong), np.array([np.nan, np.inf, 0.0]), "unequal")
+
+
+def summed(terms, axes, result):
+    """The sum of products of arrays with their axes, by the definition."""
+    letters = sorted(set().union(*axes, result))
+    product, is_zero = np.ones([1] * len(letters)), np.zeros([1] * len(letters), bool)
+    for term, of in zip(terms, axes):
+        # The diagonal of letters that come twice.
+        index = [np.arange(SIZES[letter]).reshape([-1 if x == letter else 1 for x in letters]) for letter in of]
+        spread = np.asarray(term, float)[tuple(index)] if of else np.asarray(term, float)
+        is_zero = is_zero | (spread == 0)
+        with np.errstate(invalid="ignore"):
+            product = product * spread
+    whole = np.broadcast_to(np.where(is_zero, 0.0, product), [SIZES[letter] for letter in letters])
+    found = whole.sum(tuple(place for place, letter in enumerate(letters) if letter not in result))
+    kept = [letter for letter in letters if letter in result]
+    return found.transpose([kept.index(letter) for letter in result])
+
+
+def axes_of(subscripts):
+    left, result = subscripts.replace("...", "j").split("->")
+    return left.split(","), result
+
+
+def by_hand(subscripts, operands, adjoint):
+    """(the sum, its gradient by each operand)"""
+    axes, result = axes_of(subscripts)
+    gradients = []
+    for place, of in enumerate(axes):
+        others = [*operands[:place], *operands[place + 1 :], adjoint]
+        their = [*axes[:place], *axes[place + 1 :], result]
+        distinct = "".join(dict.fromkeys(of))
+        found = summed([*others, np.ones([SIZES[x] for x in distinct])], [*their, distinct], distinct)
+        if distinct != of:
+            (letter,) = distinct
+            whole = np.zeros([SIZES[letter]] * 2)
+            np.fill_diagonal(whole, found)
+            found = whole
+        gradients.append(found)
+    return summed(operands, axes, result), gradients
+
+
+def drawn(subscripts, seed):
+    """(operands, adjoint), of which few have no number that is special."""
+    random = np.random.default_rng([seed, *map(ord, subscripts)])
+    axes, result = axes_of(subscripts)
+    shapes = [[SIZES[letter] for letter in of] for of in (*axes, result)]
+    *operands, adjoint = (random.choice(VALUES, shape) for shape in shapes)
+    return operands, adjoint if seed % 3 else np.ones_like(adjoint)
+
+
+def test_the_reference_is_that_of_torch_for_numbers():
+    """Of finite numbers, where the rule of zeros says nothing."""
+    for subscripts in SUBSCRIPTS:
+        operands, adjoint = drawn(subscripts, 1)
+        tensors = [torch.from_numpy(np.nan_to_num(x, nan=4.0, posinf=5.0)).requires_grad_() for x in operands]
+        seed = torch.tensor(np.nan_to_num(adjoint, nan=4.0, posinf=5.0))
+        total = torch.einsum(subscripts, *tensors)
+        value, gradients = by_hand(subscripts, [x.detach().numpy() for x in tensors], seed.numpy())
+        agree(total.detach(), value, subscripts)
+        for mine, other in zip(gradients, torch.autograd.grad(total, tensors, seed)):
+            agree(mine, other, subscripts)
+
+
+# Doors: (subscripts, operands, adjoint) -> (the sum, gradients [operand], None for one that is a constant there)
+
+
+def by_torch(subscripts, operands, adjoint, call, dtype=None):
+    tensors = [torch.tensor(x, dtype=dtype or torch.float64, requires_grad=True) for x in operands]
+    found = call(subscripts, *tensors)
+    found = found if found.layout == torch.strided else found.to_dense()
+    gradients = torch.autograd.grad(found, tensors, torch.tensor(adjoint, dtype=found.dtype))
+    return found.detach(), gradients
+
+
+def by_torch_func(subscripts, operands, adjoint, call):
+    found, pulled = torch.func.vjp(lambda *x: call(subscripts, *x), *map(torch.tensor, operands))
+    return found, [x.detach() for x in pulled(torch.tensor(adjoint))]
+
+
+def by_recorded(subscripts, operands, adjoint, call):
+    """Gradients that have derivatives themselves go another way."""
+    tensors = [torch.tensor(x, requires_grad=True) for x in operands]
+    found = call(subscripts, *tensors)
+    gradients = torch.autograd.grad(found, tensors, torch.tensor(adjoint, requires_grad=True), create_graph=True)
+    return found.detach(), [x.detach() for x in gradients]
+
+
+def by_jax(subscripts, operands, adjoint, call, jit=False):
+    def pulled(seed, *x):
+        found, pull = jax.vjp(lambda *x: call(subscripts, *x), *x)
+        return found, pull(seed)
+
+    with jax.enable_x64(True):
+        arrays = [jax.numpy.asarray(x) for x in (adjoint, *operands)]
+        found, gradients = (jax.jit(pulled) if jit else pulled)(*arrays)
+        return np.asarray(found), [np.asarray(x) for x in gradients]
+
+
+def program_of(subscripts):
+    text = PROGRAMS[subscripts]
+    axes, _ = axes_of(subscripts)
+    return dv.tensor.parse(text, {f"T{place}": len(of) for place, of in enumerate(axes)})
+
+
+def named(operands):
+    return {f"T{place}": x for place, x in enumerate(operands)}
+
+
+def einsum(subscripts, *operands):
+    return dv.tensor.einsum(subscripts, *operands)
+
+
+def gathered(subscripts, *operands):
+    return dv.tensor.einsum(subscripts, *operands, backend="torch")
+
+
+def program(subscripts, *operands):
+    return program_of(subscripts)(**named(operands), output="dense")
+
+
+def kernel(subscripts, *operands):
+    return dv.tensor.compile(program_of(subscripts), output="dense" if axes_of(subscripts)[1] else None)(
+        **named(operands)
+    )
+
+
+def function(subscripts, *operands, backend=None):
+    output = "numpy" if axes_of(subscripts)[1] else None
+    return dv.tensor.Function(program_of(subscripts), output=output, backend=backend)(**named(operands))
+
+
+def gathered_function(subscripts, *operands):
+    return function(subscripts, *operands, backend="torch")
+
+
+def by_vjp(subscripts, operands, adjoint):
+    """Programs that are derivatives, of arrays of NumPy."""
+    of = program_of(subscripts)
+    gradients = []
+    for name in named(operands):
+        pulled = dv.tensor.vjp(of, name)
+        seed = adjoint if np.ndim(adjoint) else float(adjoint)
+        gradients.append(pulled(**named(operands), **{list(pulled.inputs)[-1]: seed}, output="dense"))
+    return program(subscripts, *operands), gradients
+
+
+CALLS = {"einsum": einsum, "gathered": gathered, "program": program, "kernel": kernel, "function": function,
+         "gathered function": gathered_function}  # fmt: skip
+DOORS = {
+    **{("torch", name): (by_torch, call) for name, call in CALLS.items()},
+    ("float32", "einsum"): (lambda *x: by_torch(*x, torch.float32), einsum),
+    ("float32", "function"): (lambda *x: by_torch(*x, torch.float32), function),
+    **{("torch.func", name): (by_torch_func, CALLS[name]) for name in ("einsum", "gathered", "function")},
+    **{("create_graph", name): (by_recorded, CALLS[name]) for name in ("einsum", "gathered", "function")},
+    **{("JAX", name): (by_jax, CALLS[name]) for name in ("einsum", "program", "kernel", "function")},
+    **{("jit", name): (lambda *x: by_jax(*x, jit=True), CALLS[name]) for name in ("einsum", "function")},
+    ("NumPy", "vjp"): (lambda s, operands, adjoint, _: by_vjp(s, operands, adjoint), None),
+}
+
+
+def check(door, subscripts, seed):
+    ask, call = DOORS[door]
+    operands, adjoint = drawn(subscripts, seed)
+    value, gradients = by_hand(subscripts, operands, adjoint)
+    found, their = ask(subscripts, operands, adjoint, call)
+    what = f"{subscripts} of {operands} for {adjoint}"
+    agree(found, value, what)
+    for mine, other in zip(their, gradients, strict=True):
+        agree(mine, other, what)
+
+
+def texts_of(door):
+    return SUBSCRIPTS if DOORS[door][1] in (einsum, gathered) else tuple(PROGRAMS)
+
+
+@pytest.mark.parametrize("door", DOORS, ids=" ".join)
+def test_dense_operands(door):
+    """Each door takes a few of the sums, and all doors together every one."""
+    number = list(DOORS).index(door)
+    for subscripts in ("ij,j->i", *texts_of(door)[number % 5 :: 5]):
+        check(door, subscripts, number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("door", DOORS, ids=" ".join)
+def test_dense_operands_of_every_sum(door):
+    for subscripts, seed in itertools.product(texts_of(door), range(8)):
+        check(door, subscripts, seed)
+
+
+def test_second_derivatives():
+    """Of z = A x with the adjoint w, the gradient by x is w A; its derivative by A, for the adjoint c, is w c."""
+    for seed in range(6):
+        (a, x), w = drawn("ij,j->i", seed)
+        c = np.random.default_rng(seed).choice(VALUES, 3)
+        expected = summed([w, c], ["i", "j"], "ij")
+        for name, call in CALLS.items():
+            matrix, vector = (torch.tensor(part, requires_grad=True) for part in (a, x))
+            (first,) = torch.autograd.grad(call("ij,j->i", matrix, vector), vector, torch.tensor(w), create_graph=True)
+            (second,) = torch.autograd.grad(first, matrix, torch.tensor(c))
+            agree(second, expected, f"{name}: {w}, {c}")
+        with jax.enable_x64(True):
+            seeds = jax.numpy.asarray(w), jax.numpy.asarray(c)
+
+            def by_vector(matrix, call, x=x, seeds=seeds):
+                return jax.vjp(lambda y: call("ij,j->i", matrix, y), jax.numpy.asarray(x))[1](seeds[0])[0]
+
+            for call in (einsum, function):
+                (second,) = jax.vjp(lambda matrix, call=call: by_vector(matrix, call), jax.numpy.asarray(a))[1](
+                    seeds[1]
+                )
+                agree(second, expected, f"JAX: {w}, {c}")
+
+
+# Storages: (array, mask of what is stored) -> (the operand, its leaf, what reads a gradient at the stored places)
+
+
+def torch_layout(layout):
+    def stored(array, mask):
+        whole = torch.tensor(np.where(mask, 7.0, 0.0))
+        leaf = whole.to_sparse(layout=layout, **({"blocksize": (1, 1)} if layout == torch.sparse_bsr else {}))
+        leaf = leaf.coalesce() if layout == torch.sparse_coo else leaf
+        if layout in (torch.sparse_csr, torch.sparse_coo):
+            leaf.values().copy_(torch.tensor(array[mask]))
+        elif layout == torch.sparse_csc:
+            leaf.values().copy_(torch.tensor(array.T[mask.T]))
+        else:
+            leaf.values().copy_(torch.tensor(array[mask]).reshape(-1, 1, 1))
+        leaf.requires_grad_()
+        return leaf, leaf, lambda x: x.to_dense().numpy()[mask]
+
+    return stored
+
+
+def coordinates(array, mask):
+    leaf = torch.tensor(array[mask], requires_grad=True)
+    return dv.tensor.Coordinates(array.shape, np.stack(np.nonzero(mask)), leaf), leaf, lambda x: x.numpy()
+
+
+def built(array, mask):
+    """A tensor that torch's constructor makes of values."""
+    leaf = torch.tensor(array[mask], requires_grad=True)
+    return torch.sparse_coo_tensor(np.stack(np.nonzero(mask)), leaf, array.shape), leaf, lambda x: x.numpy()
+
+
+def constant(form):
+    return lambda array, mask: (getattr(scipy.sparse, form)(np.where(mask, array, 0.0)), None, None)
+
+
+STORAGES = {
+    "coo": torch_layout(torch.sparse_coo),
+    "csr": torch_layout(torch.sparse_csr),
+    "csc": torch_layout(torch.sparse_csc),
+    "bsr": torch_layout(torch.sparse_bsr),
+    "coordinates": coordinates,
+    "built": built,
+    "scipy csr": constant("csr_array"),
+    "scipy csc": constant("csc_array"),
+}
+MATRICES = ("ij,j->i", "ji,j->i", "ij,jk->ik", "ij,ij->ij", "ij,j->ij", "ij,j,k->ik", "ij,jk,kl->il")
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("call", [einsum, gathered, program])
+def test_stored_operands(storage, call):
+    for subscripts, seed in zip(MATRICES, range(1, 8)):
+        operands, adjoint = drawn(subscripts, seed)
+        # Some zeros are stored, and everything else that is not one.
+        mask = (operands[0] != 0) | (np.random.default_rng(seed).random(operands[0].shape) < 0.5)
+        value, gradients = by_hand(subscripts, operands, adjoint)
+        first, leaf, read = STORAGES[storage](operands[0], mask)
+        others = [torch.tensor(x, requires_grad=True) for x in operands[1:]]
+        found = call(subscripts, first, *others)
+        found = found if found.layout == torch.strided else found.to_dense()
+        what = f"{subscripts} of {operands} for {adjoint}"
+        agree(found.detach(), value, what)
+        leaves = others if leaf is None else [leaf, *others]
+        their = list(torch.autograd.grad(found, leaves, torch.tensor(adjoint)))
+        if leaf is not None:
+            agree(read(their.pop(0)), gradients[0][mask], what)
+        for mine, other in zip(their, gradients[1:], strict=True):
+            agree(mine, other, what)
