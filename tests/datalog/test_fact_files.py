@@ -346,3 +346,88 @@ def test_the_hint_for_other_columns_works(tmp_path):
     path = tmp_path / "age.csv"
     program = dv.Program(f'@file("{path}", header=true, fields=["name", "years"]) type age(name: String, years: i32)')
     assert list(program.run()["age"]) == [("Ann", 81)]
+
+
+@pytest.mark.parametrize(
+    ("first", "body"),
+    [
+        ("payer,payee", "Ann,Bob\nBob,Carl\n"),
+        ("payer,payee", "ann,bob\nbob,carl\ncarl,ann\n"),
+        ("Payer,Paid to", "A-1,A-2\nA-3,A-4\n"),
+        ("payer,payee", "x1,x2\n" + "x3,x4\n" * 30_000),
+    ],
+    ids=["capitals", "values in common", "digits", "large"],
+)
+def test_a_header_of_other_words_is_no_fact(tmp_path, first, body):
+    path = tmp_path / "e.csv"
+    path.write_text(f"{first}\n{body}")
+    program = dv.Program("type e(src: String, dst: String)\nquery e")
+    rows = {tuple(line.split(",")) for line in body.splitlines()}
+    with pytest.raises(ParseError, match=r"e.csv:1:1: .* seems to be a header: .*\n.*\n.*\nhelp: .*`header=true`"):
+        program.run({"e": path})
+    assert set(program.run({"e": dv.datalog.FactFile(path, header=True)})["e"]) == rows
+    first_row = tuple(first.split(","))
+    assert set(program.run({"e": dv.datalog.FactFile(path, header=False)})["e"]) == rows | {first_row}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ann,bob\n",
+        "ann,bob\ncarl,dora\n",
+        "ann,bob\nbob,carl\n",
+        "a,b\nB,C\nD,E\n",
+        "payer,payee\nann,payer\nBob,Carl\n",
+    ],
+)
+def test_facts_of_words_are_no_header(tmp_path, text):
+    (tmp_path / "e.csv").write_text(text)
+    rows = {tuple(line.split(",")) for line in text.splitlines()}
+    for columns in ("src: String, dst: String", "String, String"):
+        assert set(dv.Program(f"type e({columns})\nquery e").run({"e": tmp_path / "e.csv"})["e"]) == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ('alice\n"b,c"\n', {"alice", "b,c"}),
+        ("alice\n\n", {"alice"}),
+        ("\ufeffalice\n", {"alice"}),
+        ('name\n"b,c"\n"d"\n', {"b,c", "d"}),
+        ('name\n"b,c"\nd\n', {"name", "b,c", "d"}),
+    ],
+)
+def test_quotes_tell_a_header_where_some_are_not_needed(tmp_path, route, text, rows):
+    (tmp_path / "u.csv").write_text(text, encoding="utf-8")
+    assert {x for (x,) in tuples_of(read_facts(tmp_path / "u.csv", "u", [TYPES["String"]]))} == rows
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".parquet"])
+def test_columns_of_a_file_are_chosen_and_ordered_by_name(tmp_path, ending):
+    table = pa.table({"town": ["Ayr"], "years": [81], "tag": [0.5], "name": ["Ann"]})
+    path = tmp_path / f"age{ending}"
+    if ending == ".parquet":
+        parquet.write_table(table, path)
+    else:
+        table.to_pandas().to_csv(path, index=False, sep="," if ending == ".csv" else "\t")
+    program = dv.Program("type age(String, i32)\nquery age")
+
+    def run(fields, **form):
+        return dict(program.run({"age": dv.datalog.FactFile(path, fields=fields, **form)})["age"].items())
+
+    assert run(["name", "years"]) == {("Ann", 81): 0.5}
+    assert run(["town", "years"], has_probability=False) == {("Ayr", 81): True}
+    with pytest.raises(ParseError, match="the file has no column `nane`"):
+        run(["nane", "years"])
+    with pytest.raises(ParseError, match="1 column is taken; `age` has 2"):
+        run("name")
+    with pytest.raises(DomainError, match="no names"):
+        run([1, 2])
+
+
+def test_values_of_any_length(tmp_path, route):
+    long = "a" * 200_000
+    (tmp_path / "h.csv").write_text(f'"{long}",1\n')
+    before = csv.field_size_limit()
+    assert tuples_of(read_facts(tmp_path / "h.csv", "h", [TYPES["String"], TYPES["i32"]])) == [(long, 1)]
+    assert csv.field_size_limit() == before

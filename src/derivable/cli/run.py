@@ -120,7 +120,8 @@ def _write_files(program: Any, database: Any, file: str, names: list[str], outpu
     if not files and output is None:
         return
     from derivable.datalog.api.fact_output import write_facts
-    from derivable.datalog.facts.fact_files import FileForm, declared
+    from derivable.datalog.facts.fact_files import declared
+    from derivable.datalog.facts.file_forms import FileForm
 
     for name, attribute in files.items():
         path, form = declared(attribute)
@@ -133,7 +134,8 @@ def _write_files(program: Any, database: Any, file: str, names: list[str], outpu
     Path(folder or ".").mkdir(parents=True, exist_ok=True)
     for name in names:
         path = Path(folder) / f"{name}{ending}"
-        write_facts(database[name], path, FileForm(header=True))
+        # Soufflé's files have no header.
+        write_facts(database[name], path, FileForm(header=True if ending.lower() == ".csv" else None))
         click.echo(f"{path}: {len(database[name]):,} facts", err=True)
 
 

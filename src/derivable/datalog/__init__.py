@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from derivable.datalog.aggregates.lattices import lattice
     from derivable.datalog.api.database import Database
     from derivable.datalog.api.program import Program
-    from derivable.datalog.facts.fact_files import FactFile
+    from derivable.datalog.facts.file_forms import FactFile
     from derivable.datalog.facts.inputs import InputMapping, categorical, independent
     from derivable.datalog.foreign.own import function, predicate
     from derivable.datalog.tags.custom import Provenance
@@ -39,7 +39,7 @@ __getattr__, __dir__ = lazy(
     {
         "Database": "derivable.datalog.api.database",
         "Duration": "derivable.datalog.values.datetimes",
-        "FactFile": "derivable.datalog.facts.fact_files",
+        "FactFile": "derivable.datalog.facts.file_forms",
         "InputMapping": "derivable.datalog.facts.inputs",
         "Entity": "derivable.datalog.values.terms",
         "Program": "derivable.datalog.api.program",

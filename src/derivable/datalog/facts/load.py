@@ -110,9 +110,10 @@ def load_relation(relation: Relation, given: Any, store: FactStore) -> None:
         else:
             store.elsewhere.setdefault(relation.name, []).append(columns)
     elif isinstance(given, os.PathLike):
-        from derivable.datalog.facts.fact_files import FactFile, FileForm, read_facts
+        from derivable.datalog.facts.fact_files import read_facts
+        from derivable.datalog.facts.file_forms import AS_IT_IS, FactFile
 
-        form = given.form if isinstance(given, FactFile) else FileForm()
+        form = given.form if isinstance(given, FactFile) else AS_IT_IS
         load_relation(relation, read_facts(given, relation.name, relation.types, relation.column_names, form), store)
     elif isinstance(given, Columns):
         given, origin = _with_tags(relation, given), _given(relation, given.place)
@@ -182,6 +183,8 @@ def _with_tags(relation: Relation, given: Columns) -> Columns:
     """The columns with that of the tags, if there is one more than the relation has, apart."""
     names = [str(name) for name in given.names]
     tagged = [i for i, n in enumerate(names) if n in TAG_NAMES and n not in relation.column_names]
+    # Beside a column that is called `tag` that of the tags is `tag_1`.
+    tagged += [i for i, n in enumerate(names) if n == "tag_1" and "tag" in names and n not in relation.column_names]
     if given.probabilities is not None or len(names) != len(relation.types) + 1 or not tagged:
         return given
     column = given.arrays[tagged[-1]]
