@@ -249,7 +249,8 @@ class TypedFunction:
     def dual(self) -> TypedFunction:
         """The function with tangents of its first operand: its components, then a tangent for each that is a float.
 
-        A tangent of 0 contributes nothing, also where the slope is infinite.
+        A tangent of 0 contributes nothing where the slope is infinite, and is multiplied like any other elsewhere: the
+        derivative by it is the slope.
         """
         operand, *others = self.operands
         first = 1 + max(argument.index for part in self.operands for argument in part)
@@ -259,8 +260,9 @@ class TypedFunction:
         for argument, tangent in zip(floats, along):
             for k, slope in enumerate(expr.differentiate(self.values, argument)):
                 if slope.dtype in FLOATS:
-                    none = Constant(0, slope.dtype)
-                    tangents[k] = tangents[k] + expr.where(expr.equal(tangent, 0), none, slope * tangent)
+                    none, limit = (Constant(number, slope.dtype) for number in (0, math.inf))
+                    vanishes = expr.logical_and(expr.equal(tangent, 0), expr.equal(expr.abs(slope), limit))
+                    tangents[k] = tangents[k] + expr.where(vanishes, none, slope * tangent)
         kept = [tangent for tangent, value in zip(tangents, self.values) if value.dtype in FLOATS]
         return TypedFunction(
             f"{self.name} with tangents", ((*operand, *along), *others), (*self.values, *expr.simplify(kept))

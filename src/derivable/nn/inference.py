@@ -10,17 +10,16 @@ import torch
 
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
-from derivable.bridge.torch import is_transformed, physical
+from derivable.bridge.torch import physical
 from derivable.circuit.graph.circuit import Circuit
+from derivable.circuit.queries.transform import without_absences
 from derivable.datalog.api.program import Program
 from derivable.datalog.exact.exact import ExactQuery, compile_exact
 from derivable.datalog.facts.inputs import InputMapping
 from derivable.datalog.run.limits import Limits, Watch, watched
 from derivable.datalog.tags.provenance import EXACT, TOP_PROOFS, Inference
 from derivable.datalog.tags.random_facts import RandomFacts
-from derivable.device.cpu.memory import full
 from derivable.nn.derived import DerivedFacts
-from derivable.nn.log_space import log1mexp, log_of_probability
 from derivable.nn.values import TOLERANCE
 
 if TYPE_CHECKING:
@@ -135,12 +134,31 @@ class FactColumns(torch.nn.Module):
         return row if self.place is None else row.index_select(-1, cast(torch.Tensor, self.place))
 
 
-class ExactInference(torch.nn.Module):
-    """The compiled circuit in the real and the log semiring.
+class CircuitFolds(torch.nn.Module):
+    """A circuit on probabilities or their logarithms, to either.
 
-    A value of a choice weighs its probability, its absence 1: the worlds of a choice have one value each,
-    and that value carries the whole weight.
+    A value of a choice weighs its probability, its absence 1: the worlds of a choice have one value each, and that
+    value carries the whole weight.
     """
+
+    def __init__(self, circuit: Circuit, exclusive: np.ndarray):
+        super().__init__()
+        folded = without_absences(circuit, exclusive)
+        self.real, self.log = folded.to_torch(semiring="real"), folded.to_torch(semiring="log")
+        self.log_values = folded.to_torch(semiring="real", log_values=True)
+
+    def forward(self, weights: torch.Tensor, in_logs: bool, out_logs: bool) -> torch.Tensor:
+        """weights [*batch, variable] -> [*batch, root]"""
+        # Circuits take the complements themselves: those of logarithms have no derivative at certain facts.
+        if in_logs:
+            return snap_to_zero(self.log(snap_to_zero(weights)))
+        if out_logs:
+            return snap_to_zero(self.log_values(snap_to_one(weights.clamp_min(0))))
+        return snap_to_one(self.real(weights))
+
+
+class ExactInference(torch.nn.Module):
+    """The compiled circuit in the real and the log semiring."""
 
     def __init__(self, query: ExactQuery, names: Sequence[str]):
         super().__init__()
@@ -149,48 +167,17 @@ class ExactInference(torch.nn.Module):
         self.columns = FactColumns(
             [query.variables[name] for name in names], len(exclusive), query.fixed, query.fixed_weights
         )
-        self.register_buffer("exclusive", torch.as_tensor(exclusive), persistent=False)
-        self.all_exclusive = bool(exclusive.all())
-        self.none_exclusive = not exclusive.any()
-        self.real = self.circuit.to_torch(semiring="real")
-        self.log = self.circuit.to_torch(semiring="log")
+        self.folds = CircuitFolds(query.circuit, exclusive)
         self.derived = torch.nn.ModuleList([DerivedFacts(facts) for facts, _ in query.derived])
-        self.derived_real = torch.nn.ModuleList([c.to_torch(semiring="real") for _, c in query.derived])
-        self.derived_log = torch.nn.ModuleList([c.to_torch(semiring="log") for _, c in query.derived])
+        self.derived_folds = torch.nn.ModuleList([CircuitFolds(c, exclusive) for _, c in query.derived])
 
     def forward(self, values: list[torch.Tensor], in_logs: bool, out_logs: bool) -> torch.Tensor:
         """values [*batch, fact] each -> [*batch, output fact], probabilities or log-probabilities."""
         weights = self.columns(values, in_logs)
-        for facts, real, log in zip(self.derived, self.derived_real, self.derived_log):
-            found = facts(self._evaluated(real, log, weights, in_logs, in_logs), in_logs)
+        for facts, folds in zip(self.derived, self.derived_folds):
+            found = facts(folds(weights, in_logs, in_logs), in_logs)
             weights = weights.index_copy(-1, cast(torch.Tensor, facts.variables), found)
-        return self._evaluated(self.real, self.log, weights, in_logs, out_logs)
-
-    def _evaluated(
-        self, real: torch.nn.Module, log: torch.nn.Module, weights: torch.Tensor, in_logs: bool, out_logs: bool
-    ) -> torch.Tensor:
-        """A circuit on [*batch, variable]."""
-        if not out_logs:
-            # Without negative weights the circuit takes the complements itself.
-            if self.none_exclusive:
-                return snap_to_one(real(weights))
-            absent = None if self.all_exclusive else 1 - weights
-            return snap_to_one(real(weights, self._negative(absent, 1.0, weights)))
-        if in_logs:
-            log_weights = weights
-            absent = None if self.all_exclusive else log1mexp(weights)
-        else:
-            log_weights = log_of_probability(weights.clamp_min(0))
-            absent = None if self.all_exclusive else log_of_probability((1 - weights).clamp_min(0))
-        return snap_to_zero(log(log_weights, self._negative(absent, 0.0, log_weights)))
-
-    def _negative(self, absent: torch.Tensor | None, one: float, like: torch.Tensor) -> torch.Tensor:
-        """Weights of the absence of facts, `one` for values of choices; None stands for choices only."""
-        if absent is None:
-            if torch.compiler.is_compiling() or not like.is_cpu or is_transformed():
-                return torch.full_like(like, one, requires_grad=False)
-            return torch.from_numpy(full(like.shape, one, like.numpy(force=True).dtype))
-        return absent if self.none_exclusive else torch.where(cast(torch.Tensor, self.exclusive), one, absent)
+        return self.folds(weights, in_logs, out_logs)
 
     def size_text(self) -> str:
         circuit = self.circuit

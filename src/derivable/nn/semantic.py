@@ -19,7 +19,7 @@ from derivable.circuit.formulas.formula import Formula
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError, ShapeError
-from derivable.nn.log_space import log1mexp, log_of_probability
+from derivable.nn.inference import CircuitFolds
 from derivable.nn.values import (
     require_distributions,
     require_factors,
@@ -92,7 +92,7 @@ class SemanticLoss(torch.nn.Module):
         for group in groups:
             mask[[variable - 1 for variable in group]] = True
         self.register_buffer("_exclusive", mask, persistent=False)
-        self._log_count = self.circuit.to_torch(semiring="log")
+        self._folds = CircuitFolds(self.circuit, mask.numpy())
 
     def forward(self, predictions: torch.Tensor) -> torch.Tensor:
         """predictions [*batch, variable], float32 or float64 -> [*batch], or a scalar if reduced; nats.
@@ -100,10 +100,7 @@ class SemanticLoss(torch.nn.Module):
         An empty batch gives an empty result, and 0 if reduced.
         """
         self._check_shape(predictions)
-        positive, negative = self._log_weights(predictions)
-        exclusive = cast(torch.Tensor, self._exclusive)
-        negative = torch.where(exclusive, torch.zeros_like(negative), negative)
-        loss = -self._log_count(positive, negative)[..., 0]
+        loss = -self._log_count(predictions)[..., 0]
         if self.reduction == "none":
             return loss
         total = loss.sum()
@@ -112,17 +109,14 @@ class SemanticLoss(torch.nn.Module):
     def extra_repr(self) -> str:
         return f"{self.circuit!r}, inputs={self.inputs!r}, reduction={self.reduction!r}"
 
-    def _log_weights(self, predictions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _log_count(self, predictions: torch.Tensor) -> torch.Tensor:
+        """log P(constraint) [*batch, 1]"""
         if self.inputs == "logits":
-            return torch.nn.functional.logsigmoid(predictions), torch.nn.functional.logsigmoid(-predictions)
+            logsigmoid = torch.nn.functional.logsigmoid
+            return self._folds.log(logsigmoid(predictions), logsigmoid(-predictions))
         in_logs = self.inputs == "log_probabilities"
         self._check_values(predictions, in_logs)
-        # The weights of a group's negations are one, whatever is computed here: a factor may be larger than one.
-        single = predictions.masked_fill(cast(torch.Tensor, self._exclusive), -1.0 if in_logs else 0.5)
-        if in_logs:
-            return predictions, log1mexp(single)
-        within = predictions.clamp_min(0) if self.factors else predictions.clamp(0, 1)
-        return log_of_probability(within), log_of_probability(1 - single.clamp(0, 1))
+        return self._folds(predictions, in_logs, True)
 
     def _check_values(self, predictions: torch.Tensor, in_logs: bool) -> None:
         """Probabilities, and those of a group are a distribution unless they are factors."""

@@ -11,14 +11,30 @@ import numpy as np
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.fold.plan import LINE_BYTES, Plan
-from derivable.circuit.kernels.levels import GRADIENT, VALUES, VALUES_AND_GRADIENT, LevelKernels, level_kernels
+from derivable.circuit.kernels.levels import (
+    BY_WEIGHT,
+    GRADIENT,
+    VALUES,
+    VALUES_AND_GRADIENT,
+    LevelKernels,
+    level_kernels,
+)
 from derivable.circuit.kernels.scaled import Scaled, scaled, scaled_numbers
 from derivable.core.diagnostics import DomainError
 from derivable.device.cpu.memory import empty, zeros
 from derivable.device.cpu.threads import run_chunks
 from derivable.parallel.levels import fold_levels
 
-__all__ = ["GRADIENT", "VALUES", "VALUES_AND_GRADIENT", "check_complement", "fold", "fold_rows", "fold_vjp"]
+__all__ = [
+    "BY_WEIGHT",
+    "GRADIENT",
+    "VALUES",
+    "VALUES_AND_GRADIENT",
+    "check_complement",
+    "fold",
+    "fold_rows",
+    "fold_vjp",
+]
 
 # A thread is worth its hand-over from about this many edges times rows.
 _WORTH_A_THREAD = 60_000
@@ -100,7 +116,8 @@ def fold_rows(
 ) -> None:
     """Run the kernels over contiguous rows: arrays, or a tuple of them with one for each scalar of an element.
 
-    mode                       VALUES, VALUES_AND_GRADIENT or GRADIENT; `out` may be given with GRADIENT too
+    mode                       VALUES, VALUES_AND_GRADIENT or GRADIENT; `out` may be given with GRADIENT too. BY_WEIGHT
+                               with one of the last two: gradients by exp(weight), of the log semiring with negatives
     weights, negatives         [row, variable]; without negatives they are the complement of the weights
     out, seeds                 [row, root]; the adjoints of the roots, ones if None
     gradient, negative_gradient  [row, variable]; these and seeds for the floats of an element only
@@ -118,7 +135,7 @@ def fold_rows(
         check_complement(plan, ring, negatives is not None)
         # With the semiring, whose number is no other's for as long as it is kept.
         known = plan.others.setdefault(kind, (ring, _tile_fold(plan, ring, mode, columns, rows == 1)))
-    fold = known[1]
+    fold: Any = known[1]
     if fold is None:
         _fold_objects(plan, ring, *(part[0] if part else None for part in arrays[:3]))
         return
@@ -129,7 +146,7 @@ def fold_rows(
         smallest = max(1, _WORTH_A_THREAD // max(1, plan.operations * lanes))
         fine = all(run_chunks(fold, -(-rows // lanes), smallest, arrays))
     if not fine:
-        raise_bad_weight(ring.name, *arrays[:2])
+        raise_bad_weight(ring.name, *arrays[:2], plan.negative < plan.num_slots - 1)
 
 
 def _precision(columns: tuple[np.ndarray, ...]) -> str:
@@ -225,15 +242,20 @@ def _fold_objects(plan: Plan, ring: Semiring, weights: Any, negatives: Any, out:
     out[...] = values[graph.roots].T
 
 
-def raise_bad_weight(domain: str, weights: tuple[np.ndarray, ...], negatives: tuple[np.ndarray, ...]) -> None:
-    """Raise DomainError for the first weight that `domain` does not accept; arrays of the components."""
+def raise_bad_weight(
+    domain: str, weights: tuple[np.ndarray, ...], negatives: tuple[np.ndarray, ...], is_negated: Any = True
+) -> None:
+    """Raise DomainError for the first weight that `domain` does not accept; arrays of the components.
+
+    is_negated  [variable] whether the graph has its negative literal
+    """
     named = [("weights", array) for array in weights] + [("negative_weights", array) for array in negatives]
     for name, array in named:
         bad = np.isnan(array.astype(float))
         if domain == "log":
             bad |= array == np.inf
             if not negatives:
-                bad |= array > 0
+                bad |= (array > 0) & is_negated
         places = np.argwhere(bad)
         if len(places) == 0:
             continue

@@ -17,22 +17,27 @@ from derivable.bridge.engines import Elementwise
 from derivable.circuit.fold.engine import GraphFold
 from derivable.circuit.fold.evaluate import check_size
 from derivable.circuit.fold.fold_rows import check_complement
+from derivable.circuit.fold.log_values import LogValues, check_log_values
 from derivable.circuit.fold.plan import plan_of
 from derivable.circuit.fold.pytree_weights import composed, fact_of, is_nest, parts_of
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.diagnostics import DomainError, MissingDependencyError, UnsupportedError
 
 
-def to_jax(circuit: Circuit, semiring: str | Semiring = "log") -> Callable:
+def to_jax(circuit: Circuit, semiring: str | Semiring = "log", log_values: bool = False) -> Callable:
     """The function f(weights[*batch, variable], negative_weights=None) -> [*batch, root].
 
     For a semiring whose elements are nests, weights are nests of arrays [*batch, variable, *shape of the leaf], or
     probabilities [*batch, variable], from which its `fact` makes elements, and the result is a nest of arrays.
 
+    log_values, of the real semiring: the logarithms of the values, in nats, with gradients by the weights that are
+    right where one is 0 or 1; see `LogValueModule`.
+
     It works under jit, grad, jvp, vmap, hessian and their compositions, on float32 and (in JAX's x64 mode) float64.
     Bad weights raise a DomainError; inside jit it arrives wrapped in JAX's own error, with our message in it.
 
-    Raises MissingDependencyError without JAX, UnsupportedError for the counting semiring.
+    Raises MissingDependencyError without JAX, UnsupportedError for the counting semiring and for logarithms of the
+    values of a semiring that is not the real one.
     """
     try:
         import jax.numpy as jnp
@@ -40,6 +45,8 @@ def to_jax(circuit: Circuit, semiring: str | Semiring = "log") -> Callable:
         from derivable.bridge.jax import run
     except ImportError:
         raise MissingDependencyError("to_jax needs JAX", hint="pip install 'derivable[jax]'") from None
+    if log_values:
+        check_log_values(semiring)
     ring = semirings.get(semiring)
     if ring.is_exact:
         raise UnsupportedError(
@@ -51,6 +58,7 @@ def to_jax(circuit: Circuit, semiring: str | Semiring = "log") -> Callable:
     plan = plan_of(circuit)
     kinds = "b" if ring.carrier == "bool" else "f"
     engines: dict[tuple[bool, str], GraphFold] = {}
+    log_engines: dict[str, LogValues] = {}
 
     def evaluate(weights, negative_weights=None):
         weights = _as_array(weights, "weights")
@@ -71,6 +79,12 @@ def to_jax(circuit: Circuit, semiring: str | Semiring = "log") -> Callable:
                 f"weights of dtype {dtype} are not of the carrier of the semiring {ring.name!r}", hint=f"use {wanted}"
             )
         key = negative_weights is not None, weights.dtype.name
+        if log_values:
+            logs = log_engines.get(key[1]) or log_engines.setdefault(key[1], LogValues(circuit, key[1]))
+            if logs.has_negatives:
+                absent = 1 - weights if negative_weights is None else negative_weights
+                weights = jnp.concatenate([weights, absent], -1)
+            return run(logs, None, (weights,))[0]
         engine = engines.get(key) or engines.setdefault(key, GraphFold(circuit, ring, *key))
         return run(engine, None, (weights,) if negative_weights is None else (weights, negative_weights))[0]
 

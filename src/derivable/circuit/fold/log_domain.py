@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from derivable.circuit.fold.plan import Plan
+from derivable.circuit.kernels.levels import BY_WEIGHT
 from derivable.circuit.kernels.levels_log import BAD_WEIGHT, compiled_log_rows
 from derivable.circuit.kernels.levels_scaled import log_rows_scaled
 from derivable.circuit.kernels.levels_unbounded import log_rows_unbounded
@@ -21,7 +22,8 @@ class LogFold:
     """The kernels on one plan, in one mode, for tiles of `lanes` rows."""
 
     def __init__(self, plan: Plan, mode: int, lanes: int):
-        self.plan, self.mode, self.lanes = plan, mode, lanes
+        self.plan, self.mode, self.lanes = plan, mode % BY_WEIGHT, lanes
+        self.by_weight = mode >= BY_WEIGHT
         self.program = plan.positive, plan.negative, plan.runs, plan.terms, plan.root_slots
         self.proof = plan.budget, plan.degree
         self.log_rows = compiled_log_rows()
@@ -39,7 +41,7 @@ class LogFold:
         none = _NONE[weights.dtype.char]
         _, negatives, *results = (part[0] if part else none for part in arrays)
         first, last = start * lanes, min(stop * lanes, len(weights))
-        given = self.mode, weights, negatives, bool(arrays[1])
+        given = self.mode, weights, negatives, bool(arrays[1]), self.by_weight
         left_over = np.zeros(-(-len(weights) // lanes), np.bool_)
         scratch = self.scratch.take()
         left = self.log_rows(first, last, *given, *program, *scratch, *results, *self.proof, left_over)

@@ -12,10 +12,12 @@ from torch import nn
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.engines import Elementwise
+from derivable.bridge.protocol import Engine
 from derivable.bridge.torch import call, within_memory
 from derivable.circuit.fold.engine import GraphFold
 from derivable.circuit.fold.evaluate import check_size
 from derivable.circuit.fold.fold_rows import check_complement, raise_bad_weight
+from derivable.circuit.fold.log_values import LogValues, check_log_values
 from derivable.circuit.fold.pytree_weights import composed, fact_of, is_nest, parts_of
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
@@ -24,14 +26,19 @@ _DTYPES = {"float": (torch.float32, torch.float64), "bool": (torch.bool,)}
 _HALF = (torch.float16, torch.bfloat16)
 
 
-def to_torch(circuit: Circuit, semiring: str | Semiring = "log") -> CircuitModule:
+def to_torch(circuit: Circuit, semiring: str | Semiring = "log", log_values: bool = False) -> CircuitModule:
     """The module m(weights[*batch, variable], negative_weights=None) -> [*batch, root].
 
     For a semiring whose elements are nests, weights and results are nests of tensors; see `CircuitModule`.
+    log_values, of the real semiring: the logarithms of the values, in nats; see `LogValueModule`.
 
-    Raises UnsupportedError for the counting semiring: tensors hold no integers of any size.
+    Raises UnsupportedError for the counting semiring: tensors hold no integers of any size, and for logarithms of the
+    values of another semiring.
     """
-    return CircuitModule(circuit, semiring)
+    if not log_values:
+        return CircuitModule(circuit, semiring)
+    check_log_values(semiring)
+    return LogValueModule(circuit, "real")
 
 
 class CircuitModule(nn.Module):
@@ -61,8 +68,8 @@ class CircuitModule(nn.Module):
             )
         self._engines = self._made_engines()
 
-    def _made_engines(self) -> dict[tuple[bool, torch.dtype], GraphFold]:
-        found = {}
+    def _made_engines(self) -> dict[tuple[bool, torch.dtype], Any]:
+        found: dict[tuple[bool, torch.dtype], Any] = {}
         self._facts: dict[torch.dtype, Elementwise] = {}
         dtypes = _DTYPES[self.semiring.carrier] if self.semiring.is_scalar else _DTYPES["float"]
         for dtype in dtypes if not self.semiring.is_scalar else ():
@@ -129,8 +136,8 @@ class CircuitModule(nn.Module):
                     return call(engine, None, (weights, negative_weights))[0]
         return self._general(weights, negative_weights)
 
-    def _general(self, weights: torch.Tensor, negative_weights: torch.Tensor | None) -> torch.Tensor:
-        """Any dtype and device, and weights that are broadcast."""
+    def _operands(self, weights: torch.Tensor, negative_weights: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+        """The weights and, if there are, the negative ones, of one dtype that kernels have and of one shape."""
         num_variables = self.circuit.num_variables
         weights = self._in_carrier(weights, "weights")
         check_size(weights.shape, num_variables, "weights")
@@ -150,14 +157,21 @@ class CircuitModule(nn.Module):
                         f"weights {tuple(weights.shape)} and negative_weights {tuple(negative_weights.shape)} "
                         "do not broadcast"
                     ) from None
-        engine = self._engines[negative_weights is not None, weights.dtype]
+        return (weights,) if negative_weights is None else (weights, negative_weights)
+
+    def _general(self, weights: torch.Tensor, negative_weights: torch.Tensor | None) -> torch.Tensor:
+        """Any dtype and device, and weights that are broadcast."""
+        operands = self._operands(weights, negative_weights)
+        engine = self._engines[len(operands) == 2, operands[0].dtype]
         if engine.needs_negatives:
             check_complement(engine.plan, self.semiring, False)
-        operands = (weights,) if negative_weights is None else (weights, negative_weights)
-        if weights.is_cpu:
+        return self._called(engine, operands)
+
+    def _called(self, engine: Engine, operands: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        if operands[0].is_cpu:
             return call(engine, None, operands)[0]
         with within_memory(self.circuit, operands):
-            self._refuse_nan(weights, negative_weights)
+            self._refuse_nan(*operands)
             return call(engine, None, operands)[0]
 
     def _nested(self, weights: Any, negative_weights: Any) -> Any:
@@ -199,7 +213,7 @@ class CircuitModule(nn.Module):
         fact_of(ring, str(probabilities.dtype).removeprefix("torch."), name)
         return call(self._facts[probabilities.dtype], None, (probabilities,))
 
-    def _refuse_nan(self, weights: torch.Tensor, negative_weights: torch.Tensor | None) -> None:
+    def _refuse_nan(self, weights: torch.Tensor, negative_weights: torch.Tensor | None = None) -> None:
         """Kernels of the CPU look for NaN themselves. What is recorded in a CUDA graph cannot be looked at."""
         if weights.is_cuda and torch.cuda.is_current_stream_capturing():
             return
@@ -223,3 +237,31 @@ class CircuitModule(nn.Module):
                 hint=f"use {' or '.join(map(str, dtypes))}",
             )
         return tensor
+
+
+class LogValueModule(CircuitModule):
+    """The logarithms of the values in the real semiring, in nats: m(weights, negative_weights=None) -> [*batch, root].
+
+    The weights are numbers from 0 on, not logarithms; those of negative literals are one less them if they are not
+    given. Values far below the smallest float have their logarithms, and gradients are right where a weight is 0 or 1,
+    at which the chain rule through its logarithm says nothing. A root of -inf contributes no gradient, and an entry of
+    the gradient beyond the largest float is the largest float.
+    """
+
+    def _made_engines(self) -> dict[tuple[bool, torch.dtype], Any]:
+        self._facts = {}
+        found = {}
+        for dtype in _DTYPES["float"]:
+            found[True, dtype] = LogValues(self.circuit, str(dtype).removeprefix("torch.")).registered()
+        return found
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, log_values=True"
+
+    def forward(self, weights: torch.Tensor, negative_weights: torch.Tensor | None = None) -> torch.Tensor:
+        operands = self._operands(weights, negative_weights)
+        engine = self._engines[True, operands[0].dtype]
+        if engine.has_negatives:
+            given, absent = operands if len(operands) == 2 else (operands[0], 1 - operands[0])
+            operands = (torch.cat([given, absent], -1),)
+        return self._called(engine, operands[:1])

@@ -161,17 +161,17 @@ class Circuit(AndOrGraph):
 
         return value_and_gradient(self, weights, negative_weights, semiring, adjoints)
 
-    def to_torch(self, semiring: str | Semiring = "log"):
+    def to_torch(self, semiring: str | Semiring = "log", log_values: bool = False):
         """An `nn.Module`: m(weights[*batch, variable], negative_weights=None) -> [*batch, root]."""
         from derivable.circuit.fold.torch_module import to_torch
 
-        return to_torch(self, semiring)
+        return to_torch(self, semiring, log_values)
 
-    def to_jax(self, semiring: str | Semiring = "log"):
+    def to_jax(self, semiring: str | Semiring = "log", log_values: bool = False):
         """A JAX function f(weights[*batch, variable], negative_weights=None) -> [*batch, root]."""
         from derivable.circuit.fold.jax_function import to_jax
 
-        return to_jax(self, semiring)
+        return to_jax(self, semiring, log_values)
 
     # Queries: weights are arrays [*batch, variable], or mappings from variables to numbers or arrays [*batch]
 

@@ -15,6 +15,8 @@ from derivable.kernel.emit_numba import emit_numba
 
 # What a call computes: the roots; the roots and the gradient of their sum; the gradient for given adjoints.
 VALUES, VALUES_AND_GRADIENT, GRADIENT = 0, 1, 2
+# Beside one of the last two, in the log semiring: the gradient by the weights, and not by their logarithms.
+BY_WEIGHT = 4
 
 
 class LevelKernels:

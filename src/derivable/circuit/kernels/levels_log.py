@@ -68,6 +68,7 @@ def log_rows(
     weights,
     negative_weights,
     has_negative,
+    by_weight,
     positive,
     negative,
     runs,
@@ -88,6 +89,7 @@ def log_rows(
 
     mode       what is computed, see `levels`; all other arguments as in `kernel.level_fold`, and:
 
+    by_weight  whether the gradients are by exp of the weights, where both are given
     values, adjoints, prefix  float64, whatever the dtype of the weights
     budget     bits by which a root may be below one if no weight is above one
     degree     the largest number of literals in a product
@@ -118,7 +120,8 @@ def log_rows(
             slot = np.int64(positive[variable])
             other = np.int64(negative[variable])
             x = load_rows(weights, row * num_variables + variable, num_variables, rows, zero)
-            valid = bit_and(valid, less(x, upper))
+            # What no node reads needs no complement.
+            valid = bit_and(valid, less(x, infinity if other == scratch else upper))
             highest = maximum(x, highest)
             lowest = minimum(select(less(like(x, -np.inf), x), x, zero), lowest)
             u, complement = exp_and_complement(x)
@@ -192,12 +195,13 @@ def log_rows(
                 a = load(adjoints, slot)
                 b = load(adjoints, other)
                 at = row * num_variables + variable
-                if has_negative:
-                    store_rows(negative_gradient, at, num_variables, rows, multiply(load(values, other), b))
-                else:
+                if not by_weight:
                     # With u = exp(w), both du/dw = u and d(1 - u)/dw = -u.
-                    a = subtract(a, b)
-                store_rows(gradient, at, num_variables, rows, multiply(load(values, slot), a))
+                    a = multiply(load(values, slot), a if has_negative else subtract(a, b))
+                    b = multiply(load(values, other), b)
+                if has_negative:
+                    store_rows(negative_gradient, at, num_variables, rows, b)
+                store_rows(gradient, at, num_variables, rows, a)
         row += lanes
     return np.int64(num_left)
 

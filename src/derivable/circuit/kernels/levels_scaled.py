@@ -187,6 +187,7 @@ def log_rows_scaled(
     weights,
     negative_weights,
     has_negative,
+    by_weight,
     positive,
     negative,
     runs,
@@ -314,7 +315,9 @@ def log_rows_scaled(
                 a, p = load(adjoints, slot), load(powers, slot)
                 b, q = load(adjoints, other), load(powers, other)
                 if has_negative:
-                    b, q = normalise(multiply(b, load(values, other)), add(q, load(exponents, other)))
+                    if not by_weight:
+                        b, q = multiply(b, load(values, other)), add(q, load(exponents, other))
+                    b, q = normalise(b, q)
                     store(prefix, 0, b)
                     store(prefix_powers, 0, q)
                     collapse_slot(prefix, prefix_powers, 0)
@@ -322,7 +325,9 @@ def log_rows_scaled(
                 else:
                     a, p = scaled_add(a, p, subtract(zero, b), q)
                     a, p = normalise(a, p)
-                a, p = normalise(multiply(a, load(values, slot)), add(p, load(exponents, slot)))
+                if not by_weight:
+                    a, p = multiply(a, load(values, slot)), add(p, load(exponents, slot))
+                a, p = normalise(a, p)
                 store(prefix, 0, a)
                 store(prefix_powers, 0, p)
                 collapse_slot(prefix, prefix_powers, 0)

@@ -49,7 +49,8 @@ def _exp(w: float) -> Number:
 
 
 def _complement(w: float) -> Number:
-    return _settled(-math.expm1(w), 0)
+    """1 - exp(w); of weights above 0 there is none, and none is read."""
+    return _settled(-math.expm1(w), 0) if w <= 0.0 else ZERO
 
 
 def _log(m: float, n: int) -> float:
@@ -103,6 +104,7 @@ def log_rows_unbounded(
     weights: np.ndarray,
     negative_weights: np.ndarray,
     has_negative: bool,
+    by_weight: bool,
     positive: np.ndarray,
     negative: np.ndarray,
     runs: np.ndarray,
@@ -140,11 +142,12 @@ def log_rows_unbounded(
                     for child, adjoint in zip(summand, _others([values[child] for child in summand], adjoints[slot])):
                         adjoints[child] = _sum((adjoints[child], adjoint))
             for variable, (slot, other) in enumerate(literals):
-                adjoint = adjoints[slot]
-                if has_negative:
-                    negative_gradient[row, variable] = _float(*_product(adjoints[other], values[other]))
-                else:
+                adjoint, negation = adjoints[slot], adjoints[other]
+                if not has_negative:
                     # With u = exp(w), both du/dw = u and d(1 - u)/dw = -u.
-                    m, n = adjoints[other]
-                    adjoint = _sum((adjoint, (-m, n)))
-                gradient[row, variable] = _float(*_product(adjoint, values[slot]))
+                    adjoint = _sum((adjoint, (-negation[0], negation[1])))
+                if not by_weight:
+                    adjoint, negation = _product(adjoint, values[slot]), _product(negation, values[other])
+                if has_negative:
+                    negative_gradient[row, variable] = _float(*negation)
+                gradient[row, variable] = _float(*adjoint)

@@ -56,6 +56,20 @@ def restrict(circuit: Circuit, evidence: Mapping[Any, bool] | Iterable[Any]) -> 
     return _replace_literals(circuit, _read_evidence(circuit, evidence), circuit.origin)
 
 
+def without_absences(circuit: Circuit, variables: np.ndarray) -> Circuit:
+    """The circuit for folds in which the negative literals of `variables` (bool [variable]) weigh one.
+
+    They are constants in the place of literals: or-nodes keep them, so this is a circuit to be folded alone.
+    """
+    negative = np.flatnonzero(circuit.literal < 0)
+    gone = negative[variables[-1 - circuit.literal[negative]]]
+    if not len(gone):
+        return circuit
+    kind, literal = circuit.kind.copy(), circuit.literal.copy()
+    kind[gone], literal[gone] = TRUE, 0
+    return replace(circuit, kind=kind, literal=literal)
+
+
 def forget(circuit: Circuit, variables: Iterable[Any]) -> Circuit:
     """Existential quantification: true for an assignment if some values of `variables` make `circuit` true.
 
