@@ -349,7 +349,7 @@ def test_values_missing():
 def test_generated_modules_are_files_shared_by_processes(tmp_path):
     code = (
         "from derivable.algebra import expr\n"
-        "from derivable.algebra.expr.generated import cache_directory\n"
+        "from derivable.core.cache import cache_directory\n"
         "e, = expr.trace(lambda x, y: expr.exp(x) * y + 12345, 2)\n"
         "f = expr.compile_numba(e, expr.arguments_of(e), 'shared')\n"
         "print(f(0.0, 2.0), sum(f.stats.cache_hits.values()))\n"
@@ -380,7 +380,7 @@ def test_an_unwritable_cache_falls_back(tmp_path):
     blocked.write_text("")
     environment = dict(os.environ, DERIVABLE_CACHE_DIR=str(blocked / "below"))
     code = (
-        "from derivable.algebra.expr.generated import cache_directory\n"
+        "from derivable.core.cache import cache_directory\n"
         "print(cache_directory().is_dir(), cache_directory(), sep='\\n')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)

@@ -20,7 +20,7 @@ heights(np.array([0, 0, 1]), np.zeros(1, np.int32), np.zeros(2, np.int32))
 
 
 def stderr_of(cache, terminal: bool, patience: float = 0.0) -> str:
-    caches = {"NUMBA_CACHE_DIR": str(cache), "DERIVABLE_CACHE_DIR": str(cache)}
+    caches = {"DERIVABLE_CACHE_DIR": str(cache)}
     environment = {**os.environ, **caches, "DERIVABLE_TIER": "compiled"}
     code = CODE.format(patience=patience)
     if not terminal:

@@ -57,7 +57,7 @@ print(json.dumps(found))
 
 
 def run(program, tmp_path):
-    caches = {"NUMBA_CACHE_DIR": str(tmp_path), "DERIVABLE_CACHE_DIR": str(tmp_path)}
+    caches = {"DERIVABLE_CACHE_DIR": str(tmp_path)}
     environment = {**os.environ, **caches, "DERIVABLE_TIER": ""}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)

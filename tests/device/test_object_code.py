@@ -125,7 +125,7 @@ def run(tmp_path_factory):
     (folder / "called.py").write_text(CALLED)
     (folder / "kernels.py").write_text(KERNELS)
     paths = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
-    caches = {"NUMBA_CACHE_DIR": str(folder / "numba"), "DERIVABLE_CACHE_DIR": str(folder / "ours")}
+    caches = {"DERIVABLE_CACHE_DIR": str(folder / "ours")}
     environment = {**os.environ, **caches, "PYTHONPATH": paths, "DERIVABLE_TIER": "compiled"}
 
     def printed(*arguments, **more):

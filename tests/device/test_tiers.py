@@ -139,7 +139,7 @@ if len(sys.argv) > 1:
     doubled = numba.njit(lambda values: 2 * values)
     print(doubled(np.ones(1))[0], "numba.np.linalg" in sys.modules)
 """
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "DERIVABLE_CACHE_DIR": str(tmp_path)}
+    environment = {**os.environ, "DERIVABLE_CACHE_DIR": str(tmp_path)}
 
     def run(tier, *arguments):
         own = {**environment, "DERIVABLE_TIER": tier}

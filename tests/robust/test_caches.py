@@ -6,6 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from derivable.core.cache import cache_directory
+from derivable.core.diagnostics import DerivableWarning
+
 PACKAGE = Path(__file__).parents[2] / "src" / "derivable"
 
 # One kernel of the package and a generated one.
@@ -38,8 +43,7 @@ def answer_of(process: subprocess.Popen) -> str:
 
 def test_several_processes_fill_one_cache(tmp_path):
     environment = {
-        "NUMBA_CACHE_DIR": str(tmp_path),
-        "DERIVABLE_CACHE_DIR": str(tmp_path / "generated"),
+        "DERIVABLE_CACHE_DIR": str(tmp_path),
         "PYTHONPATH": str(PACKAGE.parent),
     }
     first = [start(environment) for _ in range(2)]
@@ -63,6 +67,94 @@ def test_no_place_can_be_written(tmp_path):
         "HOME": str(nowhere),
         "XDG_CACHE_HOME": str(nowhere / "cache"),
         "PYTHONDONTWRITEBYTECODE": "1",
-        "NUMBA_CACHE_DIR": str(nowhere / "numba"),
     }
     assert answer_of(start(environment)) == ANSWER
+
+
+SETTINGS = """
+import sys
+from derivable.cli.main import main
+status = main(["run", "chain.scl", "--json"])
+from numba.core import config
+print(status, config.DISABLE_JIT, repr(config.CACHE_DIR))
+"""
+
+
+def test_the_command_takes_no_settings_of_numba_from_the_working_directory(tmp_path):
+    """They say where Numba's caches are, which are pickles: a folder with a program in it would run code."""
+    (tmp_path / ".numba_config.yaml").write_text(f"cache_dir: {tmp_path}/planted\ndisable_jit: 1\n")
+    (tmp_path / "chain.scl").write_text(
+        "rel n = {0}\nrel n(x + 1) = n(x), x < 20000\nrel c(k) = k := count(x: n(x))\nquery c"
+    )
+    environment = os.environ | {"PYTHONPATH": str(PACKAGE.parent), "DERIVABLE_CACHE_DIR": str(tmp_path / "ours")}
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", SETTINGS], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+        assert "20001" in done.stdout
+        assert done.stdout.splitlines()[-1] == "0 0 ''"
+    assert not (tmp_path / "planted").exists()
+    assert list((tmp_path / "ours" / "kernels").rglob("*.nbi"))
+
+
+def folder_with(tmp_path, mode, *, content=True):
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    if content:
+        (folder / "module.py").write_text("")
+    folder.chmod(mode)
+    return folder
+
+
+@pytest.fixture
+def chosen(monkeypatch):
+    """The folder that is taken where the environment names this one."""
+
+    def choose(folder):
+        monkeypatch.setenv("DERIVABLE_CACHE_DIR", str(folder))
+        return cache_directory.__wrapped__()
+
+    return choose
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755, 0o750])
+def test_a_folder_that_only_its_owner_writes_is_taken(tmp_path, chosen, mode):
+    folder = folder_with(tmp_path, mode)
+    assert chosen(folder) == folder.resolve()
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    assert chosen(link) == folder.resolve()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o702, 0o1777])
+def test_a_folder_that_others_may_write_is_not_taken(tmp_path, chosen, mode):
+    folder = folder_with(tmp_path, mode)
+    with pytest.warns(DerivableWarning, match=rf"other users may write there \(mode {mode:o}\)"):
+        assert chosen(folder) != folder.resolve()
+    assert [path.name for path in folder.iterdir()] == ["module.py"]
+
+
+def test_an_empty_folder_becomes_its_owners(tmp_path, chosen):
+    folder = folder_with(tmp_path, 0o775, content=False)
+    assert chosen(folder) == folder.resolve()
+    assert folder.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_folder_that_others_may_replace_is_not_taken(tmp_path, chosen):
+    (tmp_path / "open").mkdir(0o777)
+    (tmp_path / "open").chmod(0o777)
+    folder = folder_with(tmp_path / "open", 0o700)
+    with pytest.warns(DerivableWarning, match="other users may replace it, as they may write to .*open"):
+        assert chosen(folder) != folder.resolve()
+    # As the folder of temporary files is.
+    (tmp_path / "open").chmod(0o1777)
+    assert chosen(folder) == folder.resolve()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_folder_of_another_user_is_not_taken(tmp_path, chosen):
+    folder = folder_with(tmp_path, 0o755)
+    os.chown(folder, 65534, 65534)
+    with pytest.warns(DerivableWarning, match="belongs to the user of number 65534"):
+        assert chosen(folder) != folder.resolve()

@@ -27,6 +27,8 @@ from derivable.cli.report import write_json
 from derivable.core.diagnostics import DerivableError, DerivableWarning
 from derivable.core.lazy import optional_module
 
+# Settings that Numba reads from the working directory, whoever has put them there.
+NUMBA_SETTINGS = ".numba_config.yaml"
 USER_ERROR, BUG, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 
 COMMANDS = {
@@ -102,6 +104,8 @@ def _outcome(arguments: Sequence[str] | None) -> int:
     try:
         if "_DERIVABLE_COMPLETE" in os.environ:
             cli.main(prog_name="derivable")  # the shell asks for completions; ends the process
+        if os.path.exists(NUMBA_SETTINGS):
+            _import_numba_elsewhere()
         # Not `cli.main`, which ends the process itself when a pipe closes.
         with warnings.catch_warnings(), cli.make_context("derivable", list(given)) as context:
             warnings.showwarning = _show_warning
@@ -133,6 +137,17 @@ def _outcome(arguments: Sequence[str] | None) -> int:
         line, column = (span.line, span.column) if span else (None, None)
         _write_error("input", message=message, hint=hint, source=source, line=line, column=column)
     return USER_ERROR
+
+
+def _import_numba_elsewhere() -> None:
+    """Import Numba so that it takes no settings from the working directory, which may be somebody else's."""
+    folder = os.getcwd()
+    os.chdir(os.path.dirname(__file__))
+    try:
+        from derivable.device.cpu import compiling
+    finally:
+        os.chdir(folder)
+    compiling.ignore_settings_of_folder()
 
 
 def _write_error(kind: str, **details: Any) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from derivable.accelerator.hardware.elaboration import Hardware
 from derivable.accelerator.operators.runtime import ceil_div
-from derivable.algebra.expr.generated import cache_directory
+from derivable.core.cache import cache_directory
 from derivable.core.diagnostics import CompileTimeout, DerivableError, DomainError, MissingDependencyError
 from derivable.core.files import locked
 from derivable.core.interrupts import end, waiter

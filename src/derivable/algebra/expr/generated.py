@@ -7,18 +7,14 @@ written atomically and only when missing (rewriting would change the time stamp 
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import importlib.util
-import os
 import re
 import sys
 import threading
-from functools import cache
 from importlib.machinery import ModuleSpec
-from pathlib import Path
 from types import ModuleType
 
+from derivable.core.cache import cache_directory
 from derivable.core.files import atomic_write
 from derivable.core.forks import renew_in_children
 
@@ -28,42 +24,6 @@ _lock = threading.RLock()
 
 
 renew_in_children(globals(), _lock=threading.RLock)
-
-
-@cache
-def cache_directory() -> Path:
-    """Where generated modules and their compiled code are kept.
-
-    DERIVABLE_CACHE_DIR if set, else `derivable` in the user's cache directory (XDG_CACHE_HOME, ~/.cache);
-    where that cannot be written, a temporary directory of this process.
-    """
-    import shutil
-    import tempfile
-
-    chosen = os.environ.get("DERIVABLE_CACHE_DIR")
-    if chosen:
-        candidates = [Path(chosen)]
-    else:
-        base = os.environ.get("XDG_CACHE_HOME")
-        candidates = [Path(base) / "derivable"] if base else []
-        # Without a home directory there is nothing to append.
-        with contextlib.suppress(RuntimeError):
-            candidates.append(Path.home() / ".cache" / "derivable")
-    for candidate in candidates:
-        try:
-            candidate.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with tempfile.TemporaryFile(dir=candidate):
-                return candidate
-        except OSError:
-            continue
-    private, owner = tempfile.mkdtemp(prefix="derivable-"), os.getpid()
-
-    def remove() -> None:
-        if os.getpid() == owner:  # not a forked child
-            shutil.rmtree(private, ignore_errors=True)
-
-    atexit.register(remove)
-    return Path(private)
 
 
 def load_generated(source: str, stem: str = "generated") -> ModuleType:

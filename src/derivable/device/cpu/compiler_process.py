@@ -22,7 +22,7 @@ from pathlib import Path
 from queue import PriorityQueue
 
 import derivable
-from derivable.algebra.expr.generated import cache_directory
+from derivable.core.cache import cache_directory
 from derivable.core.forks import renew_in_children
 from derivable.core.interrupts import deferred
 from derivable.device.cpu.threads import available_cores
@@ -64,7 +64,8 @@ class Compiler:
     """The process, and the thread that hears from it."""
 
     def __init__(self) -> None:
-        paths = [str(Path(derivable.__file__).parents[1]), *(path or os.getcwd() for path in sys.path)]
+        package = Path(derivable.__file__).parents[1]
+        paths = [str(package), *map(os.path.abspath, sys.path)]
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(paths),
             "DERIVABLE_CACHE_DIR": str(cache_directory()),
@@ -76,6 +77,8 @@ class Compiler:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=environment,
+            # Numba reads settings from the working directory.
+            cwd=package,
             # Ctrl-C is for this process.
             start_new_session=True,
         )

@@ -1,8 +1,7 @@
 """Numba, ready to compile: what compiles kernels imports it from here, and small runs never do.
 
-Numba caches beside the source, else in the user's cache directory. Where neither can be written (an
-installation by root, an account without a home) its decorator raises; kernels are then cached in a
-private temporary directory that goes with the process.
+Kernels are cached in the library's own folder (`core.cache`), whatever Numba's settings say: Numba reads settings
+from the working directory, and its caches are pickles.
 
 Before Numba loads a kernel from there, it imports everything that it can compile, SciPy's linear algebra among it,
 which takes a third of a second and which only compiling needs: kernels of this library are loaded without.
@@ -10,17 +9,17 @@ which takes a third of a second and which only compiling needs: kernels of this 
 
 from __future__ import annotations
 
-import atexit
 import gc
-import os
-import shutil
-import tempfile
+import hashlib
+import sys
 import threading
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from derivable.core.cache import cache_directory
 from derivable.core.interrupts import deferred
 from derivable.core.lazy import importing
 
@@ -38,15 +37,18 @@ with importing():
 __all__ = ["njit"]
 
 
-def njit(**options: Any) -> Any:
-    """Numba's decorator, without the form of a function that C would call: making it takes a twentieth of the time."""
+def njit(*, cache: bool = False, **options: Any) -> Any:
+    """Numba's decorator, without the form of a function that C would call: making it takes a twentieth of the time.
+
+    cache  whether its compiled forms are on disk for later processes
+    """
     decorate: Any = numba.njit
 
     def dispatcher(function: Any) -> Any:
         made = decorate(no_cfunc_wrapper=True, **options)(function)
         made.get_call_template = partial(_template_of_call, made)
-        if type(made._cache) is caching.FunctionCache:
-            made._cache.__class__ = _KernelCache
+        if cache:
+            made._cache = _KernelCache(function)
             made._compilation_chain_init_hook = _nothing
         return made
 
@@ -78,6 +80,45 @@ def type_of(name: str) -> Any:
     return numba.types.Array(found, axes.count(",") + 1, "C") if axes else found
 
 
+class _Locator:
+    """Where the compiled forms of a function are, and when they are of another text: what Numba's caches look at."""
+
+    def __init__(self, function: Any):
+        self._py_file = function.__code__.co_filename
+        self._line = function.__code__.co_firstlineno
+
+    def get_cache_path(self) -> str:
+        source = Path(self._py_file)
+        return str(cache_directory() / "kernels" / f"{source.stem}_{_digest(str(source))[:24]}")
+
+    def ensure_cache_path(self) -> None:
+        Path(self.get_cache_path()).mkdir(parents=True, exist_ok=True)
+
+    def get_source_stamp(self) -> str:
+        return _digest_of_file(self._py_file)
+
+    def get_disambiguator(self) -> str:
+        return str(self._line)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@cache
+def _digest_of_file(path: str) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+class _Form(caching.CompileResultCacheImpl):
+    """How Numba writes compiled functions; its own constructor would ask its settings where."""
+
+    def __init__(self, function: Any):
+        self._lineno = function.__code__.co_firstlineno
+        self._locator = _Locator(function)
+        self._filename_base = self.get_filename_base(function.__qualname__, sys.abiflags)
+
+
 class _KernelCache(caching.FunctionCache):
     """Numba's cache of compiled functions, which loads them without what only compiling needs.
 
@@ -87,6 +128,7 @@ class _KernelCache(caching.FunctionCache):
     """
 
     is_packed = False
+    _impl_class = _Form
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         _link_runtime()
@@ -126,27 +168,14 @@ def _typeof_plain_array(array: Any, context: Any) -> Any:
     return numba.types.Array(numba.from_dtype(array.dtype), array.ndim, layout, readonly=not array.flags.writeable)
 
 
+def ignore_settings_of_folder() -> None:
+    """Numba's settings are from now on those of the environment, without the working directory's."""
+    vars(config)["_config_fname"] = ""
+    config.reload_config()
+
+
 def _nothing() -> None:
     """Stands for the import of packages that extend Numba, which its compiler does again."""
-
-
-def _probe() -> None:
-    """Never compiled: Numba looks for a place to cache when a function is decorated."""
-
-
-def _find_place_for_cache() -> None:
-    try:
-        njit(cache=True)(_probe)
-    except RuntimeError:
-        folder = tempfile.mkdtemp(prefix="derivable-kernels-")
-        os.environ["NUMBA_CACHE_DIR"] = folder
-        config.reload_config()
-        atexit.register(_remove, folder, os.getpid())
-
-
-def _remove(folder: str, owner: int) -> None:
-    if os.getpid() == owner:  # not in a forked child
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Undisturbed(event.Listener):
@@ -209,7 +238,6 @@ class Nested(event.Listener, threading.local):
 
 
 _nested = Nested()
-_find_place_for_cache()
 compile_notice.install()
 event.register("numba:compiler_lock", Undisturbed())
 event.register("numba:compiler_lock", Uncollected())

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from derivable.algebra.expr.generated import cache_directory
+from derivable.core.cache import cache_directory
 from derivable.core.diagnostics import DerivableError
 from derivable.core.files import atomic_write
 from derivable.core.forks import renew_in_children
@@ -114,7 +114,7 @@ def _is_plain() -> bool:
     """Whether Numba compiles as it does by default, for processors that these files are for."""
     has_settings = any(name.startswith("NUMBA_") and name not in _HARMLESS for name in os.environ)
     is_usual = sys.byteorder == "little" and sys.maxsize > 1 << 32
-    return is_usual and not has_settings and not os.path.exists(".numba_config.yaml")
+    return is_usual and not has_settings
 
 
 def _stamp(function: FunctionType) -> str:
