@@ -351,7 +351,7 @@ def test_run_writes_files(tmp_path, capsys):
         '@file("edge.csv", header=true) type edge(a: u8, b: u8)\nrel path(x, y) = edge(x, y)\n'
         'rel path(x, z) = path(x, y), edge(y, z)\n@file("out.csv") query path\nquery edge'
     )
-    assert main(["run", str(tmp_path / "p.scl")]) == 0
+    assert main(["run", str(tmp_path / "p.scl"), "--allow-files"]) == 0
     assert capsys.readouterr().out == "path(0, 1)\npath(0, 2)\npath(1, 2)\nedge(0, 1)\nedge(1, 2)\n"
     assert (tmp_path / "out.csv").read_text() == "0,1\n0,2\n1,2\n"
     assert main(["run", str(tmp_path / "p.scl"), "-o", str(tmp_path / "all")]) == 0
@@ -359,6 +359,7 @@ def test_run_writes_files(tmp_path, capsys):
     assert captured.out == ""
     assert "edge.csv: 2 facts" in captured.err
     assert (tmp_path / "all" / "edge.csv").read_text() == "a,b\n0,1\n1,2\n"
+    assert (tmp_path / "all" / "out.csv").read_text() == "0,1\n0,2\n1,2\n"
     assert main(["run", str(tmp_path / "p.scl"), "-o", str(tmp_path / "all" / "*.parquet")]) == 0
     assert sorted(p.name for p in (tmp_path / "all").glob("*.parquet")) == ["edge.parquet", "path.parquet"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from derivable.cli.report import write_json
+from derivable.cli.user_file import file_options, roots_of
 
 CIRCUIT_ENDINGS = (".cnf", ".dimacs", ".sdd", ".nnf", ".ddnnf", ".dvc")
 
@@ -15,8 +16,9 @@ CIRCUIT_ENDINGS = (".cnf", ".dimacs", ".sdd", ".nnf", ".ddnnf", ".dvc")
     "--stage",
     help="Of a program: syntax, types, desugar, strata, ram (default). Of a circuit: nodes, levels (default), kernels.",
 )
+@file_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document with the stage and its text.")
-def explain_command(file: str, stage: str | None, as_json: bool) -> None:
+def explain_command(file: str, stage: str | None, roots: tuple[str, ...], allow_files: bool, as_json: bool) -> None:
     """Show what the program or circuit in FILE becomes.
 
     FILE is a circuit if its name ends in .cnf, .sdd, .nnf or .dvc (.gz or not), else a logic program.
@@ -30,7 +32,7 @@ def explain_command(file: str, stage: str | None, as_json: bool) -> None:
         from derivable.datalog.api.program import Program
 
         stage = stage or "ram"
-        text = Program.from_file(file).explain(stage)
+        text = Program.from_file(file, roots=roots_of(file, roots, allow_files)).explain(stage)
     if as_json:
         write_json({"file": file, "stage": stage, "text": text})
         return

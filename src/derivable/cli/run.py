@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from derivable.cli.report import plain, write_table
-from derivable.cli.user_file import PYTHON, provenance_option
+from derivable.cli.user_file import PYTHON, file_options, provenance_option, roots_of
 
 TABLE_ROWS = 50
 # Values that are written at once.
@@ -47,6 +47,7 @@ PART = 1 << 14
     metavar="DIR|DIR/*.parquet",
     help="Write each relation to a file in DIR (.csv by default) instead of stdout.",
 )
+@file_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document with the tuples and tags of each relation.")
 def run_command(
     file: str,
@@ -54,6 +55,8 @@ def run_command(
     facts: str | None,
     compatible: bool,
     output: str | None,
+    roots: tuple[str, ...],
+    allow_files: bool,
     as_json: bool,
     **settings: Any,
 ) -> None:
@@ -62,7 +65,9 @@ def run_command(
     A program with `query` items prints those relations, another one all of them. In a pipe, one fact a line:
     `path(0, 1)`, or `0.9::path(0, 1)` if the provenance has tags.
     """
-    program, shown = _program(file, queries, compatible)
+    program, shown = _program(file, queries, compatible, roots_of(file, roots, allow_files))
+    # Before the run, which may take long.
+    files = _files_of_queries(program, file, output, allow_files)
     given: dict[str, Any] = {}
     if facts is not None:
         from derivable.datalog.facts.fact_folders import facts_from
@@ -73,7 +78,7 @@ def run_command(
     database: Any = program.run(facts=given, **settings)
     names = [name for name in database if shown is None or name in shown]
     _note_missing(program, given, [name for name in names if not len(database[name])])
-    _write_files(program, database, file, names, output)
+    _write_files(database, files, names, output)
     if output is not None:
         return
     if as_json:
@@ -97,7 +102,9 @@ def _note_missing(program: Any, given: dict[str, Any], empty: list[str]) -> None
     )
 
 
-def _program(file: str, queries: tuple[str, ...], compatible: bool) -> tuple[Any, set[str] | None]:
+def _program(
+    file: str, queries: tuple[str, ...], compatible: bool, roots: tuple[str, ...] | None
+) -> tuple[Any, set[str] | None]:
     """The program with the queries added, and the names of the relations to show, None for all outputs."""
     from derivable.core.files import read_bytes
     from derivable.datalog.api.program import Program
@@ -107,31 +114,59 @@ def _program(file: str, queries: tuple[str, ...], compatible: bool) -> tuple[Any
     else:
         text, source = _decoded(read_bytes(file), file), os.fspath(Path(file))
     if not queries:
-        return Program(text, source, compatible=compatible), None
-    before = set(Program(text, source).lowered().outputs)
-    program = Program(text + "".join(f"\nquery {query}" for query in queries) + "\n", source, compatible=compatible)
+        return Program(text, source, compatible=compatible, roots=roots), None
+    before = set(Program(text, source, roots=roots).lowered().outputs)
+    text += "".join(f"\nquery {query}" for query in queries) + "\n"
+    program = Program(text, source, compatible=compatible, roots=roots)
     added = set(program.lowered().outputs) - before
     return program, added | set(queries)
 
 
-def _write_files(program: Any, database: Any, file: str, names: list[str], output: str | None) -> None:
+def _files_of_queries(program: Any, file: str, output: str | None, allow_files: bool) -> dict[str, Any]:
+    """Output -> the path and form of the file that its query names with `@file`, which lies in the folder of --output.
+
+    Without --output it is relative to the program's folder. Raises DomainError for a file that may not be written.
+    """
+    if not program.files:
+        return {}
+    from derivable.core.diagnostics import DomainError
+    from derivable.core.files import checked_path
+    from derivable.core.roots import Roots
+    from derivable.datalog.facts.fact_files import declared
+
+    folder = None if output is None else _folder_of(output)
+    roots = Roots.of(None if allow_files else () if folder is None else (folder,))
+    files = {}
+    for name, attribute in program.files.items():
+        path, form = declared(attribute)
+        place = (Path(file).parent if folder is None else folder) / checked_path(path)
+        if not roots.holds(place):
+            message, hint = roots.refusal(place, "write")
+            raise DomainError(message, hint=hint, source=program.source, text=program.text, span=attribute.span)
+        files[name] = place, form
+    return files
+
+
+def _folder_of(output: str) -> Path:
+    """The folder of DIR or DIR/*.parquet."""
+    return Path(output.partition("*")[0] or ".")
+
+
+def _write_files(database: Any, files: dict[str, Any], names: list[str], output: str | None) -> None:
     """The files that the program's queries name with `@file`, and those that --output asks for."""
-    files = program.files
     if not files and output is None:
         return
     from derivable.datalog.api.fact_output import write_facts
-    from derivable.datalog.facts.fact_files import declared
     from derivable.datalog.facts.file_forms import FileForm
 
-    for name, attribute in files.items():
-        path, form = declared(attribute)
-        place = path if file == "-" else Path(file).parent / path
+    if output is not None:
+        _folder_of(output).mkdir(parents=True, exist_ok=True)
+    for name, (place, form) in files.items():
         write_facts(database[name], place, form)
     if output is None:
         return
     folder, star, ending = output.partition("*")
     ending = ending if star else ".csv"
-    Path(folder or ".").mkdir(parents=True, exist_ok=True)
     for name in names:
         path = Path(folder) / f"{name}{ending}"
         # Soufflé's files have no header.

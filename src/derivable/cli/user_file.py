@@ -108,6 +108,25 @@ class ProvenanceType(click.ParamType):
         return record() if isinstance(record, type) else record
 
 
+def file_options(command: Callable) -> Callable:
+    """The options --root and --allow-files: which files a program may name."""
+    root = click.option(
+        "--root",
+        "roots",
+        multiple=True,
+        type=click.Path(exists=True, file_okay=False),
+        metavar="DIR",
+        help="A folder whose files the program may read, beside its own folder and the working directory. May be "
+        "repeated.",
+    )
+    return root(click.option("--allow-files", is_flag=True, help="The program may name any file.")(command))
+
+
+def roots_of(file: str, roots: tuple[str, ...], allow_files: bool) -> tuple[str, ...] | None:
+    """The folders whose files a program may read, None for all. file: the program's, - for standard input."""
+    return None if allow_files else (os.path.dirname(os.path.abspath(file)), os.getcwd(), *roots)
+
+
 def _run_files(context: Any, option: Any, paths: tuple[str, ...]) -> None:
     for path in paths:
         run_file(path)

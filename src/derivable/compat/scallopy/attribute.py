@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from derivable.compat.scallopy.foreign import ForeignAttributeProcessor, ForeignFunction, ForeignPredicate
 from derivable.compat.scallopy.syntax import item_node
 from derivable.core.diagnostics import DerivableError, DomainError
+from derivable.core.roots import Roots
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.imports import with_imports
 from derivable.datalog.syntax.parse import parse
@@ -64,7 +65,7 @@ def expanded(text: str, processors: Mapping[str, ForeignAttributeProcessor], con
 
     Raises DomainError where a processor fails, with what it says.
     """
-    syntax = with_imports(parse(text), None)
+    syntax = with_imports(parse(text), None, Roots())
     kept: list[s.Item] = []
     is_changed = False
     for items in _statements(syntax.items):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from derivable.core.diagnostics import DomainError, Span, UnsupportedError, warn
 from derivable.core.files import checked_path
 from derivable.core.lazy import without
 from derivable.core.registry import suggestion
+from derivable.core.roots import Roots
 from derivable.datalog.api.batched import Batched, batched
 from derivable.datalog.api.database import Database
 from derivable.datalog.api.titles import titles_of
@@ -67,11 +68,20 @@ class Program:
     compatible  whether the group variables of an aggregate without `where` are those of the rule's head alone, as in
             Scallop; else they are all variables that are used outside the aggregate. `natural` then counts derivations
             as Scallop's rounds do, also where a tuple is derived from itself
+    roots   folders that hold all files which `import` and `@file` may name, for programs of others; None: any
     """
 
     __dir__ = without("lowered", "narrow", "syntax")
 
-    def __init__(self, text: str, source: str = "<program>", *, narrow: bool = True, compatible: bool = False):
+    def __init__(
+        self,
+        text: str,
+        source: str = "<program>",
+        *,
+        narrow: bool = True,
+        compatible: bool = False,
+        roots: Sequence[str | os.PathLike] | None = None,
+    ):
         if not isinstance(text, str):
             raise DomainError(f"a program is a text, not a {type(text).__name__}", hint="for a file: Program.from_file")
         if re.fullmatch(r"\S+\.scl", text.strip()):
@@ -81,6 +91,7 @@ class Program:
             )
         self.text = text
         self.source = source
+        self.roots = Roots.of(roots)
         with cycles_wait():
             self.syntax = self._parsed()
         self.narrow = narrow
@@ -95,9 +106,11 @@ class Program:
             raise UnsupportedError("an expression of the program is nested too deep", source=source) from None
 
     @staticmethod
-    def from_file(path: str | os.PathLike, *, compatible: bool = False) -> Program:
-        """The program of a file; imports are relative to it. `compatible` is as for the program of a text."""
-        return Program(read(checked_path(path)), str(path), compatible=compatible)
+    def from_file(
+        path: str | os.PathLike, *, compatible: bool = False, roots: Sequence[str | os.PathLike] | None = None
+    ) -> Program:
+        """The program of a file; imports are relative to it. The options are as for the program of a text."""
+        return Program(read(checked_path(path)), str(path), compatible=compatible, roots=roots)
 
     def __repr__(self) -> str:
         count = len(self.syntax.items)
@@ -116,7 +129,8 @@ class Program:
 
     def _parsed(self) -> s.Syntax:
         """The items of the text and of the files that it imports."""
-        return with_imports(parse(self.text, self.source), None if self.source == "<program>" else Path(self.source))
+        path = None if self.source == "<program>" else Path(self.source)
+        return with_imports(parse(self.text, self.source), path, self.roots)
 
     # Plans
 

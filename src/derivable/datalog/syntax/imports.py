@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from derivable.core.diagnostics import DerivableError, ParseError
+from derivable.core.roots import Roots
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.parse import parse
 
 
-def with_imports(syntax: s.Syntax, path: Path | None) -> s.Syntax:
+def with_imports(syntax: s.Syntax, path: Path | None, roots: Roots) -> s.Syntax:
     """The syntax with every import replaced by the items of its file, whose spans name that file.
 
-    path  the program's own file, to which imports are relative; None takes the working directory
+    path   the program's own file, to which imports are relative; None takes the working directory
+    roots  the folders of the files that may be read
 
-    Raises ParseError for a file that is not there or cannot be read, and for the errors in it.
+    Raises ParseError for a file that is not there, may not or cannot be read, and for the errors in it.
     """
     if not any(isinstance(item, s.Import) for item in syntax.items):
-        return syntax
+        return _within(syntax, path, roots)
     seen = set() if path is None else {path.resolve()}
     directory = Path.cwd() if path is None else path.resolve().parent
-    return s.Syntax(tuple(_items(syntax, directory, seen)), syntax.text, syntax.source)
+    items = s.Syntax(tuple(_items(syntax, directory, seen, roots)), syntax.text, syntax.source)
+    return _within(items, path, roots)
 
 
-def _items(syntax: s.Syntax, directory: Path, seen: set[Path]) -> list[s.Item]:
+def _items(syntax: s.Syntax, directory: Path, seen: set[Path], roots: Roots) -> list[s.Item]:
     found: list[s.Item] = []
     for item in syntax.items:
         if not isinstance(item, s.Import):
@@ -34,12 +38,15 @@ def _items(syntax: s.Syntax, directory: Path, seen: set[Path]) -> list[s.Item]:
         if path in seen:
             continue
         seen.add(path)
-        imported = parse(_read(path, item, syntax), item.path, is_imported=True)
-        found += [_located(item, path.parent) for item in _items(imported, path.parent, seen)]
+        imported = parse(_read(path, item, syntax, roots), item.path, is_imported=True)
+        found += [_located(item, path.parent) for item in _items(imported, path.parent, seen, roots)]
     return found
 
 
-def _read(path: Path, item: s.Import, syntax: s.Syntax) -> str:
+def _read(path: Path, item: s.Import, syntax: s.Syntax, roots: Roots) -> str:
+    if not roots.holds(path):
+        message, hint = roots.refusal(path, "read")
+        syntax.error(ParseError, message, item.span, hint)
     if not path.is_file():
         syntax.error(ParseError, f"cannot find the imported file `{item.path}`", item.span, f"looked for {path}")
     try:
@@ -57,14 +64,45 @@ def read(path: Path) -> str:
 
 
 def _located(item: s.Item, directory: Path) -> s.Item:
-    """The item of an imported file; files that it names are relative to that file."""
-    if not isinstance(item, (s.RelationType, s.Query)) or not item.attributes:
+    """The item of an imported file; files of facts that it names are relative to that file."""
+    if not isinstance(item, s.RelationType) or not item.attributes:
         return item
 
-    def located(attribute: s.Attribute) -> s.Attribute:
-        first, *rest = attribute.arguments or ((None, None),)
-        if attribute.name != "file" or not isinstance(first[1], str):
-            return attribute
-        return replace(attribute, arguments=((first[0], str(directory / first[1])), *rest))
+    return _with_files(item, lambda name, _: str(directory / name))
 
-    return replace(item, attributes=tuple(map(located, item.attributes)))
+
+def _within(syntax: s.Syntax, path: Path | None, roots: Roots) -> s.Syntax:
+    """The syntax whose files of facts are those in folders that may be read, under their whole paths.
+
+    A file is looked for in the working directory, and then in that of the program's own file.
+    """
+    if roots.folders is None:
+        return syntax
+    directories = (Path.cwd(), *(() if path is None else (path.resolve().parent,)))
+
+    def allowed(name: str, attribute: s.Attribute) -> str:
+        places = [(directory / name).resolve() for directory in directories]
+        held = [place for place in places if roots.holds(place)]
+        place = next((place for place in (*held, *places) if place.is_file()), (*held, *places)[0])
+        if place not in held:
+            message, hint = roots.refusal(place, "read")
+            syntax.error(ParseError, message, attribute.span, hint)
+        return str(place)
+
+    items = (_with_files(item, allowed) if isinstance(item, s.RelationType) else item for item in syntax.items)
+    return s.Syntax(tuple(items), syntax.text, syntax.source)
+
+
+def _with_files(item: s.RelationType, renamed: Callable[[str, s.Attribute], str]) -> s.RelationType:
+    """The declaration whose `@file` has other paths."""
+
+    def with_path(attribute: s.Attribute) -> s.Attribute:
+        paths = [i for i, (key, value) in enumerate(attribute.arguments) if key in (None, "path")][:1]
+        if attribute.name != "file" or not paths or not isinstance(attribute.arguments[paths[0]][1], str):
+            return attribute
+        arguments = list(attribute.arguments)
+        key, name = arguments[paths[0]]
+        arguments[paths[0]] = key, renamed(name, attribute)
+        return replace(attribute, arguments=tuple(arguments))
+
+    return replace(item, attributes=tuple(map(with_path, item.attributes)))

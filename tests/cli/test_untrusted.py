@@ -1,0 +1,142 @@
+"""What a program of somebody else may read and write."""
+
+import os
+
+import pytest
+
+import derivable as dv
+from derivable.cli.main import main
+from derivable.core.diagnostics import ParseError
+from derivable.core.roots import Roots
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A folder with data of the user's, the program's folder in it, and another one, which is the working directory."""
+    for name in ("program", "work", "data"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "secret.csv").write_text("1\n")
+    (tmp_path / "secret.scl").write_text("rel s = {1}")
+    (tmp_path / "program" / "near.csv").write_text("2\n")
+    (tmp_path / "work" / "here.csv").write_text("3\n")
+    (tmp_path / "data" / "far.csv").write_text("4\n")
+    (tmp_path / "data" / "far.scl").write_text('@file("far.csv") type s(i32)')
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path
+
+
+@pytest.fixture
+def run(home, capsys):
+    """The status, output and errors of `derivable run` for the text of a program."""
+
+    def of(text, *options, command="run"):
+        (home / "program" / "p.scl").write_text(text)
+        status = main([command, str(home / "program" / "p.scl"), *options])
+        return status, *capsys.readouterr()
+
+    return of
+
+
+def reads(name):
+    return f'@file("{name}") type s(i32)\nquery s'
+
+
+@pytest.mark.parametrize(("name", "number"), [("near.csv", 2), ("here.csv", 3), ("../work/here.csv", 3)])
+def test_files_of_the_two_folders_are_read(run, name, number):
+    assert run(reads(name)) == (0, f"s({number})\n", "")
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret.csv", "{home}/secret.csv", "link.csv", "folder/secret.csv", "/etc/hostname"]
+)
+@pytest.mark.parametrize("command", ["run", "explain"])
+def test_others_are_not(home, run, name, command):
+    (home / "program" / "link.csv").symlink_to(home / "secret.csv")
+    (home / "program" / "folder").symlink_to(home)
+    status, out, error = run(reads(name.format(home=home)), command=command)
+    assert (status, out) == (1, "")
+    assert "p.scl:1:1: error: the program may not read /" in error
+    assert f"which is not in {home}/program and {home}/work" in error
+    assert "--root DIR" in error
+
+
+@pytest.mark.parametrize("name", ["../secret.scl", "/etc/passwd", "folder/secret.scl"])
+def test_nor_is_their_text_in_the_error_of_an_import(home, run, name):
+    (home / "program" / "folder").symlink_to(home)
+    status, _, error = run(f'rel q = {{1}}\nimport "{name}"\nquery q')
+    assert status == 1
+    assert "p.scl:2:1: error: the program may not read /" in error
+    assert "root:" not in error
+
+
+def test_an_imported_file_gets_no_further(home, run):
+    (home / "program" / "lib.scl").write_text('@file("../secret.csv") type s(i32)')
+    status, _, error = run('import "lib.scl"\nquery s')
+    assert status == 1
+    assert "lib.scl:1:1: error: the program may not read" in error
+
+
+def test_more_is_allowed_by_name(home, run):
+    text = f'import "{home}/data/far.scl"\nquery s'
+    assert run(text)[0] == 1
+    assert run(text, "--root", str(home / "data")) == (0, "s(4)\n", "")
+    assert run(reads("../secret.csv"), "--root", str(home / "data"))[0] == 1
+    assert run(reads("../secret.csv"), "--root", str(home)) == (0, "s(1)\n", "")
+    assert run(reads("../secret.csv"), "--allow-files") == (0, "s(1)\n", "")
+    assert run(reads("../secret.csv"), "--root", str(home), command="explain")[0] == 0
+
+
+WRITES = 'rel h = {{("changed", 1)}}\n@file("{0}")\nquery h'
+
+
+@pytest.mark.parametrize("name", ["../secret.csv", "{home}/secret.csv", "near.csv", "{home}/work/here.csv"])
+def test_files_are_written_nowhere_by_themselves(home, run, name):
+    before = {path: path.read_text() for path in home.rglob("*.csv")}
+    status, out, error = run(WRITES.format(name.format(home=home)))
+    assert (status, out) == (1, "")
+    assert "p.scl:2:1: error: the program may not write /" in error
+    assert "-o DIR" in error
+    assert {path: path.read_text() for path in home.rglob("*.csv")} == before
+
+
+def test_files_are_written_in_the_folder_that_is_named(home, run):
+    assert run(WRITES.format("x.csv"), "-o", "out")[0] == 0
+    assert (home / "work" / "out" / "x.csv").read_text() == '"changed",1\n'
+    for name in ("../../program/near.csv", "../here.csv", "link/near.csv"):
+        link = home / "work" / "out" / "link"
+        if not link.is_symlink():
+            link.symlink_to(home / "program")
+        status, _, error = run(WRITES.format(name), "-o", "out")
+        assert status == 1, name
+        assert f"which is not in {home}/work/out" in error
+    assert (home / "program" / "near.csv").read_text() == "2\n"
+
+
+def test_all_files_are_written_for_a_program_that_one_trusts(home, run):
+    assert run(WRITES.format("../data/x.csv"), "--allow-files")[:2] == (0, 'h("changed", 1)\n')
+    assert (home / "data" / "x.csv").read_text() == '"changed",1\n'
+
+
+def test_the_same_from_python(home):
+    text = reads("../secret.csv")
+    assert list(dv.Program(text).run()["s"]) == [(1,)]
+    with pytest.raises(ParseError, match="the program may not read"):
+        dv.Program(text, roots=["."])
+    assert list(dv.Program(text, roots=[".", home]).run()["s"]) == [(1,)]
+    # A file that is in a root is read, whatever another place has under its name.
+    os.chdir(home / "data")
+    (home / "data" / "near.csv").write_text("9\n")
+    (home / "program" / "p.scl").write_text(reads("near.csv"))
+    program = dv.Program.from_file(home / "program" / "p.scl", roots=[home / "program"])
+    assert list(program.run()["s"]) == [(2,)]
+    with pytest.raises(ParseError, match="may not read"):
+        dv.Program.from_file(home / "program" / "p.scl", roots=[])
+
+
+def test_roots_are_folders_and_not_beginnings_of_names(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "ab").mkdir()
+    assert Roots.of([tmp_path / "a"]).holds(tmp_path / "a" / "x")
+    assert not Roots.of([tmp_path / "a"]).holds(tmp_path / "ab" / "x")
+    assert not Roots.of([tmp_path / "a"]).holds(tmp_path / "a" / ".." / "ab" / "x")
+    assert Roots.of(None).holds("/anything")
