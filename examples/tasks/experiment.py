@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,22 @@ INK, RIGHT, WRONG, QUIET, BLUE = "#1f2933", "#2f7d5b", "#c0392b", "#9aa5b1", "#3
 
 
 def options(
-    description: str, arguments: list[str] | None, picture: str, full: dict[str, Any] | None = None, **sizes: Any
+    description: str,
+    arguments: list[str] | None,
+    picture: str,
+    full: dict[str, Any] | None = None,
+    files: Sequence[str] | Callable[[argparse.Namespace], Sequence[str]] = (),
+    needs: Sequence[str] = (),
+    **sizes: Any,
 ) -> argparse.Namespace:
     """The options of a task: `--data`, `--picture`, `--seed`, and one for each of its sizes, with their defaults.
 
-    full  the sizes that `--full` has instead: those with which the figures of the documentation are reached
+    full   the sizes that `--full` has instead: those with which the figures of the documentation are reached
+    files  the real data, in the folder of `--data`, maybe by the other options; `data` is None where they are not used,
+           and a line says so
+    needs  packages of the extra `demo` besides matplotlib
+
+    Ends the process where the folder has no such data, or a package is missing, before the task begins.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("DERIVABLE_DATA"), help="the folder of real data")
@@ -38,13 +50,25 @@ def options(
     for name, default in defaults.items():
         if getattr(wanted, name) is None:
             setattr(wanted, name, default)
+    missing = [package for package in ("matplotlib", *needs) if importlib.util.find_spec(package) is None]
+    if missing:
+        parser.error(f"this needs {' and '.join(missing)}: pip install 'derivable[demo,sparse]'")
+    wanted.data = real_data(wanted.data, files(wanted) if callable(files) else files, parser)
     return wanted
 
 
-def data_file(folder: Path | str | None, name: str) -> Path | None:
-    """The path of a file of real data, None where it is absent."""
-    path = None if folder is None else Path(folder) / name
-    return path if path is not None and path.exists() else None
+def real_data(folder: str | Path | None, files: Sequence[str], parser: argparse.ArgumentParser) -> Path | None:
+    """The folder of real data, None if there is none; says which data are used."""
+    if folder is not None:
+        folder = Path(folder)
+        absent = [name for name in ("", *files) if not (folder / name).exists()]
+        if absent:
+            parser.error(f"there is no {folder / absent[0]}; without --data, the task draws data of its own")
+    if files:
+        wanted = " and ".join(files)
+        drawn = "drawn by this script, so that no figure compares with a published one"
+        print(f"data: {f'{drawn} (with --data: {wanted})' if folder is None else wanted}", flush=True)
+    return folder
 
 
 @dataclass

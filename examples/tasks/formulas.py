@@ -20,6 +20,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +31,7 @@ from torch import Tensor, nn
 
 import derivable as dv
 from derivable_demos.handwriting import mnist, scikit_digits
-from experiment import Clock, data_file, draw_losses, figure, options, report, report_time, save, train
+from experiment import Clock, draw_losses, figure, options, report, report_time, save, train
 
 PROGRAM = """
     type symbol(place: i32, s: i32), length(n: i32)
@@ -50,22 +51,22 @@ PROGRAM = """
 SYMBOLS = "123456789+-*/"
 OPERATORS = {"+": "addition_plus", "-": "subtraction_minus", "*": "multiplication_cross", "/": "division_slash"}
 SIDE = 28
+FORMULAS, OPERATOR_IMAGES = "hwf/expr_{}.json.gz", "hwf/mdas_symbols_v1.zip"
+FILES = [FORMULAS.format("train"), FORMULAS.format("test"), OPERATOR_IMAGES, "mnist"]
 CLOSE = 1e-3  # how far a value may be from the one wanted
 PUBLISHED = "about 98.5% (NGS, Li et al. 2020) and about 97.9% (Scallop, Li et al. 2023); Lobster's paper has none"
-DIFFERS = "the formulas are the published ones, the images are not: MNIST's digits, and operators of another collection"
+REAL = "the formulas are the published ones, the images are not: MNIST's digits, and operators of another collection"
+DRAWN = "formulas are random, digits are scikit-learn's of 8x8 pixels, and operators are drawn by a pen"
 Glyphs = dict[str, Tensor]  # symbol -> images [image, 28, 28]
 
 
-def real_glyphs(data: Path) -> tuple[Glyphs, Glyphs] | None:
+def real_glyphs(data: Path) -> tuple[Glyphs, Glyphs]:
     """(to learn from, held out): MNIST's digits and the operators of the archive; ink is 1."""
     from matplotlib.image import imread
 
-    archive = data_file(data, "hwf/mdas_symbols_v1.zip")
-    if archive is None or data_file(data, "mnist") is None:
-        return None
     digits = mnist(data / "mnist", 0)
     halves: tuple[Glyphs, Glyphs] = {}, {}
-    with zipfile.ZipFile(archive) as file:
+    with zipfile.ZipFile(data / OPERATOR_IMAGES) as file:
         for half, folder in zip(halves, ("train", "test")):
             for symbol, name in OPERATORS.items():
                 start = f"symbols_partitioned/{folder}/{name}/"
@@ -117,6 +118,8 @@ def drawn_glyphs(seed: int, count: int = 200) -> tuple[Glyphs, Glyphs]:
 
 def value_of(text: str) -> float:
     """The value of a formula, as Python has it: all its operators are the same there."""
+    if not re.fullmatch("[1-9]([-+*/][1-9])*", text):
+        raise ValueError(f"{text!r} is no formula of digits and operators in turn")
     return float(eval(text, {"__builtins__": {}}))
 
 
@@ -126,11 +129,10 @@ def random_formulas(count: int, length: int, rng: np.random.Generator) -> list[s
 
 
 def formulas(data: Path | None, half: str, count: int, rng: np.random.Generator) -> list[str]:
-    path = data_file(data, f"hwf/expr_{half}.json.gz")
-    if path is None:
+    if data is None:
         sizes = rng.choice([1, 3, 5, 7], count)
         return [random_formulas(1, int(size), rng)[0] for size in sizes]
-    with gzip.open(path, "rt") as file:
+    with gzip.open(data / FORMULAS.format(half), "rt") as file:
         texts = [row["expr"] for row in json.load(file)]
     return [texts[k] for k in rng.permutation(len(texts))[:count]]
 
@@ -219,11 +221,11 @@ class Alone(nn.Module):
 
 def main(arguments: list[str] | None = None) -> None:
     sizes = {"train": 9000, "test": 2000, "short": 3, "epochs": 2, "kept": 3, "rate": 2e-3, "least": 1e-3, "long": 160}
-    wanted = options(__doc__ or "", arguments, "formulas", {"epochs": 6}, **sizes)
+    wanted = options(__doc__ or "", arguments, "formulas", {"epochs": 6}, FILES, ["sklearn"], **sizes)
     torch.manual_seed(wanted.seed)
     rng = np.random.default_rng(wanted.seed)
-    data = None if wanted.data is None else Path(wanted.data)
-    glyphs, unseen = (None if data is None else real_glyphs(data)) or drawn_glyphs(wanted.seed)
+    data = wanted.data
+    glyphs, unseen = drawn_glyphs(wanted.seed) if data is None else real_glyphs(data)
     texts = formulas(data, "train", wanted.train, rng)
     short = [text for text in texts if len(text) <= 3]
     network = Reader()
@@ -269,7 +271,7 @@ def main(arguments: list[str] | None = None) -> None:
         theirs = np.array(known)[alone(images).argmax(-1).numpy()]
         found = calculate(network(images), alone.lengths)
     ours = right(found, values)
-    report(ours.mean(), float(np.mean(abs(theirs - np.array(values)) < CLOSE)), PUBLISHED, DIFFERS)
+    report(ours.mean(), float(np.mean(abs(theirs - np.array(values)) < CLOSE)), PUBLISHED, REAL if data else DRAWN)
     shares = {length: ours[np.equal(alone.lengths, length)].mean() for length in sorted(set(alone.lengths))}
     print("by length: " + ", ".join(f"{length}: {share:.1%}" for length, share in shares.items()))
 

@@ -43,7 +43,7 @@ import torch
 from torch import Tensor, nn
 
 import derivable as dv
-from experiment import QUIET, RIGHT, Clock, data_file, draw_losses, figure, options, report, report_time, save, train
+from experiment import QUIET, RIGHT, Clock, draw_losses, figure, options, report, report_time, save, train
 
 KINDS = {
     "parent": ("father", "mother"), "child": ("son", "daughter"), "sibling": ("brother", "sister"),
@@ -69,10 +69,13 @@ PROGRAM = """
     rel answer(r) = asked(x, y), kin(r, x, y)
 """
 PUBLISHED = "no accuracy in Lobster's paper"
-DIFFERS = (
+REAL = (
     "stories of another draw of CLUTRR's generator, all from its templates (the published ones were written in part by "
-    "people); a small convolutional reader instead of RoBERTa"
+    "people)"
 )
+DRAWN = "stories of up to five sentences from templates of this script"
+DIFFERS = "; a small convolutional reader instead of RoBERTa"
+TRAINING, TEST = "clutrr/data_2d5007e7", "clutrr/data_a9dcffad"
 NUMBER = {name: k for k, name in enumerate(KINDS)}
 RULES_KNOWN = [tuple(NUMBER[name] for name in rule.split()) for rule in RULES.split(",")]
 FACTS = {
@@ -150,12 +153,11 @@ def own_stories(count: int, length: int, rng: np.random.Generator) -> list[Story
 
 def stories(data: Path | None, count: int, rng: np.random.Generator) -> tuple[list[Story], dict[int, list[Story]]]:
     """(to learn from, by the number of sentences those of the test)."""
-    paths = [data_file(data, f"clutrr/data_{name}") for name in ("2d5007e7", "a9dcffad")]
-    if paths[0] is None or paths[1] is None:
+    if data is None:
         learnt = own_stories(count // 2, 2, rng) + own_stories(count // 2, 3, rng)
         return learnt, {length: own_stories(60, length, rng) for length in (2, 3, 4, 5)}
-    learnt = read_stories(paths[0] / "1.2,1.3_train.csv.gz")
-    test = {length: read_stories(paths[1] / f"1.{length}_test.csv.gz") for length in range(2, 11)}
+    learnt = read_stories(data / TRAINING / "1.2,1.3_train.csv.gz")
+    test = {length: read_stories(data / TEST / f"1.{length}_test.csv.gz") for length in range(2, 11)}
     return [learnt[k] for k in rng.permutation(len(learnt))[:count]], test
 
 
@@ -335,10 +337,10 @@ def whole(batch: list[Story], words: Words) -> Tensor:
 
 def main(arguments: list[str] | None = None) -> None:
     sizes: dict[str, Any] = {"train": 2187, "short": 4, "epochs": 2, "kept": 20, "rate": 2e-3, "rules": "known"}
-    wanted = options(__doc__ or "", arguments, "kinship", {"layers": 12}, layers=0, **sizes)
+    wanted = options(__doc__ or "", arguments, "kinship", {"layers": 12}, [TRAINING, TEST], layers=0, **sizes)
     torch.manual_seed(wanted.seed)
     rng = np.random.default_rng(wanted.seed)
-    learnt, test = stories(None if wanted.data is None else Path(wanted.data), wanted.train, rng)
+    learnt, test = stories(wanted.data, wanted.train, rng)
     words = Words(learnt)
     words.number |= {f"p{k}": len(words) + k for k in range(12)}
     network = Reader(len(words))
@@ -382,7 +384,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"{length} sentences: {ours[length]:.1%} through logic, {theirs[length]:.1%} by a network alone")
     sizes_of = np.array([len(batch) for batch in test.values()])
     mean_ours, mean_theirs = (float(np.average(list(each.values()), weights=sizes_of)) for each in (ours, theirs))
-    report(mean_ours, mean_theirs, PUBLISHED, DIFFERS)
+    report(mean_ours, mean_theirs, PUBLISHED, (REAL if wanted.data else DRAWN) + DIFFERS)
     report_time(f"{sizes_of.sum()} stories", inference)
 
     made, (losses, axes) = figure(2)

@@ -9,12 +9,16 @@ is agreement with products of SciPy's sparse matrices, which are the baseline of
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from scipy.sparse import csr_array
 
 import derivable as dv
 from experiment import draw_bars, figure, options, report_published, save, timed, timed_again
-from transitive_closure import graphs
+from transitive_closure import files_of, graphs
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 PROGRAM = """
     type edge(i32, i32)
@@ -27,6 +31,8 @@ PROGRAM = """
 
 def multiplied(edges: np.ndarray) -> csr_array:
     """The same relation as a matrix of ones: S = E'E + E'SE without its diagonal, repeated until nothing is new."""
+    from scipy.sparse import csr_array
+
     size = int(edges.max()) + 1
     matrix = csr_array((np.ones(len(edges), np.int32), (edges[:, 0], edges[:, 1])), shape=(size, size))
     new = found = csr_array((size, size), dtype=np.int32)
@@ -45,7 +51,8 @@ def multiplied(edges: np.ndarray) -> csr_array:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    wanted = options(__doc__ or "", arguments, "same_generation", graphs="cal.cedge,ego-Facebook")
+    sizes = {"graphs": "cal.cedge,ego-Facebook"}
+    wanted = options(__doc__ or "", arguments, "same_generation", files=files_of, needs=["scipy"], **sizes)
     program = dv.Program(PROGRAM)
     rates = {}
     for name, edges in graphs(wanted.data, wanted.graphs, wanted.seed).items():

@@ -10,14 +10,13 @@ nodes drawn at random, and SciPy is the baseline of speed. The paper gives speed
 from __future__ import annotations
 
 import gzip
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order
 
 import derivable as dv
-from experiment import data_file, draw_bars, figure, options, report_published, save, timed, timed_again
+from experiment import draw_bars, figure, options, report_published, save, timed, timed_again
 
 PROGRAM = """
     type edge(i32, i32)
@@ -32,17 +31,26 @@ def read_graph(path: Path) -> np.ndarray:
         return np.unique(np.loadtxt(file, dtype=np.int32, usecols=(0, 1)), axis=0)
 
 
+def file_of(name: str) -> str:
+    return f"graphs/{name}.txt.gz"
+
+
+def files_of(wanted: Namespace) -> list[str]:
+    return list(map(file_of, wanted.graphs.split(",")))
+
+
 def graphs(data: Path | None, names: str, seed: int) -> dict[str, np.ndarray]:
-    paths = {name: data_file(data, f"graphs/{name}.txt.gz") for name in names.split(",")}
-    found = {name: read_graph(path) for name, path in paths.items() if path is not None}
-    if not found:
-        rng = np.random.default_rng(seed)
-        found["random"] = np.unique(rng.integers(0, 2000, (2400, 2)).astype(np.int32), axis=0)
-    return found
+    if data is not None:
+        return {name: read_graph(data / file_of(name)) for name in names.split(",")}
+    rng = np.random.default_rng(seed)
+    return {"random": np.unique(rng.integers(0, 2000, (2400, 2)).astype(np.int32), axis=0)}
 
 
 def searched(edges: np.ndarray, sources: np.ndarray) -> dict[int, set[int]]:
     """For each source the nodes that a breadth-first search reaches in one step or more."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import breadth_first_order
+
     size = int(edges.max()) + 1
     matrix = csr_array((np.ones(len(edges), np.int8), (edges[:, 0], edges[:, 1])), shape=(size, size))
     reached: dict[int, set[int]] = {}
@@ -54,7 +62,8 @@ def searched(edges: np.ndarray, sources: np.ndarray) -> dict[int, set[int]]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    wanted = options(__doc__ or "", arguments, "closure", graphs="cal.cedge,ego-Facebook,wiki-Vote", sources=20)
+    sizes = {"graphs": "cal.cedge,ego-Facebook,wiki-Vote", "sources": 20}
+    wanted = options(__doc__ or "", arguments, "closure", files=files_of, needs=["scipy"], **sizes)
     program = dv.Program(PROGRAM)
     rates = {}
     for name, edges in graphs(wanted.data, wanted.graphs, wanted.seed).items():
