@@ -15,6 +15,7 @@ import time
 import torch
 from torch import Tensor
 
+from derivable.core.lazy import optional_module
 from reasoning import abduction, learned_rules, problems, reader, superposition
 from reasoning.picture import draw_result
 
@@ -48,6 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--picture", default="raven.png")
     options = parser.parse_args(arguments)
+    optional_module("matplotlib.figure", "matplotlib", "demo")  # before the work, not after it
 
     seed = options.seed
     sizes = torch.tensor(list(problems.ATTRIBUTES.values()))
