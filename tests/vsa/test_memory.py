@@ -68,6 +68,38 @@ def test_files(tmp_path):
             dv.vsa.ItemMemory.load(tmp_path / wrong)
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"names": 5},
+        {"names": None},
+        {"names": [["a"], "b"]},
+        {"names": ["a"]},
+        {"names": ["a", "a"]},
+        {"vectors": "x"},
+        {"vectors": torch.ones(())},
+        {"vectors": torch.ones(2, 8)},
+        {"vectors": torch.ones(2, 2, 8, dtype=torch.int64)},
+        {"vectors": torch.ones(2, 0, 8)},
+        {"vectors": torch.eye(4).to_sparse()},
+        {"model": 3},
+        {"model": "nosuch"},
+        {"format": "derivable item memory 2"},
+    ],
+    ids=str,
+)
+def test_a_damaged_file_is_an_error_of_ours(tmp_path, changed):
+    content = {
+        "format": "derivable item memory 1", "model": "block", "names": ["a", "b"], "vectors": torch.rand(2, 2, 8),
+    }  # fmt: skip
+    torch.save(content, tmp_path / "memory")
+    assert dv.vsa.ItemMemory.load(tmp_path / "memory").names == ["a", "b"]
+    for broken in (content | changed, {key: value for key, value in content.items() if key not in changed}):
+        torch.save(broken, tmp_path / "memory")
+        with pytest.raises(dv.DerivableError):
+            dv.vsa.ItemMemory.load(tmp_path / "memory")
+
+
 def test_as_a_module():
     memory = dv.vsa.ItemMemory((2, 8), generator=0).add_all("abc")
     network = torch.nn.ModuleDict({"memory": memory})

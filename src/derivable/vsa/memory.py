@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from derivable.core import html
 from derivable.core.arguments import integer, several
-from derivable.core.diagnostics import DomainError, ParseError, ShapeError
+from derivable.core.diagnostics import DerivableError, DomainError, ParseError, ShapeError
 from derivable.core.files import atomic_write, checked_path
 from derivable.core.locks import OwnLock
 from derivable.core.registry import nearest
@@ -135,11 +135,13 @@ class ItemMemory(nn.Module):
             return self._store(list(names), stacked)
 
     def _store(self, names: list[Hashable], stacked: Tensor | None) -> ItemMemory:
-        for number, name in enumerate(names):
+        new: set[Hashable] = set()
+        for name in names:
             if not isinstance(name, (str, int)) or isinstance(name, bool):
                 raise DomainError(f"the name {name!r} is neither a text nor an integer")
-            if name in self._numbers or name in names[:number]:
+            if name in self._numbers or name in new:
                 raise DomainError(f"the name {name!r} is taken", hint="`remove` forgets an item")
+            new.add(name)
         shape, kept = self._kept.shape[1:], self._kept
         if stacked is None:
             stacked = random(
@@ -233,9 +235,21 @@ class ItemMemory(nn.Module):
             content = None  # The unpickler has errors of many types for what is no such file.
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             raise ParseError("this is no item memory", source=str(place), hint="`ItemMemory.save` writes them")
-        stacked = content["vectors"]
-        memory = cls(stacked.shape[1:], model=model or content["model"], dtype=stacked.dtype, device=device)
-        return memory.add_all(content["names"], stacked)
+        names, vectors, saved = (content.get(key) for key in ("names", "vectors", "model"))
+        if not isinstance(names, list) or not isinstance(vectors, Tensor) or not isinstance(saved, str):
+            raise ParseError(
+                "the item memory is damaged: its names are no list, its vectors no tensor, or its model no name",
+                source=str(place),
+                hint="save it again",
+            )
+        record = get(model or saved)
+        try:
+            memory = cls(vectors.shape[1:], model=record, dtype=vectors.dtype, device=device)
+            return memory.add_all(names, vectors)
+        except (DerivableError, TypeError, IndexError, RuntimeError) as error:
+            reason = error.message if isinstance(error, DerivableError) else str(error)
+            hint = error.hint if isinstance(error, DerivableError) else "save it again"
+            raise ParseError(f"the item memory is damaged: {reason}", source=str(place), hint=hint) from None
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"names": self.names}
