@@ -94,7 +94,7 @@ class _Locator:
     def ensure_cache_path(self) -> None:
         Path(self.get_cache_path()).mkdir(parents=True, exist_ok=True)
 
-    def get_source_stamp(self) -> str:
+    def get_source_stamp(self) -> bytes:
         return _digest_of_file(self._py_file)
 
     def get_disambiguator(self) -> str:
@@ -106,8 +106,8 @@ def _digest(text: str) -> str:
 
 
 @cache
-def _digest_of_file(path: str) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+def _digest_of_file(path: str) -> bytes:
+    return hashlib.sha256(Path(path).read_bytes()).digest()
 
 
 class _Form(caching.CompileResultCacheImpl):
@@ -116,7 +116,8 @@ class _Form(caching.CompileResultCacheImpl):
     def __init__(self, function: Any):
         self._lineno = function.__code__.co_firstlineno
         self._locator = _Locator(function)
-        self._filename_base = self.get_filename_base(function.__qualname__, sys.abiflags)
+        stem = Path(function.__code__.co_filename).stem
+        self._filename_base = self.get_filename_base(f"{stem}.{function.__qualname__}", sys.abiflags)
 
 
 class _KernelCache(caching.FunctionCache):
