@@ -8,9 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import shutil
 import stat
-import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -25,6 +23,9 @@ def cache_directory() -> Path:
     Where that cannot be written, a temporary folder of this process. The same, with a warning, where another user
     owns it, or can write to it or replace it.
     """
+    import shutil
+    import tempfile
+
     for candidate in _candidates():
         try:
             candidate.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -171,7 +171,7 @@ def _typeof_plain_array(array: Any, context: Any) -> Any:
 
 def ignore_settings_of_folder() -> None:
     """Numba's settings are from now on those of the environment, without the working directory's."""
-    vars(config)["_config_fname"] = ""
+    config.__dict__["_config_fname"] = ""
     config.reload_config()
 
 
