@@ -57,6 +57,8 @@ TEXTS = {
     "keyword_as_name": "sum(<in, a> in X) a",
     "function_as_name": "sum(<exp, a> in X) a",
     "function_as_value": "exp + 1",
+    "function_unknown_of_others": "sum(<i, x> in X) frobnicate(x)",
+    "not_a_character": "s\nX.c",
     "name_bound_twice": "sum(<i, i> in X) 1",
     "name_unknown": "sum(<i, row> in A) ro(i)",
     "name_unknown_several": "Z(1) + sum(<i, a> in X) q * a",

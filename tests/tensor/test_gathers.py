@@ -183,7 +183,7 @@ PRODUCT = compile(parse(CASES["product with a vector"][0], {"A": M, "X": V}), ba
 
 
 def layer(values, x, kernel=PRODUCT):
-    matrix = torch.sparse_coo_tensor(np.stack(VALUES["A"].nonzero()), values, VALUES["A"].shape)
+    matrix = Coordinates(VALUES["A"].shape, np.stack(VALUES["A"].nonzero()).astype(np.int64), values)
     return kernel(A=matrix, X=x)
 
 

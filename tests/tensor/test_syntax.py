@@ -242,3 +242,72 @@ def test_long_and_deep_programs():
 def test_check_says_the_same_as_parse():
     program = parse("sum(<i, r> in A) { i -> r(i) }", TYPES)
     assert check(program.node, program.inputs) == program.type == tensor(1)
+
+
+SIGNS = [
+    "<",
+    ">",
+    "(",
+    ")",
+    "{",
+    "}",
+    "->",
+    ",",
+    ":",
+    "=",
+    "==",
+    "*",
+    "/",
+    "**",
+    "+",
+    "-",
+    ".",
+    "#",
+    "/*",
+    "*/",
+    "&",
+    "|",
+    "@",
+    "!",
+    "'",
+    "__",
+    "1",
+    "1e9",
+    "1e999",
+    "0x1",
+    "X",
+    "A",
+    "exp(",
+]
+WORDS = ["sum", "let", "in", "if", "then", "else", "not", "or", "true"]
+PIECES = (*SIGNS, *WORDS, "9" * 25, "\n", "\t", "\r", "\0", "é", "∑", '"', "\\", "\u2028", "\x0b", "\ud800")
+ORIGINALS = (
+    "sum(<i, row> in A) { i -> sum(<j, a> in row) a * X(j) }",
+    "let x = 2.0 in if x < 3 & true then X(1) else 1.5e3",
+    "let <a, b> = <X, 1.0> in { i, j -> exp(a(0)) ** b } + {}",
+    "sum(<_, v> in X) where(v < 0, -v, real(1 + 2)) # c\n /* d */",
+    "sum(<i, _> in (0:n)) { i -> A(i, i) / s }",
+    "sum(<i, x> in idx(3:7)) not (x == 1) or x >= 2 | x != 3",
+    "s\nX.c",
+)
+
+
+@examples(
+    60,
+    5000,
+    st.sampled_from(ORIGINALS),
+    st.lists(
+        st.tuples(st.integers(0, 60), st.sampled_from((0, 0, 1, 2, 5, 20)), st.sampled_from((*PIECES, *ORIGINALS))),
+        max_size=4,
+    ),
+)
+def test_texts_that_were_cut_and_changed(text, changes):
+    """They are programs, or errors of ours with a place in the text."""
+    report = ""
+    for start, length, piece in changes:
+        text = text[:start] + piece + text[start + length :]
+    try:
+        parse(text, TYPES)
+    except DerivableError as error:
+        report = str(error)
+    assert not report or (report.startswith("<program>:") and "error: " in report)

@@ -88,11 +88,49 @@ def test_second_derivatives_of_einsum():
     values, x = drawn(3), drawn(2)
 
     def product(values, x):
-        matrix = torch.sparse_coo_tensor(places, values, (2, 2), check_invariants=False)
+        matrix = dv.tensor.Coordinates((2, 2), np.array(places), values)
         return dv.tensor.einsum("ij,ik,k->j", matrix, matrix, x)
 
     assert torch.autograd.gradcheck(product, (values, x))
     assert torch.autograd.gradgradcheck(product, (values, x))
+
+
+def second(total, x):
+    (first,) = torch.autograd.grad(total(x), x, create_graph=True)
+    return torch.stack([torch.autograd.grad(part, x, retain_graph=True)[0] for part in first])
+
+
+ROWS = [[0, 1, 2], [0, 1, 2]]
+BUILT = {
+    "coo": lambda values: torch.sparse_coo_tensor(ROWS, values, (3, 3)),
+    "coalesced": lambda values: torch.sparse_coo_tensor(ROWS, values, (3, 3)).coalesce(),
+    "scaled": lambda values: 1.0 * torch.sparse_coo_tensor(ROWS, values, (3, 3)),
+    "csr": lambda values: torch.sparse_csr_tensor([0, 1, 2, 3], [0, 1, 2], values, (3, 3)),
+    "csc": lambda values: torch.sparse_csc_tensor([0, 1, 2, 3], [0, 1, 2], values, (3, 3)),
+}
+
+
+@pytest.mark.parametrize("backend", [None, "torch"])
+@pytest.mark.parametrize("form", BUILT)
+def test_second_derivatives_by_what_torch_builds_of_values_are_refused(form, backend):
+    """Torch takes the derivative of its constructor for a constant: parts of the second one would be missing."""
+    x = torch.tensor([0.3, 0.5, 0.7], dtype=torch.float64, requires_grad=True)
+
+    def total(x, build=BUILT[form]):
+        return dv.tensor.einsum("ij,j->i", build(x**2 + x), x**3, backend=backend).sum()
+
+    (first,) = torch.autograd.grad(total(x), x)
+    torch.testing.assert_close(first, (5 * x**4 + 4 * x**3).detach())
+    with pytest.raises(UnsupportedError, match="whose derivative has no derivative"):
+        second(total, x)
+    found = second(lambda x: total(x, lambda v: dv.tensor.Coordinates((3, 3), np.array(ROWS), v)), x)
+    torch.testing.assert_close(found, torch.diag(20 * x**3 + 12 * x**2).detach())
+    # By another operand there is nothing to refuse, and a leaf has all derivatives.
+    leaf = BUILT["coo"](x.detach()).requires_grad_()
+    for matrix in (BUILT[form](x**2), leaf, 2 * leaf):
+        y = torch.ones(3, dtype=torch.float64, requires_grad=True)
+        product = (dv.tensor.einsum("ij,j->i", matrix, y, backend=backend) ** 2).sum()
+        torch.autograd.grad(product, y if matrix.grad_fn else (y, leaf), create_graph=True)
 
 
 def test_programs_and_kernels():

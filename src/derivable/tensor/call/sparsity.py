@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -169,6 +170,35 @@ def torch_entries(value: torch.Tensor, name: str, derived: Derived | None = None
 def _torch_parts(value: torch.Tensor, fetched: IndexCache, name: str) -> tuple[np.ndarray, torch.Tensor]:
     """(indices [axis, entry], values [entry]) of a sparse tensor. Raises LayoutError for indices outside its shape."""
     shape = tuple(value.shape)
+    if _is_built(value):
+        indices, values = _read_parts(value, shape, fetched, name)
+        values.register_hook(partial(_refuse_second, name))
+        return indices, values
+    return _read_parts(value, shape, fetched, name)
+
+
+def _is_built(value: torch.Tensor) -> bool:
+    """Whether torch's constructor made a tensor of values that are differentiated, perhaps some operations ago."""
+    node = value.grad_fn
+    while node is not None and not node.name().startswith(("SparseCooTensor", "SparseCompressedTensor")):
+        parents = [parent for parent, _ in node.next_functions if parent is not None]
+        node = parents[0] if len(parents) == 1 else None
+    return node is not None
+
+
+def _refuse_second(name: str, adjoint: torch.Tensor) -> None:
+    """Raises UnsupportedError where a derivative is to be differentiated again that torch takes for a constant."""
+    if torch.is_grad_enabled():
+        raise UnsupportedError(
+            f"`{name}` was made by torch's sparse constructor, whose derivative has no derivative itself",
+            hint="give `dv.tensor.Coordinates(shape, indices, values)`, or the values to "
+            f"`dv.tensor.Function(program, patterns={{{name!r}: ...}})`: both have derivatives of any order",
+        )
+
+
+def _read_parts(
+    value: torch.Tensor, shape: tuple[int, ...], fetched: IndexCache, name: str
+) -> tuple[np.ndarray, torch.Tensor]:
     if value.layout == torch.sparse_csr and value.ndim == 2:
         count = len(value.values())
 

@@ -15,6 +15,7 @@ as is where `2` is the real number 2.0.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -209,7 +210,7 @@ _ENDS = ("NAME", "INTEGER", "REAL", "TRUE", "FALSE", "ONE", "RPAR", "RBRACE")
 
 def _syntax_error(error: Any, text: str, place: _Place) -> ParseError:
     token, accepted = error.token, set(error.accepts or error.expected)
-    tokens = list(_parser().lex(text))
+    tokens = _tokens(text)
     if token.type == "$END":
         last = tokens[-1] if tokens else None
         line, column = (last.end_line, last.end_column) if last is not None else (1, 1)
@@ -224,6 +225,16 @@ def _syntax_error(error: Any, text: str, place: _Place) -> ParseError:
     if token.type in ("SLASH", "STAR") and "/*" in text[max(0, start - 1) : start + 2]:
         found, hint = "a comment that does not end", "a comment that begins with `/*` ends with `*/`"
     return ParseError(f"expected {expected}, found {found}", span=span, hint=hint)
+
+
+def _tokens(text: str) -> list:
+    """Those before the first character that means nothing."""
+    from lark.exceptions import UnexpectedCharacters
+
+    tokens: list = []
+    with suppress(UnexpectedCharacters):
+        tokens.extend(_parser().lex(text))
+    return tokens
 
 
 def _sign(terminal: str) -> str:
@@ -408,8 +419,8 @@ class _Typing:
     def __init__(self) -> None:
         self.errors = Errors()
 
-    def typed(self, node: t.Node, types: Types) -> tuple[t.Node, Type | None]:
-        """(the node with what its types say, its type)"""
+    def typed(self, node: t.Node, types: Types, *, is_called: bool = False) -> tuple[t.Node, Type | None]:
+        """(the node with what its types say, its type); a node that is called has arguments behind it."""
         before = len(self.errors.found)
         parts: list[t.Node] = []
         found: list[Type | None] = []
@@ -420,19 +431,19 @@ class _Typing:
             if found and len(self.errors.found) > before and isinstance(node, (t.Sum, t.Let)):
                 # What the names of the body are is not known.
                 return node, None
-            part, of = self.typed(child, inner)
+            part, of = self.typed(child, inner, is_called=isinstance(node, t.Lookup) and not parts)
             parts.append(part)
             found.append(of)
         if len(self.errors.found) > before:
             return node, None
         made, fitting = _fitted(node.with_children(tuple(parts)), found)
         with self.errors:
-            _check_names(made, types)
+            _check_names(made, types, is_called)
             return made, type_from(made, fitting, types)
         return made, None
 
 
-def _check_names(node: t.Node, types: Types) -> None:
+def _check_names(node: t.Node, types: Types, is_called: bool) -> None:
     if not isinstance(node, t.Var) or (node.name in types and node.name != "_"):
         return
     if node.name == "_":
@@ -441,12 +452,13 @@ def _check_names(node: t.Node, types: Types) -> None:
         raise BindingError(f"`{node.name}` is an operation", span=node.span, hint=f"write `{node.name}(a)`")
     known = f"known are {', '.join(types) or 'no names'}"
     other = node.name.lower()
-    close = f"did you mean `{other}`?" if other in (*types, *FUNCTIONS, *KEYWORDS) else None
-    raise BindingError(
-        f"nothing is called `{node.name}`",
-        span=node.span,
-        hint=close or suggestion(node.name, (*types, *FUNCTIONS), known),
-    )
+    is_near = other in (*types, *FUNCTIONS, *KEYWORDS)
+    hint = f"did you mean `{other}`?" if is_near else suggestion(node.name, (*types, *FUNCTIONS), known)
+    if is_called and not suggestion(node.name, types, ""):
+        # Those that have a sign are written by it.
+        names = sorted(name for name, operation in FUNCTIONS.items() if not OPERATIONS[operation].symbol)
+        hint += f"{'' if hint.endswith('?') else ';'} functions are {', '.join(names)}"
+    raise BindingError(f"nothing is called `{node.name}`", span=node.span, hint=hint)
 
 
 def _fitted(node: t.Node, found: list[Type | None]) -> tuple[t.Node, list[Type | None]]:
