@@ -42,6 +42,8 @@ def test_every_dependency_is_pinned():
 
 def test_versions_agree():
     assert derivable.__version__ == PROJECT["version"]
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert re.findall(r"^version: (.*)$", citation, re.MULTILINE) == [PROJECT["version"]]
 
 
 def test_types_are_announced():
