@@ -112,7 +112,7 @@ class Call:
             return found
         if kernel.is_dense(held):
             # What the kernel writes whole is not cleared.
-            start = None if kernel.built(spec, "dense").is_filled else zero
+            start = None if kernel.built(spec, "dense", self._size).is_filled else zero
             self.values = filled(self.out, shape, start, dtype)
             self._run(spec, "dense")
             self.cached = self._cached(spec, "dense", None, start, dtype)
@@ -180,7 +180,7 @@ class Call:
     # Kernels
 
     def _run(self, spec: Spec, kind: str) -> Any:
-        built = self.kernel.built(spec, kind)
+        built = self.kernel.built(spec, kind, self._size)
         found = built.runner(self._argument)(*(self._argument(*argument) for argument in built.arguments))
         found = found if isinstance(found, tuple) else (found,)
         if built.has_trees:
@@ -220,10 +220,22 @@ class Call:
                 return np.zeros(2 * room, part) if name == "table" else empty(room + 1, part)
         raise AssertionError(source)
 
+    def _size(self, source: str, name: Any, part: Any) -> float:
+        """Of an argument, how large it is, as of `made_once`."""
+        match source:
+            case "scalar" | "size" | "out_size":
+                return float(self._argument(source, name, part))
+            case "array" if self.held[name].format.arrays[part] == "offsets":
+                offsets = self._argument(source, name, part)
+                return float(offsets[-1] - offsets[0]) / max(len(offsets) - 1, 1)
+            case "space":
+                return float(self.sizes[name])
+        return 0.0
+
     # Doing it again
 
     def _cached(self, spec: Spec, kind: str, pattern: Pattern | None, zero: Any, dtype: Any) -> CachedCall | None:
-        kernel, built = self.kernel, self.kernel.built(spec, kind)
+        kernel, built = self.kernel, self.kernel.built(spec, kind, self._size)
         if kernel.stages or kernel.depends_on_values or built.has_trees or not is_plain(kernel.semiring):
             return None
         if not all(map(is_parameter, self.given)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -29,7 +29,7 @@ from derivable.tensor.language.interpret import interpret
 from derivable.tensor.language.linearity import conjuncts, guarded_part
 from derivable.tensor.language.program import Program, Stage
 from derivable.tensor.language.types import INT, REAL, SIZE, Type, is_tensor
-from derivable.tensor.lower.emit import Built, Spec, build_kernel, result_axes
+from derivable.tensor.lower.emit import Built, Spec, build_kernel, made_once, result_axes
 from derivable.tensor.optimisation.optimisation import Optimised, optimised
 from derivable.tensor.optimisation.passes import UNOPTIMISED, Setting, Step, Switches, run_passes, switched
 from derivable.tensor.values.inputs import check_literals, checked_names, number
@@ -180,6 +180,8 @@ class Kernel(CachedCalls):
         self.is_final = self.on <= UNOPTIMISED
         self.product = self._product() if self.is_final else None
         self._built: dict[tuple[Spec, str], Built] = {}
+        # The tensors that kernels make where they are named; None until it is known how large inputs are.
+        self._made: tuple[t.Node, ...] | None = None
         # Of nodes in each tree that a kernel makes; a power of two.
         self.room = 256
         self._pattern: Pattern | None = None
@@ -227,6 +229,7 @@ class Kernel(CachedCalls):
         self.staged = Program(node, self.staged.inputs, self.program.type, is_guarded=True)
         self.steps += found.steps
         self.is_final = True
+        self._made = None
         self.product = self._product()
 
     @property
@@ -376,6 +379,7 @@ class Kernel(CachedCalls):
             node = t.Let(name, problem.closed, node)
         self.staged = Program(node, inputs, self.program.type, is_guarded=True)
         self._built.clear()
+        self._made = None
 
     def explain(self, stage: str | None = None, /, **values: Any) -> str:
         """What a call with such inputs does, stage by stage, as `Program.explain`.
@@ -406,10 +410,14 @@ class Kernel(CachedCalls):
         """The tensors among the inputs of a call, as they are stored. Raises as a call does."""
         return self._taken(values)[0]
 
-    def built(self, spec: Spec, kind: str) -> Built:
+    def built(self, spec: Spec, kind: str, size: Callable[[str, Any, Any], float]) -> Built:
+        """The loops for inputs that are stored so. size: of the inputs of this call, as of `made_once`"""
         found = self._built.get((spec, kind))
         if found is None:
-            found = self._built[spec, kind] = build_kernel(self.staged, self.program.type, replace(spec, kind=kind))
+            of, spec_of = self.program.type, replace(spec, kind=kind)
+            if self._made is None:
+                self._made = made_once(self.staged, of, spec_of, size) if "workspaces" in self.on else ()
+            found = self._built[spec, kind] = build_kernel(self.staged, of, spec_of, self._made)
         return found
 
     def _taken(self, values: Mapping[str, Any]) -> tuple[dict[str, Held], dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,7 @@ from derivable.kernel.build import Builder
 from derivable.kernel.emit_numba import compile_kernel
 from derivable.tensor.analysis.axes import Axes, Known, axes_of, inputs_known
 from derivable.tensor.analysis.bound import Closure, NeededEarlier, Scalar, Stored
+from derivable.tensor.analysis.loop_steps import loop_steps
 from derivable.tensor.formats.format import Format
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.program import Program
@@ -60,6 +61,8 @@ class Built:
     is_inside  whether no index can be outside the shape of a result
     is_filled  whether it writes each entry of a dense result, and reads none
     pieces     what threads run, None if it cannot be cut
+    again      tensors with names whose loops run once more in each round of other loops, the outermost first
+    most       by register that counts, what it does not exceed: (axis, as of an argument)
     """
 
     kernel: n.Kernel
@@ -68,6 +71,8 @@ class Built:
     is_inside: bool = False
     is_filled: bool = False
     pieces: ParallelLoops | None = None
+    again: Sequence[t.Node] = ()
+    most: Mapping[n.Register, Any] = field(default_factory=dict)
 
     @cached_property
     def run(self) -> Any:
@@ -91,20 +96,61 @@ def result_axes(program: Program, of: Type, axes: Axes) -> tuple[Any, ...]:
     return found if len(found) == of.order else (None,) * of.order
 
 
-def build_kernel(program: Program, of: Type, spec: Spec) -> Built:
+def build_kernel(program: Program, of: Type, spec: Spec, made: Sequence[t.Node] = ()) -> Built:
     """The kernel of a program with a result of that type, for inputs that are stored so.
+
+    made  tensors that are made where they are named, and not where they are used, as of `made_once`
 
     Raises NotWhole for what a kernel of its own, or a `let` outside of all loops, has to make first.
     """
-    early: list[t.Node] = []
+    return _built(program, of, spec, made, False)
+
+
+def made_once(program: Program, of: Type, spec: Spec, size: Callable[[str, Any, Any], float]) -> tuple[t.Node, ...]:
+    """The tensors with names that are better made once, where they are named, than in each round that uses them.
+
+    size  (source, name, part) of an argument -> the number, or the average length of the parts that offsets say
+
+    An entry that is looked up costs the loops that lead to it: of a sum by columns those over all rows. Each tensor
+    that is used in loops inside of which it is not named is made whole by way of trial, and stays so if it takes fewer
+    steps.
+    """
+    made: list[t.Node] = []
+    best = _built(program, of, spec, made, True)
+    steps = _steps(best, size)
+    tried: set[int] = set()
+    while node := next((node for node in best.again if id(node) not in tried), None):
+        tried.add(id(node))
+        trial = _built(program, of, spec, [*made, node], True)
+        if (taken := _steps(trial, size)) < steps:
+            made, best, steps = [*made, node], trial, taken
+            # What a tensor that is made reads is read more often than before, or less.
+            tried = {id(node) for node in made}
+    return tuple(made)
+
+
+def _built(program: Program, of: Type, spec: Spec, made: Sequence[t.Node], is_alone: bool) -> Built:
+    early = list(made)
     while True:
         try:
-            return _build(program, of, spec, early)
+            return _build(program, of, spec, early, is_alone)
         except NeededEarlier as needed:
             early.append(needed.node)
 
 
-def _build(program: Program, of: Type, spec: Spec, early: Sequence[t.Node]) -> Built:
+def _steps(built: Built, size: Callable[[str, Any, Any], float]) -> float:
+    numbers: dict[n.Register, float] = {}
+    parts: dict[n.Array, float] = {}
+    for of, argument in zip(built.kernel.parameters, built.arguments):
+        if isinstance(of, n.Register):
+            numbers[of] = size(*argument)
+        elif argument[0] == "array":
+            parts[of] = size(*argument)
+    most = {count: size("space", axis, None) for count, axis in built.most.items()}
+    return loop_steps(built.kernel, numbers, parts, most)
+
+
+def _build(program: Program, of: Type, spec: Spec, early: Sequence[t.Node], is_alone: bool) -> Built:
     build = Builder("tensor_program")
     semiring = spec.semiring.typed(spec.precision)
     axes = Axes(is_strict=spec.is_shaped)
@@ -126,8 +172,9 @@ def _build(program: Program, of: Type, spec: Spec, early: Sequence[t.Node]) -> B
     arguments += [("out_size", k, None) for k in range(len(sizes))]
     is_sparse = not of.is_scalar and spec.kind != "dense"
     lowering = Lowering(
-        build, semiring, program.node, axes, arguments, early, spec.in_place, spec.is_wide, is_sparse, spec.is_exact
-    )
+        build, semiring, program.node, axes, arguments, early, spec.in_place, spec.is_wide, is_sparse, spec.is_exact,
+        is_alone,
+    )  # fmt: skip
     lowering.inputs = names
     spaces = lowering.spaces
     output, total = _output(lowering, spec, of, result, sizes, arguments)
@@ -163,6 +210,8 @@ def _build(program: Program, of: Type, spec: Spec, early: Sequence[t.Node]) -> B
     kernels, arguments = _without_unused([kernel, *([] if cut is None else cut[:1])], arguments)
     is_inside = output is not None and _settings(kernel, output.outside) == 1
     built = Built(kernels[0], arguments, has_trees, is_inside, filling is not None)
+    again = sorted(lowering.again.values(), key=lambda bound: bound.num_loops)
+    built.again, built.most = tuple(bound.node for bound in again), spaces.counts
     if cut is not None:
         built.pieces = ParallelLoops(kernels[1], "number" if output is None else spec.kind, cut[1], semiring)
     return built

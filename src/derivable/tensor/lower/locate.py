@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -94,6 +95,7 @@ class Locator:
         if not keys:
             then(bound)
         elif isinstance(bound, Closure):
+            self.lowering.used(bound)
             depth = len(keys)
             self._locate(bound.node, bound.names, keys, {}, lambda value: then(part_of(value, bound, depth)))
         elif isinstance(bound, Tree):
@@ -104,18 +106,13 @@ class Locator:
             self._in_list(bound, keys[0], then)
 
     def _in_list(self, held: Listed, key: Scalar, then: Callable[[Bound], None]) -> None:
-        root, lowering = self.lowering.axes.root, self.lowering
-        if key.axis is not None and root(key.axis) == root(held.axis):
-            is_there = apply("equal", self.build.load(held.stamps, key.values[0], "seen"), held.stamp)
+        root, (x,) = self.lowering.axes.root, key.values
+        is_inside = key.axis is not None and root(key.axis) == root(held.axis)
+        inside = lift(apply("logical_and", x >= 0, x < self.lowering.size_of(held.axis)))
+        with nullcontext() if is_inside else self.build.when(inside):
+            is_there = apply("equal", self.build.load(held.stamps, x, "seen"), held.stamp)
             with self.build.when(lift(is_there)):
-                then(lowering.listed_at(held, key.values[0]))
-            return
-
-        def compared(other: Scalar, value: Bound) -> None:
-            with self.build.when(lift(apply("equal", other.values[0], key.values[0]))):
-                then(value)
-
-        lowering.entries(held, compared)
+                then(self.lowering.listed_at(held, x))
 
     def _locate_in_product(
         self, node: t.Multiply, names: Names, keys: list[Scalar], then: Callable[[Bound], None]

@@ -23,7 +23,7 @@ from derivable.algebra.semiring import TypedSemiring
 from derivable.core.diagnostics import UnsupportedError
 from derivable.kernel.build import Builder, as_type, substitute
 from derivable.tensor.analysis.anf import bound as to_let
-from derivable.tensor.analysis.axes import Axes, Known, axes_of
+from derivable.tensor.analysis.axes import Axes, Known, axes_of, size_name
 from derivable.tensor.analysis.bound import (
     Bound,
     Closure,
@@ -47,7 +47,7 @@ from derivable.tensor.analysis.unique import is_one_entry, may_come_in_parts
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.binding import free_variables, replaced
 from derivable.tensor.language.linearity import guarded_part, vanishes
-from derivable.tensor.language.types import INT, REAL, Type
+from derivable.tensor.language.types import INT, REAL, Type, is_tensor
 from derivable.tensor.lower.conditions import Conditions
 from derivable.tensor.lower.locate import Locator
 from derivable.tensor.lower.workspace import Workspaces
@@ -59,6 +59,8 @@ class Lowering:
     program   the whole expression
     axes      which axes are the same
     early     expressions that are collected where they are named
+    again     those that are not, and run once more in each round of loops inside of which they are used
+    is_alone  whether the kernel makes all that it needs whole, so that nothing is a stage before it
     in_place  whether inner loops write to the result; else what is a vector below a key is collected first
     is_wide   whether vectors are collected in trees, as their axes are too long for a place for each index
     keeps     whether entries that a guard leaves out stay in the result with the value zero, as where entries are does
@@ -80,12 +82,14 @@ class Lowering:
         is_wide: bool = False,
         keeps: bool = False,
         is_exact: bool = False,
+        is_alone: bool = False,
     ):
         self.build = build
         self.semiring = semiring
         self.program = program
         self.axes = axes
-        self.early = early
+        self.early, self.is_alone = early, is_alone
+        self.again: dict[int, Closure] = {}
         self.in_place = in_place
         self.is_wide = is_wide
         self.keeps, self.is_exact = keeps, is_exact
@@ -337,6 +341,7 @@ class Lowering:
     def entries(self, bound: Bound, then: Then) -> None:
         """As `iterate`, over what a name stands for."""
         if isinstance(bound, Closure):
+            self.used(bound)
             axes = bound.axes
 
             def of_axis(key: Scalar, value: Bound) -> None:
@@ -351,6 +356,11 @@ class Lowering:
         with self.build.loop("place", 0, bound.count) as place:
             key = self.build.load(bound.keys, place, "key")
             then(Scalar((key,), INT, bound.axis), self.listed_at(bound, key))
+
+    def used(self, bound: Closure) -> None:
+        """Its loops are emitted here."""
+        if bound.num_loops < self.build.num_loops and not bound.axes and bound.type and is_tensor(bound.type):
+            self.again.setdefault(id(bound.node), bound)
 
     def listed_at(self, held: Listed, key: Expr) -> Scalar:
         return Scalar(tuple(self.build.load(values, key, "value") for values in held.values), REAL)
@@ -431,7 +441,7 @@ class Lowering:
         named_in = self.build.num_loops
         if (bound := self._named(node, names)) is not None:
             named_in = bound.num_loops
-        if of.order > 1 or named_in:
+        if (of.order > 1 or named_in) and not self.is_alone:
             self._outside(node, names, of, named_in)
         while bound is not None:
             if bound.num_loops < self.build.num_loops:
@@ -488,6 +498,14 @@ class Lowering:
         """The axes whose indices all keys of a tensor are; None where they may be others."""
         found = axes_of(node, {name: _known(bound) for name, bound in names.items()}, Axes(is_strict=True)).of_inputs
         return found if len(found) == of.order else (None,) * of.order
+
+    def size_of(self, axis: Any) -> Expr:
+        """How many indices an axis of an input has."""
+        name, number = axis
+        bound = self.inputs.get(name)
+        size = bound.names[f"n{number}"] if isinstance(bound, Closure) else self.inputs[size_name(name, number)]
+        assert isinstance(size, Scalar)
+        return size.values[0]
 
     # Results
 

@@ -27,6 +27,7 @@ class Workspaces:
 
     leave    what the kernel returns when a tree has no room; whether it had none is returned after that
     cleared  registers that are 0 before all loops
+    counts   by register that counts the keys of a vector, the axis of which they are indices
     """
 
     build: Builder
@@ -36,6 +37,7 @@ class Workspaces:
     leave: tuple[Expr, ...] = ()
     cleared: list[n.Register] = field(default_factory=list)
     num_trees: int = 0
+    counts: dict[n.Register, Any] = field(default_factory=dict)
 
     def listed(self, axis: Any, of: Type, fill: Callable[[Destination], None]) -> Listed:
         """The vector that `fill` adds up, whose keys are indices of an axis."""
@@ -45,6 +47,7 @@ class Workspaces:
         stamp = self._cleared(f"stamp{number}")
         build.set(stamp, stamp + 1)
         held = Listed(keys, build.let("count", 0), values, stamps, stamp, axis, of)
+        self.counts[held.count] = axis
         fill(_Listing(self, held))
         return held
 

@@ -76,8 +76,14 @@ class Step:
 
 
 def _saturated(node: t.Node, setting: Setting) -> t.Node:
-    seeds = (_normalised,) if {"products", "fusion"} <= setting.switched else ()
+    # No equality gives a name to anything.
+    seeds = [_sharing] if "sharing" in setting.switched else []
+    seeds += [_normalised] if {"products", "fusion"} <= setting.switched else []
     return saturated(node, setting.types, setting.costs, [seed(node, setting) for seed in seeds])
+
+
+def _sharing(node: t.Node, setting: Setting) -> t.Node:
+    return share(unique_names(node), setting.types)
 
 
 def _normalised(node: t.Node, setting: Setting) -> t.Node:
@@ -140,12 +146,17 @@ PASSES: dict[str, Pass] = {
         "loops that would run again for the same have names",
         _PAPER + "section 5.4",
         "kernel",
-        lambda node, setting: share(unique_names(node), setting.types),
+        _sharing,
     ),
     "factors": Pass("an outer product of tensors stays in its factors", "beyond nabla-SD", "lowering"),
     "destinations": Pass(
         "inner loops write to the result, without a tensor in between",
         _PAPER + "section 5.5",
+        "lowering",
+    ),
+    "workspaces": Pass(
+        "what loops would look up by running again is made once, where it is named",
+        "beyond nabla-SD",
         "lowering",
     ),
     "joining": Pass("loops over rows that are not told apart are one loop", "beyond nabla-SD", "lowering"),

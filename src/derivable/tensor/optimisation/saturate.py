@@ -214,7 +214,7 @@ def _saturate(graph: Any) -> None:
 
 def share(node: t.Node, types: Types) -> t.Node:
     """An expression in which no loop that gives a scalar runs twice for the same, and none in a loop that it does not
-    depend on.
+    depend on. There a tensor has a name too: whether it is made once, or in each round, is decided with the loops.
 
     Its bound names must be unique.
     """
@@ -245,12 +245,12 @@ def _shared(node: t.Node, types: Types, fresh: FreshNames) -> t.Node:
 
 
 def _worth_a_name(node: t.Node, types: Types) -> tuple[t.Node, list[t.Node]] | None:
-    """(the largest scalar loop that depends on nothing bound in an expression and runs often, all its copies)"""
+    """(the largest loop that depends on nothing bound in an expression and runs often, all its copies)"""
     seen: list[tuple[t.Node, list[t.Node], bool]] = []
     for part, is_inside, bound in _parts(node, False, frozenset()):
         if part is node or not _is_worth(part) or bound & free_variables(part):
             continue
-        if not free_variables(part) <= set(types) or not _is_scalar(part, types):
+        if not free_variables(part) <= set(types) or not (is_inside or _is_scalar(part, types)):
             continue
         for k, (first, uses, _) in enumerate(seen):
             if alpha_equal(first, part):

@@ -1,0 +1,208 @@
+"""How the loops of programs with names grow: twice the rows, twice the steps."""
+
+import itertools
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import strategies as st
+
+from derivable.algebra import semirings
+from derivable.core.diagnostics import DomainError
+from derivable.kernel.interpret import _Run
+from derivable.tensor.call.compilation import compile
+from derivable.tensor.derivative.derivative import gradient, jvp, vjp
+from derivable.tensor.language.interpret import interpret
+from derivable.tensor.language.syntax import parse
+from derivable.tensor.language.types import INT, tensor
+from derivable.tensor.lower import emit
+from derivable.tensor.values.values import coordinates
+from drawn import examples
+from tensor.random_programs import SIZE, cases, dense_of, is_outside
+from tensor.test_kernels import MATRICES, VECTORS
+
+M, V = tensor(2), tensor(1)
+ATTENTION = """
+sum(<i, r> in G)
+  let e = sum(<j, g> in r) { j -> g * exp(sum(<k, q> in Q(i)) q * K(j, k)) } in
+  let total = sum(<_, v> in e) v in
+  { i -> sum(<j, v> in e) { j -> v / total } }
+"""
+COLUMNS = "let d = sum(<i, r> in A) r in "
+DIAGONAL = COLUMNS + "let D = sum(<j, x> in d) { j, j -> x } in sum(<i, r> in B) { i -> sum(<k, b> in r) b * D(k) }"
+TF_IDF = """
+let df = sum(<d, row> in A) sum(<w, c> in row) { w -> 1.0 } in
+sum(<d, row> in A)
+  let total = sum(<w, c> in row) c in
+  { d -> sum(<w, c> in row) { w -> c / total * log(real(A_size_0) / df(w)) } }
+"""
+SMMM = "sum(<i, r> in A) sum(<k, a> in r) sum(<j, b> in B(k)) a * b"
+LOSS = "sum(<i, r> in A) log(1.0 + exp(sum(<j, a> in r) a * X(j)))"
+NESTED = COLUMNS + "let e = sum(<j, x> in d) { j -> x * X(j) } in sum(<i, r> in B) { i -> sum(<k, b> in r) b * e(k) }"
+IN_SUM = "sum(<i, r> in A) let d = sum(<j, a> in r) B(j) in { i -> sum(<j, a> in r) a * d(j) }"
+TWICE = (
+    COLUMNS
+    + """
+(sum(<i, r> in B) { i -> sum(<k, b> in r) b * d(k) }) + (sum(<i, r> in A) { i -> sum(<k, b> in r) d(k) })
+"""
+)
+SHIFTED = COLUMNS + "sum(<i, r> in B) { i -> sum(<k, b> in r) b * d(k + 1) }"
+AT_A_MASK = """
+let P = sum(<i, q> in Q) { i -> sum(<j, k> in K) { j -> sum(<c, x> in q) x * k(c) } } in
+sum(<i, r> in A) { i -> sum(<j, a> in r) { j -> a * P(i, j) } }
+"""
+UNNAMED = "sum(<i, r> in B) { i -> sum(<k, b> in r) b * (sum(<_, s> in A) s)(k) }"
+PROGRAMS = {
+    "a diagonal": (DIAGONAL, None),
+    "TF-IDF": (TF_IDF, None),
+    "SMMM by A": (SMMM, lambda p: gradient(p, "A", pattern="own")),
+    "SMMM by B": (SMMM, lambda p: gradient(p, "B", pattern="own")),
+    "a loss": (LOSS, lambda p: gradient(p, "X")),
+    "a loss by its matrix": (LOSS, lambda p: gradient(p, "A", pattern="own")),
+    "attention": (ATTENTION, None),
+    "attention by queries": (ATTENTION, lambda p: vjp(p, "Q")),
+    "attention by keys": (ATTENTION, lambda p: vjp(p, "K")),
+    "attention by the graph": (ATTENTION, lambda p: vjp(p, "G", pattern="own")),
+    "attention along the graph": (ATTENTION, lambda p: jvp(p, "G", pattern="own")),
+    "a name of a name": (NESTED, None),
+    "a name of a name by A": (NESTED, lambda p: vjp(p, "A", pattern="own")),
+    "a name of a name by X": (NESTED, lambda p: vjp(p, "X")),
+    "a diagonal by A": (DIAGONAL, lambda p: vjp(p, "A", pattern="own")),
+    "a diagonal by B": (DIAGONAL, lambda p: vjp(p, "B", pattern="own")),
+    "a diagonal along A": (DIAGONAL, lambda p: jvp(p, "A", pattern="own")),
+    "TF-IDF by A": (TF_IDF, lambda p: vjp(p, "A", pattern="own")),
+    "in a sum": (IN_SUM, None),
+    "in a sum by A": (IN_SUM, lambda p: vjp(p, "A", pattern="own")),
+    "at two places": (TWICE, None),
+    "without a name": (UNNAMED, None),
+    "at computed keys": (SHIFTED, None),
+}  # fmt: skip
+
+
+class _Counting:
+    """A kernel that is interpreted, and whose statements are counted."""
+
+    steps = 0
+
+    def __init__(self, kernel):
+        self.kernel = kernel
+
+    def __call__(self, *arguments):
+        run = _Run(self.kernel, arguments)
+        step = run.statement
+
+        def counted(statement):
+            type(self).steps += 1
+            step(statement)
+
+        run.statement = counted
+        found = tuple(x.item() for x in run.run())
+        return found[0] if len(found) == 1 else found
+
+    def settled(self, *_):
+        return self
+
+    is_settled = False
+
+
+def values(size, names, seed=0):
+    """Matrices of four entries in a row, at places that are spread evenly, and matrices of three columns."""
+    rng = np.random.default_rng(seed)
+
+    def matrix():
+        places = np.concatenate([rng.permutation(size)[:4] for _ in range(size)])
+        entries = rng.uniform(0.5, 1.5, 4 * size)
+        return sp.csr_array((entries, (np.repeat(np.arange(size), 4), places)), (size, size))
+
+    made = {name: matrix() for name in ("A", "B", "G")}
+    made |= {"adjoint": matrix(), "X": rng.normal(size=size), "V": rng.normal(size=size)}
+    made |= {"Q": rng.normal(size=(size, 3)), "K": rng.normal(size=(size, 3)), "A_size_0": size}
+    made |= {"A_dot": made["A"], "G_dot": made["G"]}
+    return {name: made[name] for name in names}
+
+
+def program_of(name):
+    text, derivative = PROGRAMS[name]
+    types = {"A": M, "B": M, "G": M, "Q": M, "K": M, "X": V, "A_size_0": INT}
+    program = parse(text, {given: of for given, of in types.items() if given in text})
+    return program if derivative is None else derivative(program)
+
+
+def kernel_of(program, size, **options):
+    """The kernel, and inputs for it."""
+    given = values(size, program.inputs)
+    order = program.type.order
+    if "adjoint" in given and program.inputs["adjoint"].order == 1:
+        given["adjoint"] = np.ones(size)
+    return compile(program, output="coordinates" if order > 1 else None, **options), given
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_twice_the_rows_take_about_twice_the_steps(name, monkeypatch):
+    monkeypatch.setattr(emit, "compile_kernel", _Counting)
+    program, counted = program_of(name), []
+    for size in (40, 80) if name == "SMMM by B" else (20, 40):
+        kernel, given = kernel_of(program, size)
+        _Counting.steps = 0
+        kernel(**given)
+        counted.append(_Counting.steps)
+    assert counted[1] < 2.6 * counted[0], counted
+
+
+def test_what_is_looked_up_again_runs_once_less_than_without_a_workspace(monkeypatch):
+    """The loops that are compared are those that run."""
+    monkeypatch.setattr(emit, "compile_kernel", _Counting)
+    program, counted = program_of("a name of a name"), []
+    for is_on in (True, False):
+        kernel, given = kernel_of(program, 30, passes={"workspaces": is_on})
+        _Counting.steps = 0
+        kernel(**given)
+        counted.append(_Counting.steps)
+    assert 10 * counted[0] < counted[1], counted
+
+
+@pytest.mark.parametrize("makes_all", [False, True])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_mean_what_the_interpreter_says(name, makes_all, monkeypatch):
+    if makes_all:
+        fewer = itertools.count(0, -1)
+        monkeypatch.setattr(emit, "_steps", lambda *_: next(fewer))
+    program = program_of(name)
+    kernel, given = kernel_of(program, 8)
+    of_inputs = {name: value if np.isscalar(value) else coordinates(value).to("dict") for name, value in given.items()}
+    expected = interpret(program.node, of_inputs, semirings.get("real"), is_guarded=program.is_guarded)
+    found = kernel(**given)
+    found = found.to_numpy() if hasattr(found, "to_numpy") else found
+    size = found.shape if np.ndim(found) else ()
+    np.testing.assert_allclose(found, dense(expected, size), rtol=1e-9, atol=1e-12)
+
+
+def dense(value, shape):
+    made = np.zeros(shape)
+    if not shape:
+        return value
+    for key, inner in value.items():
+        made[key] = dense(inner, shape[1:])
+    return made
+
+
+@examples(8, 60, data=st.data())
+def test_random_programs_in_which_all_tensors_with_names_are_made_once(data):
+    program, given, meant, formats = data.draw(cases(VECTORS, MATRICES))
+    order = program.type.order
+    expected = interpret(program.node, meant, semirings.get("real"))
+    kernel = compile(program, formats, output="coordinates" if order else None, shape=(SIZE,) * order or None)
+    with patch.object(emit, "_steps", side_effect=itertools.count(0, -1)):
+        if is_outside(expected):
+            with pytest.raises(DomainError):
+                kernel(**given)
+            return
+        try:
+            found = kernel(**given)
+        except DomainError:
+            # What a zero that is stored leads to is stored too, as a zero, and that is outside.
+            assert is_outside(interpret(program.node, meant, semirings.get("real"), is_guarded=True))
+            return
+    found = found.to_numpy() if order else found
+    np.testing.assert_allclose(found, dense_of(expected, order), rtol=1e-6, atol=1e-9)
