@@ -71,8 +71,9 @@ def accelerate_command(
             raise DerivableError(f"{model!r} names no function in a Python file", hint="write MODEL.py:build")
         network, example = _built(model, build)
         advance(note="explore")
-        from derivable.accelerator.designs.designs import CalibrationWarning, design, summary_rows
+        from derivable.accelerator.designs.designs import CalibrationWarning, design
         from derivable.accelerator.designs.report import write_report
+        from derivable.accelerator.designs.texts import summary_rows
 
         samples = None if calibrate is None else [_samples(calibrate)]
         with warnings.catch_warnings(record=True) as noted:
@@ -104,6 +105,8 @@ def accelerate_command(
                 "width": made.width,
                 "sub_arrays": made.sub_arrays,
                 "partition": list(made.partition),
+                "pass_cycles": made.pass_cycles(),
+                "busy": made.busy,
                 "cycles": made.cycles,
                 "seconds": made.seconds,
                 "hardware": hardware,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from derivable.accelerator.explore import sizing
 from derivable.accelerator.explore.dataflow import DataflowGraph, Node, dataflow
-from derivable.accelerator.explore.exploration import Exploration, explore
+from derivable.accelerator.explore.exploration import Exploration, finalists
 from derivable.accelerator.explore.schedule import Placed, Schedule
 from derivable.accelerator.explore.sizing import Memories
 from derivable.accelerator.hardware.resources import Device, Resources, check_fit, estimate, fit_memories, generated
@@ -37,6 +38,9 @@ DEFAULT_PRECISION: Mapping[str, str] = MappingProxyType({"neural": "int8", "symb
 # What the generated hardware has registers for, and lanes.
 LARGEST_SIDE, MOST_SUB_ARRAYS, MOST_LANES = 64, 16, 128
 SMALLEST_PES = 16
+COMPARED_ARRAYS = 4  # of those that are best by the equations
+COMPARED_PASSES = 2  # of the programs by which designs are compared
+MORE_CYCLES = 1.05  # that fewer lanes may take
 Stage = Literal["summary", "operators", "dataflow", "exploration", "memory", "resources", "nodes", "program"]
 
 
@@ -132,21 +136,25 @@ class Design:
 
         Raises DomainError for another stage, and for "program" what `lowered` raises.
         """
-        if not isinstance(stage, str) or stage not in _STAGES:
+        from derivable.accelerator.designs.texts import STAGES
+
+        if not isinstance(stage, str) or stage not in STAGES:
             raise DomainError(
-                f"there is no stage {stage!r}", hint=suggestion(stage, _STAGES, f"stages are {', '.join(_STAGES)}")
+                f"there is no stage {stage!r}", hint=suggestion(stage, STAGES, f"stages are {', '.join(STAGES)}")
             )
-        return _STAGES[stage](self)
+        return STAGES[stage](self)
 
     def __str__(self) -> str:
         return self.explain()
 
     def __repr__(self) -> str:
-        """On one line: `<Design 4 x 8 x 8, parallel 7 : 1, int8/int4 on u250, 8718 cycles per pass>`."""
+        """On one line: `<Design 4 x 8 x 8, parallel 7 : 1, int8/int4 on u250, 12312 cycles per pass>`."""
         array, (neural, symbolic) = f"{self.height} x {self.width} x {self.sub_arrays}", self.partition
         formats = f"{self.precision['neural']}/{self.precision['symbolic']}"
         mode = f"{self.exploration.mode} {neural} : {symbolic}"
-        return f"<Design {array}, {mode}, {formats} on {self.device.name}, {self.cycles} cycles per pass>"
+        whole = self.pass_cycles()
+        cycles = f"{whole} cycles per pass" if whole else f"{self.cycles} cycles per pass of the array by an estimate"
+        return f"<Design {array}, {mode}, {formats} on {self.device.name}, {cycles}>"
 
     @property
     def lowered(self) -> Lowered:
@@ -169,22 +177,37 @@ class Design:
             self._programs[passes] = deploy(self, passes)
         return self._programs[passes]
 
-    def pass_cycles(self) -> int | None:
-        """Modelled latency of one pass on the generated hardware in cycles, with off-chip memory, moves and lanes.
-        None where no hardware is generated: for formats of floats, or where memory does not suffice.
+    def pass_cycles(self, passes: int = 1) -> float | None:
+        """Modelled cycles of a pass on the generated hardware, with off-chip memory, moves and lanes: the latency of
+        one by itself, or the mean in a program of so many, which overlap. None where no hardware is generated: for
+        formats of floats, or where memory does not suffice.
 
-        Raises what `lowered` raises but LimitError.
+        Raises what `lower` raises but LimitError.
         """
         from derivable.accelerator.machine import machine
 
-        lowered = self._hardware()
-        return None if lowered is None else int(machine.timing(lowered.machine, lowered.program)[1][-1])
+        lowered = self._hardware(passes)
+        if lowered is None:
+            return None
+        cycles = int(machine.timing(lowered.machine, lowered.program)[1][-1])
+        return cycles if passes == 1 else cycles / passes
 
-    def _hardware(self) -> Lowered | None:
+    @cached_property
+    def busy(self) -> Mapping[str, int] | None:
+        """Cycles of each unit's work in the program of one pass: "dma", transfers off-chip; "move", to the array; "nn",
+        layers; "vsa", convolutions of vectors; "vec", the SIMD unit. None and errors as for `pass_cycles`."""
+        from derivable.accelerator.machine import machine
+
+        lowered = self._hardware()
+        if lowered is None:
+            return None
+        return machine.busy(lowered.program, *machine.timing(lowered.machine, lowered.program))
+
+    def _hardware(self, passes: int = 1) -> Lowered | None:
         if self.quantised is None or any(PRECISIONS[name].is_float for name in self.precision.values()):
             return None
         try:
-            return self.lowered
+            return self.lower(passes)
         except LimitError:
             return None
 
@@ -274,7 +297,7 @@ def design(
             "the model has no layer and no vector node",
             hint="the array runs products of matrices and bindings of block codes; leave what has neither to the host",
         )
-    found = explore(
+    found = finalists(
         flow.workload(),
         pes,
         heights=sizes[0],
@@ -282,9 +305,41 @@ def design(
         most_sub_arrays=MOST_SUB_ARRAYS,
         largest_side=LARGEST_SIDE,
     )
-    made = replace(_sized(graph, flow, found, target, formats), quantised=quantised)
-    made._hardware()  # refuses what the hardware has not
-    return made
+    made, refused = [], None
+    for each in sorted(found, key=lambda each: each.cycles)[:COMPARED_ARRAYS]:
+        try:
+            made.append(replace(_sized(graph, flow, each, target, formats), quantised=quantised))
+        except LimitError as error:
+            refused = refused or error
+    if refused is not None and not made:
+        raise refused
+    return _with_lanes(min(made, key=_rank))
+
+
+def _rank(made: Design) -> tuple[bool, float, float]:
+    """What designs are compared by: cycles of a pass in a program of several, and of the array by the equations where
+    there is no such program. Those that the device has no room for as they are generated come last."""
+    following, generated = made.pass_cycles(COMPARED_PASSES), made.generated_resources
+    return generated is not None and not generated.fit(made.device), following or math.inf, made.cycles
+
+
+def _with_lanes(made: Design) -> Design:
+    """The design with the fewest lanes with which a pass takes at most `MORE_CYCLES` times as long as with any other
+    number of lanes that the device has room for. Refuses what the hardware has not."""
+    powers = [2**e for e in range(MOST_LANES.bit_length()) if 2**e >= made.width]
+    tried = [made if lanes == made.lanes else replace(made, lanes=lanes) for lanes in powers]
+    tried = [each for each in tried if each is made or _is_no_larger(each, made)]
+    least = min(_rank(each)[1] for each in tried)
+    return made if least == math.inf else next(each for each in tried if _rank(each)[1] <= MORE_CYCLES * least)
+
+
+def _is_no_larger(made: Design, other: Design) -> bool:
+    """Whether the device has room for a design wherever it has for another, by both estimates of resources."""
+    both = ((each.resources, each.generated_resources) for each in (made, other))
+    return all(
+        after is not None and (after.fit(made.device) or (before is not None and not before.fit(made.device)))
+        for after, before in zip(*both)
+    )
 
 
 def _sized(
@@ -302,7 +357,7 @@ def _sized(
     # The generated unit takes a word of sums at a time, so it has a lane for each column at least.
     lanes = max(sizing.simd_width(groups, MOST_LANES).width, found.width)
     # Loops follow one another: in the time of one, the unit has to do all of its work for one.
-    while lanes < MOST_LANES and _lane_cycles(flow, lanes) > found.cycles:
+    while lanes < MOST_LANES and lane_cycles(flow, lanes) > found.cycles:
         lanes *= 2
     made = Design(graph, flow, found, memories, lanes, target, dict(formats))
     check_fit(
@@ -329,7 +384,7 @@ def _beside(flow: DataflowGraph, found: Exploration) -> Iterable[tuple[int, Sequ
         yield sum(cycles.get(each.name, 0) for each in nodes), [work for each in nodes for work in each.elementwise]
 
 
-def _lane_cycles(flow: DataflowGraph, lanes: int) -> int:
+def lane_cycles(flow: DataflowGraph, lanes: int) -> int:
     """Cycles of the SIMD unit in a loop, of which moves take some too."""
     moved = sum(ceil_div(node.work.elements, lanes) for node in flow if isinstance(node.work, Moved))
     return moved + sum(elementwise_cycles(work, lanes) for node in flow for work in node.elementwise)
@@ -371,83 +426,14 @@ def parse_precision(precision: Mapping[str, str] | str) -> dict[str, str]:
     return {part: PRECISIONS[precision[part]].name for part in PARTS}
 
 
-# Texts
-
-
-def summary_rows(made: Design) -> list[tuple[str, str]]:
-    """What the summary of a design says: (title, text) in its order, the whole pass first."""
-    neural, symbolic = made.partition
-    elements = made.height * made.width * made.sub_arrays
-    clock = f"{made.device.clock / 1e6:g} MHz"
-    return [
-        ("whole pass", _whole(made)),
-        (
-            "throughput",
-            f"{made.cycles:,} cycles of the array per pass (pipelined), {_time(made.seconds)}; "
-            f"latency {made.latency:,} cycles",
-        ),
-        (
-            "array",
-            f"{made.height} x {made.width} x {made.sub_arrays}: {made.sub_arrays} sub-array"
-            f"{'s' * (made.sub_arrays > 1)} of {made.height} x {made.width}, "
-            f"{elements:,} of {made.exploration.pes:,} elements",
-        ),
-        ("mode", f"{made.exploration.mode}, {neural} : {symbolic} sub-arrays, {made.exploration.mapping} mapping"),
-        ("precision", f"{made.precision['neural']} neural, {made.precision['symbolic']} symbolic"),
-        ("device", f"{made.device.title} at {clock}"),
-        (
-            "nodes",
-            f"{len(made.flow)}, {len(made.flow.layers)} of them layers and {len(made.flow.vectors)} vector nodes",
-        ),
-        ("SIMD", f"{made.lanes} lanes, busy for {_lane_cycles(made.flow, made.lanes):,} cycles per pass"),
-        ("memories", f"{made.memories.bram} blocks of 18 Kb, {made.memories.uram} of 288 Kb"),
-        ("resources", f"{_most(made.resources, made.device)} of the device at most{_as_generated(made)}"),
-    ]
-
-
-def _summary(made: Design) -> str:
-    return "\n".join(f"{title:11} {text}" for title, text in summary_rows(made))
-
-
-def _most(of: Resources, there: Device) -> str:
-    shares = of.shares(there)
-    largest = max(shares, key=lambda kind: shares[kind])
-    return f"{shares[largest]:.1%} of the {largest.upper()}"
-
-
-def _as_generated(made: Design) -> str:
-    found = made.generated_resources
-    if found is None:
-        return ""
-    lacks = "" if found.fit(made.device) else ", which it does not fit"
-    return f"; as generated {_most(found, made.device)}{lacks}"
-
-
-def resource_estimates(made: Design) -> dict[str, Resources]:
-    """The estimates of a design's resources, by what they are of."""
-    given = {"with memories of NSFlow's sizes": made.resources, "as generated": made.generated_resources}
-    return {what: found for what, found in given.items() if found is not None}
-
-
-def _whole(made: Design) -> str:
-    cycles = made.pass_cycles()
-    if cycles is not None:
-        seconds = _time(cycles / made.device.clock)
-        return f"{cycles:,} cycles, {seconds}, with off-chip memory, moves and lanes, as a simulation counts them"
-    return "no hardware is generated for these formats, or memory does not suffice"
-
-
-def _time(seconds: float) -> str:
-    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if seconds * factor >= 1:
-            return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"
+# Rows
 
 
 @dataclass(frozen=True)
 class NodeRow:
-    """What a report says of a node: bytes, its place in the schedule (None beside the array), and the part of the
-    multipliers that it keeps busy there."""
+    """What a report says of a node: bytes; its place in the schedule (None beside the array), its cycles and the part
+    of the multipliers that it keeps busy there, by the equations; and cycles of each unit's work in the program, see
+    `Design.busy`, None where there is none."""
 
     node: str
     part: str
@@ -463,14 +449,31 @@ class NodeRow:
     end: int | None
     cycles: int
     utilisation: float | None
+    busy: Mapping[str, int] | None
 
 
 def node_rows(made: Design) -> list[NodeRow]:
     """A row for each node of the dataflow graph, in its order."""
-    return [_row(made, node) for node in made.flow]
+    busy = _busy_nodes(made)
+    return [_row(made, node, None if busy is None else busy.get(node.name, {})) for node in made.flow]
 
 
-def _row(made: Design, node: Node) -> NodeRow:
+def _busy_nodes(made: Design) -> dict[str, dict[str, int]] | None:
+    """Cycles of each unit's work in the program for each node; what loads the inputs is of none."""
+    from derivable.accelerator.lower import cycles
+
+    lowered = made._hardware()
+    if lowered is None:
+        return None
+    found: dict[str, dict[str, int]] = {}
+    for each in cycles.nodes(lowered):
+        of_node = found.setdefault(made.flow.lowered_in(each.name) or "", {})
+        for unit, count in each.busy.items():
+            of_node[unit] = of_node.get(unit, 0) + count
+    return found
+
+
+def _row(made: Design, node: Node, units: Mapping[str, int] | None) -> NodeRow:
     memory = node.memory(made.precision)
     place = made.placed.get(node.name)
     macs = getattr(node.work, "macs", 0)
@@ -494,39 +497,5 @@ def _row(made: Design, node: Node) -> NodeRow:
         end=place.end if place else None,
         cycles=cycles,
         utilisation=busy,
+        busy=units,
     )
-
-
-def _nodes(made: Design) -> str:
-    width = max(len(node.name) for node in made.flow) + 1
-    lines = [f"{'node':{width}} {'cycles':>9} {'start':>9} {'on':>3} {'busy':>6}  work"]
-    for row in node_rows(made):
-        start = "" if row.start is None else row.start
-        on = "" if row.sub_arrays is None else row.sub_arrays
-        busy = "" if row.utilisation is None else f"{row.utilisation:.1%}"
-        lines.append(f"%{row.node:{width - 1}} {row.cycles:>9} {start:>9} {on:>3} {busy:>6}  {row.work}")
-    return "\n".join(lines)
-
-
-def _program(made: Design) -> str:
-    from derivable.accelerator.lower import cycles
-    from derivable.accelerator.machine import machine
-
-    lowered = made.lowered
-    _, end = machine.timing(lowered.machine, lowered.program)
-    head = f"{lowered.machine}: {len(lowered.program)} instructions, modelled latency {int(end[-1]):,} cycles"
-    return "\n".join([head, *map(str, cycles.nodes(lowered))])
-
-
-_STAGES: dict[str, Callable[[Design], str]] = {
-    "summary": _summary,
-    "operators": lambda made: str(made.graph),
-    "dataflow": lambda made: made.flow.explain(made.precision),
-    "exploration": lambda made: str(made.exploration),
-    "memory": lambda made: str(made.memories),
-    "resources": lambda made: "\n".join(
-        f"{what}\n{found.table(made.device)}" for what, found in resource_estimates(made).items()
-    ),
-    "nodes": _nodes,
-    "program": _program,
-}

@@ -8,11 +8,12 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from derivable.accelerator.designs.designs import Design, NodeRow, node_rows, resource_estimates
+from derivable.accelerator.designs.designs import COMPARED_PASSES, Design, NodeRow, node_rows
+from derivable.accelerator.designs.texts import UNIT_NAMES, estimate_of_array, resource_estimates
 from derivable.accelerator.hardware.resources import KINDS
 from derivable.core.diagnostics import DerivableError
 from derivable.core.files import atomic_write
@@ -83,19 +84,23 @@ UNITS = {
     "sub_arrays": "sub-arrays",
     "start": "cycle of a pass",
     "end": "cycle of a pass",
-    "cycles": "cycles",
+    "cycles": "cycles by the equations",
     "utilisation": "share of the multipliers, 0 to 1",
     "simulated_cycles": "cycles that the unit of the node works",
     "difference": "cycles, in words",
+    **{f"{unit}_cycles": f"cycles of the program: {name}" for unit, name in UNIT_NAMES.items()},
 }
 
 
 def _records(made: Design, simulated: Mapping[str, int] | None) -> list[dict[str, object]]:
     words = {} if simulated is None else _differences(made, simulated)
-    return [
-        {**asdict(row), "simulated_cycles": (simulated or {}).get(row.node), "difference": words.get(row.node)}
-        for row in node_rows(made)
-    ]
+    found = []
+    for row in node_rows(made):
+        record = asdict(row)
+        busy = record.pop("busy") or {}
+        record |= {"simulated_cycles": (simulated or {}).get(row.node), "difference": words.get(row.node)}
+        found.append(record | {f"{unit}_cycles": busy.get(unit) for unit in UNIT_NAMES})
+    return found
 
 
 def _differences(made: Design, simulated: Mapping[str, int]) -> dict[str, str]:
@@ -133,10 +138,10 @@ def _differences(made: Design, simulated: Mapping[str, int]) -> dict[str, str]:
 def nodes_csv(made: Design, simulated: Mapping[str, int] | None = None) -> str:
     """A line for each node, with a header; what a node has not is empty."""
     text = io.StringIO()
-    names = [*(field.name for field in fields(NodeRow)), "simulated_cycles", "difference"]
-    writer = csv.DictWriter(text, names, lineterminator="\n")
+    records = _records(made, simulated)
+    writer = csv.DictWriter(text, list(records[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_records(made, simulated))
+    writer.writerows(records)
     return text.getvalue()
 
 
@@ -148,6 +153,8 @@ def nodes_json(made: Design, simulated: Mapping[str, int] | None = None) -> str:
         "sub_arrays": made.sub_arrays,
         "partition": list(made.partition),
         "mode": made.exploration.mode,
+        "pass_cycles": made.pass_cycles(),
+        "busy": made.busy,
         "cycles": made.cycles,
         "latency": made.latency,
         "lanes": made.lanes,
@@ -172,9 +179,10 @@ def html(made: Design, simulated: Mapping[str, int] | None = None, simulation: S
         f"<style>{_STYLE}</style></head><body>",
         f"<h1>Accelerator of {made.height} x {made.width} x {made.sub_arrays} elements</h1>",
         *_numbers(made, simulation),
-        "<h2>Timeline</h2>",
+        *_units(made),
+        "<h2>Estimate of the array</h2>",
+        f"<p>The {safe(estimate_of_array(made), 400)} cycles.</p>",
         *_timeline(made, rows),
-        "<h2>Use of the sub-arrays</h2>",
         *_use(made, rows),
         "<h2>Roofline</h2>",
         *_roofline(made, rows),
@@ -192,12 +200,11 @@ def html(made: Design, simulated: Mapping[str, int] | None = None, simulation: S
 
 def _numbers(made: Design, simulation: Simulation | None) -> Iterator[str]:
     neural, symbolic = made.partition
-    whole = made.pass_cycles()
+    whole, following = made.pass_cycles(), made.pass_cycles(COMPARED_PASSES)
     values = {
         "whole pass, with memory, moves and lanes": "not generated" if whole is None else f"{whole:,} cycles",
         "time of the whole pass": "" if whole is None else f"{1e6 * whole / made.device.clock:,.1f} us",
-        "throughput of the array (pipelined)": f"{made.cycles:,} cycles per pass",
-        "latency of the array": f"{made.latency:,} cycles",
+        "where two passes follow one another": "" if following is None else f"{following:,.0f} cycles per pass",
         "mode": made.exploration.mode,
         "sub-arrays, neural : symbolic, before nodes are tuned": f"{neural} : {symbolic}",
         "precision, neural / symbolic": f"{made.precision['neural']} / {made.precision['symbolic']}",
@@ -212,8 +219,8 @@ def _numbers(made: Design, simulation: Simulation | None) -> Iterator[str]:
     yield "<dl>" + "".join(f"<div><dt>{safe(name)}</dt><dd>{safe(text)}</dd></div>" for name, text in values.items())
     yield "</dl>"
     yield (
-        "<p>Cycles of the array are modelled by equations (1) and (4) of NSFlow, those of the whole pass by the "
-        "program of the generated hardware; resources are estimated by counting.</p>"
+        "<p>Cycles of passes and of units are those of the program of the generated hardware. Estimates are of the "
+        "array, by equations (1) and (4) of NSFlow, and of resources, by counting.</p>"
     )
 
 
@@ -292,9 +299,9 @@ def _use(made: Design, rows: Sequence[NodeRow]) -> Iterator[str]:
     ]
     yield from _bars(bars, "use of the sub-arrays")
     yield (
-        "<figcaption>The part of a pass in which a sub-array has a node, and what its multipliers do of what they "
-        "could: less where a layer has fewer rows and columns than the sub-array, and while weights are loaded."
-        "</figcaption>"
+        f"<figcaption>The part of these {made.cycles:,} cycles in which a sub-array has a node, and what its "
+        "multipliers do of what they could: less where a layer has fewer rows and columns than the sub-array, and "
+        "while weights are loaded.</figcaption>"
     )
 
 
@@ -394,7 +401,7 @@ _COLUMNS: tuple[_Column, ...] = (
     ("work", "long", lambda row: row.work),
     ("sub-arrays", "number", lambda row: "" if row.sub_arrays is None else row.sub_arrays),
     ("start, cycle", "number", lambda row: "" if row.start is None else f"{row.start:,}"),
-    ("cycles", "number", lambda row: f"{row.cycles:,}"),
+    ("estimate", "number", lambda row: f"{row.cycles:,}"),
     ("multipliers", "number", lambda row: "" if row.utilisation is None else f"{row.utilisation:.1%}"),
     ("weights, B", "number", lambda row: f"{row.weight_bytes:,}"),
     ("inputs, B", "number", lambda row: f"{row.input_bytes:,}"),
@@ -415,8 +422,14 @@ def _grid(titles: Sequence[tuple[str, str]], rows: Iterable[Sequence[object]]) -
     yield "</tbody></table></div>"
 
 
+def _program_cell(row: NodeRow) -> str:
+    return ", ".join(f"{name} {row.busy[unit]:,}" for unit, name in UNIT_NAMES.items() if row.busy and unit in row.busy)
+
+
 def _table(made: Design, rows: Sequence[NodeRow], simulated: Mapping[str, int] | None) -> Iterator[str]:
     columns = list(_COLUMNS)
+    if simulated is None and made.busy is not None:
+        columns[6:6] = [("program, cycles", "long", _program_cell)]
     if simulated is not None:
         known, words = simulated, _differences(made, simulated)
 
@@ -431,7 +444,15 @@ def _table(made: Design, rows: Sequence[NodeRow], simulated: Mapping[str, int] |
     yield from _grid([column[:2] for column in columns], ([show(row) for _, _, show in columns] for row in rows))
 
 
-_UNIT_NAMES = {"nn": "layers", "vsa": "vectors", "vec": "SIMD unit", "move": "moves", "dma": "off-chip"}
+def _units(made: Design) -> Iterator[str]:
+    """When each unit works in the program of a pass, and how much of it."""
+    whole = made.pass_cycles()
+    if made.busy is None or not whole:
+        return
+    yield "<h2>Pass of the units</h2>"
+    yield from _program(made, 1)
+    shares = (f"{name} {made.busy[unit]:,} cycles, {made.busy[unit] / whole:.1%}" for unit, name in UNIT_NAMES.items())
+    yield f"<p>Of the {whole:,} cycles of a pass, those in which each unit has an instruction: {'; '.join(shares)}.</p>"
 
 
 def _program(made: Design, passes: int) -> Iterator[str]:
@@ -442,7 +463,7 @@ def _program(made: Design, passes: int) -> Iterator[str]:
     begin, end = (times.tolist() for times in machine.timing(lowered.machine, lowered.program))
     whole, height = max(end[-1], 1), 18.0
     scale = (WIDTH - LEFT - 10) / whole
-    spans: dict[str, list[tuple[int, int, str, str]]] = {unit: [] for unit in _UNIT_NAMES}
+    spans: dict[str, list[tuple[int, int, str, str]]] = {unit: [] for unit in UNIT_NAMES}
     for instruction, first, last in zip(lowered.program, begin, end):
         if instruction.unit not in spans:
             continue
@@ -458,7 +479,7 @@ def _program(made: Design, passes: int) -> Iterator[str]:
             before.append((first, last, part, instruction.node + of_pass))
 
     def content() -> Iterator[str]:
-        for k, (unit, title) in enumerate(_UNIT_NAMES.items()):
+        for k, (unit, title) in enumerate(UNIT_NAMES.items()):
             yield _text(LEFT - 8, height * k + 13, title, "end")
             for first, last, part, name in spans[unit]:
                 label = f"{title}: from {name} on, cycles {first:,} to {last:,}"
@@ -518,7 +539,8 @@ def _simulation(made: Design, found: Simulation | None) -> Iterator[str]:
     yield from _losses(found)
     from derivable.accelerator.lower import cycles
 
-    yield from _program(made, found.passes)
+    if found.passes > 1:
+        yield from _program(made, found.passes)
     yield (
         "<p>The array takes the cycles of equation (1) or (4), more where blocks of taps and channels are whole tiles, "
         "more where work is cut into pieces that fit the memories, and the constants of each instruction. All numbers "

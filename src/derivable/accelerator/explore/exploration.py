@@ -119,7 +119,7 @@ class Exploration:
             found = self.parallel
             rows.append(f"{_row('phase I', found)}, {found.neural} : {found.symbolic}")
             rows.append(f"{'phase II':12} {self.tuned:>12} cycles")
-            rows.append(f"{'refined':12} {self.cycles:>12} cycles")
+            rows.append(f"{'refined' if self.mode == 'parallel' else 'chosen':12} {self.cycles:>12} cycles")
         return "\n".join([*rows, str(self.schedule)])
 
 
@@ -162,7 +162,18 @@ def arrays(
     return found
 
 
-def explore(
+def explore(workload: Workload, pes: int, **options: Any) -> Exploration:
+    """The array and the sub-arrays of every node that take the fewest cycles of the array for a loop of `workload`.
+
+    pes      processing elements, at most
+    options  of `finalists`
+
+    Ties go to the sequential design, then to smaller heights and widths.
+    """
+    return min(finalists(workload, pes, **options), key=lambda found: found.cycles)
+
+
+def finalists(
     workload: Workload,
     pes: int,
     *,
@@ -175,8 +186,9 @@ def explore(
     iterations: int = 20,
     tuned_arrays: int = 3,
     effort: int = 2_000_000,
-) -> Exploration:
-    """The array and the sub-arrays of every node that take the fewest cycles for a loop of `workload`.
+) -> list[Exploration]:
+    """The best designs in which layers and vector nodes take turns, then those in which they run beside each other:
+    each on an array of its own, by the cycles of phase I.
 
     pes             processing elements, at most
     heights, widths, most_sub_arrays, largest_side  of the arrays to try: see `arrays`
@@ -184,12 +196,11 @@ def explore(
                     nodes as in equation (5); "node", the better at each node
     adders          whether the adders of partial sums, which the paper does not cost, cost their latency
     iterations      of phase II
-    tuned_arrays    so many of the best arrays of phase I are tuned
+    tuned_arrays    so many of the best arrays of phase I there are of both, and are tuned
     effort          nodes that the refinement may place; 0 leaves phase II as algorithm 1 has it
 
-    Deterministic. Ties go to the sequential design, then to smaller heights and widths.
-    Source: NSFlow, algorithm 1; the refinement is ours (docs/decisions/091): descent from what phase II found and from
-    the best static partitions, first over the sub-arrays of layers, then over those of vector nodes.
+    Deterministic. Source: NSFlow, algorithm 1; the refinement is ours (docs/decisions/091): descent from what phase II
+    found and from the best static partitions, first over the sub-arrays of layers, then over those of vector nodes.
     """
     if not workload.layers and not workload.vectors:
         raise DomainError("the workload has no layer and no vector node", hint="give at least one of them")
@@ -202,32 +213,37 @@ def explore(
             for candidate in _phase_one(workload, *array, mapping, adders):
                 (turns if candidate.neural == candidate.symbolic == array[2] else beside).append(candidate)
             advance(note="phase I")
-        sequential = min(turns, key=lambda found: found.cycles)
-        taken = schedule.sequential(_costs(workload, sequential, adders))
-        result = Exploration(
-            workload=workload,
-            pes=pes,
-            mode="sequential",
-            schedule=taken,
-            sequential=sequential,
-            adders=adders,
-            **sequential.choice,
-        )
-        best: dict[tuple[int, int, int], Candidate] = {}
-        for found in sorted(beside, key=lambda found: found.cycles):
-            best.setdefault(found.array, found)
-        leaders = list(best.values())[:tuned_arrays]
-        for rank, found in enumerate(leaders):
+        in_turns = _leaders(turns, tuned_arrays)
+        leaders = _leaders(beside, tuned_arrays)
+        listed = [
+            Exploration(
+                workload=workload,
+                pes=pes,
+                mode="sequential",
+                schedule=schedule.sequential(_costs(workload, found, adders)),
+                sequential=in_turns[0],
+                adders=adders,
+                **found.choice,
+            )
+            for found in in_turns
+        ]
+        walked = None
+        for found in leaders:
             cost = _costs(workload, found, adders)
             counts = phase_two(cost, found.neural, iterations)
-            walked = schedule.beside(cost, counts)
-            if rank == 0:
-                result = replace(result, parallel=found, tuned=min(walked.cycles, found.cycles))
+            walked = walked or min(schedule.beside(cost, counts).cycles, found.cycles)
             refined = _refine(cost, counts, found.neural, iterations, effort // len(leaders))
-            if refined.cycles < result.cycles:
-                result = replace(result, mode="parallel", schedule=refined, **found.choice)
+            listed.append(replace(listed[0], mode="parallel", schedule=refined, **found.choice))
             advance(note="phase II")
-    return result
+    return [replace(each, parallel=leaders[0], tuned=walked) if leaders else each for each in listed]
+
+
+def _leaders(candidates: Iterable[Candidate], most: int) -> list[Candidate]:
+    """The best candidate of each of the `most` best arrays, best first."""
+    best: dict[tuple[int, int, int], Candidate] = {}
+    for found in sorted(candidates, key=lambda found: found.cycles):
+        best.setdefault(found.array, found)
+    return list(best.values())[:most]
 
 
 def _costs(workload: Workload, found: Candidate, adders: bool) -> Costs:

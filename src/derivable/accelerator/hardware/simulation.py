@@ -227,6 +227,7 @@ class Simulation:
     per_node  of each operator in each pass, in the order of their beginning
     memory    off-chip memory afterwards, uint8 [byte]
     passes    of the model that the program did
+    busy      of each unit, as `Design.busy` has them: cycles in which it had an instruction
     losses    by the name of the operator that gives a tensor: how many of its numbers saturated, and how many that were
               not zero were flushed to zero, with how many there were; over all passes
     """
@@ -238,6 +239,7 @@ class Simulation:
     memory: np.ndarray = field(repr=False)
     passes: int = 1
     losses: Mapping[str, Counts] = field(default_factory=dict, repr=False)
+    busy: Mapping[str, int] = field(default_factory=dict, repr=False)
 
     @property
     def lost(self) -> Counts:
@@ -274,11 +276,12 @@ def simulate(
     if backend == "python":
         run = golden.run(machine, program, memory, latencies)
         begin, end = run.begin[:-1], run.end[:-1]
+        busy = golden.busy(program, begin, end)
     else:
         # Hardware that waits for ever ends with an error; what is only late has ten times the time.
         most_cycles = 10 * off_chip.interval * int(expected[1][-1]) + 100_000
         run = simulator(machine, backend).run(program, memory, off_chip, most_cycles=most_cycles)
-        begin, end = run.begin, run.end
+        begin, end, busy = run.begin, run.end, run.busy
         if run.unknown is not None:
             _check_known(lowered, run.unknown)
     nodes = _per_node(program, np.stack(expected)[:, :-1], np.stack((begin, end)))
@@ -290,6 +293,7 @@ def simulate(
         run.memory,
         lowered.passes,
         _losses(lowered, inputs),
+        busy,
     )
 
 

@@ -226,6 +226,18 @@ def times(
     return begin, end, max(pushed + 1, int(end.max(initial=0))) + 1
 
 
+def busy(program: Program, begin: np.ndarray, end: np.ndarray) -> dict[str, int]:
+    """Cycles that each unit has an instruction, from those in which instructions begin and end.
+
+    Law: they are what the counters of the simulated hardware say.
+    """
+    found: dict[str, int] = dict.fromkeys(UNITS[:NUM_UNITS], 0)
+    for instruction, cycles in zip(program, (end - begin).tolist()):
+        if instruction.unit in found:
+            found[instruction.unit] += cycles
+    return found
+
+
 # What instructions do
 
 
