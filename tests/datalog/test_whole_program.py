@@ -13,7 +13,6 @@ import derivable as dv
 from datalog.test_drive import RULES, STRATUM
 from datalog.test_fused import NEVER, settings_of
 from datalog.test_partition import CLOSURE
-from derivable.datalog.run import whole_program
 from derivable.datalog.run.whole_program import WholeProgram
 from drawn import examples
 
@@ -149,12 +148,19 @@ def test_a_table_of_no_recursion_may_have_more_rows_than_one_without_sets():
     assert made == [True] * 3
 
 
-def test_a_program_whose_runs_are_never_small_is_left_alone():
-    program, facts = dv.Program(CLOSURE), {"edge": [(k, k + 1) for k in range(120)]}
+@pytest.mark.parametrize(
+    "others",
+    [[(k, (k + 1) % 5) for k in range(5)], [(k, k + 1) for k in range(120)]],
+    ids=["an equivalence", "too many candidates"],
+)
+def test_what_a_run_leaves_to_others_says_nothing_of_the_next(others):
+    """Whether a run is a small one is decided by its facts: no number of runs that are none changes that."""
+    program, small = dv.Program(CLOSURE), {"edge": [(0, 1), (1, 2), (2, 3), (3, 4), (4, 7)]}
     with whole(compiled=True) as made:
-        for _ in range(whole_program.MOST_FAILURES + 3):
-            assert len(program.run(facts)["path"]) == 120 * 121 // 2
-    assert made == [False] * whole_program.MOST_FAILURES
+        for _ in range(20):
+            assert len(program.run({"edge": others})["path"]) in (25, 120 * 121 // 2)
+        assert len(program.run(small)["path"]) == 15
+    assert made == [False] * 20 + [True]
 
 
 def test_an_equivalence_is_left_to_union_find():

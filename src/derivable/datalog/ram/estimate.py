@@ -7,7 +7,7 @@ agree on a column comes from summaries of both (`datalog.statistics`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Protocol
 
 from derivable.core.records import dataclass
@@ -37,26 +37,54 @@ class Summary(Protocol):
     def occurrences(self, word: int, /) -> float: ...
 
 
+# The number of a scan in its query, its relation, and a column of that.
+Source = tuple[int, str, int]
+# A relation, and the columns of it by which rows are looked up.
+Fan = tuple[str, frozenset[int]]
+
+
 class Known(Protocol):
-    """What is known of relations. `word` is that of a constant, None for a text that no fact has."""
+    """What is known of relations.
+
+    key  what tells plans made by this from others for relations of the same sizes
+    """
+
+    @property
+    def key(self) -> tuple: ...
 
     def rows(self, relation: str) -> int: ...
 
     def column(self, relation: str, column: int) -> Summary: ...
 
-    def word(self, constant: Const) -> int | None: ...
+    def combinations(self, relation: str, columns: tuple[int, ...]) -> float:
+        """Distinct combinations of the values of some columns."""
+        ...
+
+    def word(self, constant: Const) -> int | None:
+        """The word of a constant, None for a text that no fact has."""
+        ...
+
+    def is_complete(self, relation: str) -> bool:
+        """Whether a relation has all the rows that it will have."""
+        ...
+
+    def fan(self, look: Fan) -> float | None:
+        """How many rows a look-up has given in this run, if that was far from its estimate."""
+        ...
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Rows of a query, nanoseconds so far, and for each column its distinct values and where they come from.
+    """Rows of a query, nanoseconds so far, and for each column its distinct values and what is known of them.
 
+    sources  for a column the scan that has bound it
     held  operators behind it that drop no more rows, as an index has left these out
     """
 
     rows: float
     cost: float
     values: Mapping[str, tuple[float, Summary | None]]
+    sources: Mapping[str, Source] = field(default_factory=dict)
     held: tuple[m.Operator, ...] = ()
 
 
@@ -112,7 +140,7 @@ class Estimator:
             case m.Extend(variable=v, expression=e):
                 there = before.values.get(e.name) if isinstance(e, Var) else None
                 there = there or (1.0 if isinstance(e, Const) else before.rows, None)
-                return Estimate(before.rows, before.cost + before.rows, {**before.values, v.name: there})
+                return replace(before, cost=before.cost + before.rows, values={**before.values, v.name: there})
             case m.Generate(outputs=outputs, negated=negated):
                 fresh = (
                     [] if negated else [t.name for t in outputs if isinstance(t, Var) and t.name not in before.values]
@@ -121,13 +149,13 @@ class Estimator:
                     return self._kept(before, 1.0 if node in before.held else COMPARISON, CONDITION)
                 rows = before.rows * integers_of(node, RANGE_ROWS)
                 values = {**before.values, **dict.fromkeys(fresh, (rows, None))}
-                return Estimate(rows, before.cost + rows * MATCH, values)
+                return Estimate(rows, before.cost + rows * MATCH, values, before.sources)
         return before
 
     def _kept(self, before: Estimate, part: float, cost: float) -> Estimate:
         rows = before.rows * part
         values = {name: (min(distinct, rows), summary) for name, (distinct, summary) in before.values.items()}
-        return Estimate(rows, before.cost + before.rows * cost, values)
+        return Estimate(rows, before.cost + before.rows * cost, values, before.sources)
 
     def holds(self, before: Estimate, condition: Expr) -> float:
         """The part of rows for which a condition holds."""
@@ -154,6 +182,11 @@ class Estimator:
         found = m.bindings(scan, before.values)
         matches = size
         values = dict(before.values)
+        together = self._together(before, found)
+        for columns, others in together:
+            distinct = min(before.rows, known.combinations(others[0][1], tuple(other[2] for other in others)))
+            matches /= max(1.0, distinct, known.combinations(name, columns))
+        joint = {column for columns, _ in together for column in columns}
         for column, term in found.keys:
             summary = known.column(name, column)
             if isinstance(term, Const):
@@ -161,7 +194,9 @@ class Estimator:
                 matches *= 0.0 if word is None or not size else summary.occurrences(word) / size
                 continue
             distinct, other = before.values[term.name]
-            if other is not None and other.rows and summary.rows:
+            if column in joint:
+                pass
+            elif other is not None and other.rows and summary.rows:
                 matches *= min(1.0, summary.pairs(other) / summary.rows / other.rows)
             else:
                 matches /= max(1.0, distinct, summary.distinct)
@@ -171,6 +206,8 @@ class Estimator:
             matches /= max(1.0, known.column(name, a).distinct, known.column(name, b).distinct)
         if within is not None:
             matches *= self.part_within(within, known.column(name, within.column))
+        elif (fan := None if is_driver else known.fan((name, frozenset(c for c, _ in found.keys)))) is not None:
+            matches = fan
         is_whole = bool(found.keys) and len(found.keys) == len(scan.terms)
         is_needed = any(fresh in needed for fresh in found.fresh)
         if is_whole or (self.stops_at_first and not is_driver and not is_needed):
@@ -197,7 +234,23 @@ class Estimator:
         most = max(rows, 1.0)
         values = {name: (min(d, most), summary) for name, (d, summary) in values.items()}
         held = () if within is None else tuple(bound.source for bound in within.bounds)
-        return Estimate(rows, cost, values, held)
+        number = 1 + max((source[0] for source in before.sources.values()), default=0)
+        sources = {**before.sources, **{fresh: (number, name, column) for fresh, column in found.fresh.items()}}
+        return Estimate(rows, cost, values, sources, held)
+
+    def _together(self, before: Estimate, found: m.Bindings) -> list[tuple[tuple[int, ...], list[Source]]]:
+        """Columns of a join whose values one scan has bound, so that their combinations are not those of columns that
+        are independent of each other: (columns, sources)."""
+        by_scan: dict[int, list[tuple[int, Source]]] = {}
+        for column, term in found.keys:
+            source = before.sources.get(term.name) if isinstance(term, Var) else None
+            if source is not None:
+                by_scan.setdefault(source[0], []).append((column, source))
+        return [
+            (tuple(column for column, _ in some), [source for _, source in some])
+            for some in by_scan.values()
+            if len(some) > 1
+        ]
 
     def part_within(self, within: m.Range, summary: Summary) -> float:
         """The part of the values of a column that is within bounds."""

@@ -28,6 +28,8 @@ from derivable.datalog.scalars.nodes import Var
 # Atoms up to which all orders are compared; rows of all atoms from which a clause is worth it; what a plan must cost of
 # the order without sizes, and nanoseconds that it must save, to replace it.
 FEW_ATOMS, LEAST_ROWS, CLEARLY, LEAST_SAVING = 6, 512, 0.7, 20_000.0
+# Rows of a complete relation that may be joined with all that there is, though another atom has a bound variable.
+FEW_MATCHES = 16
 # Nanoseconds to estimate one more atom: to look for an order must not cost more than the order as it is.
 LOOK = 80_000.0
 # Plans that a program keeps: one that runs for long on facts of many sizes begins anew then.
@@ -92,7 +94,7 @@ def planned(
     sizes = [known.rows(name) for name in relations]
     if sum(sizes) < LEAST_ROWS:
         return instructions
-    classes = (*key, stops_at_first, may_part, *map(size_class, sizes))
+    classes = (*key, *known.key, stops_at_first, may_part, *map(size_class, sizes))
     found = ram.plans.get(classes)
     if found is None:
         if len(ram.plans) >= MOST_PLANS:
@@ -162,6 +164,10 @@ def _indexed(
     return found, before
 
 
+# What nothing is joined with.
+ONE_ROW = Estimate(1.0, 0.0, {})
+
+
 class _Partial:
     """An order of some atoms: its steps, and the estimate of their query."""
 
@@ -195,9 +201,7 @@ class _Search:
         for _ in atoms:
             following: dict[frozenset[int], _Partial] = {}
             for taken, partial in layer.items():
-                for atom in atoms:
-                    if atom in taken:
-                        continue
+                for atom in self.ready(partial, [atom for atom in atoms if atom not in taken]):
                     key, made = taken | {atom}, self.with_atom(partial, atom)
                     if key not in following or made.cost < following[key].cost:
                         following[key] = made
@@ -208,12 +212,29 @@ class _Search:
         """The atom that leaves the fewest rows comes next, of those that cost equally much the first."""
         partial, left = first, list(atoms)
         while left:
-            ready = [atom for atom in left if self.may_come(partial, atom)] or left
+            ready = self.ready(partial, left)
             made = {atom: self.with_atom(partial, atom) for atom in ready}
             chosen = min(ready, key=lambda atom: made[atom].cost + _rows(made[atom]))
             partial = made[chosen]
             left.remove(chosen)
         return partial
+
+    def ready(self, partial: _Partial, left: list[int]) -> list[int]:
+        """Those of the literals left that may be next. No product with rows of which nobody knows how many there will
+        be is made while there is a literal with something bound: estimates of what is behind it are of no worth."""
+        ready = [one for one in left if self.may_come(partial, one)] or left
+        bound = partial.ordering.bound
+        return [one for one in ready if not bound or self.has_few(one, bound)] or ready
+
+    def has_few(self, position: int, bound: set[str]) -> bool:
+        """Whether a literal has something bound, or few rows for certain."""
+        literal, known = self.clause.body[position], self.estimator.known
+        if not isinstance(literal, Atom) or names(literal) & bound:
+            return True
+        if not known.is_complete(literal.relation):
+            return False
+        rows = self.estimator.joined(ONE_ROW, m.Scan(literal.relation, literal.terms), frozenset(names(literal)), False)
+        return rows.rows <= FEW_MATCHES
 
     def may_come(self, partial: _Partial, position: int) -> bool:
         """Whether this literal can be next: a generator comes behind an atom and what it needs, if it has not yet."""
@@ -238,7 +259,7 @@ class _Search:
         made = self.grown(partial, ordering)
         assert made.estimate is not None
         last = made.estimate
-        made.estimate = Estimate(last.rows, self.estimator.stored(last), last.values)
+        made.estimate = replace(last, cost=self.estimator.stored(last))
         return made
 
     def grown(self, partial: _Partial, ordering: Ordering) -> _Partial:

@@ -99,6 +99,17 @@ class Statistics:
     def __init__(self, tables: Mapping[str, Table], symbols: SymbolTable):
         self.tables, self.symbols = tables, symbols
         self._known: dict[tuple[str, int], ColumnSummary] = {}
+        self._combinations: dict[tuple[str, tuple[int, ...]], tuple[int, float]] = {}
+
+    @property
+    def key(self) -> tuple:
+        return ()
+
+    def is_complete(self, relation: str) -> bool:
+        return True
+
+    def fan(self, look: tuple) -> None:
+        return None
 
     def rows(self, relation: str) -> int:
         return self.tables[relation].size
@@ -111,10 +122,22 @@ class Statistics:
             found = self._known[relation, column] = summary_of(words, table.size)
         return found
 
+    def combinations(self, relation: str, columns: tuple[int, ...]) -> float:
+        """Distinct combinations of the values of some columns, about."""
+        table = self.tables[relation]
+        found = self._combinations.get((relation, columns))
+        if found is None or table.size > 2 * found[0]:
+            rows = _sampled(table, relation, columns[0])
+            mixed = np.zeros(len(table.column(columns[0], rows)), np.int64)
+            for column in columns:
+                mixed = _hashed(mixed ^ table.column(column, rows)).view(np.int64)
+            found = self._combinations[relation, columns] = table.size, summary_of(mixed, table.size).distinct
+        return found[1]
+
     def forget(self, relation: str) -> None:
         """Its table is another one."""
-        for key in [key for key in self._known if key[0] == relation]:
-            del self._known[key]
+        self._known = {key: one for key, one in self._known.items() if key[0] != relation}
+        self._combinations = {key: one for key, one in self._combinations.items() if key[0] != relation}
 
     def word(self, constant: Const) -> int | None:
         """The word of a constant; None if it is a text that nothing has, which is not to be entered for this."""

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,16 +27,15 @@ from derivable.datalog.fused import best_first, fused
 from derivable.datalog.fused.fused import CALL_ROWS
 from derivable.datalog.fused.state import Columns
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.ram.estimate import Estimator
-from derivable.datalog.ram.join_order import planned
 from derivable.datalog.ram.linear import BASE, linear_loop
-from derivable.datalog.ram.statistics import Statistics
 from derivable.datalog.run.compile_ahead import CompileAhead, has_small_rounds
 from derivable.datalog.run.grounding import ground_stratum
+from derivable.datalog.run.guard import Guard
 from derivable.datalog.run.limits import Limits, Watch
+from derivable.datalog.run.orders import Orders
 from derivable.datalog.run.pending import Pending
 from derivable.datalog.run.profile import Effort, Profile, StratumEffort
-from derivable.datalog.run.queries import Queries
+from derivable.datalog.run.queries import Found
 from derivable.datalog.run.rounds import Rounds
 from derivable.datalog.tables.bulk_load import BulkLoad
 from derivable.datalog.tables.storage import Table
@@ -59,6 +58,8 @@ else:
 PLAN_AGAIN = 16
 # Rows of a relation that are propagated at once where the order does not matter.
 PIECE = 1 << 15
+# Rows of a store with tags that wait until it is known to end.
+MOST_WAITING = 1 << 20
 # With several threads each propagates this many times the rows at once that one thread does.
 PIECES = 16
 
@@ -71,7 +72,7 @@ class Begun(NamedTuple):
     profile: Callable[[], Profile]
 
 
-class Executor(Queries):
+class Executor(Orders):
     """One run of a RAM program over its facts. After `run`, `tables` has every relation, of those that had begun what
     they say.
 
@@ -99,15 +100,12 @@ class Executor(Queries):
                     del relations[name]
                 tables |= begun.tables
             tables |= {name: Table(name, r.types, new_tags, name in stable) for name, r in relations.items()}
-        super().__init__(tables, algebra, facts.symbols, facts.random, watch)
-        self.ram, self.plans = ram, ram.plans
+        super().__init__(ram, facts, algebra, watch, tables)
         self.facts = facts
         self.watch = watch
         # What runs single stores by kernels.
         self.drives: dict[int, drive.Drive] = {}
         self.ahead = CompileAhead()
-        # The clauses of the recursion that runs which may be cut in two.
-        self.cuts: cuts.Cuts | None = None
         self.goal = goal
         # The relations of keys, and those that have rows for these, that this run writes to.
         self.keyed: set[str] = set()
@@ -118,15 +116,11 @@ class Executor(Queries):
             self.finished = sum(map(len, begun.tables.values()))
         self.graph: GroundGraph | None = algebra.graph if isinstance(algebra, GraphTags) else None
         self.efforts: dict[int, Effort] = {}
-        # The stratum that runs, and the rows at which the orders of its joins are chosen again.
-        self.number = 0
-        self.plan_again: float = 0
         # Whether the facts that a stratum is offered are all that it has, not only those that are added.
         self.is_anew = False
         # Whether rows that nothing of a recursion reads any more may leave the logs.
         self.evicts = False
         self.stratum_effort = [StratumEffort() for _ in ram.strata]
-        self.statistics = Statistics(tables, facts.symbols)
 
     def run(self) -> dict[str, Table]:
         self.watch.executor = self
@@ -155,7 +149,7 @@ class Executor(Queries):
 
     def run_stratum(self, number: int) -> None:
         """Compute the relations of one stratum, those before it being complete."""
-        began, self.number = perf_counter(), number
+        began, self.number, self.fans = perf_counter(), number, {}
         self.ahead.began, self.ahead.waited = began, 0.0
         self.watch.stratum, self.watch.round = number, 0
         with self.placed():
@@ -187,18 +181,6 @@ class Executor(Queries):
     def has_goal(self) -> bool:
         """Whether the run may end, because it has the tuple that it is for."""
         return self.goal is not None and self.tables[self.goal].size > 0
-
-    def instructions(
-        self, number: int, part: Literal["once", "loop", "full"], may_part: bool = False
-    ) -> tuple[Any, ...]:
-        """The instructions of a stratum that are to run now."""
-        given, is_plain = getattr(self.stratum(number), part), isinstance(self.mode, Untagged)
-        key = (number, part) if self.cuts is None else (*self.cuts.key, part)
-        return planned(self.ram, key, given, self.statistics, is_plain, may_part and is_plain)
-
-    def stratum(self, number: int) -> m.Stratum:
-        """A stratum as it runs: some of its clauses may be cut in two."""
-        return self.ram.strata[number] if self.cuts is None else self.cuts.stratum
 
     def rounds(self, number: int, is_first: bool = False) -> Rounds:
         """The rounds of a stratum whose relations have what they begin with; `is_first` if nothing is combined yet."""
@@ -235,7 +217,7 @@ class Executor(Queries):
         self.watch.begin_round(number, effort.rounds)
         effort.rounds += 1
         if effort.rows >= self.plan_again:
-            self.plan_again = PLAN_AGAIN * effort.rows
+            self.plan_again = PLAN_AGAIN * max(1, effort.rows)
             rounds.change(self.instructions(number, "loop"))
             if self.cuts is not None:
                 self.cuts.watch()
@@ -247,8 +229,7 @@ class Executor(Queries):
         if found is None:
             found = self.efforts[id(instruction)] = Effort(instruction, self.number)
             if self.counts is not None and isinstance(instruction, m.Store):
-                estimator = Estimator(self.statistics, isinstance(self.mode, Untagged))
-                found.estimates = [e.rows for e in estimator.store(instruction)]
+                found.estimates = [estimate.rows for estimate in self.estimates(instruction)]
         return found
 
     def profile(self) -> Profile:
@@ -416,14 +397,15 @@ class Executor(Queries):
 
         has_kernel  whether a kernel may compute the whole of it
         """
-        table = self.tables[instruction.relation]
+        table, guard = self.tables[instruction.relation], None
         with self.effort(instruction) as effort:
             self.watch.enter(table)
             if not isinstance(instruction, m.Store):
                 columns, count, _ = self.special(instruction, effort)
                 table.insert(columns, count)
             elif not table.size and table.may_be_built:
-                self.insert_first(instruction, table, effort)
+                guard = self.guard_of(self.running_of(instruction))
+                self.insert_first(instruction, table, effort, guard)
             else:
                 running = self.running_of(instruction)
                 may_insert = has_kernel and self.counts is None and not table.joins_values and running.may_insert(table)
@@ -434,7 +416,8 @@ class Executor(Queries):
                     parts = self.by_kernel(running, keep=False)
                 else:
                     effort.by("columns")
-                    parts = self.by_columns(running)
+                    guard = self.guard_of(running)
+                    parts = self.by_columns(running, guard)
                 for columns, count, _ in parts:
                     effort.candidates += count
                     table.insert(columns, count)
@@ -442,6 +425,8 @@ class Executor(Queries):
             if added:
                 self.credit(effort, added)
                 effort.grew(self.watch.round, added)
+        if (other := self.in_another_order(instruction, guard)) is not None:
+            self.insert(other, has_kernel)
 
     def credit(self, effort: Effort, rows: int) -> None:
         """An instruction has found that number of new rows; those of a part of a rule are none of the program."""
@@ -473,11 +458,11 @@ class Executor(Queries):
         effort.by("kernel that inserts")
         return True
 
-    def insert_first(self, store: m.Store, table: Table, effort: Effort) -> None:
+    def insert_first(self, store: m.Store, table: Table, effort: Effort, guard: Guard | None) -> None:
         """Insert the rows of a store, which may be many, in a table that has none yet."""
         effort.by("kernel, in bulk" if self.running_of(store).is_ready() else "columns, in bulk")
         gathered = BulkLoad(table, self.watch.remaining)
-        for columns, count, _ in self.stored(store, keep=False):
+        for columns, count, _ in self.stored(store, False, guard):
             effort.candidates += count
             gathered.add(columns, count)
         gathered.flush()
@@ -579,22 +564,40 @@ class Executor(Queries):
         with self.effort(instruction) as effort:
             before = effort.candidates
             self.watch.enter(pending.table)
-            self._collect(instruction, pending, stamp, effort)
+            guard = self._collect(instruction, pending, stamp, effort)
             self.watch.leave()
             if effort.candidates > before:
                 effort.grew(self.watch.round, effort.candidates - before)
+        if (other := self.in_another_order(instruction, guard)) is not None:
+            self.collect(other, pending, stamp)
 
-    def _collect(self, instruction: m.Instruction, pending: Pending, stamp: int, effort: Effort) -> None:
+    def _collect(self, instruction: m.Instruction, pending: Pending, stamp: int, effort: Effort) -> Guard | None:
         is_kept = pending.keeps_columns
         if not isinstance(instruction, m.Store):
             pending.add(self.special(instruction, effort), stamp, effort)
-            return
+            return None
         running = self.running_of(instruction)
         by_kernel = running.is_ready()
         effort.by("kernel" if by_kernel else "columns")
-        for part in self.by_kernel(running, is_kept) if by_kernel else self.by_columns(running):
+        guard = None if by_kernel else self.guard_of(running)
+        for part in self.by_kernel(running, is_kept) if by_kernel else self.whole_by_columns(running, guard):
             effort.candidates += part[1]
             pending.add(part, stamp, effort, is_kept or not by_kernel)
+        return guard
+
+    def whole_by_columns(self, running: Running, guard: Guard | None) -> Iterator[Found]:
+        """As `by_columns`, but nothing of a store that ends early: tags are not to be added twice."""
+        parts, count = [], 0
+        for part in self.by_columns(running, guard):
+            parts.append(part)
+            count += part[1]
+            if guard is not None:
+                guard.is_open &= count < MOST_WAITING
+            if guard is None or not guard.is_open:
+                yield from parts
+                parts = []
+        if guard is None or guard.surprise is None:
+            yield from parts
 
     def merge(self, pending: Pending, stamp: int) -> int:
         """The end of round `stamp` for a table; returns how many rows are new."""

@@ -20,6 +20,7 @@ from derivable.datalog.facts.store import FactStore
 from derivable.datalog.fused.fused import Running
 from derivable.datalog.fused.kernel_plan import Fused
 from derivable.datalog.ram import nodes as m
+from derivable.datalog.ram.assumed import Assumed
 from derivable.datalog.ram.join_order import LEAST_ROWS, planned, sized_relations
 from derivable.datalog.ram.statistics import Statistics
 from derivable.datalog.run.execute import PLAN_AGAIN, Begun, Executor
@@ -365,7 +366,8 @@ class TaggedProgram(WholeProgram):
         part = "once" if self.control[strata.ROUND] == 0 else "loop"
         for table in range(len(self.tables)):
             self.read_table(table)
-        stores, known = getattr(ram.strata[number], part), Statistics(dict(zip(self.names, self.tables)), given.symbols)
+        stores, tables = getattr(ram.strata[number], part), dict(zip(self.names, self.tables))
+        known = Assumed(Statistics(tables, given.symbols), ram.strata[number], {})
         return all(map(operator.is_, planned(ram, (number, part), stores, known, False), stores))
 
     def goes_to_end(self, given: FactStore, ram: m.Ram, algebra: Any, until: int) -> bool:
@@ -412,7 +414,6 @@ class TaggedProgram(WholeProgram):
         for stop in self.stops:
             # A stratum that negates has its facts before.
             if not self.has_facts(given, first, stop + 1, algebra) or not self.goes_to_end(given, ram, algebra, stop):
-                self.failures += 1
                 self.forget()
                 return None
             first = stop + 1
@@ -421,7 +422,6 @@ class TaggedProgram(WholeProgram):
             for number in self.negated.get(stop, ()):
                 size = int(self.memory[self.places_of_tables[number] + strata.SIZE])
                 self.arrays_of[number]["negated"][:size] = algebra.negate(self.tables[number].tags[:size])
-        self.failures = 0
         outputs = {}
         for name, number in self.outputs:
             size = int(self.memory[self.places_of_tables[number] + strata.SIZE])

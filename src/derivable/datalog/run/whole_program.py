@@ -54,8 +54,8 @@ SAVED, MOST_FACTS, ROOM, MOST_CANDIDATES = 256, 1 << 10, 1 << 6, 1 << 16
 FACTS_A_STORE, CANDIDATES_A_STORE, ROWS_A_STORE, MOST_ROWS = 4, 1 << 8, 1 << 6, 1 << 15
 # Stores that take as long over columns as importing what loads kernels.
 MANY_STORES = 300
-# Runs between looks for kernels; runs that may be begun in vain before no more are.
-LOOKS, MOST_FAILURES = 8, 8
+# Runs between looks for kernels.
+LOOKS = 8
 # The families of values that are numbered as they come.
 NUMBERED = "text", "duration", "tensor"
 _KEY = "small", "runs"
@@ -103,7 +103,7 @@ def run_whole(ram: m.Ram, facts: FactStore, watch: Watch, algebra: Algebra) -> B
             program = made.of(ram, algebra, kept.number)
     # What an error leaves behind is not used again.
     found = program.run(facts, ram, algebra) if program is not None and program.is_bound() else None
-    if program is None or program.failures >= MOST_FAILURES:
+    if program is None:
         kept.runs = -1
     elif program.first_other < program.number_of_strata:
         # The next run makes one for those before the one that has a store without a kernel.
@@ -125,7 +125,7 @@ class WholeProgram(drive.Drive):
     indexes_after  [table, index] int64, see `strata.run_program`
     constants      (where the memory has it, constant) of those whose words differ from run to run
     rows           (number of the table, row of constants) of rules that read nothing
-    runs           how many there were before kernels were bound; failures: those that were begun in vain
+    runs           how many there were before kernels were bound
     first_other    the number of the first stratum that has a store without a kernel, as far as that is known
     """
 
@@ -178,7 +178,7 @@ class WholeProgram(drive.Drive):
         self.fresh[strata.ROWS_LEFT] = self.most_rows
         self.outputs = [(name, self.number[name]) for name in ram.outputs]
         self.number_of_strata = self.first_other = len(ram.strata)
-        self.runs = self.failures = 0
+        self.runs = 0
 
     @classmethod
     def of(cls, ram: m.Ram, algebra: Algebra, most: int | None = None) -> Self | None:
@@ -456,13 +456,10 @@ class WholeProgram(drive.Drive):
             # Of a recursion that goes on, the rows before it stay where they are.
             is_looping = self.control[strata.NEXT] > self.strata[self.control[strata.STRATUM], strata.LOOP]
             if not has_room or not (is_looping or self.have_bases_room()):
-                self.failures += 1
                 return None
         if (self.words[self.once, strata.CANDIDATES] >= storage.SET_ROWS).any():
             # They would be sorted.
-            self.failures += 1
             return None
-        self.failures = 0
         outputs = {}
         for name, number in self.outputs:
             size = int(self.memory[self.places_of_tables[number] + strata.SIZE])

@@ -1,0 +1,94 @@
+"""The orders of the joins of a run, which change as it gets to know its relations."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+from derivable.core.lazy import later
+from derivable.datalog.facts.store import FactStore
+from derivable.datalog.fused.fused import Running
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.ram.assumed import Assumed
+from derivable.datalog.ram.estimate import Estimate, Estimator, Fan
+from derivable.datalog.ram.join_order import choices, in_best_orders, planned
+from derivable.datalog.ram.statistics import Statistics
+from derivable.datalog.run import guard
+from derivable.datalog.run.limits import Watch
+from derivable.datalog.run.queries import Queries
+from derivable.datalog.tables.storage import Table
+from derivable.datalog.tags.tags import Algebra, Untagged
+
+if TYPE_CHECKING:
+    from derivable.datalog.run import cuts
+else:
+    cuts = later("derivable.datalog.run.cuts")
+
+
+class Orders(Queries):
+    """The stores of a RAM program in the orders that are best for what is known.
+
+    number      the stratum that runs
+    plan_again  rows at which the orders of its joins are chosen again
+    fans        what look-ups of it have given, where that was far from their estimates
+    settled     the stores, by their identity, that run to their end whatever their joins give
+    """
+
+    def __init__(self, ram: m.Ram, facts: FactStore, algebra: Algebra, watch: Watch, tables: dict[str, Table]):
+        super().__init__(tables, algebra, facts.symbols, facts.random, watch)
+        self.ram, self.plans = ram, ram.plans
+        # The clauses of the recursion that runs which may be cut in two.
+        self.cuts: cuts.Cuts | None = None
+        self.number = 0
+        self.plan_again: float = 0
+        self.statistics = Statistics(tables, facts.symbols)
+        self.fans: dict[Fan, float] = {}
+        self.settled: set[int] = set()
+
+    def stratum(self, number: int) -> m.Stratum:
+        """A stratum as it runs: some of its clauses may be cut in two."""
+        return self.ram.strata[number] if self.cuts is None else self.cuts.stratum
+
+    def instructions(
+        self, number: int, part: Literal["once", "loop", "full"], may_part: bool = False
+    ) -> tuple[Any, ...]:
+        """The instructions of a stratum that are to run now."""
+        given, is_plain = getattr(self.stratum(number), part), isinstance(self.mode, Untagged)
+        key = (number, part) if self.cuts is None else (*self.cuts.key, part)
+        return planned(self.ram, key, given, self.known(number), is_plain, may_part and is_plain)
+
+    def known(self, number: int) -> Assumed:
+        """What is known of relations while a stratum runs."""
+        return Assumed(self.statistics, self.stratum(number), self.fans)
+
+    def estimator(self) -> Estimator:
+        return Estimator(self.known(self.number), isinstance(self.mode, Untagged))
+
+    def estimates(self, store: m.Store) -> list[Estimate]:
+        """What is expected of the operators of a store of the stratum that runs."""
+        return self.estimator().store(store)
+
+    def guard_of(self, running: Running) -> guard.Guard | None:
+        """Who compares the rows of the joins of a store with their estimates; None where they cannot be many, or there
+        is nothing to choose."""
+        rows = self.rows_of(running.driver) if isinstance(running.driver, m.Scan) else slice(0, 1)
+        number = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+        if number * max((table.size for table in running.tables), default=0) < guard.LEAST:
+            return None
+        if id(running.store) in self.settled or not choices(running.store.origin):
+            return None
+        return guard.Guard(running.store, lambda: self.estimates(running.store))
+
+    def in_another_order(self, store: m.Instruction, surprised: guard.Guard | None) -> m.Store | None:
+        """What is to run instead of a store that has surprised its guard; None if it has not."""
+        if surprised is None or surprised.surprise is None:
+            return None
+        look, fan = surprised.surprise
+        is_new, self.fans[look] = look not in self.fans, fan
+        (made,) = in_best_orders((store,), self.estimator())
+        if not is_new or made.query.operators == surprised.store.query.operators:
+            made = surprised.store
+            self.settled.add(id(made))
+        elif self.plan_again < math.inf:
+            self.plan_again = 0
+        return made
