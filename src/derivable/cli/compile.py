@@ -30,17 +30,15 @@ def compiled(file: str, compiler: str, time_limit: float | None) -> Circuit:
     from derivable import circuit as circuits
 
     if file == "-":
-        from derivable.circuit.compilation.load import content_format, parse
-        from derivable.circuit.formulas.dimacs import parse_dimacs_bytes
+        from derivable.circuit.compilation.load import parse
+        from derivable.core.progress import Deadline, checked_time_limit
 
-        data = read_standard_input()
-        if content_format(data) != "CNF":
-            return parse(data, STANDARD_INPUT)
-        cnf = parse_dimacs_bytes(data, STANDARD_INPUT)
-        return circuits.compile(cnf, compiler=cast(Any, compiler), time_limit=time_limit)
+        deadline = Deadline(checked_time_limit(time_limit), "reading", "raise --time-limit")
+        data = read_standard_input(deadline.remaining)
+        return parse(data, STANDARD_INPUT, time_limit=deadline.remaining(), compiler=cast(Any, compiler))
     if file.lower().removesuffix(".gz").endswith(CNF_ENDINGS):
         return circuits.compile(file, compiler=cast(Any, compiler), time_limit=time_limit)
-    return circuits.load(file)
+    return circuits.load(file, time_limit=time_limit)
 
 
 @click.command("compile")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from decimal import MAX_EMAX, MAX_PREC, Decimal, localcontext
 from fractions import Fraction
 
 import click
@@ -21,7 +22,7 @@ from derivable.cli.report import write_facts, write_json
     show_default=True,
     help="For a CNF.",
 )
-@click.option("--time-limit", type=float, metavar="SECONDS", help="For a CNF: give up compiling after this long.")
+@click.option("--time-limit", type=float, metavar="SECONDS", help="Give up reading and compiling after this long.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document; the count is a string of digits.")
 def count_command(file: str, compiler: str, time_limit: float | None, as_json: bool) -> None:
     """The exact number of models of FILE over all its variables, and the weighted one if it has weights.
@@ -43,7 +44,7 @@ def count_command(file: str, compiler: str, time_limit: float | None, as_json: b
         document = {
             "file": file,
             "variables": circuit.num_variables,
-            "models": [str(count) for count in counts] if len(counts) > 1 else str(counts[0]),
+            "models": [*map(decimal_digits, counts)] if len(counts) > 1 else decimal_digits(counts[0]),
             "log10_models": [_log10(count) for count in counts] if len(counts) > 1 else _log10(counts[0]),
             "weighted": weighted if weighted is None or len(weighted) > 1 else weighted[0],
             "nodes": circuit.num_nodes,
@@ -65,9 +66,29 @@ def count_command(file: str, compiler: str, time_limit: float | None, as_json: b
     write_facts(rows)
 
 
+def decimal_digits(count: int) -> str:
+    """The digits of a count of any size: Python's own conversion refuses more than 4,300, and takes their square."""
+    if count.bit_length() < 10_000:
+        return str(count)
+    powers: dict[int, Decimal] = {}
+
+    def converted(number: int, bits: int) -> Decimal:
+        if bits <= 1000:
+            return Decimal(number)
+        half = bits // 2
+        high = number >> half
+        if half not in powers:
+            powers[half] = Decimal(2) ** half
+        return converted(high, bits - half) * powers[half] + converted(number - (high << half), half)
+
+    with localcontext() as context:
+        context.prec, context.Emax = MAX_PREC, MAX_EMAX
+        return format(converted(count, count.bit_length()), "f")
+
+
 def _written(count: int) -> str:
     """All digits up to 60, beyond that the power of ten beside them."""
-    digits = str(count)
+    digits = decimal_digits(count)
     return digits if len(digits) <= 60 else f"{digits} (about 10^{_log10(count):.3f})"
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import os
 import re
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from derivable.core.diagnostics import DerivableError, DomainError, ParseError
+from derivable.core.diagnostics import DerivableError, DomainError, OutOfMemory, ParseError
 
 GZIP_MAGIC = b"\x1f\x8b"
 STANDARD_INPUT = "<stdin>"
+_PART = 1 << 24  # bytes that are decompressed between looks at limits
 UNFINISHED = ".unfinished"  # how names of temporary files end
 
 
@@ -27,27 +30,32 @@ def checked_path(path: str | os.PathLike) -> Path:
     return Path(path)
 
 
-def read_bytes(path: str | os.PathLike) -> bytes:
+def read_bytes(path: str | os.PathLike, look: Callable[[], Any] | None = None) -> bytes:
     """The content of a file, decompressed if it starts with gzip's magic number, whatever its name.
 
-    Raises DomainError for what is no path, ParseError for a missing file, a directory, or a truncated gzip stream.
+    look  called after every 16 MiB that are decompressed: it raises what ends the reading, at a limit
+
+    Raises DomainError for what is no path, ParseError for a missing file, a directory, or a damaged gzip stream,
+    OutOfMemory for one that holds more than half of the machine's memory.
     """
     place = checked_path(path)
-    return _decompressed(path, place.read_bytes)
+    return _decompressed(path, place.read_bytes, look)
 
 
-def read_standard_input() -> bytes:
+def read_standard_input(look: Callable[[], Any] | None = None) -> bytes:
     """What `read_bytes` gives for a file, from standard input; messages call it `STANDARD_INPUT`."""
-    return _decompressed(STANDARD_INPUT, sys.stdin.buffer.read)
+    return _decompressed(STANDARD_INPUT, sys.stdin.buffer.read, look)
 
 
-def read_buffer(path: str | os.PathLike, allocate: Callable[[int], Any]) -> bytes | memoryview:
+def read_buffer(
+    path: str | os.PathLike, allocate: Callable[[int], Any], look: Callable[[], Any] | None = None
+) -> bytes | memoryview:
     """What `read_bytes` returns, and raises, in memory of the caller's choice if the file is not gzipped.
 
     allocate  from a size to a writable, contiguous buffer of that number of bytes
     """
     place = checked_path(path)
-    return _decompressed(path, lambda: _read_into(place, allocate))
+    return _decompressed(path, lambda: _read_into(place, allocate), look)
 
 
 def _read_into(place: Path, allocate: Callable[[int], Any]) -> bytes | memoryview:
@@ -63,7 +71,7 @@ def _read_into(place: Path, allocate: Callable[[int], Any]) -> bytes | memoryvie
     return bytes(view[:filled]) + rest if rest else view[:filled].toreadonly()
 
 
-def _decompressed(path: str | os.PathLike, read: Callable[[], Any]) -> Any:
+def _decompressed(path: str | os.PathLike, read: Callable[[], Any], look: Callable[[], Any] | None) -> Any:
     try:
         data = read()
     except OSError as error:
@@ -72,14 +80,38 @@ def _decompressed(path: str | os.PathLike, read: Callable[[], Any]) -> Any:
         ) from None
     if bytes(data[:2]) != GZIP_MAGIC:
         return data
+    most, content = _memory() // 2, io.BytesIO()
     try:
-        return gzip.decompress(data)
-    except (EOFError, gzip.BadGzipFile, OSError) as error:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+            while part := stream.read(_PART):
+                content.write(part)
+                if look is not None:
+                    look()
+                if content.tell() > most:
+                    raise OutOfMemory(
+                        f"the file of {len(data):,} bytes holds more than {content.tell():,}, half of the memory",
+                        source=os.fspath(path),
+                        hint="decompress it, and see what it is",
+                    )
+    except (EOFError, OSError, zlib.error) as error:
         raise ParseError(
             f"the gzip stream is damaged after {len(data)} bytes: {error}",
             source=os.fspath(path),
             hint="fetch the file again; it was probably cut off",
         ) from None
+    return content.getvalue()  # without a copy
+
+
+def _memory() -> int:
+    """Bytes that this process may use: the machine's, or its limit on addresses."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        import resource
+
+        soft = resource.getrlimit(resource.RLIMIT_AS)[0]
+    except (AttributeError, ImportError, OSError, ValueError):
+        return 1 << 34
+    return memory if soft == resource.RLIM_INFINITY else min(memory, soft)
 
 
 @contextlib.contextmanager

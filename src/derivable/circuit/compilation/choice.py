@@ -255,5 +255,5 @@ def _compile_part(
     codes = np.abs(part.literal[part.kind == LITERAL])
     owners = np.unique(choices.group_of[2 * codes.astype(np.int64)])
     blocks = [choices.groups[owner].tolist() for owner in owners if owner < len(choices.groups)]
-    remaining = deadline.remaining()
-    return compile_sdd(part, choices.num_variables, blocks=blocks, time_limit=remaining, progress=progress)
+    deadline.remaining()
+    return compile_sdd(part, choices.num_variables, blocks=blocks, deadline=deadline, progress=progress)

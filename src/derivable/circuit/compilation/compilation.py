@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,9 +17,9 @@ from derivable.circuit.graph.builder import circuit_from_arrays
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.and_or import AND, FALSE, LITERAL, TRUE
 from derivable.core.arguments import integer
-from derivable.core.diagnostics import CompileTimeout, DomainError, ShapeError
+from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.core.names import FreshNames
-from derivable.core.progress import checked_time_limit
+from derivable.core.progress import Deadline, checked_time_limit
 
 COMPILERS = ("sdd", "d4")
 
@@ -64,13 +63,14 @@ def compile(
         from derivable.circuit.compilation.compile_d4 import require_d4
 
         require_d4()
-    # What comes before the compiler's own process counts too.
-    options: dict[str, Any] = {"time_limit": time_limit, "progress": progress, "started": time.monotonic()}
+    # What comes before the compiler's own process counts too, the reading first.
+    deadline = Deadline(time_limit, "compilation", "raise time_limit")
+    options: dict[str, Any] = {"deadline": deadline, "progress": progress}
     if compiler == "sdd":
         options |= {"vtree": vtree, "minimise": minimise}
     if isinstance(source, Formula):
         return _compile_formula(source, compiler, num_variables, weights, options)
-    cnf = cnf_of(source, num_variables, weights)
+    cnf = cnf_of(source, num_variables, weights, deadline.remaining)
     return replace(_compile_cnf(cnf, compiler, options), weights=cnf.weights)
 
 
@@ -93,13 +93,7 @@ def without_repeats(cnf: Cnf, look: Callable[[], Any] = lambda: None) -> Cnf:
 
 def _compile_cnf(cnf: Cnf, compiler: str, options: dict[str, Any]) -> Circuit:
     origin = "sdd" if compiler == "sdd" else "decision"
-    limit, began = options["time_limit"], options["started"]
-
-    def look() -> None:
-        if limit is not None and time.monotonic() - began >= limit:
-            raise CompileTimeout(f"compilation did not finish within {limit:g} s", hint="raise time_limit")
-
-    clean = without_repeats(cnf, look)
+    clean = without_repeats(cnf, options["deadline"].remaining)
     if clean.num_clauses == 0:
         return _constant(True, cnf.num_variables, origin)
     if (np.diff(clean.offsets) == 0).any():

@@ -9,6 +9,7 @@ from derivable.circuit.compilation.compile_process import run_worker, work_folde
 from derivable.circuit.formulas.dimacs import Cnf, write_dimacs
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.diagnostics import MissingDependencyError
+from derivable.core.progress import NEVER, Deadline
 
 CNF, NNF = "input.cnf", "output.nnf"
 
@@ -20,9 +21,7 @@ def require_d4() -> None:
         )
 
 
-def compile_d4(
-    cnf: Cnf, time_limit: float | None = None, progress: bool | None = None, started: float | None = None
-) -> Circuit:
+def compile_d4(cnf: Cnf, deadline: Deadline = NEVER, progress: bool | None = None) -> Circuit:
     """The d-DNNF of a CNF with at least one clause, none of them empty; origin "decision".
 
     Variables that D4 leaves free on a branch do not occur there: the circuit is not smooth.
@@ -37,10 +36,9 @@ def compile_d4(
             "d4",
             folder,
             name="D4",
-            time_limit=time_limit,
+            deadline=deadline,
             progress=progress,
             hint="raise time_limit; a formula this hard may need another encoding",
-            started=started,
         )
         return parse_nnf((folder / NNF).read_bytes(), "<D4>", cnf.num_variables, origin="decision")
 

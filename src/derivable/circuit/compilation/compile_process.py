@@ -25,6 +25,7 @@ import derivable
 from derivable.core import diagnostics
 from derivable.core.diagnostics import CompileTimeout, DerivableError
 from derivable.core.interrupts import end, waiter
+from derivable.core.progress import NEVER, Deadline
 from derivable.core.progress import progress as progress_bar
 
 LOG, PROGRESS, ERROR = "log.txt", "progress.txt", "error.json"
@@ -47,17 +48,15 @@ def run_worker(
     folder: Path,
     *,
     name: str,
-    time_limit: float | None = None,
+    deadline: Deadline = NEVER,
     progress: bool | None = None,
     hint: str | None = None,
-    started: float | None = None,
 ) -> None:
     """Run one job of `compile_worker` on the files in `folder` and wait for it.
 
     name        the compiler, for messages
-    time_limit  seconds; then the process is killed and CompileTimeout raised
+    deadline    when the process is killed and CompileTimeout raised
     progress    show a bar after a second: True, False, or None for "if stderr is a terminal"
-    started     when the seconds began to count, by `time.monotonic`; None for now
 
     KeyboardInterrupt, like any exception, kills the process before it goes on up.
     Raises CompilerError if the process crashed, or what the job itself raised.
@@ -67,7 +66,6 @@ def run_worker(
     paths = [path or os.getcwd() for path in sys.path]
     package_root = str(Path(derivable.__file__).parents[1])
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([package_root, *paths])}
-    started = time.monotonic() if started is None else started
     with ExitStack() as stack:
         log = stack.enter_context(open(folder / LOG, "wb"))
         process = subprocess.Popen(
@@ -86,7 +84,7 @@ def run_worker(
             env=environment,
         )
         stack.callback(end, process)
-        _wait(process, folder, started, name, time_limit, progress, hint)
+        _wait(process, folder, name, deadline, progress, hint)
     if process.returncode != 0:
         raise _failure(process.returncode, folder, name)
 
@@ -94,24 +92,22 @@ def run_worker(
 def _wait(
     process: subprocess.Popen,
     folder: Path,
-    started: float,
     name: str,
-    time_limit: float | None,
+    deadline: Deadline,
     progress: bool | None,
     hint: str | None,
 ) -> None:
-    thread = waiter(process)
+    thread, started = waiter(process), time.monotonic()
     with ExitStack() as stack:
         advance, shown = None, 0.0
         while True:
-            elapsed = time.monotonic() - started
-            pause = 0.1 if time_limit is None else min(0.1, time_limit - elapsed)
+            pause = 0.1 if deadline.end is None else min(0.1, deadline.end - time.monotonic())
             if pause <= 0:
-                raise CompileTimeout(f"{name} did not finish within {time_limit:g} s", hint=hint)
+                raise CompileTimeout(f"{name} did not finish within {deadline.time_limit:g} s", hint=hint)
             thread.join(pause)
             if not thread.is_alive():
                 return
-            if elapsed > QUIET_SECONDS and progress is not False:
+            if time.monotonic() - started > QUIET_SECONDS and progress is not False:
                 done, total, note = _read_progress(folder)
                 if advance is None:
                     advance = stack.enter_context(progress_bar(f"compiling ({name})", total, enabled=progress))

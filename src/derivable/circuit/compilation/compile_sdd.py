@@ -26,6 +26,7 @@ from derivable.circuit.graph.vtree import Vtree
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.core.diagnostics import DomainError
 from derivable.core.graph import offsets_of
+from derivable.core.progress import NEVER, Deadline
 
 VTREES = ("elimination", "balanced", "right")
 # Sizes in SDD elements. Minimisation below the first costs more than it saves (decision 021).
@@ -65,9 +66,8 @@ def compile_sdd(
     blocks: Sequence[Sequence[int]] = (),
     vtree: str = "elimination",
     minimise: bool = True,
-    time_limit: float | None = None,
+    deadline: Deadline = NEVER,
     progress: bool | None = None,
-    started: float | None = None,
 ) -> Circuit:
     """The roots of a graph as canonical SDD nodes of one manager, in one circuit; origin "sdd".
 
@@ -75,7 +75,6 @@ def compile_sdd(
     blocks  sets of variables of which exactly one is true; a root that mentions one of them is conjoined
             with that constraint, and the variables are kept adjacent in the first vtree
     vtree   "elimination", "balanced" or "right" (both in order of first mention)
-    started when the seconds of time_limit began, by `time.monotonic`; None for now
     Raises CompileTimeout, CompilerError.
     """
     from derivable.circuit.graph.builder import circuit_from_arrays  # late: the child process does without Numba
@@ -94,10 +93,9 @@ def compile_sdd(
                 "sdd",
                 folder,
                 name="PySDD",
-                time_limit=time_limit,
+                deadline=deadline,
                 progress=progress,
                 hint="raise time_limit, or try compiler='d4', which is faster on most formulas",
-                started=started,
             )
             result = _load(folder / OUTPUT)
     return circuit_from_arrays(*result.arrays, num_variables, origin="sdd")

@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
+from typing import Literal as OneOf
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from derivable.circuit.kernels.parse_bytes import first_line
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import ParseError
 from derivable.core.files import read_buffer
+from derivable.core.progress import Deadline, checked_time_limit
 from derivable.device.cpu.pages import empty_pages
 
 if TYPE_CHECKING:
@@ -39,12 +41,14 @@ def load(
     *,
     vtree: str | os.PathLike | Vtree | bool | None = None,
     num_variables: int | None = None,
+    time_limit: float | None = None,
 ) -> Circuit:
     """Read a circuit: SDD, d-DNNF in D4's or c2d's dialect, DIMACS CNF, or this library's own format.
 
     path           may be gzipped, whatever its name; the content decides, then the extension
     vtree          for SDD files; see `derivable.circuit.files.sdd_file.load_sdd`
     num_variables  None takes what the file (or vtree) says, or else the greatest variable in it
+    time_limit     seconds for decompressing and, of a CNF, for compiling; then CompileTimeout is raised
 
     A CNF is compiled; `derivable.circuit.compile` has the options for that. Raises ParseError with
     file, line, column and caret for anything that does not follow its format, or if the extension and
@@ -56,8 +60,10 @@ def load(
         from derivable.circuit.formulas.dimacs import refuse_content
 
         refuse_content(path)
-    data = read_buffer(path, lambda size: empty_pages(size, np.uint8))
-    return parse(data, os.fspath(path), vtree=vtree, num_variables=num_variables)
+    deadline = Deadline(checked_time_limit(time_limit), "reading", "raise time_limit")
+    data = read_buffer(path, lambda size: empty_pages(size, np.uint8), deadline.remaining)
+    left = deadline.remaining()
+    return parse(data, os.fspath(path), vtree=vtree, num_variables=num_variables, time_limit=left)
 
 
 def parse(
@@ -66,6 +72,8 @@ def parse(
     *,
     vtree: str | os.PathLike | Vtree | bool | None = None,
     num_variables: int | None = None,
+    time_limit: float | None = None,
+    compiler: OneOf["sdd", "d4"] = "sdd",
 ) -> Circuit:
     """The circuit in the content of a file, which has been decompressed; as `load`, which takes the file's name."""
     extension = Path(name.lower().removesuffix(".gz")).suffix
@@ -91,7 +99,7 @@ def parse(
         from derivable.circuit.compilation.compilation import compile
         from derivable.circuit.formulas.dimacs import parse_dimacs_bytes
 
-        return compile(parse_dimacs_bytes(bytes(data), name))
+        return compile(parse_dimacs_bytes(bytes(data), name), compiler, time_limit=time_limit)
     from derivable.circuit.files import store
 
     return store.parse(bytes(data), name)

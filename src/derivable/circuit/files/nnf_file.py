@@ -78,6 +78,8 @@ def _c2d_graph(file: TextFile) -> tuple[AndOrGraph, int]:
     if len(children) != num_edges:
         message = f"the header announces {num_edges} edges, the file has {len(children)}"
         file.fail_header(r"nnf[ \t]+\d+", message, "the header is `nnf <nodes> <edges> <variables>`")
+    if kinds[-1] != LITERAL:
+        file.check_last_number(count - 1)
     is_leaf = kinds == LITERAL
     offsets = offsets_of(np.where(is_leaf, 0, numbers))
     return AndOrGraph(kinds, np.where(is_leaf, numbers, 0), offsets, children, np.array([count - 1])), variables

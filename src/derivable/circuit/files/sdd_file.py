@@ -31,8 +31,8 @@ from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.graph.vtree import Vtree
 from derivable.circuit.kernels import parse_bytes as text
-from derivable.core.and_or import AND, LITERAL
-from derivable.core.diagnostics import DomainError, MissingDependencyError, UnsupportedError
+from derivable.core.and_or import AND, LITERAL, OR
+from derivable.core.diagnostics import DomainError, MissingDependencyError, ParseError, UnsupportedError
 from derivable.core.files import atomic_write, read_bytes
 from derivable.device.cpu.pages import empty_pages, zero_pages
 from derivable.device.cpu.threads import run_chunks
@@ -68,7 +68,11 @@ def parse_sdd(
     root = _insert(builder, data, source, vtree, check)
     if vtree is not None and num_variables is None:
         num_variables = vtree.num_variables
-    return replace(builder.build([root], num_variables, None, "sdd" if check else ""), vtree=vtree)
+    circuit = replace(builder.build([root], num_variables, None, "sdd" if check else ""), vtree=vtree)
+    if check and vtree is None and not circuit.is_decomposable:
+        hint = "write the file again with its compiler; vtree=path says where each node stands"
+        raise ParseError("this is no SDD: a prime and its sub share a variable", source=source, hint=hint)
+    return circuit
 
 
 def _insert(
@@ -116,6 +120,8 @@ def _insert(
         else:
             step(0, 2)
     file.check_lines((code, position, value, lines, end), announced, count, "sdd")
+    if check and letters[lines - 1] == OR:
+        file.check_last_number(count)
     return int(ids[names[lines - 1]])
 
 

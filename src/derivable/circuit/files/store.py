@@ -25,12 +25,14 @@ from derivable.circuit.files.vtree_file import parse_vtree
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.graph.validate import validate_layout
 from derivable.core.and_or import AND, LITERAL
+from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import LayoutError, ParseError
 from derivable.core.files import atomic_write, read_bytes
 from derivable.core.graph import offsets_of
 
 MAGIC = b"\x89DVC\r\n\x1a\n"
 VERSION = 1
+_MOST_VARIABLES = 2**31 - 1
 _FIXED = struct.Struct("<8sII")
 _DTYPES = ("|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8", "<f8")
 
@@ -104,6 +106,7 @@ def parse(data: bytes, source: str | None = None) -> Circuit:
     if end + 4 < len(data):
         raise ParseError(f"{len(data) - end - 4} bytes follow the end of the circuit", source=source, hint=cut)
     try:
+        _checked(header, arrays)
         circuit = _circuit(header, arrays)
         # A checksum does not make a circuit: kernels index without looking.
         validate_layout(circuit)
@@ -112,6 +115,19 @@ def parse(data: bytes, source: str | None = None) -> Circuit:
         raise ParseError(
             f"the circuit in the file is not valid: {error}", source=source, hint="save the circuit again"
         ) from None
+
+
+def _checked(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    """Raise ValueError where what the header and the sizes announce does not fit, before anything is made of it."""
+    count = header["num_variables"]
+    if not is_integer(count) or not 0 <= count <= _MOST_VARIABLES:
+        raise ValueError(f"{str(count)[:40]!r} is no number of variables")
+    edges, announced = len(arrays["distances"]), arrays["sizes"].astype(np.float64).sum()
+    if announced != edges:
+        raise ValueError(f"its nodes have {announced:.0f} children, and there are {edges}")
+    nodes, announced = len(arrays["kind"]), arrays["level_sizes"].astype(np.float64).sum()
+    if announced != nodes:
+        raise ValueError(f"its levels have {announced:.0f} nodes, and there are {nodes}")
 
 
 def _arrays(data: bytes, rows: list, position: int) -> tuple[dict[str, np.ndarray], int]:
@@ -140,7 +156,7 @@ def _circuit(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Circuit:
     if "weights" in arrays:
         weights = (arrays["weights"].astype(np.float64), arrays["negative_weights"].astype(np.float64))
     names, vtree = header.get("names"), header.get("vtree")
-    if names is not None and (len(names) != int(header["num_variables"]) or not all(isinstance(n, str) for n in names)):
+    if names is not None and (len(names) != header["num_variables"] or not all(isinstance(n, str) for n in names)):
         raise ValueError("the names are not those of its variables")
     return Circuit(
         kind=kind,
@@ -149,7 +165,7 @@ def _circuit(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Circuit:
         children=(parents - arrays["distances"]).astype(np.int32),
         level_offsets=offsets_of(arrays["level_sizes"]),
         roots=arrays["roots"].astype(np.int64),
-        num_variables=int(header["num_variables"]),
+        num_variables=header["num_variables"],
         weights=weights,
         origin=str(header["origin"]),
         names=None if names is None else tuple(names),

@@ -92,6 +92,18 @@ class TextFile:
             what = {"sdd": "an SDD", "nnf": "a circuit", "vtree": "a vtree"}[word]
             self.fail_header(word, f"{what} has at least one node", None)
 
+    def check_last_number(self, bound: int) -> None:
+        """Raise ParseError if the text ends with a number, not with its line, and the number may go on.
+
+        bound  the numbers that may stand there are below it
+        """
+        if not len(self.data) or not ord("0") <= self.data[-1] <= ord("9"):
+            return
+        *before, word = re.split(rb"[\r\n]", bytes(self.data))[-1].split()
+        if before and before[0] != b"c" and word.isdigit() and 0 < 10 * int(word) < bound:
+            hint = "close the last line if it is whole; else fetch the file again"
+            self.fail(len(self.data) - len(word), "the file ends behind this number, which may be cut", hint)
+
     # Errors
 
     def fail(self, position: int, message: str, hint: str | None = None) -> NoReturn:
@@ -135,7 +147,7 @@ class TextFile:
 
     def _word_at(self, position: int) -> str:
         """The word at a byte position, "" at the end of a line."""
-        match = re.compile(rb"[^\x00-\x20]*").match(self.data, position)
+        match = re.compile(rb"[^\x00-\x20]{0,1000}").match(self.data, position)
         return match.group().decode("utf-8", "replace") if match else ""
 
     def _span_at(self, position: int) -> tuple[Span, str]:
@@ -150,6 +162,7 @@ class TextFile:
         end = min(
             (found for found in (data.find(b"\n", position), data.find(b"\r", position)) if found >= 0), default=None
         )
+        end = min(len(data) if end is None else end, position + 1000)  # what has no lines is no text
         # Control characters would not be shown, or worse.
         shown = re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "\ufffd", data[start:end].decode("utf-8", "replace"))
         column = len(data[start:position].decode("utf-8", "replace")) + 1

@@ -16,7 +16,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -28,6 +28,8 @@ from derivable.core.diagnostics import DerivableError, DomainError, ParseError, 
 from derivable.core.files import atomic_write, read_bytes
 
 TASKS = ("mc", "wmc", "pmc", "pwmc")
+_MEANT = ("c p weight", "c p show", "c ind ")  # how comments begin that are none
+_COUNT = re.compile(r"[0-9]{1,18}")
 _LITERAL = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -152,25 +154,26 @@ def checked_weights(weights, num_variables: int) -> tuple[np.ndarray, np.ndarray
     return pair[0], pair[1]
 
 
-def read_dimacs(path: str | os.PathLike) -> Cnf:
-    """Read a DIMACS CNF file, gzipped or not. See `parse_dimacs`."""
-    return parse_dimacs_bytes(read_bytes(path), os.fspath(path))
+def read_dimacs(path: str | os.PathLike, look: Callable[[], Any] | None = None) -> Cnf:
+    """Read a DIMACS CNF file, gzipped or not. See `parse_dimacs`; `look` as in `core.files.read_bytes`."""
+    return parse_dimacs_bytes(read_bytes(path, look), os.fspath(path))
 
 
 def parse_dimacs_bytes(data: bytes, source: str) -> Cnf:
     """Parse the bytes of a file. See `parse_dimacs`; raises ParseError for what is no text."""
+    wrong = data.find(b"\0")
     try:
-        text = data.decode("utf-8")
+        if wrong < 0:
+            return parse_dimacs(data.decode("utf-8"), source)
     except UnicodeDecodeError as error:
-        if error.start > 0 and b"\0" not in data:
-            text = data.decode("latin-1")  # an old comment in some other encoding
-        else:
-            raise ParseError(
-                f"this is not a text file: byte {error.start} is 0x{data[error.start]:02x}",
-                source=source,
-                hint="a DIMACS file is plain text, possibly compressed with gzip",
-            ) from None
-    return parse_dimacs(text, source)
+        if error.start > 0:
+            return parse_dimacs(data.decode("latin-1"), source)  # an old comment in some other encoding
+        wrong = error.start
+    raise ParseError(
+        f"this is not a text file: byte {wrong} is 0x{data[wrong]:02x}",
+        source=source,
+        hint="a DIMACS file is plain text, possibly compressed with gzip",
+    )
 
 
 def parse_dimacs(text: str, source: str = "<dimacs>") -> Cnf:
@@ -250,6 +253,7 @@ class _Reader:
                 continue  # a comment without the blank
             else:
                 clause_lines.append((number, line))
+        self.check_last_line()
         first_clause = clause_lines[0][0] if clause_lines else 1
         if self.num_variables < 0:
             raise self.error(
@@ -276,7 +280,7 @@ class _Reader:
             self.weight_lines.append((line, 3))
         elif words[1] == "p" and len(words) > 2 and words[2] == "show":
             self.show_lines.append((line, 3))
-        elif words[1] == "ind" and re.fullmatch(r"c\s+ind((\s+\d+)+)\s+0\s*", line[1]):
+        elif words[1] == "ind" and re.fullmatch(r"c\s+ind(\s+\d+)+\s*", line[1]):
             self.show_lines.append((line, 2))
         elif words[1] == "t" and len(words) == 3 and words[2] in TASKS:
             self.task = words[2]
@@ -289,7 +293,7 @@ class _Reader:
         if len(words) > 1 and words[1] in ("wcnf", "pcnf", "dnf", "qcnf", "sat"):
             message = f"the format `p {words[1]}` is not supported"
             raise self.error(message, places[1], "only `p cnf VARIABLES CLAUSES` is read", UnsupportedError)
-        if len(words) != 4 or words[1] != "cnf" or not (words[2].isdecimal() and words[3].isdecimal()):
+        if len(words) != 4 or words[1] != "cnf" or not all(_COUNT.fullmatch(word) for word in words[2:]):
             raise self.error("the header is malformed", _whole(number, line), hint="write `p cnf VARIABLES CLAUSES`")
         self.num_variables, self.num_clauses, self.header_line = int(words[2]), int(words[3]), (number, line)
         if self.num_variables > 2**31 - 1:
@@ -350,6 +354,17 @@ class _Reader:
                 f"variable {abs(literal)} is unknown: the header declares {self.num_variables} variables", place
             )
         return literal
+
+    def check_last_line(self) -> None:
+        """Refuse a last line without its end that may have been longer, and would then mean something else."""
+        last = self.text[self.text.rfind("\n") + 1 :]
+        is_weight = last.startswith("w ") and not re.fullmatch(r"w\s+\S+\s+\S+\s+0\s*", last)
+        if last and (is_weight or any(line != last and line.startswith(last) for line in _MEANT)):
+            raise self.error(
+                "the file ends within this line",
+                _whole(self.text.count("\n") + 1, last),
+                hint="it was probably cut off; close the line if it is whole",
+            )
 
     def check_show(self) -> None:
         shown: set[int] = set()
@@ -483,12 +498,13 @@ def cnf_of(
     clauses: str | os.PathLike | Cnf | Iterable[Sequence[int]] | np.ndarray,
     num_variables: int | None = None,
     weights: Mapping | tuple | None = None,
+    look: Callable[[], Any] | None = None,
 ) -> Cnf:
     """A `Cnf` from a path, a `Cnf`, or clauses; `weights` replaces those of the file."""
     if isinstance(clauses, (str, os.PathLike)):
         if isinstance(clauses, str):
             refuse_content(clauses)
-        cnf = read_dimacs(clauses)
+        cnf = read_dimacs(clauses, look)
     elif isinstance(clauses, Cnf):
         cnf = clauses
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from numbers import Rational
 from typing import Any
@@ -23,6 +24,7 @@ from derivable.core.diagnostics import DerivableError, DomainError, ShapeError
 from derivable.device.cpu.memory import empty
 
 PRIMES_AT_ONCE = 8
+_FEW_FREE = 4096
 
 
 def model_count(circuit: Circuit) -> Any:
@@ -37,9 +39,11 @@ def model_count(circuit: Circuit) -> Any:
 
     Raises UnsupportedError if the circuit is not decomposable or known not to be deterministic.
     """
-    require_countable(circuit, "model_count")
     mentioned = np.unique(np.abs(circuit.literal[circuit.kind == LITERAL]))
     free = circuit.num_variables - len(mentioned)
+    if free > len(mentioned) + _FEW_FREE:  # a file can announce more variables than there is memory for
+        circuit = _without_free(circuit, mentioned)
+    require_countable(circuit, "model_count")
     log_halves = (np.full((1, circuit.num_variables), math.log(0.5)),)
     (log_shares,) = fold(plan_of(circuit), semirings.log, log_halves, log_halves)
     # The estimate is good to far better than a factor of two; that much room is given.
@@ -47,6 +51,13 @@ def model_count(circuit: Circuit) -> Any:
     counts = _count_by_residues(circuit, len(mentioned), max(bits, 1))
     counts = [count << free for count in counts]
     return counts[0] if circuit.num_roots == 1 else counts
+
+
+def _without_free(circuit: Circuit, mentioned: np.ndarray) -> Circuit:
+    """The circuit over the variables that it mentions, numbered anew; its nodes stay where they are."""
+    numbers = np.searchsorted(mentioned, np.abs(circuit.literal)).astype(np.int32) + 1
+    literal = np.where(circuit.kind == LITERAL, np.sign(circuit.literal) * numbers, 0).astype(np.int32)
+    return replace(circuit, literal=literal, num_variables=len(mentioned), weights=None, names=None, vtree=None)
 
 
 def _count_by_residues(circuit: Circuit, num_mentioned: int, bits: int) -> list[int]:

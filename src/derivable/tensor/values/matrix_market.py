@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import re
 
 import numpy as np
 
@@ -125,7 +126,7 @@ class _File:
             if line and not line.startswith("%"):
                 words = line.split()
                 what = "rows, columns and entries" if count == 3 else "rows and columns"
-                wrong = next((word for word in words if not word.isdecimal()), None)
+                wrong = next((word for word in words if not re.fullmatch("[0-9]{1,18}", word)), None)
                 if wrong is not None:
                     raise self.error(f"{wrong!r} in the line of sizes is no number of {what}", number)
                 if len(words) != count:
