@@ -17,6 +17,7 @@ import derivable as dv
 
 torch = pytest.importorskip("torch")
 jax = pytest.importorskip("jax")
+BCOO = pytest.importorskip("jax.experimental.sparse").BCOO
 
 SIZES = dict(zip("ijkl", (2, 3, 2, 3)))
 VALUES = (0.0, 0.0, 1.0, 2.0, 0.5, 3.0, np.inf, np.nan)
@@ -330,3 +331,49 @@ def test_stored_operands(storage, call):
             agree(read(their.pop(0)), gradients[0][mask], what)
         for mine, other in zip(their, gradients[1:], strict=True):
             agree(mine, other, what)
+
+
+def bcoo(array, mask, random):
+    """(data, what makes a BCOO of data, what reads a gradient at the stored places): entries in any order, padded."""
+    places = np.stack(np.nonzero(mask), 1)
+    order = random.permutation(len(places))
+    indices = np.concatenate([places[order], np.full((2, array.ndim), array.shape)])
+    kept = jax.numpy.asarray(indices)
+    data = jax.numpy.asarray(np.append(array[mask][order], [0.0, 0.0]))
+
+    def read(gradient):
+        found = np.empty(len(order))
+        found[order] = gradient[: len(order)]
+        assert not np.asarray(gradient)[len(order) :].any()
+        return found
+
+    return data, lambda data: BCOO((data, kept), shape=array.shape), read
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["at once", "jit"])
+@pytest.mark.parametrize("call", [einsum, program, kernel])
+def test_bcoo_operands(call, jit):
+    with jax.enable_x64(True):
+        first = [einsum, program, kernel].index(call)
+        for subscripts, seed in list(zip(MATRICES, range(1, 8)))[first :: 5 if jit else 3]:
+            operands, adjoint = drawn(subscripts, seed)
+            random = np.random.default_rng(seed)
+            mask = (operands[0] != 0) | (random.random(operands[0].shape) < 0.5)
+            value, gradients = by_hand(subscripts, operands, adjoint)
+            data, build, read = bcoo(operands[0], mask, random)
+
+            def summed_up(data, *others, subscripts=subscripts, build=build):
+                found = call(subscripts, build(data), *others)
+                return found.todense() if hasattr(found, "todense") else found
+
+            def pulled(seed, *operands, summed_up=summed_up):
+                found, pull = jax.vjp(summed_up, *operands)
+                return found, pull(seed)
+
+            others = [jax.numpy.asarray(x) for x in operands[1:]]
+            found, their = (jax.jit(pulled) if jit else pulled)(jax.numpy.asarray(adjoint), data, *others)
+            what = f"{subscripts} of {operands} for {adjoint}"
+            agree(found, value, what)
+            agree(read(their[0]), gradients[0][mask], what)
+            for mine, other in zip(their[1:], gradients[1:], strict=True):
+                agree(mine, other, what)

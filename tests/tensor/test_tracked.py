@@ -204,6 +204,46 @@ def test_in_jax():
         np.testing.assert_allclose(scores.todense(), dense * x)
 
 
+def test_sparse_arrays_of_jax_at_every_door():
+    jax = pytest.importorskip("jax")
+    sparse, numpy = pytest.importorskip("jax.experimental.sparse"), jax.numpy
+    padded = sparse.BCOO.fromdense(numpy.asarray(DENSE.numpy()), nse=30)
+    twice = sparse.BCOO((numpy.ones(3), numpy.array([[1, 0], [0, 1], [1, 0]])), shape=(6, 4))
+    batched = sparse.BCOO.fromdense(numpy.asarray(DENSE.numpy()), n_batch=1)
+    rows = sparse.BCOO.fromdense(numpy.asarray(DENSE.numpy()), n_dense=1)
+    x = numpy.arange(1.0, 5.0)
+    others = (sparse.BCSR.from_bcoo(padded.sum_duplicates()), sparse.CSR.fromdense(padded.todense()))
+    for matrix in (padded, twice, batched, rows, *others):
+        dense = np.asarray(matrix.todense())
+        np.testing.assert_array_equal(coordinates(matrix).to_numpy(), dense)
+        np.testing.assert_array_equal(dv.tensor.hold(matrix, "csr", 2).coordinates().to_numpy(), dense)
+        np.testing.assert_allclose(dv.tensor.einsum("ij,j->i", matrix, x), dense @ np.asarray(x), rtol=1e-6)
+    for found in (
+        PRODUCT(A=padded, X=x),
+        PRODUCT(A=padded, X=np.asarray(x), output="numpy"),
+        dv.tensor.compile(PRODUCT, {"A": "csr"})(A=padded, X=x),
+        dv.tensor.compile(PRODUCT, backend="torch")(A=padded, X=np.array(x)),
+        dv.tensor.Function(PRODUCT, constants={"A": padded})(X=x),
+    ):
+        np.testing.assert_allclose(found, np.tanh(DENSE.numpy() @ np.array(x)), rtol=1e-6)
+    again = dv.tensor.einsum("ij,j->ij", dv.tensor.einsum("ij,j->ij", padded, x), 1 / x)
+    np.testing.assert_allclose(again.todense(), DENSE, rtol=1e-6)
+    values = coordinates(padded).values
+    learnt = dv.tensor.Function(PRODUCT, patterns={"A": padded})
+    found = learnt(A=numpy.asarray(values), X=x)
+    np.testing.assert_allclose(found, np.tanh(DENSE.numpy() @ np.array(x)), rtol=1e-5)
+    with pytest.raises(UnsupportedError, match=r"indices of the BCOO of `A` are traced"):
+        jax.jit(lambda matrix: PRODUCT(A=matrix, X=x))(padded)
+    shortest = dv.tensor.einsum("ij,j->i", twice, x, semiring="min_plus", output="numpy")
+    np.testing.assert_array_equal(shortest, [3.0, 2.0, *[np.inf] * 4])
+    gradient = jax.grad(
+        lambda data: dv.tensor.einsum("ij,j->i", sparse.BCOO((data, twice.indices), shape=(6, 4)), x)[1]
+    )
+    assert gradient(twice.data).tolist() == [1.0, 0.0, 1.0]
+    with pytest.raises(DomainError, match="the input `A` is a BCOO, and the function takes dense arrays"):
+        dv.tensor.Function(PRODUCT)(A=padded, X=x)
+
+
 def test_errors():
     with pytest.raises(DomainError, match="'csr' records no gradients"):
         dv.tensor.einsum("ij,j->ij", A, drawn(4), output="csr")

@@ -42,6 +42,7 @@ from derivable.tensor.values.values import (
     has_torch,
     in_torch,
     is_sparse,
+    library_of,
     scalar_semiring,
     tracker,
 )
@@ -192,6 +193,7 @@ class Kernel(CachedCalls):
     def call_anew(self, values: dict[str, Any], out: Any) -> Any:
         if self._has_out and out is not None:
             values["out"], out = out, None
+        values = _of_jax(values, self.semiring)
         who = tracker(values.values(), self.output)
         if who is not None:
             from derivable.tensor.call import tracked
@@ -542,6 +544,16 @@ class Kernel(CachedCalls):
                 hint="its keys are computed: give `shape=`",
             )
         return tuple(sizes[axis] for axis in axes)
+
+
+def _of_jax(values: dict[str, Any], semiring: Semiring) -> dict[str, Any]:
+    """Sparse arrays of JAX as coordinates, which keep their derivatives."""
+    sparse = [name for name, value in values.items() if library_of(value) == "JAX"]
+    if not sparse:
+        return values
+    from derivable.tensor.values.jax_entries import jax_entries
+
+    return values | {name: jax_entries(values[name], semiring, name) for name in sparse}
 
 
 def _output_of(program: Program, output: str | Format | None) -> str | Format | None:

@@ -122,6 +122,11 @@ def sparse_entries(value: Any, library: str, record: Semiring, name: str) -> tup
                 hint=f"give it fill_value={record.zero}",
             )
         return found.shape, found.coords, found.data
+    if library == "JAX":
+        from derivable.tensor.values.jax_entries import jax_parts
+
+        with reading("JAX", name):
+            return jax_parts(value, name)
     if library == "torch" and str(value.layout) != "torch.strided":
         with reading("torch", name):
             return _torch_entries(array_of_torch(value, name), name)

@@ -32,7 +32,10 @@ from derivable.tensor.values.order import firsts
 
 # Entries that a notebook shows.
 _SHOWN_ENTRIES = 20
-LIBRARIES = "NumPy arrays, scipy.sparse, torch tensors, `sparse` arrays, nested dictionaries and Matrix Market files"
+LIBRARIES = (
+    "NumPy arrays, scipy.sparse, torch tensors, `sparse` arrays, JAX arrays and BCOO, nested dictionaries and Matrix "
+    "Market files"
+)
 
 
 class Unfrozen:
@@ -383,9 +386,9 @@ def coordinates(
 
     value       Coordinates, and tensors that are `Held` or `Factored`; arrays of NumPy and what becomes one;
                 scipy.sparse of any format; torch tensors, dense or sparse (COO, CSR and the others); arrays of
-                `sparse`; nested dictionaries {index: {index: number}}; the path of a Matrix Market file (.mtx,
-                .mtx.gz); relations of a Datalog database whose columns are integers, which are the indices, with
-                their tags as values
+                `sparse`; BCOO and other sparse arrays of JAX, whose padding is left out; nested dictionaries
+                {index: {index: number}}; the path of a Matrix Market file (.mtx, .mtx.gz); relations of a Datalog
+                database whose columns are integers, which are the indices, with their tags as values
     shape       what it must be; for dictionaries, which have none, what it is. Without it theirs is the least one
     order       the number of axes that it must have
     keep_zeros  whether the zeros of a dense array are entries too
@@ -433,13 +436,16 @@ def dense(
 
 
 def library_of(value: Any) -> str:
-    """Whose a tensor is: "numpy", "scipy", "torch", "sparse", or "coordinates" for ours, dictionaries and files."""
+    """Whose a tensor is: "numpy", "scipy", "torch", "sparse", "JAX" for its sparse arrays, or "coordinates" for ours,
+    dictionaries and files."""
     if (torch := imported("torch")) and isinstance(value, torch.Tensor):
         return "torch"
     if (scipy := imported("scipy.sparse")) and scipy.issparse(value):
         return "scipy"
     if (sparse := imported("sparse")) and isinstance(value, sparse.SparseArray):
         return "sparse"
+    if (sparse := imported("jax.experimental.sparse")) and isinstance(value, sparse.JAXSparse):
+        return "JAX"
     is_ours = isinstance(value, (Coordinates, Mapping, str, os.PathLike)) or hasattr(value, "coordinates")
     return "coordinates" if is_ours else "numpy"
 
@@ -551,7 +557,7 @@ def is_sparse(value: Any) -> bool:
     if is_relation(value):
         return value.is_tensor
     library = library_of(value)
-    return library in ("scipy", "sparse") or (library == "torch" and not is_dense(value))
+    return library in ("scipy", "sparse", "JAX") or (library == "torch" and not is_dense(value))
 
 
 def is_relation(value: Any) -> bool:

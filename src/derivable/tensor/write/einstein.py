@@ -107,6 +107,7 @@ def _by_steps(
         FORMS[output]  # An unknown form is an error before anything is computed.
     check_backend(backend)
     pattern.check_count(len(operands))
+    operands = [_of_jax(x, record, f"operand {k}") if library_of(x) == "JAX" else x for k, x in enumerate(operands)]
     if not record.is_scalar:
         if output is not None or backend is not None:
             # Its error says which doors take nests.
@@ -282,6 +283,12 @@ def _tracked(operand: Any, record: Semiring, name: str) -> Any:
     from derivable.tensor.call.sparsity import torch_entries
 
     return torch_entries(operand, name)
+
+
+def _of_jax(operand: Any, record: Semiring, name: str) -> Coordinates:
+    from derivable.tensor.values.jax_entries import jax_entries
+
+    return jax_entries(operand, record, name)
 
 
 def _is_array(value: Any) -> bool:
