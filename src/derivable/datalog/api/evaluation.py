@@ -32,7 +32,7 @@ from derivable.datalog.run.profile import Profile, StratumEffort
 from derivable.datalog.run.whole_program import run_whole
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.ground_graph import GroundGraph
-from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of, needs_derivations, tags_of
+from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of, distributes, needs_derivations, tags_of
 from derivable.datalog.tags.tags import Algebra, GraphTags, Untagged
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ class Evaluation:
     """
 
     def __init__(self, ram: Ram, facts: FactStore, record: Semiring | Inference, k: int):
-        self.ram = ram if record is boolean else ram.tagged or ram
+        tagged = (ram.distributed if distributes(record) else None) or ram.tagged or ram
+        self.ram = ram if record is boolean else tagged
         self.given_ram, self.facts, self.record, self.k = ram, facts, record, k
         self.columns: ColumnTags | None = None
         if record is EXACT:

@@ -34,6 +34,7 @@ from derivable.datalog.rules.keyed import with_keys
 from derivable.datalog.rules.new_terms import with_terms
 from derivable.datalog.rules.nodes import Attribute, Clause, Coin, Generate, Rules
 from derivable.datalog.rules.optimise import optimise
+from derivable.datalog.rules.projection import projected
 from derivable.datalog.rules.strata import strata_text, stratify
 from derivable.datalog.rules.text import rules_text
 from derivable.datalog.rules.untagged import without_coins
@@ -368,7 +369,8 @@ class Program:
             )
         # A limit of rounds is one of the program as it is written.
         narrow = self.narrow and watch.limits.iteration_limit is None
-        ram = plan.ram(narrow and (goal is None or goal in plan.rules.outputs), goal)
+        counts_rounds = watch.limits.iteration_limit is not None or watch.limits.round_limit is not None
+        ram = plan.ram(narrow and (goal is None or goal in plan.rules.outputs), goal, counts_rounds)
         if record is EXACT:
             watch.hint = EXACT_HINT
         evaluation = Evaluation(ram, store, record, k)
@@ -403,7 +405,7 @@ class _Plan:
         stratify(with_terms(self.rules))
         self.plain_rules = without_coins(self.rules)
         self._demands: dict[tuple[bool, bool], Demand] = {}
-        self._rams: dict[tuple[bool, str | None], Ram] = {}
+        self._rams: dict[tuple[bool, str | None, bool], Ram] = {}
         self._batched: dict[tuple[frozenset[str], tuple[str, ...]], Batched] = {}
 
     def demand(self, narrow: bool, has_coins: bool = True) -> Demand:
@@ -457,16 +459,23 @@ class _Plan:
         """The relation whose first tuple may end a run."""
         return next((name for name, relation in self.rules.relations.items() if relation.is_goal), None)
 
-    def ram(self, narrow: bool, goal: str | None = None) -> Ram:
-        """RAM, in which there is also that for runs with tags if it is another; for runs that end at a goal."""
-        if (narrow, goal) not in self._rams:
-            found = self.demand(narrow)
-            ram = lower(stratify(self.demand(narrow, has_coins=False).rules, goal))
-            if found.rules is not found.then or self.has_coins:
-                first = None if found.first is None else lower(stratify(found.first))
+    def ram(self, narrow: bool, goal: str | None = None, counts_rounds: bool = False) -> Ram:
+        """RAM, in which there is also that for runs with tags if it is another; for runs that end at a goal.
+
+        counts_rounds  whether its recursions have the rounds of the rules as they are written
+        """
+        key = narrow, goal, counts_rounds
+        if key not in self._rams:
+            found, plain = self.demand(narrow), self.demand(narrow, has_coins=False).rules
+            short, then = (rules if counts_rounds else projected(rules) for rules in (plain, found.then))
+            ram = lower(stratify(short, goal))
+            first = None if found.first is None else lower(stratify(found.first))
+            if found.rules is not found.then or self.has_coins or short is not plain:
                 ram = replace(ram, tagged=replace(lower(stratify(found.then, goal)), demand=first))
-            self._rams[narrow, goal] = ram
-        return self._rams[narrow, goal]
+            if then is not found.then:
+                ram = replace(ram, distributed=replace(lower(stratify(then, goal)), demand=first))
+            self._rams[key] = ram
+        return self._rams[key]
 
     def shown_ram(self, narrow: bool) -> Ram:
         """RAM as `explain` shows it: one program with the demand and with the probabilities of rules."""

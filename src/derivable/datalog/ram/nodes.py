@@ -181,6 +181,7 @@ class Ram:
 
     demand  a program to run first, over the same facts and without tags, whose outputs are facts of this one
     tagged  the program for runs with tags, None if it is this one
+    distributed  that for tags whose product distributes over their sum, None if it is that for any tags
     """
 
     relations: Mapping[str, Relation]
@@ -192,6 +193,7 @@ class Ram:
     constructors: Mapping[str, Constructor] = field(default_factory=dict)
     demand: Ram | None = None
     tagged: Ram | None = field(default=None, repr=False)
+    distributed: Ram | None = field(default=None, repr=False)
     plans: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:

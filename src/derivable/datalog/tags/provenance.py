@@ -144,6 +144,13 @@ def needs_derivations(semiring: Semiring, is_recursive: bool) -> bool:
     return not semiring.typed().always_saturated
 
 
+def distributes(provenance: Semiring | Inference) -> bool:
+    """Whether sums of products are products of sums, whatever the rounds of a recursion are."""
+    if isinstance(provenance, Inference):
+        return provenance is EXACT
+    return provenance.distributive and provenance.saturated is None
+
+
 def in_rounds(provenance: Semiring | Inference) -> Semiring | Inference:
     """The provenance as Scallop has it where ours refuses what depends on the order of rounds: derivations are counted
     with the numbers that tuples had when they were new, also where a tuple is derived from itself."""
