@@ -79,12 +79,13 @@ def accelerate_command(
         with warnings.catch_warnings(record=True) as noted:
             warnings.simplefilter("always", CalibrationWarning)
             made = design(network, example, pes, device, precision, symbolic=symbolic, calibration=samples)
-        if any(issubclass(note.category, CalibrationWarning) for note in noted):
-            click.echo(
-                "note: the ranges of numbers come from the example inputs alone, and numbers of other inputs beyond "
-                "them saturate; give samples with --calibrate FILE.npz",
-                err=True,
-            )
+        for text in (str(note.message) for note in noted if issubclass(note.category, CalibrationWarning)):
+            if "come from one sample" in text:
+                text = (
+                    "the ranges of numbers come from the example inputs alone, and numbers of other inputs beyond them "
+                    "saturate; give samples with --calibrate FILE.npz"
+                )
+            click.echo(f"note: {text}", err=True)
         advance(note="save")
         made.save(folder)
         advance(note="hardware")

@@ -18,7 +18,7 @@ from derivable.accelerator.explore.schedule import Placed, Schedule
 from derivable.accelerator.explore.sizing import Memories
 from derivable.accelerator.hardware.resources import Device, Resources, check_fit, estimate, fit_memories, generated
 from derivable.accelerator.hardware.resources import device as find_device
-from derivable.accelerator.numbers.precision import PRECISIONS
+from derivable.accelerator.numbers.precision import PRECISIONS, CalibrationWarning
 from derivable.accelerator.operators.kinds import Moved
 from derivable.accelerator.operators.operators import OperatorGraph
 from derivable.accelerator.operators.runtime import Elementwise, ceil_div, elementwise_cycles
@@ -42,10 +42,6 @@ COMPARED_ARRAYS = 4  # of those that are best by the equations
 COMPARED_PASSES = 2  # of the programs by which designs are compared
 MORE_CYCLES = 1.05  # that fewer lanes may take
 Stage = Literal["summary", "operators", "dataflow", "exploration", "memory", "resources", "nodes", "program"]
-
-
-class CalibrationWarning(UserWarning):
-    """The ranges of a design's numbers come from one sample."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from derivable.accelerator.machine import machine as golden
 from derivable.accelerator.machine.hazards import check_counts
 from derivable.accelerator.machine.instructions import Machine, Program
 from derivable.accelerator.machine.layouts import View
-from derivable.accelerator.numbers.formats import WIDE, Formats, assign
+from derivable.accelerator.numbers.formats import WIDE, Formats
 from derivable.accelerator.operators.evaluation import Inputs, in_passes
 from derivable.accelerator.operators.operators import Operator, OperatorGraph
 from derivable.core.arguments import integer
@@ -162,7 +162,7 @@ def lower(
     Raises UnsupportedError for an operator that the machine cannot do, and LimitError where memory does not suffice,
     both with the line of the model; and what `assign` raises.
     """
-    graph, formats = quantised.graph, assign(quantised)
+    graph, formats = quantised.graph, quantised.formats
     count = machine.sub_arrays
     neural, symbolic = (count, count) if partition is None else partition
     if not (1 <= neural <= count and 1 <= symbolic <= count):

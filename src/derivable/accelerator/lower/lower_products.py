@@ -28,10 +28,9 @@ def conv2d(state: State, of: Operator) -> Iterator[None]:
     if not state.is_constant(weight):
         raise state.refuse("its weights are computed", "weights of convolutions have to be constants")
     groups, (dy, dx) = of.at["groups"], of.at["dilation"]
-    kernel = state.constant(weight)
-    outputs, channels, high, wide = kernel.shape
+    every = state.formats.layer_steps(state.graph, of)
+    outputs, channels, high, wide = every.shape
     check_terms(state, channels * high * wide)
-    every = _steps(state, of, kernel, 0)
     given_to = _layer_columns(state, of, every.reshape(outputs, -1).sum(1))
     steps = every.transpose(0, 2, 3, 1)
     # Channels of a group begin with a byte.
@@ -261,14 +260,6 @@ def _words(steps: np.ndarray, height: int) -> np.ndarray:
     return found.reshape(outputs, taps, parts, height).transpose(1, 2, 3, 0)
 
 
-def _steps(state: State, of: Operator, weights: np.ndarray, axis: int) -> np.ndarray:
-    """Weights of a layer in steps, channels along an axis."""
-    scales = state.formats.weights[of.name]
-    shape = [1] * weights.ndim
-    shape[axis] = -1
-    return Format(state.formats.types[of.name], 1.0).steps(weights / scales.reshape(shape))
-
-
 def _layer_columns(state: State, of: Operator, sums: np.ndarray) -> Columns:
     """What P takes for a layer, of which the weights of each channel have these sums."""
     given, result, formats = state.narrow(0), state.formats[of.name], state.formats
@@ -310,7 +301,7 @@ def linear(state: State, of: Operator) -> Iterator[None]:
     x, weight = of.inputs[:2]
     if not state.is_constant(weight):
         raise state.refuse("its weights are computed", "use torch.matmul for a product of two values")
-    steps = _steps(state, of, state.constant(weight), 0)
+    steps = state.formats.layer_steps(state.graph, of)
     if is_flattened(state, x):
         _, channels, rows, columns = state.graph[state.graph[x].inputs[0]].shape
         steps = steps.reshape(-1, channels, rows, columns).transpose(0, 2, 3, 1).reshape(len(steps), -1)
@@ -362,7 +353,7 @@ def _rows(state: State, name: str, format: Format, rows: int, nibbles: bool) -> 
 def matmul(state: State, of: Operator) -> Iterator[None]:
     a, b = of.inputs
     if of.name in state.formats.weights:
-        steps = _steps(state, of, state.constant(b), 1).T
+        steps = state.formats.layer_steps(state.graph, of)
         return _of_rows(state, of, 0, steps, _layer_columns(state, of, steps.sum(1)))
     if state.is_constant(a) and len(state.graph[a].shape) == 2:
         return _batched(state, of, state.narrow(0).steps(state.constant(a)), b)

@@ -224,10 +224,7 @@ def circular(c: np.ndarray, a: np.ndarray, is_correlation: bool) -> np.ndarray:
 
 def _layer(e: Emulation, of: Operator) -> np.ndarray:
     formats, y = e.formats, e.formats[of.name]
-    weight = np.asarray(e.graph.constants[of.inputs[1]], np.float64)
-    weight = weight.T if of.kind == "matmul" else weight
-    own = formats.weights[of.name]
-    weight = Format(formats.types[of.name], 1.0).steps(weight / own.reshape(-1, *(1,) * (weight.ndim - 1)))
+    own, weight = formats.weights[of.name], formats.layer_steps(e.graph, of)
     terms, x = weight[0].size, e.narrow(of, 0)
     if of.kind == "conv2d":
         total = np.moveaxis(_summed(lambda a, b: convolution(a, b, of.at), x, weight, terms), 1, -1)

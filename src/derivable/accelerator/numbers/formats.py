@@ -145,9 +145,21 @@ class Formats:
     types: Mapping[str, str] = field(default_factory=dict)
     added: Mapping[str, np.ndarray] = field(default_factory=dict)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    _steps: dict[str, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
 
     def __getitem__(self, name: str) -> Format:
         return self.values[name]
+
+    def layer_steps(self, graph: OperatorGraph, layer: Operator) -> np.ndarray:
+        """The weights of a layer in steps, float64 [channel, ...]: rounded once, however often they are read."""
+        found = self._steps.get(layer.name)
+        if found is None:
+            weight = np.asarray(graph.constants[layer.inputs[1]], np.float64)
+            weight = weight.T if layer.kind == "matmul" else weight
+            scales = self.weights[layer.name].reshape(-1, *(1,) * (weight.ndim - 1))
+            found = Format(self.types[layer.name], 1.0).steps(weight / scales).astype(np.int8)
+            self._steps[layer.name] = found
+        return found.astype(np.float64)
 
     def bounds(self, graph: OperatorGraph, name: str) -> tuple[float, float]:
         """The least and the largest number of a value in the calibration, or of a constant."""

@@ -40,6 +40,10 @@ PRECISIONS = Registry(
 )
 
 
+class CalibrationWarning(UserWarning):
+    """The ranges of a design's numbers come from one sample, or leave few steps for most of the numbers."""
+
+
 def bytes_of(elements: int, bits: int) -> int:
     """Bytes that hold so many numbers of `bits` bits without gaps."""
     return ceil_div(elements * bits, 8)

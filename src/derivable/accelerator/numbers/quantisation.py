@@ -5,8 +5,10 @@ comparisons, each in the format of its operator's part; comparisons are sums of 
 Weights of layers have a scale for each output channel, all else has one for the whole tensor, and readers of one tensor
 share it; scales are those with the least squared error on calibration data. Where the range of a tensor is known
 without data (`known.py`: softmax, similarities, tanh, sigmoid), its scale is that of the whole range, so that no input
-saturates it, unless the steps are too coarse for the calibration data: where more than a 256th of their energy would be
-lost, as in int4 with probabilities of many classes, the scale comes from the data as others do. Zero is any step for
+saturates it, unless the steps are too coarse for the calibration data. Where more than a 2,048th of their energy would
+be lost, the range is halved as long as it holds the data, as for directions of many dimensions, whose entries are far
+below one. Where that does not suffice either, as in int4 with probabilities of many classes, the scale comes from the
+data as others do. Zero is any step for
 what streams through a layer, which costs nothing there: the array multiplies steps, and what zero adds to a channel's
 sum is known before, so it goes into the bias (most of a layer's inputs come out of a ReLU and would leave half of the
 steps unused). What rounding adds to a channel on average goes there too (Nagel et al., 2019). What the SIMD unit
@@ -19,15 +21,17 @@ The hardware computes with the same scales (`formats.assign`); `emulation.py` gi
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from derivable.accelerator.numbers import emulation, known
 from derivable.accelerator.numbers.formats import WIDE, Formats, assign
-from derivable.accelerator.numbers.precision import PRECISIONS, Precision, bytes_of
+from derivable.accelerator.numbers.precision import PRECISIONS, CalibrationWarning, Precision, bytes_of
 from derivable.accelerator.operators import products
 from derivable.accelerator.operators.evaluation import Evaluation, Inputs
 from derivable.accelerator.operators.operators import Operator, OperatorGraph, wide
@@ -38,8 +42,11 @@ PARTS = ("neural", "symbolic")
 WIDE_BITS = 32
 LARGEST_FP8 = 448.0
 KEPT_VALUES = 1 << 14  # of each tensor in each calibration batch
-CLIPS = np.linspace(0.25, 1, 46)
-MOST_LOST = 2.0**-8  # of the energy of calibration data, by a scale of the whole of a known range
+PARTS_OF_RANGE = 60  # of numbers by their size, at whose ends clips are
+CLIPS = np.arange(15, PARTS_OF_RANGE + 1) / PARTS_OF_RANGE
+LEAST_TRIED, TRIED_NUMBERS = 4, 1 << 20  # clips of each row, and numbers that are rounded for more of them
+MOST_LOST = 2.0**-11  # of the energy of calibration data, by a scale of a known range
+FEW_LEVELS = 2.0**-7  # of the energy, from which on int8 is warned of: numbers of about three steps
 
 Place = tuple[str, int]  # an operator, and which of its inputs
 
@@ -63,6 +70,11 @@ class Quantised:
     biases: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, repr=False)
     peaks: Mapping[str, float] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def formats(self) -> Formats:
+        """What `assign` makes of it."""
+        return assign(self)
 
     def format(self, operator: Operator) -> Precision:
         """The format of an operator's narrow operands."""
@@ -109,7 +121,8 @@ def calibrate(graph: OperatorGraph, samples: Iterable[Inputs], precision: Mappin
     samples    inputs as `evaluate` takes them, a few batches of what the model will see
     precision  the format of each part: {"neural": "int8", "symbolic": "int4"}
 
-    Raises DomainError without a sample, for unknown parts or formats, and for numbers that are not finite.
+    Warns with CalibrationWarning of operands that int8 has too few steps for. Raises DomainError without a sample, for
+    unknown parts or formats, and for numbers that are not finite.
     """
     precision, samples = checked_precision(precision), list(samples)
     if not samples:
@@ -138,10 +151,11 @@ def calibrate(graph: OperatorGraph, samples: Iterable[Inputs], precision: Mappin
                 low, high = ranges.get(operator.name, (np.inf, -np.inf))
                 ranges[operator.name] = min(low, float(value.min())), max(high, float(value.max()))
     limits = known.ranges(graph)
-    best = {
-        group: _best_of_group(group, np.concatenate([*rows.values()]), limits.get(group.root))
-        for group, rows in seen.items()
-    }
+    best: dict[_Group, tuple[np.ndarray, int]] = {}
+    for group, listed in seen.items():
+        rows = np.concatenate([*listed.values()])
+        best[group] = _best_of_group(group, rows, limits.get(group.root))
+        _warn_of_few_levels(group, rows, best[group])
     scales: dict[Place, np.ndarray] = {}
     zeros: dict[Place, int] = {}
     for operator in graph:
@@ -194,16 +208,41 @@ def _group(graph: OperatorGraph, operator: Operator, place: int, precision: Mapp
 
 
 def _best_of_group(group: _Group, rows: np.ndarray, limits: known.Range | None) -> tuple[np.ndarray, int]:
-    """The scale and the step of zero: of the known range, where its steps are fine enough for the rows."""
+    """The scale and the step of zero: of the known range, halved until its steps are fine enough for the rows, where
+    they are in it; else what the rows themselves have."""
     if group.has_zero:
         best = _best_scale_and_zero(rows, group.format)
     else:
         best = _best_scales(rows[None], group.format)[0], 0
     if limits is None or not any(limits):
         return best
-    whole = _of_range(limits, group)
-    lost, least = (((rows - _rounded(rows, group.format, *each)) ** 2).sum() for each in (whole, best))
-    return whole if lost <= max(least, MOST_LOST * (rows**2).sum()) else best
+    enough = max(_lost(rows, group.format, *best), MOST_LOST)
+    low, high = limits
+    while low <= rows.min(initial=0.0) and rows.max(initial=0.0) <= high:
+        whole = _of_range((low, high), group)
+        if _lost(rows, group.format, *whole) <= enough:
+            return whole
+        low, high = low / 2, high / 2
+    return best
+
+
+def _lost(rows: np.ndarray, precision: Precision, scale: np.ndarray, zero: int) -> float:
+    """The part of the energy of numbers that rounding loses."""
+    energy = float((rows**2).sum())
+    return float(((rows - _rounded(rows, precision, scale, zero)) ** 2).sum()) / energy if energy else 0.0
+
+
+def _warn_of_few_levels(group: _Group, rows: np.ndarray, best: tuple[np.ndarray, int]) -> None:
+    lost = _lost(rows, group.format, *best)
+    if group.format.name == "int8" and lost > FEW_LEVELS:
+        used = np.abs(_steps(rows, group.format, *best) - best[1])
+        warnings.warn(
+            f"rounding %{group.root} to int8 loses {lost:.1%} of its energy on the samples: nine of ten of its numbers "
+            f"are within {np.quantile(used, 0.9):.0f} of 127 steps, since a few are much larger; bound those, or scale "
+            "what is small by itself",
+            CalibrationWarning,
+            stacklevel=3,
+        )
 
 
 def _of_range(limits: known.Range, group: _Group) -> tuple[np.ndarray, int]:
@@ -315,7 +354,7 @@ def _hardware(quantised: Quantised) -> Formats | None:
     ):
         return None
     try:
-        return assign(quantised)
+        return quantised.formats
     except DomainError:  # numbers beyond what it holds, which the lowering tells
         return None
 
@@ -414,13 +453,36 @@ def _best_scales(rows: np.ndarray, precision: Precision) -> np.ndarray:
         return np.ones(len(rows))
     if precision.is_float:
         return largest / LARGEST_FP8
+    most = 2 ** (precision.bits - 1) - 1
+    # The likeliest first; of large tensors no others are tried, for each takes a rounding of all numbers.
+    order = np.argsort(_expected_losses(rows, largest, most), 1, kind="stable")
+    tried = max(LEAST_TRIED, TRIED_NUMBERS // max(rows.size, 1))
     best, error = np.ones(len(rows)), np.full(len(rows), np.inf)
-    for clip in CLIPS:
-        scale = clip * largest / (2 ** (precision.bits - 1) - 1)
+    for place in order.T[:tried]:
+        scale = CLIPS[place] * largest / most
         found = ((rows - _rounded(rows, precision, scale[:, None])) ** 2).sum(1)
-        better = found <= error
+        better = (found < error) | ((found == error) & (scale > best))
         best[better], error[better] = scale[better], found[better]
     return best
+
+
+def _expected_losses(rows: np.ndarray, largest: np.ndarray, most: int) -> np.ndarray:
+    """What rows lose with each of `CLIPS`, [row, clip]: exactly what is cut, and a twelfth of the square of a step for
+    each other one but zeros. Without a rounding, from sums over parts of the range."""
+    parts, first = PARTS_OF_RANGE, PARTS_OF_RANGE - len(CLIPS) + 1
+    sums = np.zeros((3, len(rows), parts))
+    for begin in range(0, len(rows), max(1, TRIED_NUMBERS // max(rows.shape[1], 1))):
+        some = slice(begin, begin + max(1, TRIED_NUMBERS // max(rows.shape[1], 1)))
+        sizes = np.abs(rows[some]) / largest[some, None]
+        count = len(sizes)
+        part = np.minimum(sizes * parts, parts - 1).astype(np.int64) + parts * np.arange(count)[:, None]
+        for power in range(3):
+            weights = (sizes**power).ravel()
+            sums[power, some] = np.bincount(part.ravel(), weights, count * parts).reshape(count, parts)
+    # Of all numbers above each clip; above the last are none.
+    above = np.pad(sums[:, :, ::-1].cumsum(2)[:, :, ::-1], ((0, 0), (0, 0), (0, 1)))[:, :, first:]
+    cut = above[2] - 2 * CLIPS * above[1] + CLIPS**2 * above[0]
+    return cut + (np.count_nonzero(rows, 1)[:, None] - above[0]) * (CLIPS / most) ** 2 / 12
 
 
 def _best_scale_and_zero(values: np.ndarray, precision: Precision) -> tuple[np.ndarray, int]:
