@@ -2,8 +2,10 @@
 
 import contextlib
 import gc
+import gzip
 import io
 import random
+import re
 import sys
 import time
 import weakref
@@ -14,6 +16,7 @@ import pytest
 
 import derivable as dv
 from datalog.test_errors import compare
+from derivable.cli.main import main
 from derivable.core import progress
 from derivable.core.diagnostics import CompileTimeout, DomainError, LimitError, OutOfMemory
 from derivable.datalog.api import evaluation
@@ -337,3 +340,31 @@ def test_a_run_leaves_no_cycle_that_would_keep_its_tables(text, provenance, monk
         assert kept() is None
     finally:
         gc.enable()
+
+
+@pytest.fixture(scope="module")
+def bomb(tmp_path_factory):
+    """A file of one MB that holds 400 MB."""
+    path = tmp_path_factory.mktemp("bomb") / "e.csv"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for _ in range(100):
+            file.write(b"0,0\n" * (1 << 20))
+    return path
+
+
+@pytest.mark.parametrize("way", ["declared", "path", "folder"])
+def test_limits_hold_while_a_file_is_decompressed(bomb, way, capsys):
+    text = "type e(i32, i32)\nquery e"
+    if way == "folder":
+        program = bomb.parent / "p.scl"
+        program.write_text(text)
+        assert main(["run", str(program), "--facts", str(bomb.parent), "--memory-limit", "60 MB"]) == 1
+        message = capsys.readouterr().err
+    else:
+        program = dv.Program(f'@file("{bomb}") {text}' if way == "declared" else text)
+        with pytest.raises(OutOfMemory) as caught:
+            program.run({"e": bomb} if way == "path" else None, memory_limit="60 MB")
+        message = caught.value.message
+    took = re.search(r"passed memory_limit = 60 MB: it took (\d+) MB", message)
+    assert took
+    assert int(took[1]) < 150

@@ -71,9 +71,12 @@ def run_command(
     given: dict[str, Any] = {}
     if facts is not None:
         from derivable.datalog.facts.fact_folders import facts_from
+        from derivable.datalog.run.limits import Watch, checked_limits, watched
 
-        relations = program.lowered().relations
-        given = facts_from(facts, {name: r for name, r in relations.items() if not name.startswith("#")})
+        relations = {name: r for name, r in program.lowered().relations.items() if not name.startswith("#")}
+        limits = checked_limits(time_limit=settings["time_limit"], memory_limit=settings["memory_limit"])
+        watch = Watch(limits, settings["progress"])
+        given = watched(watch, lambda: facts_from(facts, relations, watch.remaining))
     # The other options have the names that they have there.
     database: Any = program.run(facts=given, **settings)
     names = [name for name in database if shown is None or name in shown]

@@ -33,13 +33,13 @@ def checked_path(path: str | os.PathLike) -> Path:
 def read_bytes(path: str | os.PathLike, look: Callable[[], Any] | None = None) -> bytes:
     """The content of a file, decompressed if it starts with gzip's magic number, whatever its name.
 
-    look  called after every 16 MiB that are decompressed: it raises what ends the reading, at a limit
+    look  called after every 16 MiB that are read or decompressed: it raises what ends the reading, at a limit
 
     Raises DomainError for what is no path, ParseError for a missing file, a directory, or a damaged gzip stream,
     OutOfMemory for one that holds more than half of the machine's memory.
     """
     place = checked_path(path)
-    return _decompressed(path, place.read_bytes, look)
+    return _decompressed(path, place.read_bytes if look is None else lambda: _in_parts(open(place, "rb"), look), look)
 
 
 def read_standard_input(look: Callable[[], Any] | None = None) -> bytes:
@@ -69,6 +69,16 @@ def _read_into(place: Path, allocate: Callable[[int], Any]) -> bytes | memoryvie
         rest = file.read()
     # Read-only like bytes, so that kernels meet one type.
     return bytes(view[:filled]) + rest if rest else view[:filled].toreadonly()
+
+
+def _in_parts(stream: IO[bytes], look: Callable[[], Any]) -> bytes:
+    """All of a stream, with looks at the limits."""
+    content = io.BytesIO()
+    with stream:
+        while part := stream.read(_PART):
+            content.write(part)
+            look()
+    return content.getvalue()  # without a copy
 
 
 def _decompressed(path: str | os.PathLike, read: Callable[[], Any], look: Callable[[], Any] | None) -> Any:

@@ -18,10 +18,9 @@ import csv
 import io
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +56,9 @@ _DELIMITERS = (";", "\t", ",", "|")
 _FEW_BYTES = 1 << 16
 # The columns of larger files are not kept for another run.
 _KEPT_BYTES = 1 << 25
+# Files whose columns are in memory, the one that was read longest ago first.
+_KEPT_FILES = 8
+_files_read: dict[tuple, Columns] = {}
 _limit_lock = OwnLock()
 
 
@@ -72,9 +74,11 @@ def declared(attribute: Attribute) -> tuple[str, FileForm]:
     return given["path"], form
 
 
-def read_declared(relation: Relation, attribute: Attribute, source: str, text: str) -> Columns:
+def read_declared(
+    relation: Relation, attribute: Attribute, source: str, text: str, look: Callable[[], Any] | None = None
+) -> Columns:
     """The facts of the file that a relation's `@file` names; the path is relative to the working directory, or where
-    that has no such file to the program's."""
+    that has no such file to the program's. `look` is as in `read_facts`."""
     path, form = declared(attribute)
     places = [Path(path)]
     if source and not source.startswith("<"):
@@ -90,15 +94,15 @@ def read_declared(relation: Relation, attribute: Attribute, source: str, text: s
             span=attribute.span,
         )
     status = place.stat()
-    read = _read_again if status.st_size < _KEPT_BYTES else _read_again.__wrapped__
-    key = (relation.name, relation.types, relation.column_names, form)
-    return read(os.fspath(place), status.st_mtime_ns, status.st_size, *key)
-
-
-@lru_cache(maxsize=8)
-def _read_again(path: str, modified: int, size: int, *target: Any) -> Columns:
-    """The facts of a file as it was then: a program that is run in a loop reads its files once."""
-    return read_facts(path, *target)
+    target = relation.name, relation.types, relation.column_names, form
+    key = os.fspath(place), status.st_mtime_ns, status.st_size, *target
+    # A program that is run in a loop reads its files once.
+    columns = _files_read.pop(key, None) or read_facts(place, *target, look)
+    if status.st_size < _KEPT_BYTES:
+        _files_read[key] = columns
+        while len(_files_read) > _KEPT_FILES:
+            _files_read.pop(next(iter(_files_read)), None)
+    return columns
 
 
 def ending_of(path: Path) -> str:
@@ -112,8 +116,11 @@ def read_facts(
     types: Sequence[ValueType],
     column_names: Sequence[str | None] = (),
     form: FileForm = AS_IT_IS,
+    look: Callable[[], Any] | None = None,
 ) -> Columns:
     """The facts of one file as columns, and their probabilities if the file has them.
+
+    look  checks limits while the file is read and decompressed
 
     Raises ParseError with file, line and column for a wrong number of columns or a value that does not fit its type.
     """
@@ -121,7 +128,7 @@ def read_facts(
     target = Target(name, types, column_names, form, os.fspath(path))
     if ending_of(place) in COLUMN_ENDINGS:
         return _from_columns(place, target)
-    file = _text(place, form)
+    file = _text(place, form, look)
     is_plain = not (form.keys or form.fields or any(t.is_wide for t in target.types))
     found = None if not is_plain else _by_arrow(file, target)
     found = _by_lines(file, target) if found is None else found
@@ -134,9 +141,9 @@ def read_facts(
     return found if found.probabilities is None else replace(found, place=line_of)
 
 
-def _text(place: Path, form: FileForm) -> FileText:
+def _text(place: Path, form: FileForm, look: Callable[[], Any] | None = None) -> FileText:
     """A file of text in columns."""
-    data, ending = read_bytes(place), ending_of(place)
+    data, ending = read_bytes(place, look), ending_of(place)
     is_marked, data = data.startswith(MARK), data.removeprefix(MARK)
     delimiter, is_csv = separation(ending, form)
     return FileText(data if is_csv else _tabbed(data, comments=ending == ".txt"), delimiter, is_csv, is_marked)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from derivable.core.diagnostics import ParseError
 from derivable.datalog.facts.fact_files import ENDINGS, ending_of, read_facts
@@ -50,9 +51,14 @@ def files_in(directory: str | os.PathLike, names: Iterable[str]) -> dict[str, Pa
     return paths
 
 
-def facts_from(directory: str | os.PathLike, relations: Mapping[str, Relation]) -> dict[str, Columns]:
-    """Facts for `Program.run` from the files in `directory` that are named after a relation (name -> record)."""
+def facts_from(
+    directory: str | os.PathLike, relations: Mapping[str, Relation], look: Callable[[], Any] | None = None
+) -> dict[str, Columns]:
+    """Facts for `Program.run` from the files in `directory` that are named after a relation (name -> record).
+
+    look  checks limits while files are read
+    """
     return {
-        name: read_facts(path, name, relations[name].types, relations[name].column_names)
+        name: read_facts(path, name, relations[name].types, relations[name].column_names, look=look)
         for name, path in files_in(directory, relations).items()
     }

@@ -114,7 +114,8 @@ def load_relation(relation: Relation, given: Any, store: FactStore) -> None:
         from derivable.datalog.facts.file_forms import AS_IT_IS, FactFile
 
         form = given.form if isinstance(given, FactFile) else AS_IT_IS
-        load_relation(relation, read_facts(given, relation.name, relation.types, relation.column_names, form), store)
+        target = relation.name, relation.types, relation.column_names, form
+        load_relation(relation, read_facts(given, *target, store.look), store)
     elif isinstance(given, Columns):
         given, origin = _with_tags(relation, given), _given(relation, given.place)
         columns = named_columns(relation, given, store.symbols)

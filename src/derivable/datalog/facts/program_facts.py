@@ -24,7 +24,7 @@ def load_program_facts(ram: Ram | Rules, store: FactStore) -> None:
             if attribute.name == "file":
                 from derivable.datalog.facts.fact_files import read_declared
 
-                columns = read_declared(relation, attribute, ram.source, ram.text)
+                columns = read_declared(relation, attribute, ram.source, ram.text, store.look)
                 try:
                     load_relation(relation, columns, store)
                 except TypeMismatchError as error:
