@@ -24,7 +24,7 @@ PART = 1 << 14
 @click.argument("file", type=click.Path())
 @provenance_option(None, "  [default: exact if facts have probabilities, else unit]")
 @PYTHON
-@click.option("-k", type=click.IntRange(min=1), default=3, show_default=True, help="Proofs kept by topkproofs.")
+@click.option("-k", type=click.IntRange(min=1), help="Proofs kept by topkproofs.  [default: 3]")
 @click.option("-q", "--query", "queries", multiple=True, metavar="RELATION", help="Show only this; may be repeated.")
 @click.option("--facts", type=click.Path(), metavar="DIR", help="Facts from DIR/RELATION.csv, .tsv, .parquet, ...")
 @click.option(

@@ -228,6 +228,12 @@ class UnsupportedError(DerivableError):
     """A declared refusal: the request is understood and not supported, with the reason."""
 
 
+class AbsentTupleError(DerivableError, KeyError):
+    """A tuple is asked for that a relation does not have."""
+
+    __str__ = Exception.__str__
+
+
 class LimitError(DerivableError):
     """A run passed a limit on its rounds, its tuples, its seconds or its memory."""
 

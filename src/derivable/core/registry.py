@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from derivable.core.diagnostics import DerivableError, DomainError
@@ -30,6 +30,27 @@ def suggestion(name: object, known: Iterable[str], otherwise: str, mark: str = "
     return f"did you mean `{mark}{close}`?" if close else otherwise
 
 
+def one_letter_off(name: object, known: Iterable[str]) -> str | None:
+    """The known name from which one letter tells `name`, which is another one, missing, too many or exchanged, or case:
+    for names that are alike and mean different things. None if there is none."""
+    given = str(name).lower()
+
+    def without_one(text: str) -> set[str]:
+        return {text[:i] + text[i + 1 :] for i in range(len(text))}
+
+    def is_near(other: str) -> bool:
+        if given == other:
+            return True
+        if len(given) == len(other):
+            differ = [i for i, (a, b) in enumerate(zip(given, other)) if a != b]
+            swapped = len(differ) == 2 and [given[i] for i in differ] == [other[i] for i in reversed(differ)]
+            return len(differ) == 1 or swapped
+        return given in without_one(other) or other in without_one(given)
+
+    # One letter is much of a short name.
+    return next((other for other in known if min(len(given), len(other)) > 3 and is_near(other.lower())), None)
+
+
 class Registry(Generic[Record]):
     """A table of records, each under its name and perhaps under other names.
 
@@ -42,6 +63,7 @@ class Registry(Generic[Record]):
     parent   the registry to ask for names that are not found here
     more     how to add one, for messages
     error    what an unknown name raises
+    close    (name, known names) -> the one that may be meant, or None
     """
 
     def __init__(
@@ -53,8 +75,9 @@ class Registry(Generic[Record]):
         parent: Registry | None = None,
         more: str = "",
         error: type[DerivableError] = DomainError,
+        close: Callable[[object, Iterable[str]], str | None] = nearest,
     ):
-        self.what, self.more, self.error, self.parent = what, more, error, parent
+        self.what, self.more, self.error, self.parent, self.close = what, more, error, parent, close
         self._records: dict[str, Record] = dict(records or {})
         self._aliases = dict(aliases or {})
 
@@ -65,7 +88,7 @@ class Registry(Generic[Record]):
             return self._records[own]
         if self.parent is not None and own in self.parent:
             return self.parent[own]
-        close = nearest(name, self.known())
+        close = self.close(name, self.known())
         listed = ", ".join(self.known()) + (f"; {self.more}" if self.more else "")
         raise self.error(
             f"there is no {self.what} {name!r}", hint=f"did you mean {close!r}?" if close else f"known are {listed}"

@@ -208,7 +208,7 @@ class BatchLogic:
             if derived is None:
                 results[name] = Found(sample, None, part)
                 continue
-            kept = np.flatnonzero(self._is_there(part))
+            kept = np.flatnonzero(self._is_there(part, found, derived, weights, watch))
             if len(kept) < len(sample):
                 derived = derived.only(kept)
                 part = each(part, lambda one, kept=kept: one[torch.from_numpy(kept)])
@@ -255,14 +255,19 @@ class BatchLogic:
             numbers = tags_of_chances(numbers, found.random.kinds_of(places), self.record)
         return torch.from_numpy(numbers).to(device, dtype)
 
-    def _is_there(self, values: Any) -> np.ndarray:
-        """[row] bool: whether a tuple is in some world, as far as its value shows."""
+    def _is_there(
+        self, values: Any, found: RunBatch, derived: Derived, weights: torch.Tensor, watch: Watch
+    ) -> np.ndarray:
+        """[row] bool: whether a tuple is in some world, as far as its value and its tag show."""
         record = self.record
         if isinstance(values, torch.Tensor):
             numbers = values.detach().numpy(force=True)
             zero = 0.0 if self.carrier.has_probabilities or not isinstance(record, Semiring) else record.zero
             is_plain = not isinstance(record, Semiring) or (record.is_scalar and record.show is None)
-            return numbers != zero if is_plain else np.ones(len(numbers), bool)
+            there = numbers != zero if is_plain else np.ones(len(numbers), bool)
+            if not there.all():
+                there |= self.inference.are_possible(found, derived.tags, derived.samples, weights, watch)
+            return there
         return np.ones(len(tree_leaves(values)[0]), bool)
 
 

@@ -66,6 +66,12 @@ class BatchInference(ABC):
     ) -> Any:
         """tags [row], samples [row] whose, weights [random fact] -> [row], or a nest of such"""
 
+    def are_possible(
+        self, found: RunBatch, tags: np.ndarray, samples: np.ndarray, weights: torch.Tensor, watch: Watch
+    ) -> np.ndarray:
+        """[row] whether tuples are in some world, so that values that are zero have underflown."""
+        return np.zeros(len(tags), bool)
+
 
 class SemiringBatches(BatchInference):
     """The derivations of all samples are one graph, evaluated once."""
@@ -77,6 +83,11 @@ class SemiringBatches(BatchInference):
         graph = levelled(found.grounding, roots, {}, self.semiring, watch)
         module = SemiringInference(graph, [], self.semiring)
         return module.nest([part[0] for part in module.evaluate(weights[None])])
+
+    def are_possible(self, found, tags, samples, weights, watch):
+        columns, grounding = tags_of(self.semiring, found.random), found.grounding
+        assert grounding is not None
+        return ~columns.is_zero(levelled(grounding, tags, {}, self.semiring, watch).evaluate(columns))
 
 
 class OwnBatches(BatchInference):
@@ -169,6 +180,10 @@ class ProofSetBatches(BatchInference):
         columns: Any = found.columns
         return _stacked(columns.probabilities(tags, weights.unbind()), weights)
 
+    def are_possible(self, found, tags, samples, weights, watch):
+        columns: Any = found.columns
+        return columns.kept(tags, np.zeros(len(tags)))
+
 
 def _stacked(values: Sequence[Any], weights: torch.Tensor) -> torch.Tensor:
     """[row] of numbers and scalars of torch; all depend on the weights, so that there is a derivative, which may be
@@ -187,7 +202,7 @@ class ExactBatches(BatchInference):
     def __getstate__(self) -> dict[str, Any]:
         return {"kept": OrderedDict(), "size": 0}
 
-    def __call__(self, found, tags, samples, weights, watch):
+    def __call__(self, found, tags, samples, weights, watch, out_logs=False):
         grounding: Any = found.grounding
         form = normal_form(grounding.graph.with_roots(tags), watch)
         # Of each sample the nodes that are no constants, once each and in their order: neither what is wanted nor its
@@ -200,14 +215,14 @@ class ExactBatches(BatchInference):
         for number in np.flatnonzero(np.diff(root_offsets)).tolist():
             same.setdefault(parts.key(number), []).append(number)
         # The constants come first, as zeros and ones that have a derivative.
-        values = [weights[:0].sum() + weights.new_tensor([0.0, 1.0])]
+        values = [weights[:0].sum() + weights.new_tensor([-math.inf, 0.0] if out_logs else [0.0, 1.0])]
         places, start = np.empty(len(pairs), np.int64), 2
         for key, numbers in same.items():
             inference, chosen = self.compiled(key, parts, numbers[0], watch), np.array(numbers)
             low, high = parts.variable_offsets[numbers[0] : numbers[0] + 2]
             slots = parts.variable_offsets[chosen, None] + np.arange(high - low)
             rows = weights[torch.from_numpy(parts.variables[slots]).to(weights.device)]
-            values.append(inference([rows], False, False).flatten())
+            values.append(inference([rows], False, out_logs).flatten())
             count = int(root_offsets[numbers[0] + 1] - root_offsets[numbers[0]])
             own = np.arange(len(numbers) * count).reshape(-1, count)
             places[root_offsets[chosen, None] + np.arange(count)] = start + own
@@ -215,6 +230,10 @@ class ExactBatches(BatchInference):
         place = (form.kind[form.roots] == TRUE).astype(np.int64)
         place[is_open] = places[where.reshape(-1)]
         return torch.cat(values)[torch.from_numpy(place).to(weights.device)]
+
+    def are_possible(self, found, tags, samples, weights, watch):
+        with torch.no_grad():
+            return self(found, tags, samples, weights.double(), watch, True).numpy(force=True) > -np.inf
 
     def compiled(self, key: Hashable, parts: Parts, number: int, watch: Watch) -> ExactInference:
         """The circuit of parts of one structure."""

@@ -20,7 +20,7 @@ from derivable.datalog.api.program import Program
 from derivable.datalog.facts.inputs import InputMapping, Varying
 from derivable.datalog.run.limits import Limits, checked_limits
 from derivable.datalog.tags.custom import Provenance
-from derivable.datalog.tags.provenance import EXACT, carrier_of, provenance_of
+from derivable.datalog.tags.provenance import EXACT, carrier_of, proofs_kept, provenance_of
 from derivable.datalog.values.terms import show_value
 from derivable.nn.batch import BatchLogic, each
 from derivable.nn.declared import OutputMapping, checked_inputs, checked_outputs, matched, program_of, unfit_batches
@@ -52,7 +52,8 @@ class Logic(torch.nn.Module):
                  products, cut at 1; "max_product", "log", your own. Where values are no probabilities, inputs and
                  outputs are values of the semiring: lengths under "min_plus", scores under "max_plus". An object of a
                  class of your own, a `datalog.Provenance`, is run on torch scalars, one data point after the other
-    k            of topkproofs
+    k            proofs kept by topkproofs and its kin, 3 if it is not given; `diff-top-1-proofs` and the other names of
+                 papers say it themselves
     facts        further facts that do not change between calls (a map, a knowledge base), as for `Program.run`.
                  Facts that do change from call to call are inputs: `independent`, with probabilities 0 and 1
     time_limit   seconds for deriving and compiling; then CompileTimeout is raised
@@ -106,7 +107,7 @@ class Logic(torch.nn.Module):
         outputs: Mapping[str, OutputMapping | None],
         provenance: str | Semiring | Provenance = "exact",
         *,
-        k: int = 3,
+        k: int | None = None,
         facts: Mapping[str, Any] | None = None,
         log_probabilities: bool = False,
         time_limit: float | None = None,
@@ -117,6 +118,7 @@ class Logic(torch.nn.Module):
     ):
         super().__init__()
         record = provenance_of(provenance)
+        k = proofs_kept(provenance, record, k)
         if log_probabilities and record is not EXACT:
             raise UnsupportedError(
                 f"{record.name} has no log-space form",

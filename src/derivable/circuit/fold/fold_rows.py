@@ -135,18 +135,19 @@ def fold_rows(
         check_complement(plan, ring, negatives is not None)
         # With the semiring, whose number is no other's for as long as it is kept.
         known = plan.others.setdefault(kind, (ring, _tile_fold(plan, ring, mode, columns, rows == 1)))
-    fold: Any = known[1]
-    if fold is None:
+    tiles: Any = known[1]
+    if tiles is None:
         _fold_objects(plan, ring, *(part[0] if part else None for part in arrays[:3]))
         return
-    lanes = fold.lanes
+    lanes = tiles.lanes
     if rows <= lanes:
-        fine = fold(0, 1, arrays)
+        fine = tiles(0, 1, arrays)
     else:
         smallest = max(1, _WORTH_A_THREAD // max(1, plan.operations * lanes))
-        fine = all(run_chunks(fold, -(-rows // lanes), smallest, arrays))
+        fine = all(run_chunks(tiles, -(-rows // lanes), smallest, arrays))
     if not fine:
-        raise_bad_weight(ring.name, *arrays[:2], plan.negative < plan.num_slots - 1)
+        own, others = arrays[:2]
+        raise_bad_weight(ring.name, own, others, plan.negative < plan.num_slots - 1)
 
 
 def _precision(columns: tuple[np.ndarray, ...]) -> str:

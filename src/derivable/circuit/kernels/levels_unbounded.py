@@ -131,7 +131,7 @@ def log_rows_unbounded(
                 out[row] = [_log(*values[root]) for root in roots]
             if mode == VALUES:
                 continue
-            adjoints = [ZERO] * num_slots
+            adjoints: list[Number] = [ZERO] * num_slots
             for place, root in enumerate(roots):
                 m, n = values[root]
                 if m != 0.0:
@@ -149,5 +149,5 @@ def log_rows_unbounded(
                 if not by_weight:
                     adjoint, negation = _product(adjoint, values[slot]), _product(negation, values[other])
                 if has_negative:
-                    negative_gradient[row, variable] = _float(*negation)
-                gradient[row, variable] = _float(*adjoint)
+                    negative_gradient[row, variable] = _float(negation[0], negation[1])
+                gradient[row, variable] = _float(adjoint[0], adjoint[1])

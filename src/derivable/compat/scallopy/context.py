@@ -13,7 +13,7 @@ from derivable.compat.scallopy.input_mapping import Counter, InputMapping
 from derivable.compat.scallopy.io import CSVFileOptions
 from derivable.compat.scallopy.machine import FactList, Machine, Scope, Settings, machine_of
 from derivable.compat.scallopy.outputs import computed
-from derivable.compat.scallopy.provenances import Kind, ScallopProvenance, kind_of
+from derivable.compat.scallopy.provenances import Kind, ScallopProvenance, kind_of, scallop_name
 from derivable.compat.scallopy.value_types import type_name
 from derivable.core.diagnostics import BindingError, DomainError, TypeMismatchError, UnsupportedError
 from derivable.core.registry import suggestion
@@ -77,7 +77,7 @@ class ScallopContext:
             return
         self.provenance, self._custom_provenance = provenance, custom_provenance
         self._kind = _kind_of(provenance, custom_provenance)
-        self._k, self._train_k, self._test_k = k, train_k, test_k
+        self._k, self._train_k, self._test_k = scallop_name(provenance)[1] or k, train_k, test_k
         self._wmc_with_disjunctions = wmc_with_disjunctions
         self._items: list[str] = []
         self._facts: dict[str, FactList] = {}
@@ -139,6 +139,7 @@ class ScallopContext:
                     "the tags of a custom provenance are no others'", hint="make a new context with it"
                 )
             made.provenance, made._kind = provenance, _kind_of(provenance, None)
+            made._k = scallop_name(provenance)[1] or made._k
         if provenance is not None or k is not None:
             is_computed = self._computed is not None
             made._computed = made._run = None

@@ -7,7 +7,7 @@ from typing import Any
 
 from derivable.algebra.semiring import Semiring
 from derivable.datalog.tags.custom import Provenance as CustomProvenance
-from derivable.datalog.tags.provenance import Inference, in_rounds, provenance_of
+from derivable.datalog.tags.provenance import Inference, in_rounds, provenance_of, scallop_name
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ _KNOWN = {
 
 def kind_of(name: str) -> Kind:
     """What a context knows of a provenance. Raises DomainError for an unknown one."""
+    name = scallop_name(name)[0]
     if name in _KNOWN:
         return _KNOWN[name]
     record = provenance_of(name)

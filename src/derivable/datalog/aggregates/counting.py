@@ -75,7 +75,7 @@ def _best_subsets(mode: Any, tags: Any) -> Any:
     """
     if not isinstance(mode, SemiringTags) or not mode.semiring.selective_plus or not mode.semiring.distributive:
         return None
-    accumulate = _ACCUMULATE.get(mode.typed.times.special or "")
+    accumulate = _ACCUMULATE.get(mode.semiring.typed().times.special or "")
     if not isinstance(tags, np.ndarray) or accumulate is None:
         return None
     order = np.argsort(tags, kind="stable")

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.core import html
-from derivable.core.diagnostics import BindingError, DerivableError, DomainError, TypeMismatchError, UnsupportedError
+from derivable.core.diagnostics import (
+    AbsentTupleError,
+    BindingError,
+    DerivableError,
+    DomainError,
+    TypeMismatchError,
+    UnsupportedError,
+)
 from derivable.core.interrupts import deferred
 from derivable.core.lazy import importing, optional_module, without
 from derivable.core.locks import OwnLock
@@ -206,8 +213,17 @@ class RelationView(Mapping):
         with self._lock:
             row = self._row(key)
             if row < 0:
-                raise KeyError(key)
+                raise self._absent(key)
             return True if self._tags is None else self._tags[row : row + 1].tolist()[0]
+
+    def _absent(self, key: Any) -> AbsentTupleError:
+        what = f"{self.table.name}({', '.join(map(show_value, as_tuple(key)))})"
+        if self._tags is None:
+            return AbsentTupleError(f"{what} is not derived", hint="`in` asks for a tuple, `get(tuple, False)` too")
+        return AbsentTupleError(
+            f"{what} is in no world of this run",
+            hint="`get(tuple, 0.0)` counts it as 0; given evidence that is impossible nothing has a probability",
+        )
 
     def tag_list(self, count: int | None = None) -> list[Any]:
         """The first `count` tags in the order of iteration; None for all."""

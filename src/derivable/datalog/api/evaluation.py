@@ -38,7 +38,7 @@ from derivable.datalog.tags.tags import Algebra, GraphTags, Untagged
 if TYPE_CHECKING:
     from derivable.datalog.api.incremental import Addition, Before
     from derivable.datalog.apm.run import DeviceProfile
-    from derivable.datalog.exact.exact import Grounding
+    from derivable.datalog.exact.exact import Compiled, Grounding
     from derivable.datalog.exact.kept import Kept
     from derivable.datalog.tags.tags import ColumnTags
 
@@ -152,13 +152,12 @@ class Evaluation:
 
         given  the number of random facts before the run
         """
-        from derivable.datalog.exact.exact import Compiled
         from derivable.datalog.exact.kept import Kept, keep
 
         outputs = {name: self.tables[name] for name in self.ram.outputs}
         roots, random = np.concatenate([*map(_tags, outputs.values())]), self.facts.random
         assert isinstance(self.algebra, GraphTags)
-        compiled = Compiled.of(self.grounding(self.tables, self.algebra.graph, watch), roots, watch)
+        compiled = self.compiled(roots, self.tables, self.algebra.graph, watch)
         kept = Kept(outputs, self.facts.symbols, compiled, random.probabilities[given:])
         self.outputs = _of_kept(kept, random.probabilities[:given])
         keep(self.ram, pattern, kept)
@@ -197,13 +196,23 @@ class Evaluation:
         if isinstance(algebra, GraphTags):
             nodes = list(columns.values())
             roots = np.concatenate([*nodes, np.empty(0, np.int64)])
+            if self.columns is None:
+                tags, kept = self.compiled(roots, tables, algebra.graph, watch).shown(self.facts.random.probabilities)
+                parts = zip(names, _split(tags, nodes), _split(kept, nodes))
+                return {name: _possible(tables[name], tags, kept) for name, tags, kept in parts}
             columns = dict(zip(names, _split(self.values(roots, tables, algebra.graph, watch), nodes)))
+        assert self.columns is not None
         found: dict[str, Shown] = {}
         for name, column in columns.items():
-            tags = column if self.columns is None else self.columns.show(column)
-            kept = tags != 0.0 if self.columns is None else self.columns.kept(column, tags)
-            found[name] = _possible(tables[name], tags, kept)
+            tags = self.columns.show(column)
+            found[name] = _possible(tables[name], tags, self.columns.kept(column, tags))
         return found
+
+    def compiled(self, nodes: np.ndarray, tables: Mapping[str, Table], graph: GroundGraph, watch: Watch) -> Compiled:
+        """The circuit of nodes of a ground derivation graph."""
+        from derivable.datalog.exact.exact import Compiled
+
+        return Compiled.of(self.grounding(tables, graph, watch), nodes, watch)
 
     def weights(self, nodes: np.ndarray, tables: Mapping[str, Table], graph: GroundGraph, watch: Watch) -> np.ndarray:
         """How much nodes count for aggregates, while relations are computed: [node] float64."""
@@ -212,15 +221,12 @@ class Evaluation:
 
     def values(self, nodes: np.ndarray, tables: Mapping[str, Table], graph: GroundGraph, watch: Watch) -> Any:
         """The values [node] of nodes of a ground derivation graph."""
-        from derivable.datalog.exact.exact import exact_probabilities
-
-        grounding = self.grounding(tables, graph, watch)
         if self.columns is None:
-            return exact_probabilities(grounding, nodes, watch)
+            return self.compiled(nodes, tables, graph, watch).probabilities(self.facts.random.probabilities)
         from derivable.datalog.exact.ground_program import levelled
 
         assert isinstance(self.record, Semiring)
-        return levelled(grounding, nodes, {}, self.record, watch).evaluate(self.columns)
+        return levelled(self.grounding(tables, graph, watch), nodes, {}, self.record, watch).evaluate(self.columns)
 
     def grounding(self, tables: Mapping[str, Table], graph: GroundGraph, watch: Watch) -> Grounding:
         """What a run has found, to be compiled."""
@@ -334,7 +340,7 @@ class Evaluation:
 
 def _of_kept(kept: Kept, given: Sequence[float]) -> dict[str, Shown]:
     """What users see of a run that is kept, with these probabilities of facts."""
-    return {name: _possible(table, tags, tags != 0.0) for name, table, tags in kept.shown(given)}
+    return {name: _possible(table, tags, possible) for name, table, tags, possible in kept.shown(given)}
 
 
 def _possible(table: Table, tags: Any, kept: np.ndarray) -> Shown:

@@ -179,7 +179,7 @@ class Program:
         time to count the rows of each operator and again for the seconds of each rule; `Database.explain` has the
         profile of a run without these counts; on a `device`, as `run` takes one, it says which relations the host has
         computed, and how each recursion went, or why the device leaves the run to the host. "apm" is the program for a
-        device with many lanes.
+        device with many lanes, under a provenance with its tags, the columns behind those of the values.
         """
         if stage == "plan" and device is not None:
             from derivable.datalog.apm.tables import LeftToHost
@@ -190,6 +190,7 @@ class Program:
                 return f"on the host: {error.message}\n{self.run(facts, provenance).explain()}"
         if stage == "plan":
             return str(self._profile(taken(checked_facts(facts)), provenance))
+        tags = _tags_shown(stage, provenance)
         plan = self._plan({})
         match stage:
             case "syntax":
@@ -209,7 +210,7 @@ class Program:
             case "apm":
                 from derivable.datalog.apm.lower import apm_text
 
-                return apm_text(plan.shown_ram(self.narrow))
+                return apm_text(plan.shown_ram(self.narrow), tags)
         hint = suggestion(str(stage), STAGES, f"the stages are {', '.join(STAGES)}")
         raise DomainError(f"unknown stage {stage!r}", hint=hint)
 
@@ -217,13 +218,14 @@ class Program:
         """The seconds of a run, and the rows that another one has counted."""
         from derivable.datalog.run.limits import Watch, checked_limits, watched
         from derivable.datalog.run.profile import Profile
-        from derivable.datalog.tags.provenance import provenance_of
+        from derivable.datalog.tags.provenance import proofs_kept, provenance_of
 
         record = None if provenance is None else provenance_of(provenance)
+        k = proofs_kept(provenance, record, None)
 
         def run(is_counted: bool) -> Profile:
             watch = Watch(checked_limits(None, None, None, None, None), None)
-            given = facts, record, provenance, 3, 0, False, watch
+            given = facts, record, provenance, k, 0, False, watch
             database = watched(watch, lambda: self._run(*given, is_counted, is_profiled=True))
             assert isinstance(database.profile, Profile)
             return database.profile
@@ -261,7 +263,7 @@ class Program:
         facts: Mapping[str, Any] | None = None,
         provenance: str | Semiring | Provenance | None = None,
         *,
-        k: int = 3,
+        k: int | None = None,
         iteration_limit: int | None = None,
         round_limit: int | None = None,
         tuple_limit: int | None = None,
@@ -280,7 +282,8 @@ class Program:
                          "minmaxprob" (godel), "addmultprob", "real", "counting"; or an object of a class of your own, a
                          `datalog.Provenance`; None takes "exact" if facts or rules have probabilities, else "unit"
                          (`Database.provenance` says which)
-        k                proofs kept by topkproofs
+        k                proofs kept by topkproofs and its kin, 3 if it is not given; `top-1-proof` and the other names
+                         of papers say it themselves
         iteration_limit  rounds of each recursive stratum, after which it stays as it is; None runs to the fixpoint
         round_limit      rounds of each recursive stratum, after which LimitError is raised
         tuple_limit      tuples of all relations together, then LimitError
@@ -302,10 +305,10 @@ class Program:
         its record makes of its value. Raises UnsupportedError where recursion would add up infinitely many derivations.
         """
         from derivable.datalog.run.limits import Watch, checked_limits, watched
-        from derivable.datalog.tags.provenance import provenance_of
+        from derivable.datalog.tags.provenance import proofs_kept, provenance_of
 
         record = None if provenance is None else provenance_of(provenance)
-        k, seed = integer(k, "k", 1), integer(seed, "seed", 0)
+        k, seed = proofs_kept(provenance, record, k), integer(seed, "seed", 0)
         if (stop_at_goal or device is not None) and keep:
             what = "a run that ends at its goal" if stop_at_goal else "a run on a device"
             raise DomainError(f"{what} has nothing to go on from", hint="keep=False")
@@ -379,6 +382,28 @@ class Program:
         else:
             evaluation.run_on(device, name, watch)
         return Database(evaluation, name, keep, is_default, plan.titles)
+
+
+def _tags_shown(stage: str, provenance: Any) -> Any:
+    """The tags that a stage shows under a provenance, None for none. Raises DomainError for an unknown one."""
+    from derivable.algebra.semiring import Semiring
+    from derivable.algebra.semirings import boolean
+    from derivable.datalog.kernels.proof_form import ProofForm
+    from derivable.datalog.tags.provenance import TOP_PROOFS, proofs_kept, provenance_of
+    from derivable.datalog.tags.tags import SemiringTags
+
+    record = None if provenance is None else provenance_of(provenance)
+    if stage != "apm" or record is None or record is boolean:
+        return None
+    if record is TOP_PROOFS:
+        # Of a run whose samples have up to 64 literals, and no choices.
+        return ProofForm(proofs_kept(provenance, record, None), 1, 0)
+    if isinstance(record, Semiring) and not record.is_exact:
+        return SemiringTags(record, RandomFacts()).typed
+    raise UnsupportedError(
+        f"{record.name} has no column program: its tags are no columns of numbers",
+        hint='a semiring, "topkproofs", or no provenance for the program without tags',
+    )
 
 
 def _default_text(plan: _Plan) -> str:

@@ -88,9 +88,9 @@ def lower(
     return _Lowering(ram, tags, host or _Printed(), at_once, frozenset(there), may_cut).program()
 
 
-def apm_text(ram: m.Ram) -> str:
-    """The printed form of the program without tags: the outputs, column by column."""
-    tables = lower(ram)
+def apm_text(ram: m.Ram, tags: TypedSemiring | ProofForm | None = None) -> str:
+    """The printed form of the program: the outputs, column by column, those of tags behind those of values."""
+    tables = lower(ram if tags is None else ram.tagged or ram, tags)
     shown = {f"{name}.{k}": c for name in ram.outputs for k, c in enumerate(tables[name].all)}
     return program_text(list(shown.values()), list(shown))
 

@@ -268,13 +268,17 @@ class Compiled:
 
     def probabilities(self, given: Sequence[float]) -> np.ndarray:
         """P(node) [node] under the probabilities [variable] of the random facts."""
+        return np.asarray(self.circuit.evaluate(*self._weights(given), "real"))[self.roots]
+
+    def shown(self, given: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+        """P(node) [node], and whether the node holds in some world, however small its probability."""
+        found = self.probabilities(given)
+        possible = found != 0.0
+        if not possible.all():
+            weights, negative = self._weights(given)
+            possible |= np.asarray(self.circuit.evaluate(weights > 0, negative > 0, "boolean"))[self.roots]
+        return found, possible
+
+    def _weights(self, given: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
         weights = np.asarray(given, dtype=np.float64)
-        negative = np.where(self.is_exclusive, 1.0, 1.0 - weights)
-        return np.asarray(self.circuit.evaluate(weights, negative, "real"))[self.roots]
-
-
-def exact_probabilities(grounding: Grounding, nodes: np.ndarray, deadline: Deadline = NEVER) -> np.ndarray:
-    """P(node) [node] under the probabilities of the grounding's own random facts."""
-    if not len(nodes):
-        return np.empty(0, dtype=np.float64)
-    return Compiled.of(grounding, nodes, deadline).probabilities(grounding.facts.random.probabilities)
+        return weights, np.where(self.is_exclusive, 1.0, 1.0 - weights)

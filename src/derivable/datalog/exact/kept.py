@@ -42,12 +42,13 @@ class Kept:
     compiled: Compiled
     made: Sequence[float]
 
-    def shown(self, given: Sequence[float]) -> Iterator[tuple[str, Table, np.ndarray]]:
-        """Each output with its table and the probabilities [row] of its rows, from those `given` of the facts."""
-        values = self.compiled.probabilities([*given, *self.made])
+    def shown(self, given: Sequence[float]) -> Iterator[tuple[str, Table, np.ndarray, np.ndarray]]:
+        """Each output with its table, the probabilities [row] of its rows, from those `given` of the facts, and whether
+        they hold in some world."""
+        values, possible = self.compiled.shown([*given, *self.made])
         ends = np.cumsum([0, *(table.size for table in self.outputs.values())]).tolist()
         for (name, table), (start, stop) in zip(self.outputs.items(), pairwise(ends)):
-            yield name, table, values[start:stop]
+            yield name, table, values[start:stop], possible[start:stop]
 
 
 def pattern_of(ram: m.Ram, facts: FactStore, limits: Limits) -> Hashable | None:

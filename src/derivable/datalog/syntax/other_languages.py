@@ -78,7 +78,7 @@ def other_form(text: str, tokens: list[Token], position: int, items: tuple[int, 
         if found is not None or item == before:
             return found
         item = before
-    return _mark(place) or _word(place) or _disjunction(place, item)
+    return _mark(place) or _choice(place) or _word(place) or _disjunction(place, item)
 
 
 class _Place:
@@ -197,13 +197,23 @@ def _tagged(place: _Place) -> Form | None:
     return place.form("this is a clause of ProbLog", f"items begin with a keyword and end without a dot: `{rule}`")
 
 
+def _choice(place: _Place) -> Form | None:
+    """`{0.2::a(x); 0.8::b(x)} = c(x)`, at its first `::`."""
+    if place.token.text == "::" and place.at(-2).text == "{" and place.at(-1).kind in ("integer", "float"):
+        return _tagged(_Place(place.text, place.tokens, place.position - 1))
+    return None
+
+
 def _heads(place: _Place) -> tuple[list[tuple[str, str]] | None, str]:
     """The (probability, atom) of the heads of a clause, and its body; None if they are none."""
     found = _tokens_of_clause(place)
     cut = next((i for i, t in enumerate(found) if t.text in (":-", "=")), len(found))
     heads: list[tuple[str, str]] = []
-    start = 0
-    for i, token in enumerate([*found[:cut], None]):
+    start, end = 0, cut
+    if cut and found[cut - 1].text == "}":
+        # A set of heads.
+        end = cut - 1
+    for i, token in enumerate([*found[:end], None]):
         if token is not None and token.text != ";":
             continue
         part = found[start:i]
@@ -218,30 +228,33 @@ def _heads(place: _Place) -> tuple[list[tuple[str, str]] | None, str]:
 
 
 def _annotated(place: _Place, heads: list[tuple[str, str]], body: str) -> Form:
-    """An annotated disjunction: the right form is one rule for each head, with what is left of the probability."""
+    """An annotated disjunction: the right form has a relation for each choice, with its share of what is left.
+
+    A choice is made for each row of the body. That it was not made says its own relation alone: the head may hold by
+    another rule too, or lack some variables of the body.
+    """
     from fractions import Fraction
 
     left, rules, before = Fraction(1), [], [body] if body else []
     variables = dict.fromkeys(_NAME.findall(body))
-    # A choice is made for each row of the body: where a head has not all of its variables, the choice is a relation.
-    has_all = all(name in _NAME.findall(head) for name in variables for _, head in heads)
     for number, (tag, head) in enumerate(heads, 1):
         try:
             share = Fraction(tag)
         except ValueError:
-            hint = "write one rule for each head, each with `not` of those before it"
+            hint = "write a relation for each choice, each with `not` of those before it, and a rule for each head"
             return place.form("this is an annotated disjunction of ProbLog", hint, 0, _before_dot(place))
         mark = f"{tag}::"
         if share >= left:
             mark = ""
         elif left < 1:
             mark = f"({tag} / {float(left):g})::"
-        chosen = head if has_all or not mark else f"choice{number}({', '.join(variables)})"
+        chosen = f"choice{number}({', '.join(variables)})" if mark else head
         rules.append(f"rel {mark}{chosen}" + (f" = {', '.join(before)}" if before else ""))
-        rules += [f"rel {head} = {chosen}"] if chosen != head else []
+        rules += [f"rel {head} = {chosen}"] if mark else []
         before.append(f"not {chosen}")
         left -= share
-    hint = "write one rule for each head, with its share of what is left: `" + "` and `".join(rules) + "`"
+    rules_text = "` and `".join(rules)
+    hint = f"write a new relation for each choice, with its share of what is left: `{rules_text}`"
     names = {head.partition("(")[0] for _, head in heads}
     if not body and len(names) == 1:
         rows = "; ".join(f"{tag}::{head.removeprefix(next(iter(names)))}" for tag, head in heads)

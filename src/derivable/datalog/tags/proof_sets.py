@@ -37,7 +37,7 @@ class ShownProofTags(TopProofTags):
         return _objects(list(zip(super().show(tags).tolist(), proofs)))
 
     def kept(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
-        return np.array([probability != 0.0 for probability, _ in shown], bool)
+        return super().kept(tags, np.array([probability for probability, _ in shown], np.float64))
 
     def weights(self, tags: np.ndarray) -> np.ndarray:
         return super().show(tags)
@@ -150,3 +150,8 @@ class ClauseTags(ProofTags):
     def show(self, tags: np.ndarray) -> np.ndarray:
         found = super().show(np.where(tags < 0, ~tags, tags))
         return np.where(tags < 0, 1.0 - found, found)
+
+    def kept(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
+        found, rows = shown != 0.0, np.flatnonzero(tags >= 0)
+        found[rows] = super().kept(tags[rows], shown[rows])
+        return found

@@ -8,7 +8,7 @@ leaves room for k different ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,23 @@ class ProofTable:
         for sum_excluded in excluded.values():
             result *= max(0.0, 1.0 - sum_excluded)
         return result
+
+    def is_possible(self, proof: Proof) -> bool:
+        """Whether a proof holds in some world, however improbable."""
+        self.refresh()
+        p = self.facts.probabilities
+        excluded: dict[int, float] = {}
+        for literal in proof:
+            v = abs(literal) - 1
+            if literal > 0:
+                if p[v] == 0.0:
+                    return False
+            elif self.group[v] < 0:
+                if p[v] == 1.0:
+                    return False
+            else:
+                excluded[self.group[v]] = excluded.get(self.group[v], 0.0) + p[v]
+        return all(total < 1.0 for total in excluded.values())
 
     def merged(self, a: Proof, b: Proof) -> Proof | None:
         """The proof that needs both, None if they contradict each other."""
@@ -254,4 +271,14 @@ class TableTags(ColumnTags):
         return np.array(self.probabilities(tags), np.float64)
 
     def kept(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
-        return shown != 0.0
+        return possible(self.table, self.table.sets.__getitem__, tags, shown)
+
+
+def possible(
+    table: ProofTable, proofs_of: Callable[[int], Iterable[Proof]], tags: np.ndarray, chances: np.ndarray
+) -> np.ndarray:
+    """[row] whether some proof of a tag is possible, which one whose probability underflows is too."""
+    found = chances != 0.0
+    for row in np.flatnonzero(~found).tolist():
+        found[row] = any(map(table.is_possible, proofs_of(int(tags[row]))))
+    return found

@@ -8,6 +8,7 @@ differentiate all of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -16,9 +17,10 @@ from typing import Any
 
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
-from derivable.core.diagnostics import DomainError
+from derivable.core.arguments import integer
+from derivable.core.diagnostics import DomainError, warn
 from derivable.core.records import dataclass
-from derivable.core.registry import Registry
+from derivable.core.registry import Registry, one_letter_off
 from derivable.datalog.tags.carrier import Carrier
 from derivable.datalog.tags.custom import NEEDED, CustomTags, Provenance, ShortestProof, check_methods, has_methods
 from derivable.datalog.tags.random_facts import RandomFacts
@@ -77,6 +79,10 @@ _SHORT = {
     "samplek": "samplekproofs",
     "clauses": "topbottomkclauses",
 }
+# What papers call them, without hyphens; the names of Scallop's code are those of `_OF_SCALLOP`.
+_OF_PAPERS = {"maxminprob": "minmaxprob", "dmmp": "minmaxprob", "damp": "addmultprob", "dtkp": "topkproofs"}
+# `top-1-proof`, `top-k-proofs`, `sample-3-proofs`, `top-bottom-2-clauses`, and what `diff` and `prob` say before them.
+_OF_PROOFS = re.compile(r"(diff|prob)?(topbottom|top|sample)(k|\d+)(proof|clause)s?(debug)?")
 # What Scallop calls them where they have gradients.
 _OF_SCALLOP = {f"diff{name}": name for name in _SHORT.values()}
 _OF_SCALLOP["difftopkproofsdebug"] = "topkproofsdebug"
@@ -87,7 +93,58 @@ PROVENANCES: Registry[Semiring | Inference] = Registry(
     _OF_SCALLOP | _SHORT,
     parent=semirings.REGISTRY,
     more="or give a Semiring",
+    close=one_letter_off,
 )
+
+
+# Those of which k says how many proofs they keep.
+_WITH_K = ("topkproofs", "topkproofsdebug", "samplekproofs", "topbottomkclauses")
+
+
+def scallop_name(name: str) -> tuple[str, int | None]:
+    """A name as Scallop's code spells it, `difftopkproofs`, and the k in it: that of `diff-top-1-proofs` is 1.
+
+    Papers have hyphens and a number for k; an unknown name stays as it is.
+    """
+    if name in PROVENANCES:
+        return name, None
+    plain, k = re.sub(r"[-_ ]", "", name.lower()), None
+    found = _OF_PROOFS.fullmatch(plain)
+    if found is not None:
+        begun, kind, number, noun, shown = found.groups("")
+        k = None if number == "k" else int(number)
+        plain = f"{begun}{kind}k{noun}s{shown}"
+    plain = plain.removeprefix("prob")
+    begun = "diff" if plain.startswith("diff") else ""
+    rest = plain.removeprefix("diff")
+    plain = begun + _OF_PAPERS.get(rest, rest)
+    return (plain, k) if plain in PROVENANCES else (name, None)
+
+
+def proofs_kept(given: Any, record: Semiring | Inference | None, k: int | None) -> int:
+    """How many proofs a run keeps: what the name of the provenance says, else k, else 3.
+
+    given   the provenance as the user gave it, None for the default one; `record` is that of it
+
+    Warns where k has no meaning. Raises DomainError where it contradicts the name, or is no number of proofs.
+    """
+    if k is not None:
+        k = integer(k, "k", 1)
+    own = scallop_name(given)[1] if isinstance(given, str) else None
+    if own is not None:
+        if k not in (None, own) or own < 1:
+            raise DomainError(
+                f"the provenance {given!r} keeps {own} proof{'s' * (own != 1)}{'' if k is None else f', and k is {k}'}",
+                hint='leave k out, or provenance="topkproofs" with k',
+            )
+        return own
+    if k is not None and (record is None or record.name not in _WITH_K):
+        name = "the default provenance" if record is None else repr(given if isinstance(given, str) else record.name)
+        warn(
+            f"k = {k} has no effect under {name}",
+            hint=f"k is the number of proofs that are kept, of {', '.join(_WITH_K)}",
+        )
+    return 3 if k is None else k
 
 
 def provenance_of(given: str | Semiring | Provenance | Any) -> Semiring | Inference:
@@ -98,7 +155,7 @@ def provenance_of(given: str | Semiring | Provenance | Any) -> Semiring | Infere
     if isinstance(given, Semiring):
         found: Semiring | Inference = semirings.get(given)
     elif isinstance(given, str):
-        found = PROVENANCES[given]
+        found = PROVENANCES[scallop_name(given)[0]]
     elif has_methods(given) and not isinstance(given, type):
         check_methods(given)
         found = Inference(type(given).__name__, "a class of one's own", own=given)

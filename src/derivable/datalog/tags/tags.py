@@ -7,14 +7,17 @@ is a structure of arrays, one per scalar (`tag_columns.Columns`).
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
 from derivable.algebra.element import records
+from derivable.algebra.expr.functions import equal, less, where
 from derivable.algebra.expr.nodes import in_order
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import addmultprob
@@ -27,6 +30,8 @@ from derivable.datalog.tags.choice_facts import Derived
 from derivable.datalog.tags.ground_graph import GroundGraph, negate
 from derivable.datalog.tags.random_facts import KINDS, Kind, RandomFacts
 from derivable.device.cpu.memory import empty
+
+SMALLEST = math.ulp(0.0)
 
 
 class Untagged:
@@ -181,12 +186,29 @@ def distributes_over_worlds(semiring: Semiring) -> bool:
 _UFUNCS = {"min": np.minimum, "max": np.maximum, "logaddexp": np.logaddexp}
 
 
+def _product(a: Any, b: Any) -> Any:
+    product = a * b
+    by_sign = where(less(a, 0.0), where(less(b, 0.0), SMALLEST, -SMALLEST), where(less(b, 0.0), -SMALLEST, SMALLEST))
+    least = where(equal(a, 0.0), product, where(equal(b, 0.0), product, by_sign))
+    return where(equal(product, 0.0), least, product)
+
+
+@lru_cache
+def without_underflow(semiring: Semiring) -> Semiring:
+    """The semiring for tags whose zero says that a tuple is not there: a product of others is never zero, but a number
+    of the smallest size where it would underflow."""
+    is_number = semiring.is_scalar and semiring.carrier == "float" and semiring.zero == 0
+    if not is_number or semiring.typed().times.special != "mul" or semiring.discard is not None:
+        return semiring
+    return replace(semiring, times=_product)
+
+
 class SemiringTags(ColumnTags):
     """Tag columns of a semiring, in double precision."""
 
     def __init__(self, semiring: Semiring, facts: RandomFacts):
         self.semiring, self.facts = semiring, facts
-        self.form = self.typed = semiring.typed("float64")
+        self.form = self.typed = without_underflow(semiring).typed("float64")
         self.sums_distribute = distributes_over_worlds(semiring)
 
     def copy(self, facts: RandomFacts) -> SemiringTags:

@@ -17,7 +17,7 @@ from derivable.datalog.kernels import proof_fold
 from derivable.datalog.kernels.proofs import ONE, ZERO
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.proof_store import ProofStore
-from derivable.datalog.tags.proof_table import ProofTable
+from derivable.datalog.tags.proof_table import ProofTable, possible
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import ColumnTags
 from derivable.device.cpu.memory import empty, zeros
@@ -84,7 +84,7 @@ class ProofTags(ColumnTags):
         return found
 
     def kept(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
-        return shown != 0.0
+        return possible(self.table, self.store.proofs_of, tags, shown)
 
 
 class TopProofTags(ProofTags):
