@@ -7,11 +7,16 @@ import json
 import os
 import signal
 import sys
+import threading
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
 from derivable.circuit.compilation.compile_process import ERROR
 from derivable.core.diagnostics import DerivableError
+
+# Bytes of address space, the first that there are: pages that are not reached are never touched.
+STACKS = (1 << 30, 1 << 28, 1 << 26)
 
 
 def die_with_parent(parent: int) -> None:
@@ -36,8 +41,22 @@ def limit_memory() -> None:
             resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
+def with_deep_stack(work: Callable[[], int]) -> int:
+    """What `work` returns, from a thread of a large stack: compilers recurse as deep as a vtree or a formula is."""
+    results: list[int] = []
+    for size in STACKS:
+        threading.stack_size(size)
+        thread = threading.Thread(target=lambda: results.append(work()))
+        try:
+            thread.start()
+        except RuntimeError:  # no room for it
+            continue
+        thread.join()
+        return results[0] if results else 1
+    return work()
+
+
 def main(job: str, folder: Path) -> int:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     try:
         import_module(f"derivable.circuit.compilation.compile_{job}").work(folder)
     except DerivableError as error:
@@ -53,6 +72,7 @@ def main(job: str, folder: Path) -> int:
 if __name__ == "__main__":
     die_with_parent(int(sys.argv[3]))
     limit_memory()
-    status = main(sys.argv[1], Path(sys.argv[2]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    status = with_deep_stack(lambda: main(sys.argv[1], Path(sys.argv[2])))
     sys.stdout.flush()
     os._exit(status)  # the compilers' own clean-up can take longer than the compilation
