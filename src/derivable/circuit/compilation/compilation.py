@@ -10,6 +10,12 @@ from typing import Literal as OneOf
 
 import numpy as np
 
+from derivable.circuit.compilation.long_clauses import (
+    cnf_graph,
+    decided_clauses,
+    long_clauses_alone,
+    with_short_clauses,
+)
 from derivable.circuit.formulas.dimacs import Cnf, checked_weights, cnf_from_clauses, cnf_of
 from derivable.circuit.formulas.formula import Formula, as_clauses, names_of, to_nnf
 from derivable.circuit.graph.and_or_graph import AndOrGraph
@@ -98,13 +104,19 @@ def _compile_cnf(cnf: Cnf, compiler: str, options: dict[str, Any]) -> Circuit:
         return _constant(True, cnf.num_variables, origin)
     if (np.diff(clean.offsets) == 0).any():
         return _constant(False, cnf.num_variables, origin)
+    alone = long_clauses_alone(clean)
+    if alone.any():
+        clauses = clean.clauses()
+        rest = cnf_from_clauses([clauses[number] for number in np.flatnonzero(~alone)], cnf.num_variables)
+        others = [_compile_cnf(rest, compiler, options)] if rest.num_clauses else []
+        return decided_clauses([clauses[number] for number in np.flatnonzero(alone)], others, cnf.num_variables)
     if compiler == "sdd":
-        from derivable.circuit.compilation.compile_sdd import cnf_graph, compile_sdd
+        from derivable.circuit.compilation.compile_sdd import compile_sdd
 
         return compile_sdd(cnf_graph(clean), cnf.num_variables, **options)
     from derivable.circuit.compilation.compile_d4 import compile_d4
 
-    return compile_d4(clean, **options)
+    return without_definitions(compile_d4(with_short_clauses(clean), **options), cnf.num_variables)
 
 
 def _compile_formula(formula: Formula, compiler: str, num_variables, weights, options: dict[str, Any]) -> Circuit:
@@ -161,5 +173,7 @@ def definitions(graph: AndOrGraph, num_variables: int) -> Cnf:
 
 def without_definitions(circuit: Circuit, num_variables: int) -> Circuit:
     """Replace the literals of variables beyond `num_variables` by true."""
+    if circuit.num_variables == num_variables:
+        return circuit
     kind = np.where(np.abs(circuit.literal) > num_variables, TRUE, circuit.kind)
     return circuit_from_arrays(*circuit.with_kinds(kind).arrays, num_variables, origin=circuit.origin)

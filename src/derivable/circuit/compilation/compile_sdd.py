@@ -18,14 +18,13 @@ import numpy as np
 
 from derivable.circuit.compilation.compile_process import PROGRESS, run_worker, work_folder
 from derivable.circuit.compilation.elimination import balanced_vtree, elimination_vtree
+from derivable.circuit.compilation.long_clauses import narrowed
 from derivable.circuit.files.sdd_objects import export, manager_of
-from derivable.circuit.formulas.dimacs import Cnf
 from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.graph.vtree import Vtree
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.core.diagnostics import DomainError
-from derivable.core.graph import offsets_of
 from derivable.core.progress import NEVER, Deadline
 
 VTREES = ("elimination", "balanced", "right")
@@ -46,17 +45,6 @@ def _save(graph: AndOrGraph, path: Path) -> None:
 def _load(path: Path) -> AndOrGraph:
     with np.load(path) as data:
         return AndOrGraph(*(data[name] for name in data.files))
-
-
-def cnf_graph(cnf: Cnf) -> AndOrGraph:
-    """A CNF as a graph: literals, then one or-node a clause, then the and-node."""
-    codes, where = np.unique(cnf.literals, return_inverse=True)
-    lits, clauses = len(codes), cnf.num_clauses
-    kind = np.repeat(np.array([LITERAL, OR, AND], np.uint8), [lits, clauses, 1])
-    literal = np.concatenate([codes, np.zeros(clauses + 1, np.int32)])
-    offsets = offsets_of(np.concatenate([np.zeros(lits, np.int64), np.diff(cnf.offsets), [clauses]]))
-    children = np.concatenate([where, lits + np.arange(clauses)])
-    return AndOrGraph(kind, literal, offsets, children, np.array([lits + clauses]))
 
 
 def compile_sdd(
@@ -82,6 +70,7 @@ def compile_sdd(
     if vtree not in VTREES:
         raise DomainError(f"no vtree {vtree!r}", hint=f"there are {', '.join(map(repr, VTREES))}")
     options = {"blocks": [list(map(int, block)) for block in blocks], "vtree": vtree, "minimise": minimise}
+    graph = narrowed(graph)
     mentioned = len(np.unique(np.abs(graph.literal[graph.kind == LITERAL])))
     if mentioned + sum(map(len, blocks)) <= SMALL_VARIABLES and graph.num_nodes <= 1000:
         result = sdd_graph(graph, options, None)
