@@ -23,7 +23,7 @@ from circuit.fast_count import has_count, log10_weight
 from circuit.reference import all_assignments, holds, model_count, weighted_count
 from circuit.test_formula import VARIABLES, formulas
 from data import data_path
-from derivable.circuit.compilation import compile_sdd
+from derivable.circuit.compilation import compile_process, compile_sdd
 from derivable.circuit.compilation.compilation import compile, definitions, without_repeats
 from derivable.circuit.compilation.compile_process import CompilerError, run_worker, work_folder
 from derivable.circuit.compilation.elimination import balanced_vtree, elimination_tree, elimination_vtree
@@ -389,8 +389,20 @@ def test_threads(compiler):
 
 
 def test_a_crash_is_told():
-    with work_folder() as folder, pytest.raises(CompilerError, match="PySDD ended with status 1"):
-        run_worker("sdd", folder, name="PySDD")  # there is no input
+    with work_folder() as folder, pytest.raises(CompilerError, match="PySDD ended with status 1") as caught:
+        run_worker("sdd", folder, name="PySDD", after_crash="try another")  # there is no input
+    assert caught.value.hint == "try another"
+
+
+def test_a_crash_names_options_that_work(monkeypatch):
+    """Those that are no option of the call that crashed."""
+    pytest.importorskip("py_d4")
+    monkeypatch.setattr(compile_process, "WORKER", "derivable.no_such_module")
+    hints = {"sdd": "try vtree='balanced', minimise=False, or compiler='d4'", "d4": "try compiler='sdd'"}
+    for compiler, hint in hints.items():
+        with pytest.raises(CompilerError) as caught:
+            compile(hard(), compiler)
+        assert caught.value.hint == hint
 
 
 def test_a_signal_is_told(monkeypatch):

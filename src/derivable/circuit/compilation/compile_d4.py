@@ -39,6 +39,7 @@ def compile_d4(cnf: Cnf, deadline: Deadline = NEVER, progress: bool | None = Non
             deadline=deadline,
             progress=progress,
             hint="raise time_limit; a formula this hard may need another encoding",
+            after_crash="try compiler='sdd'",
         )
         return parse_nnf((folder / NNF).read_bytes(), "<D4>", cnf.num_variables, origin="decision")
 

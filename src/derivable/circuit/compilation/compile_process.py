@@ -28,6 +28,7 @@ from derivable.core.interrupts import end, waiter
 from derivable.core.progress import NEVER, Deadline
 from derivable.core.progress import progress as progress_bar
 
+WORKER = "derivable.circuit.compilation.compile_worker"
 LOG, PROGRESS, ERROR = "log.txt", "progress.txt", "error.json"
 QUIET_SECONDS = 1.0  # no progress bar before that
 
@@ -51,11 +52,14 @@ def run_worker(
     deadline: Deadline = NEVER,
     progress: bool | None = None,
     hint: str | None = None,
+    after_crash: str | None = None,
 ) -> None:
     """Run one job of `compile_worker` on the files in `folder` and wait for it.
 
     name        the compiler, for messages
     deadline    when the process is killed and CompileTimeout raised
+    hint        for one that does not finish
+    after_crash for one that crashes, but for lack of memory
     progress    show a bar after a second: True, False, or None for "if stderr is a terminal"
 
     KeyboardInterrupt, like any exception, kills the process before it goes on up.
@@ -73,7 +77,7 @@ def run_worker(
                 sys.executable,
                 "-P",
                 "-m",
-                "derivable.circuit.compilation.compile_worker",
+                WORKER,
                 job,
                 str(folder),
                 str(os.getpid()),
@@ -86,7 +90,7 @@ def run_worker(
         stack.callback(end, process)
         _wait(process, folder, name, deadline, progress, hint)
     if process.returncode != 0:
-        raise _failure(process.returncode, folder, name)
+        raise _failure(process.returncode, folder, name, after_crash)
 
 
 def _wait(
@@ -128,7 +132,7 @@ def _read_progress(folder: Path) -> tuple[float, float | None, str]:
     return 0.0, None, ""
 
 
-def _failure(code: int, folder: Path, name: str) -> DerivableError:
+def _failure(code: int, folder: Path, name: str, after_crash: str | None) -> DerivableError:
     with contextlib.suppress(OSError, ValueError):
         told = json.loads((folder / ERROR).read_text())
         kind = getattr(diagnostics, told["kind"], CompilerError)
@@ -150,5 +154,5 @@ def _failure(code: int, folder: Path, name: str) -> DerivableError:
     memory = -code == signal.SIGKILL or "MemoryError" in tail or "bad_alloc" in tail
     return CompilerError(
         f"{name} {how}{tail}",
-        hint="it probably ran out of memory" if memory else "try the other compiler: compiler='sdd' or compiler='d4'",
+        hint="it probably ran out of memory" if memory else after_crash,
     )

@@ -85,6 +85,7 @@ def compile_sdd(
                 deadline=deadline,
                 progress=progress,
                 hint="raise time_limit, or try compiler='d4', which is faster on most formulas",
+                after_crash="try vtree='balanced', minimise=False, or compiler='d4'",
             )
             result = _load(folder / OUTPUT)
     return circuit_from_arrays(*result.arrays, num_variables, origin="sdd")
