@@ -45,6 +45,13 @@ module device_bench #(
       .w_ready, .w_data, .w_last, .b_valid, .b_ready, .taken, .done
   );
 
+  // The cache begins with random bytes, as memory on a chip does: programs read bytes that were never written and multiply
+  // them by zero, at the borders of paddings. Registers and the other memories begin unknown.
+  for (genvar b = 0; b < L; b++) begin : fill
+    integer row, state = b + 1;
+    initial for (row = 0; row < X_BYTES / L; row = row + 1) device.x.bank[b].memory[row] = $random(state);
+  end
+
   reg [31:0] words[0:PROGRAM_WORDS-1];
   reg [8*L-1:0] far[0:FAR_LINES-1];
 
