@@ -116,7 +116,8 @@ class Duration:
 
     @staticmethod
     def of(value: Any) -> Duration | None:
-        """The duration that a Python value is: itself, a timedelta, NumPy's, a text; None for anything else."""
+        """The duration that a Python value is: itself, a timedelta, NumPy's, a text, a time of day since midnight; None
+        for anything else."""
         if isinstance(value, Duration):
             return value
         if isinstance(value, str):
@@ -133,6 +134,9 @@ class Duration:
             return Duration(0, int(value.astype("timedelta64[us]").astype(np.int64)))
         if isinstance(value, dt.timedelta):
             return Duration(0, value // dt.timedelta(microseconds=1))
+        if isinstance(value, dt.time) and value.tzinfo is None:
+            seconds = (value.hour * 60 + value.minute) * 60 + value.second
+            return Duration(0, seconds * 10**6 + value.microsecond)
         return None
 
     def plain(self) -> dt.timedelta | Duration:
