@@ -1,6 +1,7 @@
 """Types of relations that a program does not declare come from their facts, beside sums by Python's own numbers."""
 
 import datetime as dt
+import re
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -181,3 +182,46 @@ def test_a_wrong_number_of_columns_is_one_of_the_facts(tmp_path):
 def test_a_frame_with_tags_says_the_types_of_its_other_columns():
     frame = pd.DataFrame({"k": [0, 1], "v": LARGE[:2], "tag": [1.0, 1.0]})
     assert dict(SUM.run({"r": frame}, "minmaxprob")["s"].items())[sum(LARGE[:2]),] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "rel r = {2000000000, 2000000001}\nrel s(x) = x := sum(v: r(v))",
+            "`sum` is 4000000001, .* becomes 2147483647",
+        ),
+        ("rel r = {-2000000000, -2000000001}\nrel s(x) = x := sum(v: r(v))", "`sum` is -4000000001, .* -2147483648"),
+        ("type r(u64)\nrel r = {18446744073709551615, 2}\nrel s(x) = x := sum(v: r(v))", "as i128"),
+        (
+            "type r(i8)\nrel r = {2, 4, 16}\nrel s(x) = x := prod(v: r(v))",
+            "`prod` is beyond what i8 holds, -128 to 127",
+        ),
+        ("rel r = {0.5::2000000000, 0.5::2000000001}\nrel s(x) = x := sum(v: r(v))", "`sum` is 4000000001"),
+        ("rel r = {(0, 1), (1, 2147483647), (1, 1)}\nrel s(k, x) = x := sum(v: r(k, v))", "`sum` is 2147483648"),
+    ],
+)
+def test_a_total_beyond_its_type_is_said_once(text, message, recwarn):
+    program = dv.Program(text)
+    program.run()
+    (said,) = [str(w.message) for w in recwarn if issubclass(w.category, dv.DerivableWarning)]
+    assert re.search(message, said)
+    assert re.search(r"help: cast the values, `(sum|prod)\(w: r\(v\), w == v as i\d+\)`", said)
+    program.run()
+    assert sum(issubclass(w.category, dv.DerivableWarning) for w in recwarn) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rel r = {2147483646, 1}\nrel s(x) = x := sum(v: r(v))",
+        "rel r = {-2147483648}\nrel s(x) = x := sum(v: r(v))",
+        "type r(i8)\nrel r = {2, 4, 15}\nrel s(x) = x := prod(v: r(v))",
+        "rel r = {1000000, 1000001, 0}\nrel s(x) = x := prod(v: r(v))",
+        "rel r = {0.5::2147483646, 0.5::1}\nrel s(x) = x := sum(v: r(v))",
+        "rel s(x) = x := sum(v: r(v))\ntype r(i32)",
+    ],
+)
+def test_totals_inside_their_type_are_not_said(text, recwarn):
+    dv.Program(text).run()
+    assert not [w for w in recwarn if issubclass(w.category, dv.DerivableWarning)]
