@@ -29,7 +29,8 @@ def hints_from(facts: Mapping[str, Any], relations: Mapping[str, Relation]) -> d
     hints: dict[str, tuple[str, ...]] = {}
     for name, given in facts.items():
         found = _of_facts(given, relations[name])
-        if found is not None and len(found) == len(relations[name].types):
+        # What is written `rel s = {}` has as many columns as its facts.
+        if found is not None and (len(found) == len(relations[name].types) or relations[name].is_emptied):
             hints[name] = found
     return hints
 
