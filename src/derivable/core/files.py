@@ -43,7 +43,7 @@ def read_bytes(path: str | os.PathLike, look: Callable[[], Any] | None = None) -
 
 
 def read_beginning(path: str | os.PathLike, size: int) -> bytes:
-    """As many bytes, decompressed, of the beginning of a file; none of what cannot be read, as `read_bytes` will say."""
+    """So many bytes, decompressed, of the beginning of a file; none of one that `read_bytes` will refuse."""
     try:
         with open(checked_path(path), "rb") as file:
             if file.peek(2)[:2] == GZIP_MAGIC:
