@@ -33,6 +33,7 @@ from derivable.tensor.lower.emit import Built, Spec, build_kernel, made_once, re
 from derivable.tensor.optimisation.optimisation import Optimised, optimised
 from derivable.tensor.optimisation.passes import UNOPTIMISED, Setting, Step, Switches, run_passes, switched
 from derivable.tensor.values.inputs import check_literals, checked_names, number
+from derivable.tensor.values.narrow import rounded, widened
 from derivable.tensor.values.values import (
     FORMS,
     Coordinates,
@@ -194,6 +195,10 @@ class Kernel(CachedCalls):
         if self._has_out and out is not None:
             values["out"], out = out, None
         values = _of_jax(values, self.semiring)
+        numbers = tuple(values.values())
+        wide, narrow = widened(numbers)
+        if wide is not numbers:
+            return rounded(self.call_anew(dict(zip(values, wide)), out), narrow)
         who = tracker(values.values(), self.output)
         if who is not None:
             from derivable.tensor.call import tracked

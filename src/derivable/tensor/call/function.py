@@ -14,11 +14,12 @@ from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.core.registry import suggestion
 from derivable.tensor.call.compilation import Kernel, check_backend, compile
 from derivable.tensor.call.engine import ProgramEngine
-from derivable.tensor.call.tracked import run_in_library
+from derivable.tensor.call.tracked import of_torch, run_in_library
 from derivable.tensor.formats.held import Held, entries_of, hold
 from derivable.tensor.language.binding import by_name
 from derivable.tensor.language.program import Program
 from derivable.tensor.language.types import Type
+from derivable.tensor.values.narrow import rounded, widened
 from derivable.tensor.values.values import Coordinates, is_sparse, tracker
 
 
@@ -34,8 +35,9 @@ class Function:
 
     backend    "torch": as gathers and sums of torch tensors, as on other devices than the CPU; see `compile`
 
-    f(name=array, ...) takes the other inputs: dense arrays of one library, torch or JAX, in float32 or float64. It may
-    stand under `torch.func`, `torch.compile`, `jax.jit` and `jax.grad`; shapes make new kernels, values do not.
+    f(name=array, ...) takes the other inputs: dense arrays of one library, torch or JAX, of floats. The result has
+    their type; those of 16 bits are computed with in float32. It may stand under `torch.func`, `torch.compile`,
+    `jax.jit` and `jax.grad`; shapes make new kernels, values do not.
 
     Raises DomainError for names that are unknown or missing, ShapeError for arrays that do not fit.
     """
@@ -90,11 +92,12 @@ class Function:
         operands = [values[name] for name in self.variables]
         for name, operand in zip(self.variables, operands):
             _check_operand(name, operand, self.program.inputs[name])
+        wide, narrow = widened(operands)
         if self.backend or tracker(operands) == "elsewhere":
-            return self._gathered(values)
+            return rounded(self._gathered(dict(zip(self.variables, wide))), narrow)
         engine = self._engine(tuple(tuple(np.shape(operand)) for operand in operands))
-        (result,) = run_in_library(engine, operands)
-        return result
+        (result,) = run_in_library(engine, list(wide))
+        return rounded(result, narrow)
 
     def _gathered(self, values: Mapping[str, Any]) -> Any:
         """The result by gathers of torch, where the tensors are."""
@@ -105,7 +108,9 @@ class Function:
         fixed = self._fixed(device)
         given = {name: replace(fixed[name], values=x) if name in self.patterns else x for name, x in values.items()}
         found = self._gathers(**{**{name: fixed[name] for name in self.constants}, **given})
-        return found.values if isinstance(found, Coordinates) else found
+        found = found.values if isinstance(found, Coordinates) else found
+        # Constants, which have 64 bits, make no result wider.
+        return found.to(of_torch(list(values.values()))[0].dtype)
 
     @cached_property
     def _gathers(self) -> Kernel:

@@ -28,6 +28,7 @@ from derivable.tensor.language import nodes as t
 from derivable.tensor.language.types import REAL, is_tensor
 from derivable.tensor.lower.flatten import Bound, Flattening, Scalar, View
 from derivable.tensor.values.inputs import checked_names, number
+from derivable.tensor.values.narrow import rounded, widened
 from derivable.tensor.values.order import distinct
 from derivable.tensor.values.values import (
     FORMS,
@@ -171,6 +172,10 @@ class Gathers(Kernel):
     def call_anew(self, values: dict[str, Any], out: Any) -> Any:
         if out is not None:
             values["out"] = out
+        numbers = tuple(values.values())
+        wide, narrow = widened(numbers)
+        if wide is not numbers:
+            return rounded(self.call_anew(dict(zip(values, wide)), None), narrow)
         settled, self._settled = self._settled, None
         found = None if settled is None else self._again(settled, values)
         if found is not None:

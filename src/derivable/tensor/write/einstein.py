@@ -24,6 +24,7 @@ from derivable.tensor.language import nodes as t
 from derivable.tensor.language.program import Program
 from derivable.tensor.language.types import tensor
 from derivable.tensor.values.libraries import check_scipy
+from derivable.tensor.values.narrow import rounded, widened
 from derivable.tensor.values.signature import Signature, signature_of
 from derivable.tensor.values.values import (
     FORMS,
@@ -72,13 +73,20 @@ def einsum(
     backend     "torch": by gathers and sums of torch tensors, on their device; see `compile`
     returns     the result; without axes a number, of torch and JAX an array without axes
 
-    Torch tensors that require gradients, dense ones and sparse ones by their entries, and JAX arrays give results with
-    derivatives of any order; sparse results are torch's COO and JAX's BCOO.
+    Torch tensors that require gradients, dense ones and sparse ones by their entries, and JAX arrays, also BCOO by its
+    data, give results with derivatives of any order; sparse results are torch's COO and JAX's BCOO.
+
+    Results of torch and JAX have the widest type of their floats; float16 and bfloat16 are computed with in float32 and
+    rounded once. Integers, and NumPy's float16, are computed with as float64.
 
     The order of the steps follows the sizes and the numbers of entries. Axes of size 1 are not stretched.
     Raises ParseError for subscripts that mean nothing and ShapeError for operands that do not fit them, both with the
     place in the subscripts, and what `values.coordinates` raises.
     """
+    wide, narrow = widened(operands)
+    if wide is not operands:
+        found = einsum(subscripts, *wide, semiring=semiring, output=output, backend=backend)
+        return rounded(found, narrow)
     record, given = semirings.get(semiring), tuple([signature_of(operand) for operand in operands])
     planned = None
     # What is no text is an error of the subscripts.

@@ -1,0 +1,59 @@
+"""Floats of 16 bits, of torch and JAX: computed with in 32 bits, and rounded once, to the type of the operands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from derivable.tensor.values.libraries import imported
+from derivable.tensor.values.values import Coordinates, library_of
+
+
+def widened(values: Sequence[Any]) -> tuple[Sequence[Any], Any]:
+    """(the values, in float32 for floats of 16 bits, themselves if there are none; the type that a result is rounded
+    to, None if it is not)."""
+    if not any(getattr(_numbers(value), "dtype", _NO_TYPE).itemsize == 2 for value in values):
+        return values, None
+    types = [_float_type(value) for value in values]
+    known = {of for of in types if of is not None}
+    if not any(of.itemsize == 2 for of in known):
+        return values, None
+    wide = [_to(x, None) if of is not None and of.itemsize == 2 else x for x, of in zip(values, types)]
+    return wide, known.pop() if len(known) == 1 else None
+
+
+def rounded(found: Any, dtype: Any) -> Any:
+    """A result of torch or JAX in a type; others, and those of no floats, as they are."""
+    return found if dtype is None or _float_type(found) is None else _to(found, dtype)
+
+
+_NO_TYPE = np.dtype(np.float64)
+
+
+def _numbers(value: Any) -> Any:
+    return value.values if isinstance(value, Coordinates) else value
+
+
+def _float_type(value: Any) -> Any:
+    """Of the floats of torch and JAX."""
+    numbers = _numbers(value)
+    if (torch := imported("torch")) and isinstance(numbers, torch.Tensor):
+        return numbers.dtype if numbers.is_floating_point() else None
+    if (jax := imported("jax")) and (isinstance(numbers, jax.Array) or library_of(numbers) == "JAX"):
+        return numbers.dtype if jax.numpy.issubdtype(numbers.dtype, jax.numpy.floating) else None
+    return None
+
+
+def _to(value: Any, dtype: Any) -> Any:
+    """In a type of floats, None for float32."""
+    if isinstance(value, Coordinates):
+        return replace(value, values=_to(value.values, dtype))
+    if (torch := imported("torch")) and isinstance(value, torch.Tensor):
+        return value.to(dtype or torch.float32)
+    import jax
+
+    # A sparse array is a tree of its data and its indices.
+    return jax.tree.map(lambda part: part if part.dtype.kind == "i" else part.astype(dtype or "float32"), value)
