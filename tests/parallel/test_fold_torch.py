@@ -237,9 +237,9 @@ def test_memory_is_read_in_place():
     y = P.scan("add", x)
     assert y.tolist() == [0, 1, 3, 6, 10, 15]
     assert x.tolist() == [0, 1, 2, 3, 4, 5]
-    from derivable.bridge.torch import _array
+    from derivable.bridge.torch import array_of
 
-    assert _array(x).ctypes.data == x.data_ptr()
+    assert array_of(x).ctypes.data == x.data_ptr()
 
 
 def test_tensors_in_any_layout():

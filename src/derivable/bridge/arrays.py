@@ -50,9 +50,9 @@ def prepared(
     *arguments: tuple[str, Any],
     options: tuple[bool, ...] = (),
     structure: tuple[tuple[str, Any], ...] = (),
-) -> tuple[ModuleType, Fold, list[Any]]:
-    """(the module of the library that all arrays belong to, the fold, its operands) of arguments with their names for
-    messages.
+) -> tuple[ModuleType, Fold | int, list[Any]]:
+    """(the module of the library that all arrays belong to, the fold, or its number in graphs, its operands) of
+    arguments with their names for messages.
 
     options    whether the fold is exclusive, and whether it is reverse
     structure  arrays that must belong to that library too, with their names

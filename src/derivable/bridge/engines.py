@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -32,6 +34,11 @@ class Elementwise(ColumnEngine):
 
     def __str__(self) -> str:
         return str(self.function)
+
+    @cached_property
+    def key(self) -> str:
+        others = [(str(other.dtype), hashlib.sha256(other.tobytes()).hexdigest()) for other in self.others]
+        return f"{self} {others}"
 
     @property
     def is_identity(self) -> bool:
@@ -108,6 +115,10 @@ class Chain(Engine):
         return ", then ".join(map(str, self.parts))
 
     @cached_property
+    def key(self) -> str:
+        return ", then ".join(part.key for part in self.parts)
+
+    @cached_property
     def dual(self) -> Engine:  # type: ignore[override]
         return Chain(*(part.dual for part in self.parts))
 
@@ -167,8 +178,8 @@ def _back(pulls: Sequence[Callable], between: Any, structure, adjoints, operands
 
 
 class TensorFunction(Engine):
-    """A function of tensors to a tensor that torch differentiates, as one node of a compiled graph: for a function that
-    decides on values. Autograd looks into it everywhere else, so it has first derivatives only.
+    """A function of tensors to a tensor that torch differentiates, as one node of a graph: for a function that decides
+    on values.
 
     shape  of the result, from those of the operands
     """
@@ -184,36 +195,82 @@ class TensorFunction(Engine):
     def __str__(self) -> str:
         return self.name
 
+    @cached_property
+    def dual(self) -> Engine:  # type: ignore[override]
+        return _DualFunction(self)
+
     def result_shapes(self, structure_shape: Shape | None, shapes: Sequence[Shape]) -> list[Shape]:
-        return [self.shape(shapes)]
+        return [self.shape(shapes)] * self.num_results
 
     def result_dtypes(self, dtypes: Sequence[Any]) -> Sequence[Any]:
-        return [dtypes[self.float_leaves[0]]]
+        return [dtypes[self.float_leaves[0]]] * self.num_results
 
     def apply(self, structure: Any, operands: Arrays) -> list[Any]:
         return [result.numpy() for result in self._called(None, _tensors(operands))]
 
     def pull(self, structure: Any, adjoints: Adjoints, operands: Arrays, results: Arrays, kept: Arrays = ()) -> list:
-        return [one.numpy() for one in self._pulled(None, _tensors(adjoints), _tensors(operands), ())]
+        seeds = [None if adjoint is None else _tensors([adjoint])[0] for adjoint in adjoints]
+        return [one.numpy() for one in self._pulled(None, seeds, _tensors(operands), ())]
 
     def elsewhere(self, library: str) -> Functions:
         return (self._called, self._pulled) if library == "torch" else super().elsewhere(library)
 
+    def results(self, *tensors: Any) -> tuple[Any, ...]:
+        """What torch differentiates."""
+        return (self.function(*tensors),)
+
     def _called(self, structure: Any, tensors: Sequence[Any]) -> list[Any]:
-        return [self.function(*(x.detach() for x in tensors)).detach()]
+        with _recording():
+            return [made.detach() for made in self.results(*(x.detach() for x in tensors))]
 
     def _pulled(self, structure: Any, seeds: Sequence[Any], tensors: Sequence[Any], results: Any) -> list[Any]:
         import torch
 
-        # Autograd records, also in the implementation of an operator, below the place where it does otherwise.
-        key = torch._C.DispatchKey.AutogradFunctionality
-        with torch._C._SetExcludeDispatchKeyGuard(key, False), torch.enable_grad():
+        with _recording():
             given = [x.detach().requires_grad_(k in self.float_leaves) for k, x in enumerate(tensors)]
             wanted = [given[k] for k in self.float_leaves]
-            made = self.function(*given)
-            if not made.requires_grad:
+            made = [(x, seed) for x, seed in zip(self.results(*given), seeds) if seed is not None and x.requires_grad]
+            if not made:
                 return [torch.zeros_like(x) for x in wanted]
-            return list(torch.autograd.grad(made, wanted, seeds[0], allow_unused=True, materialize_grads=True))
+            options: Any = {"allow_unused": True, "materialize_grads": True}
+            return list(torch.autograd.grad([x for x, _ in made], wanted, [seed for _, seed in made], **options))
+
+
+class _DualFunction(TensorFunction):
+    """The function with tangents of its floats, and those of its results: the derivative by an adjoint of the vjp,
+    which is linear in it."""
+
+    def __init__(self, of: TensorFunction):
+        count = of.leaves + len(of.float_leaves)
+        floats = *of.float_leaves, *range(of.leaves, count)
+        name, shape = f"{of}, with tangents", lambda shapes: of.shape(shapes[: of.leaves])
+        super().__init__(name, of.function, count, floats, shape)
+        self.of, self.num_results = of, 2 * of.num_results
+        self.float_results = tuple(range(self.num_results))
+
+    def results(self, *tensors: Any) -> tuple[Any, ...]:
+        import torch
+
+        of = self.of
+        given = [x if x.requires_grad else x.detach() for x in tensors[: of.leaves]]
+        wanted = [given[k] if given[k].requires_grad else given[k].requires_grad_() for k in of.float_leaves]
+        made = of.results(*given)
+        alive = [x for x in made if x.requires_grad]
+        options: Any = {"create_graph": True, "allow_unused": True, "materialize_grads": True}
+        seeds = [torch.zeros_like(x).requires_grad_() for x in alive]
+        pulled = torch.autograd.grad(alive, wanted, seeds, **options) if alive else ()
+        along = iter(torch.autograd.grad(pulled, seeds, list(tensors[of.leaves :]), **options) if alive else ())
+        return *made, *(next(along) if x.requires_grad else torch.zeros_like(x) for x in made)
+
+
+@contextmanager
+def _recording() -> Iterator[None]:
+    """Autograd records, also in the implementation of an operator, below the place where it does otherwise."""
+    import torch
+
+    key = torch._C.DispatchKey.AutogradFunctionality
+    with torch._C._SetExcludeDispatchKeyGuard(key, False), torch.enable_grad():
+        yield
 
 
 def _tensors(arrays: Sequence[Any]) -> list[Any]:

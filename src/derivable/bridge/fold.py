@@ -77,7 +77,7 @@ class Fold(Engine):
     def dual(self) -> Fold:
         return Fold(self.kind, self.operator.dual, self.exclusive, self.reverse)
 
-    @property
+    @cached_property
     def key(self) -> str:
         op = self.operator
         return f"{self}, neutral {op.neutral}, {op.leaf_sizes}: {op}"

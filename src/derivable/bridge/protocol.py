@@ -14,15 +14,18 @@ own results. `torch` and `jax` make of this what these libraries know of a funct
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import uuid
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 
 from derivable.core.diagnostics import UnsupportedError
-from derivable.core.numbering import Numbering
 
 Shape = tuple[int, ...]
 Arrays = Sequence[np.ndarray]
@@ -30,7 +33,14 @@ Arrays = Sequence[np.ndarray]
 Adjoints = Sequence[np.ndarray | None]
 Functions = tuple[Callable[..., list], Callable[..., list]]
 
-ENGINES = Numbering()
+# By their places in memory: engines that are equal are several.
+_live: weakref.WeakValueDictionary[int, Engine] = weakref.WeakValueDictionary()
+_process, _engines = uuid.uuid4().hex, itertools.count()
+
+
+def live_engines() -> Iterator[Engine]:
+    """Those of this process that are registered, and alive."""
+    return iter([engine for engine in list(_live.values()) if engine is not None])
 
 
 class Engine(ABC):
@@ -50,7 +60,6 @@ class Engine(ABC):
     groups: int = 1
     batch_axis: int | None = 0
     keeps_factors: bool = False
-    number: int = 0
 
     leaves: int
     float_leaves: tuple[int, ...]
@@ -128,15 +137,20 @@ class Engine(ABC):
         """`apply_keeping` on torch tensors that are not on the CPU; without `keep` nothing is kept."""
         return self.elsewhere("torch")[0](structure, operands), []
 
-    @property
+    @cached_property
     def key(self) -> str:
-        """Names what is computed, also in other processes."""
-        return str(self)
+        """Names what is computed, also in other processes; another for each engine unless a class says otherwise."""
+        return f"{self} {_process} {next(_engines)}"
+
+    @cached_property
+    def number(self) -> int:
+        """The key as 63 bits, the name of an engine for interfaces that take numbers only."""
+        digest = hashlib.sha256(f"{type(self).__name__} {self.key}".encode()).digest()
+        return int.from_bytes(digest[:8], "little") >> 1
 
     def registered(self) -> Self:
-        """Itself, known to `ENGINES` by its number as long as it lives."""
-        if not self.number:
-            object.__setattr__(self, "number", ENGINES.register(self))
+        """Itself, which graphs that are read from files then know as long as it lives."""
+        _live[id(self)] = self
         return self
 
     # The order of operands of dual numbers: of each group its leaves, then the tangents of its float leaves.

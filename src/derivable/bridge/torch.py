@@ -1,6 +1,7 @@
-"""Engines on torch tensors: kernels read and write those on the CPU in place, autograd takes the rules of `protocol`.
+"""Engines on torch tensors: kernels read and write those on the CPU in place, and reverse mode takes their vjp.
 
-Autograd, double backward, forward mode, `torch.func` (vmap, grad, jacrev, jvp) and `torch.compile` (`compiled`).
+Here is the short way, for tensors that only reverse mode looks at. All else goes by `operators`: double backward,
+forward mode, `torch.func`, and what makes graphs: `torch.compile`, `torch.export`, `torch.jit.trace`, `make_fx`.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def check_offsets(offsets: torch.Tensor, rows: int) -> None:
     """Offsets are checked when the engine runs: inside torch.func's transformations tensors hold no data before."""
 
 
-def run(engine: Engine, structure: torch.Tensor | None, operands: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+def run(
+    engine: Engine | int, structure: torch.Tensor | None, operands: Sequence[torch.Tensor]
+) -> Sequence[torch.Tensor]:
     """The results; half-precision floats are computed in float32."""
     for operand in operands:
         if operand.dtype in _HALF:
@@ -78,16 +81,18 @@ def run(engine: Engine, structure: torch.Tensor | None, operands: Sequence[torch
     ]
 
 
-def call(engine: Engine, structure: torch.Tensor | None, operands: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-    """The results of an engine for operands of its types, with all derivatives."""
-    if torch.compiler.is_compiling():
-        from derivable.bridge import compiled
+def call(
+    engine: Engine | int, structure: torch.Tensor | None, operands: Sequence[torch.Tensor]
+) -> Sequence[torch.Tensor]:
+    """The results of an engine for operands of its types, with all derivatives.
 
-        return compiled.call(engine, structure, operands)
-    keep = torch.is_grad_enabled() and _any_requires_grad(operands)
-    if is_transformed():
-        return _Apply.apply(engine, keep, structure, *operands)[: engine.num_results]
-    if keep:
+    engine  or its number in graphs, see `operators`
+    """
+    if is_observed() or isinstance(engine, int):
+        from derivable.bridge import operators
+
+        return operators.apply(engine, structure, operands)
+    if torch.is_grad_enabled() and _any_requires_grad(operands):
         found = _eager(engine, structure, *operands)
         return found if type(found) is tuple else (found,)
     return applied(engine, structure, operands, False)[0]
@@ -104,6 +109,28 @@ def _any_requires_grad(operands: Sequence[torch.Tensor]) -> bool:
 def is_transformed() -> bool:
     """Whether torch.func or forward mode look at what is computed, and not only reverse mode."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def is_captured() -> bool:
+    """Whether a graph is made of what is computed, for calls with other numbers: by torch.compile, torch.export,
+    torch.jit.trace or make_fx. Code must not decide on numbers then, nor leave torch."""
+    return torch.compiler.is_compiling() or torch._C._is_tracing() or torch._C._len_torch_dispatch_stack() > 0
+
+
+def is_observed() -> bool:
+    """Whether somebody else than reverse mode looks at what is computed: tensors may have no numbers."""
+    return is_captured() or is_transformed()
+
+
+def refuse_capture(what: str) -> None:
+    """Raise UnsupportedError inside of what makes graphs that calls with other numbers run: the graph would have the
+    numbers of this call in it."""
+    if is_captured():
+        raise UnsupportedError(
+            f"{what} decides on numbers, so no graph can be made of it",
+            hint="torch.compile without fullgraph=True computes it outside of the graph; torch.jit.trace, make_fx and "
+            "torch.export take the modules before and behind it",
+        )
 
 
 def physical(tensor: torch.Tensor) -> torch.Tensor:
@@ -149,8 +176,8 @@ def applied(engine: Engine, structure, operands, keep: bool) -> tuple[list[torch
     if not operands[0].is_cpu:
         with within_memory(engine, operands):
             return engine.apply_on_device(structure, operands, keep)
-    given = None if structure is None else engine.checked(_array(structure), operands)
-    arrays = [_array(operand) for operand in operands]
+    given = None if structure is None else engine.checked(array_of(structure), operands)
+    arrays = [array_of(operand) for operand in operands]
     found, kept = engine.apply_keeping(given, arrays) if keep else (engine.apply(given, arrays), [])
     return [torch.from_numpy(result) for result in found], [torch.from_numpy(array) for array in kept]
 
@@ -161,14 +188,14 @@ def pulled(engine: Engine, structure, seeds, operands, made) -> list[torch.Tenso
     if not operands[0].is_cpu:
         with within_memory(engine, operands):
             return engine.elsewhere("torch")[1](structure, seeds, operands, made[:count])
-    arrays = [_array(tensor) for tensor in made]
+    arrays = [array_of(tensor) for tensor in made]
     results, kept = arrays[:count], arrays[count:]
-    given = [_array(operand) for operand in operands]
+    given = [array_of(operand) for operand in operands]
     found = engine.pull(_optional(structure), [_optional(seed) for seed in seeds], given, results, kept)
     return [torch.from_numpy(adjoint) for adjoint in found]
 
 
-def _array(tensor: torch.Tensor) -> np.ndarray:
+def array_of(tensor: torch.Tensor) -> np.ndarray:
     """The tensor's memory as a NumPy array; other layouts are copied. Raises UnsupportedError on other devices."""
     if not tensor.is_cpu:
         check_on_cpu(tensor, "one of the operands", "have all operands on that device")
@@ -176,21 +203,7 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _optional(tensor: torch.Tensor | None) -> np.ndarray | None:
-    return None if tensor is None else _array(tensor)
-
-
-def _zeros_for_none(tangents: Sequence[torch.Tensor | None], like: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    return [torch.zeros_like(other) if t is None else t for t, other in zip(tangents, like, strict=True)]
-
-
-class _Function(torch.autograd.Function):
-    """`apply` itself: what torch does before it, such as reading a signature, takes longer than a small fold."""
-
-    @classmethod
-    def apply(cls, *arguments: Any) -> Any:
-        if torch._C._are_functorch_transforms_active():
-            return super().apply(*arguments)
-        return super(torch.autograd.Function, cls).apply(*arguments)  # type: ignore[misc]
+    return None if tensor is None else array_of(tensor)
 
 
 class _Eager(torch.autograd.Function):
@@ -207,13 +220,13 @@ class _Eager(torch.autograd.Function):
             ctx.save_for_backward(structure, *operands)
         else:
             ctx.factors = ()
-            _prepare(ctx, engine, structure, operands, found, kept)
+            prepare(ctx, engine, structure, operands, found, kept)
         return tuple(found) if len(found) > 1 else found[0]
 
     @staticmethod
     def backward(ctx, *adjoints):
-        if not ctx.factors or torch.is_grad_enabled() or is_transformed():
-            return None, None, *_backward(ctx, adjoints, ctx.needs_input_grad[2:])
+        if not ctx.factors or torch.is_grad_enabled() or is_observed():
+            return None, None, *backward(ctx, adjoints, ctx.needs_input_grad[2:])
         (seed,) = adjoints
         # torch asks for the adjoints of zero with no seed at all.
         return None, None, *[None if seed is None else seed * factor for factor in ctx.factors]
@@ -223,59 +236,25 @@ class _Eager(torch.autograd.Function):
 _eager: Any = super(torch.autograd.Function, _Eager).apply  # type: ignore[misc]
 
 
-class _Apply(_Function):
-    """(engine, keep, structure, *operands) to the results and, if `keep`, to what they leave for `_Pull`: arrays that
-    count as constants, no matter what they depend on, since the rules take `_Pull` as a function of the operands."""
-
-    @staticmethod
-    def forward(engine: Engine, keep: bool, structure, *operands):
-        found, kept = applied(engine, structure, operands, keep)
-        return (*found, *kept)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        engine, _, structure, *operands = inputs
-        ctx.engine, ctx.outputs = engine, len(output)
-        _prepare(ctx, engine, structure, operands, output)
-        ctx.save_for_forward(structure, *operands)
-
-    @staticmethod
-    def backward(ctx, *adjoints):
-        return None, None, None, *_backward(ctx, adjoints, ctx.needs_input_grad[3:])
-
-    @staticmethod
-    def jvp(ctx, _engine, _keep, _structure, *tangents):
-        engine = ctx.engine
-        structure, operands, _ = _saved(engine, ctx.saved_tensors)
-        by_leaf: dict[int, torch.Tensor] = {}
-        if engine.float_operands:
-            floats = [operands[k] for k in engine.float_operands]
-            along = _zeros_for_none([tangents[k] for k in engine.float_operands], floats)
-            found = engine.tangents_of(call(engine.dual, structure, engine.dual_operands(operands, along)))
-            by_leaf = dict(zip(engine.float_results, found))
-        return tuple(by_leaf.get(output) for output in range(ctx.outputs))
-
-    @staticmethod
-    def vmap(info, in_dims, engine: Engine, keep: bool, structure, *operands):
-        return _mapped(info, in_dims[2:], engine, (structure, *operands), 0, _Apply, (engine, keep))
-
-
-def _prepare(ctx, engine: Engine, structure, operands, output, kept=()) -> None:
+def prepare(ctx: Any, engine: Engine, structure, operands, results, kept) -> None:
+    """What `backward` reads later."""
     ctx.set_materialize_grads(False)
-    if len(output) > len(engine.float_results):
-        ctx.mark_non_differentiable(*(r for leaf, r in enumerate(output) if leaf not in engine.float_results))
-    ctx.save_for_backward(structure, *operands, *output, *kept)
+    constant = [result for leaf, result in enumerate(results) if leaf not in engine.float_results]
+    ctx.mark_non_differentiable(*constant, *kept)
+    ctx.save_for_backward(structure, *operands, *results, *kept)
 
 
-def _backward(ctx, adjoints, needed) -> list[torch.Tensor | None]:
-    """Adjoints of the operands."""
+def backward(ctx: Any, adjoints: Sequence[torch.Tensor | None], needed: Sequence[bool]) -> list[torch.Tensor | None]:
+    """Adjoints of the operands that need one."""
     engine = ctx.engine
-    structure, operands, made = _saved(engine, ctx.saved_tensors)
+    structure, operands, made = saved(engine, ctx.saved_tensors)
     seeds = [adjoints[leaf] for leaf in engine.float_results]
     gradients: list[torch.Tensor | None] = [None] * len(operands)
     if any(seed is not None for seed in seeds):
-        if torch.is_grad_enabled() or is_transformed():
-            found = _Pull.apply(engine, structure, *seeds, *operands, *made)
+        if torch.is_grad_enabled() or is_observed() or any(map(is_legacy_copies, seeds)):
+            from derivable.bridge import operators
+
+            found = operators.pull(engine, structure, seeds, operands, made)
         else:
             found = pulled(engine, structure, seeds, operands, made)
         for operand, adjoint in zip(engine.float_operands, found):
@@ -283,118 +262,12 @@ def _backward(ctx, adjoints, needed) -> list[torch.Tensor | None]:
     return gradients
 
 
-class _Pull(_Function):
-    """(engine, structure, *adjoints [float result], *operands, *outputs of `_Apply`) to adjoints [float operand].
-
-    The outputs are given to save computing them: the derivatives take them as functions of the operands.
-    """
-
-    @staticmethod
-    def forward(engine: Engine, structure, *tensors):
-        seeds, operands, made = _split(engine, tensors)
-        return tuple(pulled(engine, structure, seeds, operands, made))
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        engine, structure, *tensors = inputs
-        seeds, operands, made = _split(engine, tensors)
-        ctx.engine, ctx.made = engine, len(made)
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(structure, *seeds, *operands)
-        ctx.save_for_forward(structure, *seeds, *operands)
-
-    @staticmethod
-    def backward(ctx, *cotangents):
-        engine = ctx.engine
-        structure, *tensors = ctx.saved_tensors
-        seeds, operands, _ = _split(engine, tensors)
-        along = _zeros_for_none(cotangents, [operands[k] for k in engine.float_operands])
-        duals = engine.dual_operands(operands, along)
-        made = _Apply.apply(engine.dual, True, structure, *duals)
-        adjoints = engine.dual_adjoints([None] * len(seeds), seeds)
-        by_operand = engine.primal_adjoints(_Pull.apply(engine.dual, structure, *adjoints, *duals, *made))
-        by_seed = engine.tangents_of(made[: engine.dual.num_results])
-        gradients: list[torch.Tensor | None] = [None] * len(operands)
-        for operand, adjoint in zip(engine.float_operands, by_operand):
-            gradients[operand] = adjoint
-        by_seed = [None if seed is None else adjoint for seed, adjoint in zip(seeds, by_seed)]
-        return None, None, *by_seed, *gradients, *[None] * ctx.made
-
-    @staticmethod
-    def jvp(ctx, _engine, _structure, *tangents):
-        engine = ctx.engine
-        structure, *tensors = ctx.saved_tensors
-        seeds, operands, _ = _split(engine, tensors)
-        seed_tangents, operand_tangents, _ = _split(engine, tangents)
-        along = _zeros_for_none(
-            [operand_tangents[k] for k in engine.float_operands], [operands[k] for k in engine.float_operands]
-        )
-        duals = engine.dual_operands(operands, along)
-        made = _Apply.apply(engine.dual, True, structure, *duals)
-        adjoints = engine.dual_adjoints(seed_tangents, seeds)
-        return tuple(engine.primal_adjoints(_Pull.apply(engine.dual, structure, *adjoints, *duals, *made)))
-
-    @staticmethod
-    def vmap(info, in_dims, engine: Engine, structure, *tensors):
-        first = len(engine.float_results)
-        return _mapped(info, in_dims[1:], engine, (structure, *tensors), first, _Pull, (engine,))
+def saved(engine: Engine, tensors: Sequence[Any]) -> tuple[Any, Sequence[Any], Sequence[Any]]:
+    """(structure, operands, results and what was kept beside them) of what `prepare` has saved."""
+    structure, *rest = tensors
+    return structure, rest[: engine.num_operands], rest[engine.num_operands :]
 
 
-def _saved(engine: Engine, saved):
-    structure, *tensors = saved
-    return structure, tensors[: engine.num_operands], tensors[engine.num_operands :]
-
-
-def _split(engine: Engine, tensors):
-    """Adjoints [float result], operands, what `_Apply` made of them."""
-    seeds = len(engine.float_results)
-    return tensors[:seeds], tensors[seeds : seeds + engine.num_operands], tensors[seeds + engine.num_operands :]
-
-
-def _mapped(info, in_dims, engine: Engine, given, first_operand: int, function, leading):
-    """Under vmap the mapped axis becomes the batch axis of the engine; under mapped indices or offsets, the rows of all
-    copies one long array; without a batch axis, there is one call for each copy."""
-    size, (structure, *tensors) = info.batch_size, given
-    if engine.batch_axis is None:
-        copies = [
-            function.apply(*leading, *(t if d is None else t.select(d, k) for t, d in zip(given, in_dims)))
-            for k in range(size)
-        ]
-        return tuple(torch.stack(parts) for parts in zip(*copies)), (0,) * len(copies[0])
-    by_copy = in_dims[0] is not None
-    moved: list[Any] = []
-    for tensor, axis in zip(tensors, in_dims[1:]):
-        if tensor is None:
-            moved.append(None)
-            continue
-        copies = tensor.expand(size, *tensor.shape) if axis is None else tensor.movedim(axis, 0)
-        moved.append(copies.flatten(0, 1) if by_copy else copies.movedim(0, engine.batch_axis))
-    if not by_copy:
-        results = function.apply(*leading, structure, *moved)
-        return results, (engine.batch_axis,) * len(results)
-    joined = _joined(engine, structure.movedim(in_dims[0], 0), moved[first_operand].shape[0] // size)
-    results = function.apply(*leading, joined, *moved)
-    # Not -1 for the rows: there may be none.
-    return tuple(r.reshape(size, r.shape[0] // size, *r.shape[1:]) for r in results), (0,) * len(results)
-
-
-def _joined(engine: Any, structures: torch.Tensor, rows: int) -> torch.Tensor:
-    """Indices or offsets [copy, ...] of copies that are laid out one after the other.
-
-    rows  of each copy: the buckets, or the elements that offsets cut
-    """
-    structures = structures.long()
-    firsts = rows * torch.arange(structures.shape[0], device=structures.device)[:, None]
-    if engine.kind == "reduce_by_index":
-        inside = (structures >= 0) & (structures < rows)
-        return torch.where(inside, structures + firsts, -1).flatten()
-    try:
-        copies = _array(structures)
-    except RuntimeError:
-        copies = []  # inside another transformation they hold no data yet
-    for copy in copies:
-        numpy_arrays.check_offsets(copy, rows)
-    # What one copy leaves out at its ends would fall to its neighbours, so it is made to be refused.
-    whole = (structures[:, :1] == 0) & (structures[:, -1:] == rows)
-    starts = torch.where(whole, structures[:, :-1] + firsts, -1).flatten()
-    return torch.cat([starts, starts.new_full((1,), rows * structures.shape[0])])
+def is_legacy_copies(tensor: torch.Tensor | None) -> bool:
+    """Whether a tensor stands for many, by the vmap that `torch.autograd` has for itself (`is_grads_batched`)."""
+    return tensor is not None and torch._C._functorch.is_legacy_batchedtensor(tensor)  # type: ignore[attr-defined]

@@ -25,7 +25,7 @@ from derivable.algebra.expr.emit_arrays import compile_torch
 from derivable.algebra.expr.nodes import Apply, in_order
 from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import Semiring
-from derivable.bridge.torch import is_transformed
+from derivable.bridge.torch import is_observed
 from derivable.bridge.torch_products import exact_times, is_recorded
 from derivable.bridge.torch_rows import (
     HashRows,
@@ -129,7 +129,7 @@ class Torch(Arrays):
             with torch.inference_mode(False):
                 found = super().constant_of(node, count)
             is_static = count is None or isinstance(node.type.size, int)
-            if is_static and not is_transformed() and not torch.compiler.is_compiling():
+            if is_static and not is_observed():
                 self._constants[node] = found
         return found
 
@@ -211,7 +211,7 @@ class Torch(Arrays):
 
     def _may_fuse(self, operands: Sequence[torch.Tensor]) -> bool:
         """Whether kernels may compute with columns, of which nobody wants derivatives."""
-        if not self.has_kernels or is_transformed() or torch.compiler.is_compiling():
+        if not self.has_kernels or is_observed():
             return False
         return not any(x.requires_grad for x in operands)
 
@@ -619,7 +619,7 @@ def _extreme(values: torch.Tensor, rows: torch.Tensor, count: int, kind: str, ze
         return nothing
     fixed = values.detach()
     best = _best(fixed, rows, count, kind, zero)
-    if not values.requires_grad and not is_transformed():
+    if not values.requires_grad and not is_observed():
         return best
     is_best = (fixed == best.index_select(0, rows)) | (fixed != fixed)
     number = torch.arange(size, device=values.device).reshape(-1, *[1] * (values.ndim - 1))

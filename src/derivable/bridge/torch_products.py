@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from derivable.bridge.products import Axes, by_left, by_right, exact_product, interleaved, with_batch
-from derivable.bridge.torch import has_nan, is_transformed
+from derivable.bridge.torch import has_nan, is_captured, is_legacy_copies, is_transformed
 
 
 def is_recorded(operands: Sequence[torch.Tensor]) -> bool:
@@ -18,7 +18,11 @@ def is_recorded(operands: Sequence[torch.Tensor]) -> bool:
 
 def product(left: torch.Tensor, right: torch.Tensor, axes: Axes) -> torch.Tensor:
     """The sum of products of two tensors of one type of floats, on one device, computed in that type."""
-    return (_Product.apply if is_recorded((left, right)) else _computed)(left, right, axes)
+    if is_captured() or is_legacy_copies(left) or is_legacy_copies(right):
+        from derivable.bridge import operators
+
+        return operators.product(left, right, axes)
+    return (_Product.apply if is_recorded((left, right)) else computed)(left, right, axes)
 
 
 def exact_times(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -27,7 +31,7 @@ def exact_times(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     return product(left, right, (every, every, every))
 
 
-def _computed(left: torch.Tensor, right: torch.Tensor, axes: Axes) -> torch.Tensor:
+def computed(left: torch.Tensor, right: torch.Tensor, axes: Axes) -> torch.Tensor:
     if axes[0] == axes[1] == axes[2]:
         return torch.where((left == 0) | (right == 0), 0.0, left * right)
 
@@ -43,7 +47,7 @@ def _computed(left: torch.Tensor, right: torch.Tensor, axes: Axes) -> torch.Tens
 class _Product(torch.autograd.Function):
     @staticmethod
     def forward(left: torch.Tensor, right: torch.Tensor, axes: Axes) -> torch.Tensor:
-        return _computed(left, right, axes)
+        return computed(left, right, axes)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -53,25 +57,33 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *adjoints: torch.Tensor) -> Any:  # type: ignore[override]
-        (left, right), (adjoint,) = ctx.saved_tensors, adjoints
-        needed = ctx.needs_input_grad
-        return (
-            product(adjoint, right, by_left(ctx.axes)) if needed[0] else None,
-            product(left, adjoint, by_right(ctx.axes)) if needed[1] else None,
-            None,
-        )
+        return *adjoints_of(ctx.saved_tensors, ctx.axes, adjoints[0], ctx.needs_input_grad), None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        left, right = ctx.saved_tensors
-        parts = [
-            None if tangents[0] is None else product(tangents[0], right, ctx.axes),
-            None if tangents[1] is None else product(left, tangents[1], ctx.axes),
-        ]
-        alive = [part for part in parts if part is not None]
-        return sum(alive[1:], alive[0])
+        return tangent_of(ctx.saved_tensors, ctx.axes, tangents)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, left: torch.Tensor, right: torch.Tensor, axes: Axes) -> Any:
         left, right = (x if axis is None else x.movedim(axis, 0) for x, axis in zip((left, right), in_dims))
         return product(left, right, with_batch(axes, [axis is not None for axis in in_dims[:2]])), 0
+
+
+def adjoints_of(operands: Sequence[Any], axes: Axes, adjoint: torch.Tensor, needed: Sequence[bool]) -> tuple[Any, Any]:
+    """The adjoints of the two operands, None for one that needs none."""
+    left, right = operands
+    return (
+        product(adjoint, right, by_left(axes)) if needed[0] else None,
+        product(left, adjoint, by_right(axes)) if needed[1] else None,
+    )
+
+
+def tangent_of(operands: Sequence[Any], axes: Axes, tangents: Sequence[Any]) -> torch.Tensor:
+    """The tangent of the sum, along those of the operands, of which one may be None."""
+    left, right = operands
+    parts = [
+        None if tangents[0] is None else product(tangents[0], right, axes),
+        None if tangents[1] is None else product(left, tangents[1], axes),
+    ]
+    alive = [part for part in parts if part is not None]
+    return sum(alive[1:], alive[0])

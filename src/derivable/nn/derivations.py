@@ -15,7 +15,7 @@ from derivable.algebra.element import rebuild
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.engines import TensorFunction
 from derivable.bridge.protocol import Engine, Functions, Shape
-from derivable.bridge.torch import call, physical
+from derivable.bridge.torch import call, is_captured, is_observed, physical
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError, UnsupportedError
 from derivable.datalog.exact.ground_program import GroundProgram
@@ -130,18 +130,25 @@ class ProofSetInference(DerivationInference):
         super().__init__(ground, names)
         require_probabilities_of(provenance)
         self.ground, self.provenance, self.k = ground, provenance, k
+        self.engines = self._made_engines()
 
     def _made_engines(self) -> dict[Any, Engine]:
-        return {}
+        return {"values": TensorFunction("sets of proofs", self._values, 1, (0,), self._shape).registered()}
+
+    def _shape(self, shapes: Sequence[Shape]) -> Shape:
+        return *shapes[0][:-1], len(self.roots)
 
     def evaluate(self, rows: torch.Tensor) -> Sequence[torch.Tensor]:
+        return call(self.engines["values"], None, (rows,)) if is_observed() else (self._values(rows),)
+
+    def _values(self, rows: torch.Tensor) -> torch.Tensor:
         batch = rows.shape[:-1]
         # Zeros that depend on the rows, so that there is a derivative, zero, of what no fact changes.
         zero = rows[..., :0].sum(-1).reshape(-1)
         found = [self._row(row) for row in rows.reshape(-1, self.num_variables)]
         values = [torch.stack([zero[i] + value for value in row]) for i, row in enumerate(found)]
         whole = torch.stack(values) if values else rows.new_zeros(0, len(self.roots))
-        return (whole.reshape(*batch, len(self.roots)),)
+        return whole.reshape(*batch, len(self.roots))
 
     def _row(self, row: torch.Tensor) -> list[Any]:
         random = RandomFacts(row.detach().tolist(), list(self.ground.groups), self.ground.random.seed)
@@ -191,7 +198,7 @@ class TopProofsInference(DerivationInference):
 
     def evaluate(self, rows: torch.Tensor) -> Sequence[torch.Tensor]:
         held, denied, present = call(self.engines["proofs"], None, (rows.detach(),))
-        if torch.compiler.is_compiling():
+        if is_captured():
             return call(self.engines["probability"], None, (rows, held, denied, present))
         return (self.probability(rows, held, denied, present),)
 

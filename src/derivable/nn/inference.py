@@ -10,7 +10,7 @@ import torch
 
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
-from derivable.bridge.torch import physical
+from derivable.bridge.torch import is_captured, physical
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.queries.transform import without_absences
 from derivable.datalog.api.program import Program
@@ -206,6 +206,6 @@ def snap_to_zero(log_values: torch.Tensor) -> torch.Tensor:
 
 def _at_most(values: torch.Tensor, top: float) -> bool:
     """Whether nothing is to be taken away; where asking would wait for a device, or break a graph, nobody knows."""
-    if torch.compiler.is_compiling() or not values.is_cpu:
+    if is_captured() or not values.is_cpu:
         return False
     return values.numel() == 0 or bool(physical(values).max() <= top)

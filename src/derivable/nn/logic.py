@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from derivable.algebra.semiring import Semiring
-from derivable.bridge.torch import within_memory
+from derivable.bridge.torch import refuse_capture, within_memory
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.show.picture import MAX_NODES
 from derivable.core import html
@@ -98,7 +98,14 @@ class Logic(torch.nn.Module):
     and whatever the program itself raises.
     """
 
-    __dir__ = without("carrier", "inference", "size_text")
+    # torch.vmap names what it maps: else by its whole printed form, which torch.compile cannot read.
+    __name__ = "Logic"
+
+    def __dir__(self) -> list[str]:
+        hidden = ("carrier", "inference", "size_text")
+        # torch.jit.trace reads what is listed.
+        has_circuit = isinstance(vars(self).get("_modules", {}).get("inference"), ExactInference)
+        return without(*hidden, *(() if has_circuit else ("circuit",)))(self)
 
     def __init__(
         self,
@@ -179,6 +186,7 @@ class Logic(torch.nn.Module):
 
     def _of_samples(self, positional: tuple, inputs: dict[str, Any]) -> Any:
         """The outputs of samples with facts of their own."""
+        refuse_capture("a layer whose facts differ from sample to sample")
         options = {name: inputs.pop(name, None) for name in ("certain", "outputs") if name not in self.inputs}
         given = matched(self.inputs, positional, inputs)
         found = self.inference(given, options.get("certain"), options.get("outputs"))

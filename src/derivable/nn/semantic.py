@@ -57,6 +57,9 @@ class SemanticLoss(torch.nn.Module):
     not be a probability. `forward` raises DomainError for predictions that are no probabilities.
     """
 
+    # torch.vmap names what it maps: else by its whole printed form, which torch.compile cannot read.
+    __name__ = "SemanticLoss"
+
     def __init__(
         self,
         constraint: Constraint,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from derivable.bridge.torch import physical
+from derivable.bridge.torch import is_captured, physical
 from derivable.core.diagnostics import DomainError
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1e-2, torch.float32: 1e-5, tor
 def require_probabilities(name: str, values: torch.Tensor) -> None:
     """Raise DomainError unless all values [...] are in [0, 1] up to `TOLERANCE`; NaN is named as such.
 
-    Nothing is checked while torch.compile traces: a branch on values would break the graph.
+    Nothing is checked while a graph is made: a branch on values would break the graph.
     """
-    if torch.compiler.is_compiling() or values.numel() == 0:
+    if is_captured() or values.numel() == 0:
         return
     tolerance = TOLERANCE.get(values.dtype, 1e-5)
     lowest, highest = _ends(physical(values))
@@ -47,9 +47,9 @@ def require_distributions(name: str, values: torch.Tensor, in_logs: bool, otherw
 
     otherwise  how the caller takes rows that are no distributions, the end of the hint
 
-    Nothing is checked while torch.compile traces.
+    Nothing is checked while a graph is made.
     """
-    if torch.compiler.is_compiling() or values.numel() == 0:
+    if is_captured() or values.numel() == 0:
         return
     tolerance = ROUNDING_OF_SUMS.get(values.dtype, 1e-3)
     rows = values.detach()
@@ -80,7 +80,7 @@ def _sums(rows: torch.Tensor, in_logs: bool) -> torch.Tensor:
 
 def require_factors(name: str, values: torch.Tensor) -> None:
     """Raise DomainError unless all values [...] are weights, from 0 on; NaN is named as such."""
-    if torch.compiler.is_compiling() or values.numel() == 0:
+    if is_captured() or values.numel() == 0:
         return
     tolerance = TOLERANCE.get(values.dtype, 1e-5)
     lowest, highest = _ends(physical(values))
@@ -99,14 +99,14 @@ def _ends(values: torch.Tensor) -> list[float]:
 
 def require_tags(name: str, values: torch.Tensor, carrier: Carrier) -> None:
     """Raise DomainError unless all values [...] may be tags of facts under a provenance: probabilities, or numbers of
-    the semiring's domain and its zero and one, none of them NaN. Nothing is checked while torch.compile traces."""
+    the semiring's domain and its zero and one, none of them NaN. Nothing is checked while a graph is made."""
     record = carrier.semiring
     if carrier.takes_anything:
         return
     if carrier.has_probabilities or (record is not None and record.carrier == "bool"):
         require_probabilities(name, values)
         return
-    if torch.compiler.is_compiling() or values.numel() == 0:
+    if is_captured() or values.numel() == 0:
         return
     assert record is not None
     low, high = record.domains[0] if record.is_scalar and record.fact is None else (-torch.inf, torch.inf)
@@ -125,7 +125,7 @@ def require_tags(name: str, values: torch.Tensor, carrier: Carrier) -> None:
 
 def require_log_probabilities(name: str, values: torch.Tensor) -> None:
     """Raise DomainError unless all values [...] are at most 0 up to `TOLERANCE`; -inf is allowed, NaN is not."""
-    if torch.compiler.is_compiling() or values.numel() == 0:
+    if is_captured() or values.numel() == 0:
         return
     tolerance = TOLERANCE.get(values.dtype, 1e-5)
     if bool(physical(values).max() <= tolerance):

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from derivable.bridge.torch import is_transformed
+from derivable.bridge.torch import is_observed
 from derivable.core import splitmix64
 from derivable.core.diagnostics import DomainError, OperatorError
 from derivable.core.registry import Registry
@@ -96,7 +96,7 @@ def superpose(vectors: Tensor, weights: Tensor | None, rank: int) -> Tensor:
 def unit(values: Tensor) -> Tensor:
     """Rows of Euclidean length one along the last axis; a row of zeros stays, with a derivative of zero."""
     wide = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
-    if wide.is_cpu and wide.numel() and not is_transformed() and not torch.compiler.is_compiling():
+    if wide.is_cpu and wide.numel() and not is_observed():
         squared = _squared_length(wide)
         # What squares lose below the smallest normal number stays below one rounding of sums above this bound.
         limits = torch.finfo(squared.dtype)
@@ -229,7 +229,7 @@ def _permuted_in_rows(a: Tensor, shift: int) -> Tensor:
     shift %= length
     turned = shift if 2 * shift <= length else shift - length
     is_plain = a.numel() >= _FEWEST_ROWS * length and a.is_cpu
-    is_plain = is_plain and not is_transformed() and not torch.compiler.is_compiling()
+    is_plain = is_plain and not is_observed()
     block = _block_length(length) if is_plain else 1
     if block >= _SHORTEST_BLOCK and 0 < abs(turned) < length // block:
         source, around = _block_cycle(length // block, turned, a.device)

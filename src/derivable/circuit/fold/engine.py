@@ -102,10 +102,11 @@ class GraphFold(Engine):
         return super().apply_on_device(structure, operands, keep)
 
     @cached_property
-    def key(self) -> str:  # type: ignore[override]
+    def key(self) -> str:
         g = self.graph
-        content = b"".join(a.tobytes() for a in (g.kind, g.literal, g.offsets, g.children, g.roots))
-        return f"{hashlib.sha256(content).hexdigest()} {self.columns}"
+        parts, columns = (g.kind, g.literal, g.offsets, g.children, g.roots), self.columns
+        content = hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
+        return f"{content} {[len(part) for part in parts]} {self.ring.name} {columns.float_leaves} {columns}"
 
     def result_shapes(self, structure_shape: Shape | None, shapes: Sequence[Shape]) -> list[Shape]:
         return [(*shape[:-1], self.num_roots) for shape in shapes[: self.leaves]]

@@ -10,6 +10,7 @@ times faster. The columns of values share one buffer, so the work is linear in t
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -131,6 +132,15 @@ class LevelColumns(ColumnEngine):
     def __str__(self) -> str:
         operations = self.plus, self.times, self.complement, self.negation
         return "the fold by levels of\n" + "\n".join(map(str, operations)) + f"\n{self.groups} groups"
+
+    @cached_property
+    def key(self) -> str:
+        digest, levels = hashlib.sha256(), self.levels
+        rows = levels.positive, levels.negative, levels.root_rows, *(level.rows for level in levels.levels)
+        for array in rows:
+            digest.update(f"{array.dtype} {array.shape} ".encode() + array.tobytes())
+        kinds = [level.kinds for level in levels.levels]
+        return f"{self} {self.float_leaves} {kinds} {digest.hexdigest()}"
 
     @cached_property
     def dual(self) -> Engine:  # type: ignore[override]

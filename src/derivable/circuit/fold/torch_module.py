@@ -57,6 +57,9 @@ class CircuitModule(nn.Module):
     Raises ShapeError for a wrong number of variables, DomainError for weights that are NaN or of another carrier.
     """
 
+    # torch.vmap names what it maps: else by its whole printed form, which torch.compile cannot read.
+    __name__ = "CircuitModule"
+
     def __init__(self, circuit: Circuit, semiring: str | Semiring = "log"):
         super().__init__()
         self.circuit = circuit

@@ -418,8 +418,7 @@ def fits(value: Any, value_type: ValueType) -> bool:
     if isinstance(value, (bool, np.bool_)):
         return False
     if value_type.family == "float":
-        is_number = isinstance(value, (int, float, np.integer, np.floating)) or type(value).__name__ == "Decimal"
-        return is_number and value == value
+        return isinstance(value, (int, float, np.integer, np.floating)) and value == value
     if not isinstance(value, (int, np.integer)):
         return False
     low, high = value_type.limits

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from derivable.bridge.protocol import Adjoints, Arrays, Engine, Shape
-from derivable.core.diagnostics import UnsupportedError
+from derivable.core.diagnostics import ShapeError, UnsupportedError
 from derivable.core.names import FreshNames
 from derivable.tensor.call.compilation import Kernel, compile
 from derivable.tensor.derivative.derivative import jvp, vjp
@@ -143,15 +143,20 @@ class ProgramEngine(Engine):
         return f"the values of {', '.join(f'`{program}`' for program in self.programs)}"
 
     @cached_property
-    def key(self) -> str:  # type: ignore[override]
+    def key(self) -> str:
         digest = hashlib.sha256(str(self).encode())
-        stages = [stage for program in self.programs for stage in program.stages]
-        digest.update(repr([(stage.name, str(stage.program), stage.semiring.name) for stage in stages]).encode())
+
+        def add(*parts: Any) -> None:
+            for part in parts:
+                is_array = isinstance(part, np.ndarray) and part.dtype != object
+                digest.update(repr((part.dtype, part.shape) if is_array else part).encode())
+                digest.update(part.tobytes() if is_array else b"")
+
+        for program in self.programs:
+            add(program.semiring, *((s.name, str(s.program), s.semiring.name) for s in program.stages))
         for name, of in (*self.variables.items(), *self.constants.items()):
-            parts = of.arrays if isinstance(of, Held) else {}
-            digest.update(repr((name, of.format.definition, of.shape) if isinstance(of, Held) else (name, of)).encode())
-            for part in parts.values():
-                digest.update(np.asarray(part).tobytes())
+            add(name, *((of.format.definition, of.shape, *of.arrays.values()) if isinstance(of, Held) else (of,)))
+        add(*self.shapes, *(None if pattern is None else pattern.indices for pattern in self.patterns))
         return digest.hexdigest()
 
     def result_shapes(self, structure_shape: Shape | None, shapes: Sequence[Shape]) -> list[Shape]:
@@ -163,6 +168,13 @@ class ProgramEngine(Engine):
         return [dtypes[0]] * self.num_results
 
     def apply(self, structure: np.ndarray | None, operands: Arrays) -> list[np.ndarray]:
+        for (name, of), operand in zip(self.variables.items(), operands):
+            shape = of.arrays["val"].shape if isinstance(of, Held) else of
+            if operand.shape != shape:
+                raise ShapeError(
+                    f"`{name}` has shape {list(operand.shape)}, and the graph was made for {list(shape)}",
+                    hint="a graph of a tensor program is for one shape: trace or export it for this one, too",
+                )
         given = self._inputs(operands)
         dtype = operands[0].dtype
         return [

@@ -14,7 +14,7 @@ from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.core.registry import suggestion
 from derivable.tensor.call.compilation import Kernel, check_backend, compile
 from derivable.tensor.call.engine import ProgramEngine
-from derivable.tensor.call.tracked import of_torch, run_in_library
+from derivable.tensor.call.tracked import in_graph, is_read, of_torch, run_in_library
 from derivable.tensor.formats.held import Held, entries_of, hold
 from derivable.tensor.language.binding import by_name
 from derivable.tensor.language.program import Program
@@ -87,6 +87,10 @@ class Function:
         return tuple(name for name in self.program.inputs if name not in self.constants)
 
     def __call__(self, **values: Any) -> Any:
+        return in_graph(Function._called, values, self) if is_read() else Function._called(values, self)
+
+    @staticmethod
+    def _called(values: Mapping[str, Any], self: Function) -> Any:
         if set(values) != set(self.variables):
             raise self._wrong_names(values, self.variables)
         operands = [values[name] for name in self.variables]
@@ -119,12 +123,18 @@ class Function:
 
     def _fixed(self, device: str) -> dict[str, Any]:
         """Constants and patterns, on a device."""
-        if device not in self._on_devices:
-            self._on_devices[device] = {
+        from derivable.bridge.torch import is_captured
+
+        found = self._on_devices.get(device)
+        if found is None:
+            found = {
                 name: _on_device(of, device) if isinstance(of, Held) else of
                 for name, of in (*self.constants.items(), *self.patterns.items())
             }
-        return self._on_devices[device]
+            # Tensors that are made while a graph is belong to it.
+            if not is_captured():
+                self._on_devices[device] = found
+        return found
 
     def pattern(self, **shapes: Shape) -> Coordinates:
         """Where the entries of a sparse result are, for dense inputs of these shapes."""

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from derivable.algebra.semiring import Semiring
-from derivable.bridge.torch import has_nan, is_transformed, lacks_memory, no_memory
+from derivable.bridge.torch import has_nan, is_captured, is_observed, lacks_memory, no_memory
 from derivable.bridge.torch_columns import Torch
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.parallel.program.execute import Prepared, execute
@@ -63,7 +63,7 @@ class Plan:
         self, semiring: Semiring, like: torch.Tensor, given: Iterable[torch.Tensor]
     ) -> Prepared | FoldedProgram:
         """What computes the column: its folds are kernels on devices that have some, where they are worth it."""
-        if not has_kernels(like.device) or is_transformed() or torch.compiler.is_compiling():
+        if not has_kernels(like.device) or is_observed():
             return self.run
         key = like.device, like.dtype
         if key not in self.folded:
@@ -170,6 +170,9 @@ class Gathers(Kernel):
         return None
 
     def call_anew(self, values: dict[str, Any], out: Any) -> Any:
+        if self.may_be_inexact and is_captured():
+            # A graph cannot look at its results.
+            return self.exact.call_anew(values, out)
         if out is not None:
             values["out"] = out
         numbers = tuple(values.values())
@@ -205,7 +208,7 @@ class Gathers(Kernel):
         settled = Settled(plan, like, is_dense)
         if (
             plan.keeps
-            and not (_has_ends(self.semiring) or is_transformed() or torch.compiler.is_compiling())
+            and not (_has_ends(self.semiring) or is_observed())
             and all(settled.takes(name, x, wheres.get(name), self._fetched) for name, x in values.items())
         ):
             self._settled = settled
@@ -213,7 +216,7 @@ class Gathers(Kernel):
 
     def _again(self, settled: Settled, values: Mapping[str, Any]) -> Any:
         """The result of a call like the one before; None if it is another one."""
-        if is_transformed() or torch.compiler.is_compiling():
+        if is_observed():
             return None
         operands = settled.operands(values)
         if operands is None:
@@ -334,7 +337,7 @@ class Gathers(Kernel):
         def known(column: Column, node: t.Node) -> Any:
             nonlocal depends
             depends = True
-            if is_transformed() or torch.compiler.is_compiling():
+            if is_observed():
                 raise UnsupportedError(
                     f"`{node}` decides by values which entries there are, and inside torch's transformations they are "
                     "not known",
@@ -447,7 +450,7 @@ def _of_type(value: Any, like: torch.Tensor, semiring: Semiring) -> torch.Tensor
         raise DomainError(f"the values are of type {found.dtype}", hint="give floats, integers or truth values")
     if like.dtype == torch.bool:
         return found != 0 if found.dtype != torch.bool else found
-    if _has_ends(semiring) and not is_transformed():
+    if _has_ends(semiring) and not is_observed():
         low, high = semiring.domains[0]
         outside = (found.detach() < low) | (found.detach() > high)
         if bool(outside.any()):

@@ -10,6 +10,7 @@ from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import DomainError
 from derivable.tensor.analysis.axes import Axes
 from derivable.tensor.call.compilation import Kernel, compile
+from derivable.tensor.call.tracked import in_graph
 from derivable.tensor.formats.format import Format
 from derivable.tensor.language.interpret import NOTHING, interpret
 from derivable.tensor.language.program import Program
@@ -41,6 +42,15 @@ def run(
     if record.is_exact or any(of.order and not is_tensor(of) for of in program.inputs.values()):
         return _interpreted(program, values, record, output or "numpy", shape)
     return kernel_of(program, record, output, shape, backend)(**values)
+
+
+def run_in_graph(program: Program, values: Mapping[str, Any], *options: Any) -> Any:
+    """The same where `torch.compile` reads the code; options are the keywords of `run` in order."""
+    return in_graph(_run, values, program, *options)
+
+
+def _run(values: Mapping[str, Any], program: Program, semiring: Any, output: Any, shape: Any, backend: Any) -> Any:
+    return run(program, values, semiring=semiring, output=output, shape=shape, backend=backend)
 
 
 def _interpreted(

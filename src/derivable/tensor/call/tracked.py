@@ -8,7 +8,7 @@ kernels, as an engine of the bridge.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,34 @@ from derivable.tensor.values.values import Coordinates, as_torch, check_shape, h
 
 if TYPE_CHECKING:
     from derivable.tensor.call.compilation import Kernel
+
+
+def is_read() -> bool:
+    """Whether `torch.compile` or `torch.jit.trace` look at the code that runs: calls go by `in_graph` then."""
+    torch: Any = sys.modules.get("torch")
+    # Another thread may be importing torch.
+    return hasattr(torch, "compiler") and (torch.compiler.is_dynamo_compiling() or torch.jit.is_tracing())
+
+
+def in_graph(function: Callable[..., Any], values: Mapping[Any, Any], *given: Any) -> Any:
+    """`function(values, *given)` in a graph, as `compiled.one_node`, which takes the tensors among the values.
+
+    function  at the top of a module, or a class
+    """
+    import torch
+
+    from derivable.bridge import compiled
+
+    names = [name for name, value in values.items() if isinstance(value, torch.Tensor)]
+    others = [(name, value) for name, value in values.items() if not isinstance(value, torch.Tensor)]
+    other_names, other_values = tuple([name for name, _ in others]), [value for _, value in others]
+    tensors = [values[name] for name in names]
+    return compiled.one_node(_joined, tensors, function, tuple(names), other_names, *other_values, *given)
+
+
+def _joined(tensors: Any, function: Callable[..., Any], names: Any, other_names: Any, *rest: Any) -> Any:
+    others, given = rest[: len(other_names)], rest[len(other_names) :]
+    return function({**dict(zip(names, tensors)), **dict(zip(other_names, others))}, *given)
 
 
 def call(kernel: Kernel, who: str, values: Mapping[str, Any]) -> Any:

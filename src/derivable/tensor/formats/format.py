@@ -79,6 +79,11 @@ class Format:
                 raise DomainError(f"the name `{name}` of {what} {other}", hint="choose another name")
             taken.append(name)
 
+    def __reduce__(self) -> Any:
+        # The functions of known formats have no names by which another process would find them.
+        is_known = self.name in families() and format_of(self.name, self.order) is self
+        return (format_of, (self.name, self.order)) if is_known else super().__reduce__()
+
     @property
     def axis_sizes(self) -> tuple[str, ...]:
         return tuple(f"n{k}" for k in range(self.order))

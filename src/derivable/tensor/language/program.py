@@ -121,8 +121,11 @@ class Program:
 
         Raises DomainError for an input that is missing or unknown, and what `values.coordinates` raises.
         """
-        from derivable.tensor.call.run import run
+        from derivable.tensor.call.run import run, run_in_graph
+        from derivable.tensor.call.tracked import is_read
 
+        if is_read():
+            return run_in_graph(self, values, semiring, output, shape, backend)
         with _not_too_deep():
             return run(self, values, semiring=semiring, output=output, shape=shape, backend=backend)
 

@@ -469,7 +469,7 @@ def tracker(values: Iterable[Any], output: Any = None) -> str | None:
         if torch is not None and isinstance(numbers, torch.Tensor):
             if not numbers.is_cpu:
                 return "elsewhere"
-            if (numbers.requires_grad and torch.is_grad_enabled()) or _is_transformed(torch):
+            if (numbers.requires_grad and torch.is_grad_enabled()) or _is_observed():
                 found = "torch"
         elif jax is not None and isinstance(numbers, jax.Array) and not (is_for_others and _is_concrete(numbers)):
             found = "JAX"
@@ -487,9 +487,10 @@ def _is_concrete(array: Any) -> bool:
     return not isinstance(array, Tracer)
 
 
-def _is_transformed(torch: Any) -> bool:
-    functions = torch._C._are_functorch_transforms_active
-    return functions() or torch.autograd.forward_ad._current_level >= 0 or torch.compiler.is_compiling()
+def _is_observed() -> bool:
+    from derivable.bridge.torch import is_observed
+
+    return is_observed()
 
 
 def in_torch(result: Any) -> Any:

@@ -19,7 +19,7 @@ from derivable.core.diagnostics import DerivableError
 from derivable.tensor.call.compilation import check_backend
 from derivable.tensor.call.dense_products import dense_einsum
 from derivable.tensor.call.run import kernel_of, run
-from derivable.tensor.call.tracked import formed, is_array, tracked_form
+from derivable.tensor.call.tracked import formed, in_graph, is_array, is_read, tracked_form
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.program import Program
 from derivable.tensor.language.types import tensor
@@ -83,6 +83,8 @@ def einsum(
     Raises ParseError for subscripts that mean nothing and ShapeError for operands that do not fit them, both with the
     place in the subscripts, and what `values.coordinates` raises.
     """
+    if is_read():
+        return in_graph(_einsum, dict(enumerate(operands)), subscripts, semiring, output, backend)
     wide, narrow = widened(operands)
     if wide is not operands:
         found = einsum(subscripts, *wide, semiring=semiring, output=output, backend=backend)
@@ -99,6 +101,11 @@ def einsum(
             # The long way names the operand.
             pass
     return _by_steps(subscripts, operands, given, record, output, backend)
+
+
+def _einsum(operands: Mapping[int, Any], subscripts: str, semiring: Any, output: Any, backend: Any) -> Any:
+    in_order = [operands[place] for place in range(len(operands))]
+    return einsum(subscripts, *in_order, semiring=semiring, output=output, backend=backend)
 
 
 def _by_steps(
