@@ -78,7 +78,7 @@ def test_products_with_a_row_are_summed_once():
 
 
 def test_sum_of_a_matrix_product_is_factorised():
-    assert_becomes(SMMM, "sum(<_, r> in A) sum(<k, a> in r) a * (sum(<_, b> in B(k)) b)")
+    assert_becomes(SMMM, "let s = sum(<_, r> in A) r in sum(<k, a> in B) s(k) * (sum(<_, b> in a) b)")
 
 
 def test_a_dot_product_runs_over_the_sparser_vector():

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from derivable.tensor.call.compilation import Kernel, compile
     from derivable.tensor.call.factored import Factored
     from derivable.tensor.call.function import Function
+    from derivable.tensor.call.value_and_gradient import ValueAndGradient, value_and_gradient
     from derivable.tensor.derivative.derivative import gradient, hessian, jacobian, jvp, vjp
     from derivable.tensor.formats.format import Format
     from derivable.tensor.formats.held import Held, hold
@@ -31,6 +32,7 @@ __all__ = [
     "Kernel",
     "Program",
     "Type",
+    "ValueAndGradient",
     "compile",
     "coordinates",
     "einsum",
@@ -45,6 +47,7 @@ __all__ = [
     "parse",
     "scalar",
     "tensor",
+    "value_and_gradient",
     "variable",
     "vector",
     "vjp",
@@ -63,6 +66,7 @@ __getattr__, __dir__ = lazy(
         "Kernel": "derivable.tensor.call.compilation",
         "Program": "derivable.tensor.language.program",
         "Type": "derivable.tensor.language.types",
+        "ValueAndGradient": "derivable.tensor.call.value_and_gradient",
         "compile": "derivable.tensor.call.compilation",
         "coordinates": "derivable.tensor.values.values",
         "einsum": "derivable.tensor.write.einstein",
@@ -76,6 +80,7 @@ __getattr__, __dir__ = lazy(
         "parse": "derivable.tensor.language.syntax",
         "scalar": "derivable.tensor.language.types",
         "tensor": "derivable.tensor.language.types",
+        "value_and_gradient": "derivable.tensor.call.value_and_gradient",
         "variable": "derivable.tensor.write.expression",
         "vector": "derivable.tensor.language.types",
         "vjp": "derivable.tensor.derivative.derivative",

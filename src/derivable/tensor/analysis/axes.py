@@ -88,6 +88,10 @@ def axes_of(node: t.Node, names: Mapping[str, Known], axes: Axes) -> Known:
         case t.If():
             axes_of(node.condition, names, axes)
             return axes_of(node.body, names, axes)
+        case t.Add() if _are_apart(node):
+            for child in node.children:
+                axes_of(child, names, axes)
+            return Known()
         case t.Add():
             left, right = (axes_of(part, names, axes).axes for part in node.children)
             if not left or not right:
@@ -102,6 +106,25 @@ def axes_of(node: t.Node, names: Mapping[str, Known], axes: Axes) -> Known:
             for child in node.children:
                 axes_of(child, names, axes)
             return Known()
+
+
+def _are_apart(node: t.Add) -> bool:
+    """Whether two tensors have numbers as first keys, none in common: their further axes are of different things."""
+    left, right = map(_numbers, node.children)
+    return left is not None and right is not None and not left & right
+
+
+def _numbers(node: t.Node) -> set[t.Node] | None:
+    """The numbers that the first keys of a tensor are, where it can be seen from its form; else None."""
+    match node:
+        case t.Sum() | t.Let() | t.If():
+            return _numbers(node.body)
+        case t.Add():
+            left, right = map(_numbers, node.children)
+            return None if left is None or right is None else left | right
+        case t.Singleton(t.Number() as number, _):
+            return {number}
+    return None
 
 
 def inside(node: t.Sum | t.Let, names: Mapping[str, Known], axes: Axes) -> dict[str, Known]:

@@ -19,7 +19,7 @@ Entries = tuple[tuple[float, float], ...]
 
 # Where nothing is known: the indices of an axis, and the entries of a row of a matrix. Vectors are dense.
 SIZE, PER_ROW = 10_000.0, 10.0
-_FUNCTION = 10.0
+_FUNCTION, _HELD = 10.0, 2.0
 
 
 @dataclass(frozen=True, order=True)
@@ -115,7 +115,9 @@ class Costs:
                 lookups = _added_up((range_.lookups, 1.0), (body.lookups, rounds))
                 return Cost(total, total, _together(rounds, body.entries), lookups=lookups)
             case "let", (_, value, body):
-                return _made(value.total + body.total + 1.0, body.entries, (value, body))
+                # To add to what is held takes more than to add in a register.
+                own = _HELD * value.total if value.entries and not value.path else 1.0
+                return _made(value.total + body.total + own, body.entries, (value, body))
             case "when", (condition, body):
                 return _made(condition.total + body.total + 1.0, body.entries, parts)
             case "add", (left, right):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from derivable.algebra.semiring import Semiring, TypedSemiring
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.core.graph import offsets_of
-from derivable.device.cpu.memory import empty
+from derivable.device.cpu.memory import empty, zeros
 from derivable.tensor.call.call_cache import CachedCall, CallRecorder, is_parameter, is_plain, product_of
 from derivable.tensor.formats.held import Held
 from derivable.tensor.language.types import BOOL, INT
@@ -64,6 +64,7 @@ class Call:
     pattern        that of the call before, then that of this one
     cached         what does the same for inputs like these; None if they are looked at anew in each call
     values, places, positions, starts  what kernels write to and read besides
+    gradients      by input, what derivatives by it are written to
     has_nan        whether the result has a NaN, if the kernel looks for it
     """
 
@@ -80,6 +81,7 @@ class Call:
     places: Any = None
     positions: Any = None
     starts: Starts | None = None
+    gradients: dict[str, np.ndarray] = field(default_factory=dict)
     has_nan: bool = False
 
     def result(self) -> Any:
@@ -87,21 +89,8 @@ class Call:
         kernel, held, shape = self.kernel, self.held, self.shape
         if kernel.product is not None:
             return self._product(kernel.product)
-        for name, stage in kernel.stages.items():
-            found = stage.held(held, self.scalars)
-            if isinstance(found, Held):
-                held[name] = found
-                self.sizes |= {(name, k): size for k, size in enumerate(found.shape)}
-            else:
-                self.scalars[name] = found
-        precision = kernel.precision or self._precision()
-        formats = tuple((name, *held[name].signature) for name, of in kernel.staged.inputs.items() if of.order)
-        spec = Spec(
-            formats, kernel.semiring, precision, "", in_place="destinations" in kernel.on,
-            is_shaped=kernel.shape is not None, is_wide=self._is_wide(), joins="joining" in kernel.on,
-            is_exact=kernel.is_exact, looks=kernel.may_be_inexact,
-        )  # fmt: skip
-        typed = _typed(kernel.semiring, precision)
+        spec = self._spec()
+        typed = _typed(kernel.semiring, spec.precision)
         (zero,), (dtype,) = typed.zero, typed.dtypes
         if not shape:
             if self.out is not None:
@@ -126,6 +115,37 @@ class Call:
         self._run(spec, kind)
         self.cached = self._cached(spec, kind, pattern, zero, dtype)
         return kernel.formed(Coordinates(shape, pattern.indices, self.values), zero)
+
+    def with_gradients(self, wrt: Mapping[str, tuple[int, ...]]) -> tuple[Any, list[Any]]:
+        """(a number, its derivatives) by inputs of those shapes. Raises as `result`."""
+        kernel, orders = self.kernel, tuple((name, len(shape)) for name, shape in wrt.items())
+        spec = replace(self._spec(), wrt=orders)
+        (dtype,) = _typed(spec.semiring, spec.precision).dtypes
+        self.gradients = {name: zeros(shape, dtype) for name, shape in wrt.items() if shape}
+        value, *numbers, _ = self._run(spec, "dense")
+        self.has_nan = self.has_nan or (spec.looks and any(x != x for x in (value, *numbers)))
+        left = iter(numbers)
+        if not self.has_nan and (recorder := self._recorder(spec, "dense", None)) is not None:
+            recorder.gradients(self._argument, wrt, dtype, spec.looks)
+            self.cached = recorder.cached(kernel)
+        return value, [self.gradients[name] if shape else next(left) for name, shape in wrt.items()]
+
+    def _spec(self) -> Spec:
+        """What kernels run, once the stages before them have."""
+        kernel, held = self.kernel, self.held
+        for name, stage in kernel.stages.items():
+            found = stage.held(held, self.scalars)
+            if isinstance(found, Held):
+                held[name] = found
+                self.sizes |= {(name, k): size for k, size in enumerate(found.shape)}
+            else:
+                self.scalars[name] = found
+        formats = tuple((name, *held[name].signature) for name, of in kernel.staged.inputs.items() if of.order)
+        return Spec(
+            formats, kernel.semiring, kernel.precision or self._precision(), "", in_place="destinations" in kernel.on,
+            is_shaped=kernel.shape is not None, is_wide=self._is_wide(), joins="joining" in kernel.on,
+            is_exact=kernel.is_exact, looks=kernel.may_be_inexact,
+        )  # fmt: skip
 
     def _product(self, product: Product) -> Any:
         """The result as an outer product of tensors, of which each is computed by itself."""
@@ -187,13 +207,14 @@ class Call:
             *found, is_full = found
             if is_full:
                 self.kernel.room *= 4
-                if self.values is not None:
-                    self.values.fill(_typed(spec.semiring, spec.precision).zero[0])
+                for written in (*([] if self.values is None else [self.values]), *self.gradients.values()):
+                    written.fill(_typed(spec.semiring, spec.precision).zero[0])
                 return self._run(spec, kind)
-        if self.shape and found[0] == WITH_NAN:
+        status = found[-1] if spec.wrt else found[0] if self.shape else INSIDE
+        if status == WITH_NAN:
             self.has_nan = True
-        elif self.shape and found[0] != INSIDE:
-            raise DomainError(f"the result has an entry at index {found[0]}, outside the shape {self.shape}")
+        elif status != INSIDE:
+            raise DomainError(f"the result has an entry at index {status}, outside the shape {self.shape}")
         return found
 
     def _argument(self, source: str, name: Any, part: Any) -> Any:
@@ -208,7 +229,10 @@ class Call:
             case "out_size":
                 return self.shape[name]
             case "out":
-                return {"values": self.values, "places": self.places, "positions": self.positions}[name]
+                made = {"values": self.values, "places": self.places, "positions": self.positions}
+                return self.gradients[part] if name == "gradient" else made[name]
+            case "axis":
+                return self.sizes[name]
             case "starts":
                 return self.starts
             case "space":
@@ -228,13 +252,25 @@ class Call:
             case "array" if self.held[name].format.arrays[part] == "offsets":
                 offsets = self._argument(source, name, part)
                 return float(offsets[-1] - offsets[0]) / max(len(offsets) - 1, 1)
-            case "space":
+            case "space" | "axis":
                 return float(self.sizes[name])
         return 0.0
 
     # Doing it again
 
     def _cached(self, spec: Spec, kind: str, pattern: Pattern | None, zero: Any, dtype: Any) -> CachedCall | None:
+        kernel, recorder = self.kernel, self._recorder(spec, kind, pattern)
+        if recorder is None:
+            return None
+        if pattern is None:
+            recorder.result(self._argument, self.shape, zero, dtype, kernel.may_be_inexact)
+        else:
+            formed = None if kernel.output in (None, "coordinates") else kernel.formed
+            recorder.entries(self._argument, pattern, zero, dtype, formed, kernel.may_be_inexact)
+        return recorder.cached(kernel)
+
+    def _recorder(self, spec: Spec, kind: str, pattern: Pattern | None) -> CallRecorder | None:
+        """What writes a cached call, whose inputs it has taken; None where each call looks at all of them."""
         kernel, built = self.kernel, self.kernel.built(spec, kind, self._size)
         if kernel.stages or kernel.depends_on_values or built.has_trees or not is_plain(kernel.semiring):
             return None
@@ -252,12 +288,7 @@ class Call:
         numbers = [name for name in self.scalars if name in self.given]
         if not all(recorder.number(name, self.given[name], kernel.inputs[name]) for name in numbers):
             return None
-        if pattern is None:
-            recorder.result(self._argument, self.shape, zero, dtype, kernel.may_be_inexact)
-        else:
-            formed = None if kernel.output in (None, "coordinates") else kernel.formed
-            recorder.entries(self._argument, pattern, zero, dtype, formed, kernel.may_be_inexact)
-        return recorder.cached(kernel)
+        return recorder
 
 
 # So many positions are numbered by 32 bits.

@@ -242,6 +242,23 @@ class CallRecorder:
         self._run(sources, "out.reshape(-1)" if len(shape) > 1 else "out", checks)
         self.lines.append("return out")
 
+    def gradients(
+        self, sources: Callable[[str, Any, Any], Any], shapes: Mapping[str, tuple[int, ...]], dtype: Any, checks: bool
+    ) -> None:
+        """A number and its derivatives by inputs of those shapes."""
+        self._need("out is None")
+        of, made, results = np.dtype(dtype), [], []
+        for k, (name, shape) in enumerate(shapes.items()):
+            results.append(f"_g{k}")
+            if shape:
+                self.lines.append(f"_g{k} = {self._new(shape, 0.0, of)}")
+                self.texts["gradient", name] = f"_g{k}.reshape(-1)"
+            else:
+                made.append(f"_g{k}")
+        self.lines.append(f"{', '.join(['_made', *made, '_status'])} = {self._call(sources)}")
+        self._need(" and ".join([f"_status == {INSIDE}", *(f"{x} == {x}" for x in ("_made", *made) if checks)]))
+        self.lines.append(f"return _made, {{{', '.join(f'{name!r}: {x}' for name, x in zip(shapes, results))}}}")
+
     def entries(
         self,
         sources: Callable[[str, Any, Any], Any],
@@ -264,15 +281,17 @@ class CallRecorder:
 
     def _output(self, shape: tuple[int, ...], zero: Any, dtype: Any) -> None:
         of = np.dtype(dtype)
-        size = shape[0] if len(shape) == 1 else shape
-        form = f"{size}" if of == np.float64 else f"{size}, {self._constant(of)}"
-        made = f"_filled(None, {shape}, {self._constant(zero)}, {self._constant(of)})"
-        if math.prod(shape) * of.itemsize < _SMALL:
-            made = f"_empty({form})" if zero is None else f"_cleared({form})" if is_cleared(zero) else made
-        self.lines.append(f"if out is None: out = {made}")
+        self.lines.append(f"if out is None: out = {self._new(shape, zero, of)}")
         self.lines.append(f"elif not {self._is_like('out', shape, np.empty(0, of))}: break")
         if zero is not None:
             self.lines.append(f"else: out.fill({self._constant(zero)})")
+
+    def _new(self, shape: tuple[int, ...], zero: Any, of: np.dtype) -> str:
+        size = shape[0] if len(shape) == 1 else shape
+        form = f"{size}" if of == np.float64 else f"{size}, {self._constant(of)}"
+        if math.prod(shape) * of.itemsize < _SMALL and (zero is None or is_cleared(zero)):
+            return f"_empty({form})" if zero is None else f"_cleared({form})"
+        return f"_filled(None, {shape}, {self._constant(zero)}, {self._constant(of)})"
 
     def _run(self, sources: Callable[[str, Any, Any], Any], values: str, checks: bool) -> None:
         if self.built.is_inside and not checks:
@@ -287,7 +306,7 @@ class CallRecorder:
             known = self.texts.get((name, part))
             if source == "out" and name == "values":
                 arguments.append(values)
-            elif source in ("array", "scalar") and known is not None:
+            elif (source in ("array", "scalar") or name == "gradient") and known is not None:
                 arguments.append(known)
             elif source == "space":
                 arguments.append(f"_cleared({value.shape}, {self._constant(value.dtype)})")

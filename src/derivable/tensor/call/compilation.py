@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
@@ -187,6 +189,8 @@ class Kernel(CachedCalls):
         # Of nodes in each tree that a kernel makes; a power of two.
         self.room = 256
         self._pattern: Pattern | None = None
+        # The indices of a result in rows that are compressed, and that one.
+        self._rows: tuple[np.ndarray, Any] | None = None
         self._has_out = "out" in program.inputs
         self.is_exact = self._is_inexact and hides_products(self.staged.node, frozenset(self.inputs))
         super().__init__()
@@ -336,14 +340,22 @@ class Kernel(CachedCalls):
     def is_dense(self, held: Mapping[str, Held]) -> bool:
         """Whether a result from those inputs is an array of all places."""
         if self.output is None:
-            return len(self.result_axes) == 1 or all(of.format.name == "dense" for of in held.values())
+            inputs = [of for name, of in held.items() if name in self.program.inputs]
+            return len(self.result_axes) == 1 or all(of.format.name == "dense" for of in inputs)
         return self.output in ("dense", "numpy")
 
     def formed(self, entries: Coordinates, zero: Any) -> Any:
         """A sparse result in the form that was asked for."""
         if isinstance(self.output, Format):
             return Held(self.output, entries.shape, packed(self.output, entries, zero, "the result", self.semiring))
-        return entries.to(self.output or "coordinates", zero)
+        form = self.output or "coordinates"
+        if form not in ("csr", "scipy_csr") or entries.values.dtype == object or entries.order != 2:
+            return entries.to(form, zero)
+        # Where the rows of a pattern begin is found once; what a caller gets is its own.
+        if self._rows is None or self._rows[0] is not entries.indices:
+            self._rows = entries.indices, entries.to(form, zero)
+        of = self._rows[1]
+        return type(of)((entries.values, of.indices.copy(), of.indptr.copy()), shape=of.shape)
 
     @cached_property
     def depends_on_values(self) -> bool:

@@ -116,10 +116,11 @@ def _rebound(node: t.Node, renaming: Mapping[str, str]) -> t.Node:
 
 def alpha_equal(left: t.Node, right: t.Node) -> bool:
     """Whether two expressions differ in bound names only."""
-    return _numbered(left) == _numbered(right)
+    return numbered(left) == numbered(right)
 
 
-def _numbered(node: t.Node) -> t.Node:
+def numbered(node: t.Node) -> t.Node:
+    """The same expression with bound names that say nothing: those that differ in them alone become equal."""
     free = free_variables(node)
     count = iter(range(1 << 62))
 

@@ -67,7 +67,9 @@ def hides_products(node: t.Node, stored: Set[str]) -> bool:
             )
         case t.Apply():
             takes = OPERATIONS[node.operation].rule in ("comparison", "where") or node.operation in _WITHOUT_NAN
-            if takes and not all(_is_stored(operand, stored) for operand in node.operands):
+            # But for the exponent 0, a power of NaN is NaN.
+            is_nan = node.operation == "power" and isinstance(node.operands[1], t.Number) and node.operands[1].value
+            if takes and not is_nan and not all(_is_stored(operand, stored) for operand in node.operands):
                 return True
     return any(hides_products(child, stored) for child in node.children)
 

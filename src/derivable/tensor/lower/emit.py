@@ -13,7 +13,7 @@ from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder
 from derivable.kernel.emit_numba import compile_kernel
 from derivable.tensor.analysis.axes import Axes, Known, axes_of, inputs_known
-from derivable.tensor.analysis.bound import Closure, NeededEarlier, Scalar, Stored
+from derivable.tensor.analysis.bound import Closure, Destination, NeededEarlier, Scalar, Stored
 from derivable.tensor.analysis.loop_steps import loop_steps
 from derivable.tensor.formats.format import Format
 from derivable.tensor.language import nodes as t
@@ -23,7 +23,7 @@ from derivable.tensor.lower.coalesce import coalesced
 from derivable.tensor.lower.lower import Lowering, Registers
 from derivable.tensor.lower.parallel_loops import ParallelLoops, in_parallel_loops, in_threads
 from derivable.tensor.lower.prefetch import with_prefetches
-from derivable.tensor.lower.results import INSIDE, Counted, Dense, Into, Places, Positioned
+from derivable.tensor.lower.results import INSIDE, Counted, Dense, Into, OneOf, Places, Positioned
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Spec:
     joins      whether loops over rows that are not told apart are one loop
     is_exact   whether zero times an infinity is zero
     looks      whether the kernel looks for NaN in what it writes
+    wrt        where a number comes with its derivatives, as of `joined`, by what these are: (name, order)
     """
 
     formats: tuple[tuple[str, Format, tuple[Any, ...]], ...]
@@ -51,6 +52,7 @@ class Spec:
     joins: bool = True
     is_exact: bool = False
     looks: bool = False
+    wrt: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass
@@ -168,7 +170,7 @@ def _build(program: Program, of: Type, spec: Spec, early: Sequence[t.Node], is_a
             names[name] = Scalar(values, given, axis, axis is not None)
         else:
             names[name] = _stored(build, name, given, *formats[name], arguments)
-    sizes = [build.scalar(f"out_n{k}") for k in range(of.order)]
+    sizes = [] if spec.wrt else [build.scalar(f"out_n{k}") for k in range(of.order)]
     arguments += [("out_size", k, None) for k in range(len(sizes))]
     is_sparse = not of.is_scalar and spec.kind != "dense"
     lowering = Lowering(
@@ -177,6 +179,8 @@ def _build(program: Program, of: Type, spec: Spec, early: Sequence[t.Node], is_a
     )  # fmt: skip
     lowering.inputs = names
     spaces = lowering.spaces
+    if spec.wrt:
+        return _with_gradients(lowering, spec, program, arguments)
     output, total = _output(lowering, spec, of, result, sizes, arguments)
     count = None
     if output is None:
@@ -209,12 +213,47 @@ def _build(program: Program, of: Type, spec: Spec, early: Sequence[t.Node], is_a
     kernel = coalesced(kernel, parts)
     kernels, arguments = _without_unused([kernel, *([] if cut is None else cut[:1])], arguments)
     is_inside = output is not None and _settings(kernel, output.outside) == 1
-    built = Built(kernels[0], arguments, has_trees, is_inside, filling is not None)
-    again = sorted(lowering.again.values(), key=lambda bound: bound.num_loops)
-    built.again, built.most = tuple(bound.node for bound in again), spaces.counts
+    built = Built(kernels[0], arguments, has_trees, is_inside, filling is not None, **_counted(lowering))
     if cut is not None:
         built.pieces = ParallelLoops(kernels[1], "number" if output is None else spec.kind, cut[1], semiring)
     return built
+
+
+def _with_gradients(lowering: Lowering, spec: Spec, program: Program, arguments: list[tuple[str, Any, Any]]) -> Built:
+    """A kernel that returns a number and its derivatives by numbers, and writes those by tensors to arrays."""
+    build = lowering.build
+    totals = [_total(lowering)]
+    parts: list[tuple[Destination, int]] = [(Registers(lowering, totals[0]), 0)]
+    first: Dense | None = None
+    for name, order in spec.wrt:
+        if not order:
+            totals.append(_total(lowering))
+            parts.append((Registers(lowering, totals[-1]), 0))
+            continue
+        axes = [(name, k) for k in range(order)]
+        made = [build.array(f"{name}_bar{c or ''}", dtype) for c, dtype in enumerate(lowering.semiring.dtypes)]
+        arguments += [("out", "gradient", name) for _ in made]
+        sizes = [build.scalar(f"{name}_bar_n{k}") for k in range(order)]
+        arguments += [("axis", axis, None) for axis in axes]
+        output = Dense(lowering, axes, sizes, made, spec.looks, first)
+        first = first or output
+        parts.append((Into(output), order))
+    values = [x for total in totals for x in total]
+    lowering.spaces.leave = (*(x for _ in totals for x in lowering.zero), Constant(INSIDE, "int64"))
+    lowering.accumulate(program.node, lowering.inputs, OneOf(parts))
+    has_trees = lowering.spaces.num_trees > 0
+    build.return_(*values, INSIDE if first is None else first.returned, *[False] * has_trees)
+    kernels, arguments = _without_unused([lowering.spaces.kernel()], arguments)
+    return Built(kernels[0], arguments, has_trees, **_counted(lowering))
+
+
+def _total(lowering: Lowering) -> tuple[n.Register, ...]:
+    return tuple(lowering.build.let("total", x) for x in lowering.zero)
+
+
+def _counted(lowering: Lowering) -> dict[str, Any]:
+    again = sorted(lowering.again.values(), key=lambda bound: bound.num_loops)
+    return {"again": tuple(bound.node for bound in again), "most": lowering.spaces.counts}
 
 
 def _lengths(names: Mapping[str, Any], axes: Sequence[Any], sizes: Sequence[Expr]) -> dict[Expr, Any]:

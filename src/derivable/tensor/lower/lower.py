@@ -43,7 +43,7 @@ from derivable.tensor.analysis.bound import (
     part_of,
     type_of,
 )
-from derivable.tensor.analysis.unique import is_one_entry, may_come_in_parts
+from derivable.tensor.analysis.unique import is_one_entry, is_unique, may_come_in_parts
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.binding import free_variables, replaced
 from derivable.tensor.language.linearity import guarded_part, vanishes
@@ -59,7 +59,7 @@ class Lowering:
     program   the whole expression
     axes      which axes are the same
     early     expressions that are collected where they are named
-    again     those that are not, and run once more in each round of loops inside of which they are used
+    again     those that are not, and run once more in each round of loops inside of which they are used, or in parts
     is_alone  whether the kernel makes all that it needs whole, so that nothing is a stage before it
     in_place  whether inner loops write to the result; else what is a vector below a key is collected first
     is_wide   whether vectors are collected in trees, as their axes are too long for a place for each index
@@ -341,7 +341,7 @@ class Lowering:
     def entries(self, bound: Bound, then: Then) -> None:
         """As `iterate`, over what a name stands for."""
         if isinstance(bound, Closure):
-            self.used(bound)
+            self.used(bound, comes_in_parts=not is_unique(bound.node, bound.names))
             axes = bound.axes
 
             def of_axis(key: Scalar, value: Bound) -> None:
@@ -357,9 +357,11 @@ class Lowering:
             key = self.build.load(bound.keys, place, "key")
             then(Scalar((key,), INT, bound.axis), self.listed_at(bound, key))
 
-    def used(self, bound: Closure) -> None:
-        """Its loops are emitted here."""
-        if bound.num_loops < self.build.num_loops and not bound.axes and bound.type and is_tensor(bound.type):
+    def used(self, bound: Closure, comes_in_parts: bool = False) -> None:
+        """The loops of a tensor are emitted here; in parts, if keys come several times that it could hold once."""
+        if bound.axes or bound.type is None or not is_tensor(bound.type):
+            return
+        if comes_in_parts or bound.num_loops < self.build.num_loops:
             self.again.setdefault(id(bound.node), bound)
 
     def listed_at(self, held: Listed, key: Expr) -> Scalar:

@@ -105,6 +105,49 @@ class Into(Destination):
             build.set(self.output.outside, x)
 
 
+class OneOf(Destination):
+    """Several results, of which a first key says one; further keys of 0 come before those of lower orders.
+
+    parts  (the result, its order) by number
+    """
+
+    def __init__(self, parts: Sequence[tuple[Destination, int]]):
+        self.parts = parts
+
+    @property
+    def holds_all(self) -> bool:
+        return all(part.holds_all for part, _ in self.parts)
+
+    def at(self, key: Scalar, then: Any) -> None:
+        (number,) = key.values
+        assert isinstance(number, Constant)
+        part, order = self.parts[int(number.value)]
+        then(_Below(part, max(order for _, order in self.parts) - order))
+
+    def add(self, values: Values) -> None:
+        raise AssertionError("a result without its number")
+
+
+class _Below(Destination):
+    """A result below so many keys."""
+
+    def __init__(self, part: Destination, keys: int):
+        self.part, self.keys = part, keys
+
+    @property
+    def holds_all(self) -> bool:
+        return self.part.holds_all
+
+    def at(self, key: Scalar, then: Any) -> None:
+        if self.keys:
+            then(_Below(self.part, self.keys - 1))
+        else:
+            self.part.at(key, then)
+
+    def add(self, values: Values) -> None:
+        self.part.add(values)
+
+
 class Output(ABC):
     """Where the kernel puts a result.
 
@@ -113,12 +156,21 @@ class Output(ABC):
     outside  a register for an index that is outside the shape, else `INSIDE`
     nans     a register that is not 0 if a NaN was put there; None if nobody looks
     rows     the first keys of all that is put there
+
+    along  another result of the kernel, which has the same registers
     """
 
-    def __init__(self, lowering: Lowering, axes: Sequence[Any], sizes: Sequence[Expr], looks: bool = False):
+    def __init__(
+        self,
+        lowering: Lowering,
+        axes: Sequence[Any],
+        sizes: Sequence[Expr],
+        looks: bool = False,
+        along: Output | None = None,
+    ):
         self.lowering, self.axes, self.sizes = lowering, tuple(axes), tuple(sizes)
-        self.outside = lowering.build.let("outside", INSIDE)
-        self.nans = lowering.build.let("nans", 0) if looks else None
+        self.outside = lowering.build.let("outside", INSIDE) if along is None else along.outside
+        self.nans = along.nans if along is not None else lowering.build.let("nans", 0) if looks else None
         self.rows: set[Expr] = set()
 
     @abstractmethod
@@ -160,9 +212,15 @@ class Dense(Output):
     """
 
     def __init__(
-        self, lowering: Lowering, axes: Sequence[Any], sizes: Sequence[Expr], arrays: Sequence[n.Array], looks: bool
+        self,
+        lowering: Lowering,
+        axes: Sequence[Any],
+        sizes: Sequence[Expr],
+        arrays: Sequence[n.Array],
+        looks: bool,
+        along: Output | None = None,
     ):
-        super().__init__(lowering, axes, sizes, looks)
+        super().__init__(lowering, axes, sizes, looks, along)
         self.arrays = arrays
         self.puts: list[tuple[list[Expr], Values, Sequence[n.Register]]] = []
 

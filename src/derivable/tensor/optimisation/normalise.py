@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
+from derivable.algebra.expr.operations import OPERATIONS
 from derivable.core.names import FreshNames
 from derivable.tensor.analysis.sparsity import ATOMS, propagate
 from derivable.tensor.language import nodes as t
@@ -219,7 +220,7 @@ def fuse_lookups(node: t.Node, context: Context) -> t.Node | None:
 
     if x is used nowhere else, and in no other loop.
     """
-    if not isinstance(node, t.Let) or not isinstance(node.value, t.Sum) or _mapped(node.value) is None:
+    if not isinstance(node, t.Let) or not isinstance(node.value, t.Sum) or not is_map(node.value):
         return None
     if _uses(node.body, node.name)[0] != 1 or isinstance(node.value.range, t.PHYSICAL):
         return None
@@ -249,6 +250,11 @@ def _outside_of_loops(node: t.Node) -> list[t.Node]:
     if isinstance(node, t.Sum):
         return _outside_of_loops(node.range)
     return [node, *(part for child in node.children for part in _outside_of_loops(child))]
+
+
+def is_map(node: t.Sum) -> bool:
+    """Whether a loop gives a value to its own key, and does nothing else."""
+    return _mapped(node) is not None
 
 
 def _mapped(node: t.Sum) -> t.Node | None:
@@ -309,16 +315,29 @@ def hoist_conditions(node: t.Node, context: Context) -> t.Node | None:
 
 
 def decide_conditions(node: t.Node, context: Context) -> t.Node | None:
-    """i == i ~> true, and 1 == 2 ~> false
+    """i == i ~> true, and 1 == 2 ~> false, for integers; where(false, a, b) ~> b; if true then a ~> a"""
+    match node:
+        case t.If(t.Number(value), body):
+            return body if value else t.Zero()
+        case t.Apply("where", (t.Number(value), yes, no)):
+            return yes if value else no
+        case t.Apply("equal", (t.Number(left), t.Number(right))):
+            return t.Number(left == right)
+        case t.Apply("equal", (left, right)) if left == right and check(left, context.types) == INT:
+            return t.Number(True)
+    return None
 
-    for integers.
-    """
-    if not isinstance(node, t.Apply) or node.operation != "equal":
-        return None
-    left, right = node.operands
-    if isinstance(left, t.Number) and isinstance(right, t.Number):
-        return t.Number(left.value == right.value)
-    return t.Number(True) if left == right and check(left, context.types) == INT else None
+
+def fold_numbers(node: t.Node, context: Context) -> t.Node | None:
+    """2.0 - 1.0 ~> 1.0, and a ** 1.0 ~> a"""
+    match node:
+        case t.Apply("subtract" | "add" | "multiply" as operation, (t.Number(left), t.Number(right))) if (
+            type(left) is type(right) is float
+        ):
+            return t.Number(float(OPERATIONS[operation].meaning(left, right)))
+        case t.Apply("power", (base, t.Number(1.0))):
+            return base
+    return None
 
 
 def solve_equalities(node: t.Node, context: Context) -> t.Node | None:
@@ -505,6 +524,7 @@ RULES: tuple[Rule, ...] = (
     inline_bindings,
     hoist_conditions,
     decide_conditions,
+    fold_numbers,
     multiply_scalars,
     look_up,
     fuse,

@@ -22,6 +22,7 @@ from derivable.tensor.analysis.support import sparsify_loops
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.binding import unique_names
 from derivable.tensor.language.types import Type
+from derivable.tensor.optimisation.closed_sums import with_closed_sums
 from derivable.tensor.optimisation.normalise import RULES, multiply_scalars, rewrite, scalar_products
 from derivable.tensor.optimisation.saturate import saturated, share
 
@@ -78,7 +79,7 @@ class Step:
 def _saturated(node: t.Node, setting: Setting) -> t.Node:
     # No equality gives a name to anything.
     seeds = [_sharing] if "sharing" in setting.switched else []
-    seeds += [_normalised] if {"products", "fusion"} <= setting.switched else []
+    seeds += [_normalised, _with_closed_sums] if {"products", "fusion"} <= setting.switched else []
     return saturated(node, setting.types, setting.costs, [seed(node, setting) for seed in seeds])
 
 
@@ -88,6 +89,10 @@ def _sharing(node: t.Node, setting: Setting) -> t.Node:
 
 def _normalised(node: t.Node, setting: Setting) -> t.Node:
     return rewrite(node, setting.types, RULES, setting.sizes)
+
+
+def _with_closed_sums(node: t.Node, setting: Setting) -> t.Node:
+    return with_closed_sums(node, setting.types, setting.sizes)
 
 
 def _fused(node: t.Node, setting: Setting) -> t.Node:
