@@ -384,7 +384,7 @@ class Machine:
         evaluation.own_facts()
         given = FactStore(evaluation.facts.symbols, evaluation.facts.random)
         self.loaded(facts, given)
-        watched(watch, lambda: evaluation.add(given, watch))
+        watched(watch, lambda: evaluation.change(given, watch))
 
     def view(self, evaluation: Evaluation, name: str, settings: Settings) -> RelationView:
         """The tuples of a relation after a run, with their tags."""

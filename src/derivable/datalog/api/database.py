@@ -35,7 +35,7 @@ from derivable.parallel.order import order_of
 
 if TYPE_CHECKING:
     from derivable.datalog.api.evaluation import Evaluation
-    from derivable.datalog.api.incremental import Addition
+    from derivable.datalog.api.incremental import Change
     from derivable.datalog.apm.run import DeviceProfile
     from derivable.datalog.run.profile import Profile
     from derivable.datalog.tables.storage import Table
@@ -445,15 +445,18 @@ class Database(Mapping):
         self,
         facts: Mapping[str, Any],
         *,
+        remove: Mapping[str, Any] | None = None,
         round_limit: int | None = None,
         tuple_limit: int | None = None,
         time_limit: float | None = None,
         memory_limit: int | str | None = None,
         progress: bool | None = None,
-    ) -> Addition:
+    ) -> Change:
         """Add facts, and compute again what they reach, so that the database is that of a run with all facts.
 
         facts   relation -> facts, in the forms that `Program.run` takes
+        remove  facts that go in the same step, as for `remove`: a corrected probability is
+                `add({"edge": {(0, 1): 0.7}}, remove={"edge": [(0, 1)]})`
         Limits are those of `Program.run`; `iteration_limit` is that of the run. Returns what became of the strata: its
         text has a line for each one that the facts reached. Views that were taken before show the new tuples. Whatever
         is raised, Ctrl-C included, the database stays as it was.
@@ -463,22 +466,23 @@ class Database(Mapping):
         from derivable.datalog.api.incremental import every_stratum
         from derivable.datalog.run.limits import EXACT_HINT, Watch, checked_limits, watched
 
-        kept = self._kept("add facts to")
+        kept = self._kept("add facts to" if remove is None else "remove facts of")
         watch = Watch(
             checked_limits(kept.iteration_limit, round_limit, tuple_limit, time_limit, memory_limit), progress
         )
         if self.provenance == "exact":
             watch.hint = EXACT_HINT
-        given = taken(checked_facts(facts))
+        given, gone = taken(checked_facts(facts)), taken(checked_facts(remove))
         may_change = self._is_default and self.provenance == "unit"
 
-        def work() -> Addition:
+        def work() -> Change:
             more = kept.loaded(given, watch)
-            if may_change and (anew := kept.exact(more, watch)) is not None:
+            left = kept.without(gone, watch) if gone else None
+            if may_change and (anew := kept.exact(more, watch, left)) is not None:
                 with deferred():
                     self._evaluation, self.provenance = anew, "exact"
                 return every_stratum(anew.ram, "facts have probabilities now")
-            return kept.add(more, watch)
+            return kept.change(more, watch, left)
 
         with self._lock:
             try:
@@ -486,6 +490,19 @@ class Database(Mapping):
             finally:
                 with deferred():
                     self._show()
+
+    def remove(self, facts: Mapping[str, Any], **limits: Any) -> Change:
+        """Remove facts, and compute again what they reach, so that the database is that of a run without them.
+
+        facts   relation -> facts, in the forms that `Program.run` takes. They go as they came: a tuple without a tag
+                is all facts of it, one with a tag is one fact that has this tag, and a choice goes as a whole. Facts
+                that the program states can go too; what rules derive goes with the facts that it follows from.
+        limits  those of `add`, which says what is returned, and adds facts in the same step
+
+        Raises BindingError for a fact that is not there, and DomainError for a part of a choice; the database stays as
+        it was.
+        """
+        return self.add({}, remove=facts, **limits)
 
     def explain(self, stage: str = "plan") -> str:
         """What the run has spent: seconds, rounds and rows of its strata, and of its rules, the most expensive first.

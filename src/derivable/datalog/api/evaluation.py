@@ -22,7 +22,8 @@ from derivable.core.interrupts import deferred
 from derivable.core.progress import NEVER
 from derivable.datalog.facts.coins import Coins
 from derivable.datalog.facts.load import load_python_facts
-from derivable.datalog.facts.store import FactStore
+from derivable.datalog.facts.removal import without
+from derivable.datalog.facts.store import FactStore, add_terms
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.run.demand_facts import demanded
 from derivable.datalog.run.execute import Executor
@@ -36,7 +37,7 @@ from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of, dist
 from derivable.datalog.tags.tags import Algebra, GraphTags, Untagged
 
 if TYPE_CHECKING:
-    from derivable.datalog.api.incremental import Addition, Before
+    from derivable.datalog.api.incremental import Before, Change
     from derivable.datalog.apm.run import DeviceProfile
     from derivable.datalog.exact.exact import Compiled, Grounding
     from derivable.datalog.exact.kept import Kept
@@ -238,7 +239,7 @@ class Evaluation:
     # More facts
 
     def loaded(self, facts: Mapping[str, Any], watch: Watch) -> FactStore:
-        """More facts, as `inputs.taken` hands them on, for `add` or `exact`."""
+        """More facts, as `inputs.taken` hands them on, for `change` or `exact`."""
         self.recover()
         self.own_facts()
         given = FactStore(self.facts.symbols, self.facts.random, look=watch.remaining)
@@ -246,17 +247,36 @@ class Evaluation:
         given.own()
         return given
 
-    def add(self, given: FactStore, watch: Watch) -> Addition:
-        """Add loaded facts, and compute what they reach. Afterwards `outputs` are new."""
-        everything = replace(self.facts, relations=self.facts.more(given))
-        given.relations = given.more(demanded(self.ram, everything, watch, self.tables))
+    def without(self, facts: Mapping[str, Any], watch: Watch) -> FactStore:
+        """The facts without some of them. Raises BindingError for one that is not there."""
+        gone = FactStore(self.facts.symbols, self.facts.random.copy(), look=watch.remaining)
+        load_python_facts(self.ram, facts, gone, given=self.ram.relations)
+        left = self.facts.fork()
+        for name in facts:
+            if name in gone.relations:
+                left.relations[name] = without(self.facts, gone, self.ram.relations[name])
+        # What facts bring with them: the rows of their terms, and what is asked for.
+        brought = [constructor.relation for constructor in self.ram.constructors.values()]
+        for name in (*brought, *(() if self.ram.demand is None else self.ram.demand.outputs)):
+            left.relations.pop(name, None)
+        add_terms(self.ram, left)
+        return left
+
+    def change(self, given: FactStore, watch: Watch, left: FactStore | None = None) -> Change:
+        """Add loaded facts, and compute what they reach. Afterwards `outputs` are new.
+
+        left  the facts that stay, if some do not
+        """
+        before, known = (self.facts, self.tables) if left is None else (left, None)
+        everything = replace(before, relations=before.more(given))
+        given.relations = given.more(demanded(self.ram, everything, watch, known))
         algebra = self.algebra
         if isinstance(algebra, GraphTags):
             algebra = GraphTags(algebra.graph.fork())
         from derivable.datalog.api.incremental import Continuation
 
         try:
-            going = Continuation(self, given, algebra, watch)
+            going = Continuation(self, given, algebra, watch, before)
             going.foreign = self.foreign.copy(self.facts.random)
             going.coins = self.coins.copy(self.facts.random)
             with self.watched_by(watch):
@@ -264,7 +284,7 @@ class Evaluation:
                     done = going.go_on()
                 reached = {name for step in done.steps for name in step.relations}
                 outputs = self.shown([n for n in self.ram.outputs if n in reached], going.tables, algebra, watch)
-            relations = self.facts.more(given)
+            relations = before.more(given)
         except BaseException:
             with deferred():
                 self.recover()
@@ -277,13 +297,14 @@ class Evaluation:
             self.journal.clear()
         return done
 
-    def exact(self, given: FactStore, watch: Watch) -> Evaluation | None:
+    def exact(self, given: FactStore, watch: Watch, left: FactStore | None = None) -> Evaluation | None:
         """The exact evaluation with loaded facts too; None if none of them has a probability."""
         if not any((part >= 0).any() for added in given.relations.values() for part in added.variables):
             return None
-        made = Evaluation(self.given_ram, self.facts.fork(), EXACT, self.k)
+        before = self.facts if left is None else left
+        made = Evaluation(self.given_ram, before.fork(), EXACT, self.k)
         made.facts.random.require(carrier_of(EXACT))
-        made.facts.relations = self.facts.more(given)
+        made.facts.relations = before.more(given)
         made.run(watch)
         return made
 

@@ -1,9 +1,9 @@
-"""Going on from a finished run with more facts: which strata they reach, and what becomes of these.
+"""Going on from a finished run with more facts, or fewer: which strata they reach, and what becomes of these.
 
 A stratum that reads no changed relation stays as it is. One that reads changed relations through atoms alone goes on
 semi-naively: for each such atom its rules run once with the news of that atom, then its recursion goes on. All others
 are recomputed: what is negated, aggregated or chosen from may lose tuples, and a sum of derivations would count
-some twice.
+some twice. So are those that lose facts, and those that read what was recomputed and has changed.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Addition:
-    """What adding facts did; its text has a line for each stratum that was reached.
+class Change:
+    """What adding and removing facts did; its text has a line for each stratum that was reached.
 
     continued   the relations whose strata went on from the new tuples
     recomputed  the relations whose strata were recomputed
@@ -174,10 +174,10 @@ class Addition:
     __repr__ = __str__
 
 
-def every_stratum(ram: m.Ram, reason: str) -> Addition:
-    """What an addition did that computed everything anew."""
+def every_stratum(ram: m.Ram, reason: str) -> Change:
+    """What a change did that computed everything anew."""
     steps = [Step(number, stratum.relations, reason, None, 0) for number, stratum in enumerate(ram.strata)]
-    return Addition(tuple(steps), 0)
+    return Change(tuple(steps), 0)
 
 
 @dataclass(frozen=True)
@@ -204,12 +204,15 @@ class Continuation(Executor):
     causes   relation -> the relations with names of the program whose changes have reached it, for auxiliary ones
     reasons  relation -> why it was recomputed
     journal  relation -> its table before
+    left     the facts from before that stay; lost: the relations that have lost some
     """
 
-    def __init__(self, evaluation: Evaluation, given: FactStore, algebra: Algebra, watch: Watch):
+    def __init__(self, evaluation: Evaluation, given: FactStore, algebra: Algebra, watch: Watch, left: FactStore):
         tables = dict(evaluation.tables)
         super().__init__(evaluation.ram, given, algebra, watch, tables)
         self.evaluation = evaluation
+        before, after, self.left = evaluation.facts.relations, left.relations, left
+        self.lost = {name for name in before.keys() | after.keys() if before.get(name) is not after.get(name)}
         self.reads = reads_of(self.ram)
         self.complete = set(tables)
         self.changes: dict[str, bool] = {}
@@ -218,11 +221,11 @@ class Continuation(Executor):
         self.journal = evaluation.journal
         self.finished = watch.tuples = sum(table.size for table in tables.values())
 
-    def go_on(self) -> Addition:
+    def go_on(self) -> Change:
         """Run what the given facts reach."""
         self.watch.executor = self
         given = [name for name, facts in self.facts.relations.items() if sum(map(len, facts.variables))]
-        waiting = sorted({self.reads.home[name] for name in given})
+        waiting = sorted({self.reads.home[name] for name in {*given, *self.lost}})
         seen, steps = set(waiting), []
         while waiting:
             number = heapq.heappop(waiting)
@@ -234,7 +237,7 @@ class Continuation(Executor):
                         heapq.heappush(waiting, reader)
         self.watch.executor = None
         self.running.clear()
-        return Addition(tuple(steps), len(self.ram.strata) - len(steps))
+        return Change(tuple(steps), len(self.ram.strata) - len(steps))
 
     def reach(self, number: int) -> Step:
         stratum = self.ram.strata[number]
@@ -256,6 +259,8 @@ class Continuation(Executor):
         """Why a stratum cannot go on."""
         stratum, algebra = self.ram.strata[number], self.algebra
         for name in stratum.relations:
+            if name in self.lost:
+                return "it has lost facts" if name.startswith("#") else f"`{name}` has lost facts"
             if self.ram.relations[name].lattice is not None:
                 return f"`{name}` has a lattice"
         for name in sorted(news):
@@ -397,7 +402,7 @@ class Continuation(Executor):
     def given_facts(self, name: str) -> FactColumns:
         if not self.is_anew:
             return super().given_facts(name)
-        both = [store.relations.get(name, FactColumns()) for store in (self.evaluation.facts, self.facts)]
+        both = [store.relations.get(name, FactColumns()) for store in (self.left, self.facts)]
         columns = [part for facts in both for part in facts.columns]
         return FactColumns(columns, [part for facts in both for part in facts.variables])
 

@@ -1,0 +1,211 @@
+"""Databases that facts are removed from are those of a run without them."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+import derivable as dv
+from datalog.naive import fact_sets, programs, splits, text_of
+from datalog.test_incremental import (
+    AGGREGATES,
+    EDGES,
+    LABELS,
+    MADE,
+    PROVENANCES,
+    TERMS,
+    WEIGHED,
+    assert_same,
+    content,
+    united,
+    with_chances,
+)
+from derivable.core.diagnostics import BindingError, DomainError, UnsupportedError
+from drawn import examples
+
+
+def is_tagged(fact):
+    return isinstance(fact, tuple) and len(fact) == 2 and isinstance(fact[1], tuple)
+
+
+def row_of(fact):
+    return fact[1] if is_tagged(fact) else fact
+
+
+def left_of(facts, gone):
+    """The facts without others: a tuple without a tag is all facts of it, one with a tag the first with that tag."""
+    left = {name: list(rows) for name, rows in facts.items()}
+    for name, rows in gone.items():
+        for fact in sorted(rows, key=lambda fact: not is_tagged(fact)):
+            if is_tagged(fact):
+                left[name].remove(fact)
+            else:
+                left[name] = [one for one in left[name] if row_of(one) != fact]
+    return left
+
+
+def some_of(data, facts):
+    return {name: [fact for fact in rows if data.draw(st.booleans())] for name, rows in facts.items()}
+
+
+@examples(
+    60,
+    120,
+    programs(),
+    fact_sets(max_edges=6),
+    st.data(),
+    st.sampled_from(PROVENANCES),
+    st.randoms(use_true_random=False),
+)
+def test_removing_is_running_without(program, facts, data, provenance, random):
+    rules, _ = program
+    parts = data.draw(splits(facts, 3))
+    if provenance != "unit":
+        parts = with_chances(parts, random)
+    text = text_of(rules)
+    if data.draw(st.booleans()):
+        # Only what is asked for is computed.
+        head, arguments, _ = rules[-1]
+        text += f"\nquery {head}({', '.join(['1', 'x', 'y'][: len(arguments)])})"
+    made = dv.Program(text)
+    first = united(*parts[:2])
+    # The facts may lose all that is random, and the default is chosen by the facts.
+    provenance = provenance or "exact"
+    db = made.run(facts=first, provenance=provenance, keep=True)
+    branch = db.fork()
+    gone = some_of(data, first)
+    db.remove(gone)
+    left = left_of(first, gone)
+    assert_same(db, made.run(facts=left, provenance=provenance))
+    assert_same(branch, made.run(facts=first, provenance=provenance))
+    # Facts come and go in one step.
+    gone = some_of(data, left)
+    db.add(parts[2], remove=gone)
+    assert_same(db, made.run(facts=united(left_of(left, gone), parts[2]), provenance=provenance))
+    # And all come back.
+    branch.remove(first)
+    assert_same(branch, made.run(facts={name: [] for name in first}, provenance=provenance))
+    branch.add(united(*parts))
+    assert_same(branch, made.run(facts=united(*parts), provenance=provenance))
+
+
+@examples(
+    40,
+    80,
+    st.fixed_dictionaries({"edge": EDGES, "label": LABELS}),
+    st.data(),
+    st.sampled_from(
+        [
+            (AGGREGATES, "exact"),
+            (AGGREGATES, "minmaxprob"),
+            (WEIGHED, "minmaxprob"),
+            (TERMS, "unit"),
+            (TERMS, "exact"),
+            (TERMS, "topkproofs"),
+        ]
+    ),
+)
+def test_removing_under_aggregates_choices_texts_and_terms(facts, data, kind):
+    text, provenance = kind
+    made = MADE[text] = MADE.get(text) or dv.Program(text)
+    if text is WEIGHED or provenance != "minmaxprob":
+        # All different, so that there is one best.
+        chances = (0.3 + 0.011 * number for number in itertools.count())
+        facts = {name: [(next(chances), row) for row in rows] for name, rows in facts.items()}
+    gone = some_of(data, facts)
+    db = made.run(facts=facts, provenance=provenance, keep=True)
+    db.remove(gone)
+    assert_same(db, made.run(facts=left_of(facts, gone), provenance=provenance))
+
+
+PATH = "type edge(a: i32, b: i32)\nrel path(x, y) = edge(x, y) or (path(x, z) and edge(z, y))\nquery path"
+
+
+@pytest.mark.parametrize("provenance", ["exact", "minmaxprob", "addmultprob", "topkproofs", None])
+def test_a_probability_is_corrected(provenance):
+    program = dv.Program(PATH)
+    db = program.run({"edge": {(0, 1): 0.5, (1, 2): 0.4}}, provenance, keep=True)
+    db.add({"edge": {(1, 2): 0.9}}, remove={"edge": [(1, 2)]})
+    assert_same(db, program.run({"edge": {(0, 1): 0.5, (1, 2): 0.9}}, provenance))
+    product = min if provenance == "minmaxprob" else lambda pair: pair[0] * pair[1]
+    assert db["path"][0, 2] == pytest.approx(product((0.5, 0.9)))
+
+
+def test_one_of_several_facts_of_a_tuple_goes_by_its_tag():
+    program = dv.Program(PATH)
+    db = program.run({"edge": [(0.5, (0, 1)), (0.4, (0, 1)), (0.5, (0, 1))]}, "exact", keep=True)
+    db.remove({"edge": [(0.5, (0, 1))]})
+    assert db["path"][0, 1] == pytest.approx(1 - 0.6 * 0.5)
+    db.remove({"edge": [(0, 1)]})
+    assert (0, 1) not in db["path"]
+
+
+def test_facts_go_as_they_came():
+    """In every form in which facts come; what follows from none of them stays."""
+    program = dv.Program(PATH)
+    forms = [
+        [(1, 2), (2, 3)],
+        np.array([[1, 2], [2, 3]]),
+        {"a": [1, 2], "b": [2, 3]},
+        {(1, 2): 0.25, (2, 3): 0.75},
+        [(0.25, (1, 2)), (0.75, (2, 3))],
+        dv.independent([(1, 2), (2, 3)], [0.25, 0.75]),
+        dv.categorical([(1, 2), (2, 3)], [0.25, 0.75]),
+    ]
+    for form in forms:
+        db = program.run({"edge": [(7, 8)]}, "exact", keep=True)
+        before = content(db)
+        db.add({"edge": form})
+        assert {(1, 2), (2, 3)} <= set(db["path"])
+        done = db.remove({"edge": form})
+        assert "`edge` has lost facts" in str(done)
+        assert content(db) == before
+
+
+def test_facts_of_the_program_and_without_columns():
+    program = dv.Program("type on()\nrel a = {1, 2}\nrel b(x) = a(x), on()\nquery b")
+    db = program.run({"on": [()]}, keep=True)
+    db.remove({"a": [2]})
+    assert set(db["b"]) == {(1,)}
+    db.remove({"on": [()]})
+    assert not len(db["b"])
+
+
+def test_what_is_not_there_is_an_error_and_changes_nothing():
+    program = dv.Program(PATH)
+    db = program.run({"edge": {(0, 1): 0.5, (1, 2): 0.4}}, "exact", keep=True)
+    before = content(db)
+    with pytest.raises(BindingError, match=r"`edge\(0, 2\)` is no fact"):
+        db.remove({"edge": [(0, 2)]})
+    with pytest.raises(BindingError, match=r"`edge\(0, 1\)` is no fact with the tag 0.7"):
+        db.add({"edge": [(4, 5)]}, remove={"edge": {(0, 1): 0.7}})
+    with pytest.raises(BindingError, match=r"`edge\(0, 1\)` is no fact"):
+        db.remove({"edge": [(0.5, (0, 1)), (0.5, (0, 1))]})
+    with pytest.raises(BindingError, match="`path"):
+        db.remove({"path": [(0, 2)]})
+    with pytest.raises(BindingError, match="unknown relation"):
+        db.remove({"edges": [(0, 1)]})
+    assert content(db) == before
+    with pytest.raises(UnsupportedError, match="keep=True"):
+        program.run({"edge": [(0, 1)]}).remove({"edge": [(0, 1)]})
+
+
+def test_a_choice_goes_as_a_whole():
+    program = dv.Program("type c(x: i32)\nrel d(x) = c(x)\nquery d")
+    db = program.run({"c": dv.categorical([1, 2, 3], [0.2, 0.3, 0.5])}, "exact", keep=True)
+    with pytest.raises(DomainError, match="a choice of `c` has 3 facts, of which 1 are to go"):
+        db.remove({"c": [2]})
+    db.remove({"c": [1, 2, 3]})
+    assert not len(db["d"])
+
+
+def test_strata_that_lose_nothing_are_kept():
+    text = PATH + "\ntype other(x: i32)\nrel also(x) = other(x)\nquery also"
+    db = dv.Program(text).run({"edge": [(0, 1), (1, 2)], "other": [(5,)]}, keep=True)
+    done = db.remove({"edge": [(1, 2)]})
+    assert {name for step in done.steps for name in step.relations} == {"edge", "path"}
+    # Another fact of the same tuple stays: nothing that reads it has to be looked at.
+    db = dv.Program(PATH).run({"edge": [(0.5, (0, 1)), (0.5, (0, 1))]}, "minmaxprob", keep=True)
+    done = db.remove({"edge": [(0.5, (0, 1))]})
+    assert {name for step in done.steps for name in step.relations} == {"edge"}
