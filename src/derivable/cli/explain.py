@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from derivable.cli.report import write_json
 from derivable.cli.user_file import file_options, roots_of
+from derivable.core.terminal import visible
 
 CIRCUIT_ENDINGS = (".cnf", ".dimacs", ".sdd", ".nnf", ".ddnnf", ".dvc")
 
@@ -36,4 +39,4 @@ def explain_command(file: str, stage: str | None, roots: tuple[str, ...], allow_
     if as_json:
         write_json({"file": file, "stage": stage, "text": text})
         return
-    click.echo(text)
+    click.echo(visible(text) if sys.stdout.isatty() else text)

@@ -26,6 +26,7 @@ from derivable import __version__
 from derivable.cli.report import write_json
 from derivable.core.diagnostics import DerivableError, DerivableWarning
 from derivable.core.lazy import optional_module
+from derivable.core.terminal import visible
 
 # Settings that Numba reads from the working directory, whoever has put them there.
 NUMBA_SETTINGS = ".numba_config.yaml"
@@ -127,7 +128,7 @@ def _outcome(arguments: Sequence[str] | None) -> int:
         if error.filename is None:
             return _bug(as_json)
         message, hint, source, span = error.strerror or str(error), None, os.fspath(error.filename), None
-        click.echo(f"{source}: error: {message}", err=True)
+        click.echo(visible(f"{source}: error: {message}"), err=True)
     except MemoryError:
         message, hint, source, span = "out of memory", "try a smaller batch or problem", None, None
         click.echo(f"error: {message}\nhelp: {hint}", err=True)

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from derivable.core.terminal import visible
+
 
 def write_json(value: Any) -> None:
     """One JSON document, indented, and a newline. NumPy numbers and arrays become plain ones."""
@@ -37,7 +39,7 @@ def write_facts(rows: Iterable[tuple[str, str]]) -> None:
             click.echo(f"{name}: {value}")
         return
     width = max((len(name) for name, _ in rows), default=0)
-    for name, value in rows:
+    for name, value in ((visible(name), visible(value)) for name, value in rows):
         click.echo(f"{click.style(name.ljust(width), dim=True)}  {click.style(value, bold=True)}")
 
 
@@ -45,12 +47,14 @@ def write_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     """A table on the terminal of the first rows, with a note of how many there are if `count` are more."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title, title_justify="left", title_style="bold")
+    # Cells and titles are texts, not the markup of rich, nor commands to the terminal.
+    table = Table(title=Text(visible(title), style="bold"), title_justify="left")
     for column in columns:
-        table.add_column(column)
+        table.add_column(Text(visible(column)))
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(visible(cell)) for cell in row))
     Console().print(table)
     if table.row_count < count:
         click.echo(f"... {count - table.row_count:,} more of {count:,}; pipe the output or use --json to see all")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -14,6 +15,7 @@ import click
 
 from derivable.cli.report import plain, write_table
 from derivable.cli.user_file import PYTHON, file_options, provenance_option, roots_of
+from derivable.core.terminal import visible
 
 TABLE_ROWS = 50
 # Values that are written at once.
@@ -155,6 +157,11 @@ def _folder_of(output: str) -> Path:
     return Path(output.partition("*")[0] or ".")
 
 
+def _as_file_name(name: str) -> str:
+    """The name of a relation, or the text of a query, as that of a file: `/` and control characters are `%2F`, ..."""
+    return re.sub(r"[/%\x00-\x1f\x7f]", lambda found: f"%{ord(found[0]):02X}", name)
+
+
 def _write_files(database: Any, files: dict[str, Any], names: list[str], output: str | None) -> None:
     """The files that the program's queries name with `@file`, and those that --output asks for."""
     if not files and output is None:
@@ -171,7 +178,7 @@ def _write_files(database: Any, files: dict[str, Any], names: list[str], output:
     folder, star, ending = output.partition("*")
     ending = ending if star else ".csv"
     for name in names:
-        path = Path(folder) / f"{name}{ending}"
+        path = Path(folder) / f"{_as_file_name(name)}{ending}"
         # Soufflé's files have no header.
         write_facts(database[name], path, FileForm(header=True if ending.lower() == ".csv" else None))
         click.echo(f"{path}: {len(database[name]):,} facts", err=True)
@@ -223,7 +230,7 @@ def _write(name: str, view: Any) -> None:
         arity = len(view.columns)
         columns = [*([] if view.tags is None else ["tag"]), *(str(place) for place in range(arity))]
         if arity == 0 and view.tags is None:
-            click.echo(f"{name}(): {'true' if len(view) else 'false'}")
+            click.echo(f"{visible(name)}(): {'true' if len(view) else 'false'}")
             return
         texts = next(view.shown_rows(TABLE_ROWS), [])
         tags = [[] for _ in texts] if view.tags is None else [[tag_text(t)] for t in view.tag_list(TABLE_ROWS)]

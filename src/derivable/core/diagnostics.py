@@ -20,6 +20,7 @@ from dataclasses import field, replace
 from typing import ClassVar, NoReturn
 
 from derivable.core.records import dataclass
+from derivable.core.terminal import visible
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,8 @@ class DerivableError(Exception):
             rows.append(f"help: {self.hint}")
         for other in self.others:
             rows += ["", other.report()]
-        return "\n".join(rows)
+        # Texts of others, which a message quotes, are no commands to the terminal that shows it.
+        return visible("\n".join(rows))
 
 
 class Errors:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from derivable.core.diagnostics import DerivableError, ParseError
+from derivable.core.diagnostics import DerivableError, DomainError, ParseError
+from derivable.core.files import checked_path
 from derivable.core.roots import Roots
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.parse import parse
@@ -34,7 +35,10 @@ def _items(syntax: s.Syntax, directory: Path, seen: set[Path], roots: Roots) -> 
         if not isinstance(item, s.Import):
             found.append(item)
             continue
-        path = (directory / item.path).resolve()
+        try:
+            path = (directory / checked_path(item.path)).resolve()
+        except DomainError as error:
+            syntax.error(ParseError, error.message, item.span, error.hint)
         if path in seen:
             continue
         seen.add(path)

@@ -1,0 +1,18 @@
+"""Texts of others on a terminal, which obeys what it takes for commands: titles, colours, places of the cursor."""
+
+from __future__ import annotations
+
+_PICTURES = {
+    **{code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"},
+    0x7F: 0x2421,
+    **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
+}
+
+
+def visible(text: str) -> str:
+    """A text with a picture for each control character, such as ␛ for ESC, but for tabs and ends of lines.
+
+    >>> visible("a\\x1b[31mb")
+    'a␛[31mb'
+    """
+    return text if text.isprintable() else text.translate(_PICTURES)
