@@ -53,7 +53,8 @@ class SourceLocation:
         return kind(message, hint=hint, source=self.file, text="".join(linecache.getlines(self.file)), span=span)
 
 
-def _is_users(code: CodeType) -> bool:
+def is_users(code: CodeType) -> bool:
+    """Whether code is the user's, and neither ours nor torch's."""
     return not code.co_filename.startswith((*_NOT_THE_USERS, "<"))
 
 
@@ -76,7 +77,7 @@ def location_here(module: str) -> SourceLocation:
     """The innermost line of the user's that is running inside the trace."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code not in _CALLERS:
-        if _is_users(frame.f_code):
+        if is_users(frame.f_code):
             return _location(frame, None, module)
         frame = frame.f_back
     return SourceLocation(module)
@@ -87,7 +88,7 @@ def location_of(error: BaseException, module: str = "") -> SourceLocation:
     found = None
     is_inside = False
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        if is_inside and _is_users(frame.f_code):
+        if is_inside and is_users(frame.f_code):
             trace = error.__traceback__
             while trace is not None and trace.tb_frame is not frame:
                 trace = trace.tb_next

@@ -51,6 +51,7 @@ from derivable.accelerator.trace.recording import (
     widened,
 )
 from derivable.accelerator.trace.source_location import SourceLocation, calls_model, location_here, location_of
+from derivable.accelerator.trace.state import changes, refused, restore, state_of
 from derivable.accelerator.trace.translate import ROWS, Ref, Translation
 from derivable.core.arguments import several
 from derivable.core.diagnostics import DerivableError, DomainError, ShapeError, UnsupportedError
@@ -101,11 +102,24 @@ def trace(model: Callable, example_inputs: Any, *, symbolic: Sequence[str] = ())
             raise DomainError(f"the model has no module {path!r}", hint=suggestion(path, paths, "print the model"))
     with _in_float64(model) as (wide, mode):
         examples = {name: tree_map(widened, value) for name, value in arguments.items()}
+        before = state_of(wide)
         expected = _run(wide, examples)
+        written = changes(wide, before, mode.written)
+        is_read = bool(written) and not _agree(expected, _run(wide, examples))
+        restore(written)
+        if is_read:
+            raise refused(wide, written)
         recorder = Recorder(examples, symbolic)
-        graph = record(recorder, wide)
-        made = _translate(recorder, graph, float_name)
-        _compare(recorder, expected, recorder.view_changed or mode.drawn or SourceLocation())
+        try:
+            graph = record(recorder, wide)
+            made = _translate(recorder, graph, float_name)
+            _compare(recorder, expected, recorder.view_changed or mode.drawn or SourceLocation())
+        except UnsupportedError:
+            if not written:
+                raise
+            raise refused(wide, written) from None
+        finally:
+            restore(written)
         return made
 
 
@@ -235,22 +249,30 @@ def _in_float64(model: Callable) -> Iterator[tuple[Callable, _Wide]]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with torch.no_grad(), _without_compiler(), _Wide() as mode:
+        with torch.no_grad(), _without_compiler(), _Wide(before) as mode:
             yield model, mode
     finally:
         torch.set_default_dtype(before)
 
 
+def _writes(name: str) -> bool:
+    """Whether a function of torch of this name changes its first operand."""
+    return name in ("__setitem__", "__set__") or (name.endswith("_") and not name.endswith("__")) or name[:3] == "__i"
+
+
 class _Wide(TorchFunctionMode):
     """Floating numbers are float64 in every operation, also those of tensors that a model does not own.
 
-    drawn  where random numbers were drawn first, which need not depend on an input
+    drawn    where random numbers were drawn first, which need not depend on an input
+    written  where a tensor was first changed in place, by its identity
     """
 
     drawn: SourceLocation | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, default: torch.dtype) -> None:
         super().__init__()
+        self.written: dict[int, SourceLocation] = {}
+        self._default = default
         # By identity, each with the parameter, which so keeps it: a weight that is read often is one constant.
         self._parameters: dict[int, tuple[torch.Tensor, Any]] = {}
 
@@ -266,8 +288,14 @@ class _Wide(TorchFunctionMode):
             return func(*args)  # what a tensor is, such as its dtype
         if func is torch.Tensor.__getitem__ and isinstance(args[1], Value):
             return Value.__torch_function__(func, types, args, kwargs)  # torch would take the index for a sequence
-        if self.drawn is None and getattr(func, "__name__", "") in _DRAWN:
+        name = getattr(func, "__name__", "")
+        if self.drawn is None and name in _DRAWN:
             self.drawn = location_here("")
+        if name in ("rand", "randn"):  # the numbers that the model draws, which are others in float64
+            kwargs = {"dtype": self._default, **(kwargs or {})}
+            return widened(func(*args, **kwargs))
+        if args and _writes(name) and type(args[0]) is not Value:
+            self.written.setdefault(id(args[0]), location_here(""))
         return func(*map_aggregate(args, self._widened), **map_aggregate(kwargs or {}, self._widened))  # type: ignore[misc]
 
 
@@ -289,6 +317,18 @@ def _run(model: Callable, examples: Mapping[str, Any]) -> list[torch.Tensor]:
     return found
 
 
+def _agree(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether outputs are the same to nine digits."""
+    return len(some) == len(others) and all(
+        not isinstance(other, torch.Tensor)
+        or (
+            one.shape == other.shape
+            and torch.allclose(one.double().cpu(), other.double().cpu(), 1e-9, 1e-9, equal_nan=True)
+        )
+        for one, other in zip(some, others)
+    )
+
+
 def _compare(recorder: Recorder, expected: Sequence[Any], suspect: SourceLocation) -> None:
     """Raise unless the operations that were recorded give what the model gives; the error shows what is suspected."""
     found = [value.value if isinstance(value, Value) else value for value in recorder.results]
@@ -300,9 +340,7 @@ def _compare(recorder: Recorder, expected: Sequence[Any], suspect: SourceLocatio
                 f"output {number} of the model is {type(other).__name__}, expected tensors",
                 hint="return tensors, in tuples, lists or dictionaries",
             )
-        if one.shape != other.shape or not torch.allclose(
-            one.double(), other.cpu().double(), 1e-9, 1e-9, equal_nan=True
-        ):
+        if not _agree([one], [other]):
             raise suspect.error(
                 UnsupportedError,
                 f"output {number} of the trace is not what the model gives",
