@@ -142,3 +142,44 @@ def test_the_form_for_other_devices(name):
     np.testing.assert_allclose(jax.jit(lambda *x: apply(None, x))(*operands)[0], results[0], rtol=1e-12)
     for mine, other in zip(pull(None, seeds, operands, results), engine.pull(None, seeds, operands, results)):
         np.testing.assert_allclose(mine, other, rtol=1e-10)
+
+
+def test_engines_of_one_form_are_not_taken_for_each_other():
+    """Two circuits, and two chains, with as many nodes and variables: the forward derivatives of forward derivatives of
+    one stay its own when those of the other have been compiled."""
+    point = jnp.array([0.2, 0.6, 0.7])
+    hessians = []
+    for clauses in ([[1, 2], [2, 3]], [[1, -2], [-2, 3]]):
+        module = dv.circuit.compile(clauses).to_jax("real")
+
+        def value(w, module=module):
+            return module(w, 1 - w).sum()
+
+        hessians.append((jax.jit(jax.jacfwd(jax.jacfwd(value))), value))
+    for compiled, _ in hessians:
+        compiled(point)
+    for compiled, value in hessians:
+        steps = 1e-3 * np.eye(3)
+        rows = [
+            [
+                (value(point + a + b) - value(point + a - b) - value(point - a + b) + value(point - a - b)) / 4e-6
+                for a in steps
+            ]
+            for b in steps
+        ]
+        np.testing.assert_allclose(compiled(point), rows, atol=1e-4)
+
+
+def test_keys_say_what_engines_are_made_of():
+    from derivable.algebra.semirings import get
+    from derivable.bridge.engines import Chain, Elementwise
+    from derivable.circuit.fold.engine import GraphFold
+
+    graphs = [dv.circuit.compile(clauses) for clauses in ([[1, 2], [2, 3]], [[1, -2], [-2, 3]], [[1, 2], [2, 3]])]
+    folds = [GraphFold(graph, get("real"), False, "float64") for graph in graphs]
+    ring = get("minmaxprob").typed("float64")
+    show = [Elementwise(ring.show, [np.array(others)]) for others in ([0, 1], [1, 0], [0, 1])]
+    for engines in (folds, [fold.dual for fold in folds], show, [Chain(fold, one) for fold, one in zip(folds, show)]):
+        first, second, third = [engine.number for engine in engines]
+        assert first == third
+        assert first != second

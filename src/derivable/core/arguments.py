@@ -28,6 +28,15 @@ def integer(value: Any, name: str, low: int | None = None, high: int | None = No
     raise DomainError(f"{name} is {shown}, expected {expected}", hint=hint)
 
 
+def seed_of(value: Any, name: str = "seed") -> int:
+    """A seed, an integer of any size and sign, as 64 bits without a sign, which all generators take. Raises DomainError
+    for anything else."""
+    hint = "an integer of any size makes the same draws each time"
+    if type(value).__name__ in ("Generator", "RandomState"):
+        hint = f"an integer, which one of {type(value).__module__} may draw"
+    return integer(value, name, hint=hint) % 2**64
+
+
 def several(given: Any, name: str, example: str, what: str = "a list") -> Iterable[Any]:
     """What was given, if it is several, else DomainError: a text, a mapping, an array or a tensor is one thing.
 

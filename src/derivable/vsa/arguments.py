@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
+from derivable.core.arguments import seed_of
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.vsa.model import Model
 
@@ -22,6 +23,14 @@ def described(tensor: Tensor, model: Model, items: int = 0) -> str:
     rest = shape[len(batch) :]
     named = [f"{name}={size}" for name, size in zip(axes[len(axes) - len(rest) :], rest)]
     return "[" + ", ".join([f"*batch={batch}"] * bool(batch) + named) + "]"
+
+
+def generator_of(given: Any, device: Any = None) -> torch.Generator | None:
+    """A generator on a device: the one that is given, a new one for a seed, none for None. Raises DomainError for what
+    is none of these."""
+    if given is None or isinstance(given, torch.Generator):
+        return given
+    return torch.Generator(device or "cpu").manual_seed(seed_of(given, "generator"))
 
 
 def check_vectors(tensor: Tensor, name: str, model: Model, items: int = 0) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ShapeError
-from derivable.vsa.arguments import check_pair, check_vectors, described
+from derivable.vsa.arguments import check_pair, check_vectors, described, generator_of
 from derivable.vsa.leaf import leaf
 from derivable.vsa.models import block
 from derivable.vsa.operations import power, products, random, soft_choice
@@ -106,8 +106,7 @@ def codebook(
     Raises DomainError for another kind, or more orthogonal items than places.
     """
     items, blocks, length = integer(items, "items", 1), integer(blocks, "blocks", 1), integer(length, "length", 1)
-    if isinstance(generator, int):
-        generator = torch.Generator(device or "cpu").manual_seed(generator)  # type: ignore[arg-type]
+    generator = generator_of(generator, device)
     options = {"generator": generator, "dtype": dtype, "device": device}
     if kind == "random":
         return random(items, blocks, length, distribution="one_hot", **options)  # type: ignore[arg-type]

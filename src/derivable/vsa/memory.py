@@ -16,7 +16,7 @@ from derivable.core.diagnostics import DerivableError, DomainError, ParseError, 
 from derivable.core.files import atomic_write, checked_path
 from derivable.core.locks import OwnLock
 from derivable.core.registry import nearest
-from derivable.vsa.arguments import check_vectors, described
+from derivable.vsa.arguments import check_vectors, described, generator_of
 from derivable.vsa.model import Model
 from derivable.vsa.models import get
 from derivable.vsa.operations import cleanup, random, similarities
@@ -67,9 +67,7 @@ class ItemMemory(nn.Module):
         super().__init__()
         self.model = get(model)
         self.distribution = distribution
-        if isinstance(generator, int):
-            generator = torch.Generator(device or "cpu").manual_seed(generator)
-        self.generator = generator
+        self.generator = generator_of(generator, device)
         shape = tuple(several(shape, "shape", "(4, 64)", "the sizes of one vector"))
         # Nothing is drawn for no items: this checks the arguments.
         none = random(0, *shape, distribution=distribution, dtype=dtype, device=device, model=self.model)

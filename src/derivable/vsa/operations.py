@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from derivable.core.arguments import integer, is_integer
+from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
-from derivable.vsa.arguments import check_pair, check_vectors, described
+from derivable.vsa.arguments import check_pair, check_vectors, described, generator_of
 from derivable.vsa.leaf import leaf
 from derivable.vsa.model import Model
 from derivable.vsa.models import REGISTRY, get
@@ -231,9 +231,7 @@ def random(
             f"the model {record.name!r} has no distribution {distribution!r}",
             hint=f"it has {', '.join(record.samplers)}",
         )
-    if is_integer(generator):
-        generator = torch.Generator(device or "cpu").manual_seed(generator)  # type: ignore[arg-type]
-    return record.samplers[distribution](sizes, generator, dtype, device)  # type: ignore[arg-type]
+    return record.samplers[distribution](sizes, generator_of(generator, device), dtype, device)  # type: ignore[arg-type]
 
 
 def identity(*shape: int, dtype: torch.dtype | None = None, device: Any = None, model: str | Model = "block") -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ShapeError
-from derivable.vsa.arguments import check_pair, check_vectors, described
+from derivable.vsa.arguments import check_pair, check_vectors, described, generator_of
 from derivable.vsa.leaf import leaf
 from derivable.vsa.model import Model
 from derivable.vsa.models import get
@@ -75,8 +75,7 @@ def factorise(
     check_vectors(product, "product", record)
     codebooks = _checked(product, codebooks, record)
     steps, restarts = integer(steps, "steps", 1), integer(restarts, "restarts", 0)
-    if isinstance(generator, int):
-        generator = torch.Generator(product.device).manual_seed(generator)
+    generator = generator_of(generator, product.device)
     with torch.no_grad():
         batch = product.shape[: product.dim() - record.rank]
         search = _Search(record, product.reshape(-1, *product.shape[product.dim() - record.rank :]), codebooks)

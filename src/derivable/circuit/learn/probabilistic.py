@@ -17,7 +17,7 @@ from derivable.circuit.queries.most_probable import MostProbable
 from derivable.circuit.queries.properties import require_countable, require_decomposable
 from derivable.circuit.queries.transform import conjoined, smooth
 from derivable.core.and_or import FALSE, LITERAL, OR
-from derivable.core.arguments import check_on_cpu
+from derivable.core.arguments import check_on_cpu, seed_of
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.device.cpu.threads import run_chunks
 
@@ -125,9 +125,8 @@ class ProbabilisticCircuit:
         rows = self._rows(data)
         if num_samples < 0:
             raise DomainError(f"the number of samples is {num_samples}", hint="give 0 or more")
-        if seed is None:
-            seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
-        stream = np.random.SeedSequence(seed % 2**64).generate_state(1, np.uint64)[0]
+        drawn = np.random.SeedSequence() if seed is None else np.random.SeedSequence(seed_of(seed))
+        stream = drawn.generate_state(1, np.uint64)[0]
         log_weights = self.log_weights
         self._require_possible(self._log_likelihood(rows, log_weights))
         halves = np.full(self.num_variables, 0.5)  # of no effect: a smooth circuit leaves no variable open

@@ -13,7 +13,7 @@ from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.kernels.draw import choice_shares, draw_models
 from derivable.circuit.queries.marginals import require_mass
 from derivable.circuit.queries.properties import require_countable
-from derivable.core.arguments import integer
+from derivable.core.arguments import integer, seed_of
 from derivable.device.cpu.memory import empty
 from derivable.device.cpu.threads import run_chunks
 
@@ -35,9 +35,7 @@ def sample(circuit: Circuit, num_samples: int, weights=None, negative_weights=No
     require_countable(circuit, "sample")
     num_samples = integer(num_samples, "num_samples", 0, 2**48)
     read = read_weights(circuit, weights, negative_weights)
-    seed = None if seed is None else integer(seed, "seed")
-    if seed is None:
-        seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
+    seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0]) if seed is None else seed_of(seed)
     arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children
     positive, negative, total = share_weights(read)
     mantissa, exponent = fold_shares(plan_of(circuit).of_all_nodes(), positive, negative)

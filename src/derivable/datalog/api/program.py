@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from derivable.algebra.semiring import Semiring
 from derivable.core import html
-from derivable.core.arguments import integer
+from derivable.core.arguments import seed_of
 from derivable.core.collection import cycles_wait
 from derivable.core.diagnostics import DomainError, Span, UnsupportedError, warn
 from derivable.core.files import checked_path
@@ -308,7 +308,7 @@ class Program:
         from derivable.datalog.tags.provenance import proofs_kept, provenance_of
 
         record = None if provenance is None else provenance_of(provenance)
-        k, seed = proofs_kept(provenance, record, k), integer(seed, "seed", 0)
+        k, seed = proofs_kept(provenance, record, k), seed_of(seed)
         if (stop_at_goal or device is not None) and keep:
             what = "a run that ends at its goal" if stop_at_goal else "a run on a device"
             raise DomainError(f"{what} has nothing to go on from", hint="keep=False")
