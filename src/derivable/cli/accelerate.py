@@ -135,7 +135,7 @@ def _samples(path: str) -> dict[str, Any]:
             if not hasattr(file, "files"):
                 raise ValueError("it holds one array without a name")
             return {name: file[name] for name in file.files}
-    except (OSError, ValueError) as error:
+    except Exception as error:  # A damaged archive raises errors of many types.
         raise DerivableError(
             f"the samples cannot be read: {error}",
             source=path,

@@ -17,6 +17,7 @@ Printed form:
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -58,7 +59,7 @@ def read_device(path: Path) -> Device:
         found = tomllib.loads(path.read_text())
     except OSError as error:
         raise DomainError(f"the device file {path} cannot be read: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # also of bytes that are no text, and of numbers of thousands of digits
         raise ParseError(f"this is no TOML: {error}", source=str(path)) from error
     names = [field.name for field in fields(Device) if field.name != "name"]
     wrong = sorted(set(names) ^ set(found))
@@ -68,7 +69,7 @@ def read_device(path: Path) -> Device:
     for name in KINDS:
         integer(found[name], f"`{name}` in {path}", 0)
     for name in ("bandwidth", "clock"):
-        if isinstance(found[name], bool) or not isinstance(found[name], (int, float)) or not found[name] > 0:
+        if isinstance(found[name], bool) or not isinstance(found[name], (int, float)) or not 0 < found[name] < math.inf:
             raise DomainError(f"`{name}` in {path} is {found[name]!r}, expected a positive number")
     return Device(path.stem, **found)
 
