@@ -171,7 +171,8 @@ def _by_arrow(file: FileText, target: Target) -> Columns | None:
     end = data.find(b"\n", start)
     first = data[start : len(data) if end < 0 else end].decode("utf-8", "replace")
     with _fields_of(len(first)):
-        names = next(csv.reader([first], delimiter=delimiter, quoting=_quoting(is_csv)), [])
+        # A carriage return in it is an error that `_rows` reports.
+        names = next(csv.reader([first.replace("\r", " ")], delimiter=delimiter, quoting=_quoting(is_csv)), [])
     target = target.of_file(names)
     has_texts = any(t.family in ("text", "char") for t in target.types)
     if (
@@ -248,9 +249,11 @@ def _from_columns(path: Path, target: Target) -> Columns:
             from pyarrow import feather
 
             table = feather.read_table(path)
-    except (arrow.ArrowException, OSError) as error:
+        # Names of a damaged file may be no UTF-8, and its offsets may lead out of its memory.
+        names = list(table.column_names)
+        table.validate(full=True)
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ParseError(f"cannot read the file: {error}", source=target.source, hint="check the path") from None
-    names = list(table.column_names)
     if not target.types and names == [NO_COLUMNS]:
         return Columns((), (), count=table.num_rows)
     if target.form.keys:

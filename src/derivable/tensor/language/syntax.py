@@ -325,8 +325,11 @@ class _Reader:
             case "name", [name]:
                 return t.Var(str(name), span=span)
             case "integer", [digits]:
-                if int(digits) > _MAX_INTEGER:
-                    raise ParseError(f"the integer {digits} has more than 64 bits", span=span)
+                digits = digits.lstrip("0") or "0"
+                # Python converts no text of thousands of digits.
+                if len(digits) > len(str(_MAX_INTEGER)) or int(digits) > _MAX_INTEGER:
+                    shown = digits if len(digits) <= 40 else f"of {len(digits):,} digits"
+                    raise ParseError(f"the integer {shown} has more than 64 bits", span=span)
                 return t.Number(int(digits), span=span)
             case "real", [digits]:
                 return t.Number(float(digits), span=span)
