@@ -352,6 +352,20 @@ def bomb(tmp_path_factory):
     return path
 
 
+def test_limits_hold_while_equal_rows_are_read(tmp_path):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = pa.table({"a": np.zeros(20_000_000, np.int32), "b": np.zeros(20_000_000, np.int32)})
+    parquet.write_table(rows, tmp_path / "e.parquet", row_group_size=len(rows))
+    assert (tmp_path / "e.parquet").stat().st_size < 1 << 20
+    program = dv.Program("type e(i32, i32)\nquery e")
+    with pytest.raises(OutOfMemory, match="passed memory_limit = 60 MB: it took") as caught:
+        program.run({"e": tmp_path / "e.parquet"}, memory_limit="60 MB")
+    assert float(re.search(r"took ([\d.]+) MB", caught.value.message)[1]) < 150
+    # Those that fit are read as they are.
+    parquet.write_table(rows.slice(0, 5_000_000), tmp_path / "e.parquet")
+    assert list(program.run({"e": tmp_path / "e.parquet"}, memory_limit="4 GB")["e"]) == [(0, 0)]
+
+
 @pytest.mark.parametrize("way", ["declared", "path", "folder"])
 def test_limits_hold_while_a_file_is_decompressed(bomb, way, capsys):
     text = "type e(i32, i32)\nquery e"

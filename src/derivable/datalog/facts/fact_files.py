@@ -56,6 +56,8 @@ _DELIMITERS = (";", "\t", ",", "|")
 _FEW_BYTES = 1 << 16
 # The columns of larger files are not kept for another run.
 _KEPT_BYTES = 1 << 25
+# Values of a Parquet file that are read at once.
+_FEW_VALUES = 1 << 22
 # Files whose columns are in memory, the one that was read longest ago first.
 _KEPT_FILES = 8
 _files_read: dict[tuple, Columns] = {}
@@ -127,7 +129,7 @@ def read_facts(
     place = Path(path)
     target = Target(name, types, column_names, form, os.fspath(path))
     if ending_of(place) in COLUMN_ENDINGS:
-        return _from_columns(place, target)
+        return _from_columns(place, target, look)
     file = _text(place, form, look)
     is_plain = not (form.keys or form.fields or any(t.is_wide for t in target.types))
     found = None if not is_plain else _by_arrow(file, target)
@@ -236,7 +238,21 @@ def _all_fit(array: np.ndarray, t: ValueType) -> bool:
     return True
 
 
-def _from_columns(path: Path, target: Target) -> Columns:
+def _in_batches(file: Any, look: Callable[[], Any]) -> Any:
+    """The table of a Parquet file. A few bytes may stand for any number of equal rows, so limits are checked."""
+    with importing():
+        import pyarrow as arrow
+
+    if file.metadata.num_rows * file.metadata.num_columns < _FEW_VALUES:
+        return file.read()
+    batches = []
+    for batch in file.iter_batches():
+        batches.append(batch)
+        look()
+    return arrow.Table.from_batches(batches, file.schema_arrow)
+
+
+def _from_columns(path: Path, target: Target, look: Callable[[], Any] | None) -> Columns:
     with importing():
         import pyarrow as arrow
 
@@ -244,7 +260,7 @@ def _from_columns(path: Path, target: Target) -> Columns:
         if ending_of(path) == ".parquet":
             from pyarrow import parquet
 
-            table = parquet.read_table(path)
+            table = parquet.read_table(path) if look is None else _in_batches(parquet.ParquetFile(path), look)
         else:
             from pyarrow import feather
 
