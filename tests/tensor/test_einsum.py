@@ -287,6 +287,41 @@ def test_forms_of_results():
     assert type(einsum("i,i", X, X)) is float
 
 
+def numbers_of(value):
+    """The array of the numbers of a tensor of any library."""
+    if isinstance(value, torch.Tensor):
+        value = value.detach()
+        return (value if value.layout == torch.strided else value.coalesce().values()).numpy()
+    if isinstance(value, Coordinates):
+        return numbers_of(value.values)
+    return value.data if scipy.sparse.issparse(value) else value
+
+
+@pytest.mark.parametrize("semiring", ["real", "min_plus"])
+@pytest.mark.parametrize("output", [None, "numpy", "torch", "coordinates", "csr", "torch_coo"])
+def test_results_share_no_numbers_with_operands(output, semiring):
+    square = np.arange(1.0, 10.0).reshape(3, 3)
+    makes = [np.array, torch.tensor, coordinates, scipy.sparse.csr_array, lambda x: torch.tensor(x).to_sparse(),
+             lambda x: np.array(x[::-1])[::-1], lambda x: np.array(x[:, ::-1])[:, ::-1], np.asfortranarray]  # fmt: skip
+    if output in (None, "torch", "torch_coo"):
+        makes += [lambda x: torch.tensor(x, requires_grad=True)]
+    for make, subscripts in itertools.product(makes, ["ab->ab", "ab->ba", "...->...", "aa->a"]):
+        operand = make(square)
+        if output == "csr" and subscripts == "aa->a":
+            continue
+        found = einsum(subscripts, operand, output=output, semiring=semiring)
+        expected = np.einsum(subscripts, square)
+        assert numbers_of(found).sum() == expected.sum()
+        if output in ("numpy", "torch"):
+            np.testing.assert_array_equal(numbers_of(found), expected)
+        assert not np.shares_memory(numbers_of(found), numbers_of(operand))
+    for x in (np.arange(4.0), torch.arange(4.0), torch.arange(4.0, requires_grad=True)):
+        for program in (parse("X", {"X": 1}), parse("sum(<i, a> in X) { i -> a }", {"X": 1})):
+            for backend in (None, "torch"):
+                found = program(X=x, backend=backend)
+                assert not np.shares_memory(numbers_of(found), numbers_of(x))
+
+
 def test_ellipses():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 3, 4)), rng.normal(size=(3, 4, 5))

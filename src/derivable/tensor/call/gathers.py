@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from derivable.algebra.semiring import Semiring
 from derivable.bridge.torch import has_nan, is_captured, is_observed, lacks_memory, no_memory
 from derivable.bridge.torch_columns import Torch
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
+from derivable.parallel.program import nodes as n
 from derivable.parallel.program.execute import Prepared, execute
 from derivable.parallel.program.nodes import Column
 from derivable.parallel.program.text import program_text
@@ -58,6 +60,14 @@ class Plan:
     run: Prepared
     keeps: bool = True
     folded: dict[tuple[torch.device, torch.dtype], FoldedProgram] = field(default_factory=dict)
+
+    @cached_property
+    def is_given(self) -> bool:
+        """Whether the column is an input's own memory."""
+        node = self.column.node
+        while isinstance(node, n.Reshape):
+            node = node.of.node
+        return isinstance(node, n.Given)
 
     def program(
         self, semiring: Semiring, like: torch.Tensor, given: Iterable[torch.Tensor]
@@ -234,7 +244,7 @@ class Gathers(Kernel):
     def _run_plan(self, plan: Plan, given: Mapping[str, torch.Tensor], like: torch.Tensor) -> torch.Tensor:
         run = plan.run if self.is_exact else plan.program(self.semiring, like, given.values())
         (found,) = run({name: (value,) for name, value in given.items()}, self._arrays_of(like))
-        return found
+        return found.clone() if plan.is_given else found
 
     def _formed(self, plan: Plan, found: torch.Tensor, given: Mapping[str, torch.Tensor], is_dense: bool) -> Any:
         found, shape = _recorded(found, given), plan.shape

@@ -39,7 +39,7 @@ def checked_names(
         if name in values:
             yield name, values[name], of
         elif tensor in values and of == INT:
-            yield name, shape_of(values[tensor])[int(axis)], of
+            yield name, shape_of(values[tensor], tensor)[int(axis)], of
         else:
             is_size = of == INT and tensor in inputs
             hint = f"it is the size of axis {axis} of `{tensor}`: give either" if is_size else f"the inputs are {known}"
@@ -86,9 +86,12 @@ def array(value: Any, of: Type, name: str) -> np.ndarray:
     return found
 
 
-def shape_of(value: Any) -> tuple[int, ...]:
+def shape_of(value: Any, name: str) -> tuple[int, ...]:
     """The shape of a tensor in any form. Raises DomainError for one that has none, as a dictionary."""
     shape = dense_array(value).shape if isinstance(value, (list, tuple)) else getattr(value, "shape", None)
     if shape is None:
-        raise DomainError(f"a {type(value).__name__} has no shape", hint="give its sizes as inputs of their own")
+        raise DomainError(
+            f"`{name}` is a {type(value).__name__}, which does not say how long its axes are, and the program needs that",
+            hint=f"give its shape: `{name}=dv.tensor.coordinates({name}, shape=(3, 4))`",
+        )
     return tuple(shape)

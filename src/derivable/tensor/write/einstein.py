@@ -32,6 +32,7 @@ from derivable.tensor.values.values import (
     coordinates,
     dense,
     elements,
+    has_torch,
     is_dense,
     library_of,
     scalar_semiring,
@@ -71,7 +72,8 @@ def einsum(
                 result comes from dense ones only, or if it is a vector; else sparse as the first sparse operand is. Of
                 torch if an operand is
     backend     "torch": by gathers and sums of torch tensors, on their device; see `compile`
-    returns     the result; without axes a number, of torch and JAX an array without axes
+    returns     the result, whose numbers share no memory with operands; without axes a number, of torch and JAX an
+                array without axes
 
     Torch tensors that require gradients, dense ones and sparse ones by their entries, and JAX arrays, also BCOO by its
     data, give results with derivatives of any order; sparse results are torch's COO and JAX's BCOO.
@@ -143,6 +145,9 @@ def _by_steps(
     steps = _Steps(sizes, record, backend)
     is_contracted = record.commutative and record.distributive
     found = (steps.contracted if is_contracted else steps.step)(terms, result, form in _DENSE)
+    if len(terms) == 1 and len(result) == len(set(terms[0].axes)):
+        # Nothing was added up, so the numbers may be the operand's.
+        found = _copied(found)
     return _finished(found, form, None if who is None else tracked_form(output, who), who, record, result)
 
 
@@ -158,6 +163,15 @@ def _finished(found: Any, form: str, tracked: str | None, who: str | None, recor
         found = found if isinstance(found, np.ndarray) else _entries(found, record).to_numpy(record.zero)
         return found if form == "numpy" else torch_dense(found)
     return FORMS[form](_entries(found, record), record.zero)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Coordinates):
+        return replace(value, values=_copied(value.values))
+    if has_torch([value]):
+        return value.clone()
+    # Arrays of JAX never change.
+    return value.copy() if isinstance(value, np.ndarray) or hasattr(value, "indptr") else value
 
 
 @dataclass(frozen=True, eq=False)
