@@ -118,3 +118,27 @@ def test_by_gathers(output):
         by_gathers(A=torch.ones(2), X=x)
     with pytest.raises(DomainError, match="the backend is 'cuda'"):
         dv.tensor.Function(program, backend="cuda")
+
+
+@pytest.mark.parametrize("backend", [None, "torch"])
+def test_dictionaries_are_as_large_as_what_they_meet(backend):
+    entries, x = {0: {1: 2.0}, 2: {0: 1.0}}, torch.arange(1.0, 5.0)
+    program = dv.tensor.parse("sum(<i, r> in A) { i -> sum(<j, a> in r) a * X(j) * w(i) }", {"A": 2, "X": 1, "w": 1})
+    for w in (torch.ones(3), torch.ones(5)):
+        expected = [4.0, 0.0, 1.0, 0.0, 0.0][: len(w)]
+        fixed = dv.tensor.Function(program, constants={"A": entries}, backend=backend)
+        assert fixed(X=x, w=w).tolist() == expected
+        assert fixed(X=torch.arange(1.0, 4.0), w=w).tolist() == expected
+        learnt = dv.tensor.Function(program, patterns={"A": entries}, backend=backend)
+        values = torch.tensor([2.0, 1.0], requires_grad=True)
+        found = learnt(A=values, X=x, w=w)
+        assert found.tolist() == expected
+        assert torch.autograd.grad(found.sum(), values)[0].tolist() == [2.0, 1.0]
+    with pytest.raises(dv.DerivableError, match="of 1, and axis 1 of `A`, of 2"):
+        fixed(X=torch.ones(1), w=w)
+    by_entries = dv.tensor.gradient(
+        dv.tensor.parse("sum(<i, r> in X) sum(<j, a> in r) a * w(j)", {"X": 2, "w": 1}), "X"
+    )
+    with pytest.raises(dv.DerivableError, match=r"`X` is a dict, whose axes have no length") as raised:
+        by_entries(X={0: {0: 1.0}}, w=np.ones(2), output="numpy")
+    assert "dv.tensor.coordinates(X, shape=...)" in str(raised.value)

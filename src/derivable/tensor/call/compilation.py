@@ -454,7 +454,7 @@ class Kernel(CachedCalls):
                 held[name] = hold(value, self.formats.get(name), of.order, self._semiring_of(name), name)
             else:
                 others[name] = number(value, of, self.semiring, name)
-        for name, entries in self._shaped(shapeless, held).items():
+        for name, entries in self.shaped(shapeless, held).items():
             held[name] = hold(entries, self.formats.get(name), entries.order, self._semiring_of(name), name)
         return held, others
 
@@ -463,7 +463,7 @@ class Kernel(CachedCalls):
         stages = (stage.semiring for stage in self.program.stages if name in free_variables(stage.program.node))
         return next(stages, self.semiring)
 
-    def _shaped(self, given: Mapping[str, Mapping], held: Mapping[str, Any]) -> dict[str, Coordinates]:
+    def shaped(self, given: Mapping[str, Mapping], held: Mapping[str, Any]) -> dict[str, Coordinates]:
         """Dictionaries as tensors: their axes are as long as those that they share, or as their indices need."""
         if not given:
             return {}

@@ -20,7 +20,7 @@ from derivable.tensor.language.binding import by_name
 from derivable.tensor.language.program import Program
 from derivable.tensor.language.types import Type
 from derivable.tensor.values.narrow import rounded, widened
-from derivable.tensor.values.values import Coordinates, is_sparse, tracker
+from derivable.tensor.values.values import Coordinates, is_sparse, library_of, tracker
 
 
 class Function:
@@ -73,6 +73,7 @@ class Function:
             name: hold(value, "csr" if orders[name] == 2 else "csf", orders[name], name=name)
             for name, value in patterns.items()
         }
+        self._shapeless = {name: value for name, value in given.items() if _is_shapeless(value)}
         self.output = ("numpy" if program.type.order < 2 else "coordinates") if output is None else output
         if self.output not in ("numpy", "coordinates"):
             raise DomainError(f"the output is {output!r}", hint='it is "numpy" or "coordinates"')
@@ -110,8 +111,11 @@ class Function:
                 raise _wrong_values(name, held, tuple(values[name].shape))
         device = next((str(value.device) for value in values.values() if hasattr(value, "device")), "cpu")
         fixed = self._fixed(device)
-        given = {name: replace(fixed[name], values=x) if name in self.patterns else x for name, x in values.items()}
-        found = self._gathers(**{**{name: fixed[name] for name in self.constants}, **given})
+        given = {name: fixed[name] for name in self.constants}
+        given |= {name: replace(fixed[name], values=x) if name in self.patterns else x for name, x in values.items()}
+        for name, entries in self._as_long_as(self._gathers, given).items():
+            given[name] = replace(given[name], shape=entries.shape)
+        found = self._gathers(**given)
         found = found.values if isinstance(found, Coordinates) else found
         # Constants, which have 64 bits, make no result wider.
         return found.to(of_torch(list(values.values()))[0].dtype)
@@ -167,12 +171,32 @@ class Function:
             ones = {name: _ones(of) for name, of in variables.items()}
             order = self.program.type.order
             kernel = compile(self.program, output=self.output if order else None)
-            result = kernel(**self.constants, **ones)
+            constants = dict(self.constants)
+            for name, entries in self._as_long_as(kernel, {**constants, **ones}).items():
+                format = (self.constants | self.patterns)[name].format
+                held = hold(entries, format, entries.order, name=name)
+                if name in constants:
+                    constants[name] = held
+                else:
+                    variables[name], ones[name] = held, _ones(held)
+            result = kernel(**constants, **ones)
             pattern = result if isinstance(result, Coordinates) else None
             shape = tuple(result.shape) if order else ()
-            engine = ProgramEngine((self.program,), variables, self.constants, (shape,), (pattern,))
+            engine = ProgramEngine((self.program,), variables, constants, (shape,), (pattern,))
             self._engines[shapes] = engine.registered()
         return self._engines[shapes]
+
+    def _as_long_as(self, kernel: Kernel, given: Mapping[str, Any]) -> dict[str, Coordinates]:
+        """Dictionaries among constants and patterns, as large as what they meet of the inputs that are given."""
+        orders = self.program.inputs
+        return kernel.shaped(
+            self._shapeless,
+            {name: of for name, of in given.items() if orders[name].order and name not in self._shapeless},
+        )
+
+
+def _is_shapeless(value: Any) -> bool:
+    return isinstance(value, Mapping) and library_of(value) == "coordinates"
 
 
 def _check_operand(name: str, value: Any, of: Type) -> None:

@@ -323,7 +323,7 @@ class Gathers(Kernel):
                 others[name] = number(
                     value.item() if isinstance(value, torch.Tensor) else value, of, self.semiring, name
                 )
-        for name, entries in self._shaped(shapeless, wheres).items():  # type: ignore[arg-type]
+        for name, entries in self.shaped(shapeless, wheres).items():  # type: ignore[arg-type]
             wheres[name], given[name] = parted(entries, self.formats.get(name), entries.order, self.semiring, name)
         return wheres, others, given
 

@@ -91,7 +91,7 @@ def shape_of(value: Any, name: str) -> tuple[int, ...]:
     shape = dense_array(value).shape if isinstance(value, (list, tuple)) else getattr(value, "shape", None)
     if shape is None:
         raise DomainError(
-            f"`{name}` is a {type(value).__name__}, which does not say how long its axes are, and the program needs that",
-            hint=f"give its shape: `{name}=dv.tensor.coordinates({name}, shape=(3, 4))`",
+            f"`{name}` is a {type(value).__name__}, whose axes have no length, and the program needs one",
+            hint=f"give `dv.tensor.coordinates({name}, shape=...)` for it",
         )
     return tuple(shape)
