@@ -16,6 +16,7 @@ from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_leaves, tree_map
 
 from derivable.accelerator.trace.decompositions import DECOMPOSITIONS, Refused, assigned
+from derivable.accelerator.trace.exported import call, is_exported
 from derivable.accelerator.trace.source_location import SourceLocation, calls_model, location_here, location_of
 from derivable.core.diagnostics import DerivableError, ShapeError, UnsupportedError
 
@@ -176,6 +177,11 @@ class Recorder(torch.fx.Tracer):
         return super().create_arg(a)
 
     def create_proxy(self, kind: str, target: Any, args: tuple, kwargs: dict, *rest: Any, **more: Any) -> Any:
+        if is_exported(target):
+            try:
+                return call(target, args, kwargs)
+            except Refused as error:
+                raise location_here(self.module).error(UnsupportedError, error.message, error.hint) from None
         name = name_of(target)
         compose = None if kind == "placeholder" else DECOMPOSITIONS.get(target) or DECOMPOSITIONS.get(name)
         if compose is not None:

@@ -40,6 +40,7 @@ from derivable.accelerator.trace import (  # noqa: F401 - they enter their rows
     translate_vsa,
 )
 from derivable.accelerator.trace.decompositions import DECOMPOSITIONS, Refused
+from derivable.accelerator.trace.exported import module_of
 from derivable.accelerator.trace.recording import (
     Recorder,
     Value,
@@ -77,7 +78,7 @@ def trace(model: Callable, example_inputs: Any, *, symbolic: Sequence[str] = ())
     """The operator graph of a model, for inputs of the shapes of the example.
 
     model           a module in `eval()`, or a function of torch tensors, which may use modules from around it. What
-                    torch.compile made of either is traced as what it was made of
+                    torch.compile made of either is traced as what it was made of; an `ExportedProgram` of torch.export
     example_inputs  a tensor, a tuple of arguments, or a mapping of names to arguments; also NumPy arrays
     symbolic        paths of modules that belong to the symbolic part, besides operations of `derivable.vsa` and what
                     follows them up to the next neural layer
@@ -137,10 +138,10 @@ def flat_inputs(model: Callable, inputs: Any) -> dict[str, np.ndarray]:
 
 
 def uncompiled(model: Callable) -> Callable:
-    """What torch.compile was given; other models as they are."""
+    """What torch.compile was given, and the module of what torch.export made; other models as they are."""
     for name in ("_orig_mod", "_torchdynamo_orig_callable"):
         model = getattr(model, name, model)
-    return model
+    return module_of(model)
 
 
 def _uncompile_parts(module: torch.nn.Module, seen: set[torch.nn.Module]) -> None:
