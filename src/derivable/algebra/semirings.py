@@ -42,6 +42,7 @@ REGISTRY: Registry[Semiring] = Registry(
         "minmaxprob": "godel",
         "unit": "boolean",
         "natural": "counting",
+        "mpe": "max_product",
     },
     more="`semirings.register` adds one",
 )

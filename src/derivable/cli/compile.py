@@ -25,7 +25,7 @@ WRITERS = {
 FORMATS = ".dvc (our compact format), .nnf (d-DNNF of D4), .sdd (its .vtree goes beside it) or .dot (Graphviz)"
 
 
-def compiled(file: str, compiler: str, time_limit: float | None) -> Circuit:
+def compiled(file: str, compiler: str, time_limit: float | None, vtree: str | None = None) -> Circuit:
     """The circuit of any known file, or of standard input for "-"; a CNF goes through the compiler named."""
     from derivable import circuit as circuits
 
@@ -37,8 +37,9 @@ def compiled(file: str, compiler: str, time_limit: float | None) -> Circuit:
         data = read_standard_input(deadline.remaining)
         return parse(data, STANDARD_INPUT, time_limit=deadline.remaining(), compiler=cast(Any, compiler))
     if file.lower().removesuffix(".gz").endswith(CNF_ENDINGS):
-        return circuits.compile(file, compiler=cast(Any, compiler), time_limit=time_limit)
-    return circuits.load(file, time_limit=time_limit)
+        tree = "elimination" if vtree is None else Path(vtree)
+        return circuits.compile(file, compiler=cast(Any, compiler), time_limit=time_limit, vtree=tree)
+    return circuits.load(file, vtree=vtree, time_limit=time_limit)
 
 
 @click.command("compile")
@@ -51,16 +52,19 @@ def compiled(file: str, compiler: str, time_limit: float | None) -> Circuit:
     help=f"File to write: {FORMATS}.",
 )
 @click.option("--compiler", type=click.Choice(["sdd", "d4"]), default="sdd", show_default=True)
+@click.option("--vtree", type=click.Path(), help="For a CNF and sdd: the .vtree file of the tree to keep.")
 @click.option("--time-limit", type=float, metavar="SECONDS", help="Give up after this long.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document with the sizes.")
-def compile_command(file: str, output: str, compiler: str, time_limit: float | None, as_json: bool) -> None:
+def compile_command(
+    file: str, output: str, compiler: str, vtree: str | None, time_limit: float | None, as_json: bool
+) -> None:
     """Compile the CNF in FILE (- for stdin) to a circuit and write it to OUTPUT, whole or not at all.
 
     FILE may also be a circuit already, which is then converted.
     """
     save = _writer(output)
     began = time.perf_counter()
-    circuit = compiled(file, compiler, time_limit)
+    circuit = compiled(file, compiler, time_limit, vtree)
     seconds = time.perf_counter() - began
     save(circuit, output)
     if as_json:

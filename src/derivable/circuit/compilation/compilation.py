@@ -10,6 +10,7 @@ from typing import Literal as OneOf
 
 import numpy as np
 
+from derivable.circuit.compilation.compile_sdd import VTREES
 from derivable.circuit.compilation.long_clauses import (
     cnf_graph,
     decided_clauses,
@@ -21,6 +22,7 @@ from derivable.circuit.formulas.formula import Formula, as_clauses, names_of, to
 from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.circuit.graph.builder import circuit_from_arrays
 from derivable.circuit.graph.circuit import Circuit
+from derivable.circuit.graph.vtree import Vtree
 from derivable.core.and_or import AND, FALSE, LITERAL, TRUE
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ShapeError
@@ -38,7 +40,7 @@ def compile(
     weights: tuple | None = None,
     time_limit: float | None = None,
     progress: bool | None = None,
-    vtree: OneOf["elimination", "balanced", "right"] = "elimination",
+    vtree: str | os.PathLike | Vtree | Any = "elimination",
     minimise: bool = True,
 ) -> Circuit:
     """Compile to a decomposable, deterministic circuit with one root.
@@ -52,7 +54,9 @@ def compile(
     weights        (positive, negative), each [variable]; default: those of the file, kept in `circuit.weights`
     time_limit     seconds; then CompileTimeout is raised
     progress       a bar on stderr after a second; None: only if stderr is a terminal
-    vtree          for "sdd", the tree to start from: see `derivable.circuit.compilation.elimination`
+    vtree          for "sdd", the tree to start from: "elimination" (see `derivable.circuit.compilation.elimination`),
+                   "balanced" or "right"; or the tree to keep, which is `circuit.vtree` then and is not minimised: the
+                   path of a .vtree file, a `Vtree`, or one of PySDD
     minimise       for "sdd", whether to minimise the vtree while compiling and at the end
 
     Ctrl-C stops the compiler. The circuit is neither smooth nor does it mention variables that do not matter.
@@ -72,12 +76,30 @@ def compile(
     # What comes before the compiler's own process counts too, the reading first.
     deadline = Deadline(time_limit, "compilation", "raise time_limit")
     options: dict[str, Any] = {"deadline": deadline, "progress": progress}
+    tree = _checked_vtree(vtree)
     if compiler == "sdd":
-        options |= {"vtree": vtree, "minimise": minimise}
+        options |= {"vtree": tree, "minimise": minimise}
+    elif not isinstance(tree, str):
+        raise DomainError("D4 has no vtree", hint="leave vtree out, or give compiler='sdd'")
+    kept = tree if isinstance(tree, Vtree) else None
     if isinstance(source, Formula):
-        return _compile_formula(source, compiler, num_variables, weights, options)
+        return replace(_compile_formula(source, compiler, num_variables, weights, options), vtree=kept)
     cnf = cnf_of(source, num_variables, weights, deadline.remaining)
-    return replace(_compile_cnf(cnf, compiler, options), weights=cnf.weights)
+    return replace(_compile_cnf(cnf, compiler, options), weights=cnf.weights, vtree=kept)
+
+
+def _checked_vtree(vtree: Any) -> str | Vtree:
+    """One of the names, or a tree. Raises DomainError, ParseError for a file."""
+    if isinstance(vtree, Vtree) or (isinstance(vtree, str) and vtree in VTREES):
+        return vtree
+    is_path = isinstance(vtree, os.PathLike) or (isinstance(vtree, str) and (os.sep in vtree or "." in vtree))
+    if is_path or hasattr(vtree, "save"):
+        from derivable.circuit.files.sdd_file import saved
+        from derivable.circuit.files.vtree_file import load_vtree, parse_vtree
+
+        return load_vtree(vtree) if is_path else parse_vtree(saved(vtree), "<live vtree>")
+    hint = f"there are {', '.join(map(repr, VTREES))}, paths of .vtree files, and trees"
+    raise DomainError(f"no vtree {vtree!r}", hint=hint)
 
 
 def _constant(value: bool, num_variables: int, origin: str) -> Circuit:
@@ -104,7 +126,7 @@ def _compile_cnf(cnf: Cnf, compiler: str, options: dict[str, Any]) -> Circuit:
         return _constant(True, cnf.num_variables, origin)
     if (np.diff(clean.offsets) == 0).any():
         return _constant(False, cnf.num_variables, origin)
-    alone = long_clauses_alone(clean)
+    alone = long_clauses_alone(clean) & isinstance(options.get("vtree", ""), str)
     if alone.any():
         clauses = clean.clauses()
         rest = cnf_from_clauses([clauses[number] for number in np.flatnonzero(~alone)], cnf.num_variables)

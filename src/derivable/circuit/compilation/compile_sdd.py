@@ -52,7 +52,7 @@ def compile_sdd(
     num_variables: int,
     *,
     blocks: Sequence[Sequence[int]] = (),
-    vtree: str = "elimination",
+    vtree: str | Vtree = "elimination",
     minimise: bool = True,
     deadline: Deadline = NEVER,
     progress: bool | None = None,
@@ -62,16 +62,21 @@ def compile_sdd(
     graph   without negations, children before parents
     blocks  sets of variables of which exactly one is true; a root that mentions one of them is conjoined
             with that constraint, and the variables are kept adjacent in the first vtree
-    vtree   "elimination", "balanced" or "right" (both in order of first mention)
+    vtree   "elimination", "balanced" or "right" (both in order of first mention), or one to keep and not to minimise
     Raises CompileTimeout, CompilerError.
     """
     from derivable.circuit.graph.builder import circuit_from_arrays  # late: the child process does without Numba
 
-    if vtree not in VTREES:
-        raise DomainError(f"no vtree {vtree!r}", hint=f"there are {', '.join(map(repr, VTREES))}")
+    variables = np.unique(np.abs(graph.literal[graph.kind == LITERAL]))
+    mentioned = len(variables)
     options = {"blocks": [list(map(int, block)) for block in blocks], "vtree": vtree, "minimise": minimise}
+    if isinstance(vtree, Vtree):
+        for variable in np.setdiff1d(variables, vtree.variable)[:1]:
+            raise DomainError(f"variable {variable} is not in the vtree", hint="it has a leaf for every variable")
+        tree = vtree.ordered()
+        columns = [column.tolist() for column in (tree.left, tree.right, tree.variable)]
+        options |= {"vtree": columns, "minimise": False}
     graph = narrowed(graph)
-    mentioned = len(np.unique(np.abs(graph.literal[graph.kind == LITERAL])))
     if mentioned + sum(map(len, blocks)) <= SMALL_VARIABLES and graph.num_nodes <= 1000:
         result = sdd_graph(graph, options, None)
     else:
@@ -124,8 +129,11 @@ class _Compilation:
         # PySDD numbers variables 1..n without gaps; here they are numbered by first mention.
         self.to_outer: list[int] = []
         self.to_inner: dict[int, int] = {}
-        self._number_variables()
-        vtree = self._vtree(options["vtree"])
+        if isinstance(options["vtree"], str):
+            self._number_variables()
+            vtree = self._vtree(options["vtree"])
+        else:
+            vtree = self._kept_vtree(*options["vtree"])
         self.above = vtree.parents.tolist()
         self.leaf = {variable: node for node, variable in enumerate(vtree.variable.tolist()) if variable}
         self.depth = [0] * len(self.above)
@@ -152,6 +160,14 @@ class _Compilation:
                 return None
             clauses.append([self.literal[one] for one in row])
         return clauses
+
+    def _kept_vtree(self, left: list[int], right: list[int], variable: list[int]) -> Vtree:
+        """A tree of the caller's, with variables numbered without gaps."""
+        self.to_outer = sorted(filter(None, variable))
+        self.to_inner = {outer: inner for inner, outer in enumerate(self.to_outer, start=1)}
+        numbers = [self.to_inner.get(outer, 0) for outer in variable]
+        below, beside, leaves = (np.array(column, np.int32) for column in (left, right, numbers))
+        return Vtree(below, beside, leaves, len(variable) - 1)
 
     def _vtree(self, strategy: str) -> Vtree:
         count = len(self.to_outer)

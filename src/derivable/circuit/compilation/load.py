@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from typing import Literal as OneOf
 
 import numpy as np
 
 from derivable.circuit.files.sdd_file import from_sdd, load_sdd
+from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.kernels.parse_bytes import first_line
 from derivable.core.arguments import integer
@@ -37,18 +40,22 @@ _KNOWN = "known are SDD (.sdd), d-DNNF of D4 or c2d (.nnf), DIMACS CNF (.cnf) an
 
 
 def load(
-    path: str | os.PathLike,
+    path: str | os.PathLike | Sequence[str | os.PathLike],
     *,
     vtree: str | os.PathLike | Vtree | bool | None = None,
     num_variables: int | None = None,
     time_limit: float | None = None,
+    true_lits: Iterable[int] = (),
+    false_lits: Iterable[int] = (),
 ) -> Circuit:
     """Read a circuit: SDD, d-DNNF in D4's or c2d's dialect, DIMACS CNF, or this library's own format.
 
-    path           may be gzipped, whatever its name; the content decides, then the extension
+    path           may be gzipped, whatever its name; the content decides, then the extension. Several files make one
+                   circuit, with the roots of the first, then those of the second, and so on
     vtree          for SDD files; see `derivable.circuit.files.sdd_file.load_sdd`
     num_variables  None takes what the file (or vtree) says, or else the greatest variable in it
     time_limit     seconds for decompressing and, of a CNF, for compiling; then CompileTimeout is raised
+    true_lits, false_lits  literals that become constants; see `CircuitBuilder.add`
 
     A CNF is compiled; `derivable.circuit.compile` has the options for that. Raises ParseError with
     file, line, column and caret for anything that does not follow its format, or if the extension and
@@ -56,11 +63,46 @@ def load(
     """
     if num_variables is not None:
         num_variables = integer(num_variables, "num_variables", 0)
+    deadline = Deadline(checked_time_limit(time_limit), "reading", "raise time_limit")
+    paths: Sequence[Any] = path if isinstance(path, list | tuple) else [path]
+    circuits = [_read(one, vtree, num_variables, deadline) for one in paths]
+    true_lits, false_lits = list(true_lits), list(false_lits)
+    if len(circuits) == 1 and not true_lits and not false_lits:
+        return circuits[0]
+    return _together(circuits, [os.fspath(one) for one in paths], num_variables, true_lits, false_lits)
+
+
+def _together(
+    circuits: list[Circuit], names: list[str], num_variables: int | None, true_lits: list[int], false_lits: list[int]
+) -> Circuit:
+    """One circuit with the roots of all, in order."""
+    builder = CircuitBuilder()
+    roots = [builder.add(circuit, true_lits, false_lits) for circuit in circuits]
+    first = circuits[0] if circuits else builder.build([], num_variables)
+    for circuit, name in zip(circuits, names):
+        for part in ("weights", "names"):
+            one, other = getattr(first, part), getattr(circuit, part)
+            if (one is None) != (other is None) or (one is not None and not np.array_equal(one, other)):
+                raise ParseError(
+                    f"its {part} are not those of {names[0]}, and one circuit has one set of them",
+                    source=name,
+                    hint="load them one by one, and join them with CircuitBuilder.add",
+                )
+    variables = max((circuit.num_variables for circuit in circuits), default=0)
+    origins = {circuit.origin for circuit in circuits}
+    keeps = sorted(true_lits) == sorted(-literal for literal in false_lits)  # both literals of each variable
+    origin = "" if "" in origins or not keeps else origins.pop() if len(origins) == 1 else "decision"
+    trees = {None if circuit.vtree is None else circuit.vtree.text() for circuit in circuits}
+    joined = builder.build(np.concatenate([*roots, np.zeros(0, np.int64)]), num_variables or variables, None, origin)
+    vtree = first.vtree if len(trees) == 1 and not true_lits and not false_lits else None
+    return replace(joined, weights=first.weights, names=first.names, vtree=vtree)
+
+
+def _read(path: str | os.PathLike, vtree: Any, num_variables: int | None, deadline: Deadline) -> Circuit:
     if isinstance(path, str):
         from derivable.circuit.formulas.dimacs import refuse_content
 
         refuse_content(path)
-    deadline = Deadline(checked_time_limit(time_limit), "reading", "raise time_limit")
     data = read_buffer(path, lambda size: empty_pages(size, np.uint8), deadline.remaining)
     left = deadline.remaining()
     return parse(data, os.fspath(path), vtree=vtree, num_variables=num_variables, time_limit=left)
@@ -99,10 +141,20 @@ def parse(
         from derivable.circuit.compilation.compilation import compile
         from derivable.circuit.formulas.dimacs import parse_dimacs_bytes
 
-        return compile(parse_dimacs_bytes(bytes(data), name), compiler, time_limit=time_limit)
+        cnf = parse_dimacs_bytes(bytes(data), name)
+        return compile(cnf, compiler, num_variables=num_variables, time_limit=time_limit)
     from derivable.circuit.files import store
 
-    return store.parse(bytes(data), name)
+    circuit = store.parse(bytes(data), name)
+    if num_variables is None or num_variables == circuit.num_variables:
+        return circuit
+    if circuit.weights is not None or circuit.names is not None or num_variables < circuit.num_variables:
+        raise ParseError(
+            f"num_variables is {num_variables}, and the circuit has {circuit.num_variables}, with what belongs to them",
+            source=name,
+            hint="leave num_variables out",
+        )
+    return replace(circuit, num_variables=num_variables)
 
 
 def content_format(data: bytes | memoryview) -> str | None:

@@ -169,15 +169,15 @@ def from_sdd(nodes: Any, num_variables: int | None = None) -> Circuit:
         num_variables = manager.var_count()
     builder = CircuitBuilder()
     if len(roots) <= _FEW_ROOTS:
-        ids = [_insert(builder, _saved(node), "<live SDD>", None, False) for node in roots]
+        ids = [_insert(builder, saved(node), "<live SDD>", None, False) for node in roots]
     else:
         graph = export(roots)
         ids = builder.add_nodes(*graph.arrays[:4])[graph.roots]
-    vtree = parse_vtree(_saved(manager.vtree()), "<live vtree>")
+    vtree = parse_vtree(saved(manager.vtree()), "<live vtree>")
     return replace(builder.build(ids, num_variables, None, "sdd"), vtree=vtree)
 
 
-def _saved(part: Any) -> bytes:
+def saved(part: Any) -> bytes:
     """What PySDD writes of a live node or vtree."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "part.txt")
@@ -211,9 +211,9 @@ def write_sdd(circuit: Circuit, path: str | os.PathLike, vtree: str | os.PathLik
     elif not isinstance(vtree, Vtree):
         vtree = load_vtree(vtree)
     manager = manager_of(vtree.with_variables(circuit.num_variables))
-    text = _saved(_apply(circuit, manager))
+    text = saved(_apply(circuit, manager))
     with atomic_write(Path(path).with_suffix(".vtree"), "wb") as file:
-        file.write(_saved(manager.vtree()))
+        file.write(saved(manager.vtree()))
     with atomic_write(path, "wb") as file:
         file.write(text)
 

@@ -10,7 +10,7 @@ import numpy as np
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.fold.fold_rows import GRADIENT, VALUES, VALUES_AND_GRADIENT, fold_rows
-from derivable.circuit.fold.literal_weights import in_columns
+from derivable.circuit.fold.literal_weights import check_no_gradient, in_columns
 from derivable.circuit.fold.plan import plan_of
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
@@ -33,8 +33,11 @@ def evaluate(circuit: Circuit, weights, negative_weights=None, semiring: str | S
                       arrays for elements that are nests
 
     Raises ShapeError if the last axis is not num_variables long or the arrays do not broadcast, DomainError for NaN
-    weights, naming row and variable. Source: Maene et al. 2025, Algorithm 1, on fused sums of products.
+    weights, naming row and variable, UnsupportedError for tensors that require a gradient or are traced.
+    Source: Maene et al. 2025, Algorithm 1, on fused sums of products.
     """
+    check_no_gradient(weights, "weights")
+    check_no_gradient(negative_weights, "negative_weights")
     ring = semirings.get(semiring)
     plan = plan_of(circuit)
     weights = in_columns(circuit, weights, "weights")
@@ -65,6 +68,8 @@ def value_and_gradient(
     child of the smallest index gets the adjoint. Raises as `evaluate` does, and UnsupportedError if the semiring is
     not differentiable.
     """
+    check_no_gradient(weights, "weights")
+    check_no_gradient(negative_weights, "negative_weights")
     ring = semirings.get(semiring)
     check_differentiable(ring)
     plan = plan_of(circuit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,7 +13,7 @@ import numpy as np
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.kernels.scaled import Scaled
 from derivable.core.arguments import check_on_cpu
-from derivable.core.diagnostics import DomainError, ShapeError
+from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,41 @@ class LiteralWeights:
         return values.item() if values.ndim == 0 else values
 
 
+def check_concrete(value: Any, name: str) -> None:
+    """Raise UnsupportedError for an array that torch or JAX traces: what is computed of it would be a constant."""
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    traced = jax is not None and isinstance(value, jax.core.Tracer)
+    if torch is not None and isinstance(value, torch.Tensor):
+        try:
+            traced = torch.jit.is_tracing() or value.data_ptr() < 0
+        except RuntimeError:  # a tensor of vmap or of a functional derivative has no storage
+            traced = True
+    elif torch is not None:
+        traced = traced or isinstance(value, torch.fx.Proxy)
+    if traced:
+        raise UnsupportedError(
+            f"{name} is traced, and this computes on numbers",
+            hint="circuit.to_torch(semiring) and circuit.to_jax(semiring) make functions that can be traced",
+        )
+
+
+def check_no_gradient(value: Any, name: str) -> None:
+    """Raise UnsupportedError for a tensor, or one in a mapping, that requires a gradient, which would end here."""
+    for one in value.values() if isinstance(value, Mapping) else (value,):
+        if getattr(one, "requires_grad", False) is True:
+            raise UnsupportedError(
+                f"{name} requires a gradient, and the result is a NumPy array",
+                hint="circuit.to_torch(semiring) is a module with gradients; or give weights.detach()",
+            )
+
+
 def in_columns(circuit: Circuit, weights: Any, name: str) -> Any:
     """Weights as they were given, or, from a mapping of variables to numbers or arrays [*batch], [*batch, variable].
 
     Raises DomainError if a variable is unknown, given twice or left out, ShapeError for arrays that do not broadcast.
     """
     if not isinstance(weights, Mapping):
+        check_concrete(weights, name)
         check_on_cpu(weights, name, "evaluate the circuit there: `circuit.to_torch()(weights)`")
         return weights
     columns: dict[int, Any] = {}
@@ -67,8 +97,9 @@ def in_columns(circuit: Circuit, weights: Any, name: str) -> Any:
         number = circuit.variable_number(variable)
         if number in columns:
             raise DomainError(f"{name} has two values for variable {number}: {variable!r} is one of them")
+        check_concrete(column, f"{name}[{variable!r}]")
         check_on_cpu(column, f"{name}[{variable!r}]")
-        columns[number] = column
+        columns[number] = column.detach() if hasattr(column, "detach") else column
     absent = [v for v in range(1, circuit.num_variables + 1) if v not in columns]
     if absent:
         shown = ", ".join(repr(circuit.names[v - 1] if circuit.names else v) for v in absent[:5])

@@ -123,6 +123,20 @@ class CircuitBuilder:
         """
         return self._add(kind, literal, offsets, children).astype(np.int64)
 
+    def add(self, circuit: Circuit, true_lits: Iterable[int] = (), false_lits: Iterable[int] = ()) -> np.ndarray:
+        """Insert the nodes of a circuit, whose variables keep their numbers; the ids of its roots, [root] int64.
+
+        true_lits, false_lits  literals that become true and false on the way, as in klaycircuits. The other literal
+                               of a variable stays: to condition on variable 1, give true_lits=[1], false_lits=[-1]
+
+        Law: building from the ids of one circuit gives that circuit, and one of several has all their roots.
+        """
+        made = (np.array([*literals], np.int64) for literals in (true_lits, false_lits))
+        kind = circuit.kind
+        for constant, literals in zip((TRUE, FALSE), made):
+            kind = np.where((circuit.kind == LITERAL) & np.isin(circuit.literal, literals), constant, kind)
+        return self.add_nodes(kind.astype(np.uint8), *circuit.arrays[1:4])[circuit.roots]
+
     def _add(self, kind, literal, offsets, children) -> np.ndarray:
         kind = np.ascontiguousarray(kind)
         if kind.ndim != 1:

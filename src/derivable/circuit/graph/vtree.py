@@ -100,6 +100,19 @@ class Vtree:
         left, right = grown(self.left, none, leaves), grown(self.right, none, below)
         return Vtree(left, right, grown(self.variable, missing, zeros), int(leaves[-1]) + 1)
 
+    def ordered(self) -> Vtree:
+        """The same tree with children before parents and the root last."""
+        order, stack = [], [(self.root, False)]
+        while stack:
+            node, ready = stack.pop()
+            if ready or self.variable[node]:
+                order.append(node)
+            else:
+                stack += [(node, True), (int(self.right[node]), False), (int(self.left[node]), False)]
+        number = np.full(self.num_nodes + 1, -1, np.int32)  # the last entry is that of no child
+        number[order] = np.arange(len(order), dtype=np.int32)
+        return Vtree(number[self.left[order]], number[self.right[order]], self.variable[order], len(order) - 1)
+
     @staticmethod
     def right_linear(order) -> Vtree:
         """The vtree of an OBDD with this variable order: every left child is a leaf. Raises LayoutError if empty."""
