@@ -19,6 +19,7 @@ from derivable.circuit.kernels.parse_bytes import first_line
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import ParseError
 from derivable.core.files import read_buffer
+from derivable.core.other_files import other_language
 from derivable.core.progress import Deadline, checked_time_limit
 from derivable.device.cpu.pages import empty_pages
 
@@ -35,6 +36,8 @@ _EXTENSIONS = {
     ".dimacs": "CNF",
     ".dvc": "circuit",
 }
+# Bytes by which a file of another language is known.
+_BEGINNING = 4096
 _LINE_END = re.compile(rb"[\r\n]")
 _KNOWN = "known are SDD (.sdd), d-DNNF of D4 or c2d (.nnf), DIMACS CNF (.cnf) and this library's own format (.dvc)"
 
@@ -130,6 +133,9 @@ def parse(
     if form is None:
         if not bytes(data).strip():
             raise ParseError("the file is empty", source=name, hint=_KNOWN)
+        language = other_language(name, bytes(data[:_BEGINNING]).decode("utf-8", "replace"))
+        if language is not None:
+            raise ParseError(f"this is {language.title}, and no circuit or CNF", source=name, hint=language.hint)
         raise ParseError("the file is in no known circuit format", source=name, hint=_KNOWN)
     if form == "SDD":
         return load_sdd(name, vtree, num_variables, data)

@@ -26,6 +26,7 @@ import numpy as np
 from derivable.core.arguments import integer, is_integer
 from derivable.core.diagnostics import DerivableError, DomainError, ParseError, ShapeError, Span, UnsupportedError
 from derivable.core.files import atomic_write, read_bytes
+from derivable.core.other_files import other_language
 
 TASKS = ("mc", "wmc", "pmc", "pwmc")
 _MEANT = ("c p weight", "c p show", "c ind ")  # how comments begin that are none
@@ -256,6 +257,9 @@ class _Reader:
         self.check_last_line()
         first_clause = clause_lines[0][0] if clause_lines else 1
         if self.num_variables < 0:
+            language = other_language(self.source, self.text)
+            if language is not None:
+                raise ParseError(f"this is {language.title}, and no CNF", source=self.source, hint=language.hint)
             raise self.error(
                 "there is no header",
                 Span(first_clause, 1),

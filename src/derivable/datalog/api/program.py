@@ -14,9 +14,10 @@ from derivable.algebra.semiring import Semiring
 from derivable.core import html
 from derivable.core.arguments import seed_of
 from derivable.core.collection import cycles_wait
-from derivable.core.diagnostics import DomainError, Span, UnsupportedError, warn
+from derivable.core.diagnostics import DomainError, ParseError, Span, UnsupportedError, warn
 from derivable.core.files import checked_path
 from derivable.core.lazy import without
+from derivable.core.other_files import other_language
 from derivable.core.registry import suggestion
 from derivable.core.roots import Roots
 from derivable.datalog.api.batched import Batched, batched
@@ -131,7 +132,15 @@ class Program:
     def _parsed(self) -> s.Syntax:
         """The items of the text and of the files that it imports."""
         path = None if self.source == "<program>" else Path(self.source)
-        return with_imports(parse(self.text, self.source), path, self.roots)
+        try:
+            parsed = parse(self.text, self.source)
+        except ParseError:
+            language = other_language(self.source, self.text, by_name=False)
+            if language is None or path is None or path.suffix == ".scl":
+                raise
+            message = f"this is {language.title}, and no program in Scallop's language"
+            raise ParseError(message, source=self.source, hint=language.hint) from None
+        return with_imports(parsed, path, self.roots)
 
     # Plans
 

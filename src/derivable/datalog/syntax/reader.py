@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, NoReturn
 
 from derivable.core.diagnostics import DerivableError, ParseError, Span
-from derivable.datalog.syntax.lexer import ITEM_KEYWORDS, Places, Token, bad_token
+from derivable.datalog.syntax.lexer import ITEM_KEYWORDS, KEYWORDS, Places, Token, bad_token
 from derivable.datalog.syntax.other_languages import other_form
 
 MAX_DEPTH = 80
@@ -77,7 +77,22 @@ class Reader:
             message, hint, span = form.message, form.hint, self.places.span(form.start, form.end)
         elif self.token.kind == "bad":
             return bad_token(self.token, self.source)
+        elif span is None:
+            hint = self.keyword_meant() or hint
         return ParseError(message, hint=hint, source=self.source, text=self.text, span=span or self.token.span)
+
+    def keyword_meant(self) -> str | None:
+        """The hint where a keyword stands in the place of a relation's name: here, or before this token."""
+        for place in (self.position, self.position - 1):
+            before, token, after = (
+                self.tokens[max(min(i, len(self.tokens) - 1), 0)] for i in range(place - 1, place + 2)
+            )
+            if place < 1 or token.text not in KEYWORDS:
+                continue
+            is_named = before.text in ("rel", "relation", "type", "query") and after.text in ("(", "=", "<", "")
+            if is_named or (place == self.position and after.text == "(" and token.text not in ("rel", "relation")):
+                return f"`{token.text}` is a keyword and cannot be a relation: choose another name, such as `{token.text}_`"
+        return None
 
     def fail(self, message: str, hint: str | None = None, span: Span | None = None) -> NoReturn:
         raise self.error(message, hint, span)

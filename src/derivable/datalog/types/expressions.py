@@ -9,6 +9,7 @@ from typing import Any
 from derivable.core.diagnostics import BindingError, Span, UnsupportedError
 from derivable.core.registry import suggestion
 from derivable.datalog.aggregates import AGGREGATES
+from derivable.datalog.foreign.other_names import written_here
 from derivable.datalog.foreign.signature import Kind, Signature
 from derivable.datalog.foreign.standard import FUNCTIONS
 from derivable.datalog.syntax import nodes as s
@@ -18,29 +19,6 @@ from derivable.datalog.types.mixed import ARITHMETIC
 from derivable.datalog.types.unification import FAMILIES, Open, Type
 from derivable.datalog.values.values import BOOL, DATETIME, DURATION, F64, TYPES, ValueType
 
-# What other languages call functions, and what they are here.
-_OTHER_NAMES = {
-    "sqrt": "$powf({0}, 0.5)",
-    "power": "$pow({0}, {1})",
-    "ln": "$log({0})",
-    "round": "$floor({0} + 0.5)",
-    "mod": "{0} % {1}",
-    "len": "$string_length({0})",
-    "length": "$string_length({0})",
-    "strlen": "$string_length({0})",
-    "concat": "$string_concat({0}, {1})",
-    "cat": "$string_concat({0}, {1})",
-    "upper": "$string_upper({0})",
-    "lower": "$string_lower({0})",
-    "substr": "$substring({0}, {1})",
-    "int": "{0} as i32",
-    "float": "{0} as f64",
-    "str": "{0} as String",
-    "string": "{0} as String",
-    "bool": "{0} as bool",
-    "to_number": "{0} as i32",
-    "to_string": "{0} as String",
-}
 _MADE_KNOWN = "`derivable.datalog.function` makes a Python function known"
 
 
@@ -186,8 +164,8 @@ class Expressions(DataTypes):
             if name in self.functions:
                 message = f"`${name}` is declared, but there is no such function in Python"
             hint = suggestion(name, FUNCTIONS, _MADE_KNOWN, "$")
-            if name in _OTHER_NAMES and name not in self.functions:
-                hint = f"write `{_OTHER_NAMES[name].format(*map(expression_text, arguments), *'xy')}`"
+            if name not in self.functions:
+                hint = written_here(name, [*map(expression_text, arguments)]) or hint
             self.error(UnsupportedError, message, node.span, hint)
         found = self.functions.get(name) or FUNCTIONS[name].signature
         kinds = found.kinds(len(arguments))
@@ -214,8 +192,9 @@ class Expressions(DataTypes):
         name, arguments = node.relation, ", ".join(map(expression_text, node.arguments))
         if name in self.own:
             return None
-        if name in _OTHER_NAMES and name not in FUNCTIONS:
-            return f"write `{_OTHER_NAMES[name].format(*map(expression_text, node.arguments), *'xy')}`"
+        here = None if name in FUNCTIONS else written_here(name, [*map(expression_text, node.arguments)])
+        if here is not None:
+            return here
         if name in AGGREGATES and (name not in FUNCTIONS or len(node.arguments) < 2):
             return f"assign the aggregate in the body: `n := {name}({arguments}: p({arguments}))`"
         return f"functions begin with `$`: write `${name}({arguments})`" if name in FUNCTIONS else None

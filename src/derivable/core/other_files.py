@@ -1,0 +1,63 @@
+"""Files of other languages, by their names and first lines, with what to do with them here."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from derivable.core.records import dataclass
+
+_RULES = "the page `Coming from another library` shows the same program here: `rel path(x, z) = path(x, y), edge(y, z)`"
+_TABLES = (
+    "write a choice for each row of a table, such as `rel {0.2::rain(1); 0.8::rain(0)}`, as the Bayesian network of the"
+    " gallery does"
+)
+_CIRCUITS = (
+    "known circuits are .sdd, .nnf, .cnf and .dvc; a PSDD's structure is an SDD, which its program saves as .sdd"
+)
+
+
+@dataclass(frozen=True)
+class Language:
+    """A language that derivable does not read.
+
+    title    what a file in it is
+    endings  of names of such files
+    form     what its first lines look like, as a regular expression
+    hint     what to do instead
+    """
+
+    title: str
+    endings: tuple[str, ...]
+    form: str
+    hint: str
+
+
+LANGUAGES = (
+    Language("a program of Soufflé", (".dl",), r"(?m)^\s*\.(decl|type|input|output|include|pragma)\b", _RULES),
+    Language(
+        "a program of Prolog or ProbLog",
+        (".pl", ".pro", ".problog"),
+        r"(?m)^\s*(%|:-|([\d.]+\s*::\s*)?[a-z]\w*(\([^()\n]*\))?\s*(:-|\.\s*$))",
+        _RULES,
+    ),
+    Language("an answer set program", (".lp",), r"(?m)^\s*#(show|const|program)\b", _RULES),
+    Language("a Bayesian network in BIF", (".bif",), r"(?m)^\s*(network|variable)\s+\S+\s*\{", _TABLES),
+    Language("a graphical model in UAI's format", (".uai",), r"\A\s*(MARKOV|BAYES)\s", _TABLES),
+    Language("a PSDD", (".psdd",), r"(?m)^psdd\s+\d+\s*$", _CIRCUITS),
+    Language("a formula in disjunctive normal form", (".dnf",), r"(?m)^p dnf\b", "give the CNF of its negation"),
+)
+# How much of a file is looked at.
+_BEGINNING = 4096
+
+
+def other_language(name: str, text: str, *, by_name: bool = True) -> Language | None:
+    """The language of a file that is not read here; None if neither its name nor its beginning says so.
+
+    by_name  whether a name alone says so, as for files that hold no programs
+    """
+    ending = Path(name.lower().removesuffix(".gz")).suffix
+    beginning = text[:_BEGINNING]
+    named = [language for language in LANGUAGES if ending in language.endings]
+    formed = [language for language in LANGUAGES if re.search(language.form, beginning)]
+    return next(iter([*(named if by_name or formed else []), *formed]), None)
