@@ -122,7 +122,10 @@ def test_icarus_is_cycle_by_cycle_the_same():
     quantised, arrays = calibrated(model, inputs)
     made = lower(quantised, SMALL)
     found, expected = (simulation.simulate(made, arrays, backend) for backend in ("icarus", "verilator"))
-    assert np.array_equal(found.memory, expected.memory)
+    # Lines of outputs end with bytes of the cache that were never written, which are random in Icarus.
+    (view,) = made.outputs
+    assert np.array_equal(found.memory[: view.buffer], expected.memory[: view.buffer])
+    assert np.array_equal(found.outputs[0], expected.outputs[0])
     assert found.cycles == expected.cycles
     assert found.per_node == expected.per_node
 

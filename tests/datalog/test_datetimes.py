@@ -89,6 +89,22 @@ def test_dates_as_people_write_them(text):
     assert parse_datetime(text) == wanted
 
 
+@pytest.mark.parametrize("text", ["05.03.2026", "5.3.26", "05.03.2026 10:00", "12.11.2026 23:00 -08"])
+def test_dates_of_which_either_number_may_be_the_month_are_refused(tmp_path, text):
+    year, first, second = "2026", *text.partition(" ")[0].split(".")[:2]
+    either = f"{year}-{int(second):02}-{int(first):02} or {year}-{int(first):02}-{int(second):02}"
+    with pytest.raises(ValueError, match=either):
+        parse_datetime(text)
+    with pytest.raises(dv.DerivableError, match=either):
+        dv.Program(f'rel r(t"{text}")')
+    (tmp_path / "e.csv").write_text(f"{text}\n")
+    for facts in ([text], tmp_path / "e.csv"):
+        with pytest.raises(dv.DerivableError, match=f"{either}.*2026-03-05"):
+            dv.Program("type e(DateTime)").run({"e": facts})
+    assert parse_datetime("08.08.2026") == dt.datetime(2026, 8, 8)
+    assert parse_datetime("08.21.2026") == dt.datetime(2026, 8, 21)
+
+
 def test_durations_times_and_through_integers():
     text = 'rel d = {d"10 days", d"-1y3M", d"1h"} rel r(x, 2 * x, x * 2, x / 3, x / -2) = d(x) rel none(x / 0) = d(x)'
     days, months, hour = (Duration.parse(t) for t in ("10 days", "-9M", "1h"))

@@ -91,3 +91,20 @@ print("torch" in sys.modules)
 """
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.strip() == "False"
+
+
+@pytest.mark.parametrize("name", ["float32", "float64", "int64", "bool"])
+def test_inner_products_of_torch_tensors_are_those_of_torch(name):
+    torch = pytest.importorskip("torch")
+    dtype = getattr(torch, name)
+    values = torch.arange(1000).reshape(2, 500).remainder(7)
+    a, b = (values.to(dtype) / 3 if dtype.is_floating_point else values.to(dtype)).unbind(0)
+    program = dv.Program("type q(x: Tensor, y: Tensor)\nrel r($dot(x, y)) = q(x, y)")
+    ((found,),) = program.run({"q": [(a, b)]})["r"]
+    assert isinstance(found, torch.Tensor)
+    assert found == (int((a & b).sum()) if dtype == torch.bool else torch.dot(a, b))
+    if dtype.is_floating_point:
+        a.requires_grad_()
+        ((found,),) = program.run({"q": [(a, b)]})["r"]
+        (gradient,) = torch.autograd.grad(found, a)
+        assert torch.equal(gradient, b)

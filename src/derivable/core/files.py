@@ -42,6 +42,18 @@ def read_bytes(path: str | os.PathLike, look: Callable[[], Any] | None = None) -
     return _decompressed(path, place.read_bytes if look is None else lambda: _in_parts(open(place, "rb"), look), look)
 
 
+def read_beginning(path: str | os.PathLike, size: int) -> bytes:
+    """So many bytes, decompressed, of the beginning of a file; none of one that `read_bytes` will refuse."""
+    try:
+        with open(checked_path(path), "rb") as file:
+            if file.peek(2)[:2] == GZIP_MAGIC:
+                with gzip.GzipFile(fileobj=file) as stream:
+                    return stream.read(size)
+            return file.read(size)
+    except (EOFError, OSError, zlib.error):
+        return b""
+
+
 def read_standard_input(look: Callable[[], Any] | None = None) -> bytes:
     """What `read_bytes` gives for a file, from standard input; messages call it `STANDARD_INPUT`."""
     return _decompressed(STANDARD_INPUT, sys.stdin.buffer.read, look)

@@ -24,6 +24,16 @@ def similar(name: object, known: Iterable[str]) -> str | None:
     return nearest(name, known, 0.7)
 
 
+def is_one_letter_off(name: str, other: str) -> bool:
+    """Whether one letter is missing, too many or another one, or two neighbours are swapped; digits are no letters."""
+    start = next((i for i, (a, b) in enumerate(zip(name, other)) if a != b), min(len(name), len(other)))
+    left, right = name[start:], other[start:]
+    while left and right and left[-1] == right[-1]:
+        left, right = left[:-1], right[:-1]
+    is_short = max(len(left), len(right)) == 1 or (len(left) == 2 and left == right[::-1])
+    return is_short and (left + right).isalpha()
+
+
 def suggestion(name: object, known: Iterable[str], otherwise: str, mark: str = "") -> str:
     """The hint for an unknown name in a program: the nearest known one after its mark, or what else helps."""
     close = similar(name, known)

@@ -273,6 +273,22 @@ def test_a_relation_without_declaration_rules_and_facts_is_empty(text, expected)
         program.run({"stuff": []} if "count" not in text else {"stuff": np.zeros((0, 2), np.int32)})
 
 
+@pytest.mark.parametrize(
+    ("known", "read"),
+    [("digit_1", "digit_2"), ("color", "colored"), ("is_left_of", "is_left_to_me"), ("path1", "path")],
+)
+def test_a_relation_whose_name_is_like_another_one_is_empty(known, read):
+    program = dv.Program(f"rel {known} = {{(0, 1)}} rel found(x, y) = {read}(x, y) query found")
+    with pytest.warns(DerivableWarning, match=f"`{read}` is empty: .*\n.*\n.*\nhelp: did you mean `{known}`"):
+        assert not program.run()["found"]
+
+
+@pytest.mark.parametrize("read", ["edgge", "egde", "edgw", "edg"])
+def test_a_letter_off_is_a_mistake(read):
+    with pytest.raises(dv.DerivableError, match="did you mean `edge`"):
+        dv.Program(f"rel edge = {{(0, 1)}} rel path(x, y) = {read}(x, y)").run()
+
+
 def test_what_may_be_misspelt_is_no_empty_relation():
     with pytest.raises(dv.DerivableError, match="did you mean `edge`"):
         dv.Program("rel edge = {(0, 1)} rel path(x, y) = edges(x, y)").run()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import field
 from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
 
-from derivable.core.diagnostics import DerivableError, UnsupportedError, Written
+from derivable.core.diagnostics import DerivableError, Span, UnsupportedError, Written, warn
 from derivable.core.progress import NEVER, Deadline
 from derivable.core.records import dataclass
 from derivable.datalog.aggregates.nodes import AggregateRule
@@ -29,7 +30,10 @@ Result = tuple[list[np.ndarray], int, Any]
 
 @dataclass(frozen=True)
 class Context(Written):
-    """What an aggregate needs of the run: its tags, strings, random facts and limits, and the program for messages."""
+    """What an aggregate needs of the run: its tags, strings, random facts and limits, and the program for messages.
+
+    said  the aggregates of which a warning was given, of which there is one a program
+    """
 
     mode: Untagged | ColumnTags | GraphTags
     symbols: SymbolTable
@@ -37,6 +41,7 @@ class Context(Written):
     deadline: Deadline = NEVER
     source: str = "<program>"
     text: str = ""
+    said: set[Span] = field(default_factory=set)
 
 
 def run_aggregate(
@@ -114,6 +119,13 @@ class Groups:
                 self.emit(owner, self.words_of(np.array([where[values] for _, values in found], np.int64)), tags)
             else:
                 self.emit(owner, [np.array([int(value) for _, value in found], np.int64)], tags)
+
+    def say(self, message: str, hint: str) -> None:
+        """Give a warning that points to the aggregate, if it is the first one."""
+        span, context = self.rule.span, self.context
+        if span not in context.said:
+            context.said.add(span)
+            warn(message, hint=hint, source=context.source, text=context.text, span=span)
 
     def error(self, kind: type[DerivableError], message: str, hint: str | None = None) -> NoReturn:
         self.context.error(kind, message, self.rule.span, hint)

@@ -17,10 +17,12 @@ from derivable.core.records import dataclass
 from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.aggregates.record import Aggregate, Group
 from derivable.datalog.aggregates.worlds import merged, reached
-from derivable.datalog.values.values import ValueType, wrap
+from derivable.datalog.values.values import TYPES, ValueType, wrap
 
 # Sums of magnitudes below this are exact in 64 bits, rounding in the estimate included.
 _EXACT = 2.0**62
+# What a sum is made in that does not fit its type.
+_WIDER = ("i64", "i128")
 
 Columns = list[np.ndarray]
 
@@ -82,7 +84,34 @@ class _Total:
         states = [self.folded(groups, column, number)[chosen] for column in columns]
         if self.is_average and t.is_integer:
             _say_that_means_are_integers(groups, t, *states)
+        elif t.is_integer:
+            self.say_what_is_cut(groups, t, states[0])
         groups.emit_values(chosen, self.results(states, t), None)
+
+    def say_what_is_cut(self, groups: Groups, t: ValueType, totals: np.ndarray) -> None:
+        """Warn where the sum or product of all rows of a group is beyond its type."""
+        if not len(totals):
+            return
+        name, (low, high) = groups.rule.operator, t.limits
+        if not self.is_product:
+            least, most = int(totals.min()), int(totals.max())
+            if low <= least and most <= high:
+                return
+            total, end = (most, high) if most > high else (least, low)
+            shown = f"`{name}` is {total}, which {t} does not hold: it becomes {end}"
+        else:
+            values, number = groups.row_values[0], groups.number
+            sizes = np.zeros(len(groups.sizes) + 1)
+            with np.errstate(divide="ignore"):
+                np.add.at(sizes, number, np.log2(np.abs(values.astype(np.float64))))
+            if max(sizes[:-1], default=0) < np.log2(float(high) + 1):
+                return
+            shown = f"`{name}` is beyond what {t} holds, {low} to {high}: it wraps around"
+        wide = next((wider for wider in _WIDER if t.bits < TYPES[wider].bits), None)
+        cast = (
+            f"cast the values, `{name}(w: r(v), w == v as {wide or 'f64'})`, or declare the column as {wide or 'f64'}"
+        )
+        groups.say(shown, cast)
 
     def folded(self, groups: Groups, column: np.ndarray, number: np.ndarray) -> np.ndarray:
         """One scalar of the state of each group [group]."""
@@ -120,6 +149,9 @@ class _Total:
                     return [wrap(after, t) if t.is_integer else after]
                 return [state + column[places] for state, column in zip(states, columns)]
 
+        if t.is_integer and not self.is_average:
+            number = groups.number[groups.order]
+            self.say_what_is_cut(groups, t, self.folded(groups, columns[0], number)[chosen])
         for found in reached(groups, chosen, groups.order, neutral, moved):
             if groups.keeps_empty and not self.is_average:
                 of_none = np.repeat(self.results(neutral, t), len(found.chosen))

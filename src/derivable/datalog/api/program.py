@@ -24,7 +24,7 @@ from derivable.datalog.api.batched import Batched, batched
 from derivable.datalog.api.database import Database
 from derivable.datalog.api.titles import titles_of
 from derivable.datalog.desugar import desugar
-from derivable.datalog.facts.inputs import checked_facts, on_host, taken
+from derivable.datalog.facts.inputs import checked_facts, taken
 from derivable.datalog.facts.load import known_relation
 from derivable.datalog.foreign.standard import predicate_of
 from derivable.datalog.ram.lower import lower
@@ -160,7 +160,7 @@ class Program:
             relations = plan.rules.relations
             undeclared = {n: f for n, f in facts.items() if n in relations and relations[n].is_input}
             if undeclared:
-                return self._plan(hints_from(on_host(undeclared)))
+                return self._plan(hints_from(undeclared, relations))
         return plan
 
     def lowered(self, facts: Mapping[str, Any] | None = None) -> Ram:

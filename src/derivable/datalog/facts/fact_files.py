@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from derivable.core.diagnostics import DomainError, ParseError
-from derivable.core.files import read_bytes
+from derivable.core.files import read_beginning, read_bytes
 from derivable.core.lazy import importing
 from derivable.core.locks import OwnLock
 from derivable.core.registry import suggestion
@@ -35,6 +35,7 @@ from derivable.datalog.facts.column_names import TAG_NAMES
 from derivable.datalog.facts.file_forms import (
     AS_IT_IS,
     NO_COLUMNS,
+    FactFile,
     FileForm,
     Target,
     file_error,
@@ -42,14 +43,21 @@ from derivable.datalog.facts.file_forms import (
     separation,
     span_in,
 )
-from derivable.datalog.facts.headers import MARK, MISSING, TRUTH, FileText, is_header, places_of
-from derivable.datalog.facts.inputs import Columns, Texts, arrow_column
+from derivable.datalog.facts.headers import HEAD_BYTES, MARK, MISSING, TRUTH, FileText, is_header, places_of
+from derivable.datalog.facts.inputs import Columns, Texts, arrow_column, arrow_hint
 from derivable.datalog.rules.nodes import Attribute, Relation
 from derivable.datalog.values.values import ValueType
 
+_READERS = {
+    ".parquet": "parquet.read_table",
+    ".arrow": "feather.read_table",
+    ".feather": "feather.read_table",
+}
 TEXT_ENDINGS = (".csv", ".tsv", ".facts", ".txt")
 COLUMN_ENDINGS = (".parquet", ".arrow", ".feather")
 ENDINGS = (*TEXT_ENDINGS, *COLUMN_ENDINGS)
+# How values are written whose columns have no type.
+_FORMS = {"i64": r"[+-]?\d+", "bool": "true|false", "f64": r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?"}
 # What separates columns in files of other programs.
 _DELIMITERS = (";", "\t", ",", "|")
 # Files of fewer bytes are read line by line: importing Arrow takes longer.
@@ -143,9 +151,45 @@ def read_facts(
     return found if found.probabilities is None else replace(found, place=line_of)
 
 
+def types_in(path: str | os.PathLike, name: str, types: Sequence[ValueType]) -> tuple[str, ...] | None:
+    """Types, or families, of a file's columns for a relation whose own types are not known: those of its schema, or
+    what the first rows of a text may be; None for another number of columns, and for a file that cannot be read.
+    """
+    place, form = Path(path), path.form if isinstance(path, FactFile) else AS_IT_IS
+    target = Target(name, types, (), form, os.fspath(path))
+    if ending_of(place) in COLUMN_ENDINGS:
+        schema = _schema(place)
+        names, hints = [n for n, _ in schema], [arrow_hint(t) for _, t in schema]
+    else:
+        rows = [
+            [field.strip() for field in row] for row in _text_of(read_beginning(place, HEAD_BYTES), place, form).lines
+        ]
+        rows = [row for row in rows if row != [""]]
+        names = [field.strip('"') for field in rows[0]] if rows else []
+        rows = [row for row in rows if len(row) == len(names)]
+        hints = [_hint([row[c] for row in rows]) for c in range(len(names))]
+    if form.keys or not (form.fields or target.has_width(len(names))):
+        return None
+    places = _chosen(names, target)[2] if form.fields else places_of(names, len(names), target)[1]
+    return tuple(hints[place] for place in places)
+
+
+def _hint(fields: list[str]) -> str:
+    """The type of a column of a text without types, whose first field may be a name."""
+    for part in (fields, fields[1:]):
+        for hint, form in _FORMS.items():
+            if part and all(re.fullmatch(form, field, re.IGNORECASE | re.ASCII) for field in part):
+                return hint
+    return "text"
+
+
 def _text(place: Path, form: FileForm, look: Callable[[], Any] | None = None) -> FileText:
     """A file of text in columns."""
-    data, ending = read_bytes(place, look), ending_of(place)
+    return _text_of(read_bytes(place, look), place, form)
+
+
+def _text_of(data: bytes, place: Path, form: FileForm) -> FileText:
+    ending = ending_of(place)
     is_marked, data = data.startswith(MARK), data.removeprefix(MARK)
     delimiter, is_csv = separation(ending, form)
     return FileText(data if is_csv else _tabbed(data, comments=ending == ".txt"), delimiter, is_csv, is_marked)
@@ -252,6 +296,23 @@ def _in_batches(file: Any, look: Callable[[], Any]) -> Any:
     return arrow.Table.from_batches(batches, file.schema_arrow)
 
 
+def _schema(path: Path) -> list[tuple[str, Any]]:
+    """Names and types of a file of columns; none of one that cannot be read."""
+    with importing():
+        import pyarrow as arrow
+        from pyarrow import ipc, parquet
+
+    try:
+        if ending_of(path) == ".parquet":
+            schema = parquet.read_schema(path)
+        else:
+            with arrow.memory_map(os.fspath(path)) as file:
+                schema = ipc.open_file(file).schema
+        return list(zip(schema.names, schema.types))
+    except (arrow.ArrowException, OSError, UnicodeDecodeError):
+        return []
+
+
 def _from_columns(path: Path, target: Target, look: Callable[[], Any] | None) -> Columns:
     with importing():
         import pyarrow as arrow
@@ -282,7 +343,13 @@ def _from_columns(path: Path, target: Target, look: Callable[[], Any] | None) ->
         if not target.has_width(len(names)):
             raise ParseError(target.width_error(len(names)), source=target.source, hint=f"it has {', '.join(names)}")
         tag, places = places_of(names, len(names), target)
-    arrays = {i: arrow_column(target.name, names[i], table.column(i)) for i in (tag, *places) if i is not None}
+    hint = f"a relation has no missing values: give `pyarrow.{_READERS[ending_of(path)]}({path.name!r}).drop_null()`,"
+    hint += " the table without such rows, as the facts"
+    arrays = {
+        i: arrow_column(target.name, names[i], table.column(i), hint, target.source)
+        for i in (tag, *places)
+        if i is not None
+    }
     probabilities = None if tag is None else _probabilities(arrays[tag], target)
     if target.form.fields:
         # They are in the order of the relation's columns, whatever they are called.

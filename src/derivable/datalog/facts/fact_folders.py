@@ -53,12 +53,16 @@ def files_in(directory: str | os.PathLike, names: Iterable[str]) -> dict[str, Pa
 
 def facts_from(
     directory: str | os.PathLike, relations: Mapping[str, Relation], look: Callable[[], Any] | None = None
-) -> dict[str, Columns]:
+) -> dict[str, Columns | Path]:
     """Facts for `Program.run` from the files in `directory` that are named after a relation (name -> record).
 
     look  checks limits while files are read
+
+    The types of a relation that is not declared are those of its file, which is read when they are known.
     """
     return {
-        name: read_facts(path, name, relations[name].types, relations[name].column_names, look=look)
+        name: path
+        if relations[name].is_input
+        else read_facts(path, name, relations[name].types, relations[name].column_names, look=look)
         for name, path in files_in(directory, relations).items()
     }

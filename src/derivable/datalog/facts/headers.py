@@ -24,7 +24,7 @@ TRUTH = {"true": True, "false": False, "1": True, "0": False}
 # Types whose values a file has as texts.
 _TEXTS = ("text", "char", "entity", "duration")
 # How much of a file is looked at, and how many of its rows.
-_HEAD_BYTES = 1 << 16
+HEAD_BYTES = 1 << 16
 _ROWS = 200
 _FEW_ROWS = 2
 
@@ -47,8 +47,8 @@ class FileText:
     @cached_property
     def lines(self) -> list[list[str]]:
         """The fields of the first rows with their quotes; a blank line has one, which is empty."""
-        text = self.data[:_HEAD_BYTES].decode("utf-8", "replace").lstrip("\r\n")
-        if len(self.data) > _HEAD_BYTES:
+        text = self.data[:HEAD_BYTES].decode("utf-8", "replace").lstrip("\r\n")
+        if len(self.data) >= HEAD_BYTES:
             text = text[: text.rfind("\n") + 1]
         plain = rf"[^{re.escape(self.delimiter)}\r\n]*"
         field = re.compile(rf' *("(?:[^"]|"")*"|{plain}){plain}' if self.is_csv else f"({plain})")

@@ -1,55 +1,92 @@
-"""Types that facts from Python have, for relations that the program does not declare."""
+"""Types that facts from Python and files have, for relations that the program does not declare.
+
+Columns that know their types keep them: i64, u64 and f64 where an array, a frame or a file has 64 bits. What Python
+writes, and narrower numbers, are as literals of a program are, i32 and f32.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from derivable.datalog.facts.inputs import Columns, InputMapping, Texts
+from derivable.datalog.facts.column_names import TAG_NAMES
+from derivable.datalog.facts.inputs import Columns, Elsewhere, InputMapping, Texts
+from derivable.datalog.rules.nodes import Relation
 from derivable.datalog.values.terms import Entity
 from derivable.datalog.values.values import DATETIME, DURATION, TENSOR, fits
 
+_KINDS = {"f": "float", "i": "integer", "u": "integer", "b": "bool", "M": "datetime", "m": "duration"}
+# The difference of two u32 may be below zero.
+_WIDE = {"i8": "i64", "u8": "u64", "u4": "i64", "f8": "f64", "f16": "f64"}
 
-def hints_from(facts: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Type families of the columns of facts (`inputs.taken`), for relations that the program does not declare."""
+
+def hints_from(facts: Mapping[str, Any], relations: Mapping[str, Relation]) -> dict[str, tuple[str, ...]]:
+    """Types, or families of types, of the columns of facts (`inputs.taken`), for relations that the program uses and
+    does not declare. Facts of another number of columns say nothing: what is wrong with them is said when they load."""
     hints: dict[str, tuple[str, ...]] = {}
-    families = {"f": "float", "i": "integer", "u": "integer", "b": "bool", "M": "datetime", "m": "duration"}
     for name, given in facts.items():
-        row: Any = None
-        if isinstance(given, os.PathLike):
-            continue
-        if isinstance(given, Columns):
-            hints[name] = tuple(
-                "text" if isinstance(a, Texts) else families.get(a.dtype.kind) or (_family(a[0]) if len(a) else "any")
-                for a in given.arrays
-            )
-        elif isinstance(given, np.ndarray):
-            if given.ndim in (1, 2) and given.dtype.kind in families:
-                hints[name] = (families[given.dtype.kind],) * (given.shape[1] if given.ndim == 2 else 1)
-            elif given.ndim and len(given):
-                row = given[0]
-                row = tuple(row.tolist()) if isinstance(row, np.ndarray) else row
-        elif isinstance(given, InputMapping):
-            row = given.tuples[0] if given.tuples else None
-        elif isinstance(given, Mapping):
-            row = next(iter(given), None)
-        else:
-            row = next(iter(given), None)
-            if isinstance(row, InputMapping):
-                row = row.tuples[0] if row.tuples else None
-            if isinstance(row, tuple) and len(row) == 2 and isinstance(row[1], tuple):
-                row = row[1]
-        if row is not None:
-            values = row if isinstance(row, (tuple, list)) else (row,)
-            hints[name] = tuple(map(_family, values))
+        found = _of_facts(given, relations[name])
+        # What is written `rel s = {}` has as many columns as its facts.
+        if found is not None and (len(found) == len(relations[name].types) or relations[name].is_emptied):
+            hints[name] = found
     return hints
 
 
-def _family(value: Any) -> str:
-    if isinstance(value, (bool, np.bool_)):
+def _of_facts(given: Any, relation: Relation) -> tuple[str, ...] | None:
+    if isinstance(given, os.PathLike):
+        from derivable.datalog.facts.fact_files import types_in
+
+        return types_in(given, relation.name, relation.types)
+    if isinstance(given, Columns):
+        found = [(str(label), _of_column(array)) for label, array in zip(given.names, given.arrays)]
+        if len(found) == len(relation.types) + 1:
+            tagged = [i for i, (label, _) in enumerate(found) if label in TAG_NAMES]
+            del found[tagged[-1] if tagged else -1]
+        return tuple(hint for _, hint in found)
+    if isinstance(given, Elsewhere):
+        width = given.tensor.shape[1] if given.tensor.ndim == 2 else 1
+        return (
+            _of_dtype(np.dtype(str(given.tensor.dtype).removeprefix("torch.").replace("bfloat16", "float32"))),
+        ) * width
+    if isinstance(given, np.ndarray):
+        columns = given[:, None] if given.ndim == 1 else given
+        if columns.ndim != 2:
+            return None
+        return tuple(_of_column(columns[:, c]) for c in range(columns.shape[1]))
+    rows: Iterable[Any] = given.tuples if isinstance(given, InputMapping) else given
+    row = next(iter(rows), None)
+    if isinstance(row, InputMapping):
+        row = row.tuples[0] if row.tuples else None
+    if isinstance(row, tuple) and len(row) == 2 and isinstance(row[1], tuple):
+        row = row[1]
+    if row is None:
+        return None
+    return tuple(map(_of_value, row if isinstance(row, (tuple, list)) else (row,)))
+
+
+def _of_column(array: np.ndarray | Texts) -> str:
+    if isinstance(array, Texts):
+        return "text"
+    if array.dtype.kind in _KINDS:
+        return _of_dtype(array.dtype)
+    values = [value for value in array.tolist() if value is not None]
+    if set(map(type, values)) == {int} and any(abs(value) >> 63 for value in (min(values), max(values))):
+        # What a decimal of Arrow may have.
+        return "i128"
+    return _of_value(values[0]) if values else "any"
+
+
+def _of_dtype(dtype: np.dtype) -> str:
+    return _WIDE.get(f"{dtype.kind}{dtype.itemsize}") or _KINDS.get(dtype.kind, "any")
+
+
+def _of_value(value: Any) -> str:
+    if isinstance(value, np.generic) and value.dtype.kind in _KINDS:
+        return _of_dtype(value.dtype)
+    if isinstance(value, bool):
         return "bool"
     if isinstance(value, str):
         return "text"
@@ -58,6 +95,6 @@ def _family(value: Any) -> str:
     for t in (DATETIME, DURATION, TENSOR):
         if fits(value, t):
             return t.family
-    if isinstance(value, (float, np.floating)):
+    if isinstance(value, float):
         return "float"
-    return "integer" if isinstance(value, (int, np.integer)) else "any"
+    return "integer" if isinstance(value, int) else "f64" if type(value).__name__ == "Decimal" else "any"

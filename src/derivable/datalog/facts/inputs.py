@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.core.arguments import check_on_cpu, is_integer
-from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError
+from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError, warn
 from derivable.core.lazy import later
 from derivable.core.records import dataclass
 from derivable.datalog.values.text_arena import Encoded
@@ -112,6 +112,9 @@ MISSING_HINT = (
 ROUNDING = 1e-3
 # Fewer texts become objects of Python, of which a run has some for all of its texts unless these are many.
 _MANY_TEXTS = 1 << 14
+# Decimals of so many digits are those of one number of 64 bits; all of fewer are in i64.
+_EXACT_DIGITS = 15
+_I64_DIGITS = 19
 
 
 def checked_facts(facts: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -242,18 +245,25 @@ def _values(name: str, label: Any, column: Any) -> np.ndarray | Texts:
         return array
 
 
-def arrow_column(name: str, label: Any, column: Any) -> np.ndarray | Texts:
-    """The values of an Arrow column. Raises TypeMismatchError where one is missing."""
+def arrow_column(
+    name: str, label: Any, column: Any, hint: str = MISSING_HINT, source: str | None = None
+) -> np.ndarray | Texts:
+    """The values of an Arrow column: decimals with a fraction are f64, times of day durations since midnight.
+
+    hint    what helps where a value is missing
+    source  the file that the column is of
+
+    Raises TypeMismatchError where a value is missing.
+    """
     if column.null_count:
         row = column.is_null().to_numpy(zero_copy_only=False) if isinstance(column, arrow.Array) else None
         row = column.is_null().to_numpy() if row is None else row
-        raise TypeMismatchError(
-            f"facts for `{name}`, row {int(np.flatnonzero(row)[0])}, column {label!r}: the value is missing",
-            hint=MISSING_HINT,
-        )
+        first = f"facts for `{name}`, row {int(np.flatnonzero(row)[0])}, column {label!r}: the value is missing"
+        more = f" ({column.null_count} of {len(column)} are)" if column.null_count > 1 else ""
+        raise TypeMismatchError(first + more, hint=hint, source=source)
     t = column.type
     if arrow.types.is_dictionary(t) and not _is_string(t.value_type):
-        return arrow_column(name, label, column.cast(t.value_type))
+        return arrow_column(name, label, column.cast(t.value_type), hint, source)
     if arrow.types.is_dictionary(t):
         column = column.unify_dictionaries() if isinstance(column, arrow.ChunkedArray) else column
         chunks = column.chunks if isinstance(column, arrow.ChunkedArray) else [column]
@@ -263,12 +273,46 @@ def arrow_column(name: str, label: Any, column: Any) -> np.ndarray | Texts:
     if _is_string(t):
         return Texts(_encoded(column))
     if arrow.types.is_decimal(t) and t.scale == 0:
-        return np.array([int(value) for value in column.to_pylist()], object)
+        values = np.array([int(value) for value in column.to_pylist()], object)
+        return values if any(abs(value) >> 63 for value in values) else values.astype(np.int64)
+    if arrow.types.is_decimal(t):
+        return _real(name, label, column)
+    if arrow.types.is_time(t):
+        column = column.cast(arrow.int32() if t.bit_width == 32 else arrow.int64()).cast(arrow.int64())
+        return np.asarray(arrow_column(name, label, column)).astype(f"m8[{t.unit}]")
     chunks = column.chunks if isinstance(column, arrow.ChunkedArray) else [column]
     if (arrow.types.is_integer(t) or arrow.types.is_floating(t)) and chunks:
         # Arrow's own conversion imports pandas where it is installed.
         return np.concatenate([np.from_dlpack(chunk) for chunk in chunks])
     return column.to_numpy() if isinstance(column, arrow.ChunkedArray) else column.to_numpy(zero_copy_only=False)
+
+
+def _real(name: str, label: Any, column: Any) -> np.ndarray:
+    """Decimals as numbers of 64 bits, which have 15 to 17 digits; a DerivableWarning says where that is too few."""
+    numbers = column.cast(arrow.float64())
+    if column.type.precision > _EXACT_DIGITS and not numbers.cast(column.type, safe=False).equals(column):
+        warn(
+            f"facts for `{name}`: column {label!r} is of type {column.type}, and some values have more digits than f64",
+            hint=f"give whole numbers, scaled by 10**{column.type.scale}, which i64 and i128 hold as they are",
+        )
+    return np.asarray(arrow_column(name, label, numbers))
+
+
+def arrow_hint(t: Any) -> str:
+    """The type, or the family, of a relation's column that holds a column of this Arrow type; see `hints`."""
+    types = arrow.types
+    if types.is_dictionary(t):
+        return arrow_hint(t.value_type)
+    if types.is_decimal(t):
+        return "f64" if t.scale > 0 else "i64" if t.precision < _I64_DIGITS else "i128"
+    if types.is_integer(t):
+        return {"int64": "i64", "uint64": "u64", "uint32": "i64"}.get(str(t), "integer")
+    if types.is_floating(t):
+        return "f64" if t.bit_width == 64 else "float"
+    kinds = {"bool": types.is_boolean(t), "text": _is_string(t), "tensor": types.is_list(t)}
+    kinds["datetime"] = types.is_date(t) or types.is_timestamp(t)
+    kinds["duration"] = types.is_duration(t) or types.is_time(t)
+    return next((kind for kind, is_it in kinds.items() if is_it), "any")
 
 
 def _is_string(t: Any) -> bool:

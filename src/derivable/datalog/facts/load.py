@@ -31,11 +31,12 @@ from typing import Any
 import numpy as np
 
 from derivable.core.diagnostics import BindingError, DerivableError, DomainError, ShapeError, TypeMismatchError, warn
-from derivable.core.registry import similar, suggestion
+from derivable.core.registry import is_one_letter_off, similar, suggestion
 from derivable.datalog.facts.column_names import TAG_NAMES, listed, places_by_name
 from derivable.datalog.facts.inputs import Columns, Elsewhere, InputMapping, Texts
 from derivable.datalog.facts.store import FactStore, add_terms
 from derivable.datalog.facts.words import checked_words
+from derivable.datalog.foreign.other_names import written_here
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.rules.nodes import Relation, Rules
 from derivable.datalog.tags.random_facts import Origin
@@ -52,8 +53,8 @@ def load_python_facts(ram: Ram | Rules, facts: Mapping[str, Any], store: FactSto
 
     `given` names the relations whose facts are there already (the inputs of compile_exact).
     A relation that the program only reads, and that nothing gives facts, is empty: a DerivableWarning says so, or
-    BindingError where its name is nearly that of another relation. Raises BindingError for facts of an unknown
-    relation, TypeMismatchError with row, column and expected type for a bad value.
+    BindingError where its name is that of another relation but for a letter. Raises BindingError for facts of an
+    unknown relation, TypeMismatchError with row, column and expected type for a bad value.
     """
     for name, rows in facts.items():
         load_relation(known_relation(ram, name, f"facts for an unknown relation `{name}`", ram.source), rows, store)
@@ -70,7 +71,7 @@ def _without_facts(ram: Ram | Rules, relation: Relation) -> None:
         return
     known = [n for n, other in ram.relations.items() if not other.is_input and not n.startswith("#")]
     close = similar(name, known)
-    if close is not None:
+    if close is not None and is_one_letter_off(name, close):
         raise BindingError(
             f"unknown relation `{name}`: it has no declaration, no rule and no facts",
             hint=f"did you mean `{close}`? If not, declare `type {name}(...)`",
@@ -78,10 +79,12 @@ def _without_facts(ram: Ram | Rules, relation: Relation) -> None:
             text=ram.text,
             span=relation.span,
         )
+    here = written_here(name, [])
+    meant = f"{here}; or " if here else "" if close is None else f"did you mean `{close}`? If not, "
     warn(
         f"`{name}` is empty: it has no declaration, no rule and no facts",
-        hint=f'pass `facts={{"{name}": [...]}}` (on the command line `--facts DIR`, with DIR/{name}.csv), or write '
-        f"`rel {name} = {{}}` if it is to be empty",
+        hint=f'{meant}pass `facts={{"{name}": [...]}}` (on the command line `--facts DIR`, with DIR/{name}.csv), or '
+        f"write `rel {name} = {{}}` if it is to be empty",
         source=ram.source,
         text=ram.text,
         span=relation.span,

@@ -10,6 +10,7 @@ import numpy as np
 from derivable.core.diagnostics import TypeMismatchError
 from derivable.datalog.facts.inputs import MISSING_HINT, Texts
 from derivable.datalog.rules.nodes import Relation
+from derivable.datalog.values.datetimes import parse_datetime
 from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.terms import show_value
 from derivable.datalog.values.values import Unfit, ValueType, column_words
@@ -57,11 +58,22 @@ def _unfit(relation: Relation, c: int, t: ValueType, unfit: Unfit) -> TypeMismat
     hint = None
     if t.is_integer and isinstance(value, int) and not isinstance(value, bool):
         hint = t.range_text()
+    elif isinstance(value, str) and t.family == "datetime":
+        hint = _date_hint(value)
     elif isinstance(value, str) and relation.is_input:
         hint = f"declare the column types: `type {relation.name}(...)`"
     elif isinstance(value, str) and t.is_number:
         hint = "convert the texts to numbers first (`pandas.to_numeric(column)`), or declare the column as String"
     return TypeMismatchError(f"{place}: expected {t}, found {shown} ({type(value).__name__})", hint=hint)
+
+
+def _date_hint(text: str) -> str:
+    """What is wrong with a text that is no date, and how one is written."""
+    try:
+        parse_datetime(text)
+    except ValueError as error:
+        return f"{error}; dates are written `2026-03-05` or `2026-03-05T12:00:00Z`"
+    return "dates are of the years 1 to 9999"
 
 
 def _conversion(kind: str, t: ValueType) -> str | None:

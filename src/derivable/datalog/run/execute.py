@@ -623,7 +623,8 @@ class Executor(Orders):
         table = self.tables[rule.relation]
         body = self.tables[rule.body]
         groups = None if rule.groups is None else self.tables[rule.groups]
-        context = Context(self.mode, self.symbols, self.facts.random, self.watch, self.ram.source, self.ram.text)
+        written = self.ram.source, self.ram.text, self.ram.plans.setdefault("said", set())
+        context = Context(self.mode, self.symbols, self.facts.random, self.watch, *written)
         found = run_aggregate(rule, table.types, body, groups, context)
         effort.candidates += found[1]
         return found

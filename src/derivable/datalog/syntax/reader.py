@@ -91,7 +91,8 @@ class Reader:
                 continue
             is_named = before.text in ("rel", "relation", "type", "query") and after.text in ("(", "=", "<", "")
             if is_named or (place == self.position and after.text == "(" and token.text not in ("rel", "relation")):
-                return f"`{token.text}` is a keyword and cannot be a relation: choose another name, such as `{token.text}_`"
+                name = token.text
+                return f"`{name}` is a keyword and cannot be a relation: choose another name, such as `{name}_`"
         return None
 
     def fail(self, message: str, hint: str | None = None, span: Span | None = None) -> NoReturn:

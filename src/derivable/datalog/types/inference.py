@@ -18,11 +18,11 @@ from derivable.datalog.syntax.text import expression_text
 from derivable.datalog.types.formulas import Formulas
 from derivable.datalog.types.typed import Typed
 from derivable.datalog.types.unification import Open, final, meet, resolve
-from derivable.datalog.values.values import BOOL, USIZE, ValueType, castable
+from derivable.datalog.values.values import BOOL, TYPES, USIZE, ValueType, castable
 
 
 def infer(syntax: s.Syntax, hints: Mapping[str, tuple[str, ...]] | None = None) -> Typed:
-    """Infer all types. `hints` gives families for the columns of relations that only Python facts define.
+    """Infer all types. `hints` gives types, or families, for the columns of relations that only Python facts define.
 
     Raises TypeMismatchError (arity or type clash), BindingError (duplicate declaration), UnsupportedError.
     """
@@ -64,10 +64,13 @@ class _Inference(Formulas):
         self.declare_terms()
         for name, families in self.hints.items():
             self.relation(name, len(families), NOWHERE)
-            for column, family in zip(self.columns[name], families):
+            for column, hint in zip(self.columns[name], families):
                 open_type = resolve(column)
                 if name not in self.declared and isinstance(open_type, Open):
+                    wish = TYPES.get(hint)
+                    family = hint if wish is None else "integer" if wish.is_integer else wish.family
                     open_type.family = meet(open_type.family, family) or open_type.family
+                    open_type.wish = wish
         for item in self.syntax.items:
             with errors:
                 self.item(item)
@@ -224,7 +227,9 @@ class _Inference(Formulas):
         for node, t in self.literals:
             fixed = final(t)
             if not _fits(node.value, fixed):
-                self.mismatch(f"{node.value} does not fit {fixed}", node.span)
+                is_open = isinstance(resolve(t), Open) and fixed.is_integer
+                hint = "declare the types of the relation, such as `type r(x: i64)`" if is_open else None
+                self.mismatch(f"{node.value} does not fit {fixed}", node.span, hint)
         for tag, t in self.tags:
             fixed = final(t)
             if not (fixed.is_number or fixed is BOOL):

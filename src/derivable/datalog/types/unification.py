@@ -1,7 +1,7 @@
 """Unification of types.
 
 A literal starts as a family ("integer", "float", "text") and takes the type of the column or variable it meets; what
-stays open defaults to i32 (integers and unknowns), f32 (floats), String (texts).
+stays open defaults to the type that facts have there, else to i32 (integers and unknowns), f32 (floats) or String.
 """
 
 from __future__ import annotations
@@ -47,10 +47,14 @@ FAMILIES = {
 
 @dataclass(eq=False)
 class Open:
-    """A type not yet known: a family, or a link to what it was unified with."""
+    """A type not yet known: a family, or a link to what it was unified with.
+
+    wish  the type that facts have, which it is if nothing says otherwise
+    """
 
     family: str = "any"
     link: Open | ValueType | None = None
+    wish: ValueType | None = None
 
 
 Type = Open | ValueType
@@ -75,7 +79,18 @@ def meet(a: str, b: str) -> str | None:
 def final(t: Type) -> ValueType:
     """The type itself, or what an open one defaults to."""
     t = resolve(t)
-    return t if isinstance(t, ValueType) else FAMILIES[t.family].default
+    if isinstance(t, ValueType):
+        return t
+    if t.wish is not None and t.wish.family in FAMILIES[t.family].members:
+        return t.wish
+    return FAMILIES[t.family].default
+
+
+def _wider(a: ValueType | None, b: ValueType | None) -> ValueType | None:
+    """What holds the most of two types that facts have; of 64 bits the one with a sign, for differences."""
+    if a is None or b is None:
+        return a or b
+    return max(a, b, key=lambda t: (t.bits, t.family == "signed"))
 
 
 def shown(t: Type) -> str:
@@ -121,6 +136,7 @@ class Unifier:
             if met is None:
                 self.clash(a, b, span, where)
             b.family = met
+            b.wish = _wider(a.wish, b.wish)
             a.link = b
             return
         open_type, fixed = (a, b) if isinstance(a, Open) else (b, a)

@@ -47,12 +47,15 @@ _NAME = (
     r"(?P<name>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sep(?:t|tember)?"
     r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
 )
+# The month first, as in `08.21.71`, or the day, as most who write points mean it.
+_POINTS = r"(?P<month>\d{1,2})\.(?P<day>\d{1,2})\.(?P<year>\d{4}|\d{2})"
+_ORDERS = (("day", "month"), ("month", "day"))
 _DATES = (
     r"(?P<year>\d{4})[-/](?P<month>\d{1,2})[-/](?P<day>\d{1,2})",
     r"(?P<year>\d{4})\.(?P<month>\d{1,2})(?:\.(?P<day>\d{1,2}))?",
     rf"(?P<year>\d{{4}})-{_NAME}-(?P<day>\d{{1,2}})",
     r"(?P<month>\d{1,2})/(?P<day>\d{1,2})/(?P<year>\d{4}|\d{2})",
-    r"(?P<month>\d{1,2})\.(?P<day>\d{1,2})\.(?P<year>\d{4}|\d{2})",
+    _POINTS,
     rf"{_NAME}\s+(?P<day>\d{{1,2}}),?\s+(?P<year>\d{{4}}|\d{{2}})",
     rf"(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*,\s*)?(?P<day>\d{{1,2}})\s+{_NAME}\s+(?P<year>\d{{4}}|\d{{2}})",
     r"(?P<year>\d{4})年(?P<month>\d{1,2})月(?P<day>\d{1,2})日",
@@ -116,7 +119,8 @@ class Duration:
 
     @staticmethod
     def of(value: Any) -> Duration | None:
-        """The duration that a Python value is: itself, a timedelta, NumPy's, a text; None for anything else."""
+        """The duration that a Python value is: itself, a timedelta, NumPy's, a text, a time of day since midnight; None
+        for anything else."""
         if isinstance(value, Duration):
             return value
         if isinstance(value, str):
@@ -133,6 +137,9 @@ class Duration:
             return Duration(0, int(value.astype("timedelta64[us]").astype(np.int64)))
         if isinstance(value, dt.timedelta):
             return Duration(0, value // dt.timedelta(microseconds=1))
+        if isinstance(value, dt.time) and value.tzinfo is None:
+            seconds = (value.hour * 60 + value.minute) * 60 + value.second
+            return Duration(0, seconds * 10**6 + value.microsecond)
         return None
 
     def plain(self) -> dt.timedelta | Duration:
@@ -190,7 +197,7 @@ def parse_datetime(text: str) -> dt.datetime:
     (10, 13, 16 or 19 digits); and dates such as `2024/1/31`, `1/31/2024` (the month first), `31 Jan 2024`,
     `January 31, 2024`, `2024.01.31`, `2024年1月31日`, with times such as `10:09am`, `22:05:03.5` and zones such as
     `PST`, `-08`. Without a time it is midnight, without a zone UTC; `4:00pm` is today, `May 6 at 9:24 PM` this year.
-    Raises ValueError for anything else.
+    Raises ValueError for anything else, and for `05.03.2026`, in which either number may be the month.
     """
     text = text.strip()
     if text.isascii() and text.isdigit() and len(text) in (10, 13, 16, 19):
@@ -202,7 +209,11 @@ def parse_datetime(text: str) -> dt.datetime:
     for form in _DATES:
         found = re.fullmatch(form + _TIME, text, re.IGNORECASE | re.ASCII)
         if found is not None and (form not in _DATES[-3:] or found["hour"]):
-            return _moment(found.groupdict(), text)
+            moment = _moment(found.groupdict(), text)
+            if form is _POINTS and 12 >= int(found["day"]) != int(found["month"]):
+                either = [f"{moment.year:04}-{int(found[a]):02}-{int(found[b]):02}" for a, b in _ORDERS]
+                raise ValueError(f"{text!r} is no date: it may be {' or '.join(either)}, so write which of them it is")
+            return moment
     try:
         return in_utc(dt.datetime.fromisoformat(text))
     except ValueError:

@@ -45,10 +45,16 @@ def as_tensor(value: Any) -> Any:
 
 
 def dot(a: Any, b: Any) -> Any:
-    """The inner product of two vectors, a tensor without dimensions."""
+    """The inner product of two vectors, a tensor without dimensions: of torch's that of torch, with its gradients."""
     if len(a.shape) != 1 or tuple(a.shape) != tuple(b.shape):
         raise ValueError(f"$dot needs two vectors of one length, the shapes are {tuple(a.shape)} and {tuple(b.shape)}")
+    if _is_torch(a) and _is_torch(b) and a.dtype == b.dtype and a.device == b.device and not _is_bool(a):
+        return a @ b
     return as_tensor((a * b).sum())
+
+
+def _is_bool(value: Any) -> bool:
+    return str(value.dtype) == "torch.bool"
 
 
 def item(value: Any) -> float | None:

@@ -418,7 +418,8 @@ def fits(value: Any, value_type: ValueType) -> bool:
     if isinstance(value, (bool, np.bool_)):
         return False
     if value_type.family == "float":
-        return isinstance(value, (int, float, np.integer, np.floating)) and value == value
+        is_number = isinstance(value, (int, float, np.integer, np.floating)) or type(value).__name__ == "Decimal"
+        return is_number and value == value
     if not isinstance(value, (int, np.integer)):
         return False
     low, high = value_type.limits
