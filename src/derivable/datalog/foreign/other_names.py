@@ -54,16 +54,9 @@ def written_here(name: str, arguments: Sequence[str]) -> str | None:
     if lower in _CONDITIONS:
         if len(arguments) == 2 and arguments[0].startswith('"') and not arguments[1].startswith('"'):
             # Soufflé has the part first.
-            filled = filled[::-1]
-        return f"write the atom `{_CONDITIONS[lower].format(*filled)}`" if _is_atom(lower) else _said(lower, filled)
+            filled = filled[1::-1]
+        written = _CONDITIONS[lower].format(*filled)
+        return f"write `{written}`" if written.startswith("$") else f"write the atom `{written}`"
     if lower in _SENTENCES:
         return f"use {_SENTENCES[lower].format(*filled)}"
     return f"write `{_FUNCTIONS[lower].format(*filled)}`" if lower in _FUNCTIONS else None
-
-
-def _is_atom(name: str) -> bool:
-    return not _CONDITIONS[name].startswith("$")
-
-
-def _said(name: str, filled: Sequence[str]) -> str:
-    return f"write `{_CONDITIONS[name].format(*filled)}`"

@@ -77,8 +77,8 @@ class Reader:
             message, hint, span = form.message, form.hint, self.places.span(form.start, form.end)
         elif self.token.kind == "bad":
             return bad_token(self.token, self.source)
-        elif span is None:
-            hint = self.keyword_meant() or hint
+        elif span is None and hint is None:
+            hint = self.keyword_meant()
         return ParseError(message, hint=hint, source=self.source, text=self.text, span=span or self.token.span)
 
     def keyword_meant(self) -> str | None:
