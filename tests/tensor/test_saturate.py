@@ -1,5 +1,8 @@
 """Equality saturation: results stay, costs fall, and the paper's kernels get their best forms."""
 
+import gc
+import sys
+import threading
 import time
 
 import numpy as np
@@ -19,7 +22,7 @@ from derivable.tensor.language.interpret import NOTHING, interpret
 from derivable.tensor.language.program import Program
 from derivable.tensor.language.types import REAL, array, tensor
 from derivable.tensor.optimisation.optimisation import loop_cost
-from derivable.tensor.optimisation.saturate import share
+from derivable.tensor.optimisation.saturate import equal_terms, share
 from derivable.tensor.optimisation.terms import hoisted
 from tensor.random_programs import INPUTS, SMOOTH, inputs, is_same, programs
 
@@ -264,3 +267,23 @@ def test_the_result_does_not_depend_on_the_clock(monkeypatch):
     monkeypatch.setattr(time, "perf_counter", lambda: float(next(seconds)))
     saturate.equal_terms.cache_clear()
     assert str(optimise(slow)) == wanted
+
+
+def test_a_graph_is_dropped_by_the_thread_that_made_it(monkeypatch):
+    """What egglog leaves to the collector may be dropped by another thread, which it reports and leaks."""
+    reports = []
+    monkeypatch.setattr(sys, "unraisablehook", reports.append)
+    program = parse("sum(<i, r> in A) sum(<j, a> in r) sum(<k, b> in r) { j -> a * b * X(k) * X(j) }", {"A": 2, "X": 1})
+    optimise(parse("sum(<i, x> in X) 2.0 * x", {"X": 1}))  # imports of egglog run the collector
+    equal_terms.cache_clear()
+    gc.collect()
+    gc.disable()
+    try:
+        thread = threading.Thread(target=lambda: optimise(program, sizes={"A": (100, 100)}, counts={"A": 500}))
+        thread.start()
+        thread.join()
+        assert equal_terms.cache_info().misses == 1
+        gc.collect()
+    finally:
+        gc.enable()
+    assert [str(report.exc_value) for report in reports] == []

@@ -83,31 +83,9 @@ def _cheapest(wholes: Sequence[Term], terms: Terms) -> Term:
 @lru_cache(64)
 def equal_terms(wholes: tuple[Term, ...]) -> tuple[list[Row], Callable[[Term], Any]]:
     """(all that is equal to terms which are equal, and to their parts; the class of one of their parts)"""
-    from egglog import EGraph, union
-
     from derivable.tensor.optimisation import equalities
 
-    graph = EGraph()
-    made: dict[Term, Any] = {}
-    # Names are numbers in the graph, which egglog compares faster than texts.
-    numbers: dict[str, int] = {}
-
-    def to_graph(term: Term) -> Any:
-        if term not in made:
-            parts = [
-                numbers.setdefault(part, len(numbers)) if isinstance(part, str) else to_graph(part) for part in term[1:]
-            ]
-            # What it is given in one piece egglog takes apart in any order, and results would differ from run to run.
-            # Names of its `let` must not stand in for parts: with many of them one is taken for another (13.2).
-            made[term] = equalities.OPERATIONS[term[0]](*parts)
-            graph.register(made[term])
-        return made[term]
-
-    whole, *others = map(to_graph, wholes)
-    graph.register(whole, *(union(whole).with_(other) for other in others))
-    _saturate(graph)
-    nodes = json.loads(graph._serialize().to_json())["nodes"]
-    strings = list(numbers)
+    nodes, strings = _all_nodes(wholes)
 
     def part(place: str) -> Any:
         """A name, or the number of a class in brackets."""
@@ -125,6 +103,42 @@ def equal_terms(wholes: tuple[Term, ...]) -> tuple[list[Row], Callable[[Term], A
         return classes[(term[0], *(part if isinstance(part, str) else class_of(part) for part in term[1:]))]
 
     return rows, class_of
+
+
+def _all_nodes(wholes: Sequence[Term]) -> tuple[dict[str, Any], list[str]]:
+    """(the nodes of the saturated graph as egglog writes them, the names that are numbers there)
+
+    A graph may be dropped by the thread that made it only. Egglog's schedules are cycles of references, which would
+    leave it to the collector, and that runs in any thread.
+    """
+    from egglog import EGraph, union
+
+    graph = EGraph()
+    made: dict[Term, Any] = {}
+    numbers: dict[str, int] = {}
+    try:
+        whole, *others = [_to_graph(term, graph, made, numbers) for term in wholes]
+        graph.register(whole, *(union(whole).with_(other) for other in others))
+        _saturate(graph)
+        return json.loads(graph._serialize().to_json())["nodes"], list(numbers)
+    finally:
+        graph._state.egraph = None  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _to_graph(term: Term, graph: Any, made: dict[Term, Any], numbers: dict[str, int]) -> Any:
+    """A term and its parts, registered; names are numbers, which egglog compares faster than texts."""
+    from derivable.tensor.optimisation import equalities
+
+    if term not in made:
+        parts = [
+            numbers.setdefault(part, len(numbers)) if isinstance(part, str) else _to_graph(part, graph, made, numbers)
+            for part in term[1:]
+        ]
+        # What it is given in one piece egglog takes apart in any order, and results would differ from run to run.
+        # Names of its `let` must not stand in for parts: with many of them one is taken for another (13.2).
+        made[term] = equalities.OPERATIONS[term[0]](*parts)
+        graph.register(made[term])
+    return made[term]
 
 
 def _in_scope(rows: Sequence[Row]) -> list[Row]:
