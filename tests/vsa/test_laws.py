@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import warnings
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from derivable.core.diagnostics import DerivableWarning
 from derivable.vsa import models
 from derivable.vsa.laws import violations
 
@@ -208,6 +210,66 @@ def test_powers(name, kind, seed, s, t):
         assert same(power(-1.0), dv.vsa.inverse(a, model=name))
         exponents = torch.tensor([s, t, 0.5], dtype=torch.float64)
         assert same(power(exponents), torch.stack([power(s), power(t), power(0.5)]))
+
+
+def misses(a, s, t, model="block"):
+    """By how much the law of powers is missed."""
+    both = dv.vsa.bind(dv.vsa.power(a, s, model=model), dv.vsa.power(a, t, model=model), model=model)
+    return float((both - dv.vsa.power(a, s + t, model=model)).abs().max())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.complex128])
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 8, 64])
+def test_half_powers_of_one_hot_blocks(length, dtype):
+    """At frequency L/2 of an even length the spectrum of a one at an odd place is -1, which has no real root: the law
+    is missed by 1/L, and a warning says so. Complex rows have all roots."""
+    for place in range(length):
+        a = torch.nn.functional.one_hot(torch.tensor([place]), length).to(dtype)
+        lacks = not dtype.is_complex and length % 2 == 0 and place % 2 == 1
+        with warnings.catch_warnings(record=True) as noted:
+            warnings.simplefilter("always")
+            missed = misses(a, 0.5, 0.5)
+        assert missed == pytest.approx(1 / length if lacks else 0, abs=1e-5)
+        told = [str(note.message) for note in noted if issubclass(note.category, DerivableWarning)]
+        assert bool(told) == lacks
+        assert all("no real power" in text and f"or {length // 2} of" in text for text in told)
+
+
+@pytest.mark.parametrize("name", ["hrr", "block"])
+@pytest.mark.parametrize("length", [9, 10])
+def test_powers_of_vectors_that_are_not_unitary(name, length):
+    """The law holds wherever the real frequencies are not negative, also for vectors of other lengths than one."""
+    torch.manual_seed(0)
+    shape = (200, length) if name == "hrr" else (200, 1, length)
+    a = torch.randn(shape, dtype=torch.float64)
+    alternating = (a * torch.tensor([1.0, -1.0] * length, dtype=a.dtype)[:length]).sum(-1)
+    has_root = (a.sum(-1) >= 0) & ((alternating >= 0) | (length % 2 == 1))
+    has_root = has_root.reshape(200)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert misses(a[has_root], 0.3, 0.9, name) < 1e-9
+        assert misses(a[has_root], -0.5, 2.25, name) < 1e-9
+        assert misses(a, 1, 2, name) < 1e-9
+    count = int((~has_root).sum())
+    with pytest.warns(DerivableWarning, match=f"(?s)^(?=.*{count} of the rows)(?=.*help: take unitary vectors)"):
+        assert misses(a[~has_root], 0.3, 0.9, name) > 1e-3
+
+
+def test_powers_of_all_samplers_warn_where_the_law_fails():
+    for name in ("hrr", "block", "fhrr"):
+        for kind in models.get(name).samplers:
+            a = dv.vsa.random(64, *(() if name != "block" else (2,)), 16, model=name, distribution=kind, generator=0)
+            with warnings.catch_warnings(record=True) as noted:
+                warnings.simplefilter("always")
+                missed = misses(a, 0.5, 0.5, name)
+            assert bool(noted) == (missed > 1e-4), (name, kind)
+
+
+def test_powers_are_still_mapped():
+    a = torch.nn.functional.one_hot(torch.tensor([[1], [2]]), 4).double()
+    with pytest.warns(DerivableWarning, match="1 of the rows"):
+        expected = dv.vsa.power(a, 0.5)
+    assert torch.equal(torch.func.vmap(lambda row: dv.vsa.power(row, 0.5))(a), expected)
 
 
 @pytest.mark.parametrize(("name", "kind"), KINDS)

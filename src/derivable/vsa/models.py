@@ -17,7 +17,7 @@ from torch import Tensor
 
 from derivable.bridge.torch import is_observed
 from derivable.core import splitmix64
-from derivable.core.diagnostics import DomainError, OperatorError
+from derivable.core.diagnostics import DomainError, OperatorError, warn
 from derivable.core.registry import Registry
 from derivable.vsa.convolution import convolve, correlate, involution
 from derivable.vsa.laws import violations
@@ -255,7 +255,30 @@ def _power_in_rows(a: Tensor, exponent: Tensor) -> Tensor:
     exponent = exponent.to(wide.real.dtype)
     if a.is_complex():
         return torch.fft.ifft(_powers(torch.fft.fft(wide), exponent))
-    return torch.fft.irfft(_powers(torch.fft.rfft(wide), exponent), n=length).to(a.dtype)
+    spectrum = torch.fft.rfft(wide)
+    _warn_of_missing_roots(wide, spectrum, exponent)
+    return torch.fft.irfft(_powers(spectrum, exponent), n=length).to(a.dtype)
+
+
+def _warn_of_missing_roots(rows: Tensor, spectrum: Tensor, exponent: Tensor) -> None:
+    """Warn where real rows have no real power: the real ones of their frequencies, 0 and half of an even length, are
+    negative, and the exponent is no integer. A trace has no numbers to look at."""
+    if torch.compiler.is_compiling() or not exponent.numel():
+        return
+    length = rows.shape[-1]
+    ends = spectrum.detach().real[..., :: max(length // 2, 1)] if length % 2 == 0 else spectrum.detach().real[..., :1]
+    least = -8 * torch.finfo(rows.dtype).eps * rows.detach().abs().sum(-1, keepdim=True)
+    try:
+        lacking = ((ends < least).any(-1, keepdim=True) & (exponent != exponent.round())).sum().item()
+    except RuntimeError:  # under torch.func.vmap and on the meta device
+        return
+    if lacking:
+        where = "frequency 0" if length % 2 else f"frequency 0 or {length // 2}"
+        warn(
+            f"{lacking:,} of the rows have no real power of this exponent: {where} of their spectrum is negative. The "
+            "real part of a complex root stands there, so that bind(power(a, s), power(a, t)) is not power(a, s + t)",
+            hint="take unitary vectors, an odd length for one-hot blocks, a complex dtype, or whole exponents",
+        )
 
 
 def _powers(values: Tensor, exponent: Tensor) -> Tensor:

@@ -128,8 +128,13 @@ def power(a: Tensor, exponent: Tensor | float, *, model: str | Model = "block") 
     exponent a number, or a tensor [*batch]; batches are broadcast
     returns  [*batch, *vector]
 
-    Laws: bind(power(a, s), power(a, t)) is power(a, s + t) for integers, and for all numbers if `a` is unitary or
-    phases; the power -1 is the exact inverse. Raises UnsupportedError for a model without powers.
+    Laws: bind(power(a, s), power(a, t)) is power(a, s + t) for integers s, t >= 0, and for all numbers if the spectrum
+    of `a` is nowhere zero and has no negative number at its real frequencies: those of real rows of length L, 0 and, if
+    L is even, L/2, of complex rows and phases none. Unitary vectors of `random` are such. Of one-hot blocks of even
+    length those with the one at an odd place are not: at L/2 their spectrum is -1, which has no real root, and
+    bind(power(a, 1/2), power(a, 1/2)) misses `a` by 1/L everywhere. Rows of negative mean, half of those that "normal"
+    draws, are not either, at frequency 0. A DerivableWarning says so, but in compiled or mapped functions. The power -1
+    of unitary vectors and phases is the exact inverse. Raises UnsupportedError for a model without powers.
     Source: fractional binding (Plate, 1995, section 5.6; Komer et al., 2019).
     """
     record = get(model)

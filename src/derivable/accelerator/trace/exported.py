@@ -10,6 +10,7 @@ Printed form of a row of such a graph, and what is traced in its place:
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +27,7 @@ _NO_END = (1 << 63) - 1
 def module_of(model: Any) -> Any:
     """The module of an exported program, or of the graph module of one, without its checks, and in float64 as all of a
     trace; other models as they are."""
-    if isinstance(model, torch.export.ExportedProgram):
+    if "torch.export" in sys.modules and isinstance(model, torch.export.ExportedProgram):
         module: Any = model.module()
     elif isinstance(model, torch.fx.GraphModule) and any(is_exported(node.target) for node in model.graph.nodes):
         module = copy.deepcopy(model)
@@ -48,7 +49,7 @@ def _wide(value: Any) -> Any:
 
 def is_exported(target: Any) -> bool:
     """Whether a function is an operation of ATen, as exported graphs call them."""
-    return isinstance(target, torch._ops.OpOverload) and target.namespace == "aten"
+    return getattr(target, "namespace", None) == "aten" and hasattr(target, "overloadpacket")
 
 
 def call(target: Any, args: tuple, kwargs: dict) -> Any:
