@@ -225,6 +225,9 @@ class _Eager(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *adjoints):
+        # Also where they are not needed: torch frees them after a backward pass, and says of a second one that it wants
+        # `retain_graph=True`.
+        _ = ctx.saved_tensors
         if not ctx.factors or torch.is_grad_enabled() or is_observed():
             return None, None, *backward(ctx, adjoints, ctx.needs_input_grad[2:])
         (seed,) = adjoints

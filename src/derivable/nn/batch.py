@@ -14,12 +14,14 @@ from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import LimitError
 from derivable.datalog.api.batched import BatchRuns, Derived, RunBatch
 from derivable.datalog.api.program import Program
+from derivable.datalog.facts.batch_facts import BatchFacts
 from derivable.datalog.facts.inputs import checked_facts, taken
 from derivable.datalog.run.limits import Limits, Watch, watched
 from derivable.datalog.tables.tag_columns import concatenate
 from derivable.datalog.tags.provenance import Inference, carrier_of
 from derivable.nn.batch_inference import batch_inference_for
 from derivable.nn.ground_fold import tags_of_chances
+from derivable.nn.inference import in_range, within_unit
 from derivable.nn.samples import SampleFacts
 
 
@@ -177,7 +179,7 @@ class BatchLogic:
         inputs = [(name, given.of_each(batch) if name in names else given) for name, given in inputs]
         found = self._runs(names, outputs, inputs).run(
             batch,
-            [(name, given.facts) for name, given in inputs],
+            [(name, self._facts(given)) for name, given in inputs],
             self.record,
             self.name,
             watch,
@@ -185,6 +187,13 @@ class BatchLogic:
             device_of([given for _, given in inputs]),
         )
         return found, self._weights(found, [given for _, given in inputs])
+
+    def _facts(self, given: SampleFacts) -> BatchFacts:
+        """What a run takes: probabilities without what rounding has added, which the layer has let pass."""
+        facts, numbers = given.facts, given.probabilities
+        if numbers is None or not self.carrier.has_probabilities:
+            return facts
+        return replace(facts, probabilities=within_unit(numbers.detach()).double().numpy(force=True))
 
     def _shown(self, found: RunBatch, weights: torch.Tensor, outputs, listed, watch: Watch) -> dict[str, Found]:
         roots, samples, shown = [], [], {}
@@ -199,6 +208,7 @@ class BatchLogic:
             counts = [len(sample) for sample in wanted] if own else len(wanted)
             samples.append(np.repeat(np.arange(found.batch), counts))
         values = self.inference(found, concatenate(roots), np.concatenate(samples), weights, watch)
+        values = in_range(values, self.carrier)
         results, start = {}, 0
         for name, sample in zip(outputs, samples):
             places = slice(start, start + len(sample))

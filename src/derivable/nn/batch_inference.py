@@ -297,6 +297,11 @@ class _Terms:
     def sums(self, slots: torch.Tensor, num_roots: int) -> torch.Tensor:
         """[root] the values for probabilities [S]."""
 
+        given = slots
+        if self.signs is not None:
+            # Many terms cancel.
+            slots = slots.double()
+
         def moved(array: np.ndarray) -> torch.Tensor:
             return torch.from_numpy(array).to(slots.device)
 
@@ -318,7 +323,7 @@ class _Terms:
         if self.signs is not None:
             products = products * moved(self.signs).to(products)
         # Zeros that depend on the probabilities, so that there is a derivative, zero, where there is no proof.
-        return slots[:0].sum().expand(num_roots).index_add(0, moved(self.roots), products)
+        return slots[:0].sum().expand(num_roots).index_add(0, moved(self.roots), products).to(given)
 
 
 def _numbered(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

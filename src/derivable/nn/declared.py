@@ -52,6 +52,15 @@ def checked_inputs(inputs: Mapping[str, InputMapping | Varying]) -> dict[str, An
     return dict(inputs)
 
 
+def with_fact_axis(inputs: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given for each input, as [*batch, fact]: that of `dv.independent(())` has no axis for its one fact."""
+    found = dict(given)
+    for name, facts in inputs.items():
+        if isinstance(facts, InputMapping) and facts.is_scalar and hasattr(given[name], "ndim"):
+            found[name] = given[name][..., None]
+    return found
+
+
 def checked_outputs(outputs: Mapping[str, OutputMapping | None]) -> tuple[dict[str, Any], frozenset[str]]:
     """The facts of each output relation as tuples, and the relations that give no dimension."""
     if not isinstance(outputs, Mapping):

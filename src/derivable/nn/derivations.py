@@ -24,7 +24,7 @@ from derivable.datalog.tags.provenance import PROOFS, Inference, tags_of
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.device.cpu.memory import contiguous
 from derivable.nn.ground_fold import ground_fold, with_chances
-from derivable.nn.inference import FactColumns
+from derivable.nn.inference import FactColumns, within_unit
 from derivable.nn.proof_search import GraphSearch, ProofSearch
 
 Search = ProofSearch | GraphSearch
@@ -148,7 +148,7 @@ class ProofSetInference(DerivationInference):
         found = [self._row(row) for row in rows.reshape(-1, self.num_variables)]
         values = [torch.stack([zero[i] + value for value in row]) for i, row in enumerate(found)]
         whole = torch.stack(values) if values else rows.new_zeros(0, len(self.roots))
-        return whole.reshape(*batch, len(self.roots))
+        return within_unit(whole.reshape(*batch, len(self.roots)))
 
     def _row(self, row: torch.Tensor) -> list[Any]:
         random = RandomFacts(row.detach().tolist(), list(self.ground.groups), self.ground.random.seed)
@@ -198,9 +198,13 @@ class TopProofsInference(DerivationInference):
 
     def evaluate(self, rows: torch.Tensor) -> Sequence[torch.Tensor]:
         held, denied, present = call(self.engines["proofs"], None, (rows.detach(),))
+        # Terms of both signs: many of them cancel.
+        operands = rows.double(), held, denied, present
         if is_captured():
-            return call(self.engines["probability"], None, (rows, held, denied, present))
-        return (self.probability(rows, held, denied, present),)
+            (found,) = call(self.engines["probability"], None, operands)
+        else:
+            found = self.probability(*operands)
+        return (within_unit(found.to(rows.dtype)),)
 
     def probability(
         self, rows: torch.Tensor, held: torch.Tensor, denied: torch.Tensor, present: torch.Tensor

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_map
 
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
@@ -24,6 +25,7 @@ from derivable.nn.values import TOLERANCE
 
 if TYPE_CHECKING:
     from derivable.datalog.exact.ground_program import GroundProgram
+    from derivable.datalog.tags.carrier import Carrier
 
 
 def inference_for(
@@ -153,8 +155,8 @@ class CircuitFolds(torch.nn.Module):
         if in_logs:
             return snap_to_zero(self.log(snap_to_zero(weights)))
         if out_logs:
-            return snap_to_zero(self.log_values(snap_to_one(weights.clamp_min(0))))
-        return snap_to_one(self.real(weights))
+            return snap_to_zero(self.log_values(within_unit(weights.clamp_min(0))))
+        return within_unit(self.real(weights))
 
 
 class ExactInference(torch.nn.Module):
@@ -184,28 +186,37 @@ class ExactInference(torch.nn.Module):
         return f"{circuit.num_nodes:,} nodes, {circuit.num_edges:,} edges, {circuit.num_levels} levels"
 
 
-def snap_to_one(values: torch.Tensor) -> torch.Tensor:
-    """Probabilities [...] with rounding above 1 taken away and gradients untouched.
+def within_unit(values: torch.Tensor) -> torch.Tensor:
+    """Probabilities [...] without what rounding has put above 1 or below 0, and gradients untouched.
 
-    Losses such as binary_cross_entropy refuse 1.0000001. Values beyond rounding, which only unnormalised
-    inputs give, stay.
+    Losses such as binary_cross_entropy refuse 1.0000001. Values beyond rounding, which only unnormalised inputs give,
+    stay.
     """
-    if _at_most(values, 1.0):
+    if _are_between(values, 0.0, 1.0):
         return values
-    excess = values.detach() - 1
-    return values - torch.where((excess > 0) & (excess <= TOLERANCE.get(values.dtype, 1e-5)), excess, 0)
+    given = values.detach()
+    excess = given - given.clamp(0, 1)
+    return values - torch.where(excess.abs() <= TOLERANCE.get(values.dtype, 1e-5), excess, 0)
+
+
+def in_range(values: Any, carrier: Carrier) -> Any:
+    """A nest of values; where they are probabilities, as of `within_unit`."""
+    return tree_map(within_unit, values) if carrier.has_probabilities else values
 
 
 def snap_to_zero(log_values: torch.Tensor) -> torch.Tensor:
     """The same for log-probabilities: rounding above 0 taken away."""
-    if _at_most(log_values, 0.0):
+    if _are_between(log_values, -torch.inf, 0.0):
         return log_values
     excess = log_values.detach()
     return log_values - torch.where((excess > 0) & (excess <= TOLERANCE.get(log_values.dtype, 1e-5)), excess, 0)
 
 
-def _at_most(values: torch.Tensor, top: float) -> bool:
+def _are_between(values: torch.Tensor, low: float, high: float) -> bool:
     """Whether nothing is to be taken away; where asking would wait for a device, or break a graph, nobody knows."""
     if is_captured() or not values.is_cpu:
         return False
-    return values.numel() == 0 or bool(physical(values).max() <= top)
+    if not values.numel():
+        return True
+    lowest, highest = torch.aminmax(physical(values))
+    return bool(lowest >= low) and bool(highest <= high)

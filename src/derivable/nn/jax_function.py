@@ -16,8 +16,17 @@ from derivable.datalog.exact.ground_program import ground
 from derivable.datalog.facts.inputs import ROUNDING, InputMapping, Varying, taken
 from derivable.datalog.run.limits import Watch, checked_limits, watched
 from derivable.datalog.tags.provenance import EXACT, carrier_of, provenance_of
-from derivable.nn.declared import OutputMapping, checked_inputs, checked_outputs, matched, program_of, unfit_batches
+from derivable.nn.declared import (
+    OutputMapping,
+    checked_inputs,
+    checked_outputs,
+    matched,
+    program_of,
+    unfit_batches,
+    with_fact_axis,
+)
 from derivable.nn.ground_fold import ground_fold, with_chances
+from derivable.nn.unknown_texts import warn_of_unknown_texts
 
 # How far outside [0, 1] a probability may be.
 TOLERANCE = 1e-5
@@ -57,6 +66,7 @@ def logic_function(
     arrays that do not fit, and whatever the program raises.
     """
     try:
+        import jax
         import jax.numpy as jnp
     except ImportError:
         raise MissingDependencyError("logic_function needs JAX", hint="pip install 'derivable[jax]'") from None
@@ -68,15 +78,18 @@ def logic_function(
             "a function of JAX has one structure, and no facts of each sample",
             hint="declare all facts that there may be, `dv.independent(tuples)`; absent ones have the probability 0",
         )
+    program = program_of(program)
+    warn_of_unknown_texts(program, declared, wanted, facts or {})
     watch = Watch(checked_limits(time_limit=time_limit))
-    evaluate, place, fixed = watched(
-        watch, lambda: _evaluated(program_of(program), declared, wanted, record, facts, watch)
-    )
+    evaluate, place, fixed = watched(watch, lambda: _evaluated(program, declared, wanted, record, facts, watch))
     is_checked = carrier_of(record).has_probabilities
+    has_factors = any(given.has_factors for given in declared.values())
 
     def function(*positional: Any, **named: Any) -> Any:
-        given = matched(declared, positional, named, "array")
-        arrays = {name: _array(name, declared[name], values) for name, values in given.items()}
+        given = {name: _array(name, values) for name, values in matched(declared, positional, named, "array").items()}
+        arrays = with_fact_axis(declared, given)
+        for name, array in arrays.items():
+            _check_shape(name, declared[name], array)
         if is_checked:
             for name, array in arrays.items():
                 _check(name, declared[name], array)
@@ -85,6 +98,9 @@ def logic_function(
         batch = rows[0].shape[:-1] if rows else ()
         rows.append(jnp.broadcast_to(jnp.asarray(fixed, dtype), (*batch, len(fixed))))
         values = evaluate(jnp.concatenate(rows, -1)[..., place])
+        if is_checked and not has_factors:
+            # What rounding has put outside [0, 1], without a derivative of its own.
+            values += jax.lax.stop_gradient(jnp.clip(values, 0, 1) - values)
         found, start = {}, 0
         for name, tuples in wanted.items():
             found[name] = values[..., start] if name in scalar else values[..., start : start + len(tuples)]
@@ -139,22 +155,25 @@ def _evaluated(
     return evaluate, place, np.asarray(numbers, np.float64)
 
 
-def _array(name: str, facts: InputMapping, values: Any) -> Any:
-    """The array of an input, of floats."""
+def _array(name: str, values: Any) -> Any:
     import jax.numpy as jnp
 
     try:
-        array = jnp.asarray(values)
+        return jnp.asarray(values)
     except (TypeError, ValueError):
         raise ShapeError(
             f"input {name!r} is a {type(values).__name__} that JAX cannot read", hint="jnp.asarray(...)"
         ) from None
+
+
+def _check_shape(name: str, facts: InputMapping, array: Any) -> None:
+    import jax.numpy as jnp
+
     if array.ndim == 0 or array.shape[-1] != len(facts) or jnp.iscomplexobj(array):
         raise ShapeError(
             f"input {name!r} has shape {list(array.shape)}; {facts!r} needs real numbers [*batch, {len(facts)}]",
             hint=f"the last dimension is one probability for each of the {len(facts)} facts of {name}",
         )
-    return array
 
 
 def _broadcast(arrays: Mapping[str, Any], dtype: Any) -> list[Any]:

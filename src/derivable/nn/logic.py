@@ -10,11 +10,11 @@ from typing import Any, Literal
 import torch
 
 from derivable.algebra.semiring import Semiring
-from derivable.bridge.torch import refuse_capture, within_memory
+from derivable.bridge.torch import is_observed, refuse_capture, within_memory
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.show.picture import MAX_NODES
 from derivable.core import html
-from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
+from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError, warn
 from derivable.core.lazy import without
 from derivable.datalog.api.program import Program
 from derivable.datalog.facts.inputs import InputMapping, Varying
@@ -23,8 +23,17 @@ from derivable.datalog.tags.custom import Provenance
 from derivable.datalog.tags.provenance import EXACT, carrier_of, proofs_kept, provenance_of
 from derivable.datalog.values.terms import show_value
 from derivable.nn.batch import BatchLogic, each
-from derivable.nn.declared import OutputMapping, checked_inputs, checked_outputs, matched, program_of, unfit_batches
-from derivable.nn.inference import ExactInference, inference_for
+from derivable.nn.declared import (
+    OutputMapping,
+    checked_inputs,
+    checked_outputs,
+    matched,
+    program_of,
+    unfit_batches,
+    with_fact_axis,
+)
+from derivable.nn.inference import ExactInference, in_range, inference_for
+from derivable.nn.unknown_texts import warn_of_unknown_texts
 from derivable.nn.values import require_distributions, require_factors, require_log_probabilities, require_tags
 from derivable.nn.varying import VaryingInputs, checked_on_limit
 
@@ -133,6 +142,7 @@ class Logic(torch.nn.Module):
             )
         if facts is not None and not isinstance(facts, Mapping):
             raise DomainError(f"facts is a {type(facts).__name__}", hint='map relations: facts={"edge": [(0, 1)]}')
+        self._has_warned = False
         self.program = program_of(program)
         self.provenance = provenance if isinstance(provenance, str) else record.name
         self.carrier = carrier_of(record, self.provenance)
@@ -140,6 +150,7 @@ class Logic(torch.nn.Module):
         self.inputs = checked_inputs(inputs)
         self.outputs, self._scalar_outputs = checked_outputs(outputs)
         limits = checked_limits(None, round_limit, tuple_limit, time_limit, memory_limit)
+        warn_of_unknown_texts(self.program, self.inputs, self.outputs, facts or {})
         skips = checked_on_limit(on_limit)
         varies = any(isinstance(given, Varying) for given in self.inputs.values())
         if varies or None in self.outputs.values():
@@ -188,7 +199,7 @@ class Logic(torch.nn.Module):
         """The outputs of samples with facts of their own."""
         refuse_capture("a layer whose facts differ from sample to sample")
         options = {name: inputs.pop(name, None) for name in ("certain", "outputs") if name not in self.inputs}
-        given = matched(self.inputs, positional, inputs)
+        given = with_fact_axis(self.inputs, matched(self.inputs, positional, inputs))
         found = self.inference(given, options.get("certain"), options.get("outputs"))
         for name in self._scalar_outputs:
             if not (options.get("outputs") or {}).get(name):
@@ -201,9 +212,40 @@ class Logic(torch.nn.Module):
 
     def _inferred(self, values: list[torch.Tensor], out_logs: bool) -> Any:
         if not values or values[0].is_cpu:
-            return self._named(self.inference(values, self.log_probabilities, out_logs))
+            return self._named(self._found(values, out_logs))
         with within_memory("a layer", values):
-            return self._named(self.inference(values, self.log_probabilities, out_logs))
+            return self._named(self._found(values, out_logs))
+
+    def _found(self, values: list[torch.Tensor], out_logs: bool) -> Any:
+        found = self.inference(values, self.log_probabilities, out_logs)
+        if out_logs and not self._has_warned:
+            self._watch_for_impossible(found)
+        # Those of circuits are in order.
+        is_exact = isinstance(self.inference, ExactInference)
+        return found if is_exact else in_range(found, self.carrier)
+
+    def _watch_for_impossible(self, logs: torch.Tensor) -> None:
+        """Warn when a loss depends on an output whose probability is 0: it is infinite, without a gradient."""
+        if is_observed() or not (logs.requires_grad and logs.is_cpu):
+            return
+        impossible = torch.isneginf(logs.detach())
+        if not bool(impossible.any()):
+            return
+
+        def check(adjoints: torch.Tensor) -> None:
+            wanted = (impossible & (adjoints != 0)).nonzero()
+            if self._has_warned or not len(wanted):
+                return
+            self._has_warned = True
+            *row, place = wanted[0].tolist()
+            names = [f"{name}{_shown([fact])}" for name, facts in self.outputs.items() for fact in facts]
+            where = f" in row {row} of the batch" if row else ""
+            warn(
+                f"the loss depends on {names[place]}, of probability 0{where}: it is infinite, and has no gradient",
+                hint="the program cannot derive that label, or only from facts whose probability is exactly 0",
+            )
+
+        logs.register_hook(check)
 
     def log(self, *positional: torch.Tensor, **inputs: torch.Tensor) -> Any:
         """Like calling the layer with probabilities, but returns log-probabilities (nats) without underflow.
@@ -294,7 +336,7 @@ class Logic(torch.nn.Module):
         self, positional: tuple[torch.Tensor, ...], named: dict[str, torch.Tensor], in_logs: bool
     ) -> list[torch.Tensor]:
         """The inputs in order, checked, in one floating dtype, [*batch, fact] with one batch shape."""
-        tensors = matched(self.inputs, positional, named)
+        tensors = with_fact_axis(self.inputs, matched(self.inputs, positional, named))
         for name, tensor in tensors.items():
             self._check(name, tensor, in_logs)
         batch = self._batch_shape(tensors)

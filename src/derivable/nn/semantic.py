@@ -15,10 +15,11 @@ from typing import Any, Literal, cast
 import torch
 
 from derivable import circuit as circuits
+from derivable.bridge.torch import is_observed
 from derivable.circuit.formulas.formula import Formula
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.arguments import is_integer
-from derivable.core.diagnostics import DomainError, ShapeError
+from derivable.core.diagnostics import DomainError, ShapeError, warn
 from derivable.nn.inference import CircuitFolds
 from derivable.nn.values import (
     require_distributions,
@@ -31,6 +32,7 @@ Constraint = Circuit | Formula | str | os.PathLike | Iterable[Sequence[int]]
 Reading = Literal["probabilities", "log_probabilities", "logits"]
 Reduction = Literal["mean", "sum", "none"]
 
+_LOGITS_HINT = 'scores of a network before a sigmoid are given with inputs="logits"'
 READINGS = ("probabilities", "log_probabilities", "logits")
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -86,6 +88,7 @@ class SemanticLoss(torch.nn.Module):
                 "factors are the weights of groups of which exactly one is true, and there are no groups",
                 hint="name the variables of each group: exclusive=[[1, 2, 3]]",
             )
+        self._has_warned = False
         self.groups = groups
         self.factors = factors
         self.inputs = inputs
@@ -104,6 +107,7 @@ class SemanticLoss(torch.nn.Module):
         """
         self._check_shape(predictions)
         loss = -self._log_count(predictions)[..., 0]
+        self._warn_of_impossible(loss)
         if self.reduction == "none":
             return loss
         total = loss.sum()
@@ -111,6 +115,21 @@ class SemanticLoss(torch.nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.circuit!r}, inputs={self.inputs!r}, reduction={self.reduction!r}"
+
+    def _warn_of_impossible(self, loss: torch.Tensor) -> None:
+        """Say once that a loss is infinite, so that its gradient is zero."""
+        if self._has_warned or is_observed() or not loss.is_cpu:
+            return
+        rows = torch.isposinf(loss.detach()).nonzero().tolist()
+        if not rows:
+            return
+        self._has_warned = True
+        warn(
+            f"the constraint is impossible for the predictions{f' of row {rows[0]}' if rows[0] else ''}: the loss is "
+            "infinite, and has no gradient",
+            hint="predictions that are exactly 0 or 1 exclude it: use a sigmoid or softmax in a wider type, or "
+            "inputs='logits'",
+        )
 
     def _log_count(self, predictions: torch.Tensor) -> torch.Tensor:
         """log P(constraint) [*batch, 1]"""
@@ -125,14 +144,14 @@ class SemanticLoss(torch.nn.Module):
         """Probabilities, and those of a group are a distribution unless they are factors."""
         check = require_log_probabilities if in_logs else require_probabilities
         if not self.factors:
-            check("the predictions", predictions)
+            check("the predictions", predictions, _LOGITS_HINT)
             for group in self.groups:
                 name = f"the predictions of the group {group}"
                 columns = predictions[..., [variable - 1 for variable in group]]
                 require_distributions(name, columns, in_logs, "factors=True takes weights that are not normalised")
             return
         exclusive = cast(torch.Tensor, self._exclusive)
-        check("the predictions outside the groups", predictions[..., ~exclusive])
+        check("the predictions outside the groups", predictions[..., ~exclusive], _LOGITS_HINT)
         weights = predictions[..., exclusive]
         require_factors("the predictions of the groups", weights.exp() if in_logs else weights)
 

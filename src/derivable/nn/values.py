@@ -16,7 +16,7 @@ TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1e-2, torch.float32: 1e-5, tor
 """How far outside [0, 1] a probability may be: what rounding in a softmax or a sum gives."""
 
 
-def require_probabilities(name: str, values: torch.Tensor) -> None:
+def require_probabilities(name: str, values: torch.Tensor, hint: str | None = None) -> None:
     """Raise DomainError unless all values [...] are in [0, 1] up to `TOLERANCE`; NaN is named as such.
 
     Nothing is checked while a graph is made: a branch on values would break the graph.
@@ -27,7 +27,9 @@ def require_probabilities(name: str, values: torch.Tensor) -> None:
     lowest, highest = _ends(physical(values))
     if lowest >= -tolerance and highest <= 1 + tolerance:
         return
-    raise _outside(name, physical(values), -tolerance, 1 + tolerance, "a probability in [0, 1]", _PROBABILITY_HINT)
+    raise _outside(
+        name, physical(values), -tolerance, 1 + tolerance, "a probability in [0, 1]", hint or _PROBABILITY_HINT
+    )
 
 
 ROUNDING_OF_SUMS = {torch.float16: 2e-3, torch.bfloat16: 1e-2}
@@ -123,14 +125,14 @@ def require_tags(name: str, values: torch.Tensor, carrier: Carrier) -> None:
     raise _outside(name, numbers, low, high, wanted, "give values of the semiring")
 
 
-def require_log_probabilities(name: str, values: torch.Tensor) -> None:
+def require_log_probabilities(name: str, values: torch.Tensor, hint: str | None = None) -> None:
     """Raise DomainError unless all values [...] are at most 0 up to `TOLERANCE`; -inf is allowed, NaN is not."""
     if is_captured() or values.numel() == 0:
         return
     tolerance = TOLERANCE.get(values.dtype, 1e-5)
     if bool(physical(values).max() <= tolerance):
         return
-    raise _outside(name, physical(values), -torch.inf, tolerance, "a log-probability, at most 0", _LOG_HINT)
+    raise _outside(name, physical(values), -torch.inf, tolerance, "a log-probability, at most 0", hint or _LOG_HINT)
 
 
 _PROBABILITY_HINT = "apply softmax(-1) to the scores of a categorical input, sigmoid to those of independent facts"

@@ -163,6 +163,10 @@ class Program:
                 return self._plan(hints_from(undeclared, relations))
         return plan
 
+    def desugared(self, facts: Mapping[str, Any] | None = None) -> Rules:
+        """The rules of the core language, as they are written."""
+        return self._plan_for(facts).rules
+
     def lowered(self, facts: Mapping[str, Any] | None = None) -> Ram:
         """The RAM program, for any tags, of all that the program says, whether its outputs need it or not."""
         ram = self._plan_for(facts).ram(narrow=False)

@@ -32,12 +32,14 @@ class InputMapping:
     is_exclusive   exactly one of the facts holds (a choice); otherwise they are independent
     probabilities  [fact], or None if they are given at evaluation
     has_factors    whether these need not add up to one, though exactly one of the facts holds
+    is_scalar      whether it is the one fact of a relation without arguments, `()` alone, without an axis in tensors
     """
 
     tuples: tuple[tuple[Any, ...], ...]
     is_exclusive: bool
     probabilities: tuple[float, ...] | None = None
     has_factors: bool = False
+    is_scalar: bool = False
 
     def __len__(self) -> int:
         return len(self.tuples)
@@ -364,10 +366,6 @@ def _mapping(values: Iterable[Any], probabilities: Sequence[float] | None, is_ex
                 f"value {position} is {fact!r}, unlike the first, {tuples[0]!r}",
                 hint="all facts of a relation have columns of the same types",
             )
-    if len(set(tuples)) != len(tuples):
-        seen: set[tuple[Any, ...]] = set()
-        double = next(t for t in tuples if t in seen or seen.add(t))
-        raise DomainError(f"the value {double!r} occurs twice")
     if not tuples and is_exclusive:
         raise DomainError("a choice needs at least one value")
     if probabilities is None:
@@ -395,7 +393,8 @@ def categorical(
 ) -> InputMapping:
     """One choice: exactly one of the values holds.
 
-    values         scalars (a unary relation) or tuples, distinct
+    values         scalars (a unary relation) or tuples; one that occurs several times holds if one of these does, with
+                   the sum of their probabilities
     probabilities  [value], adding up to at most 1 (the rest is the probability that none holds), up to 1e-3, which is
                    taken away;
                    None if they are given at evaluation, as for `dv.nn.Logic`, where they add up to 1
@@ -409,15 +408,21 @@ def categorical(
     return replace(_mapping(values, probabilities, True), has_factors=factors)
 
 
-def independent(tuples: Iterable[Any], probabilities: Sequence[float] | None = None) -> InputMapping:
+def independent(tuples: Iterable[Any], probabilities: Sequence[float] | float | None = None) -> InputMapping:
     """Independent facts: whether one holds says nothing about the others.
 
-    tuples         tuples, or scalars for a unary relation, distinct; or a sparse tensor, for the indices of its entries
-                   in the order of rows
+    tuples         tuples, or scalars for a unary relation; one that occurs several times is as many facts, of which one
+                   suffices; or a sparse tensor, for the indices of its entries in the order of rows. `()` alone is the
+                   one fact of a relation without arguments, whose probability is a number; in a layer it has no
+                   dimension of its own, as among the outputs. A list without tuples, `[]`, is no fact
     probabilities  [fact], or None if they are given at evaluation; values of the semiring, such as lengths, for a run
                    in one whose values are no probabilities
     """
-    return _mapping(tuples, probabilities, False)
+    given: Any = probabilities
+    if isinstance(tuples, tuple) and tuples == ():
+        given = None if probabilities is None else np.reshape(probabilities, -1)
+        return replace(_mapping([()], given, False), is_scalar=True)
+    return _mapping(tuples, given, False)
 
 
 def varying(

@@ -17,7 +17,7 @@ from typing import Any
 
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
-from derivable.core.arguments import integer
+from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError, warn
 from derivable.core.records import dataclass
 from derivable.core.registry import Registry, one_letter_off
@@ -128,8 +128,8 @@ def proofs_kept(given: Any, record: Semiring | Inference | None, k: int | None) 
 
     Warns where k has no meaning. Raises DomainError where it contradicts the name, or is no number of proofs.
     """
-    if k is not None:
-        k = integer(k, "k", 1)
+    if k is not None and (not is_integer(k) or k < 1):
+        raise DomainError(f"k is {k!r}; topkproofs keeps at least one proof", hint="k=3, for instance")
     own = scallop_name(given)[1] if isinstance(given, str) else None
     if own is not None:
         if k not in (None, own) or own < 1:

@@ -1,0 +1,142 @@
+"""What layers are declared with: one fact twice, the fact without arguments, texts that nothing matches; and losses
+that no input can lower.
+
+Expected values: arithmetic.
+"""
+
+import warnings
+
+import pytest
+import torch
+
+import derivable as dv
+from derivable.core.diagnostics import DerivableWarning, DomainError, TypeMismatchError
+
+TWICE = "type a(i32) rel q(x) = a(x) query q"
+PROOFS = ["exact", "topkproofs", "samplekproofs", "topbottomkclauses"]
+# provenance -> of values .3 and .4 of a choice, of independent facts .5 and .5
+SUMS = {
+    **dict.fromkeys(PROOFS, (0.7, 0.75)),
+    "addmultprob": (0.7, 1.0),
+    "nandmultprob": (0.58, 0.75),
+    "maxmultprob": (0.4, 0.5),
+    "minmaxprob": (0.4, 0.5),
+}
+COLOURS = {"colour": dv.categorical(["green", "red", "yellow"])}
+
+
+@pytest.mark.parametrize("provenance", SUMS)
+def test_the_same_fact_twice(provenance):
+    chosen, free = SUMS[provenance]
+    choice, facts = dv.categorical([1, 1, 2]), dv.independent([1, 1])
+    program = dv.Program(TWICE)
+    for given, p, expected in ((choice, [0.3, 0.4, 0.3], chosen), (facts, [0.5, 0.5], free)):
+        make = dv.categorical if given is choice else dv.independent
+        filled = make([x for (x,) in given.tuples], p)
+        assert program.run({"a": filled}, provenance=provenance)["q"][1] == pytest.approx(expected)
+        layer = dv.nn.Logic("type a(i32) rel q(x) = a(x)", {"a": given}, {"q": [1]}, provenance=provenance)
+        assert layer(torch.tensor(p)).tolist() == pytest.approx([expected])
+        # The same in the program's own text.
+        mark = ";" if given is choice else ","
+        text = f"rel a = {{{mark.join(f'{share}::{x}' for share, (x,) in zip(p, given.tuples))}}} {TWICE}"
+        assert dv.Program(text).run(provenance=provenance)["q"][1] == pytest.approx(expected)
+
+
+def test_the_fact_without_arguments():
+    layer = dv.nn.Logic("type stop() rel go() = not stop()", {"stop": dv.independent(())}, {"go": (), "stop": ()})
+    assert {name: float(value) for name, value in layer(torch.tensor(0.25)).items()} == {"go": 0.75, "stop": 0.25}
+    assert layer(stop=torch.rand(4, 2))["go"].shape == (4, 2)
+    run = dv.Program("type stop() rel go() = not stop() query go").run({"stop": dv.independent((), 0.25)})
+    assert run["go"][()] == 0.75
+    varying = dv.nn.Logic(
+        "type stop() type a(i32) rel go(x) = a(x), not stop()",
+        {"stop": dv.independent(()), "a": dv.varying()},
+        {"go": [0]},
+    )
+    found = varying(stop=torch.tensor([0.25, 0.5]), a=[([0], torch.tensor([0.5]))] * 2)
+    assert found.tolist() == [[0.375], [0.25]]
+    with pytest.raises(TypeMismatchError, match="0 values for 2 columns"):
+        dv.nn.Logic("type e(i32, i32) rel go() = e(0, 1)", {"e": dv.independent(())}, {"go": ()})
+    assert len(dv.independent([])) == 0
+
+
+def test_the_fact_without_arguments_in_jax():
+    pytest.importorskip("jax")
+    function = dv.nn.logic_function(
+        "type stop() rel go() = not stop()", {"stop": dv.independent(())}, {"go": ()}, provenance="exact"
+    )
+    assert float(function(0.25)) == 0.75
+    assert function([0.25, 0.5]).shape == (2,)
+
+
+def test_constants_that_no_fact_matches():
+    for text in ('rel go() = colour("gren")', 'rel go() = not colour("gren")'):
+        with pytest.warns(DerivableWarning, match=r'no fact of `colour` has "gren"(?s:.*)did you mean "green"'):
+            dv.nn.Logic(text, COLOURS, {"go": ()})
+    with pytest.warns(DerivableWarning, match="gren"):
+        dv.nn.Logic(
+            'type c(String) rel go() = c(x), at("gren", x)', {"c": dv.independent(["a"])}, {"go": ()},
+            facts={"at": [("green", "a")]},
+        )  # fmt: skip
+
+
+def test_outputs_that_nothing_derives():
+    with pytest.warns(DerivableWarning, match=r'nothing derives "yelow"(?s:.*)did you mean "yellow"'):
+        dv.nn.Logic("rel seen(c) = colour(c)", COLOURS, {"seen": ["green", "yelow"]})
+    with pytest.warns(DerivableWarning, match=r'nothing derives "blue"(?s:.*)is 0 in every call'):
+        dv.nn.Logic("rel seen(c) = colour(c)", COLOURS, {"seen": ["green", "blue"]})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rel seen(c) = colour(c)",
+        # Texts that are made, or come from other rules.
+        'rel seen($string_concat(c, "!")) = colour(c)',
+        'rel more = {"green!"} rel seen(c) = more(c), colour("green")',
+        'rel seen("green!") = colour("red")',
+        'rel colour("gren") rel seen(c) = colour("gren"), colour(c)',
+    ],
+)
+def test_what_may_be_is_no_warning(text):
+    outputs = {"seen": ["green", "yellow", *(["green!"] if "!" in text else [])]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DerivableWarning)
+        dv.nn.Logic(text, COLOURS, outputs)
+
+
+SUM = ("rel s(a + b) = d(a), e(b)", {name: dv.categorical(range(3)) for name in "de"}, {"s": range(6)})
+
+
+@pytest.mark.parametrize("label", [4, 5])
+def test_a_loss_that_is_infinite_names_its_label(label):
+    """4 needs a digit of probability 0, and 5 no digits have."""
+    layer, p = dv.nn.Logic(*SUM), torch.tensor([[0.5, 0.5, 0.0]] * 2, requires_grad=True)
+
+    def step(*labels):
+        torch.nn.functional.nll_loss(layer.log(p, p), torch.tensor(labels)).backward()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DerivableWarning)
+        step(1, 2)
+    with pytest.warns(DerivableWarning, match=rf"depends on s\({label}\), of probability 0 in row \[1\]"):
+        step(1, label)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DerivableWarning)
+        step(1, label)
+
+
+def test_an_impossible_constraint_warns_once():
+    loss = dv.nn.SemanticLoss([[1], [2]])
+    predictions = torch.tensor([[0.5, 0.5], [0.0, 0.5]])
+    with pytest.warns(DerivableWarning, match=r"impossible for the predictions of row \[1\]"):
+        loss(predictions)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DerivableWarning)
+        assert torch.isinf(loss(predictions))
+
+
+@pytest.mark.parametrize("inputs", ["probabilities", "log_probabilities"])
+def test_logits_are_led_to_their_reading(inputs):
+    with pytest.raises(DomainError, match=r'help: .*inputs="logits"'):
+        dv.nn.semantic_loss([[1, 2]], torch.tensor([3.0, -2.0]), inputs=inputs)
