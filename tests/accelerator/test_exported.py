@@ -130,3 +130,59 @@ def test_what_export_wrote_out_is_refused_with_what_to_do():
     with pytest.raises(dv.DerivableError, match="fft") as caught:
         dv.accelerator.design(torch.export.export(Binding(), (x,)), x, pes=16)
     assert "design with the module itself" in caught.value.hint
+
+
+class MAPTensor(torch.Tensor):
+    """As torch-hd has it: what it does is in its methods."""
+
+    def bind(self, other):
+        return torch.mul(self, other)
+
+
+MAPTensor.__module__ = "torchhd.tensors.map"
+
+
+class Held(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.codes = nn.Embedding(4, 64)
+        self.codes.weight = nn.Parameter(dv.vsa.random(4, 64, model="map", generator=0).as_subclass(MAPTensor), False)
+
+    def forward(self, x):
+        return self.codes.weight[0].bind(x)
+
+
+def projected(x):
+    return F.linear(x, torch.ones(64, 8)).as_subclass(MAPTensor).bind(1.0)
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "what"),
+    [
+        (Held(), torch.rand(2, 64), "the parameter 'weight' of the module 'codes' is a MAPTensor of torchhd"),
+        (projected, torch.rand(2, 8), "a tensor of the trace is a MAPTensor of torchhd"),
+        (lambda x: x * 2, torch.rand(2, 64).as_subclass(MAPTensor), "an example input is a MAPTensor of torchhd"),
+    ],
+)
+def test_tensors_of_torch_hd_are_refused_with_what_to_write(model, x, what):
+    with pytest.raises(dv.DerivableError, match=what) as caught:
+        dv.accelerator.design(model, x, pes=16)
+    for word in ("dv.vsa.bind", "model='map'", ".as_subclass(torch.Tensor)"):
+        assert word in caught.value.hint
+
+
+def test_a_classifier_as_the_hint_for_torch_hd_has_it():
+    """Random codes of positions, levels of values, bundled and made hard, against centroids."""
+    torch.manual_seed(0)
+    positions, levels, centroids = (dv.vsa.random(n, 256, model="map", generator=n) for n in (12, 10, 4))
+    positions = positions.as_subclass(MAPTensor).as_subclass(torch.Tensor)
+
+    def model(x):
+        values = F.embedding((x * 9).round().long(), levels)
+        bound = dv.vsa.bind(positions, values, model="map")
+        return dv.vsa.similarities(torch.where(bound.sum(1) > 0, 1.0, -1.0), centroids, model="map")
+
+    x, other = torch.rand(3, 12), torch.rand(3, 12)
+    made = dv.accelerator.design(model, x, pes=64, precision="int8", calibration=[x, other])
+    found, expected = made.simulate(x, "python").outputs[0], model(x).double().numpy()
+    assert np.abs(found - expected).max() <= 0.01

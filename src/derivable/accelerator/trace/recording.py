@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from derivable.accelerator.trace.decompositions import DECOMPOSITIONS, Refused, assigned
 from derivable.accelerator.trace.exported import call, is_exported
 from derivable.accelerator.trace.source_location import SourceLocation, calls_model, location_here, location_of
+from derivable.accelerator.trace.state import subclass_error
 from derivable.core.diagnostics import DerivableError, ShapeError, UnsupportedError
 
 # What only sizes say, so that a trace has the numbers.
@@ -58,6 +59,11 @@ class Value(torch.fx.Proxy):
     @property
     def data(self) -> Any:
         return self
+
+    def as_subclass(self, kind: type) -> Any:
+        if kind is torch.Tensor:
+            return self
+        raise subclass_error(kind, "a tensor of the trace", location_here(self.tracer.module))
 
     def where(self, condition: Any, other: Any) -> Any:
         return torch.where(condition, self, other)  # type: ignore[call-overload]

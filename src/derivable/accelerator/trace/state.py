@@ -47,6 +47,30 @@ def _entries(model: Any) -> Iterator[tuple[Key, Any]]:
                 yield (module, "", name), value
 
 
+def subclass_error(kind: type, what: str, location: SourceLocation) -> DerivableError:
+    """The error for tensors of a subclass, whose methods a trace does not see, with what there is in its place."""
+    package = kind.__module__.partition(".")[0]
+    hint = "give its numbers: `.as_subclass(torch.Tensor)`, and write its methods as operations of torch"
+    model = {"MAPTensor": "map", "HRRTensor": "hrr", "BSCTensor": "bsc", "FHRRTensor": "hrr"}.get(kind.__name__)
+    if package == "torchhd" and model is not None:
+        hint = (
+            f"write it with `dv.vsa.bind`, `bundle`, `permute` and `similarities`, model={model!r}, on "
+            "`.as_subclass(torch.Tensor)` of its tensors: torchhd.bind, multiset, permute and cosine_similarity"
+        )
+    return location.error(
+        UnsupportedError, f"{what} is a {kind.__name__} of {package}, whose operations a trace does not see", hint
+    )
+
+
+def refuse_subclasses(model: Any) -> None:
+    """Raise UnsupportedError where a module has tensors of a subclass that is not torch's own."""
+    paths = _modules(model)
+    for (module, table, name), value in _entries(model):
+        if isinstance(value, torch.Tensor) and type(value).__module__.partition(".")[0] != "torch":
+            where = paths[module] and f" of the module {paths[module]!r}"
+            raise subclass_error(type(value), f"the {_KINDS[table]} {name!r}{where}", SourceLocation())
+
+
 def _modules(model: Any) -> dict[torch.nn.Module, str]:
     """The modules that a call may reach, and their paths: of a module, of what a function closes over, of what holds
     them in attributes."""

@@ -52,7 +52,7 @@ from derivable.accelerator.trace.recording import (
     widened,
 )
 from derivable.accelerator.trace.source_location import SourceLocation, calls_model, location_here, location_of
-from derivable.accelerator.trace.state import changes, refused, restore, state_of
+from derivable.accelerator.trace.state import changes, refuse_subclasses, refused, restore, state_of, subclass_error
 from derivable.accelerator.trace.translate import ROWS, Ref, Translation
 from derivable.core.arguments import several
 from derivable.core.diagnostics import DerivableError, DomainError, ShapeError, UnsupportedError
@@ -95,6 +95,7 @@ def trace(model: Callable, example_inputs: Any, *, symbolic: Sequence[str] = ())
     model = uncompiled(model)
     if isinstance(model, torch.jit.ScriptModule):
         raise UnsupportedError("a scripted module hides its operations", hint="give the module that was scripted")
+    refuse_subclasses(model)
     arguments = _arguments(model, example_inputs)
     float_name = _float_name(model, arguments)
     paths = [path for path, _ in model.named_modules()] if isinstance(model, torch.nn.Module) else []
@@ -205,6 +206,8 @@ def _arguments(model: Callable, example_inputs: Any) -> dict[str, Any]:
             hint="give a tensor of torch or an array of NumPy, a tuple of arguments, or a mapping of names to them",
         )
     for leaf in found:
+        if type(leaf).__module__.partition(".")[0] != "torch":
+            raise subclass_error(type(leaf), "an example input", SourceLocation())
         if leaf.layout is not torch.strided or leaf.is_meta:
             kind = "on the meta device, without numbers" if leaf.is_meta else f"{leaf.layout}"
             raise DomainError(f"an example input is {kind}", hint="give a dense tensor with numbers")
