@@ -167,7 +167,7 @@ def test_types(e, dtype):
 
 
 def test_type_errors():
-    with pytest.raises(TypeMismatchError, match="needs bool operands, one is float64"):
+    with pytest.raises(TypeMismatchError, match="needs integers or truth values, and float64 and bool are"):
         _ = a & p
     with pytest.raises(TypeMismatchError, match="condition of `where` is float64"):
         expr.where(a, a, b)

@@ -1,4 +1,4 @@
-"""An element: a nest of scalars. A scalar, a small array, or a nested tuple, named tuple or dataclass of them.
+"""An element: a scalar, a small array, or a nest of them in tuples, named tuples, dataclasses and dictionaries.
 
 Arrays of elements are structures of arrays: `(a, b)` with `a` [n, *batch] and `b` [n, *batch] is n elements
 `(a[i], b[i])`. A leaf of shape (2, 2) is an array [n, *batch, 2, 2].
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,8 @@ class Element:
 
     shape  of a leaf: () for a scalar, else the shape of the small array; None for a container
     parts  of a container, in order
-    names  of the fields of a named tuple or dataclass; () for a plain tuple
+    names  of the fields of a named tuple or dataclass, or the keys of a dictionary in alphabetical order; () for a
+           plain tuple
     title  the name of that class, for printing
     """
 
@@ -82,7 +83,7 @@ def flatten(element: Element, value: Any, what: str) -> list[Any]:
 
 def _flatten(element: Element, value: Any, leaves: list[Any], what: str, whole: Element) -> None:
     if element.shape is not None:
-        if isinstance(value, tuple) or _is_record(value):
+        if isinstance(value, tuple | Mapping) or _is_record(value):
             raise ShapeError(
                 f"{what} is nested deeper than the operator's element {whole}: "
                 f"a {type(value).__name__} stands where one array belongs",
@@ -96,6 +97,12 @@ def _flatten(element: Element, value: Any, leaves: list[Any], what: str, whole: 
         raise ShapeError(
             f"{what} has {found} where the operator's element {whole} has {len(element.parts)} parts",
             hint="give one array per part, nested like the neutral element",
+        )
+    if isinstance(value, Mapping) and fields[0] != element.names:
+        raise ShapeError(
+            f"{what} has the keys {', '.join(fields[0])} where the operator's element {whole} has "
+            f"{', '.join(element.names) or 'places without names'}",
+            hint="give one array per part, under the keys of the neutral element",
         )
     for part, inner in zip(element.parts, fields[1]):
         _flatten(part, inner, leaves, what, whole)
@@ -116,6 +123,9 @@ def _rebuild(element: Element, like: Any, remaining: Any) -> Any:
     made = [_rebuild(part, inner, remaining) for part, inner in zip(element.parts, parts)]
     if _is_record(like):
         return dataclasses.replace(like, **dict(zip(names, made)))
+    if isinstance(like, Mapping):
+        by_key = dict(zip(names, made))
+        return {key: by_key[key] for key in like}
     return type(like)(*made) if names else tuple(made)
 
 
@@ -182,4 +192,9 @@ def _fields(value: Any) -> tuple[tuple[str, ...], tuple[Any, ...]] | None:
         return tuple(getattr(value, "_fields", ())), tuple(value)
     if isinstance(value, list):
         return (), tuple(value)
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            raise ShapeError(f"an element is a dictionary with the keys {list(value)}", hint="keys are texts")
+        keys = tuple(sorted(value))
+        return keys, tuple(value[key] for key in keys)
     return None

@@ -33,8 +33,10 @@ NAMED: Registry[Monoid] = Registry(
             Monoid("min", expr.minimum, "ifO", math.inf),
             Monoid("max", expr.maximum, "ifO", -math.inf),
             Monoid("logaddexp", expr.logaddexp, "f", -math.inf),
-            Monoid("or", expr.logical_or, "b", False),
-            Monoid("and", expr.logical_and, "b", True),
+            # Of truth values, and of the bits of integers; the integer with all bits is true.
+            Monoid("or", expr.bitwise_or, "bi", 0),
+            Monoid("and", expr.bitwise_and, "bi", -1),
+            Monoid("xor", expr.bitwise_xor, "bi", 0),
         )
     },
     more="or give a Semiring",
@@ -55,6 +57,12 @@ _NAMES = {
     "logaddexp": "logaddexp",
     "logical_or": "or",
     "logical_and": "and",
+    "bitwise_or": "or",
+    "or_": "or",
+    "bitwise_and": "and",
+    "and_": "and",
+    "bitwise_xor": "xor",
+    "xor": "xor",
 }
 
 

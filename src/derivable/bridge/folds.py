@@ -1,7 +1,8 @@
 """The public folds: any associative operator, on NumPy arrays, torch tensors and JAX arrays, with derivatives.
 
-Elements are scalars, small arrays, or nested tuples, named tuples and dataclasses of them; arrays of elements are
-structures of arrays, leaf by leaf [n, *batch, *element]. A scalar operator works elementwise over the batch axes.
+Elements are scalars, small arrays, or nests of them in tuples, named tuples, dataclasses and dictionaries; arrays of
+elements are structures of arrays, leaf by leaf [n, *batch, *element]. A scalar operator works elementwise over the
+batch axes.
 What goes in as one library's arrays comes out as that library's. Derivatives of any order, forwards and backwards,
 are those of the operator's own code; where min and max tie, the smallest index takes the whole adjoint.
 
@@ -24,8 +25,8 @@ from derivable.core.diagnostics import OperatorError, ShapeError
 def reduce(op: AnyOperator, values: Any, *, axis: int = 0) -> Any:
     """The fold of all elements: values [n, *batch, *element], leaf by leaf, to [*batch, *element].
 
-    op    an operator, the name of one ("add", "mul", "min", "max", "logaddexp", "or", "and"), or a semiring, its record
-          or name, for its plus
+    op    an operator, the name of one ("add", "mul", "min", "max", "logaddexp", "or", "and", "xor"), or a semiring, its
+          record or name, for its plus
     axis  0: folds go along the first axis
 
     No element gives the neutral element. Raises a DerivableError for elements that do not fit the operator.

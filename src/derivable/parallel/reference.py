@@ -92,7 +92,7 @@ def scan(op, values, *, exclusive=False, reverse=False):
 def segment_reduce(op, values, offsets):
     """Fold each segment of `values` with an operator, from left to right.
 
-    op       a name ("add", "mul", "min", "max", "logaddexp", "or", "and"), an operator, or a Semiring, for its plus
+    op       a name ("add", "mul", "min", "max", "logaddexp", "or", "and", "xor"), an operator, or a Semiring
     values   [edge, *batch] of a dtype that the operator takes (logaddexp: nats)
     offsets  [segment + 1] integers, non-decreasing, from 0 to edge
     returns  [segment, *batch]; an empty segment gives the neutral element (a semiring's zero)

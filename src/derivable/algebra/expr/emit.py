@@ -10,7 +10,7 @@ from typing import Any
 from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, as_tuple, in_order
 from derivable.algebra.expr.operation import Target
 from derivable.algebra.expr.operations import OPERATIONS
-from derivable.algebra.expr.types import LIMITS, Dtype, computed_in
+from derivable.algebra.expr.types import LIMITS, WIDTHS, Dtype, computed_in
 from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
 
 # Target -> how a function's parameter becomes what the expressions take. torch's tensors have their types.
@@ -30,7 +30,8 @@ def type_source(target: Target, dtype: Dtype) -> str:
 def _fields(target: Target, dtype: Dtype) -> dict[str, Any]:
     """What the texts of the table ask for, besides operands."""
     low, high = LIMITS.get(dtype, (0, 0))
-    return {"t": _name(target, dtype), "type": type_source(target, dtype), "low": low, "high": high}
+    given = {"t": _name(target, dtype), "type": type_source(target, dtype), "low": low, "high": high}
+    return {**given, "bits": WIDTHS.get(dtype, 0)}
 
 
 def _name(target: Target, dtype: Dtype) -> Dtype:

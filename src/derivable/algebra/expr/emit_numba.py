@@ -11,7 +11,7 @@ from derivable.algebra.expr import emit
 from derivable.algebra.expr.generated import load_generated
 from derivable.algebra.expr.nodes import Apply, Argument, Expr, in_order
 from derivable.algebra.expr.operations import OPERATIONS
-from derivable.algebra.expr.types import INTEGERS, LIMITS, Dtype, computed_in
+from derivable.algebra.expr.types import INTEGERS, LIMITS, WIDTHS, Dtype, computed_in
 
 # The rows that branch become calls where there are many. Numba's compile time grows with the square of the branches in
 # one function, and LLVM turns only calls of such functions into selections: a 4x4 log product's vjp compiles in 8
@@ -31,8 +31,8 @@ def _source(operation: str, dtype: Dtype, many: bool) -> tuple[str | None, str]:
     row = OPERATIONS[operation]
     text, computed = row.text("numba", dtype), computed_in(dtype)
     if text is not None and (text.startswith("def ") or (many and operation in SELECTIONS)):
-        low, high = LIMITS.get(dtype, (0, 0))
-        function = text.format(t=computed, low=low, high=high) if text.startswith("def ") else ""
+        (low, high), bits = LIMITS.get(dtype, (0, 0)), WIDTHS.get(dtype, 0)
+        function = text.format(t=computed, low=low, high=high, bits=bits) if text.startswith("def ") else ""
         if not function:
             names = "abc"[: row.arity]
             function = f"def {operation}_{computed}({', '.join(names)}):\n    return {text.format(*names)}\n"

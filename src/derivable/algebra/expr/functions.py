@@ -22,7 +22,9 @@ __all__ = [
     "abs",
     "apply",
     "bitwise_and",
+    "bitwise_not",
     "bitwise_or",
+    "bitwise_xor",
     "cast",
     "ceil",
     "cos",
@@ -30,6 +32,7 @@ __all__ = [
     "exp",
     "expm1",
     "floor",
+    "left_shift",
     "less",
     "less_equal",
     "log",
@@ -44,6 +47,7 @@ __all__ = [
     "minimum",
     "not_equal",
     "power",
+    "right_shift",
     "saturating_add",
     "saturating_cast",
     "saturating_subtract",
@@ -58,6 +62,14 @@ __all__ = [
 ]
 
 LARGEST_UNROLLED_POWER = 64
+HELD = "what it holds, such as a parameter, is a leaf of each element: `scan(op, (values, w.expand(n)))`"
+# What operations of bits are of truth values.
+_OF_TRUTH = {
+    "bitwise_and": "logical_and",
+    "bitwise_or": "logical_or",
+    "bitwise_xor": "logical_xor",
+    "bitwise_not": "logical_not",
+}
 
 
 class Symbolic:
@@ -76,10 +88,10 @@ def lift(value: Any, beside: tuple[Dtype, ...] = ()) -> Expr:
         value = value[()]
     if is_number(value):
         return Constant(value, weak_dtype(value, beside))
-    raise TypeMismatchError(
-        f"a value of type {type(value).__name__} cannot be part of a scalar expression",
-        hint="use bool, int and float numbers, and the functions of `derivable`, as in `dv.exp`",
-    )
+    hint = "use bool, int and float numbers, and the functions of `derivable`, as in `dv.exp`"
+    if hasattr(value, "dtype"):
+        hint = HELD
+    raise TypeMismatchError(f"a value of type {type(value).__name__} cannot be part of a scalar expression", hint=hint)
 
 
 def cast(value: Any, dtype: Any) -> Any:
@@ -130,6 +142,8 @@ def apply(name: str, *operands: Any) -> Any:
         if 0 <= exponent <= LARGEST_UNROLLED_POWER:
             return _unrolled_power(operands[0], exponent)
     lifted = [lift(operand, known) for operand in operands]
+    if name in _OF_TRUTH and all(expr.dtype == "bool" for expr in lifted):
+        name = _OF_TRUTH[name]
     targets, dtype = operand_dtypes(name, tuple(expr.dtype for expr in lifted))
     node = Apply(name, tuple(_convert(expr, target) for expr, target in zip(lifted, targets)), dtype)
     for operand in operands:
@@ -226,9 +240,13 @@ equal = _binary("equal", "Whether two are equal, as an operation.")
 not_equal = _binary("not_equal", "Whether two differ, as an operation.")
 less = _binary("less", "a < b.")
 less_equal = _binary("less_equal", "a <= b.")
-logical_and = _binary("logical_and", "Both hold; `a & b` on traced values.")
-logical_or = _binary("logical_or", "At least one holds; `a | b` on traced values.")
+logical_and = _binary("logical_and", "Both hold.")
+logical_or = _binary("logical_or", "At least one holds.")
 logical_xor = _binary("logical_xor", "Exactly one holds.")
-bitwise_and = _binary("bitwise_and", "The bits that both integers have.")
-bitwise_or = _binary("bitwise_or", "The bits that one of two integers has.")
-logical_not = _unary("logical_not", "It does not hold; `~a` on traced values.")
+bitwise_and = _binary("bitwise_and", "The bits that both integers have; of truth values, both hold.")
+bitwise_or = _binary("bitwise_or", "The bits that one of two integers has; of truth values, at least one holds.")
+bitwise_xor = _binary("bitwise_xor", "The bits that one of two integers has alone; of truth values, exactly one holds.")
+bitwise_not = _unary("bitwise_not", "The bits that an integer does not have; of a truth value, it does not hold.")
+left_shift = _binary("left_shift", "The bits of an integer `b` places up; 0 for places out of the type's width.")
+right_shift = _binary("right_shift", "Those `b` places down, with copies of the sign; all sign beyond the width.")
+logical_not = _unary("logical_not", "It does not hold.")

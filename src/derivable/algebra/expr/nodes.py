@@ -59,8 +59,8 @@ def _operators(name: str):
 class Expr(metaclass=_HashConsed):
     """A scalar expression: `Constant`, `Argument` or `Apply`. Immutable, typed, shared.
 
-    `+ - * / // % ** abs() < <= > >=` on expressions build expressions; `==` compares structure
-    (use `expr.equal` for the operation).
+    `+ - * / // % ** abs() < <= > >=` on expressions build expressions, and so do `& | ^ ~ << >>`, of the bits of
+    integers and of truth values; `==` compares structure (use `expr.equal` for the operation).
     """
 
     dtype: Dtype
@@ -103,8 +103,11 @@ class Expr(metaclass=_HashConsed):
     __pow__, __rpow__ = _operators("power")
     __lt__, __gt__ = _operators("less")
     __le__, __ge__ = _operators("less_equal")
-    __and__, __rand__ = _operators("logical_and")
-    __or__, __ror__ = _operators("logical_or")
+    __and__, __rand__ = _operators("bitwise_and")
+    __or__, __ror__ = _operators("bitwise_or")
+    __xor__, __rxor__ = _operators("bitwise_xor")
+    __lshift__, __rlshift__ = _operators("left_shift")
+    __rshift__, __rrshift__ = _operators("right_shift")
 
     def __neg__(self):
         return applied("negate", self)
@@ -116,7 +119,7 @@ class Expr(metaclass=_HashConsed):
         return applied("abs", self)
 
     def __invert__(self):
-        return applied("logical_not", self)
+        return applied("bitwise_not", self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

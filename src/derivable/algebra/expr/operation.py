@@ -15,8 +15,8 @@
                None if it always has
 
 In texts {0} {1} {2} are operands, {t} is the name of the result's type, {type} the type as the target writes it, {low}
-and {high} are the limits of an integer type. A pair of texts is (for floats, for integers) by the type of the result,
-and None says that the target has no such operation.
+and {high} are the limits of an integer type, {bits} its width. A pair of texts is (for floats, for integers) by the
+type of the result, and None says that the target has no such operation.
 A test keeps the table complete and compares every text with the meaning.
 
 Type rules:

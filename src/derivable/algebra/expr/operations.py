@@ -151,6 +151,24 @@ def _of_bits(name: str, symbol: str, lanes: str) -> Operation:
     return row(name, "bits", arity=2, numba=text, lanes=f"{lanes}({{0}}, {{1}})", triton=text)
 
 
+def _shift(name: str, symbol: str, beyond: str) -> Operation:
+    """As NumPy has it: places below 0 or beyond the width of the type leave zeros, or copies of the sign."""
+    text = f"{{0}} {symbol} {{1}}"
+    inside = "({1} >= 0) & ({1} < {bits})"
+    return row(
+        name,
+        "bits",
+        arity=2,
+        numba=f"""def {name}_{{t}}(a, b):
+    if b < 0 or b >= {{bits}}:
+        return np.{{t}}({beyond.replace("{0}", "a")})
+    return np.{{t}}(a {symbol} b)
+""",
+        triton=f"tl.where({inside}, {text}, {beyond})",
+        torch=f"torch.bitwise_{name}({{0}}, {{1}})",
+    )
+
+
 _ROWS = (
     infix("add", "arithmetic", "+", 5, lambda node, a, b: (one(node), one(node)), defined=is_number),
     infix("subtract", "arithmetic", "-", 5, lambda node, a, b: (one(node), -one(node)), defined=is_number),
@@ -314,6 +332,10 @@ _ROWS = (
     _logical("logical_or", "|", 1, "{0} or {1}", "bit_or({0}, {1})"),
     _of_bits("bitwise_and", "&", "bit_and"),
     _of_bits("bitwise_or", "|", "bit_or"),
+    _of_bits("bitwise_xor", "^", "bit_xor"),
+    row("bitwise_not", "bits", numba="~{0}", lanes="bit_not({0})", triton="~{0}"),
+    _shift("left_shift", "<<", "{0} & 0"),
+    _shift("right_shift", ">>", "({0} >> ({bits} - 1)) >> 1"),
     row(
         "where",
         "where",
@@ -384,7 +406,10 @@ def operand_dtypes(name: str, dtypes: tuple[Dtype, ...]) -> tuple[tuple[Dtype, .
     if row.rule == "bits":
         for dtype in (*dtypes, promote(dtypes)):
             if dtype not in INTEGERS:
-                raise TypeMismatchError(f"{name} needs integers, and {' and '.join(dtypes)} are given")
+                raise TypeMismatchError(
+                    f"{name} needs integers or truth values, and {' and '.join(dtypes)} are given",
+                    hint="compare floats, as in `x != 0`",
+                )
     if row.rule == "where":
         if dtypes[0] != "bool":
             raise TypeMismatchError(

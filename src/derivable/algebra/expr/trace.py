@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.expr import functions
-from derivable.algebra.expr.functions import Symbolic, lift
+from derivable.algebra.expr.functions import HELD, Symbolic, lift
 from derivable.algebra.expr.nodes import Argument, Expr
 from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.expr.types import FLOATS, Dtype, check_dtype, is_number, promote
@@ -25,9 +25,7 @@ _UFUNCS = {
     "absolute": "abs",
     "fabs": "abs",
     "float_power": "power",
-    "bitwise_and": "logical_and",
-    "bitwise_or": "logical_or",
-    "invert": "logical_not",
+    "invert": "bitwise_not",
 }
 _SWAPPED_UFUNCS = {"greater": "less", "greater_equal": "less_equal"}
 
@@ -78,6 +76,21 @@ class Traced(Symbolic):
 
     __iter__ = __len__ = __getitem__ = _sequence
 
+    def __getattr__(self, name: str):
+        if name in functions.__all__:
+            raise _refusal(f"`{self.expr}` is no tensor, and has no method `{name}`", f"write `dv.{name}({self.expr})`")
+        raise AttributeError(f"a stand-in for a scalar has no attribute {name!r}")
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), options=None):
+        if any(hasattr(given, "dtype") and not isinstance(given, Symbolic) for given in args):
+            raise _refusal("the operator holds a tensor, and it is compiled for scalars", HELD)
+        name = _UFUNCS.get(function.__name__, function.__name__)
+        raise _refusal(
+            f"torch.{function.__name__} takes tensors, and an operator is traced once, with stand-ins for scalars",
+            f"write `dv.{name}`" if name in functions.__all__ else "use the functions of `derivable`, as in `dv.exp`",
+        )
+
     def __array_ufunc__(self, ufunc, method, *inputs, **options):
         name = ufunc.__name__
         if method != "__call__" or options:
@@ -127,15 +140,25 @@ def trace(function: Callable[..., Any], arguments: int | Sequence[Any]) -> tuple
     except DerivableError:
         raise
     except TypeError as error:
+        hint = "the function must take these arguments and use only scalar operations"
+        if _is_from_jax(error):
+            hint = "write the function of `derivable` with the same name, such as `dv.maximum` for `jnp.maximum`"
         raise TypeMismatchError(
-            f"tracing {_name_of(function)} on {len(specification)} argument(s) failed: {error}",
-            hint="the function must take these arguments and use only scalar operations",
+            f"tracing {_name_of(function)} on {len(specification)} argument(s) failed: {error}", hint=hint
         ) from error
     dtypes = tuple(leaf.dtype for leaf in leaves)
     floats: list[Dtype] = [dtype for dtype in dtypes if dtype in FLOATS]
     flat: list[Expr] = []
     _flatten(result, flat, (promote(floats),) if floats else (), function)
     return tuple(flat)
+
+
+def _is_from_jax(error: BaseException) -> bool:
+    """Whether a function of JAX raised it, which says in several ways what it does not take."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return frame is not None and frame.tb_frame.f_globals.get("__name__", "").split(".")[0] == "jax"
 
 
 def _stand_in(entry: Any, name: str, leaves: list[Argument]) -> Any:

@@ -43,6 +43,8 @@ FLOATS: tuple[Dtype, ...] = (*HALVES, "float32", "float64")
 DTYPES: tuple[Dtype, ...] = ("bool", *INTEGERS, *FLOATS)
 # Type -> (smallest, largest) integer.
 LIMITS: dict[str, tuple[int, int]] = {name: (int(np.iinfo(name).min), int(np.iinfo(name).max)) for name in INTEGERS}
+# Type -> its bits.
+WIDTHS: dict[str, int] = {name: np.iinfo(name).bits for name in INTEGERS}
 
 
 def check_dtype(dtype: Any) -> Dtype:
