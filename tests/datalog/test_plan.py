@@ -359,3 +359,13 @@ def test_projection_pays_where_paths_are_many():
     assert "#part_r_0_1(z) :- s(x), e(x, y), e(y, z)" in shown
     joins = [line for line in shown.splitlines() if "join" in line]
     assert all(int(line.split()[1].replace(",", "")) < 300_000 for line in joins)
+
+
+def test_the_rows_of_facts_are_rows_of_their_stratum():
+    facts = {"e": np.stack([np.arange(200_000), np.arange(200_000)[::-1]], 1)}
+    program = dv.Program("type e(i32, i32)\nrel e = {(-1, -1)}\nrel p(x, y) = e(y, x), e(x, y)\nquery p")
+    found = program.run(facts).profile
+    assert [stratum.size for stratum in found.strata] == [200_001, 200_001]
+    # Strata without rules are shown if they take long.
+    found.strata[0].seconds = 1.0
+    assert "stratum 0: e; 200,001 rows, 1.000 s\nstratum 1: p; 200,001 rows" in str(found)

@@ -166,6 +166,7 @@ class Executor(Orders):
             table.visible_size = table.size
             self.complete.add(name)
             self.finished += table.size
+            self.stratum_effort[number].size += table.size
         self.watch.tuples = self.finished
         self.watch.remaining()
         self.stratum_effort[number].seconds += perf_counter() - began

@@ -82,11 +82,13 @@ class Effort:
 class StratumEffort:
     """Of a stratum: its rounds, the rows that its rules added, and all its seconds, merging included.
 
+    size  the rows that its relations have in the end, those of facts included
     note  in what its recursion ended, if that was no log
     """
 
     rounds: int = 0
     rows: int = 0
+    size: int = 0
     seconds: float = 0.0
     note: str = ""
 
@@ -157,7 +159,8 @@ class _Text:
     def lines(self) -> list[str]:
         profile = self.profile
         total = sum(entry.seconds for entry in self.rules)
-        lines = [f"{len(profile.strata)} strata, {_seconds(profile.seconds)}"]
+        count = len(profile.strata)
+        lines = [f"{count} {'stratum' if count == 1 else 'strata'}, {_seconds(profile.seconds)}"]
         if profile.is_kept:
             lines.append("no rule ran: an earlier run over the same facts has left its tuples and its circuit")
         if self.rules:
@@ -171,7 +174,8 @@ class _Text:
             kind = f" (recursive, {_number(effort.rounds, 'round')})" if stratum.loop else ""
             names = [name for name in stratum.relations if not name.startswith("#")] or list(stratum.relations)
             shown = ", ".join(names[:8]) + (f", ... {len(names)} in all" if len(names) > 8 else "")
-            lines.append(f"stratum {number}{kind}: {shown}; {_number(effort.rows, 'row')}, {_seconds(effort.seconds)}")
+            rows = _number(max(effort.rows, effort.size), "row")
+            lines.append(f"stratum {number}{kind}: {shown}; {rows}, {_seconds(effort.seconds)}")
             if effort.note:
                 lines.append(f"  {effort.note}")
         for entry in self.rules[:SHOWN]:
