@@ -25,7 +25,14 @@ WRITERS = {
 FORMATS = ".dvc (our compact format), .nnf (d-DNNF of D4), .sdd (its .vtree goes beside it) or .dot (Graphviz)"
 
 
-def compiled(file: str, compiler: str, time_limit: float | None, vtree: str | None = None) -> Circuit:
+STRICT = click.option(
+    "--strict/--no-strict", default=True, show_default=True, help="Whether the header of a CNF must be right."
+)
+
+
+def compiled(
+    file: str, compiler: str, time_limit: float | None, strict: bool = True, vtree: str | None = None
+) -> Circuit:
     """The circuit of any known file, or of standard input for "-"; a CNF goes through the compiler named."""
     from derivable import circuit as circuits
 
@@ -35,11 +42,13 @@ def compiled(file: str, compiler: str, time_limit: float | None, vtree: str | No
 
         deadline = Deadline(checked_time_limit(time_limit), "reading", "raise --time-limit")
         data = read_standard_input(deadline.remaining)
-        return parse(data, STANDARD_INPUT, time_limit=deadline.remaining(), compiler=cast(Any, compiler))
+        left = deadline.remaining()
+        return parse(data, STANDARD_INPUT, time_limit=left, compiler=cast(Any, compiler), strict=strict)
     if file.lower().removesuffix(".gz").endswith(CNF_ENDINGS):
         tree = "elimination" if vtree is None else Path(vtree)
-        return circuits.compile(file, compiler=cast(Any, compiler), time_limit=time_limit, vtree=tree)
-    return circuits.load(file, vtree=vtree, time_limit=time_limit)
+        options = {"compiler": cast(Any, compiler), "time_limit": time_limit, "vtree": tree, "strict": strict}
+        return circuits.compile(file, **options)
+    return circuits.load(file, vtree=vtree, time_limit=time_limit, strict=strict)
 
 
 @click.command("compile")
@@ -54,9 +63,10 @@ def compiled(file: str, compiler: str, time_limit: float | None, vtree: str | No
 @click.option("--compiler", type=click.Choice(["sdd", "d4"]), default="sdd", show_default=True)
 @click.option("--vtree", type=click.Path(), help="For a CNF and sdd: the .vtree file of the tree to keep.")
 @click.option("--time-limit", type=float, metavar="SECONDS", help="Give up after this long.")
+@STRICT
 @click.option("--json", "as_json", is_flag=True, help="One JSON document with the sizes.")
 def compile_command(
-    file: str, output: str, compiler: str, vtree: str | None, time_limit: float | None, as_json: bool
+    file: str, output: str, compiler: str, vtree: str | None, time_limit: float | None, strict: bool, as_json: bool
 ) -> None:
     """Compile the CNF in FILE (- for stdin) to a circuit and write it to OUTPUT, whole or not at all.
 
@@ -64,7 +74,7 @@ def compile_command(
     """
     save = _writer(output)
     began = time.perf_counter()
-    circuit = compiled(file, compiler, time_limit, vtree)
+    circuit = compiled(file, compiler, time_limit, strict, vtree)
     seconds = time.perf_counter() - began
     save(circuit, output)
     if as_json:

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import click
 
-from derivable.cli.compile import compiled
+from derivable.cli.compile import STRICT, compiled
 from derivable.cli.report import write_facts, write_json
 
 
@@ -23,15 +23,16 @@ from derivable.cli.report import write_facts, write_json
     help="For a CNF.",
 )
 @click.option("--time-limit", type=float, metavar="SECONDS", help="Give up reading and compiling after this long.")
+@STRICT
 @click.option("--json", "as_json", is_flag=True, help="One JSON document; the count is a string of digits.")
-def count_command(file: str, compiler: str, time_limit: float | None, as_json: bool) -> None:
+def count_command(file: str, compiler: str, time_limit: float | None, strict: bool, as_json: bool) -> None:
     """The exact number of models of FILE over all its variables, and the weighted one if it has weights.
 
     FILE (- for stdin) is a DIMACS CNF (weights in `c p weight` lines), an SDD, a d-DNNF, or a circuit of ours,
     gzipped or not. The count is an integer of any size.
     """
     began = time.perf_counter()
-    circuit = compiled(file, compiler, time_limit)
+    circuit = compiled(file, compiler, time_limit, strict)
     compile_seconds = time.perf_counter() - began
     counts = circuit.model_count()
     counts = counts if isinstance(counts, list) else [counts]

@@ -42,6 +42,7 @@ def compile(
     progress: bool | None = None,
     vtree: str | os.PathLike | Vtree | Any = "elimination",
     minimise: bool = True,
+    strict: bool = True,
 ) -> Circuit:
     """Compile to a decomposable, deterministic circuit with one root.
 
@@ -58,6 +59,8 @@ def compile(
                    "balanced" or "right"; or the tree to keep, which is `circuit.vtree` then and is not minimised: the
                    path of a .vtree file, a `Vtree`, or one of PySDD
     minimise       for "sdd", whether to minimise the vtree while compiling and at the end
+
+    strict         whether the header of a file must be right: see `derivable.circuit.formulas.dimacs.parse_dimacs`
 
     Ctrl-C stops the compiler. The circuit is neither smooth nor does it mention variables that do not matter.
 
@@ -84,7 +87,7 @@ def compile(
     kept = tree if isinstance(tree, Vtree) else None
     if isinstance(source, Formula):
         return replace(_compile_formula(source, compiler, num_variables, weights, options), vtree=kept)
-    cnf = cnf_of(source, num_variables, weights, deadline.remaining)
+    cnf = cnf_of(source, num_variables, weights, deadline.remaining, strict)
     return replace(_compile_cnf(cnf, compiler, options), weights=cnf.weights, vtree=kept)
 
 

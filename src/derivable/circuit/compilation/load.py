@@ -50,6 +50,7 @@ def load(
     time_limit: float | None = None,
     true_lits: Iterable[int] = (),
     false_lits: Iterable[int] = (),
+    strict: bool = True,
 ) -> Circuit:
     """Read a circuit: SDD, d-DNNF in D4's or c2d's dialect, DIMACS CNF, or this library's own format.
 
@@ -58,6 +59,7 @@ def load(
     vtree          for SDD files; see `derivable.circuit.files.sdd_file.load_sdd`
     num_variables  None takes what the file (or vtree) says, or else the greatest variable in it
     time_limit     seconds for decompressing and, of a CNF, for compiling; then CompileTimeout is raised
+    strict         of a CNF, whether its header must be right: see `formulas.dimacs.parse_dimacs`
     true_lits, false_lits  literals that become constants; see `CircuitBuilder.add`
 
     A CNF is compiled; `derivable.circuit.compile` has the options for that. Raises ParseError with
@@ -68,7 +70,7 @@ def load(
         num_variables = integer(num_variables, "num_variables", 0)
     deadline = Deadline(checked_time_limit(time_limit), "reading", "raise time_limit")
     paths: Sequence[Any] = path if isinstance(path, list | tuple) else [path]
-    circuits = [_read(one, vtree, num_variables, deadline) for one in paths]
+    circuits = [_read(one, vtree, num_variables, deadline, strict) for one in paths]
     true_lits, false_lits = list(true_lits), list(false_lits)
     if len(circuits) == 1 and not true_lits and not false_lits:
         return circuits[0]
@@ -101,14 +103,14 @@ def _together(
     return replace(joined, weights=first.weights, names=first.names, vtree=vtree)
 
 
-def _read(path: str | os.PathLike, vtree: Any, num_variables: int | None, deadline: Deadline) -> Circuit:
+def _read(path: str | os.PathLike, vtree: Any, num_variables: int | None, deadline: Deadline, strict: bool) -> Circuit:
     if isinstance(path, str):
         from derivable.circuit.formulas.dimacs import refuse_content
 
         refuse_content(path)
     data = read_buffer(path, lambda size: empty_pages(size, np.uint8), deadline.remaining)
-    left = deadline.remaining()
-    return parse(data, os.fspath(path), vtree=vtree, num_variables=num_variables, time_limit=left)
+    options = {"vtree": vtree, "num_variables": num_variables, "time_limit": deadline.remaining(), "strict": strict}
+    return parse(data, os.fspath(path), **options)
 
 
 def parse(
@@ -119,6 +121,7 @@ def parse(
     num_variables: int | None = None,
     time_limit: float | None = None,
     compiler: OneOf["sdd", "d4"] = "sdd",
+    strict: bool = True,
 ) -> Circuit:
     """The circuit in the content of a file, which has been decompressed; as `load`, which takes the file's name."""
     extension = Path(name.lower().removesuffix(".gz")).suffix
@@ -147,7 +150,7 @@ def parse(
         from derivable.circuit.compilation.compilation import compile
         from derivable.circuit.formulas.dimacs import parse_dimacs_bytes
 
-        cnf = parse_dimacs_bytes(bytes(data), name)
+        cnf = parse_dimacs_bytes(bytes(data), name, strict)
         return compile(cnf, compiler, num_variables=num_variables, time_limit=time_limit)
     from derivable.circuit.files import store
 

@@ -155,20 +155,20 @@ def checked_weights(weights, num_variables: int) -> tuple[np.ndarray, np.ndarray
     return pair[0], pair[1]
 
 
-def read_dimacs(path: str | os.PathLike, look: Callable[[], Any] | None = None) -> Cnf:
+def read_dimacs(path: str | os.PathLike, look: Callable[[], Any] | None = None, *, strict: bool = True) -> Cnf:
     """Read a DIMACS CNF file, gzipped or not. See `parse_dimacs`; `look` as in `core.files.read_bytes`."""
-    return parse_dimacs_bytes(read_bytes(path, look), os.fspath(path))
+    return parse_dimacs_bytes(read_bytes(path, look), os.fspath(path), strict)
 
 
-def parse_dimacs_bytes(data: bytes, source: str) -> Cnf:
+def parse_dimacs_bytes(data: bytes, source: str, strict: bool = True) -> Cnf:
     """Parse the bytes of a file. See `parse_dimacs`; raises ParseError for what is no text."""
     wrong = data.find(b"\0")
     try:
         if wrong < 0:
-            return parse_dimacs(data.decode("utf-8"), source)
+            return parse_dimacs(data.decode("utf-8"), source, strict)
     except UnicodeDecodeError as error:
         if error.start > 0:
-            return parse_dimacs(data.decode("latin-1"), source)  # an old comment in some other encoding
+            return parse_dimacs(data.decode("latin-1"), source, strict)  # an old comment in some other encoding
         wrong = error.start
     raise ParseError(
         f"this is not a text file: byte {wrong} is 0x{data[wrong]:02x}",
@@ -177,20 +177,23 @@ def parse_dimacs_bytes(data: bytes, source: str) -> Cnf:
     )
 
 
-def parse_dimacs(text: str, source: str = "<dimacs>") -> Cnf:
+def parse_dimacs(text: str, source: str = "<dimacs>", strict: bool = True) -> Cnf:
     """Parse DIMACS CNF.
 
     Understood: comments anywhere; clauses over several lines, several to a line; `c t TASK`;
     `c p weight LITERAL WEIGHT 0` (a decimal number or a fraction such as 1/3); `w LITERAL WEIGHT [0]`,
     where `w VARIABLE -1` gives both literals weight one; `%` as the end (SATLIB).
     A literal without a weight has weight one; if only the other literal of its variable has one, w,
-    it has 1 - w. Variables that no clause mentions are free.
+    it has 1 - w. Weights are any numbers. Variables that no clause mentions are free.
+
+    strict  whether the header must be right; else the clauses that there are count, and the variables are those up to
+            the greatest that occurs, if that is more
 
     Raises ParseError with line, column and caret; UnsupportedError for `c p show` and `c ind` lines
     (projection) unless they show every variable.
     Source: the data format of the Model Counting Competitions 2020-2024.
     """
-    return _Reader(text, source).read()
+    return _Reader(text, source, strict).read()
 
 
 # A line that is kept for later: its number and its text.
@@ -216,7 +219,8 @@ def _behind(number: int, line: str) -> Span:
 
 
 class _Reader:
-    def __init__(self, text: str, source: str):
+    def __init__(self, text: str, source: str, strict: bool):
+        self.strict = strict
         self.text = text
         self.source = source
         self.num_variables = -1
@@ -319,13 +323,16 @@ class _Reader:
         def word_at(index: int) -> tuple[Span, str]:
             return next(itertools.islice(_words(lines), index, None))
 
+        if not self.strict:
+            self.num_variables = max(self.num_variables, min(int(np.abs(tokens).max(initial=0)), 2**31 - 1))
         outside = np.flatnonzero(np.abs(tokens) > self.num_variables)
         if len(outside):
             place, word = word_at(int(outside[0]))
             raise self.error(
                 f"literal {word} is out of range: the header declares {self.num_variables} variables",
                 place,
-                hint=f"the largest variable used is {int(np.abs(tokens).max())}; correct the header or the literal",
+                hint=f"the largest variable used is {int(np.abs(tokens).max())}; correct the header or the literal, or "
+                "give strict=False (--no-strict)",
             )
         ends = np.flatnonzero(tokens == 0)
         if len(tokens) and (len(ends) == 0 or ends[-1] != len(tokens) - 1):
@@ -335,7 +342,7 @@ class _Reader:
                 Span(place.line, place.column + place.length),
                 hint="every clause ends with 0; the file may have been cut off",
             )
-        if len(ends) != self.num_clauses:
+        if self.strict and len(ends) != self.num_clauses:
             raise self.error(
                 f"the header declares {self.num_clauses} clauses, the file has {len(ends)}",
                 list(_words([self.header_line]))[3][0],
@@ -343,7 +350,8 @@ class _Reader:
                     "the file was probably cut off"
                     if len(ends) < self.num_clauses
                     else f"write `p cnf {self.num_variables} {len(ends)}`"
-                ),
+                )
+                + "; strict=False (--no-strict) takes what there is",
             )
         # Dropping the zeros shifts the i-th end down by i places.
         offsets = np.concatenate([[0], ends - np.arange(len(ends))]).astype(np.int64)
@@ -353,6 +361,8 @@ class _Reader:
         if not _LITERAL.fullmatch(word) or int(word) == 0:
             raise self.error(f"`{word[:40]}` is not a literal", place, hint=what)
         literal = int(word)
+        if not self.strict and abs(literal) < 2**31:
+            self.num_variables = max(self.num_variables, abs(literal))
         if abs(literal) > self.num_variables:
             raise self.error(
                 f"variable {abs(literal)} is unknown: the header declares {self.num_variables} variables", place
@@ -383,7 +393,9 @@ class _Reader:
                 f"projection is not supported: {len(shown)} of {self.num_variables} variables are shown",
                 Span(number, 1, line.index("show" if "show" in line else "ind") + 4),
                 kind=UnsupportedError,
-                hint="remove the show lines to ask about all variables",
+                hint="without these lines the count is over all variables; `circuit.forget(...)` leaves out those that "
+                "are not shown, and `model_count` of the result is 2**n times the projected count for n of them, "
+                "where it is still deterministic (else it says so)",
             )
 
     def weights(self) -> tuple[np.ndarray, np.ndarray] | None:
@@ -403,7 +415,7 @@ class _Reader:
             (place, word), (weight_place, weight_word) = words
             literal = self.literal_of(word, place, f"write {form}")
             weight = self.weight_of(weight_word, weight_place, both_one=skip == 1 and literal > 0)
-            pairs = [(literal, weight)] if weight >= 0 else [(literal, 1.0), (-literal, 1.0)]
+            pairs = [(literal, 1.0), (-literal, 1.0)] if weight is None else [(literal, weight)]
             for one, value in pairs:
                 if given.get(one, value) != value:
                     raise self.error(
@@ -418,32 +430,20 @@ class _Reader:
             side, other = (positive, negative) if literal > 0 else (negative, positive)
             side[abs(literal) - 1] = weight
             if -literal not in given:
-                if weight > 1:
-                    raise self.error(
-                        f"literal {literal} has weight {weight:g} and literal {-literal} has none",
-                        _whole(*line_of[literal]),
-                        hint=f"a missing weight is one minus the given one, which needs at most 1; give {-literal} too",
-                    )
                 other[abs(literal) - 1] = 1 - weight
         return positive, negative
 
-    def weight_of(self, word: str, place: Span, both_one: bool) -> float:
-        """The number, or -1 for the mark of the older format that says: both literals weigh one."""
+    def weight_of(self, word: str, place: Span, both_one: bool) -> float | None:
+        """The number, or None for the mark of the older format, -1, that says: both literals weigh one."""
         try:
             weight = float(Fraction(word)) if "/" in word else float(word)
         except (ValueError, ZeroDivisionError, OverflowError):
             message = f"`{word[:40]}` is not a weight"
             raise self.error(message, place, hint="a weight is a number, or a fraction") from None
         if both_one and weight == -1:
-            return -1.0
+            return None
         if not math.isfinite(weight):
             raise self.error(f"the weight {word} is not finite", place)
-        if weight < 0:
-            raise self.error(
-                f"the weight {word} is negative",
-                place,
-                hint="weights in a file are at least 0; pass others to weighted_count(weights, negative_weights)",
-            )
         return weight + 0.0  # no minus zero
 
 
@@ -460,9 +460,7 @@ def format_dimacs(cnf: Cnf) -> str:
 
 
 def write_dimacs(cnf: Cnf, path: str | os.PathLike) -> None:
-    """Write DIMACS, atomically; gzipped if the name ends in `.gz`. Raises DomainError if a weight is negative."""
-    if cnf.weights is not None and min(w.min(initial=0) for w in cnf.weights) < 0:
-        raise DomainError("a weight is negative, which a DIMACS file cannot hold")
+    """Write DIMACS, atomically; gzipped if the name ends in `.gz`."""
     text = format_dimacs(cnf)
     if os.fspath(path).endswith(".gz"):
         import gzip
@@ -503,12 +501,13 @@ def cnf_of(
     num_variables: int | None = None,
     weights: Mapping | tuple | None = None,
     look: Callable[[], Any] | None = None,
+    strict: bool = True,
 ) -> Cnf:
     """A `Cnf` from a path, a `Cnf`, or clauses; `weights` replaces those of the file."""
     if isinstance(clauses, (str, os.PathLike)):
         if isinstance(clauses, str):
             refuse_content(clauses)
-        cnf = read_dimacs(clauses, look)
+        cnf = read_dimacs(clauses, look, strict=strict)
     elif isinstance(clauses, Cnf):
         cnf = clauses
     else:
