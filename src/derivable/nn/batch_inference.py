@@ -44,8 +44,7 @@ def batch_inference_for(record: Semiring | Inference, k: int) -> BatchInference:
     if record is EXACT:
         return ExactBatches()
     if isinstance(record, Semiring):
-        traced = _with_facts(record)
-        return SemiringBatches(record) if traced is None else SelectedFacts(traced)
+        return SemiringBatches(record) if _with_facts(record) is None else SelectedFacts(record)
     require_probabilities_of(record)
     if record.own is not None:
         return OwnBatches(record)
@@ -157,7 +156,9 @@ class SelectedFacts(BatchInference):
         self.semiring = semiring
 
     def columns_of(self, random: RandomFacts) -> ColumnTags:
-        return tags_of(self.semiring, random)
+        traced = _with_facts(self.semiring)
+        assert traced is not None
+        return tags_of(traced, random)
 
     def __call__(self, found, tags, samples, weights, watch):
         constants, facts = (torch.from_numpy(np.ascontiguousarray(part)).to(weights.device) for part in parts_of(tags))

@@ -81,10 +81,10 @@ class Logic(torch.nn.Module):
 
     A varying input is called with a list that has for each sample (tuples, probabilities [n]), or (tuples,
     probabilities, groups): facts of one group from 0 on exclude each other, -1 is independent. Tuples are a list, an
-    array [n, column] or a tuple of columns; `dv.nn.Ragged` and `dv.nn.Padded` are whole batches. One run derives the
-    tuples of all samples. `certain=` has facts of each sample that are certain, `outputs=` the facts wanted of each
-    sample, as lists with a list for each sample. What is derived (None) is a list with (tuples, tensor [m]) for each
-    sample, what is wanted of each sample a list of tensors.
+    array [n, column] or a tuple of columns, each an array [n]; `dv.nn.Ragged` and `dv.nn.Padded` are whole batches. One
+    run derives the tuples of all samples. `certain=` has facts of each sample that are certain, `outputs=` the facts
+    wanted of each sample, as lists with a list for each sample. What is derived (None) is a list with (tuples, tensor
+    [m]) for each sample, what is wanted of each sample a list of tensors.
 
         layer = dv.nn.Logic("rel answer(x + y) = read(0, x), read(1, y)", {"read": dv.varying()}, {"answer": range(5)})
         y = layer(read=[([(0, 1), (1, 2)], p1), ([(0, 2), (0, 0), (1, 1)], p2)])        # y [2, 5]

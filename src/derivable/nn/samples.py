@@ -220,6 +220,12 @@ def _tuples(name: str, given: Any, where: str = "") -> Any:
         return given
     if isinstance(given, tuple) and given and all(hasattr(column, "__array__") for column in given):
         return _columns(where, given)
+    if isinstance(given, tuple) and any(isinstance(part, list) or hasattr(part, "__array__") for part in given):
+        raise TypeMismatchError(
+            f"{where}the tuples of `{name}` are a tuple of {', '.join(type(part).__name__ for part in given[:4])}, "
+            "which may be rows or columns",
+            hint="for rows give a list of tuples, [(1, 2), (3, 4)]; for columns a tuple of arrays, one a column",
+        )
     if isinstance(given, (list, tuple, range)):
         return list(given)
     try:
