@@ -4,6 +4,7 @@ import datetime as dt
 import gzip
 import shutil
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -153,3 +154,21 @@ def test_a_relation_with_a_column_called_tag_keeps_its_tags(tmp_path):
     for facts in (view.to_pandas(), view.to_arrow()):
         again = dv.Program("type r(f32)\nquery r").run({"r": facts})["r"]
         assert dict(again.items()) == {(0.5,): 0.25}
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".arrow", ".feather"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64, np.int8, np.bool_])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 2), (1, 2, 1)])
+def test_tensors_come_back_with_dtype_and_shape(tmp_path, ending, dtype, shape):
+    program = dv.Program("type r(i32, Tensor)\nquery r")
+    tensors = [np.array(np.arange(np.prod(shape, dtype=int)).reshape(shape) * k % 2, dtype) for k in (1, 2)]
+    view = program.run({"r": list(enumerate(tensors))})["r"]
+    write_facts(view, tmp_path / f"r{ending}")
+    found = {number: tensor for number, tensor in program.run({"r": tmp_path / f"r{ending}"})["r"]}
+    for number, tensor in enumerate(tensors):
+        assert found[number].dtype == dtype
+        assert found[number].shape == shape
+        assert np.array_equal(found[number], tensor)
+    if shape:
+        with pytest.raises(UnsupportedError, match="cannot hold"):
+            write_facts(view, tmp_path / "r.csv")

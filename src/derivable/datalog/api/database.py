@@ -376,8 +376,20 @@ def _arrow_objects(arrow: Any, column: np.ndarray) -> Any:
     if any(isinstance(value, Duration) for value in column):
         return arrow.array([str(Duration.of(value)) for value in column], arrow.string())
     if all(map(is_tensor, column)):
-        return arrow.array([value.tolist() for value in column])
+        return arrow.array([value.tolist() for value in column], _list_type(arrow, column))
     return arrow.array(list(map(str, column)), arrow.string())
+
+
+def _list_type(arrow: Any, column: np.ndarray) -> Any:
+    """The type of nested lists that keeps the numbers of tensors as they are; None where these are of several types."""
+    kinds = {(str(value.dtype).removeprefix("torch."), len(value.shape)) for value in column}
+    (name, depth), *others = kinds
+    if others or name == "bfloat16" or name.startswith("complex"):
+        return None
+    found = arrow.from_numpy_dtype(np.dtype(name))
+    for _ in range(depth):
+        found = arrow.list_(found)
+    return found
 
 
 @contextmanager

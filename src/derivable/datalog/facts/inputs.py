@@ -282,11 +282,32 @@ def arrow_column(
     if arrow.types.is_time(t):
         column = column.cast(arrow.int32() if t.bit_width == 32 else arrow.int64()).cast(arrow.int64())
         return np.asarray(arrow_column(name, label, column)).astype(f"m8[{t.unit}]")
+    if _is_list(t):
+        return _tensors(column)
     chunks = column.chunks if isinstance(column, arrow.ChunkedArray) else [column]
     if (arrow.types.is_integer(t) or arrow.types.is_floating(t)) and chunks:
         # Arrow's own conversion imports pandas where it is installed.
         return np.concatenate([np.from_dlpack(chunk) for chunk in chunks])
     return column.to_numpy() if isinstance(column, arrow.ChunkedArray) else column.to_numpy(zero_copy_only=False)
+
+
+def _is_list(t: Any) -> bool:
+    return arrow.types.is_list(t) or arrow.types.is_large_list(t) or arrow.types.is_fixed_size_list(t)
+
+
+def _tensors(column: Any) -> np.ndarray:
+    """Nested lists of numbers as arrays; lists of different lengths in one stay lists, which are no values."""
+    inner = column.type
+    while _is_list(inner):
+        inner = inner.value_type
+    is_plain = arrow.types.is_integer(inner) or arrow.types.is_floating(inner) or arrow.types.is_boolean(inner)
+    found = np.empty(len(column), object)
+    for row, value in enumerate(column.to_pylist()):
+        try:
+            found[row] = np.array(value, inner.to_pandas_dtype()) if is_plain else value
+        except (TypeError, ValueError):
+            found[row] = value
+    return found
 
 
 def _real(name: str, label: Any, column: Any) -> np.ndarray:
@@ -311,7 +332,7 @@ def arrow_hint(t: Any) -> str:
         return {"int64": "i64", "uint64": "u64", "uint32": "i64"}.get(str(t), "integer")
     if types.is_floating(t):
         return "f64" if t.bit_width == 64 else "float"
-    kinds = {"bool": types.is_boolean(t), "text": _is_string(t), "tensor": types.is_list(t)}
+    kinds = {"bool": types.is_boolean(t), "text": _is_string(t), "tensor": _is_list(t)}
     kinds["datetime"] = types.is_date(t) or types.is_timestamp(t)
     kinds["duration"] = types.is_duration(t) or types.is_time(t)
     return next((kind for kind, is_it in kinds.items() if is_it), "any")

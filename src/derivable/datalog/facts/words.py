@@ -33,6 +33,8 @@ def checked_words(relation: Relation, columns: Sequence[Any], symbols: SymbolTab
 
 def _is_missing(value: Any) -> bool:
     # NaN and NaT alone are unlike themselves; pandas' NA is not even that.
+    if isinstance(value, (np.ndarray, list)):
+        return False
     return value is None or type(value).__name__ == "NAType" or bool(np.all(value != value))
 
 

@@ -286,6 +286,10 @@ def column_words(values: Sequence[Any] | np.ndarray | Encoded, t: ValueType, sym
             return _checked_words(values, t, symbols)
         values = array
     kind = values.dtype.kind
+    if t.family == "tensor" and kind in "biuf":
+        # Numbers are tensors without dimensions.
+        values = np.array([*map(np.asarray, values), None], object)[:-1]
+        kind = "O"
     if t.family == "datetime" and kind == "M":
         found = values.astype("datetime64[us]").astype(np.int64)
         _check_rows(values, np.isnat(values) | (found < FIRST) | (found > LAST))
