@@ -164,7 +164,7 @@ def test_tensors_come_back_with_dtype_and_shape(tmp_path, ending, dtype, shape):
     tensors = [np.array(np.arange(np.prod(shape, dtype=int)).reshape(shape) * k % 2, dtype) for k in (1, 2)]
     view = program.run({"r": list(enumerate(tensors))})["r"]
     write_facts(view, tmp_path / f"r{ending}")
-    found = {number: tensor for number, tensor in program.run({"r": tmp_path / f"r{ending}"})["r"]}
+    found = dict(iter(program.run({"r": tmp_path / f"r{ending}"})["r"]))
     for number, tensor in enumerate(tensors):
         assert found[number].dtype == dtype
         assert found[number].shape == shape
