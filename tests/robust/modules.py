@@ -162,31 +162,16 @@ class Vectors(torch.nn.Module):
         return dv.vsa.bind(vector, dv.vsa.inverse(turned, model=self.model), model=self.model)
 
 
-class Resonator(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        books = [dv.vsa.random(3, 2, 2, generator=k, dtype=torch.float64) for k in (1, 2)]
-        self.register_buffer("first", books[0])
-        self.register_buffer("second", books[1])
-
-    def forward(self, x):
-        found = dv.vsa.factorise(x.unflatten(-1, (2, 2)), [self.first, self.second], iterations=3)
-        return found.similarities if hasattr(found, "similarities") else found[0]
-
-
 @dataclass(frozen=True)
 class Row:
     """An object by a module that calls it.
 
     make   the module, of rows [4, size] of probabilities
     size   of a row
-    whole  whether the rows belong together, so that a batch has one axis more
-    refused  what of `DOORS` it cannot pass, with words of the documented error
     """
 
     make: Callable[[], torch.nn.Module]
     size: int
-    whole: bool = False
 
     def module(self) -> torch.nn.Module:
         torch.manual_seed(0)
@@ -197,17 +182,17 @@ class Row:
 
 
 ROWS = {
-    "scan": Row(Scan, 3, True),
-    "affine scan": Row(Affine, 3, True),
-    "reduce_by_index": Row(ByIndex, 3, True),
-    "segments": Row(Segments, 3, True),
-    "segmented scan": Row(SegmentedScan, 3, True),
-    "einsum": Row(Einsum, 3, True),
-    "sparse einsum": Row(SparseEinsum, 3, True),
-    "function": Row(Function, 4, True),
-    "function of a pattern": Row(lambda: Function(True), 4, True),
-    "function by torch": Row(lambda: Function(backend="torch"), 4, True),
-    "expression": Row(Expression, 3, True),
+    "scan": Row(Scan, 3),
+    "affine scan": Row(Affine, 3),
+    "reduce_by_index": Row(ByIndex, 3),
+    "segments": Row(Segments, 3),
+    "segmented scan": Row(SegmentedScan, 3),
+    "einsum": Row(Einsum, 3),
+    "sparse einsum": Row(SparseEinsum, 3),
+    "function": Row(Function, 4),
+    "function of a pattern": Row(lambda: Function(True), 4),
+    "function by torch": Row(lambda: Function(backend="torch"), 4),
+    "expression": Row(Expression, 3),
     **{
         f"circuit {name}{' and negatives' * negatives}": Row(circuit(name, negatives), 4)
         for name in ("real", "log", "max_product")

@@ -15,6 +15,8 @@ import torch
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import derivable as dv
+from derivable.core.diagnostics import UnsupportedError
 from robust.modules import ROWS
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -250,6 +252,8 @@ def test_compile(name):
 COLD = """
 import sys, torch
 sys.path.insert(0, {tests!r})
+import derivable as dv
+from derivable.core.diagnostics import UnsupportedError
 from robust.modules import ROWS
 row = ROWS[{name!r}]
 module = row.module()
@@ -271,6 +275,8 @@ def test_the_first_call_is_a_compiled_one(name):
 EXPORT = """
 import sys, torch
 sys.path.insert(0, {tests!r})
+import derivable as dv
+from derivable.core.diagnostics import UnsupportedError
 from robust.modules import ROWS
 row = ROWS[{name!r}]
 others = [ROWS[other].module() for other in ("circuit log and negatives", "logic minmaxprob")]
@@ -297,3 +303,59 @@ def test_a_graph_from_a_file_runs_the_same_engine_or_none(name, is_made, tmp_pat
     ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=300)
     assert not ran.returncode, ran.stderr[-3000:]
     assert ("has not made" in ran.stdout) if not is_made else not ran.stdout, ran.stdout
+
+
+class Net(torch.nn.Module):
+    def __init__(self, inside):
+        super().__init__()
+        self.inside = inside
+
+    def forward(self, x):
+        return self.inside(x.sigmoid()) + 1
+
+
+def test_symbolic_traces_have_one_node_of_a_layer():
+    layers = {
+        "circuit": (dv.circuit.compile([[1, 2], [-2, 3]]).to_torch("real"), 3),
+        "loss": (dv.nn.SemanticLoss([[1, 2], [-2, 3]]), 3),
+        "rules": (dv.nn.Logic("rel q(x) = a(x)", {"a": dv.independent([0, 1])}, {"q": [0, 1]}), 2),
+    }
+    for name, (layer, size) in layers.items():
+        graph = torch.fx.symbolic_trace(Net(layer))
+        x = torch.randn(5, size)
+        assert [node.target for node in graph.graph.nodes if node.op == "call_module"] == ["inside"], name
+        torch.testing.assert_close(graph(x), Net(layer)(x))
+    for name in ("circuit", "loss"):
+        with pytest.raises(UnsupportedError, match="symbolic_trace of a"):
+            torch.fx.symbolic_trace(layers[name][0])
+
+
+@pytest.mark.parametrize("name", ["scan", "affine scan", "segments", "einsum", "function", "expression"])
+def test_other_symbolic_traces_are_refused_by_name(name):
+    with pytest.raises(UnsupportedError, match=r"torch\.fx\.symbolic_trace"):
+        torch.fx.symbolic_trace(made(name))
+
+
+def test_what_decides_on_numbers_is_refused_in_a_trace():
+    books = [dv.vsa.random(3, 2, 4, generator=k) for k in (1, 2)]
+    memory = dv.vsa.ItemMemory((2, 4), generator=3).add_all(["a", "b"])
+    varying = dv.nn.Logic("rel q(x) = a(x)", {"a": dv.varying()}, {"q": range(2)})
+    attempts = {
+        "factorise": lambda x: dv.vsa.factorise(x, books).indices,
+        "nearest": lambda x: memory.nearest(x).similarities,
+        "differ": lambda x: varying(a=[([0, 1], x[0, :2])]),
+    }
+    for words, attempt in attempts.items():
+        for capture in (torch.jit.trace, lambda function, x: make_fx(function)(x)):
+            with torch.no_grad(), pytest.raises(UnsupportedError, match=words):
+                capture(attempt, torch.rand(2, 4))
+
+
+def test_a_distribution_follows_its_rows_in_a_trace():
+    model = dv.circuit.ProbabilisticCircuit(dv.circuit.compile([[1, 2], [-2, 3]])).to_torch()
+    rows = torch.tensor([[1.0, 1, 1], [0, 1, 1]])
+    others = torch.tensor([[1.0, 0, 0], [1, 0, 1]])
+    with torch.no_grad():
+        traced = torch.jit.trace(model, rows)
+        torch.testing.assert_close(traced(others), model(others))
+        torch.testing.assert_close(make_fx(model)(rows)(others), model(others))

@@ -19,7 +19,7 @@ from derivable.algebra.monoid import SCALAR, Monoid, TypedMonoid
 from derivable.algebra.monoids import NAMED, resolve, semiring_of
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.fold import KERNEL_DTYPES, Fold
-from derivable.core.diagnostics import OperatorError, ShapeError, TypeMismatchError
+from derivable.core.diagnostics import OperatorError, ShapeError, TypeMismatchError, UnsupportedError
 
 AnyOperator = str | Monoid | Semiring
 # The name of an argument, and its leaves, each with its name for messages.
@@ -41,7 +41,17 @@ def library_name(array: Any) -> str:
     # Not by its type: what JAX traces is an instance of its arrays, but its class is no subclass.
     if isinstance(array, getattr(sys.modules.get("jax"), "Array", ())):
         return "JAX"
+    refuse_trace(array)
     return "NumPy"
+
+
+def refuse_trace(value: Any) -> None:
+    """Raise UnsupportedError for what `torch.fx.symbolic_trace` has in the place of a tensor."""
+    if type(value).__name__ == "Proxy" and type(value).__module__.startswith("torch.fx"):
+        raise UnsupportedError(
+            "torch.fx.symbolic_trace has stand-ins for tensors, which have no shapes and no types",
+            hint='use torch.export or make_fx, or have the function that calls this recorded: `torch.fx.wrap("name")`',
+        )
 
 
 def prepared(
@@ -107,6 +117,7 @@ def groups_of(operator: AnyOperator, arguments: Sequence[tuple[str, Any]]) -> li
                 f"{what} is {value if isinstance(value, str) else value.name!r}, and no array",
                 hint="the operator stands before the values: scan(op, values)",
             )
+        refuse_trace(value)
     return [(what, _named_leaves(element, what, value)) for what, value in arguments]
 
 

@@ -7,7 +7,7 @@ forward mode, `torch.func`, and what makes graphs: `torch.compile`, `torch.expor
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -124,13 +124,31 @@ def is_observed() -> bool:
 
 def refuse_capture(what: str) -> None:
     """Raise UnsupportedError inside of what makes graphs that calls with other numbers run: the graph would have the
-    numbers of this call in it."""
-    if is_captured():
+    numbers of this call in it. Code that `torch.compile` reads is left to it: it computes outside of its graph."""
+    if is_captured() and not torch.compiler.is_dynamo_compiling():
         raise UnsupportedError(
             f"{what} decides on numbers, so no graph can be made of it",
             hint="torch.compile without fullgraph=True computes it outside of the graph; torch.jit.trace, make_fx and "
             "torch.export take the modules before and behind it",
         )
+
+
+def as_node(module: torch.nn.Module, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """A module's call as one node of the graph of `torch.fx.symbolic_trace`; None if nobody makes one.
+
+    Raises UnsupportedError for a trace of the module itself, which would have no other node.
+    """
+    proxy = next((x for x in (*arguments, *options.values()) if isinstance(x, torch.fx.Proxy)), None)
+    if proxy is None:
+        return None
+    tracer = proxy.tracer
+    if getattr(tracer, "root", module) is module:
+        raise UnsupportedError(
+            f"torch.fx.symbolic_trace of a {type(module).__name__} itself would be of one node",
+            hint="trace the network that it is in, or use torch.export",
+        )
+    path = tracer.path_of_module(module)  # type: ignore[attr-defined]
+    return tracer.create_proxy("call_module", path, tuple(arguments), dict(options))
 
 
 def physical(tensor: torch.Tensor) -> torch.Tensor:

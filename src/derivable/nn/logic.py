@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from derivable.algebra.semiring import Semiring
-from derivable.bridge.torch import is_observed, refuse_capture, within_memory
+from derivable.bridge.torch import as_node, is_observed, refuse_capture, within_memory
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.show.picture import MAX_NODES
 from derivable.core import html
@@ -187,6 +187,8 @@ class Logic(torch.nn.Module):
 
     def forward(self, *positional: Any, **inputs: Any) -> Any:
         """One tensor [*batch, fact] a relation -> [*batch, fact] or a dict of such; see the class."""
+        if (node := as_node(self, positional, inputs)) is not None:
+            return node
         if isinstance(self.inference, VaryingInputs):
             of_samples: Any = self._of_samples
             if torch.compiler.is_compiling():

@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 import torch
 
 from derivable import circuit as circuits
-from derivable.bridge.torch import is_observed
+from derivable.bridge.torch import as_node, is_observed
 from derivable.circuit.formulas.formula import Formula
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.arguments import is_integer
@@ -105,6 +105,8 @@ class SemanticLoss(torch.nn.Module):
 
         An empty batch gives an empty result, and 0 if reduced.
         """
+        if (node := as_node(self, (predictions,), {})) is not None:
+            return node
         self._check_shape(predictions)
         loss = -self._log_count(predictions)[..., 0]
         self._warn_of_impossible(loss)

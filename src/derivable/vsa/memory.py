@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from derivable.bridge.torch import refuse_capture
 from derivable.core import html
 from derivable.core.arguments import integer, several
 from derivable.core.diagnostics import DerivableError, DomainError, ParseError, ShapeError
@@ -187,6 +188,7 @@ class ItemMemory(nn.Module):
 
         Raises DomainError if there are fewer items.
         """
+        refuse_capture("`nearest`, which gives names,")
         k = integer(k, "k", 1)
         with self._lock:
             vectors, names = self.vectors, self.names

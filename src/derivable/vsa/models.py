@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from derivable.bridge.torch import is_observed
+from derivable.bridge.torch import is_captured, is_observed
 from derivable.core import splitmix64
 from derivable.core.diagnostics import DomainError, OperatorError, warn
 from derivable.core.registry import Registry
@@ -263,7 +263,7 @@ def _power_in_rows(a: Tensor, exponent: Tensor) -> Tensor:
 def _warn_of_missing_roots(rows: Tensor, spectrum: Tensor, exponent: Tensor) -> None:
     """Warn where real rows have no real power: the real ones of their frequencies, 0 and half of an even length, are
     negative, and the exponent is no integer. A trace has no numbers to look at."""
-    if torch.compiler.is_compiling() or not exponent.numel():
+    if is_captured() or not exponent.numel():
         return
     length = rows.shape[-1]
     ends = spectrum.detach().real[..., :: max(length // 2, 1)] if length % 2 == 0 else spectrum.detach().real[..., :1]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from derivable.bridge.torch import refuse_capture
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.vsa.arguments import check_pair, check_vectors, described, generator_of
@@ -71,6 +72,7 @@ def factorise(
     how similar they are to what is left. There are no gradients: what is found are integers.
     Raises ShapeError for codebooks that do not fit, DomainError for limits out of range.
     """
+    refuse_capture("`factorise`")
     record = get(model)
     check_vectors(product, "product", record)
     codebooks = _checked(product, codebooks, record)

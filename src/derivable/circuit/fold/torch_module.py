@@ -13,7 +13,7 @@ from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.engines import Elementwise
 from derivable.bridge.protocol import Engine
-from derivable.bridge.torch import call, within_memory
+from derivable.bridge.torch import as_node, call, within_memory
 from derivable.circuit.fold.engine import GraphFold
 from derivable.circuit.fold.evaluate import check_size
 from derivable.circuit.fold.fold_rows import check_complement, raise_bad_weight
@@ -164,6 +164,8 @@ class CircuitModule(nn.Module):
 
     def _general(self, weights: torch.Tensor, negative_weights: torch.Tensor | None) -> torch.Tensor:
         """Any dtype and device, and weights that are broadcast."""
+        if (node := as_node(self, (weights, negative_weights), {})) is not None:
+            return node
         operands = self._operands(weights, negative_weights)
         engine = self._engines[len(operands) == 2, operands[0].dtype]
         if engine.needs_negatives:
@@ -179,6 +181,8 @@ class CircuitModule(nn.Module):
 
     def _nested(self, weights: Any, negative_weights: Any) -> Any:
         """Elements that are nests, or probabilities of which they are made."""
+        if (node := as_node(self, (weights, negative_weights), {})) is not None:
+            return node
         ring, given = self.semiring, [("weights", weights)]
         if negative_weights is not None:
             given.append(("negative_weights", negative_weights))

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from derivable.bridge.protocol import Engine, Shape
-from derivable.bridge.torch import call, within_memory
+from derivable.bridge.torch import as_node, call, is_captured, within_memory
 from derivable.circuit.fold.torch_module import CircuitModule, to_torch
 from derivable.circuit.learn.probabilistic import MISSING, ProbabilisticCircuit
 from derivable.circuit.queries.most_probable import MostProbable
@@ -52,13 +52,15 @@ class ProbabilisticCircuitModule(nn.Module):
 
     @torch.compiler.disable
     def forward(self, data: torch.Tensor) -> torch.Tensor:
+        if (node := as_node(self, (data,), {})) is not None:
+            return node
         device = data.device if isinstance(data, torch.Tensor) else torch.device("cpu")
         if device != self.logits.device:
             raise DomainError(
                 f"data is on {device}, the parameter on {self.logits.device}",
                 hint=f'move the module or the data: `module.to("{device}")`',
             )
-        if device.type != "cpu":
+        if device.type != "cpu" or is_captured():
             with within_memory(f"the log-likelihood of {self._structure}", [data, self.logits]):
                 return self._folded(data)
         rows = torch.from_numpy(self._structure._rows(data))
@@ -70,7 +72,7 @@ class ProbabilisticCircuitModule(nn.Module):
         structure.check_shape(data.shape)
         is_known = (data == 0) | (data == 1)
         bad = ~(is_known | (data == MISSING) | (data != data))
-        if not data.is_meta and bool(bad.any()):
+        if not (data.is_meta or is_captured()) and bool(bad.any()):
             structure.refuse(data, *bad.nonzero()[0].tolist())
         weights = self.log_weights()
         ones = weights.new_zeros(len(data), len(weights))

@@ -15,6 +15,7 @@ import numpy as np
 
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
+from derivable.bridge.arrays import refuse_trace
 from derivable.core.diagnostics import DerivableError
 from derivable.tensor.call.compilation import check_backend
 from derivable.tensor.call.dense_products import dense_einsum
@@ -85,6 +86,8 @@ def einsum(
     Raises ParseError for subscripts that mean nothing and ShapeError for operands that do not fit them, both with the
     place in the subscripts, and what `values.coordinates` raises.
     """
+    for operand in operands:
+        refuse_trace(operand)
     if is_read():
         return in_graph(_einsum, dict(enumerate(operands)), subscripts, semiring, output, backend)
     wide, narrow = widened(operands)
