@@ -78,6 +78,25 @@ def test_what_operands_of_several_types_give(dtype):
     torch.testing.assert_close(found, (a @ x).float())
 
 
+def test_constants_make_results_no_wider():
+    """With gradients and without, at every door; graphs are in SciPy's float64 or integers, and features in float32."""
+    x, graph = torch.tensor(VECTOR).float(), scipy.sparse.csr_array(MATRIX > 1)
+    for constant in (MATRIX, graph, graph.astype(np.int64), graph.astype(np.float64)):
+        for is_learnt, backend in [(False, None), (True, None), (False, "torch"), (True, "torch")]:
+            learnt = x.clone().requires_grad_(is_learnt)
+            kernel = dv.tensor.compile(PRODUCT, backend=backend)
+            for found in (
+                dv.tensor.einsum("ij,j->i", constant, learnt, backend=backend),
+                dv.tensor.einsum("ij,j->ij", constant, learnt, backend=backend),
+                dv.tensor.einsum("ij,j,j->i", constant, learnt, learnt, backend=backend),
+                PRODUCT(A=constant, X=learnt, backend=backend),
+                kernel(A=constant, X=learnt),
+                kernel(A=constant, X=learnt),
+                dv.tensor.Function(PRODUCT, constants={"A": constant}, backend=backend)(X=learnt),
+            ):
+                assert found.dtype == torch.float32
+
+
 def test_in_jax():
     jax = pytest.importorskip("jax")
     numpy = jax.numpy

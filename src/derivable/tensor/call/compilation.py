@@ -35,7 +35,7 @@ from derivable.tensor.lower.emit import Built, Spec, build_kernel, made_once, re
 from derivable.tensor.optimisation.optimisation import Optimised, optimised
 from derivable.tensor.optimisation.passes import UNOPTIMISED, Setting, Step, Switches, run_passes, switched
 from derivable.tensor.values.inputs import check_literals, checked_names, number
-from derivable.tensor.values.narrow import rounded, widened
+from derivable.tensor.values.narrow import rounded, widened, widest
 from derivable.tensor.values.values import (
     FORMS,
     Coordinates,
@@ -222,7 +222,9 @@ class Kernel(CachedCalls):
                     return self.exact.call_anew(dict(values), out)
                 if call.cached is not None:
                     self.__call__ = call.cached
-                return in_torch(found) if self.output is None and has_torch(values.values()) else found
+                if self.output is None and has_torch(values.values()):
+                    return rounded(in_torch(found), widest(values.values()))
+                return found
             except NotWhole as problem:
                 self._add_stage(problem)
 

@@ -50,7 +50,8 @@ def _by_torch(arrays: list[Any], axes: list[Axes], result: Axes) -> Any:
     tensors = [as_torch(array, next(iter(devices), None)) for array in arrays]
     for x in tensors:
         refuse_complex(x.dtype, x.is_complex())
-    dtype = torch.float32 if all(x.dtype == torch.float32 for x in tensors) else torch.float64
+    types = {x.dtype for x in arrays if isinstance(x, torch.Tensor)} or {x.dtype for x in tensors}
+    dtype = torch.float32 if types == {torch.float32} else torch.float64
     tensors = [x.to(dtype) for x in tensors]
     if len(tensors) == 2:
         from derivable.bridge.torch_products import product
@@ -60,9 +61,10 @@ def _by_torch(arrays: list[Any], axes: list[Axes], result: Axes) -> Any:
 
 
 def _by_jax(arrays: list[Any], axes: list[Axes], result: Axes) -> Any:
+    import jax
     import jax.numpy as jnp
 
-    dtype = jnp.result_type(*arrays)
+    dtype = jnp.result_type(*(array for array in arrays if isinstance(array, jax.Array)))
     refuse_complex(dtype, dtype.kind == "c")
     arrays = [jnp.asarray(array, dtype if jnp.issubdtype(dtype, jnp.floating) else float) for array in arrays]
     if len(arrays) < 2:

@@ -15,12 +15,12 @@ from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.core.registry import suggestion
 from derivable.tensor.call.compilation import Kernel, check_backend, compile
 from derivable.tensor.call.engine import ProgramEngine
-from derivable.tensor.call.tracked import in_graph, is_read, of_torch, run_in_library
+from derivable.tensor.call.tracked import in_graph, is_read, run_in_library
 from derivable.tensor.formats.held import Held, entries_of, hold
 from derivable.tensor.language.binding import by_name
 from derivable.tensor.language.program import Program
 from derivable.tensor.language.types import Type
-from derivable.tensor.values.narrow import rounded, widened
+from derivable.tensor.values.narrow import rounded, widened, widest
 from derivable.tensor.values.values import Coordinates, is_sparse, library_of, tracker
 
 
@@ -119,9 +119,8 @@ class Function:
         for name, entries in self._as_long_as(self._gathers, given).items():
             given[name] = replace(given[name], shape=entries.shape)
         found = self._gathers(**given)
-        found = found.values if isinstance(found, Coordinates) else found
         # Constants, which have 64 bits, make no result wider.
-        return found.to(of_torch(list(values.values()))[0].dtype)
+        return rounded(found.values if isinstance(found, Coordinates) else found, widest(values.values()))
 
     @cached_property
     def _gathers(self) -> Kernel:

@@ -444,10 +444,11 @@ def _check_device(value: Any, device: torch.device, name: str) -> None:
 
 
 def _like(given: Mapping[str, Any], device: torch.device, semiring: Semiring) -> torch.Tensor:
-    """A tensor of the type of results: float32 if all tensors are, else float64."""
+    """A tensor of the type of results: float32 if all tensors of torch are, or all arrays without any; else float64."""
     if semiring.carrier == "bool":
         return torch.empty(0, dtype=torch.bool, device=device)
-    dtypes = {as_torch(x).dtype for x in given.values() if np.ndim(x)}
+    arrays = [x for x in given.values() if np.ndim(x)]
+    dtypes = {x.dtype for x in arrays if isinstance(x, torch.Tensor)} or {as_torch(x).dtype for x in arrays}
     return torch.empty(0, dtype=torch.float32 if dtypes == {torch.float32} else torch.float64, device=device)
 
 

@@ -183,7 +183,7 @@ def run_in_library(engine: Any, operands: list[Any]) -> Any:
             raise DomainError("a call has tensors of torch and arrays of JAX", hint="give all of one library")
         from derivable.bridge.torch import run
 
-        return run(engine, None, of_torch(operands))
+        return run(engine, None, _of_torch(operands))
     if has_jax:
         from derivable.bridge.jax import run
 
@@ -191,8 +191,7 @@ def run_in_library(engine: Any, operands: list[Any]) -> Any:
     return engine.apply(None, [np.asarray(x, np.float64) for x in operands])
 
 
-def of_torch(operands: list[Any]) -> list[Any]:
-    """As tensors of one type of floats, the widest of theirs."""
+def _of_torch(operands: list[Any]) -> list[Any]:
     import torch
 
     tensors = [x if isinstance(x, torch.Tensor) else as_torch(np.asarray(x, np.float64)) for x in operands]

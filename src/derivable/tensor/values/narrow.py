@@ -1,9 +1,13 @@
-"""Floats of 16 bits, of torch and JAX: computed with in 32 bits, and rounded once, to the type of the operands."""
+"""The types of results: those of torch and JAX have the widest type of the floats of their library among the operands.
+
+Floats of 16 bits are computed with in 32 bits, and rounded once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -28,6 +32,18 @@ def widened(values: Sequence[Any]) -> tuple[Sequence[Any], Any]:
 def rounded(found: Any, dtype: Any) -> Any:
     """A result of torch or JAX in a type; others, and those of no floats, as they are."""
     return found if dtype is None or _float_type(found) is None else _to(found, dtype)
+
+
+def widest(values: Iterable[Any]) -> Any:
+    """The widest type of the floats of torch among values, which a result of torch has; None if there are none.
+
+    Tensors without axes do not count beside others, as in torch itself.
+    """
+    import torch
+
+    floats = [x for x in map(_numbers, values) if isinstance(x, torch.Tensor) and x.is_floating_point()]
+    types = [x.dtype for x in floats if x.ndim] or [x.dtype for x in floats]
+    return reduce(torch.promote_types, types) if types else None
 
 
 _NO_TYPE = np.dtype(np.float64)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -25,7 +26,7 @@ from derivable.tensor.language import nodes as t
 from derivable.tensor.language.program import Program
 from derivable.tensor.language.types import tensor
 from derivable.tensor.values.libraries import check_scipy
-from derivable.tensor.values.narrow import rounded, widened
+from derivable.tensor.values.narrow import rounded, widened, widest
 from derivable.tensor.values.signature import Signature, signature_of
 from derivable.tensor.values.values import (
     FORMS,
@@ -99,13 +100,14 @@ def einsum(
     # What is no text is an error of the subscripts.
     if backend is None and isinstance(subscripts, str) and isinstance(output, str | None):
         planned = _planned(subscripts, given, record, output)
+    found = None
     if planned is not None:
-        try:
-            return planned(operands)
-        except DerivableError:
-            # The long way names the operand.
-            pass
-    return _by_steps(subscripts, operands, given, record, output, backend)
+        # The long way names the operand of an error.
+        with suppress(DerivableError):
+            found = planned(operands)
+    if found is None:
+        found = _by_steps(subscripts, operands, given, record, output, backend)
+    return rounded(found, widest(operands)) if any(each.arrays_of == "torch" for each in given) else found
 
 
 def _einsum(operands: Mapping[int, Any], subscripts: str, semiring: Any, output: Any, backend: Any) -> Any:
