@@ -1,6 +1,7 @@
 """Several files and circuits in one, literals that become constants, and vtrees that are given."""
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from derivable.circuit.files.nnf_file import write_nnf
 from derivable.circuit.files.sdd_file import write_sdd
 from derivable.circuit.files.vtree_file import load_vtree
 from derivable.cli.main import main
-from derivable.core.diagnostics import DomainError, ParseError, UnsupportedError
+from derivable.core.diagnostics import DerivableWarning, DomainError, ParseError, UnsupportedError
 
 FIRST, SECOND = [[1, 2], [-2, 3]], [[2, 3], [-1, -3]]
 WORLDS = np.array(list(itertools.product((False, True), repeat=4)))
@@ -209,3 +210,41 @@ def test_evaluation_in_numpy_refuses_traces(name):
     for traced in traces:
         with pytest.raises(UnsupportedError, match=r"is traced(.|\n)*to_torch(.|\n)*to_jax"):
             traced()
+
+
+# Files of other kinds, and evaluations that are not what they seem.
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "title"),
+    [
+        ("v.vtree", "vtree 1\nL 0 1\n", "a vtree"),
+        ("m.mtx", "%%MatrixMarket matrix coordinate real general\n1 1 1\n1 1 1\n", "a matrix of the Matrix Market"),
+        ("n.xml", '<?xml version="1.0"?>\n<BIF VERSION="0.3">\n</BIF>\n', "a Bayesian network in XML"),
+        ("8.dnf", "p dnf 3 2\n1 2 0\n-3 0\n", "a formula in disjunctive normal form"),
+        ("w.wcnf", "p wcnf 2 1\n1 2 0\n", "a formula of weighted MaxSAT"),
+    ],
+)
+def test_files_of_other_kinds_are_named(name, text, title, tmp_path):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ParseError, match=f"this is {title}, and no circuit or CNF"):
+        load(tmp_path / name)
+
+
+def test_the_best_model_needs_a_smooth_circuit():
+    circuit, weights = compile([[1, 2], [-1, 3]]), np.array([0.9, 0.2, 0.7])
+    worlds = np.array(list(itertools.product((False, True), repeat=3)))
+    holds = (worlds[:, 0] | worlds[:, 1]) & (~worlds[:, 0] | worlds[:, 2])
+    best = np.where(worlds, weights, 1 - weights).prod(axis=1)[holds].max()
+    for semiring in ("max_product", "mpe", "maxmultprob"):
+        with pytest.warns(DerivableWarning, match=r"is not smooth(.|\n)*smooth\(\).evaluate"):
+            assert circuit.evaluate(weights, semiring=semiring) > best
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert circuit.smooth().evaluate(weights, semiring=semiring) == pytest.approx(best)
+            assert circuit.most_probable(weights).weight == pytest.approx(best)
+            circuit.evaluate(weights)
+    free = compile([[1]], num_variables=2)
+    with pytest.warns(DerivableWarning, match="not smooth"):
+        assert free.evaluate([0.5, 0.75], semiring="mpe") == 0.5
+    assert free.smooth().evaluate([0.5, 0.75], semiring="mpe") == 0.375

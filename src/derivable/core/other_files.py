@@ -38,13 +38,28 @@ LANGUAGES = (
     Language(
         "a program of Prolog or ProbLog",
         (".pl", ".pro", ".problog"),
-        r"(?m)^\s*(%|:-|([\d.]+\s*::\s*)?[a-z]\w*(\([^()\n]*\))?\s*(:-|\.\s*$))",
+        r"(?m)^\s*(%(?!%)|:-|([\d.]+\s*::\s*)?[a-z]\w*(\([^()\n]*\))?\s*(:-|\.\s*$))",
         _RULES,
     ),
     Language("an answer set program", (".lp",), r"(?m)^\s*#(show|const|program)\b", _RULES),
     Language("a Bayesian network in BIF", (".bif",), r"(?m)^\s*(network|variable)\s+\S+\s*\{", _TABLES),
     Language("a graphical model in UAI's format", (".uai",), r"\A\s*(MARKOV|BAYES)\s", _TABLES),
     Language("a PSDD", (".psdd",), r"(?m)^psdd\s+\d+\s*$", _CIRCUITS),
+    Language(
+        "a vtree",
+        (".vtree",),
+        r"(?m)^vtree\s+\d+\s*$",
+        "it goes beside its SDD, or into load(path, vtree=...) or compile(clauses, vtree=...)",
+    ),
+    Language("a matrix of the Matrix Market", (".mtx",), r"\A%%MatrixMarket", "sparse tensor programs take it"),
+    Language(
+        "a formula of weighted MaxSAT",
+        (".wcnf",),
+        r"(?m)^p wcnf\b",
+        "write the weights of a CNF as `c p weight LITERAL WEIGHT 0`",
+    ),
+    Language("a quantified formula", (".qdimacs",), r"(?m)^[ae]( \d+)+ 0\s*$", "give a CNF without quantifiers"),
+    Language("a Bayesian network in XML", (".xbif", ".xmlbif", ".xdsl"), r"<(BIF|bif)\b|<smile\b", _TABLES),
     Language("a formula in disjunctive normal form", (".dnf",), r"(?m)^p dnf\b", "give the CNF of its negation"),
 )
 # How much of a file is looked at.

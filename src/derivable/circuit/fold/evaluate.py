@@ -13,9 +13,10 @@ from derivable.circuit.fold.fold_rows import GRADIENT, VALUES, VALUES_AND_GRADIE
 from derivable.circuit.fold.literal_weights import check_no_gradient, in_columns
 from derivable.circuit.fold.plan import plan_of
 from derivable.circuit.graph.circuit import Circuit
-from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
+from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError, warn
 from derivable.device.cpu.memory import contiguous, empty, empty_like
 
+_BEST = ("max_product", "maxmultprob")  # whose plus of the two literals of a variable is not one
 _FLOATS = np.dtype(np.float64), np.dtype(np.float32)
 
 
@@ -40,6 +41,11 @@ def evaluate(circuit: Circuit, weights, negative_weights=None, semiring: str | S
     check_no_gradient(negative_weights, "negative_weights")
     ring = semirings.get(semiring)
     plan = plan_of(circuit)
+    if ring.name in _BEST and not _mentions_all(circuit):
+        warn(
+            f"{ring.name!r} of a circuit that is not smooth: a variable counts as 1 in a branch without it",
+            hint="circuit.smooth().evaluate(...) has the weight of the best model, circuit.most_probable(...) both",
+        )
     weights = in_columns(circuit, weights, "weights")
     negative_weights = in_columns(circuit, negative_weights, "negative_weights")
     if not ring.is_scalar:
@@ -50,6 +56,13 @@ def evaluate(circuit: Circuit, weights, negative_weights=None, semiring: str | S
     out = empty((weights.shape[0], plan.num_roots), weights.dtype)
     fold_rows(plan, ring, VALUES, weights, negatives, out)
     return out.reshape(*batch, plan.num_roots)
+
+
+def _mentions_all(circuit: Circuit) -> bool:
+    """Whether every model is a choice of literals of all variables: the circuit is smooth, and so are its roots."""
+    mentioned = np.zeros(circuit.num_variables + 1, bool)
+    mentioned[np.abs(circuit.literal)] = True
+    return circuit.is_smooth and bool(mentioned[1:].all())
 
 
 def value_and_gradient(
