@@ -131,3 +131,46 @@ def test_devices_and_batches_do_not_ask_for_groups():
     program, facts = dv.Program(text_of("count", "z > k")), {"step": [(0, 1)], "score": [3]}
     with pytest.raises(UnsupportedError, match="has its groups as the recursion looks them up"):
         program.run(facts, device="torch:cpu")
+
+
+DEGREES = """
+    rel edge = {EDGES}
+    rel node = {0, 1, 2, 3}
+    rel reach(0)
+    rel deg(x, n) = n := count(z: edge(x, z) where x: GROUPS)
+    rel reach(y) = deg(x, n), edge(x, y), n > 0
+    query reach
+    query deg
+"""
+
+
+@pytest.mark.parametrize("groups", ["reach(x)", "reach(x), node(x)", "node(x), reach(x)"])
+def test_groups_that_the_recursion_finds(groups):
+    """The degree of each node that is reached, by a walk in Python."""
+    edges = {(0, 1), (0, 2), (1, 3), (5, 6)}
+    text = DEGREES.replace("EDGES", ", ".join(map(str, sorted(edges)))).replace("GROUPS", groups)
+    degree = {x: sum(a == x for a, _ in edges) for x in range(7)}
+    reached, waiting = {0}, [0]
+    while waiting:
+        x = waiting.pop()
+        waiting += [y for a, y in edges if a == x and y not in reached]
+        reached |= {y for a, y in edges if a == x}
+    database = dv.Program(text).run()
+    assert set(database["reach"]) == {(x,) for x in reached}
+    assert set(database["deg"]) == {(x, degree[x]) for x in reached}
+
+
+@pytest.mark.parametrize("provenance", ["exact", "topkproofs"])
+def test_groups_that_an_uncertain_recursion_finds(provenance):
+    """By the two worlds of the one uncertain edge."""
+    text = DEGREES.replace("EDGES", "0.25::(0, 1), (0, 2), (1, 3)").replace("GROUPS", "reach(x)")
+    database = dv.Program(text).run(None, provenance)
+    expected = {(0, 2): 0.25, (0, 1): 0.75, (1, 1): 0.25, (2, 0): 1.0, (3, 0): 0.25}
+    assert dict(database["deg"].items()) == pytest.approx(expected)
+
+
+def test_groups_that_lack_what_the_recursion_has_are_no_stratum():
+    for groups, counted in [("node(x), not reach(x)", "edge(x, z)"), ("node(x)", "reach(z), edge(x, z)")]:
+        text = DEGREES.replace("EDGES", "(0, 1)").replace("GROUPS", groups).replace("edge(x, z)", counted)
+        with pytest.raises(dv.DerivableError, match="not stratifiable"):
+            dv.Program(text)

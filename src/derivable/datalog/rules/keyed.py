@@ -15,7 +15,8 @@ rules,
 
 and the last rule looks up the rows of its keys, `#count(k; n)`, like those of a predicate: a run finds them for the
 keys that come, each once (`run/keyed.py`). Where the body binds its groups without the recursion, it is left without
-that.
+that. A reader that takes all groups of a `where`, `deg(x, n) = n := count(z: edge(x, z) where x: reach(x))` beside
+`reach(y) = deg(x, _), edge(x, y)`, says itself which these are: `deg(x, n) :- #count_groups(x), #count(x; n)`.
 """
 
 from __future__ import annotations
@@ -69,9 +70,8 @@ class _Keys:
         # Columns that the body does not bind itself, but the recursion; all where there may be groups without rows.
         needed = {c for clause in self.bodies for c in self.unbound(clause)}
         wanted = self.groups_of_keys()
-        if wanted is None:
-            return None
         columns = tuple(sorted(needed)) if rule.groups is None else tuple(range(rule.num_group))
+        said: dict[int, list[r.Literal]] = {}
         for reader in self.readers:
             others = [literal for literal in reader.body if not self.is_result(literal)]
             for literal in filter(self.is_result, reader.body):
@@ -81,8 +81,20 @@ class _Keys:
                 follows = [
                     self.follows(clause, atoms, given, others) for clause, atoms in zip(self.bodies, binders) if atoms
                 ]
-                if not all(follows) or (wanted and not any(self.follows(*one, given, others) for one in wanted)):
+                if not all(follows):
                     return None
+                if self.groups and not any(self.follows(*one, given, others) for one in wanted):
+                    # The reader takes all groups, so it says which there are.
+                    assert rule.groups is not None
+                    said.setdefault(id(reader), []).append(r.Atom(rule.groups, given, literal.span))
+        if said:
+            more = (
+                replace(clause, body=(*said[id(clause)], *clause.body))  # type: ignore[call-overload]
+                if id(clause) in said
+                else clause
+                for clause in rules.rules
+            )
+            rules = replace(rules, rules=tuple(more))
         if not columns:
             return replace(rules, rules=tuple(map(self.apart, rules.rules)))
         name = self.free_name(f"{rule.relation}_keys")
@@ -123,14 +135,14 @@ class _Keys:
                 there |= {term.name for term in literal.outputs if isinstance(term, Var)}
         return [c for c, term in enumerate(self.head(clause)) if term.name not in there]
 
-    def groups_of_keys(self) -> list[tuple[r.Clause, list[r.Atom]]] | None:
-        """The clauses that say which groups there are, where these are given; None if they say more than that."""
+    def groups_of_keys(self) -> list[tuple[r.Clause, list[r.Atom]]]:
+        """The clauses that say which groups there are by atoms of the recursion alone."""
         found = []
         for clause in self.groups:
             atoms = [literal for literal in clause.body if isinstance(literal, r.Atom) and self.is_own(literal)]
             if len(atoms) == len(clause.body) and _are_distinct(self.head(clause)):
                 found.append((clause, atoms))
-        return None if self.groups and not found else found
+        return found
 
     def follows(
         self, clause: r.Clause, atoms: Sequence[r.Atom], given: Sequence[r.Expr | None], others: Iterable[r.Literal]
