@@ -126,3 +126,34 @@ def test_a_loss_through_a_softmax_is_never_nan():
         p, q = scores.softmax(-1)
         torch.nn.functional.nll_loss(layer.log(p, q)[None], torch.tensor([1])).backward()
         assert torch.isfinite(scores.grad).all()
+
+
+@pytest.mark.parametrize("varies", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_log_semiring(varies, dtype):
+    """log(a0 + a1), and log(1 - a0) where a tuple is negated."""
+    program = "type a(i32) rel q() = a(0) or a(1) rel n() = not a(0) rel b() = a(0), a(1)"
+    inputs = {"a": dv.varying() if varies else dv.independent([0, 1])}
+    layer = dv.nn.Logic(program, inputs, {"q": (), "n": (), "b": ()}, provenance="log")
+    p = torch.tensor([0.0, 0.5], dtype=dtype, requires_grad=True)
+    found = layer(a=[([0, 1], p)] if varies else p)
+    for name, expected in (("q", [2, 2]), ("n", [-1, 0]), ("b", [0, 0])):
+        (slope,) = torch.autograd.grad(found[name].sum(), p, retain_graph=True)
+        np.testing.assert_allclose(slope, expected, rtol=1e-6)
+    assert float(found["b"].sum()) == -np.inf
+
+
+def test_the_log_semiring_far_below():
+    program = "rel q() = a(0), a(1), a(2) rel n() = q(), not a(3)"
+    layer = dv.nn.Logic(program, {"a": dv.independent(range(4))}, {"q": (), "n": ()}, provenance="log")
+    p = torch.tensor([1e-160, 1e-160, 1e-160, 0.0], dtype=torch.float64, requires_grad=True)
+    found = layer(p)
+    expected = 3 * np.log(1e-160)
+    np.testing.assert_allclose([float(found["q"]), float(found["n"])], expected, rtol=1e-14)
+    np.testing.assert_allclose(gradient(found["n"], p)[0], [1e160, 1e160, 1e160, -1], rtol=1e-12)
+
+
+def test_the_log_semiring_in_jax():
+    jax = pytest.importorskip("jax")
+    function = dv.nn.logic_function("rel q() = a(0) or a(1)", {"a": dv.independent([0, 1])}, {"q": ()}, "log")
+    np.testing.assert_allclose(jax.grad(lambda p: function(a=p))(np.float32([0, 0.5])), [2, 2], rtol=1e-6)

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.engines import Chain, Elementwise
 from derivable.bridge.protocol import Engine
 from derivable.circuit.fold.engine import GraphFold
+from derivable.circuit.fold.log_values import LogValues
 from derivable.datalog.exact.ground_program import GroundProgram
 from derivable.datalog.tags.random_facts import CHANCE
 
@@ -39,6 +41,9 @@ def ground_fold(ground: GroundProgram, semiring: Semiring, precision: str) -> En
 
     ground  as of `with_chances`
     """
+    if semiring == semirings.log and not (ground.literal < 0).any():
+        # Through the logarithm of a probability of 0 there is no derivative by it.
+        return LogValues(ground, precision).registered()
     typed = semiring.typed(precision)
     enter = Elementwise(typed.require_fact(), [np.arange(ground.num_variables)])
     parts = enter, GraphFold(ground, semiring, False, precision), Elementwise(typed.show)

@@ -57,6 +57,10 @@ def scaled_values(bits: int) -> Semiring:
         top = where(logical_and(less(0.0, a[0]), less(0.0, b[0])), maximum(a[1], b[1]), top)
         return at(a, top) + at(b, top), top
 
+    def complement(a: Any) -> Any:
+        # One less what is far below it is one.
+        return where(less(a[1], 0.0), 1.0 + 0.0 * a[0], 1.0 - a[0]), 0.0 * a[1]
+
     def fact(weight: Any, variable: Any) -> Any:
         number = weight, 0.0 * weight
         for _ in range(5):
@@ -74,6 +78,7 @@ def scaled_values(bits: int) -> Semiring:
         zero=(0.0, NOTHING),
         one=(1.0, 0.0),
         domain=((0.0, math.inf), (-math.inf, math.inf)),
+        complement=complement,
         fact=fact,
         show=show,
     )
@@ -92,8 +97,9 @@ def check_log_values(semiring: str | Semiring) -> None:
 class LogValues(Chain):
     """Weights [*batch, column] from 0 on to logarithms [*batch, root] of the values in the real semiring, in nats.
 
-    Columns are the variables, and behind them their negations if the circuit has negative literals. The kernels for the
-    log semiring compute it on the CPU; elsewhere, and for derivatives of higher order, scaled numbers do.
+    Columns are the variables, and behind them their negations if the graph has negative literals. The kernels for the
+    log semiring compute it on the CPU; elsewhere, where nodes are negated, and for derivatives of higher order, scaled
+    numbers do.
 
     A root of -inf contributes no gradient. An entry of the gradient beyond the largest float is the largest float.
     """
@@ -108,7 +114,7 @@ class LogValues(Chain):
         typed = ring.typed(precision)
         count = self.num_variables * (1 + self.has_negatives)
         literal = np.where(graph.literal < 0, self.num_variables - graph.literal, graph.literal)
-        columns = replace(graph, literal=literal.astype(graph.literal.dtype), num_variables=count, weights=None)
+        columns = replace(graph, literal=literal.astype(graph.literal.dtype), num_variables=count)
         super().__init__(
             Elementwise(typed.require_fact(), [np.arange(count)]),
             GraphFold(columns, ring, False, precision),
@@ -121,10 +127,12 @@ class LogValues(Chain):
         return fold.tiles_on(device)
 
     def apply(self, structure: Any, operands: Arrays) -> list[np.ndarray]:
+        if self.plan.has_negation:
+            return super().apply(structure, operands)
         return [self._folded(VALUES, operands[0], None)[0]]
 
     def apply_keeping(self, structure: Any, operands: Arrays, *, whole: bool = False) -> tuple[list, list]:
-        if self.num_roots != 1 or whole:
+        if self.num_roots != 1 or whole or self.plan.has_negation:
             return self.apply(structure, operands), []
         values, gradient = self._folded(VALUES_AND_GRADIENT, operands[0], None)
         return [values], [gradient]
@@ -133,6 +141,8 @@ class LogValues(Chain):
         (seeds,) = adjoints
         if kept:
             return [_within(kept[0] * seeds)]
+        if self.plan.has_negation:
+            return [_within(x) for x in super().pull(structure, adjoints, operands, results)]
         return [self._folded(GRADIENT, operands[0], seeds)[1]]
 
     def elsewhere(self, library: str) -> Functions:
