@@ -7,8 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 import derivable as dv
-from datalog.naive import fact_sets, programs, splits, text_of
-from datalog.test_incremental import (
+from datalog.growing import (
     AGGREGATES,
     EDGES,
     LABELS,
@@ -21,7 +20,11 @@ from datalog.test_incremental import (
     united,
     with_chances,
 )
+from datalog.naive import fact_sets, least_model, programs, splits, text_of
+from datalog.test_fused import settings_of
 from derivable.core.diagnostics import BindingError, DomainError, UnsupportedError
+from derivable.datalog.api import deletion
+from derivable.datalog.tables import overlay
 from drawn import examples
 
 
@@ -50,7 +53,7 @@ def some_of(data, facts):
 
 
 @examples(
-    60,
+    20,
     120,
     programs(),
     fact_sets(max_edges=6),
@@ -91,7 +94,40 @@ def test_removing_is_running_without(program, facts, data, provenance, random):
 
 
 @examples(
-    40,
+    15,
+    80,
+    programs(),
+    fact_sets(),
+    st.data(),
+    st.sampled_from([1, 3, 1 << 60]),
+    st.sampled_from([1, 1 << 60]),
+)
+def test_removing_from_sets_and_layers(program, facts, data, set_rows, least):
+    rules, order = program
+    parts = data.draw(splits(facts, 3))
+    made = dv.Program(text_of(rules))
+    with settings_of(1 << 60, set_rows), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(overlay, "LEAST_BELOW", least)
+        # However much goes, it goes row by row.
+        patch.setattr(deletion, "MOST_GONE", 1e9)
+        db = made.run(facts=united(*parts), keep=True)
+        branch = db.fork() if data.draw(st.booleans()) else None
+        left = united(*parts)
+        for _ in range(3):
+            gone, more = some_of(data, left), some_of(data, facts)
+            db.add(more, remove=gone)
+            left = united(left_of(left, gone), more)
+            model = least_model(rules, {name: set(left.get(name, ())) for name in facts}, order)
+            for name in order:
+                assert set(db[name]) == model[name]
+    if branch is not None:
+        model = least_model(rules, facts, order)
+        for name in order:
+            assert set(branch[name]) == model[name]
+
+
+@examples(
+    25,
     80,
     st.fixed_dictionaries({"edge": EDGES, "label": LABELS}),
     st.data(),
@@ -209,3 +245,40 @@ def test_strata_that_lose_nothing_are_kept():
     db = dv.Program(PATH).run({"edge": [(0.5, (0, 1)), (0.5, (0, 1))]}, "minmaxprob", keep=True)
     done = db.remove({"edge": [(0.5, (0, 1))]})
     assert {name for step in done.steps for name in step.relations} == {"edge"}
+
+
+def chains(count, length):
+    """Edges of as many chains of so many edges."""
+    starts = np.arange(count)[:, None] * (length + 1) + np.arange(length)
+    return np.stack([starts.ravel(), starts.ravel() + 1], 1)
+
+
+def test_rows_go_from_large_tables_and_come_back():
+    """From sets by prefix, of bits and hashed, and as often as one likes; only what follows from them is looked at."""
+    edges = chains(150, 30)
+    # One long chain, whose sets become bits.
+    edges = np.concatenate([edges, 10_000 + chains(1, 200)])
+    program = dv.Program(PATH)
+    db = program.run({"edge": edges}, "unit", keep=True)
+    before = content(db)
+    gone = edges[[5, 17, 333, 4600]]
+    for _ in range(2):
+        done = db.remove({"edge": gone})
+        assert done.recomputed == ()
+        assert set(db["path"]) == set(program.run({"edge": np.delete(edges, [5, 17, 333, 4600], 0)}, "unit")["path"])
+        db.add({"edge": gone})
+        assert content(db) == before
+
+
+def test_what_has_another_derivation_stays(monkeypatch):
+    monkeypatch.setattr(deletion, "MOST_GONE", 1.0)
+    program = dv.Program(PATH + "\nrel far(x) = path(x, 3)\nquery far")
+    edges = [(0, 1), (1, 3), (0, 2), (2, 3), (3, 4), (4, 3)]
+    db = program.run({"edge": edges}, "unit", keep=True)
+    done = db.remove({"edge": [(1, 3)]})
+    assert done.recomputed == ()
+    assert "path went on; 2 tuples fewer" in str(done)
+    assert set(db["path"]) == set(program.run({"edge": [e for e in edges if e != (1, 3)]}, "unit")["path"])
+    # A cycle does not keep itself alive.
+    db.remove({"edge": [(2, 3)]})
+    assert set(db["far"]) == {(3,), (4,)}

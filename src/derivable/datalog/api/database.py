@@ -489,12 +489,12 @@ class Database(Mapping):
 
         def work() -> Change:
             more = kept.loaded(given, watch)
-            left = kept.without(gone, watch) if gone else None
+            left, lost = kept.without(gone, watch) if gone else (None, None)
             if may_change and (anew := kept.exact(more, watch, left)) is not None:
                 with deferred():
                     self._evaluation, self.provenance = anew, "exact"
                 return every_stratum(anew.ram, "facts have probabilities now")
-            return kept.change(more, watch, left)
+            return kept.change(more, watch, left, lost)
 
         with self._lock:
             try:

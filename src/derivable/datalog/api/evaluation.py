@@ -247,25 +247,27 @@ class Evaluation:
         given.own()
         return given
 
-    def without(self, facts: Mapping[str, Any], watch: Watch) -> FactStore:
-        """The facts without some of them. Raises BindingError for one that is not there."""
+    def without(self, facts: Mapping[str, Any], watch: Watch) -> tuple[FactStore, FactStore]:
+        """The facts without some of them, and these. Raises BindingError for one that is not there."""
         gone = FactStore(self.facts.symbols, self.facts.random.copy(), look=watch.remaining)
         load_python_facts(self.ram, facts, gone, given=self.ram.relations)
         left = self.facts.fork()
-        for name in facts:
-            if name in gone.relations:
-                left.relations[name] = without(self.facts, gone, self.ram.relations[name])
+        gone.relations = {name: some for name, some in gone.relations.items() if name in facts}
+        for name in gone.relations:
+            left.relations[name] = without(self.facts, gone, self.ram.relations[name])
         # What facts bring with them: the rows of their terms, and what is asked for.
         brought = [constructor.relation for constructor in self.ram.constructors.values()]
         for name in (*brought, *(() if self.ram.demand is None else self.ram.demand.outputs)):
             left.relations.pop(name, None)
         add_terms(self.ram, left)
-        return left
+        return left, gone
 
-    def change(self, given: FactStore, watch: Watch, left: FactStore | None = None) -> Change:
+    def change(
+        self, given: FactStore, watch: Watch, left: FactStore | None = None, gone: FactStore | None = None
+    ) -> Change:
         """Add loaded facts, and compute what they reach. Afterwards `outputs` are new.
 
-        left  the facts that stay, if some do not
+        left  the facts that stay, if some do not, which are gone
         """
         before, known = (self.facts, self.tables) if left is None else (left, None)
         everything = replace(before, relations=before.more(given))
@@ -276,7 +278,7 @@ class Evaluation:
         from derivable.datalog.api.incremental import Continuation
 
         try:
-            going = Continuation(self, given, algebra, watch, before)
+            going = Continuation(self, given, algebra, watch, before, gone or FactStore())
             going.foreign = self.foreign.copy(self.facts.random)
             going.coins = self.coins.copy(self.facts.random)
             with self.watched_by(watch):
@@ -343,6 +345,11 @@ class Evaluation:
         """Whether another evaluation has the same table of a relation."""
         table = self.tables[name]
         return any(other.tables.get(name) is table for other in list(self.kin) if other is not self)
+
+    def shares_rows(self, name: str) -> bool:
+        """Whether another evaluation has the same table of a relation, or one with the same rows below."""
+        mine, others = self.tables[name], [other.tables.get(name) for other in list(self.kin) if other is not self]
+        return any(getattr(other, "below", other) is getattr(mine, "below", mine) for other in others)
 
     def fork(self) -> Evaluation:
         """An evaluation that has found the same, and goes its own way from here."""

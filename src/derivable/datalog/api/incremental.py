@@ -3,7 +3,8 @@
 A stratum that reads no changed relation stays as it is. One that reads changed relations through atoms alone goes on
 semi-naively: for each such atom its rules run once with the news of that atom, then its recursion goes on. All others
 are recomputed: what is negated, aggregated or chosen from may lose tuples, and a sum of derivations would count
-some twice. So are those that lose facts, and those that read what was recomputed and has changed.
+some twice. So are those that read what was recomputed and has changed, and those with tags that lose facts; without
+tags these lose what follows from them (`deletion`).
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ from derivable.datalog.tables.tag_columns import parts_of
 from derivable.datalog.tags.tags import Algebra, ColumnTags, GraphTags, Untagged
 
 if TYPE_CHECKING:
+    from derivable.datalog.api import deletion
     from derivable.datalog.api.evaluation import Evaluation
     from derivable.datalog.run import union_find
     from derivable.datalog.run.limits import Watch
 else:
     union_find = later("derivable.datalog.run.union_find")
+    deletion = later("derivable.datalog.api.deletion")
 
 
 @dataclass(frozen=True)
@@ -204,14 +207,28 @@ class Continuation(Executor):
     causes   relation -> the relations with names of the program whose changes have reached it, for auxiliary ones
     reasons  relation -> why it was recomputed
     journal  relation -> its table before
-    left     the facts from before that stay; lost: the relations that have lost some
+    left     the facts from before that stay, gone: those that do not, lost: the relations that have fewer
+    losses   relation -> what it has lost, if it is not recomputed; added: the relations that have new rows
+    sizes    relation -> rows that it had before it got more
     """
 
-    def __init__(self, evaluation: Evaluation, given: FactStore, algebra: Algebra, watch: Watch, left: FactStore):
+    def __init__(
+        self,
+        evaluation: Evaluation,
+        given: FactStore,
+        algebra: Algebra,
+        watch: Watch,
+        left: FactStore,
+        gone: FactStore,
+    ):
         tables = dict(evaluation.tables)
         super().__init__(evaluation.ram, given, algebra, watch, tables)
         self.evaluation = evaluation
-        before, after, self.left = evaluation.facts.relations, left.relations, left
+        self.left, self.gone = left, gone
+        self.losses: dict[str, deletion.Lost] = {}
+        self.added: set[str] = set()
+        self.sizes: dict[str, int] = {}
+        before, after = evaluation.facts.relations, left.relations
         self.lost = {name for name in before.keys() | after.keys() if before.get(name) is not after.get(name)}
         self.reads = reads_of(self.ram)
         self.complete = set(tables)
@@ -246,12 +263,17 @@ class Continuation(Executor):
         reason = self.reason(number, news)
         causes = {other for name in news for other in (self.causes[name] if name.startswith("#") else (name,))}
         for name in stratum.relations:
-            self.causes[name], self.reasons[name] = tuple(sorted(causes)), reason or ""
-        self.is_anew = reason is not None
-        if reason is None:
-            self.extend(number, news)
-        else:
+            self.causes[name] = tuple(sorted(causes))
+        self.is_anew = False
+        if reason is None and not self.delete(number, news):
+            reason = "it may lose much"
+        if reason is not None:
+            self.is_anew = True
             self.recompute(number)
+        elif news & self.added or any(map(self.has_given, stratum.relations)):
+            self.extend(number, news & self.added)
+        for name in stratum.relations:
+            self.reasons[name] = reason or ""
         after = sum(self.tables[name].size for name in stratum.relations)
         return Step(number, stratum.relations, reason, after - before, self.stratum_effort[number].rounds)
 
@@ -259,7 +281,7 @@ class Continuation(Executor):
         """Why a stratum cannot go on."""
         stratum, algebra = self.ram.strata[number], self.algebra
         for name in stratum.relations:
-            if name in self.lost:
+            if name in self.lost and not (isinstance(algebra, Untagged) and name in self.gone.relations):
                 return "it has lost facts" if name.startswith("#") else f"`{name}` has lost facts"
             if self.ram.relations[name].lattice is not None:
                 return f"`{name}` has a lattice"
@@ -293,6 +315,28 @@ class Continuation(Executor):
                 return False
         return True
 
+    def has_given(self, name: str) -> bool:
+        """Whether facts are added to a relation."""
+        return any(map(len, super().given_facts(name).variables))
+
+    # Losing
+
+    def delete(self, number: int, news: frozenset[str]) -> bool:
+        """Have a stratum without tags lose what follows from what is lost; false if it is better recomputed."""
+        own = self.ram.strata[number].relations
+        lower = {name: self.losses[name] for name in news if name in self.losses}
+        if not lower and self.lost.isdisjoint(own):
+            return True
+        losses = deletion.deleted(self, number, lower, self.gone, self.left.relations)
+        if losses is None:
+            return False
+        for name, lost in losses.items():
+            if lost.gone.size:
+                self.losses[name], self.changes[name] = lost, True
+                self.tables[name] = lost.before.without(lost.gone, not self.evaluation.shares_rows(name))
+                self.finished -= lost.before.size - self.tables[name].size
+        return True
+
     # Going on
 
     def extend(self, number: int, news: frozenset[str]) -> None:
@@ -319,6 +363,10 @@ class Continuation(Executor):
     def write_to(self, name: str) -> None:
         """Make the table of a relation one that nobody else reads, and remember what it is."""
         table = self.tables[name]
+        self.sizes[name] = table.size
+        if name in self.losses:
+            # Nobody else has it.
+            return
         is_shared = self.evaluation.is_shared(name)
         if may_be_overlaid(table, is_shared):
             table = self.tables[name] = OverlayTable.on(table)
@@ -343,7 +391,7 @@ class Continuation(Executor):
     def settle(self, name: str) -> None:
         """What is new in a table is recent for the strata to come."""
         table, before = self.tables[name], self.evaluation.tables[name]
-        old = self.journal[name].size if name in self.journal else before.size
+        old = self.sizes[name]
         table.stable_size, table.visible_size = old, table.size
         table.recent = slice(old, table.size)
         if table.tags is not None:
@@ -359,6 +407,7 @@ class Continuation(Executor):
         self.complete.add(name)
         if is_changed:
             self.changes[name] = True
+            self.added.add(name)
 
     def extend_graph(self, name: str, algebra: GraphTags) -> None:
         """More facts of a relation that has no rules, in the ground derivation graph."""

@@ -233,10 +233,8 @@ class Drive:
         must  whether it is compiled although it has not been worth that yet
         """
         running, words = self.running[number], self.words[number]
-        if not must:
-            start, stop = running.driven()
-            if any(running.seen + stop - start < table.rows_worth_kernels for table in running.tables):
-                return False
+        if not must and not self.may_plan(number):
+            return False
         stale = [table for table in running.tables if table.set_is_stale]
         table, kernel, found = self.tables[words[strata.TARGET]], self.kernel(number), running.fused
         words[strata.ENTRY] = 0
@@ -257,6 +255,12 @@ class Drive:
             if any(table in entered for table in self.running[other].tables):
                 self.bind(other, must=True)
         return True
+
+    def may_plan(self, number: int) -> bool:
+        """Whether a store goes through so many rows that all tables may have one log, which a kernel reads."""
+        running = self.running[number]
+        start, stop = running.driven()
+        return all(running.seen + stop - start >= table.rows_worth_kernels for table in running.tables)
 
     def kernel(self, number: int) -> emit.RuleKernel | None:
         """The kernel of a store for the layouts that tables have now, if there may be one."""
@@ -518,7 +522,7 @@ class Drive:
             self.read_rows(place)
         if self.bind(number):
             return
-        kernel = self.kernel(number)
+        kernel = self.kernel(number) if self.may_plan(number) else None
         if kernel is not None:
             self.executor.ahead.wait(self.executor, kernel)
         began, before, sizes = perf_counter(), self.tables[target].size, self.sizes_now()

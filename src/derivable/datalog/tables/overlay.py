@@ -106,6 +106,9 @@ class OverlayTable(Table):
     def fork(self, size: int | None = None, with_set: bool = False) -> Table:
         return OverlayTable(self.below, self.own.fork(None if size is None else size - self.below.size, with_set))
 
+    def without(self, gone: Table, may_take_sets: bool = False) -> Table:
+        return OverlayTable(self.below.without(gone, may_take_sets), self.own.without(gone))
+
     def update_set(self) -> None:
         self.below.update_set()
 

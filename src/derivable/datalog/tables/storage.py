@@ -402,6 +402,43 @@ class Table:
             made.sets, made.table = deepcopy(self.sets), self.table.copy()
         return made
 
+    def only(self, keep: np.ndarray) -> Table:
+        """A table without tags that has the rows of a mask [row]; their set is made when somebody asks."""
+        made, log = Table(self.name, self.types), self.log[: self.size]
+        if not keep.any():
+            return made
+        made.log = longer(empty((16, self.width), log.dtype), int(np.count_nonzero(keep)), 0)
+        # Runs of rows that stay are copied at once.
+        size, start = 0, 0
+        for stop in [*np.flatnonzero(~keep).tolist(), self.size]:
+            made.tail[size : size + stop - start] = log[start:stop]
+            size, start = size + stop - start, stop + 1
+        made.size = made.stable_size = made.visible_size = size
+        made.recent, made.top = slice(size, size), self.top
+        made.may_have_sets, made.table, made.set_is_stale = log.dtype == np.int32, made.table[:0], True
+        return made
+
+    def without(self, gone: Table, may_take_sets: bool = False) -> Table:
+        """A table without tags and without the rows of another one.
+
+        may_take_sets  whether it may have the sets of this one, which makes them again when somebody asks
+        """
+        if not gone.size or not self.size or not self.types:
+            return self.fork(0 if gone.size else None)
+        keep = np.ones(self.size, bool)
+        # Few rows begin with a value that one of those that go begins with.
+        firsts, log = np.unique(gone.column(0)), self.log[: self.size]
+        parts = [start + _ones_of(log[start : start + PART, 0], firsts) for start in range(0, self.size, PART)]
+        some = np.concatenate(parts)
+        keep[some] = gone.find([self.column(c, some) for c in range(len(self.types))], len(some)) < 0
+        made, sets = self.only(keep), self.sets
+        if made.size and may_take_sets and sets is not None and sets.may_lose:
+            lost = np.flatnonzero(~keep)
+            sets.lose([self.column(c, lost) for c in range(len(self.types))])
+            self.leave_set_behind()
+            made.sets, made.set_is_stale = sets, False
+        return made
+
     def first_rows(self, size: int) -> Table:
         """A table without tags that has the first `size` rows of this one's log, on memory of its own."""
         made = Table.__new__(Table)
@@ -490,3 +527,14 @@ class Table:
         if found is None:
             found = self.indexes[key_columns] = Index(self, key_columns, is_static)
         return found
+
+
+def _ones_of(words: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The places of the words that are one of some ordered values."""
+    low, high = int(values[0]), int(values[-1])
+    if high - low >= MANY_ROWS << 2:
+        return np.flatnonzero(np.isin(words, values))
+    is_value = np.zeros(high - low + 1, bool)
+    is_value[values - low] = True
+    within = np.flatnonzero((words >= low) & (words <= high))
+    return within[is_value[words[within] - low]]

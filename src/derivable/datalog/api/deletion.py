@@ -1,0 +1,200 @@
+"""Deletion and rederivation: what a stratum without tags loses when relations lose rows.
+
+First goes whatever has a derivation from a row that goes, then comes back what has another one: each row that went is
+looked up in the heads of its rules, whose bodies are read without what went.
+
+    #gone path(x, y) :- #gone path(x, z), edge(z, y)
+    #back path(x, y) :- #gone path(x, y), path(x, z), not #gone path(x, z), edge(z, y)
+    #back path(x, y) :- #gone path(x, y), #back path(x, z), edge(z, y)
+
+Source: Gupta, Mumick, Subrahmanian, "Maintaining views incrementally", SIGMOD 1993.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from derivable.core.records import dataclass
+from derivable.datalog.facts.columns import FactColumns
+from derivable.datalog.facts.store import FactStore, certain
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.ram.lower import recursive_stores, store
+from derivable.datalog.rules import nodes as r
+from derivable.datalog.rules.literal_order import order
+from derivable.datalog.run.execute import Executor
+from derivable.datalog.tables.storage import Table
+from derivable.datalog.values.values import BOOL
+
+GONE, BACK, OLD = "#gone ", "#back ", "#old "
+# Atoms of the recursion in one rule: there is a rule of what comes back for each set of them.
+MOST_OWN = 3
+# A stratum that may lose more than this part of its rows is recomputed.
+MOST_GONE = 0.25
+
+
+@dataclass(frozen=True)
+class Programs:
+    """What goes from a stratum, and what comes back, as programs of one stratum each."""
+
+    going: m.Ram
+    back: m.Ram
+
+
+def programs(ram: m.Ram, number: int, lower: frozenset[str]) -> Programs | None:
+    """The programs for a stratum of which `lower` are relations of other strata that lose rows; made once a program.
+    None for a stratum with instructions that this does not do."""
+    key = "deletion", number, lower
+    if key not in ram.plans:
+        ram.plans[key] = _programs(ram, number, lower)
+    return ram.plans[key]
+
+
+def _programs(ram: m.Ram, number: int, lower: frozenset[str]) -> Programs | None:
+    stratum = ram.strata[number]
+    own = set(stratum.relations)
+    origins = [one.origin for one in stratum.full if isinstance(one, m.Store)]
+    clauses = [origin.clause for origin in origins if origin is not None]
+    if len(clauses) < len(stratum.full) or any(len(_places(clause, own)) > MOST_OWN for clause in clauses):
+        return None
+    relations = dict(ram.relations)
+    for prefix, names in ((GONE, own | lower), (BACK, own), (OLD, lower)):
+        for name in names:
+            relations[prefix + name] = r.Relation(prefix + name, ram.relations[name].types, is_hidden=True)
+    made = replace(ram, relations=relations, facts=(), demand=None, tagged=None, distributed=None, plans={})
+    program: Any = made
+    once, loop = [], []
+    for clause in clauses:
+        for place in _places(clause, own | lower):
+            body = [_named(literal, OLD) if _reads(literal, lower) else literal for literal in clause.body]
+            atom = clause.body[place]
+            assert isinstance(atom, r.Atom)
+            body[place] = _named(atom, GONE)
+            going = r.Clause(GONE + clause.relation, clause.terms, tuple(body), clause.span)
+            is_own = atom.relation in own
+            parts: dict[int, m.Part] = {place: "recent"} if is_own else {}
+            (loop if is_own else once).append(store(m.Origin(going, parts), order(going, program, (place,))))
+    going = _of_stratum(made, tuple(GONE + name for name in stratum.relations), once, loop)
+    once, loop, names = [], [], tuple(BACK + name for name in stratum.relations)
+    for clause in clauses:
+        for back in _back(clause, own, ram.relations):
+            stores = recursive_stores(back, names)
+            if stores is None:
+                return None
+            loop += stores
+            if not stores:
+                once.append(store(m.Origin(back), order(back, program, (0,))))
+    return Programs(going, _of_stratum(made, names, once, loop))
+
+
+def _of_stratum(made: m.Ram, relations: tuple[str, ...], once: list[m.Store], loop: list[m.Store]) -> m.Ram:
+    stratum = m.Stratum(relations, bool(loop), tuple(once), tuple(loop), ())
+    return replace(made, strata=(stratum,), outputs=relations, plans={})
+
+
+def _reads(literal: r.Literal, names: set[str] | frozenset[str]) -> bool:
+    return isinstance(literal, r.Atom) and literal.relation in names
+
+
+def _places(clause: r.Clause, names: set[str]) -> list[int]:
+    return [place for place, literal in enumerate(clause.body) if _reads(literal, names)]
+
+
+def _named(literal: Any, prefix: str) -> Any:
+    return replace(literal, relation=prefix + literal.relation)
+
+
+def _back(clause: r.Clause, own: set[str], relations: Mapping[str, r.Relation]) -> Iterator[r.Clause]:
+    """The clauses of what comes back, one for each set of the atoms of the recursion that come back themselves."""
+    terms, equations = [], []
+    for column, term in enumerate(clause.terms):
+        if not isinstance(term, (r.Var, r.Const)):
+            variable = r.Var(f"'head{column}", term.type)
+            equations.append(r.Filter(r.Apply("==", (variable, term), BOOL)))
+            term = variable
+        terms.append(term)
+    places = _places(clause, own)
+    for count in range(len(places) + 1):
+        for back in combinations(places, count):
+            body: list[r.Literal] = [r.Atom(GONE + clause.relation, tuple(terms))]
+            for place, literal in enumerate(clause.body):
+                if place in back:
+                    body.append(_named(literal, BACK))
+                elif place in places:
+                    assert isinstance(literal, r.Atom)
+                    bound = tuple(
+                        r.Var(f"'wild{place}_{column}", type_) if term is None else term
+                        for column, (term, type_) in enumerate(zip(literal.terms, relations[literal.relation].types))
+                    )
+                    body += [replace(literal, terms=bound), r.Negated(GONE + literal.relation, bound)]
+                else:
+                    body.append(literal)
+            yield r.Clause(BACK + clause.relation, tuple(terms), (*body, *equations), clause.span)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """What a relation has lost: its table before, and the rows that are no longer there."""
+
+    before: Table
+    gone: Table
+
+
+def deleted(
+    executor: Executor, number: int, lost: Mapping[str, Lost], facts: FactStore, left: Mapping[str, FactColumns]
+) -> dict[str, Lost] | None:
+    """What the relations of a stratum lose, whose tables are the executor's; None if it is better recomputed.
+
+    lost   relation of another stratum -> what it has lost
+    facts  those that go; left: the facts that stay
+    """
+    found = programs(executor.ram, number, frozenset(lost))
+    if found is None:
+        return None
+    own = executor.ram.strata[number].relations
+    tables = dict(executor.tables)
+    for name, one in lost.items():
+        tables[GONE + name], tables[OLD + name] = one.gone, one.before
+    seeds = {GONE + name: _certain(facts.relations[name]) for name in own if name in facts.relations}
+    going = _run(executor, found.going, tables, seeds)
+    if sum(table.size for table in going.values()) > MOST_GONE * sum(tables[name].size for name in own):
+        return None
+    seeds = {}
+    for name in own:
+        columns, variables = left.get(name, FactColumns()).given(len(tables[name].types))
+        there = np.flatnonzero(going[GONE + name].find(columns, len(variables)) >= 0)
+        if len(there):
+            seeds[BACK + name] = FactColumns([[column[there] for column in columns]], [variables[there]])
+    back = _run(executor, found.back, {**tables, **going}, seeds)
+    return {name: Lost(tables[name], _minus(going[GONE + name], back[BACK + name])) for name in own}
+
+
+def _certain(facts: FactColumns) -> FactColumns:
+    return FactColumns(facts.columns, [certain(len(part)) for part in facts.variables])
+
+
+def _run(executor: Executor, ram: m.Ram, tables: dict[str, Table], facts: dict[str, FactColumns]) -> dict[str, Table]:
+    """The relations of a program of one stratum over these tables."""
+    (stratum,), given = ram.strata, executor.facts
+    made = {name: Table(name, ram.relations[name].types) for name in stratum.relations}
+    store, watch = FactStore(given.symbols, given.random, facts), executor.watch
+    running = Executor(ram, store, executor.algebra, watch, {**tables, **made})
+    running.complete |= tables.keys()
+    running.finished, running.foreign, running.coins = watch.tuples, executor.foreign, executor.coins
+    try:
+        watch.executor = running
+        running.run_stratum(0)
+    finally:
+        watch.executor = executor
+    return made
+
+
+def _minus(table: Table, other: Table) -> Table:
+    """The rows of one table that are not in another."""
+    if not other.size or not table.size:
+        return table
+    return table.only(other.find([table.column(c) for c in range(len(table.types))], table.size) < 0)
