@@ -91,6 +91,12 @@ def test_a_keyword_as_a_relation_is_said_to_be_one(text, word):
         ("rel p($trim(x)) = q(x)", "$string_trim(x)"),
         ("rel p($year(x)) = q(x)", "$datetime_year(x)"),
         ('rel p(x) = q(x), $match("a.*", x)', "derivable.datalog.predicate"),
+        ('rel p(x) = q(x), x LIKE "%bc%"', 'write the atom `string_find(x, "bc", _, _)`'),
+        ('rel p(x) = q(x), x LIKE "ab%"', 'write `$substring(x, 0, 2) == "ab"`'),
+        ('rel p(x) = q(x) and x like "%bc"', 'string_find(x, "bc", _, $string_length(x))'),
+        ('rel p(x) = q(x), x LIKE "a%b_"', "derivable.datalog.predicate"),
+        ("rel p(x) = q(x), x BETWEEN 1 AND 3", "write `x >= 1, x <= 3`"),
+        ("rel p(x) = q(x, y), y IS NULL", "not known is no fact"),
     ],
 )
 def test_words_of_other_systems_lead_to_ours(text, hint):

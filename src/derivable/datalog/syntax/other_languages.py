@@ -144,7 +144,7 @@ def _is_dot(token: Token) -> bool:
 def _item(place: _Place) -> Form | None:
     """What begins no item."""
     token, after = place.token, place.at(1)
-    if (begun := _among(place, _COMMENTS) or _evidence(place)) is not None:
+    if (begun := _among(place, _COMMENTS) or _evidence(place) or _condition(place)) is not None:
         return begun
     if place.joined("?", "-"):
         return place.form("`?-` is Prolog's question", f"write `query {place.atom(2)}`", 0, 1)
@@ -171,6 +171,34 @@ def _among(place: _Place, forms: tuple[tuple[int, str, str, str], ...]) -> Form 
             last = first + texts.count(" ")
             return place.form(message, hint.format(atom=place.atom(2)) if "{" in hint else hint, first, last)
     return None
+
+
+def _condition(place: _Place) -> Form | None:
+    """`name LIKE "%da%"`, `x BETWEEN 1 AND 3` and `x IS NULL` of SQL, after a value."""
+    word, value, after = place.token.text.upper(), place.at(-1).text, place.at(1)
+    if place.token.kind != "name" or place.at(-1).kind not in ("name", "text", "integer", "float"):
+        return None
+    if word in ("LIKE", "ILIKE") and after.kind == "text":
+        return place.form(f"`{place.token.text}` is a condition of SQL", _like(value, after.text), 0, 1)
+    if word == "BETWEEN":
+        low, high = after.text, place.at(3).text
+        return place.form("`BETWEEN` is a condition of SQL", f"write `{value} >= {low}, {value} <= {high}`")
+    if word == "IS":
+        return place.form("`IS` is a condition of SQL", "a value that is not known is no fact: write `not p(_)`")
+    return None
+
+
+def _like(value: str, pattern: str) -> str:
+    """The atom or comparison for a pattern of SQL, with its quotes."""
+    part = f'"{pattern[1:-1].strip("%")}"'
+    if "%" in part or "_" in part:
+        return "write a predicate of your own, with Python's `re`: `derivable.datalog.predicate`"
+    if pattern.startswith('"%'):
+        end = "_" if pattern.endswith('%"') else f"$string_length({value})"
+        return f"write the atom `string_find({value}, {part}, _, {end})`"
+    return (
+        f"write `$substring({value}, 0, {len(part) - 2}) == {part}`" if "%" in pattern else f"write `{value} == {part}`"
+    )
 
 
 def _evidence(place: _Place) -> Form | None:
