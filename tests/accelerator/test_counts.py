@@ -1,5 +1,6 @@
 """One count of cycles: what a design prints, what its program takes, and what the machines count."""
 
+import json
 import random
 import re
 import shutil
@@ -12,7 +13,7 @@ from torch import nn
 
 import derivable as dv
 from derivable.accelerator.designs import designs
-from derivable.accelerator.designs.report import html
+from derivable.accelerator.designs.report import html, nodes_json
 from derivable.accelerator.explore.exploration import finalists
 from derivable.accelerator.hardware import verilator
 from derivable.accelerator.hardware.simulation import OffChip
@@ -90,6 +91,8 @@ def check(made, inputs, backend="python"):
     # Nothing is left out: the units of all operators, those that load inputs among them.
     for unit, cycles in run.busy.items():
         assert sum(node.busy[unit][1] for node in run.per_node if unit in node.busy) == cycles
+    content = json.loads(nodes_json(made))
+    assert (content["pass_cycles"], content["busy"]) == (run.cycles, run.busy)
     rows = designs.node_rows(made)
     assert all(sum((row.busy or {}).get(unit, 0) for row in rows) <= busy[NAMES[unit]] for unit in NAMES)
     assert sum((row.busy or {}).get("vec", 0) for row in rows) == simd
@@ -183,3 +186,12 @@ def test_off_chip_memory_that_is_late_is_counted():
     late = made.simulate(inputs, "python", off_chip=OffChip(latency=200))
     assert late.busy["dma"] > made.busy["dma"]
     np.testing.assert_array_equal(late.outputs[0], made.simulate(inputs, "python").outputs[0])
+
+
+def test_a_notebook_shows_the_lines_of_the_summary():
+    made, _ = designed("LayerNorm", pes=64)
+    for line in str(made).splitlines():
+        title, text = line[:12].strip(), line[12:].split(",")[0]
+        assert title in made._repr_html_(), line
+        assert text in made._repr_html_(), line
+    assert ">whole pass<" in made._repr_html_()

@@ -69,8 +69,9 @@ class Design:
 
     def _repr_html_(self) -> str:
         """The lines of `str` as a table, for notebooks."""
-        rows = (line.split(maxsplit=1) if line[:1].strip() else ("", line) for line in str(self).splitlines())
-        return f"<div><b>Design</b></div>{html.table((), rows, width=400)}"
+        from derivable.accelerator.designs.texts import summary_rows
+
+        return f"<div><b>Design</b></div>{html.table((), summary_rows(self), width=400)}"
 
     @property
     def height(self) -> int:
@@ -94,7 +95,8 @@ class Design:
 
     @property
     def cycles(self) -> int:
-        """Modelled cycles of the array per pass when passes are pipelined: the inverse of the throughput."""
+        """An estimate by equations (1) and (4): cycles of the array alone per pass when passes are pipelined. What the
+        generated hardware takes is `pass_cycles`."""
         return self.exploration.cycles
 
     @property
@@ -104,7 +106,7 @@ class Design:
 
     @property
     def latency(self) -> int:
-        """Modelled cycles of the array for a single pass."""
+        """An estimate by equations (1) and (4): cycles of the array alone for a single pass."""
         return self.exploration.cycles_of(1)
 
     @cached_property

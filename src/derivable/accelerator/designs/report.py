@@ -89,6 +89,7 @@ UNITS = {
     "simulated_cycles": "cycles that the unit of the node works",
     "difference": "cycles, in words",
     **{f"{unit}_cycles": f"cycles of the program: {name}" for unit, name in UNIT_NAMES.items()},
+    "dma_cycles": "cycles of the program: off-chip, but for loads of the inputs, which are of no node",
 }
 
 
