@@ -20,6 +20,13 @@ from derivable.datalog.values.values import DATETIME, DURATION, TENSOR, fits
 
 _KINDS = {"f": "float", "i": "integer", "u": "integer", "b": "bool", "M": "datetime", "m": "duration"}
 # The difference of two u32 may be below zero.
+_TORCH = {
+    "torch.int64": "i64",
+    "torch.uint64": "u64",
+    "torch.uint32": "i64",
+    "torch.float64": "f64",
+    "torch.bool": "bool",
+}
 _WIDE = {"i8": "i64", "u8": "u64", "u4": "i64", "f8": "f64", "f16": "f64"}
 
 
@@ -49,7 +56,7 @@ def _of_facts(given: Any, relation: Relation) -> tuple[str, ...] | None:
     if isinstance(given, Elsewhere):
         width = given.tensor.shape[1] if given.tensor.ndim == 2 else 1
         return (
-            _of_dtype(np.dtype(str(given.tensor.dtype).removeprefix("torch.").replace("bfloat16", "float32"))),
+            _TORCH.get(str(given.tensor.dtype), "float" if given.tensor.is_floating_point() else "integer"),
         ) * width
     if isinstance(given, np.ndarray):
         columns = given[:, None] if given.ndim == 1 else given
@@ -72,11 +79,11 @@ def _of_column(array: np.ndarray | Texts) -> str:
         return "text"
     if array.dtype.kind in _KINDS:
         return _of_dtype(array.dtype)
-    values = [value for value in array.tolist() if value is not None]
-    if set(map(type, values)) == {int} and any(abs(value) >> 63 for value in (min(values), max(values))):
+    first = next((value for value in array.flat if value is not None), None)
+    if type(first) is int and any(type(value) is int and abs(value) >> 63 for value in array.flat):
         # What a decimal of Arrow may have.
         return "i128"
-    return _of_value(values[0]) if values else "any"
+    return "any" if first is None else _of_value(first)
 
 
 def _of_dtype(dtype: np.dtype) -> str:
