@@ -70,7 +70,8 @@ def test_the_fact_without_arguments_in_jax():
 
 
 def test_constants_that_no_fact_matches():
-    for text in ('rel go() = colour("gren")', 'rel go() = not colour("gren")'):
+    compared = 'rel go() = colour(c), c == "gren"', 'rel go() = colour(c), "gren" != c'
+    for text in ('rel go() = colour("gren")', 'rel go() = not colour("gren")', *compared):
         with pytest.warns(DerivableWarning, match=r'no fact of `colour` has "gren"(?s:.*)did you mean "green"'):
             dv.nn.Logic(text, COLOURS, {"go": ()})
     with pytest.warns(DerivableWarning, match="gren"):

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from derivable.core.diagnostics import warn
+from derivable.core.diagnostics import Span, warn
 from derivable.core.registry import similar
 from derivable.datalog.api.program import Program
 from derivable.datalog.facts.inputs import InputMapping, as_tuple
-from derivable.datalog.rules.nodes import Atom, Clause, Generate, Negated, Rules
-from derivable.datalog.scalars.nodes import Apply, Const, walk
+from derivable.datalog.rules.nodes import Atom, Clause, Filter, Generate, Negated, Rules
+from derivable.datalog.scalars.nodes import Apply, Const, Var, walk
 from derivable.datalog.values.terms import show_value
 
 # Aggregates that make no texts of their own.
@@ -20,6 +20,8 @@ _CHOOSING = (
     *("count", "sum", "prod", "avg", "min", "max", "argmin", "argmax", "exists", "forall", "top", "unique", "rank"),
     *("normalize", "softmax", "categorical", "uniform"),
 )
+# Facts whose texts are looked at.
+MOST_FACTS = 1 << 16
 
 
 def warn_of_unknown_texts(
@@ -31,12 +33,22 @@ def warn_of_unknown_texts(
     What comes from elsewhere, such as files and facts that each sample has of its own, is not judged.
     """
     given = {**facts, **inputs}
+    if sum(len(rows) for rows in given.values() if isinstance(rows, (InputMapping, list))) > MOST_FACTS:
+        return
     rules = program.desugared({name: rows for name, rows in given.items() if isinstance(rows, (InputMapping, list))})
     columns = _columns(rules, given)
     for clause in rules.rules:
-        for atom in clause.body if isinstance(clause, Clause) else ():
-            if isinstance(atom, (Atom, Negated)):
-                _check_atom(atom, columns, rules)
+        for relation, column, text, span in _constants(clause) if isinstance(clause, Clause) else ():
+            found = columns[relation][column] if relation in columns else {text}
+            close = None if text in found else similar(text, found)
+            if close is not None:
+                warn(
+                    f"no fact of `{relation}` has {show_value(text)}",
+                    hint=f"did you mean {show_value(close)}?",
+                    source=rules.source,
+                    text=rules.text,
+                    span=span,
+                )
     known = _texts(rules, given)
     if known is None:
         return
@@ -49,20 +61,25 @@ def warn_of_unknown_texts(
             )
 
 
-def _check_atom(atom: Atom | Negated, columns: Mapping[str, list[set[str]]], rules: Rules) -> None:
-    for number, term in enumerate(atom.terms):
-        if not isinstance(term, Const) or not isinstance(term.value, str) or atom.relation not in columns:
+def _constants(clause: Clause) -> Iterator[tuple[str, int, str, Span]]:
+    """(relation, column, text, place) of the texts with which columns are compared in a body."""
+    places: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for atom in clause.body:
+        if not isinstance(atom, (Atom, Negated)):
             continue
-        known = columns[atom.relation][number]
-        close = None if term.value in known else similar(term.value, known)
-        if close is not None:
-            warn(
-                f"no fact of `{atom.relation}` has {show_value(term.value)}",
-                hint=f"did you mean {show_value(close)}?",
-                source=rules.source,
-                text=rules.text,
-                span=atom.span,
-            )
+        for column, term in enumerate(atom.terms):
+            if isinstance(term, Var) and isinstance(atom, Atom):
+                places[term.name].append((atom.relation, column))
+            if isinstance(term, Const) and isinstance(term.value, str):
+                yield atom.relation, column, term.value, atom.span
+    for literal in clause.body:
+        condition = literal.condition if isinstance(literal, Filter) else None
+        if not isinstance(condition, Apply) or condition.operator not in ("==", "!="):
+            continue
+        for variable, constant in (condition.operands, condition.operands[::-1]):
+            if isinstance(variable, Var) and isinstance(constant, Const) and isinstance(constant.value, str):
+                for relation, column in places[variable.name]:
+                    yield relation, column, constant.value, literal.span
 
 
 def _columns(rules: Rules, given: Mapping[str, Any]) -> dict[str, list[set[str]]]:
