@@ -280,6 +280,61 @@ def test_tangents():
                 agree(found, expected, f"JAX: {a}, {x}, {b}, {y}")
 
 
+TOTALS = {"i,i->": PROGRAMS["i,i->"], "ij,j->": "sum(<i, r> in T0) sum(<j, a> in r) a * T1(j)",
+          "ij,i,j->": "sum(<i, r> in T0) sum(<j, a> in r) a * T1(i) * T2(j)"}  # fmt: skip
+
+
+@pytest.mark.parametrize("subscripts", TOTALS)
+def test_values_and_gradients_of_numbers_at_once(subscripts):
+    axes, _ = axes_of(subscripts)
+    of = dv.tensor.parse(TOTALS[subscripts], {f"T{place}": len(letters) for place, letters in enumerate(axes)})
+    step = dv.tensor.value_and_gradient(of, list(of.inputs))
+    one_by_one = [dv.tensor.gradient(of, name) for name in of.inputs]
+    for seed in range(6):
+        operands, _ = drawn(subscripts, seed)
+        value, gradients = by_hand(subscripts, operands, np.ones(()))
+        found, their = step(**named(operands))
+        agree(found, value, f"{subscripts} of {operands}")
+        for mine, single, other in zip(their, one_by_one, gradients, strict=True):
+            agree(mine, other, f"{subscripts} of {operands}")
+            agree(single(**named(operands), output="dense"), other, f"{subscripts} of {operands}")
+
+
+@pytest.mark.parametrize("semiring", ["min_plus", "max_plus"])
+def test_ties(semiring):
+    """The derivative of a shortest or longest way is that of the first of several; what is nothing has none."""
+    sign = 1.0 if semiring == "min_plus" else -1.0
+    program = program_of("ij,j->i")
+    for seed in range(4):
+        random = np.random.default_rng(seed)
+        a, x, w = sign * random.choice([0.0, 1.0, 2.0, np.inf], (2, 3)), sign * random.choice([0.0, 1.0], 3), [2.0, 3.0]
+        ways = sign * (a + x)
+        value, first = sign * ways.min(1), ways.argmin(1)
+        of_a, of_x = np.zeros((2, 3)), np.zeros(3)
+        for row, column in enumerate(first):
+            if np.isfinite(value[row]):
+                of_a[row, column] = w[row]
+                of_x[column] += w[row]
+        # A sparse matrix leaves out what is nothing.
+        held = np.stack(np.nonzero(np.isfinite(a)))
+        for name, is_sparse in itertools.product(("einsum", "gathered", "program", "kernel"), (False, True)):
+            backend = "torch" if name == "gathered" else None
+            leaf = torch.tensor(a[tuple(held)] if is_sparse else a, requires_grad=True)
+            vector = torch.tensor(x, requires_grad=True)
+            matrix = dv.tensor.Coordinates((2, 3), held, leaf) if is_sparse else leaf
+            if name in ("einsum", "gathered"):
+                found = dv.tensor.einsum("ij,j->i", matrix, vector, semiring=semiring, backend=backend)
+            elif name == "program":
+                found = program(T0=matrix, T1=vector, semiring=semiring)
+            else:
+                found = dv.tensor.compile(program, semiring=semiring)(T0=matrix, T1=vector)
+            by_a, by_x = torch.autograd.grad(found, (leaf, vector), torch.tensor(w, dtype=torch.float64))
+            what = f"{name}, sparse: {is_sparse}, {a}, {x}"
+            agree(found.detach(), value, what)
+            agree(by_a, of_a[tuple(held)] if is_sparse else of_a, what)
+            agree(by_x, of_x, what)
+
+
 # Storages: (array, mask of what is stored) -> (the operand, its leaf, what reads a gradient at the stored places)
 
 
