@@ -16,10 +16,9 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, NoReturn
 
-from derivable.core.records import dataclass
 from derivable.core.terminal import visible
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
-
-from derivable.core.records import dataclass
 
 _RULES = "the page `Coming from another library` shows the same program here: `rel path(x, z) = path(x, y), edge(y, z)`"
 _TABLES = (

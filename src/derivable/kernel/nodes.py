@@ -22,11 +22,10 @@ Printed form of the sum of each segment:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 
 from derivable.algebra.expr.nodes import Argument, Expr
-from derivable.core.records import dataclass
 
 Register = Argument
 

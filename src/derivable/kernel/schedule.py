@@ -6,7 +6,7 @@ gives the same numbers, up to the order in which a fold associates.
 
 from __future__ import annotations
 
-from derivable.core.records import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)

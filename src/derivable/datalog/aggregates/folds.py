@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,6 @@ import numpy as np
 from derivable.algebra.element import components, compose, flatten
 from derivable.algebra.monoid import SCALAR, Monoid, TypedFunction, TypedMonoid, trace_elements
 from derivable.core.diagnostics import DomainError, TypeMismatchError
-from derivable.core.records import dataclass
 from derivable.datalog.aggregates.record import AGGREGATES, FAMILIES, Aggregate, Group, Parameter
 from derivable.datalog.aggregates.worlds import merged, reached
 from derivable.datalog.scalars.arithmetic import scalar_type

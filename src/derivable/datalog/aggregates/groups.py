@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -11,7 +11,6 @@ import numpy as np
 
 from derivable.core.diagnostics import DerivableError, Span, UnsupportedError, Written, warn
 from derivable.core.progress import NEVER, Deadline
-from derivable.core.records import dataclass
 from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.aggregates.record import AGGREGATES
 from derivable.datalog.kernels import relations as kernels

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from typing import Any, Literal
@@ -16,7 +17,6 @@ from derivable.algebra.expr import bitwise_and, bitwise_or, cast, maximum, minim
 from derivable.algebra.expr.types import Dtype
 from derivable.algebra.monoid import Monoid, TypedMonoid
 from derivable.core.diagnostics import DomainError
-from derivable.core.records import dataclass
 from derivable.core.registry import Registry
 from derivable.datalog.scalars.arithmetic import scalar_type
 from derivable.datalog.values.symbols import SymbolTable

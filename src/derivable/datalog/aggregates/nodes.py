@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from derivable.core.diagnostics import Span
-from derivable.core.records import dataclass
 from derivable.datalog.scalars.nodes import NOWHERE
 
 # Pairs (name or None, value), as in `top<3>` and `rank<asc=true>`; a name alone, as in `sort<desc>`, has True.

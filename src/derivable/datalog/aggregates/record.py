@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from derivable.core.records import dataclass
 from derivable.core.registry import Registry, nearest
 from derivable.datalog.values.terms import show_value
 from derivable.datalog.values.values import TYPES, ValueType

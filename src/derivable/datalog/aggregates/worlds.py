@@ -9,12 +9,12 @@ a row of each at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from derivable.core.diagnostics import UnsupportedError
-from derivable.core.records import dataclass
 from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.tables.tag_columns import concatenate
 from derivable.datalog.tags.tags import GraphTags

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from derivable.algebra.semirings import boolean
 from derivable.core.and_or import FALSE
 from derivable.core.diagnostics import UnsupportedError
 from derivable.core.progress import NEVER
-from derivable.core.records import dataclass
 from derivable.datalog.facts.batch_facts import BatchFacts, Choices, add_batch, lifted
 from derivable.datalog.facts.inputs import as_tuple
 from derivable.datalog.facts.load import load_python_facts, tuple_columns

@@ -13,13 +13,12 @@ Source: Gupta, Mumick, Subrahmanian, "Maintaining views incrementally", SIGMOD 1
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from derivable.core.records import dataclass
 from derivable.datalog.facts.columns import FactColumns
 from derivable.datalog.facts.store import FactStore, certain
 from derivable.datalog.ram import nodes as m

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from derivable.core.diagnostics import DerivableError, DomainError
-from derivable.core.records import dataclass
 from derivable.datalog.facts.columns import FactColumns
 from derivable.datalog.facts.inputs import ROUNDING, Columns, InputMapping
 from derivable.datalog.facts.load import array_columns, named_columns, tuple_columns

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from derivable.core.records import dataclass
 from derivable.device.cpu.memory import contiguous, empty
 
 CERTAIN = np.int64(-1)

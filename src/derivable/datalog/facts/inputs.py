@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,6 @@ import numpy as np
 from derivable.core.arguments import check_on_cpu, is_integer
 from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError, warn
 from derivable.core.lazy import later
-from derivable.core.records import dataclass
 from derivable.datalog.values.text_arena import Encoded
 
 if TYPE_CHECKING:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from derivable.core.records import dataclass
 from derivable.datalog.facts.columns import CERTAIN, FactColumns, concatenated
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.rules.nodes import Rules

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import starmap
 from typing import Any
 
@@ -16,7 +16,6 @@ import numpy as np
 
 from derivable.algebra.expr import Optional
 from derivable.core.diagnostics import DerivableError, DomainError
-from derivable.core.records import dataclass
 from derivable.datalog.foreign.signature import Signature
 from derivable.datalog.values.datetimes import Duration
 from derivable.datalog.values.symbols import SymbolTable

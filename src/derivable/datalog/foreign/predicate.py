@@ -7,6 +7,7 @@ that agree with them count.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,6 @@ import numpy as np
 
 from derivable.core.diagnostics import DerivableError
 from derivable.core.graph import offsets_of
-from derivable.core.records import dataclass
 from derivable.datalog.foreign.function import ForeignError, failure, result_words
 from derivable.datalog.foreign.signature import Signature
 from derivable.datalog.tags.random_facts import Kind

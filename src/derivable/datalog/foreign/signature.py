@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from derivable.core.diagnostics import DomainError
-from derivable.core.records import dataclass
 from derivable.core.registry import suggestion
 from derivable.datalog.values.values import ENTITY, TYPE_ALIASES, TYPES, ValueType
 

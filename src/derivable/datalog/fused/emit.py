@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 from derivable.algebra.expr.functions import cast, equal
 from derivable.algebra.expr.nodes import Argument, Constant, Expr, in_order
 from derivable.algebra.semiring import TypedSemiring
 from derivable.core.and_or import TRUE as CERTAIN
-from derivable.core.records import dataclass
 from derivable.datalog.kernels.row_sets import SetForm, SetParameters, find, find_words
 from derivable.device.cpu.tiers import Compilable
 from derivable.kernel import nodes as n

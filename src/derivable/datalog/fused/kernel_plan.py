@@ -6,7 +6,7 @@ in arithmetic, or, for tags that are no semiring's, with negation. What is left 
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ from derivable.algebra.expr.optional import TRUE as ALWAYS
 from derivable.algebra.expr.types import FLOATS
 from derivable.algebra.semiring import TypedSemiring
 from derivable.core.lazy import later
-from derivable.core.records import dataclass
 from derivable.datalog.foreign.standard import predicate_of
 from derivable.datalog.fused.state import State
 from derivable.datalog.ram import nodes as m

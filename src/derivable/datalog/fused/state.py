@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from derivable.core.progress import Deadline
-from derivable.core.records import dataclass
 from derivable.datalog.facts.coins import Coins
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars.nodes import Const, Var

@@ -18,11 +18,11 @@ table  [2 * slots] uint32, words [prefix, column] int32   of longer prefixes: nu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 from derivable.algebra.expr.functions import cast, equal, not_equal, where
 from derivable.algebra.expr.nodes import Expr
-from derivable.core.records import dataclass
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder
 

@@ -16,7 +16,8 @@ A value that is in no pair but that with itself is a class of its own: nothing i
 
 from __future__ import annotations
 
-from derivable.core.records import dataclass
+from dataclasses import dataclass
+
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules.nodes import Atom, Clause
 from derivable.datalog.scalars.nodes import Const, Var

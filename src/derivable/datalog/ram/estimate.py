@@ -7,10 +7,9 @@ agree on a column comes from summaries of both (`datalog.statistics`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from derivable.core.records import dataclass
 from derivable.datalog.foreign.standard import predicate_of
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars.nodes import Apply, Const, Expr, Var

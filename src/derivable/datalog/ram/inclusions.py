@@ -8,8 +8,8 @@ recursion of such rules is a system of inclusions, which rows of bits solve with
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from derivable.core.records import dataclass
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.lower import store
 from derivable.datalog.rules.literal_order import Ordering

@@ -10,11 +10,10 @@ evaluation is visible here, not only in the machine below), and unions are sever
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from derivable.core.records import dataclass
 from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.rules.literal_order import Define
 from derivable.datalog.rules.nodes import Atom, Clause, Coin, Facts, Filter, Generate, Relation, names

@@ -16,11 +16,10 @@ where the middle is one relation of the recursion more. How many rows that has i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from math import prod
 
-from derivable.core.records import dataclass
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.estimate import STORE, Estimate, Estimator
 from derivable.datalog.ram.lower import recursive_stores, store

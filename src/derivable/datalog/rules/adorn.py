@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
-from derivable.core.records import dataclass
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.literal_order import asked, bound_columns
 from derivable.datalog.rules.sideways import Columns, Patterns, Unbound, passing

@@ -8,11 +8,10 @@ compute what is computed here in one way.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from derivable.core.diagnostics import DerivableError, DomainError, Span, TypeMismatchError, UnsupportedError
-from derivable.core.records import dataclass
 from derivable.core.registry import Registry, suggestion
 from derivable.datalog.syntax import nodes as s
 

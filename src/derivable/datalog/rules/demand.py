@@ -30,10 +30,9 @@ and keep every condition, we drop conditions).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from derivable.core.diagnostics import BindingError
-from derivable.core.records import dataclass
 from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.adorn import Adorned, adorn, guarded, is_caller

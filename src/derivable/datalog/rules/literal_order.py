@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
 from copy import copy
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import NoReturn
 
 from derivable.core.diagnostics import BindingError
-from derivable.core.records import dataclass
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.text import RANGES
 from derivable.datalog.scalars.nodes import Node, applied

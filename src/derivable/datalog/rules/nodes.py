@@ -8,11 +8,10 @@ aggregates and quantifiers have become auxiliary relations, whose names begin wi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from derivable.core.diagnostics import Span, Written
-from derivable.core.records import dataclass
 from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.scalars.nodes import NOWHERE, Apply, Const, Expr, Node, Var, walk
 from derivable.datalog.syntax.nodes import Attribute

@@ -15,9 +15,8 @@ Source: Biberstein et al. 2026, section 4.3. Deviation: relations that do not de
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from derivable.core.records import dataclass
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.strata import dependents
 from derivable.datalog.values.values import U32

@@ -13,8 +13,8 @@ order of a body's literals.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from derivable.core.records import dataclass
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.literal_order import Ordering
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
 from derivable.core.diagnostics import LayoutError, StratificationError
 from derivable.core.graph import from_edges, strongly_connected_components
-from derivable.core.records import dataclass
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.monotone import misuse
 from derivable.datalog.rules.text import rule_text

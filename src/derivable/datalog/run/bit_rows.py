@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ import numpy as np
 from derivable.circuit.kernels.and_or import components, grouped
 from derivable.core.graph import from_edges
 from derivable.core.lazy import later
-from derivable.core.records import dataclass
 from derivable.datalog.ram import inclusions
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.inclusions import EDGES, Inclusion, System

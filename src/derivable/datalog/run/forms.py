@@ -7,9 +7,9 @@ same, its tables are the others, and so are the words that it compares with.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from derivable.core.records import dataclass
 from derivable.datalog.fused.kernel_plan import Fused, compared_word, is_connective
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars.nodes import Apply, Const, Var

@@ -11,12 +11,12 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from derivable.core.arguments import integer, is_integer
 from derivable.core.diagnostics import CompileTimeout, DomainError, LimitError, OutOfMemory, Span
 from derivable.core.progress import Deadline, checked_time_limit, is_seen, progress
-from derivable.core.records import dataclass
 from derivable.datalog.scalars.nodes import NOWHERE
 from derivable.device.cpu.available import available_bytes, resident_bytes, shown_bytes
 from derivable.device.cpu.memory import empty_cache, kept_bytes

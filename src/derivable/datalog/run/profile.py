@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
-from derivable.core.records import dataclass
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.text import operator_texts
 from derivable.datalog.rules.text import rule_text

@@ -7,12 +7,12 @@ The pairs of a class are rows of bits, all of them equal, or are inserted as the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from derivable.circuit.kernels.and_or import grouped
-from derivable.core.records import dataclass
 from derivable.datalog.kernels.union_find import number_trees, unite
 from derivable.datalog.ram.equivalence import Equivalence, equivalence_of
 from derivable.datalog.run.bit_rows import BYTES_A_PAIR, Condensed, Side, include, units_of, words_for

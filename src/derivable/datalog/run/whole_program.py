@@ -8,7 +8,7 @@ outputs. Rows come in the order of other runs, and what these run in another way
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import accumulate
 from time import perf_counter
@@ -18,7 +18,6 @@ import numpy as np
 
 from derivable.core.collection import cycles_wait
 from derivable.core.lazy import later
-from derivable.core.records import dataclass
 from derivable.datalog.facts.store import FactStore, new_store
 from derivable.datalog.fused import fused
 from derivable.datalog.fused.kernel_plan import Fused

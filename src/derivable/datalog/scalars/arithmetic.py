@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -24,7 +24,6 @@ from derivable.algebra import expr
 from derivable.algebra.expr import Argument, Constant, Optional, interpreter, optional
 from derivable.algebra.expr.optional import TRUE
 from derivable.algebra.expr.types import FLOATS, Dtype, check_dtype
-from derivable.core.records import dataclass
 from derivable.datalog.foreign.function import ForeignError, result_words
 from derivable.datalog.foreign.operators import number_of_tensor, special_operator
 from derivable.datalog.foreign.standard import FUNCTIONS

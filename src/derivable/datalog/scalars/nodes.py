@@ -7,11 +7,10 @@ those of its fields that are nodes, alone or in tuples.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar, cast
 
 from derivable.core.diagnostics import Span
-from derivable.core.records import dataclass
 from derivable.datalog.values.values import ValueType
 
 NOWHERE = Span(1, 1)

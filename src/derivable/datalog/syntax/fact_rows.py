@@ -9,9 +9,9 @@ wrong.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
-from derivable.core.records import dataclass
 from derivable.datalog.syntax.escapes import unescape
 
 _SKIP = r"(?:[ \t\r\n\f]|//[^\n]*+|/\*.*?\*/)*+"

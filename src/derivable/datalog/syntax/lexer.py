@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from derivable.core.diagnostics import Origin, ParseError, Span
-from derivable.core.records import dataclass
 from derivable.datalog.syntax.fact_rows import Rows, fact_run, fact_set
 
 _WORDS = (

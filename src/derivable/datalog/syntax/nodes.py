@@ -5,11 +5,10 @@ Formulas and expressions share one node family, as they share one grammar: `p(x)
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from derivable.core.diagnostics import Span, Written
-from derivable.core.records import dataclass
 from derivable.datalog.scalars import nodes as scalars
 from derivable.datalog.scalars.nodes import NOWHERE
 

@@ -6,9 +6,9 @@ The parser looks here first when it fails, so that the error names the form and 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from itertools import pairwise
 
-from derivable.core.records import dataclass
 from derivable.datalog.syntax.lexer import ITEM_KEYWORDS, Token
 
 # A name that is no relation's.

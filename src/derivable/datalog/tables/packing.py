@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from derivable.core.records import dataclass
 from derivable.datalog.kernels import relations as kernels
 from derivable.device.cpu.memory import empty
 from derivable.device.cpu.threads import chunk_bounds, run_chunks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,6 @@ import numpy as np
 
 from derivable.core.forks import renew_in_children
 from derivable.core.lazy import later
-from derivable.core.records import dataclass
 from derivable.device.cpu.memory import empty, longer, next_length, zeros
 from derivable.device.cpu.tiers import Compilable
 

@@ -7,6 +7,7 @@ length under `min_plus`, a score under `max_plus`, a multiplicity under `countin
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
 from derivable.core.diagnostics import DomainError
 from derivable.core.lazy import later
-from derivable.core.records import dataclass
 from derivable.datalog.tables.tag_columns import column_of, parts_of
 from derivable.datalog.tags.random_facts import CHANCE, TAG, VALUE, Origin, RandomFacts
 

@@ -6,11 +6,10 @@ the tuples' probabilities first, then those of the new facts, then what depends 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-
-from derivable.core.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)

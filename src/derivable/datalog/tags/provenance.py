@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -19,7 +19,6 @@ from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError, warn
-from derivable.core.records import dataclass
 from derivable.core.registry import Registry, one_letter_off
 from derivable.datalog.tags.carrier import Carrier
 from derivable.datalog.tags.custom import NEEDED, CustomTags, Provenance, ShortestProof, check_methods, has_methods

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-
-from derivable.core.records import dataclass
 
 if TYPE_CHECKING:
     from derivable.datalog.tags.carrier import Carrier

@@ -7,9 +7,9 @@ alike.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from derivable.core.records import dataclass
 from derivable.datalog.types.unification import Open, Type, Unifier, resolve, shown
 from derivable.datalog.values.values import DATETIME, DURATION, F64, I32, TENSOR, ValueType
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from derivable.core.records import dataclass
 from derivable.datalog.rules.nodes import Relation
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.values.constructors import Constructor

@@ -6,11 +6,11 @@ stays open defaults to the type that facts have there, else to i32 (integers and
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import NoReturn
 
 from derivable.core.diagnostics import DerivableError, Span, TypeMismatchError
-from derivable.core.records import dataclass
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.values.values import BOOL, DATETIME, DURATION, ENTITY, F32, I32, STRING, TENSOR, ValueType
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
 from derivable.core.diagnostics import Span, TypeMismatchError
-from derivable.core.records import dataclass
 from derivable.core.registry import suggestion
 from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.terms import Entity, show_value

@@ -10,12 +10,11 @@ from __future__ import annotations
 import datetime as dt
 import re
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import total_ordering
 from typing import Any
 
 import numpy as np
-
-from derivable.core.records import dataclass
 
 EPOCH = dt.datetime(1970, 1, 1)
 FIRST = (dt.datetime.min - EPOCH) // dt.timedelta(microseconds=1)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from derivable.core.forks import renew_in_children
-from derivable.core.records import dataclass
 from derivable.datalog.values import tensors
 from derivable.datalog.values.datetimes import Duration
 from derivable.datalog.values.text_arena import Encoded, TextArena

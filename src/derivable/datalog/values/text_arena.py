@@ -8,12 +8,12 @@ somebody looks at them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from derivable.core.interrupts import deferred
-from derivable.core.records import dataclass
 from derivable.datalog.kernels import texts as kernels
 from derivable.device.cpu.memory import empty, longer, next_length, zeros
 

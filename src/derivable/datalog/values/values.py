@@ -9,13 +9,13 @@ values are computed, compared or shown.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from derivable.core.diagnostics import DerivableError, TypeMismatchError
-from derivable.core.records import dataclass
 from derivable.datalog.values import int128, tensors
 from derivable.datalog.values.datetimes import FIRST, LAST, Duration, datetime_text, word_of_datetime
 from derivable.datalog.values.terms import Entity
