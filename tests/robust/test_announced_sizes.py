@@ -16,6 +16,7 @@ from derivable.cli.main import main
 from derivable.core import files
 from derivable.core.diagnostics import CompileTimeout, OutOfMemory, ParseError
 from derivable.core.files import read_bytes
+from derivable.tensor.values.matrix_market import parse_matrix_market
 from robust.damage import outcome
 
 
@@ -93,21 +94,40 @@ def test_numbers_of_a_header_have_bounds(text, tmp_path):
         read_dimacs(tmp_path / "c.cnf")
 
 
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        "coordinate real general\n4 4 900000000000\n1 1 1",
+        "array real general\n900000 900000\n1",
+        f"array real general\n{'9' * 5000} 1\n1",
+    ],
+)
+def test_a_matrix_has_as_many_entries_as_its_sizes_say(sizes):
+    tracemalloc.start()
+    with pytest.raises(ParseError, match=r"entries, and its sizes say|no number of"):
+        parse_matrix_market(f"%%MatrixMarket matrix {sizes}\n")
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
+    empty = parse_matrix_market(f"%%MatrixMarket matrix array real general\n0 {'9' * 18}\n")
+    assert empty.shape == (0, 10**18 - 1)
+
+
 def test_what_is_decompressed_is_looked_at_on_the_way(tmp_path):
-    """48 MiB of zeros in 48 KB: three parts of 16 MiB."""
+    """48 MiB of zeros in 48 KB: three parts of 16 MiB at least."""
     (tmp_path / "bomb.cnf").write_bytes(gzip.compress(bytes(3 << 24), 1))
     calls = []
     assert len(read_bytes(tmp_path / "bomb.cnf", lambda: calls.append(0))) == 3 << 24
-    assert len(calls) == 3
+    parts = len(calls)
+    assert 3 <= parts <= 6
 
     def second():
         calls.append(0)
-        if len(calls) == 5:
+        if len(calls) == parts + 2:
             raise CompileTimeout("enough")
 
     with pytest.raises(CompileTimeout, match="enough"):
         read_bytes(tmp_path / "bomb.cnf", second)
-    assert len(calls) == 5
+    assert len(calls) == parts + 2
 
 
 @pytest.mark.parametrize("name", ["bomb.cnf", "bomb.dvc", "bomb.sdd", "bomb.nnf"])

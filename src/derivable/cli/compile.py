@@ -43,7 +43,8 @@ def compiled(
         deadline = Deadline(checked_time_limit(time_limit), "reading", "raise --time-limit")
         data = read_standard_input(deadline.remaining)
         left = deadline.remaining()
-        return parse(data, STANDARD_INPUT, time_limit=left, compiler=cast(Any, compiler), strict=strict)
+        options = {"time_limit": left, "compiler": cast(Any, compiler), "strict": strict, "vtree": vtree}
+        return parse(data, STANDARD_INPUT, **options)
     if file.lower().removesuffix(".gz").endswith(CNF_ENDINGS):
         tree = "elimination" if vtree is None else Path(vtree)
         options = {"compiler": cast(Any, compiler), "time_limit": time_limit, "vtree": tree, "strict": strict}

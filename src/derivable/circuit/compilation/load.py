@@ -56,7 +56,7 @@ def load(
 
     path           may be gzipped, whatever its name; the content decides, then the extension. Several files make one
                    circuit, with the roots of the first, then those of the second, and so on
-    vtree          for SDD files; see `derivable.circuit.files.sdd_file.load_sdd`
+    vtree          for SDD files, see `derivable.circuit.files.sdd_file.load_sdd`; for a CNF the tree to compile under
     num_variables  None takes what the file (or vtree) says, or else the greatest variable in it
     time_limit     seconds for decompressing and, of a CNF, for compiling; then CompileTimeout is raised
     strict         of a CNF, whether its header must be right: see `formulas.dimacs.parse_dimacs`
@@ -151,7 +151,8 @@ def parse(
         from derivable.circuit.formulas.dimacs import parse_dimacs_bytes
 
         cnf = parse_dimacs_bytes(bytes(data), name, strict)
-        return compile(cnf, compiler, num_variables=num_variables, time_limit=time_limit)
+        tree = "elimination" if vtree is None or isinstance(vtree, bool) else vtree
+        return compile(cnf, compiler, num_variables=num_variables, time_limit=time_limit, vtree=tree)
     from derivable.circuit.files import store
 
     circuit = store.parse(bytes(data), name)

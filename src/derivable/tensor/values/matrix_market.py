@@ -78,6 +78,8 @@ def _array_entries(file: _File, shape: tuple[int, ...], symmetry: str) -> tuple[
     size, diagonal = shape[0], symmetry != "skew-symmetric"
     count = math.prod(shape) if symmetry == "general" else size * (size + (1 if diagonal else -1)) // 2
     values = file.numbers(count, 1)[:, 0]
+    if count == 0:  # of an empty matrix the other size may be any
+        return np.zeros((2, 0), np.int64), values
     columns, rows = np.indices(shape[::-1]).reshape(2, -1)
     if symmetry != "general":
         is_given = rows >= columns if diagonal else rows > columns
