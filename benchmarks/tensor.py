@@ -8,6 +8,8 @@ The six programs of the paper (Shaikhha, Huot and Hashemian, nabla-SD, 2023) wit
     table-1    random ones of the sizes and densities of its table 1
     figure-12  matrices over densities; figure-13 over dimensions; figure-14, figure-15 the same of vectors
     figure-16  what each pass costs, and what a program takes without it
+    names      programs whose loops look something up that has a name, SMMM by the entries of its variable among them
+    steps      of training: a value with all gradients, beside a loop by hand (medians)
     memory     the peak of a call beside what its inputs hold
 
 All contestants are of one thread and one process, in turn, on the same data; every result is compared with the one by
@@ -24,7 +26,7 @@ import gzip
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ import numba
 import numpy as np
 import scipy.io
 import scipy.sparse as sp
+from tensor_steps import named, steps
 
 import derivable as dv
 
@@ -120,7 +123,7 @@ def all_ones(size: int) -> np.ndarray:
     return np.ones(size)
 
 
-def timed(runs: Runs, rounds: int, limit: float) -> dict[str, float]:
+def timed(runs: Runs, rounds: int, limit: float, of: Callable[[list[float]], Any] = min) -> dict[str, float]:
     """The least processor time of each contestant in microseconds, all of them in turn. Slow ones run only as often as
     the limit allows, in seconds, and quick ones many times in each turn, so that what the others left in the caches
     hardly counts."""
@@ -139,7 +142,7 @@ def timed(runs: Runs, rounds: int, limit: float) -> dict[str, float]:
             if turn < 3:
                 # The first turns say how many calls make one; the very first one may have touched new memory.
                 calls[name] = max(calls[name], min(1000, int(0.02 / max(took, 1e-9))))
-    return {name: min(found) for name, found in times.items()}
+    return {name: float(of(found)) for name, found in times.items()}
 
 
 def random_matrix(rows: int, count: int, columns: int | None = None) -> sp.csr_array:
@@ -334,16 +337,20 @@ def vector_cases(size: int, density: float) -> Iterator[Case]:
 
 def is_same(ours: Any, theirs: Any) -> bool:
     """Whether two results are the same tensor, in whatever form they are."""
+    if isinstance(ours, tuple):
+        return all(map(is_same, ours, theirs))
     if isinstance(ours, dv.tensor.Factored):
         return all(map(np.allclose, (ours.left, ours.right), theirs))
     if sp.issparse(theirs) and theirs.ndim == 2:
-        return abs(ours.to_scipy("csr") - theirs).max() <= 1e-9 * max(1.0, abs(theirs).max())
+        return abs((ours if sp.issparse(ours) else ours.to_scipy("csr")) - theirs).max() <= 1e-9 * max(
+            1.0, abs(theirs).max()
+        )
     if sp.issparse(theirs):
         theirs = theirs.coords[0], theirs.data
     if isinstance(theirs, tuple):
         places, values = theirs
         return all(np.array_equal(index, places) for index in ours.indices) and np.allclose(ours.values, values)
-    dense = ours.to_numpy() if isinstance(ours, dv.tensor.Coordinates) else ours
+    dense = ours.to_numpy() if isinstance(ours, dv.tensor.Coordinates) else np.asarray(ours)
     return np.allclose(dense, np.asarray(theirs), atol=1e-9 * max(1.0, abs(dense).max()))
 
 
@@ -382,6 +389,7 @@ class Report:
     rounds: int
     limit: float
     only: str
+    of: Callable[[list[float]], Any] = min
 
     def cases(self, cases: Iterator[Case]) -> None:
         names = ("derivable", "first (ms)", *COLUMNS, "by hand / derivable", "others / derivable")
@@ -398,7 +406,7 @@ class Report:
         for name, run in runs.items():
             if name != "derivable" and not is_same(first, run()):
                 raise AssertionError(f"{case}: the results of derivable and {name} differ")
-        times = timed(runs, self.rounds, self.limit)
+        times = timed(runs, self.rounds, self.limit, self.of)
         mine = times.pop("derivable")
         cells = [f"{mine:.3g}", f"{first_time:.3g}"]
         cells += [f"{times[name]:.3g}" if name in times else "" for name in COLUMNS]
@@ -522,6 +530,10 @@ def main() -> None:
         "figure-14": lambda: report.cases(figure_14(small)),
         "figure-15": lambda: report.cases(figure_15(small)),
         "figure-16": lambda: report.figure_16(small),
+        "names": lambda: report.cases(
+            case for name, A in matrices(options.data) if A.shape[0] == A.shape[1] for case in named(name, A)
+        ),
+        "steps": lambda: replace(report, of=np.median).cases(steps(small)),
         "memory": lambda: report.memory(small),
     }
     for name, section in sections.items():

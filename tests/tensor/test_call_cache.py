@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from derivable.core.diagnostics import DerivableError, DomainError, LayoutError, ShapeError, UnsupportedError
 from derivable.tensor.call.compilation import compile
 from derivable.tensor.call.factored import Factored
+from derivable.tensor.derivative.derivative import gradient
 from derivable.tensor.formats.held import hold
 from derivable.tensor.language.syntax import parse
 from derivable.tensor.language.types import INT, REAL, tensor
@@ -285,6 +286,17 @@ def test_factors_need_their_inputs_again():
     for wrong in ({"A": A, "X": np.ones(5)}, {"A": A, "X": np.ones(5), "t": 0.5}):
         with pytest.raises(DomainError):
             kernel(**wrong)
+
+
+@pytest.mark.parametrize("output", [None, "dense"])
+def test_factors_of_the_size_of_an_input_are_cached(output):
+    """A derivative that takes nothing of its variable but how long it is; a variable of another length is no such."""
+    smmm = parse("sum(<i, r> in A) sum(<k, a> in r) sum(<j, b> in B(k)) a * b", {"A": 2, "B": 2})
+    kernel, A = compile(gradient(smmm, "B"), output=output), matrix()
+    for width in (4, 4, 3, 3):
+        found = kernel(A=A, B=np.ones((5, width)))
+        np.testing.assert_allclose(np.asarray(found), np.repeat(A.toarray().sum(0)[:, None], width, 1))
+        assert kernel.__call__.__name__ == "cached"
 
 
 def test_calls_have_a_signature():

@@ -67,6 +67,7 @@ class Listed:
     """A vector in a workspace of this kernel: its keys, one after the other, and its values by key.
 
     stamps  by key: where it is `stamp`, the vector has an entry
+    begins_with_zeros  whether values are the zero of the semiring where nothing was put yet
     """
 
     keys: n.Array
@@ -76,6 +77,7 @@ class Listed:
     stamp: n.Register
     axis: Any
     type: Type
+    begins_with_zeros: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -119,6 +119,7 @@ class Call:
     def with_gradients(self, wrt: Mapping[str, tuple[int, ...]]) -> tuple[Any, list[Any]]:
         """(a number, its derivatives) by inputs of those shapes. Raises as `result`."""
         kernel, orders = self.kernel, tuple((name, len(shape)) for name, shape in wrt.items())
+        self.sizes |= {(name, k): size for name, shape in wrt.items() for k, size in enumerate(shape)}
         spec = replace(self._spec(), wrt=orders)
         (dtype,) = _typed(spec.semiring, spec.precision).dtypes
         self.gradients = {name: zeros(shape, dtype) for name, shape in wrt.items() if shape}
@@ -152,8 +153,10 @@ class Call:
         given = self.given
         # Tensors of other libraries are converted at each call.
         is_own = tracker(given.values()) is None and not has_torch(given.values())
-        if is_own and all(map(is_parameter, given)) and product.inputs <= given.keys():
-            self.cached = product_of(self.kernel, product, given)
+        sizes: dict[str, Any] = {name: self.scalars.get(name) for name in product.inputs - given.keys()}
+        are_seen = all(hasattr(given[name], "shape") for name in given.keys() - product.inputs) or not sizes
+        if is_own and all(map(is_parameter, given)) and are_seen and None not in sizes.values():
+            self.cached = product_of(self.kernel, product, given, sizes)
         return product({**self.held, **self.scalars}, self.out)
 
     def _precision(self) -> str:

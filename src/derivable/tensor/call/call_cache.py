@@ -22,7 +22,7 @@ import keyword
 import math
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,8 @@ from derivable.algebra.semiring import Semiring
 from derivable.tensor.formats.held import Held
 from derivable.tensor.language.types import REAL, Type
 from derivable.tensor.lower.emit import Built
-from derivable.tensor.lower.results import INSIDE, filled, is_cleared
+from derivable.tensor.lower.results import INSIDE, filled
+from derivable.tensor.lower.workspace import is_cleared
 from derivable.tensor.values.values import Coordinates, Unfrozen
 
 if TYPE_CHECKING:
@@ -352,8 +353,11 @@ def _differing(of: weakref.ref[CachedCalls]) -> Callable[..., Any]:
     return call
 
 
-def product_of(of: CachedCalls, product: Product, given: Mapping[str, Any]) -> CachedCall:
-    """The outer product of results of other kernels, which look at their inputs themselves."""
+def product_of(of: CachedCalls, product: Product, given: Mapping[str, Any], sizes: Mapping[str, int]) -> CachedCall:
+    """The outer product of results of other kernels, which look at their inputs themselves.
+
+    sizes  of axes of inputs, which kernels take besides; inputs that they do not take say nothing but a shape
+    """
     lines, constants = ["if _others: break"], {"_whole": product.whole}
     for k, (name, value) in enumerate(given.items()):
         # Whether derivatives are recorded may differ for other types.
@@ -361,10 +365,16 @@ def product_of(of: CachedCalls, product: Product, given: Mapping[str, Any]) -> C
         lines.append(_needed(f"_type({name}) is _t{k}"))
         if isinstance(value, Coordinates):
             lines.append(_needed(f"_type({name}.values) is _ndarray"))
-    arguments = [f"{name}={name}" for name in product.passed]
+        if sizes and hasattr(value, "shape"):
+            lines.append(_needed(f"{name}.shape == {tuple(value.shape)}"))
+
+    def passed(names: Iterable[str]) -> str:
+        return ", ".join(f"{name}={sizes.get(name, name)}" for name in names)
+
+    arguments = [passed(product.passed)] if product.passed else []
     for name, factor in product.factors.items():
         constants[f"_{name}"] = factor
-        arguments.append(f"{name}=_{name}({', '.join(f'{each}={each}' for each in factor.inputs)})")
+        arguments.append(f"{name}=_{name}({passed(factor.inputs)})")
     return _written(of, [*lines, f"return _whole({', '.join(arguments)}, out=out)"], tuple(given), constants)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
+from derivable.algebra.expr.functions import apply
 from derivable.algebra.expr.nodes import Constant, Expr, in_order
 from derivable.algebra.semiring import Semiring
 from derivable.kernel import nodes as n
@@ -19,6 +20,7 @@ from derivable.tensor.formats.format import Format
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.program import Program
 from derivable.tensor.language.types import INT, REAL, Type
+from derivable.tensor.lower.beside import in_one_loop
 from derivable.tensor.lower.coalesce import coalesced
 from derivable.tensor.lower.lower import Lowering, Registers
 from derivable.tensor.lower.parallel_loops import ParallelLoops, in_parallel_loops, in_threads
@@ -224,7 +226,7 @@ def _with_gradients(lowering: Lowering, spec: Spec, program: Program, arguments:
     build = lowering.build
     totals = [_total(lowering)]
     parts: list[tuple[Destination, int]] = [(Registers(lowering, totals[0]), 0)]
-    first: Dense | None = None
+    outputs: list[Dense] = []
     for name, order in spec.wrt:
         if not order:
             totals.append(_total(lowering))
@@ -235,16 +237,31 @@ def _with_gradients(lowering: Lowering, spec: Spec, program: Program, arguments:
         arguments += [("out", "gradient", name) for _ in made]
         sizes = [build.scalar(f"{name}_bar_n{k}") for k in range(order)]
         arguments += [("axis", axis, None) for axis in axes]
-        output = Dense(lowering, axes, sizes, made, spec.looks, first)
-        first = first or output
-        parts.append((Into(output), order))
+        outputs.append(Dense(lowering, axes, sizes, made, False, outputs[0] if outputs else None))
+        parts.append((Into(outputs[-1]), order))
     values = [x for total in totals for x in total]
     lowering.spaces.leave = (*(x for _ in totals for x in lowering.zero), Constant(INSIDE, "int64"))
     lowering.accumulate(program.node, lowering.inputs, OneOf(parts))
     has_trees = lowering.spaces.num_trees > 0
-    build.return_(*values, INSIDE if first is None else first.returned, *[False] * has_trees)
-    kernels, arguments = _without_unused([lowering.spaces.kernel()], arguments)
+    if outputs and spec.looks:
+        # What a NaN was added to is one, and there are fewer entries than additions.
+        outputs[0].nans = build.let("nans", 0)
+        for output in outputs:
+            _look_for_nan(build, output, outputs[0].nans)
+    build.return_(*values, outputs[0].returned if outputs else INSIDE, *[False] * has_trees)
+    kernel = lowering.spaces.kernel()
+    lengths, root = _lengths(lowering.inputs, (), ()), lowering.axes.root
+    rooted = {size: root(axis) for size, axis in lengths.items()}
+    body = in_one_loop(kernel.body, lambda a, b: a in rooted and rooted[a] == rooted.get(b))
+    kernels, arguments = _without_unused([replace(kernel, body=body)], arguments)
     return Built(kernels[0], arguments, has_trees, **_counted(lowering))
+
+
+def _look_for_nan(build: Builder, output: Dense, nans: n.Register) -> None:
+    with build.loop("place", 0, reduce(lambda a, b: a * b, output.sizes)) as place:
+        for array in output.arrays:
+            value = build.load(array, place, "value")
+            build.set(nans, nans + apply("where", apply("not_equal", value, value), 1, 0))
 
 
 def _total(lowering: Lowering) -> tuple[n.Register, ...]:

@@ -110,7 +110,7 @@ class Locator:
         is_inside = key.axis is not None and root(key.axis) == root(held.axis)
         inside = lift(apply("logical_and", x >= 0, x < self.lowering.size_of(held.axis)))
         with nullcontext() if is_inside else self.build.when(inside):
-            is_there = apply("equal", self.build.load(held.stamps, x, "seen"), held.stamp)
+            is_there = apply("equal", self.build.load(held.stamps, x, "seen", "int64"), held.stamp)
             with self.build.when(lift(is_there)):
                 then(self.lowering.listed_at(held, x))
 

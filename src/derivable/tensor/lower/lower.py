@@ -186,7 +186,12 @@ class Lowering:
             )
         if node.operation == "cast":
             return (as_type(operands[0][0], self.semiring.dtypes[0]),)
-        return (lift(apply(node.operation, *(operand[0] for operand in operands))),)
+        values = [operand[0] for operand in operands]
+        if node.operation == "power" and values[1] == Constant(2.0, values[1].dtype):
+            # A power is a call of the C library, whatever the exponent.
+            base = values[0] if is_simple(values[0]) else self.build.let("base", values[0])
+            return (lift(apply("multiply", base, base)),)
+        return (lift(apply(node.operation, *values)),)
 
     def _registers(self, name: str, values: Values) -> Values:
         return tuple(self.build.let(name, value) for value in values)

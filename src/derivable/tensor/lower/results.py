@@ -17,6 +17,7 @@ from derivable.device.cpu.memory import empty, full, zeros
 from derivable.kernel import nodes as n
 from derivable.tensor.analysis.bound import Destination, Scalar, Values
 from derivable.tensor.lower.lower import Lowering
+from derivable.tensor.lower.workspace import is_cleared
 from derivable.tensor.values.values import not_fitting
 
 # What `outside` holds while no index was outside.
@@ -50,11 +51,6 @@ def has_nan(found: Any) -> bool:
     if not isinstance(found, np.ndarray) or found.dtype.kind != "f":
         return False
     return found.size > 0 and math.isnan(np.maximum.reduce(found.reshape(-1)))
-
-
-def is_cleared(zero: Any) -> bool:
-    """Whether all bytes of a number are 0."""
-    return zero == 0 and math.copysign(1, zero) > 0
 
 
 def _check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:

@@ -1,11 +1,13 @@
 """Tensors that a kernel holds for itself, whole, while loops that need them so run.
 
 A vector along an axis is held by index (`Listed`); other tensors are trees, whose nodes are found by hashing (`Tree`).
-Neither is ever cleared: what an earlier round put there is known by its number.
+Neither is ever cleared: what an earlier round put there is known by its number. What is filled outside of all loops has
+no earlier round, and begins with zeros.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,16 +40,21 @@ class Workspaces:
     cleared: list[n.Register] = field(default_factory=list)
     num_trees: int = 0
     counts: dict[n.Register, Any] = field(default_factory=dict)
+    lists: list[Listed] = field(default_factory=list)
 
     def listed(self, axis: Any, of: Type, fill: Callable[[Destination], None]) -> Listed:
         """The vector that `fill` adds up, whose keys are indices of an axis."""
         build, number = self.build, len(self.cleared)
-        keys, stamps = self._array(f"space{number}_keys", axis), self._array(f"space{number}_stamps", axis)
+        begins_with_zeros = not build.num_loops and all(map(is_cleared, self.semiring.zero))
+        keys = self._array(f"space{number}_keys", axis)
+        # There is one round to tell apart from none.
+        stamps = self._array(f"space{number}_stamps", axis, "uint8" if begins_with_zeros else "int64")
         values = tuple(self._array(f"space{number}_values{c}", axis, d) for c, d in enumerate(self.semiring.dtypes))
         stamp = self._cleared(f"stamp{number}")
         build.set(stamp, stamp + 1)
-        held = Listed(keys, build.let("count", 0), values, stamps, stamp, axis, of)
+        held = Listed(keys, build.let("count", 0), values, stamps, stamp, axis, of, begins_with_zeros)
         self.counts[held.count] = axis
+        self.lists.append(held)
         fill(_Listing(self, held))
         return held
 
@@ -71,7 +78,9 @@ class Workspaces:
         """The kernel, which clears what has to be before all else."""
         cleared = tuple(n.Assign((register,), (Constant(0, "int64"),)) for register in self.cleared)
         kernel = self.build.kernel()
-        return replace(kernel, body=(*cleared, *kernel.body))
+        read = {part.array for part in n.walk(kernel.body) if isinstance(part, n.Load)}
+        unread = {held.keys for held in self.lists if held.keys not in read}
+        return replace(kernel, body=(*cleared, *_without(kernel.body, unread)))
 
     def _array(self, name: str, axis: Any, dtype: str = "int64") -> n.Array:
         self.arguments.append(("space", axis, dtype))
@@ -158,12 +167,36 @@ class Workspaces:
             for (array, _), x in zip(values, found):
                 build.store(array, place, x)
         with build.otherwise():
-            old = tuple(build.load(array, place, "old", d) for array, d in values)
-            for (array, _), x in zip(values, self.plus(old, found)):
-                build.store(array, place, x)
+            self.add(values, place, found)
+
+    def add(self, values: Sequence[tuple[n.Array, Any]], place: Expr, found: Values) -> None:
+        """Add to the value at a place."""
+        old = tuple(self.build.load(array, place, "old", d) for array, d in values)
+        for (array, _), x in zip(values, self.plus(old, found)):
+            self.build.store(array, place, x)
 
     def _values(self, space: Space | Listed) -> list[tuple[n.Array, Any]]:
         return list(zip(space.values, self.semiring.dtypes))
+
+
+def is_cleared(zero: Any) -> bool:
+    """Whether all bytes of a number are 0."""
+    return zero == 0 and math.copysign(1, zero) > 0
+
+
+def _without(block: tuple[n.Statement, ...], arrays: set[n.Array]) -> tuple[n.Statement, ...]:
+    """A block that writes nothing to some arrays, nor counts what it would write there."""
+    found: list[n.Statement] = []
+    for part in block:
+        match part:
+            case n.If(_, (n.Store(array), n.Assign()), ()) if array in arrays:
+                continue
+            case n.For() | n.While():
+                part = replace(part, body=_without(part.body, arrays))
+            case n.If():
+                part = replace(part, body=_without(part.body, arrays), otherwise=_without(part.otherwise, arrays))
+        found.append(part)
+    return tuple(found)
 
 
 _PARTS = ("table", "keys", "parents", "below", "last", "following")
@@ -212,10 +245,13 @@ class _Listing(Destination):
     def add(self, values: Values) -> None:
         build, held, key = self.spaces.build, self.held, self.key
         assert key is not None
-        is_new = build.let("is_new", apply("not_equal", build.load(held.stamps, key, "seen"), held.stamp))
-        self.spaces.put(self.spaces._values(held), key, values, is_new)
+        is_new = build.let("is_new", apply("not_equal", build.load(held.stamps, key, "seen", "int64"), held.stamp))
+        if held.begins_with_zeros:
+            self.spaces.add(self.spaces._values(held), key, values)
+        else:
+            self.spaces.put(self.spaces._values(held), key, values, is_new)
+        build.store(held.stamps, key, held.stamp)
         with build.when(is_new):
-            build.store(held.stamps, key, held.stamp)
             build.store(held.keys, held.count, key)
             build.set(held.count, held.count + 1)
 
