@@ -35,6 +35,7 @@ from derivable.tensor.lower.emit import Built, Spec, build_kernel, made_once, re
 from derivable.tensor.optimisation.optimisation import Optimised, optimised
 from derivable.tensor.optimisation.passes import UNOPTIMISED, Setting, Step, Switches, run_passes, switched
 from derivable.tensor.values.inputs import check_literals, checked_names, number
+from derivable.tensor.values.jax_entries import jax_entries
 from derivable.tensor.values.narrow import rounded, widened, widest
 from derivable.tensor.values.values import (
     FORMS,
@@ -198,7 +199,9 @@ class Kernel(CachedCalls):
     def call_anew(self, values: dict[str, Any], out: Any) -> Any:
         if self._has_out and out is not None:
             values["out"], out = out, None
-        values = _of_jax(values, self.semiring)
+        for name, value in values.items():
+            if library_of(value) == "JAX":
+                values[name] = jax_entries(value, self.semiring, name)
         numbers = tuple(values.values())
         wide, narrow = widened(numbers)
         if wide is not numbers:
@@ -563,16 +566,6 @@ class Kernel(CachedCalls):
                 hint="its keys are computed: give `shape=`",
             )
         return tuple(sizes[axis] for axis in axes)
-
-
-def _of_jax(values: dict[str, Any], semiring: Semiring) -> dict[str, Any]:
-    """Sparse arrays of JAX as coordinates, which keep their derivatives."""
-    sparse = [name for name, value in values.items() if library_of(value) == "JAX"]
-    if not sparse:
-        return values
-    from derivable.tensor.values.jax_entries import jax_entries
-
-    return values | {name: jax_entries(values[name], semiring, name) for name in sparse}
 
 
 def _output_of(program: Program, output: str | Format | None) -> str | Format | None:

@@ -25,6 +25,7 @@ from derivable.tensor.call.tracked import formed, in_graph, is_array, is_read, t
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.program import Program
 from derivable.tensor.language.types import tensor
+from derivable.tensor.values.jax_entries import jax_entries
 from derivable.tensor.values.libraries import check_scipy
 from derivable.tensor.values.narrow import rounded, widened, widest
 from derivable.tensor.values.signature import Signature, signature_of
@@ -129,7 +130,7 @@ def _by_steps(
         FORMS[output]  # An unknown form is an error before anything is computed.
     check_backend(backend)
     pattern.check_count(len(operands))
-    operands = [_of_jax(x, record, f"operand {k}") if library_of(x) == "JAX" else x for k, x in enumerate(operands)]
+    operands = [jax_entries(x, record, f"operand {k}") if library_of(x) == "JAX" else x for k, x in enumerate(operands)]
     if not record.is_scalar:
         if output is not None or backend is not None:
             # Its error says which doors take nests.
@@ -317,12 +318,6 @@ def _tracked(operand: Any, record: Semiring, name: str) -> Any:
     from derivable.tensor.call.sparsity import torch_entries
 
     return torch_entries(operand, name)
-
-
-def _of_jax(operand: Any, record: Semiring, name: str) -> Coordinates:
-    from derivable.tensor.values.jax_entries import jax_entries
-
-    return jax_entries(operand, record, name)
 
 
 def _is_array(value: Any) -> bool:
