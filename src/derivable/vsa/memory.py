@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from derivable.bridge.torch import refuse_capture
+from derivable.bridge.torch import is_observed, refuse_capture
 from derivable.core import html
 from derivable.core.arguments import integer, several
 from derivable.core.diagnostics import DerivableError, DomainError, ParseError, ShapeError
@@ -100,9 +100,10 @@ class ItemMemory(nn.Module):
     @property
     def vectors(self) -> Tensor:
         """All vectors, [item, *vector]."""
-        if self._added and torch.compiler.is_compiling():
-            self._join()  # torch.compile takes no locks into a graph
-        elif self._added:
+        if self._added and is_observed():
+            # What is made inside of a transformation or a graph belongs to it.
+            return torch.cat((self._kept, *self._added))
+        if self._added:
             with self._lock:
                 self._join()
         return self._kept
