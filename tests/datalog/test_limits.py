@@ -4,11 +4,13 @@ import contextlib
 import gc
 import gzip
 import io
+import itertools
 import random
 import re
 import sys
 import time
 import weakref
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -23,6 +25,8 @@ from derivable.datalog.api import evaluation
 from derivable.datalog.run import limits
 from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.limits import size_in_bytes
+from derivable.datalog.run.queries import Queries
+from derivable.datalog.values.symbols import SymbolTable
 
 DIVERGING = """type start(x: i64)
 rel n(x) = start(x)
@@ -382,3 +386,56 @@ def test_limits_hold_while_a_file_is_decompressed(bomb, way, capsys):
     took = re.search(r"passed memory_limit = 60 MB: it took ([\d.]+) MB", message)
     assert took, message
     assert float(took[1]) < 250
+
+
+@pytest.mark.parametrize("provenance", ["unit", "minmaxprob"])
+@pytest.mark.parametrize(
+    "text", ["rel a(x) = range(0, 30000000, x)", "rel a(x, y) = range(0, 30000, x), range(0, 3000, y)"]
+)
+def test_generators_stop_at_the_limit_of_tuples(text, provenance):
+    with pytest.raises(LimitError, match="tuple_limit = 1,000") as caught:
+        dv.Program(text + "\nquery a").run(provenance=provenance, tuple_limit=1000)
+    found = re.search(r"with ([\d,]+) tuples in all", caught.value.message)
+    assert found
+    # One batch of a query more.
+    assert int(found[1].replace(",", "")) <= 1 << 16
+
+
+@dv.datalog.predicate(name="without_end")
+def without_end(x: np.int64) -> Iterator[tuple[np.int64]]:
+    yield from ((np.int64(k),) for k in itertools.count(int(x)))
+
+
+def test_limits_hold_while_a_predicate_answers():
+    program = dv.Program("type s(x: i64)\nrel s = {1}\nrel a(y) = s(x), without_end(x, y)\nquery a")
+    with pytest.raises(CompileTimeout) as caught:
+        program.run(time_limit=0.3)
+    assert "the rule of `a`" in caught.value.message
+
+
+@pytest.mark.parametrize("function", ["$string_concat(x, x)", '$format("{}{}", x, x)'])
+def test_limits_hold_before_texts_are_made(function, monkeypatch):
+    """A text doubles each round; the one that would pass the limit is not made."""
+    made = []
+    intern = SymbolTable.intern_all
+    monkeypatch.setattr(
+        SymbolTable, "intern_all", lambda own, texts: made.extend(map(len, texts)) or intern(own, texts)
+    )
+    program = dv.Program(f'rel s("ab")\nrel s({function}) = s(x)\nquery s')
+    with pytest.raises(OutOfMemory, match="memory_limit = 60 MB") as caught:
+        program.run(memory_limit="60 MB")
+    assert "the rule of `s`" in caught.value.message
+    assert max(made) < 60e6
+
+
+def test_memory_that_the_system_does_not_give_is_laid_to_the_rule(monkeypatch):
+    def refuse(*_, **__):
+        raise MemoryError("an array of 9 GB")
+
+    program = dv.Program("type a(x: i32)\nrel b(x) = a(x)\nrel c(x, y) = b(x), b(y)\nquery c", "demo.scl")
+    for kind, name, provenance in ((Queries, "matches", "minmaxprob"), (Queries, "matches", "unit")):
+        monkeypatch.setattr(kind, name, refuse)
+        with pytest.raises(OutOfMemory, match="an array of 9 GB") as caught:
+            program.run({"a": range(5)}, provenance, keep=True)
+        assert "the rule of `c`" in caught.value.message
+        assert caught.value.report().startswith("demo.scl:3:1")

@@ -165,12 +165,14 @@ class Evaluation:
 
     @contextmanager
     def watched_by(self, watch: Watch) -> Iterator[None]:
-        """In this block long operations on tags look at the limits of a run."""
+        """In this block long operations on tags, and texts that are made, look at the limits of a run."""
         if self.columns is not None:
             self.columns.watch(watch)
+        self.facts.symbols.expect = watch.expect
         try:
             yield
         finally:
+            self.facts.symbols.expect = None
             if self.columns is not None:
                 self.columns.watch(NEVER)
 

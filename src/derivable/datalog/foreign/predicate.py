@@ -13,13 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from derivable.core.diagnostics import DerivableError
+from derivable.core.diagnostics import DerivableError, LimitError
 from derivable.core.graph import offsets_of
 from derivable.datalog.foreign.function import ForeignError, failure, result_words
 from derivable.datalog.foreign.signature import Signature
 from derivable.datalog.tags.random_facts import Kind
 from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.values import ValueType, show_column
+
+# Rows of answers between two looks at the limits of a run.
+LOOKS = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,12 @@ class ForeignPredicate:
         symbols: SymbolTable,
         columns: Sequence[np.ndarray],
         count: int,
+        look: Callable[[], Any] = lambda: None,
     ) -> Answers:
-        """The answers to `count` rows of inputs, words [row]; `results` are types of outputs, None if not wanted."""
+        """The answers to `count` rows of inputs, words [row]; `results` are types of outputs, None if not wanted.
+
+        look  checks the limits of the run, now and then
+        """
         shown = [show_column(words, t, symbols).tolist() for words, t in zip(columns, types)]
         rows: list[tuple] = []
         tags: list[float] = []
@@ -77,7 +84,7 @@ class ForeignPredicate:
         inputs = list(zip(*shown)) if shown else [()] * count
         for i, (one, call) in enumerate(zip(inputs, self._calls(inputs))):
             before = len(rows)
-            self._ask(one, call, rows, tags)
+            self._ask(one, call, rows, tags, look)
             counts[i] = len(rows) - before
         found: list[np.ndarray | None] = []
         valid = np.ones(len(rows), bool)
@@ -120,7 +127,14 @@ class ForeignPredicate:
                 )
             yield from (partial(iter, one) for one in found)
 
-    def _ask(self, inputs: tuple, call: Callable[[], Iterable[Any]], rows: list[tuple], tags: list[float]) -> None:
+    def _ask(
+        self,
+        inputs: tuple,
+        call: Callable[[], Iterable[Any]],
+        rows: list[tuple],
+        tags: list[float],
+        look: Callable[[], Any],
+    ) -> None:
         width = len(self.signature.results)
         try:
             for row in call():
@@ -135,8 +149,12 @@ class ForeignPredicate:
                         self.name,
                         hint="yield one tuple for each row" + (", as (probability, tuple)" if self.is_tagged else ""),
                     )
+                if not len(rows) % LOOKS:
+                    look()
                 rows.append(row)
                 tags.append(np.nan if tag is None else float(tag))
+        except LimitError:
+            raise
         except self.drops:
             return
         except DerivableError:

@@ -6,7 +6,7 @@ characters. A place inside a character is none: `substring` has no value there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from derivable.datalog.foreign.hashing import siphash
 from derivable.datalog.foreign.predicate import ForeignPredicate
 from derivable.datalog.foreign.signature import signature
 from derivable.datalog.values.symbols import SymbolTable
-from derivable.datalog.values.values import ENTITY, ValueType, show_column, texts_of
+from derivable.datalog.values.values import ENTITY, STRING, ValueType, show_column, texts_of
 
 # Unicode's White_Space, to which Python adds four control characters.
 _SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
@@ -37,7 +37,15 @@ def _lengths(symbols: SymbolTable, types: tuple[ValueType, ...], words: np.ndarr
 def _concat(symbols: SymbolTable, types: tuple[ValueType, ...], *operands: np.ndarray) -> tuple[np.ndarray, None]:
     if not operands:
         return np.array([symbols.intern("")]), None
+    _announce(symbols, [STRING] * len(operands), operands)
     return symbols.intern_joined(operands), None
+
+
+def _announce(symbols: SymbolTable, types: Sequence[ValueType], columns: Sequence[np.ndarray]) -> None:
+    """Say how many bytes the texts in some columns have in all, which are to become as much of others."""
+    if symbols.expect is not None:
+        texts = [words for words, t in zip(columns, types) if t.family == "text"]
+        symbols.expect(sum(int(symbols.lengths(words).sum()) for words in texts))
 
 
 def _character(text: str, place: int) -> str | None:
@@ -62,6 +70,7 @@ def _index(text: str, part: str) -> int | None:
 
 def _format(symbols: SymbolTable, types: tuple[ValueType, ...], *operands: np.ndarray) -> tuple[np.ndarray, None]:
     """The first text with each `{}` replaced by the next of the others, as a cast to String writes it."""
+    _announce(symbols, types, operands)
     distinct, places = np.unique(operands[0], return_inverse=True)
     calls = []
     for text in symbols.lookup(distinct).tolist():

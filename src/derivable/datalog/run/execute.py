@@ -462,7 +462,7 @@ class Executor(Orders):
     def insert_first(self, store: m.Store, table: Table, effort: Effort, guard: Guard | None) -> None:
         """Insert the rows of a store, which may be many, in a table that has none yet."""
         effort.by("kernel, in bulk" if self.running_of(store).is_ready() else "columns, in bulk")
-        gathered = BulkLoad(table, self.watch.remaining)
+        gathered = BulkLoad(table, self.watch.remaining, self.watch.room)
         for columns, count, _ in self.stored(store, False, guard):
             effort.candidates += count
             gathered.add(columns, count)

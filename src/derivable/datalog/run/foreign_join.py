@@ -130,7 +130,9 @@ def _answers(
     # A tagged row is a fact of all its outputs, wanted or not.
     types = [t if record.is_tagged or output is not None else None for output, t in zip(query.outputs, query.types)]
     try:
-        found = record.answers([e.type for e in query.inputs], types, state.symbols, columns, count)
+        found = record.answers(
+            [e.type for e in query.inputs], types, state.symbols, columns, count, state.deadline.remaining
+        )
     except ForeignError as error:
         error.span = query.span
         raise

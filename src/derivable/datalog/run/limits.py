@@ -31,6 +31,10 @@ Found = TypeVar("Found")
 _LOOKS, _QUIET, _SHOWS = 0.02, 1.0, 0.1
 # A run ends when it has left the machine less than this share of what it could have had.
 _RESERVE = 0.1
+# The part of the time of a run from which its end is laid to the rule that runs.
+_LONG = 0.25
+# Texts of fewer bytes are made before anybody looks.
+_FEW_BYTES = 1 << 20
 EXACT_HINT = "raise time_limit, ask for fewer outputs, or approximate with provenance='topkproofs'"
 _UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
@@ -147,6 +151,30 @@ class Watch(Deadline):
     def num_tuples(self) -> int:
         return self.tuples + (0 if self.table is None else self.table.num_known - self.before)
 
+    @property
+    def room(self) -> int | None:
+        """Tuples that there may be more, None without a limit."""
+        limit = self.limits.tuple_limit
+        return None if limit is None else max(0, limit - self.num_tuples)
+
+    def expect(self, size: int) -> None:
+        """Raise OutOfMemory for so many bytes of texts, before they are made, if there is no room for them."""
+        if size < _FEW_BYTES:
+            return
+        self.check_budget(time.monotonic())
+        limit, left = self.limits.memory_limit, available_bytes()
+        used = resident_bytes() - kept_bytes() - (self.base or 0)
+        if limit is not None and used + size > limit:
+            raise self.failure(
+                OutOfMemory,
+                f"texts of {shown_bytes(size)} would pass memory_limit = {shown_bytes(limit)}, of which "
+                f"{shown_bytes(max(used, 0))} are taken",
+                "raise memory_limit",
+            )
+        if left is not None and size > (1 - _RESERVE) * left:
+            what = f"texts of {shown_bytes(size)} are to be made, and {shown_bytes(left)} of memory are left"
+            raise self.failure(OutOfMemory, what, "free memory")
+
     def remaining(self) -> float | None:
         """Seconds left, None without a limit. Raises LimitError if a limit is passed."""
         now = time.monotonic()
@@ -239,13 +267,17 @@ class Watch(Deadline):
         return kind("\n".join(rows), hint=advice, source=ram.source, text=ram.text, span=span)
 
     def largest(self, executor: Executor, added: int) -> Effort | None:
-        """The effort of the rule that added most in the last rounds."""
+        """The effort of the rule that has been at it for long, or else added most in the last rounds."""
         own = executor.ram.strata[self.stratum].relations
         efforts = [e for e in executor.efforts.values() if e.instruction.relation in own]
         for effort in efforts:
             if effort.is_running and added:
                 effort.grew(self.round, added)
         grown = [e for e in efforts if e.last]
+        running = next((e for e in efforts if e.is_running), None)
+        elapsed = time.monotonic() - self.began
+        if running is not None and (not grown or time.perf_counter() - running.began > _LONG * elapsed):
+            return running
         return max(grown, key=lambda e: e.recent_growth(self.round), default=None)
 
     # What it shows

@@ -59,6 +59,8 @@ class Effort:
     def growth_text(self) -> str:
         """`added 3 tuples in its last round`"""
         rows = [rows for _, rows in self.last]
+        if not rows:
+            return f"has run for {perf_counter() - self.began:.1f} s"
         if len(rows) == 1:
             return f"added {rows[0]:,}"
         if len(set(rows)) == 1:
@@ -72,8 +74,9 @@ class Effort:
         self.began = perf_counter()
         return self
 
-    def __exit__(self, *_) -> None:
-        self.is_running = False
+    def __exit__(self, kind: type | None, *_) -> None:
+        # An error names the instruction that it went through.
+        self.is_running = kind is not None
         self.seconds += perf_counter() - self.began
 
 

@@ -30,11 +30,14 @@ class BulkLoad:
     """Candidates on their way to a table without tags.
 
     look   who looks at the clock between the steps of entering many
+    most   candidates that are sorted at once, fewer where a limit lets the table have no more rows
     words  [count] candidates, the first `kept` of them in order and without repeats
     """
 
-    def __init__(self, table: Table, look: Callable[[], Any] | None = None):
+    def __init__(self, table: Table, look: Callable[[], Any] | None = None, room: int | None = None):
+        """room  rows that a limit lets the table have"""
         self.table, self.look = table, look or (lambda: None)
+        self.most = MOST if room is None else max(FEW, min(MOST, room))
         self.gathers = table.may_be_built and not table.size
         self.columns: list[np.ndarray] = []
         self.waiting = 0
@@ -88,7 +91,7 @@ class BulkLoad:
             self.words = longer(self.words, next_length(max(1 << 15, len(self.words)), needed), self.count)
         packing.pack(words, self.words[self.count : needed])
         self.count = needed
-        if needed - self.kept >= max(MOST, TIMES * self.kept):
+        if needed - self.kept >= max(self.most, TIMES * self.kept):
             before = self.kept
             self.sort()
             if REPEATS * (self.kept - before) <= needed - before:

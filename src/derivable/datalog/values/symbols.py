@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -50,6 +50,7 @@ class SymbolTable:
     ids     of all texts, or with `arena` of some
     texts   all of them, or with `arena` the first ones
     arena   all of them where they are many
+    expect  who is told how many bytes of texts are to be made from others, and may raise an error; None for nobody
     things  durations, tensors and large integers, each with an id of its own, by what equal ones have in common in
             `known`
     """
@@ -60,6 +61,7 @@ class SymbolTable:
     known: dict[Any, int] = field(default_factory=dict)
     things: list[Any] = field(default_factory=list)
     arena: TextArena | None = None
+    expect: Callable[[int], None] | None = field(default=None, compare=False, repr=False)
 
     def intern(self, text: str) -> int:
         found = self.ids.get(text)
