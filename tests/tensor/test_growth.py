@@ -76,6 +76,7 @@ PROGRAMS = {
     "in a sum by A": (IN_SUM, lambda p: vjp(p, "A", pattern="own")),
     "at two places": (TWICE, None),
     "without a name": (UNNAMED, None),
+    "without a name by A": (UNNAMED, lambda p: vjp(p, "A", pattern="own")),
     "at computed keys": (SHIFTED, None),
     "a dense product at a mask": (AT_A_MASK, None),
 }  # fmt: skip

@@ -30,12 +30,13 @@ from derivable.tensor.derivative.forward import differentiate
 from derivable.tensor.derivative.reverse import transpose
 from derivable.tensor.derivative.selection import in_reals
 from derivable.tensor.language import nodes as t
-from derivable.tensor.language.binding import free_variables, names_in
+from derivable.tensor.language.binding import free_variables, names_in, unique_names
 from derivable.tensor.language.program import Program
 from derivable.tensor.language.types import INT, Type, product
 from derivable.tensor.optimisation.normalise import scalar_products
 from derivable.tensor.optimisation.optimisation import costs_of
 from derivable.tensor.optimisation.passes import AFTER, DIFFERENTIATION, Setting, Step, Switches, run_passes, switched
+from derivable.tensor.optimisation.saturate import share
 
 Mode = Literal["forward", "tensorised", "reverse"]
 Pattern = Literal["full", "own"]
@@ -164,7 +165,8 @@ class _Derivative:
         self.setting = Setting(inputs, on, frozenset(self.sizes), costs)
         self.steps: list[Step] = []
         node = run_passes(program.node, ("presaturation",), self.setting, self.steps)
-        node = scalar_products(node, program.types)
+        # The adjoint of what a loop does not depend on is added up in it, and passed on once.
+        node = scalar_products(share(unique_names(node), program.types), program.types)
         if pattern == "full":
             node = densify_loops(node, program.types, wrt, is_real=semiring == "real")
         self.node = run_passes(node, ("anf",), self.setting, self.steps)
