@@ -31,7 +31,7 @@ LITERALS = {
     "1511648546": dt.datetime(2017, 11, 25, 22, 22, 26),
     "1511648546123": dt.datetime(2017, 11, 25, 22, 22, 26, 123000),
     "2024/05/06": dt.datetime(2024, 5, 6),
-    "05/06/2024 07:08": dt.datetime(2024, 5, 6, 7, 8),
+    "05/26/2024 07:08": dt.datetime(2024, 5, 26, 7, 8),
     "May 6, 2024": dt.datetime(2024, 5, 6),
     "6 May 2024": dt.datetime(2024, 5, 6),
 }
@@ -89,9 +89,11 @@ def test_dates_as_people_write_them(text):
     assert parse_datetime(text) == wanted
 
 
-@pytest.mark.parametrize("text", ["05.03.2026", "5.3.26", "05.03.2026 10:00", "12.11.2026 23:00 -08"])
+@pytest.mark.parametrize(
+    "text", ["05.03.2026", "5.3.26", "05.03.2026 10:00", "12.11.2026 23:00 -08", "05/03/2026", "5/3/26 10:00"]
+)
 def test_dates_of_which_either_number_may_be_the_month_are_refused(tmp_path, text):
-    year, first, second = "2026", *text.partition(" ")[0].split(".")[:2]
+    year, first, second = "2026", *text.partition(" ")[0].replace("/", ".").split(".")[:2]
     either = f"{year}-{int(second):02}-{int(first):02} or {year}-{int(first):02}-{int(second):02}"
     with pytest.raises(ValueError, match=either):
         parse_datetime(text)
@@ -103,6 +105,12 @@ def test_dates_of_which_either_number_may_be_the_month_are_refused(tmp_path, tex
             dv.Program("type e(DateTime)").run({"e": facts})
     assert parse_datetime("08.08.2026") == dt.datetime(2026, 8, 8)
     assert parse_datetime("08.21.2026") == dt.datetime(2026, 8, 21)
+
+
+@pytest.mark.parametrize("text", ["31.12.2026", "31/12/26 10:00"])
+def test_dates_with_the_day_first_lead_to_the_form_that_is_read(text):
+    with pytest.raises(ValueError, match="no month 31: write 2026-12-31"):
+        parse_datetime(text)
 
 
 def test_durations_times_and_through_integers():

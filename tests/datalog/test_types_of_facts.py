@@ -132,6 +132,39 @@ def test_dates_times_and_truth_values(frame):
         assert list(program.run({"r": frame({"x": [value]})})["z"]) == [(expected,)]
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Series([7, 2**40], name="v"),
+        pd.Index([7, 2**40]),
+        pa.array([7, 2**40]),
+        pa.chunked_array([[7], [2**40]]),
+        np.array([(7,), (2**40,)], [("v", "i8")]),
+        np.ma.array([7, 2**40]),
+    ],
+    ids=lambda column: type(column).__name__,
+)
+def test_a_column_alone_has_its_type(column):
+    assert list(dv.Program("rel s(x) = r(x)\nquery s").run(facts={"r": column})["s"]) == [(7,), (2**40,)]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn])
+@pytest.mark.parametrize("form", [lambda x: x, lambda x: {"v": x[:, 0].requires_grad_()}])
+def test_narrow_floats_that_numpy_has_not(dtype, form):
+    given = form(torch.tensor([[1.5], [-2.0]]).to(dtype))
+    assert list(dv.Program("rel s(x) = r(x)\nquery s").run(facts={"r": given})["s"]) == [(-2.0,), (1.5,)]
+
+
+@pytest.mark.parametrize("values", [np.array([1, 2]), np.array([1.0, 2.0]), np.array(["2020", "2021"], "M8[Y]")])
+@pytest.mark.parametrize(
+    "form", [lambda x: x, lambda x: x[:, None], lambda x: {"v": x}, lambda x: pd.DataFrame({"v": x})]
+)
+def test_masked_values_are_missing(values, form):
+    masked = np.ma.array(values, mask=[False, True])
+    with pytest.raises(TypeMismatchError, match="row 1, column 0: the value is missing"):
+        dv.Program("rel s(x) = r(x)\nquery s").run(facts={"r": form(masked)})
+
+
 def test_missing_values_are_refused_by_column(tmp_path):
     table = pa.table({"k": [0, 1, 2], "v": pa.array([1, None, None], pa.int64())})
     parquet.write_table(table, tmp_path / "r.parquet")

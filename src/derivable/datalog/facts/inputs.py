@@ -103,7 +103,9 @@ class Elsewhere:
     tensor: Any
 
     def on_host(self) -> np.ndarray:
-        return self.tensor.detach().cpu().numpy()
+        # NumPy has not all floats of 16 and 8 bits.
+        is_narrow = self.tensor.is_floating_point() and self.tensor.itemsize < 4
+        return (self.tensor.float() if is_narrow else self.tensor).detach().cpu().numpy()
 
 
 MISSING_HINT = (
@@ -153,7 +155,11 @@ def on_host(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _taken(name: str, given: Any) -> Any:
-    if isinstance(given, (InputMapping, np.ndarray, Columns, os.PathLike)):
+    if isinstance(given, np.ndarray) and given.dtype.names:
+        return _columns(name, given.dtype.names, [given[label] for label in given.dtype.names])
+    if isinstance(given, np.ndarray):
+        return _unmasked(given)
+    if isinstance(given, (InputMapping, Columns, os.PathLike)):
         return given
     if isinstance(given, list):
         return _tuples(name, given)
@@ -167,8 +173,11 @@ def _taken(name: str, given: Any) -> Any:
         # A relation of another run is a mapping too.
         if tensors.is_sparse(given):
             return _entries(name, given)
-        if tensors.has_torch([given]) and 1 <= getattr(given, "ndim", 0) <= 2:
+        if tensors.has_torch([given]):
             return Elsewhere(given)
+        if hasattr(given, "__array__"):
+            # A series, an index or a column of Arrow has a type, which its items have not.
+            return _columns(name, (0,), [given]) if getattr(given, "ndim", 1) == 1 else np.asarray(given)
     if isinstance(given, Mapping):
         if given and not any(isinstance(key, tuple) for key in given) and all(map(_is_column, given.values())):
             return _columns(name, tuple(given), list(given.values()))
@@ -186,6 +195,15 @@ def _taken(name: str, given: Any) -> Any:
             hint="collect it first" if hasattr(given, "collect") else None,
         )
     return _tuples(name, list(given))
+
+
+def _unmasked(array: np.ndarray) -> np.ndarray:
+    """An array whose masked values, if it has any, are None, which is missing."""
+    if not isinstance(array, np.ma.MaskedArray):
+        return array
+    if not np.ma.is_masked(array):
+        return array.data
+    return np.where(np.ma.getmaskarray(array), None, array.data.astype(object))
 
 
 def _tuples(name: str, rows: list[Any]) -> list[Any]:
@@ -235,8 +253,11 @@ def _values(name: str, label: Any, column: Any) -> np.ndarray | Texts:
         texts = of_frame.__arrow_array__()
         if not texts.null_count:
             return arrow_column(name, label, texts)
+    if tensors.has_torch([column]):
+        check_on_cpu(column, f"the tensor of facts for `{name}`")
+        return Elsewhere(column).on_host()
     values = column if hasattr(column, "__array__") else np.fromiter(column, dtype=object, count=len(column))
-    array = np.asarray(values)
+    array = _unmasked(np.asanyarray(values))
     if array.dtype.kind != "T" or len(array) < _MANY_TEXTS or array.ndim != 1:
         return array
     try:

@@ -46,15 +46,13 @@ _NAME = (
     r"(?P<name>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sep(?:t|tember)?"
     r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
 )
-# The month first, as in `08.21.71`, or the day, as most who write points mean it.
-_POINTS = r"(?P<month>\d{1,2})\.(?P<day>\d{1,2})\.(?P<year>\d{4}|\d{2})"
-_ORDERS = (("day", "month"), ("month", "day"))
+# The month first, as in `08.21.71` and `8/21/71`, or the day, as most outside of America mean it.
+_EITHER = r"(?P<month>\d{1,2})(?P<mark>[./])(?P<day>\d{1,2})(?P=mark)(?P<year>\d{4}|\d{2})"
 _DATES = (
     r"(?P<year>\d{4})[-/](?P<month>\d{1,2})[-/](?P<day>\d{1,2})",
     r"(?P<year>\d{4})\.(?P<month>\d{1,2})(?:\.(?P<day>\d{1,2}))?",
     rf"(?P<year>\d{{4}})-{_NAME}-(?P<day>\d{{1,2}})",
-    r"(?P<month>\d{1,2})/(?P<day>\d{1,2})/(?P<year>\d{4}|\d{2})",
-    _POINTS,
+    _EITHER,
     rf"{_NAME}\s+(?P<day>\d{{1,2}}),?\s+(?P<year>\d{{4}}|\d{{2}})",
     rf"(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*,\s*)?(?P<day>\d{{1,2}})\s+{_NAME}\s+(?P<year>\d{{4}}|\d{{2}})",
     r"(?P<year>\d{4})年(?P<month>\d{1,2})月(?P<day>\d{1,2})日",
@@ -196,7 +194,7 @@ def parse_datetime(text: str) -> dt.datetime:
     (10, 13, 16 or 19 digits); and dates such as `2024/1/31`, `1/31/2024` (the month first), `31 Jan 2024`,
     `January 31, 2024`, `2024.01.31`, `2024年1月31日`, with times such as `10:09am`, `22:05:03.5` and zones such as
     `PST`, `-08`. Without a time it is midnight, without a zone UTC; `4:00pm` is today, `May 6 at 9:24 PM` this year.
-    Raises ValueError for anything else, and for `05.03.2026`, in which either number may be the month.
+    Raises ValueError for anything else, and for `05.03.2026` and `05/03/2026`, in which either number may be the month.
     """
     text = text.strip()
     if text.isascii() and text.isdigit() and len(text) in (10, 13, 16, 19):
@@ -208,11 +206,9 @@ def parse_datetime(text: str) -> dt.datetime:
     for form in _DATES:
         found = re.fullmatch(form + _TIME, text, re.IGNORECASE | re.ASCII)
         if found is not None and (form not in _DATES[-3:] or found["hour"]):
-            moment = _moment(found.groupdict(), text)
-            if form is _POINTS and 12 >= int(found["day"]) != int(found["month"]):
-                either = [f"{moment.year:04}-{int(found[a]):02}-{int(found[b]):02}" for a, b in _ORDERS]
-                raise ValueError(f"{text!r} is no date: it may be {' or '.join(either)}, so write which of them it is")
-            return moment
+            if form is _EITHER:
+                _check_order(found, text)
+            return _moment(found.groupdict(), text)
     try:
         return in_utc(dt.datetime.fromisoformat(text))
     except ValueError:
@@ -225,11 +221,26 @@ def _microseconds(seconds: str, fraction: str, text: str) -> int:
     return int(seconds) * 10**6 + int(fraction[:6].ljust(6, "0"))
 
 
+def _year(written: str) -> int:
+    return int(written) + (0 if len(written) == 4 else 2000 if int(written) < 70 else 1900)
+
+
+def _check_order(found: re.Match[str], text: str) -> None:
+    """Raises ValueError for a date with the day first, or that may have it first."""
+    year, month, day = _year(found["year"]), int(found["month"]), int(found["day"])
+    if not 1 <= day <= 12 or day == month or not 1 <= month <= 31:
+        return
+    first = f"{year:04}-{day:02}-{month:02}"
+    if month > 12:
+        raise ValueError(f"{text!r} is no date, as there is no month {month}: write {first}")
+    either = f"{first} or {year:04}-{month:02}-{day:02}"
+    raise ValueError(f"{text!r} is no date: it may be {either}, so write which of them it is")
+
+
 def _moment(found: dict[str, str | None], text: str) -> dt.datetime:
     """The moment of a date's and time's parts; where there is no year or no date at all, it is today's."""
     today, name, zone = dt.datetime.now(dt.UTC), found.get("name"), (found["zone"] or "").lower()
-    written = found.get("year") or str(today.year)
-    year = int(written) + (0 if len(written) == 4 else 2000 if int(written) < 70 else 1900)
+    year = _year(found.get("year") or str(today.year))
     hour, half = int(found["hour"] or 0), (found["half"] or "").lower()
     if half:
         if not 1 <= hour <= 12:
