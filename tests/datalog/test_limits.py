@@ -9,9 +9,11 @@ import random
 import re
 import sys
 import time
+import warnings
 import weakref
 from collections.abc import Iterator
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,8 +23,10 @@ from datalog.test_errors import compare
 from derivable.cli.main import main
 from derivable.core import progress
 from derivable.core.diagnostics import CompileTimeout, DomainError, LimitError, OutOfMemory
+from derivable.core.progress import Deadline
 from derivable.datalog.api import evaluation
-from derivable.datalog.run import limits
+from derivable.datalog.exact.exact import compiled_form
+from derivable.datalog.run import limits, orders
 from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.limits import size_in_bytes
 from derivable.datalog.run.queries import Queries
@@ -439,3 +443,33 @@ def test_memory_that_the_system_does_not_give_is_laid_to_the_rule(monkeypatch):
             program.run({"a": range(5)}, provenance, keep=True)
         assert "the rule of `c`" in caught.value.message
         assert caught.value.report().startswith("demo.scl:3:1")
+
+
+def test_a_product_that_the_memory_does_not_hold_is_a_warning(monkeypatch):
+    monkeypatch.setattr(orders, "available_bytes", lambda: 1 << 20)
+    facts = {"a": np.arange(600)[:, None], "b": np.arange(600)[:, None]}
+    head = "type a(x: i32), b(x: i32)\nrel "
+    with pytest.warns(dv.DerivableWarning, match=r"the rule of `c` joins .* about 360,000 rows are expected"):
+        dv.Program(head + "c(x, y) = a(x), b(y)\nquery c").run(facts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # Few different rows, few rows, and a shared variable.
+        dv.Program(head + "c(x) = a(x), b(y)\nquery c").run(facts)
+        dv.Program(head + "c(x, y) = a(x), b(y)\nquery c").run({"a": range(600), "b": [1]})
+        dv.Program(head + "c(x, y) = a(x), b(x), y == x + 1\nquery c").run(facts)
+
+
+def test_the_time_before_derivations_are_compiled_is_told():
+    deadline = Deadline(100.0, "the run", "raise time_limit")
+    deadline.end -= 99.0
+
+    def compiled(*_, time_limit, **__):
+        assert time_limit < 1.5
+        raise CompileTimeout("late")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("derivable.circuit.compilation.choice.compile_formula_dag", compiled)
+        form = SimpleNamespace(arrays=(), num_nodes=287, literal=np.zeros(0, int), kind=np.zeros(0, int))
+        with pytest.raises(CompileTimeout, match=r"287 nodes over 0 random facts; 99\.0 s had passed before") as caught:
+            compiled_form(form, 0, [], deadline)
+    assert "most of it passed before" in caught.value.hint

@@ -231,20 +231,29 @@ def _circuit_of(grounding: Grounding, nodes: np.ndarray, deadline: Deadline) -> 
     return compiled_form(form, len(random.probabilities), [g + 1 for g in random.groups], deadline)
 
 
+# The part of the time before derivations are compiled from which their size is not what is to blame.
+SHARE = 0.5
+
+
 def compiled_form(
     form: AndOrGraph, num_variables: int, groups: Sequence[np.ndarray], deadline: Deadline, whose: str = ""
 ) -> Circuit:
     """The circuit of acyclic derivations, which are `whose`. Raises CompileTimeout with their size."""
     from derivable.circuit.compilation.choice import compile_formula_dag
 
+    left = deadline.remaining()
     try:
-        return compile_formula_dag(*form.arrays, num_variables, groups, time_limit=deadline.remaining())
+        return compile_formula_dag(*form.arrays, num_variables, groups, time_limit=left)
     except CompileTimeout:
+        before = (deadline.time_limit or 0.0) - (left or 0.0)
         # The compiler's own advice (another compiler) is for those who call it.
         deadline.hint = EXACT_HINT
+        if before > SHARE * (deadline.time_limit or 0.0):
+            deadline.hint = "raise time_limit: most of it passed before, on facts, rules and kernels that are compiled"
         facts = len(np.unique(np.abs(form.literal[form.kind == LITERAL])))
         size = f"{form.num_nodes:,} nodes over {facts:,} random facts"
-        raise deadline.error(f" while it compiled the derivations{whose}: {size}") from None
+        doing = f" while it compiled the derivations{whose}: {size}"
+        raise deadline.error(f"{doing}; {before:.1f} s had passed before, on facts, rules and kernels") from None
 
 
 @dataclass(frozen=True, eq=False)

@@ -399,6 +399,8 @@ class Executor(Orders):
         has_kernel  whether a kernel may compute the whole of it
         """
         table, guard = self.tables[instruction.relation], None
+        if isinstance(instruction, m.Store):
+            self.warn_of_product(instruction)
         with self.effort(instruction) as effort:
             self.watch.enter(table)
             if not isinstance(instruction, m.Store):
@@ -562,6 +564,8 @@ class Executor(Orders):
 
     def collect(self, instruction: m.Instruction, pending: Pending, stamp: int) -> None:
         """Run an instruction; what it finds waits for the end of round `stamp`."""
+        if isinstance(instruction, m.Store):
+            self.warn_of_product(instruction)
         with self.effort(instruction) as effort:
             before = effort.candidates
             self.watch.enter(pending.table)

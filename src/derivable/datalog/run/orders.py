@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
+from derivable.core.diagnostics import warn
 from derivable.core.lazy import later
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.fused.fused import Running
@@ -16,13 +17,18 @@ from derivable.datalog.ram.statistics import Statistics
 from derivable.datalog.run import guard
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.queries import Queries
+from derivable.datalog.scalars.nodes import NOWHERE, Var
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import Algebra, Untagged
+from derivable.device.cpu.available import available_bytes, shown_bytes
 
 if TYPE_CHECKING:
     from derivable.datalog.run import cuts
 else:
     cuts = later("derivable.datalog.run.cuts")
+
+# Bytes of a word in the smallest table.
+LEAST_WORD = 4
 
 
 class Orders(Queries):
@@ -31,6 +37,7 @@ class Orders(Queries):
     number      the stratum that runs
     plan_again  rows at which the orders of its joins are chosen again
     fans        what look-ups of it have given, where that was far from their estimates
+    looked_at   the stores, by their identity, whose products have been estimated
     settled     the stores, by their identity, that run to their end whatever their joins give
     """
 
@@ -44,6 +51,7 @@ class Orders(Queries):
         self.statistics = Statistics(tables, facts.symbols)
         self.fans: dict[Fan, float] = {}
         self.settled: set[int] = set()
+        self.looked_at: set[int] = set()
 
     def stratum(self, number: int) -> m.Stratum:
         """A stratum as it runs: some of its clauses may be cut in two."""
@@ -67,6 +75,38 @@ class Orders(Queries):
     def estimates(self, store: m.Store) -> list[Estimate]:
         """What is expected of the operators of a store of the stratum that runs."""
         return self.estimator().store(store)
+
+    def warn_of_product(self, store: m.Store) -> None:
+        """Warn of a store whose rows are expected to take more memory than is left, since a join has no condition."""
+        if id(store) in self.looked_at:
+            return
+        self.looked_at.add(id(store))
+        joins = [step for step in store.query.steps if isinstance(step.node, m.Join)]
+        if all(step.bindings and step.bindings.keys for step in joins):
+            return
+        known = self.known(self.number)
+        if not all(known.is_complete(name) for name in m.relations_read((store,))):
+            # Of a recursion nobody knows how many rows it will have.
+            return
+        last = self.estimates(store)[-1]
+        values = [
+            last.values[term.name][0]
+            for term in store.query.terms
+            if isinstance(term, Var) and term.name in last.values
+        ]
+        rows = min(last.rows, math.prod(values)) if len(values) == len(store.query.terms) else last.rows
+        size, left = int(rows * LEAST_WORD * max(1, len(store.query.terms))), available_bytes()
+        if left is None or size <= left or store.origin is None:
+            return
+        span, about = store.origin.clause.span, float(f"{rows:.2g}")
+        warn(
+            f"the rule of `{store.relation}` joins relations without a shared variable: about {about:,.0f} rows are "
+            f"expected, which take {shown_bytes(size)}, and {shown_bytes(left)} are left",
+            hint="restrict the rule by a condition or a shared variable, or stop it by tuple_limit or memory_limit",
+            source=self.ram.source,
+            text=self.ram.text,
+            span=None if span is NOWHERE else span,
+        )
 
     def guard_of(self, running: Running) -> guard.Guard | None:
         """Who compares the rows of the joins of a store with their estimates; None where they cannot be many, or there
