@@ -62,6 +62,9 @@ def _projected(
         relation = relations[literal.relation]
         if relation.lattice is not None or relation.keys is not None or relation.demand is not None:
             continue
+        if relation.is_certain:
+            # A term has one row, whatever is read of it.
+            continue
         needed = [
             column
             for column, term in enumerate(literal.terms)
