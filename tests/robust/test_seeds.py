@@ -57,7 +57,11 @@ def test_the_same_seed_in_any_form_makes_the_same_draws(name):
 
 
 @pytest.mark.parametrize("name", DRAWS)
-@pytest.mark.parametrize("seed", [True, 7.0, "7", np.random.default_rng(0), np.random.RandomState(0), [7]], ids=repr)
+@pytest.mark.parametrize(
+    "seed",
+    [True, 7.0, "7", np.random.default_rng(0), np.random.RandomState(0), [7]],
+    ids=lambda seed: type(seed).__name__,
+)
 def test_what_is_no_seed_is_an_error_that_says_so(name, seed):
     with pytest.raises(DomainError, match="expected an integer"):
         DRAWS[name](seed)
