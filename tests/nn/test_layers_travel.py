@@ -35,7 +35,9 @@ WAYS = {"pickle": lambda layer: pickle.loads(pickle.dumps(layer)), "copy": copy.
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("provenance", [*NAMES, semirings.godel, semirings.addmultprob], ids=str)
+@pytest.mark.parametrize(
+    "provenance", [*NAMES, semirings.godel, semirings.addmultprob], ids=lambda of: getattr(of, "name", of)
+)
 def test_a_layer_travels(provenance, kind):
     given, outputs = KINDS[kind]
     layer = dv.nn.Logic("type a(i32) rel q() = a(0) or a(1)", {"a": given}, outputs, provenance=provenance)
