@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import derivable as dv
-from derivable.bridge.torch import _array as array_of
+from derivable.bridge.torch import array_of
 from derivable.core.diagnostics import DomainError, OutOfMemory, UnsupportedError
 
 META = torch.device("meta")
