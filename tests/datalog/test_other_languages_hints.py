@@ -68,6 +68,15 @@ def test_programs_and_texts_of_ours_are_none_of_these(tmp_path):
         ("rel p(x) = q(x), else(x)", "else"),
         ("query const", "const"),
         ("rel new(x) = p(x)", "new"),
+        ("rel if(1)", "if"),
+        ("rel case(1)", "case"),
+        ("rel not(1)", "not"),
+        ("rel is(1)", "is"),
+        ("type is(i32)", "is"),
+        ("rel true = {1}", "true"),
+        ("rel a(1) rel false(x) = a(x)", "false"),
+        ("rel p(x) = q(x), where(x)", "where"),
+        ("rel p(x) = is(x)", "is"),
     ],
 )
 def test_a_keyword_as_a_relation_is_said_to_be_one(text, word):

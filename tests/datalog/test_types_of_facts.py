@@ -258,3 +258,21 @@ def test_a_total_beyond_its_type_is_said_once(text, message, recwarn):
 def test_totals_inside_their_type_are_not_said(text, recwarn):
     dv.Program(text).run()
     assert not [w for w in recwarn if issubclass(w.category, dv.DerivableWarning)]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda n: dv.Program("type r(f64)\nquery r").run(facts={"r": [(n,)]}),
+        lambda n: dv.Program("type r(i32)\nquery r").run(facts={"r": {(1,): n}}),
+        lambda n: dv.Program("type r(i32)\nquery r").run(facts={"r": [(n, (1,))]}, provenance="max_plus"),
+        lambda n: dv.independent([1], [n]),
+        lambda n: dv.categorical([1], [n]),
+        lambda n: dv.Program(f"rel {n}::r(1)\nquery r").run(),
+        lambda n: dv.Program(f"rel 1 - {n}::r(1)\nquery r").run(),
+    ],
+)
+def test_integers_beyond_floats_are_refused(run):
+    with pytest.raises(dv.DerivableError, match=r"beyond|expected f64|not a probability|no value|does not fit"):
+        run(10**400)
+    dv.Program("rel r(1)").run(time_limit=10**400)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import sys
 import time
@@ -19,7 +18,7 @@ def checked_time_limit(time_limit: float | None) -> float | None:
         return None
     if isinstance(time_limit, bool) or not isinstance(time_limit, (int, float)) or not time_limit > 0:
         raise DomainError(f"time_limit is {time_limit!r}, expected seconds greater than zero, or None")
-    return None if math.isinf(time_limit) else float(time_limit)
+    return None if time_limit > sys.float_info.max else float(time_limit)
 
 
 class Deadline:

@@ -12,7 +12,7 @@ from derivable.datalog.rules.literal_order import constant_meant
 from derivable.datalog.scalars.arithmetic import value_of
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.text import expression_text
-from derivable.datalog.types.conversion import core_tag
+from derivable.datalog.types.conversion import core_tag, number_of_tag
 from derivable.datalog.types.data_types import ground
 from derivable.datalog.values.values import ValueType
 
@@ -58,7 +58,7 @@ class Constants(Core):
     def fold(self, node: Any) -> float | bool | None:
         """The value of a tag without variables, None if it has some or no value; a bool for truth values."""
         if isinstance(node, s.Constant) and node.kind in ("integer", "float", "bool"):
-            return node.value if node.kind == "bool" else float(node.value)
+            return number_of_tag(node.value)
         expression = core_tag(node, self.typed)
         value = None if expression is None else value_of(expression)
-        return None if value is None else value if isinstance(value, bool) else float(value)
+        return None if value is None else number_of_tag(value)

@@ -203,7 +203,9 @@ def _unmasked(array: np.ndarray) -> np.ndarray:
         return array
     if not np.ma.is_masked(array):
         return array.data
-    return np.where(np.ma.getmaskarray(array), None, array.data.astype(object))
+    values = array.data.astype(object)
+    values[np.ma.getmaskarray(array)] = None
+    return values
 
 
 def _tuples(name: str, rows: list[Any]) -> list[Any]:
@@ -384,6 +386,14 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(v.item() if isinstance(v, np.generic) else v for v in values)
 
 
+def as_floats(values: Any) -> np.ndarray:
+    """Tags as an array of float64. Raises DomainError for integers beyond that."""
+    try:
+        return np.asarray(values, np.float64)
+    except OverflowError:
+        raise DomainError(f"a tag is beyond {np.finfo(np.float64).max:.2g}, what a float of 64 bits holds") from None
+
+
 def _kind(value: Any) -> str:
     """The kind of a column's values; integers may stand among floats."""
     return "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
@@ -413,7 +423,7 @@ def _mapping(values: Iterable[Any], probabilities: Sequence[float] | None, is_ex
         return InputMapping(tuples, is_exclusive)
     check_on_cpu(probabilities, "the tensor of probabilities", "give it to a layer, `dv.nn.Logic`")
     try:
-        given = np.asarray(probabilities, dtype=np.float64)
+        given = as_floats(probabilities)
     except (TypeError, ValueError):
         raise DomainError(f"the probabilities {probabilities!r} are no numbers", hint="one in [0, 1] a value") from None
     if given.shape != (len(tuples),):

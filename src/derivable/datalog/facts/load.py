@@ -33,7 +33,7 @@ import numpy as np
 from derivable.core.diagnostics import BindingError, DerivableError, DomainError, ShapeError, TypeMismatchError, warn
 from derivable.core.registry import is_one_letter_off, similar, suggestion
 from derivable.datalog.facts.column_names import TAG_NAMES, listed, places_by_name
-from derivable.datalog.facts.inputs import Columns, Elsewhere, InputMapping, Texts
+from derivable.datalog.facts.inputs import Columns, Elsewhere, InputMapping, Texts, as_floats
 from derivable.datalog.facts.store import FactStore, add_terms
 from derivable.datalog.facts.words import checked_words
 from derivable.datalog.foreign.other_names import written_here
@@ -242,11 +242,7 @@ def _load_tuples(relation: Relation, rows: list[Any], tags: list[Any], store: Fa
     origin, columns = _given(relation, first=first), tuple_columns(relation, rows, store.symbols)
     carrier = store.random.carrier
     takes_anything = carrier is not None and carrier.takes_anything
-    if (
-        not takes_anything
-        and {*map(type, tags)} <= {int, float}
-        and not np.isnan(values := np.array(tags, np.float64)).any()
-    ):
+    if not takes_anything and {*map(type, tags)} <= {int, float} and not np.isnan(values := as_floats(tags)).any():
         store.add(relation.name, columns, store.random.add(values, "tag", origin))
         return
     variables = np.full(len(rows), -1, dtype=np.int64)
@@ -261,7 +257,7 @@ def _load_tuples(relation: Relation, rows: list[Any], tags: list[Any], store: Fa
                     f"facts for `{relation.name}`, row {first + i}: the tag {tag!r} is not a number",
                     hint="a tag is a probability in [0, 1], or a value of the semiring that the program runs in",
                 )
-        values = np.array([float(tags[i]) for i in random])
+        values = as_floats([tags[i] for i in random])
         variables[random] = store.random.add(values, "tag", lambda number: origin(random[number]))
     store.add(relation.name, columns, variables if random else None, len(rows))
 

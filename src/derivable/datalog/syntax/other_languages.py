@@ -316,6 +316,9 @@ def _mark(place: _Place) -> Form | None:
 def _word(place: _Place) -> Form | None:
     """A word in the place of a sign."""
     token = place.token
+    if token.kind == "keyword" and place.at(1).text == "(" and place.at(-1).text in (",", "and", "or", "not", "="):
+        # What stands where an atom does is the name of a relation.
+        return None
     if (found := _evidence(place)) is not None:
         return found
     for offset in (0, -1):

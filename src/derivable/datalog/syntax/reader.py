@@ -73,7 +73,10 @@ class Reader:
     def error(self, message: str, hint: str | None = None, span: Span | None = None) -> ParseError:
         items = self.item_before, self.item_start
         form = other_form(self.text, self.tokens, self.position, items) if span is None else None
-        if form is not None:
+        named = self.tokens[self.item_start + 1] if self.item_start + 1 < len(self.tokens) else self.token
+        if self.is_named_by_keyword(self.item_start + 1):
+            hint, span = _not_a_relation(named.text), self.places.span(named.start, named.end)
+        elif form is not None:
             message, hint, span = form.message, form.hint, self.places.span(form.start, form.end)
         elif self.token.kind == "bad":
             return bad_token(self.token, self.source)
@@ -84,16 +87,19 @@ class Reader:
     def keyword_meant(self) -> str | None:
         """The hint where a keyword stands in the place of a relation's name: here, or before this token."""
         for place in (self.position, self.position - 1):
-            before, token, after = (
-                self.tokens[max(min(i, len(self.tokens) - 1), 0)] for i in range(place - 1, place + 2)
-            )
-            if place < 1 or token.text not in KEYWORDS:
-                continue
-            is_named = before.text in ("rel", "relation", "type", "query") and after.text in ("(", "=", "<", "")
-            if is_named or (place == self.position and after.text == "(" and token.text not in ("rel", "relation")):
-                name = token.text
-                return f"`{name}` is a keyword and cannot be a relation: choose another name, such as `{name}_`"
+            token, after = (self.tokens[max(min(i, len(self.tokens) - 1), 0)] for i in (place, place + 1))
+            is_atom = place == self.position and token.text in KEYWORDS and token.text not in ("rel", "relation")
+            if self.is_named_by_keyword(place) or (is_atom and after.text == "("):
+                return _not_a_relation(token.text)
         return None
+
+    def is_named_by_keyword(self, place: int) -> bool:
+        """Whether the item whose second token is at `place` names a relation by a keyword."""
+        if not 0 < place < len(self.tokens):
+            return False
+        before, name, after = (self.tokens[min(i, len(self.tokens) - 1)] for i in range(place - 1, place + 2))
+        is_item = before.text in ("rel", "relation", "type", "query")
+        return is_item and name.text in KEYWORDS and after.text in ("(", "=", "<", "")
 
     def fail(self, message: str, hint: str | None = None, span: Span | None = None) -> NoReturn:
         raise self.error(message, hint, span)
@@ -124,3 +130,7 @@ class Reader:
                 break
         self.expect(closing, where)
         return found
+
+
+def _not_a_relation(keyword: str) -> str:
+    return f"`{keyword}` is a keyword and cannot be a relation: choose another name, such as `{keyword}_`"

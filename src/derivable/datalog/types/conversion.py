@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,7 @@ class Conversion:
         """
         match node:
             case s.Constant(value=value, kind="integer" | "float"):
-                return r.Const(float(value), F64)
+                return r.Const(number_of_tag(value), F64)
             case s.Variable(name=name) if name in self.definitions:
                 return self.tag(self.definitions[name])
             case s.Unary(operator="-", operand=a):
@@ -105,3 +106,11 @@ def core_tag(node: Any, typed: Typed) -> r.Expr | None:
     except NotConstantError:
         return None
     return found if found.type is BOOL else as_real(found)
+
+
+def number_of_tag(value: float | bool) -> float | bool:
+    """A tag as a float; an integer beyond these is infinite, as `1e400` is."""
+    try:
+        return value if isinstance(value, bool) else float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf

@@ -8,6 +8,7 @@ values are computed, compared or shown.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -423,7 +424,7 @@ def fits(value: Any, value_type: ValueType) -> bool:
         return False
     if value_type.family == "float":
         is_number = isinstance(value, (int, float, np.integer, np.floating)) or type(value).__name__ == "Decimal"
-        return is_number and value == value
+        return is_number and value == value and (not isinstance(value, int) or abs(value) <= sys.float_info.max)
     if not isinstance(value, (int, np.integer)):
         return False
     low, high = value_type.limits
