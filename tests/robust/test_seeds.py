@@ -67,6 +67,12 @@ def test_what_is_no_seed_is_an_error_that_says_so(name, seed):
         DRAWS[name](seed)
 
 
+@pytest.mark.parametrize("generator", [np.random.default_rng(0), np.random.RandomState(0)], ids=repr)
+def test_a_generator_of_another_library_is_named_as_users_name_it(generator):
+    with pytest.raises(DomainError, match="an integer, which that generator of numpy may draw"):
+        dv.vsa.random(1, 4, 64, generator=generator)
+
+
 def test_a_generator_of_torch_is_drawn_from():
     generator = torch.Generator().manual_seed(7)
     first, second = (dv.vsa.random(9, 4, 64, generator=generator) for _ in range(2))

@@ -231,3 +231,49 @@ def test_what_a_sparse_input_does_not_hold_is_no_term(format):
     by_columns = gradient(PRODUCT, "X", semiring="min_plus")
     found = compile(by_columns, {"A": format}, output="numpy")(A=matrix, X=np.zeros(3))
     np.testing.assert_array_equal(found, [[0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
+
+
+NAN, INF = np.nan, np.inf
+# Sums of the terms themselves, by arithmetic: (terms, value, derivatives).
+CORNERS = [
+    *[
+        (name, terms, NAN, slopes)
+        for name in ("min_plus", "max_plus", "max_product", "godel")
+        for terms, slopes in (([NAN, 1.0], [1.0, 0.0]), ([0.0, 0.5, NAN], [0.0, 0.0, 1.0]))
+    ],
+    ("max_plus", [0.0, 0.5, 1.0], 1.0, [0.0, 0.0, 1.0]),
+    ("min_plus", [9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 4.0], 3.0, [0.0] * 6 + [1.0, 0.0]),
+    ("log", [NAN, 1.0], NAN, [NAN, NAN]),
+    ("log", [0.0, -INF, NAN], NAN, [NAN, NAN, NAN]),
+    ("log", [INF, INF], INF, [0.5, 0.5]),
+    ("log", [1.0, INF, -INF], INF, [0.0, 1.0, 0.0]),
+    ("log", [-INF, -INF], -INF, [0.0, 0.0]),
+    ("log", [-INF, 1.0], 1.0, [0.0, 1.0]),
+]
+
+
+@pytest.mark.parametrize(("name", "terms", "value", "slopes"), CORNERS)
+def test_nan_and_infinities_mean_the_same_in_every_library(name, terms, value, slopes):
+    def total(x):
+        return dv.tensor.einsum("i->", x, semiring=name)
+
+    # JAX's and NumPy's are in 32 bits, in which the index 2 has another code than in 64.
+    numbers, ours = np.array(terms, np.float32), jnp.array(terms, jnp.float32)
+    leaf = torch.tensor(terms).double().requires_grad_()
+    values = [total(numbers), total(leaf).item(), total(ours), jax.jit(total)(ours), total(leaf.detach()).item()]
+    np.testing.assert_array_equal(values, [value] * 5)
+    found = [torch.autograd.grad(total(leaf), leaf)[0], torch.func.grad(total)(leaf.detach())]
+    found += [jax.grad(total)(ours), jax.jit(jax.grad(total))(ours)]
+    found += [gradient(parse("sum(<i, x> in X) x", {"X": 1}), "X", semiring=name)(X=numbers, output="numpy")]
+    for each in found:
+        np.testing.assert_array_equal(np.asarray(each), slopes)
+    np.testing.assert_array_equal(torch.func.vmap(total)(torch.stack([leaf, leaf])).detach(), [value, value])
+
+
+def test_second_derivatives_at_infinities_are_those_of_the_shares():
+    def total(x):
+        return dv.tensor.einsum("i->", x, semiring="log")
+
+    expected = [[0.25, -0.25, 0.0], [-0.25, 0.25, 0.0], [0.0, 0.0, 0.0]]
+    np.testing.assert_array_equal(torch.func.hessian(total)(torch.tensor([INF, INF, 1.0]).double()), expected)
+    np.testing.assert_array_equal(jax.hessian(total)(jnp.array([INF, INF, 1.0])), expected)

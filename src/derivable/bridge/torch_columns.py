@@ -638,11 +638,38 @@ def _greatest(values: torch.Tensor, rows: torch.Tensor, count: int, zero: float)
 
 def _log_added(values: torch.Tensor, rows: torch.Tensor, count: int, zero: float) -> torch.Tensor:
     best = _best(values.detach(), rows, count, "amax", zero)
-    # Differences of infinities are no numbers.
-    shift = torch.where(best.isfinite(), best, 0)
-    total = _added((values - shift.index_select(0, rows)).exp(), rows, count)
-    is_some = total > 0
-    return torch.where(is_some, torch.where(is_some, total, 1).log() + shift, zero)
+    at = best.index_select(0, rows)
+    difference: Any = _Difference.apply(values, at) if is_recorded((values,)) else _difference(values, at)
+    # A row without terms, or of terms that are all zero, has no logarithm.
+    is_some = best != zero
+    total = torch.where(is_some, _added(difference.exp(), rows, count), 1)
+    return torch.where(is_some, total.log() + best, zero)
+
+
+def _difference(values: torch.Tensor, best: torch.Tensor) -> torch.Tensor:
+    return torch.where(values == best, 0.0, values - best)
+
+
+class _Difference(torch.autograd.Function):
+    """`values - best`, which is 0 with slope 1 also for equal infinities; `best` is a constant."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(values: torch.Tensor, best: torch.Tensor) -> torch.Tensor:
+        return _difference(values, best)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *adjoints: torch.Tensor) -> Any:  # type: ignore[override]
+        return adjoints[0], None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        return tangents[0].clone()
 
 
 _SUMS: dict[str | None, Callable] = {

@@ -33,7 +33,8 @@ def seed_of(value: Any, name: str = "seed") -> int:
     for anything else."""
     hint = "an integer of any size makes the same draws each time"
     if type(value).__name__ in ("Generator", "RandomState"):
-        hint = f"an integer, which one of {type(value).__module__} may draw"
+        library = type(value).__module__.partition(".")[0]
+        hint = f"an integer, which that generator of {library} may draw"
     return integer(value, name, hint=hint) % 2**64
 
 

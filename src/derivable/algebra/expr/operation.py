@@ -32,7 +32,8 @@ Type rules:
 Corners: integers wrap around, and every division and remainder by the integer 0 is 0; `abs` and `sign` have derivative
 0 at 0; `minimum` and `maximum` give NaN if one is NaN, and a tie, with its whole derivative, to the first operand;
 `floor`, `ceil`, comparisons and integer results have derivative 0; `logaddexp` has derivative 0 where the result is
--inf, and 1/2 each for two equal infinities.
+-inf, and 1/2 each for two equal infinities; `exp_of_difference`, exp(a - b), is 1 with slopes 1 and -1 for equal
+infinities, as for any equal numbers.
 """
 
 from __future__ import annotations

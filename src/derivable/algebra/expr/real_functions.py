@@ -35,6 +35,11 @@ def _logaddexp_partials(node: Expr, a: Expr, b: Expr) -> tuple[Expr, ...]:
     return share(a, b), share(b, a)
 
 
+def _exp_of_difference(a, b):
+    with np.errstate(invalid="ignore"):
+        return np.where(np.equal(a, b), np.asarray(a).dtype.type(1), np.exp(a - b))
+
+
 def _log1mexp_partials(node: Expr, a: Expr) -> tuple[Expr, ...]:
     # -exp(a) / (1 - exp(a)); at a = 0 the limit from below.
     slope = applied("exp", a) / applied("expm1", a)
@@ -131,6 +136,24 @@ ROWS = (
         "+ tl.where(1 + {t} == 1, {t}, {t} * tl.log(1 + {t}) / ((1 + {t}) - 1)))".replace(
             "{t}", "tl.exp(-tl.abs({0} - {1}))"
         ),
+    ),
+    row(
+        "exp_of_difference",
+        "float",
+        lambda node, a, b: (node, -node),
+        arity=2,
+        meaning=_exp_of_difference,
+        defined=is_number,
+        numba="""def exp_of_difference_{t}(a, b):
+    if a == b:
+        return np.{t}(1)
+    return np.exp(a - b)
+""",
+        lanes="select(equal({0}, {1}), like({0}, 1.0), exp(subtract({0}, {1})))",
+        triton="tl.where({0} == {1}, 1.0, tl.exp({0} - {1}))",
+        # Libraries differentiate these texts, too, of which equal numbers have slopes.
+        jnp="jnp.exp(jnp.where(jnp.isinf({0}) & ({0} == {1}), 0, {0} - {1}))",
+        torch="torch.exp(torch.where(torch.isinf({0}) & ({0} == {1}), 0.0, {0} - {1}))",
     ),
     instruction("sqrt", lambda node, a: (0.5 / node,), defined=is_number),
     instruction("sin", lambda node, a: (applied("cos", a),), defined=is_number, numba="math.sin({0})"),

@@ -160,6 +160,9 @@ class Call:
         return product({**self.held, **self.scalars}, self.out)
 
     def _precision(self) -> str:
+        if any(stage.precision and name in self.scalars for name, stage in self.kernel.stages.items()):
+            # What is compared with a number of a stage is rounded as it is there.
+            return "float64"
         of_values = [
             of.arrays[part].dtype
             for of in self.held.values()

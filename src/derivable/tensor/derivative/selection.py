@@ -276,7 +276,9 @@ class _Reals:
             if leaf not in numbers:
                 return t.Zero()
             name = self.fresh("x")
-            is_best = t.Apply("equal", (t.Var(name), _at(best, scope, leaf)))
+            # Of numbers with a NaN the best is NaN, which equals none of them.
+            is_nan = t.Apply("not_equal", (t.Var(name), t.Var(name)))
+            is_best = t.Apply("logical_or", (t.Apply("equal", (t.Var(name), _at(best, scope, leaf))), is_nan))
             return _over(name, value, _when([is_best, *known], self.code(numbers[leaf])))
 
         return _with_terms(node, scope, term)
@@ -302,8 +304,8 @@ class _Reals:
 
         def relative(leaf: _Leaf, real: t.Node) -> t.Node:
             name, at = self.fresh("x"), _at(whole, scope, leaf)
-            is_some = t.Apply("less", (t.Number(float(self.record.zero)), at))
-            return _over(name, real, _when([is_some], t.Apply("exp", (t.Apply("subtract", (t.Var(name), at)),))))
+            is_some = t.Apply("not_equal", (t.Number(float(self.record.zero)), at))
+            return _over(name, real, _when([is_some], t.Apply("exp_of_difference", (t.Var(name), at))))
 
         total = self.fresh("s")
         of = check(node, scope.types)
