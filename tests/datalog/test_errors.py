@@ -75,6 +75,7 @@ PROGRAMS = {
     "aggregate_sum_of_text": "type p(String)\nrel s(n) = n := sum(x: p(x))",
     "not_stratifiable": "rel win(x) = move(x, y), not win(y)",
     "not_stratifiable_long": "rel a(x) = s(x), not b(x)\nrel b(x) = c(x)\nrel c(x) = a(x), t(x)",
+    "not_stratifiable_times": "rel on(0)\nrel on(t) = on(s), t == s + 1, not off(s)\nrel off(t) = on(t), not on(t - 1)",
     "not_stratifiable_min": "type edge(i32, i32, i32)\n"
     "rel way(x, d) = d := min(d: edge(x, _, d))\nrel way(x, d) = d := min(d: edge(x, y, a), way(y, b), d == a + b)",
     "not_stratifiable_aggregate": "rel size(n) = n := count(x: big(x))\nrel big(x) = size(n), item(x), x > n as i32",

@@ -285,6 +285,8 @@ class Continuation(Executor):
                 return "it has lost facts" if name.startswith("#") else f"`{name}` has lost facts"
             if self.ram.relations[name].lattice is not None:
                 return f"`{name}` has a lattice"
+        if stratum.timed is not None:
+            return "it goes from one time to the next"
         for name in sorted(news):
             is_auxiliary = name.startswith("#")
             shown = " and ".join(f"`{other}`" for other in self.causes[name][:3]) if is_auxiliary else f"`{name}`"

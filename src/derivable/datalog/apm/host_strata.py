@@ -103,6 +103,8 @@ def _left_to_host(ram: m.Ram, stratum: m.Stratum, has_proofs: bool) -> str | Non
     """What the host does with the rows of a stratum that a device does not compute."""
     if any(ram.relations[name].lattice is not None for name in stratum.relations):
         return "has lattices"
+    if stratum.timed is not None:
+        return "goes from one time to the next"
     for instruction in stratum.full:
         if not isinstance(instruction, m.Store):
             if has_proofs:
@@ -137,6 +139,8 @@ def _is_cheaper(executor: Executor, stratum: m.Stratum, launch: float) -> bool:
     relations = [executor.ram.relations[name] for name in stratum.relations]
     facts = executor.facts
     if any(relation.lattice is not None or facts.elsewhere.get(relation.name) for relation in relations):
+        return False
+    if stratum.timed is not None:
         return False
     rows = sum(sum(map(len, facts.relations.get(name, FactColumns()).variables)) for name in stratum.relations)
     rows += sum(executor.tables[name].size for name in stratum.reads)

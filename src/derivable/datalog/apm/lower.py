@@ -136,6 +136,14 @@ class _Lowering(Tables):
                     text=self.ram.text,
                     span=self.ram.relations[name].span,
                 )
+            if stratum.timed is not None:
+                raise LeftToHost(
+                    f"`{name}` is computed one value after the other of one of its columns, which no device does",
+                    hint="leave `device` out: a run without it has such relations",
+                    source=self.ram.source,
+                    text=self.ram.text,
+                    span=self.ram.relations[name].span,
+                )
         self.parts = {}
         found = {name: [self.facts(name)] for name in stratum.relations}
         for instruction in stratum.once:

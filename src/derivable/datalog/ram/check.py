@@ -16,6 +16,11 @@ def check_ram(ram: m.Ram) -> None:
     complete: set[str] = set()
     for stratum in ram.strata:
         own = set(stratum.relations)
+        if stratum.timed is not None:
+            check_ram(stratum.timed.times)
+            check_ram(stratum.timed.step)
+            complete |= own
+            continue
         for instruction in (*stratum.once, *stratum.loop, *stratum.full):
             if instruction.relation not in own:
                 raise LayoutError(f"an instruction for {instruction.relation} is in the stratum of {sorted(own)}")

@@ -21,6 +21,7 @@ from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.keyed import keyed_strata, row_of
 from derivable.datalog.rules.nodes import Relation, variables
+from derivable.datalog.rules.timed import LATE, NOW, TIMES, before
 from derivable.datalog.scalars import arithmetic
 from derivable.datalog.scalars.nodes import Apply, Const, Expr, Var
 from derivable.datalog.values.symbols import SymbolTable
@@ -65,6 +66,9 @@ def interpret(ram: m.Ram, facts: Mapping[str, Any] | None = None) -> Database:
 
 
 def _run(stratum: m.Stratum, model: Database, ram: m.Ram) -> None:
+    if stratum.timed is not None:
+        _run_timed(stratum.timed, model)
+        return
     changed = True
     while changed:
         changed = False
@@ -73,6 +77,27 @@ def _run(stratum: m.Stratum, model: Database, ram: m.Ram) -> None:
             before = model[instruction.relation]
             model[instruction.relation] = _joined(ram.relations[instruction.relation], before.union(rows))
             changed |= model[instruction.relation] != before
+
+
+def _run_timed(timed: m.Timed, model: Database) -> None:
+    """One time after the other: facts of that time, and what the rules of a step find from earlier rows."""
+    facts = {name: model[name] for name in timed.columns}
+    found = _over(timed.times, model)
+    assert not found[LATE]
+    times = {row[column] for name, column in timed.columns.items() for row in facts[name]}
+    model.update((name, set()) for name in timed.columns)
+    for time in sorted(times.union(*found[TIMES])):
+        step = {before(name): model[name] for name in timed.columns} | {NOW: {(time,)}}
+        step |= {name: {row for row in facts[name] if row[column] == time} for name, column in timed.columns.items()}
+        found = _over(timed.step, {**model, **step})
+        model.update((name, model[name] | found[name]) for name in timed.columns)
+
+
+def _over(ram: m.Ram, model: Database) -> Database:
+    found = {name: set(model.get(name, ())) for name in ram.relations}
+    for stratum in ram.strata:
+        _run(stratum, found, ram)
+    return found
 
 
 def _joined(relation: Relation, rows: set[tuple[Any, ...]]) -> set[tuple[Any, ...]]:

@@ -9,7 +9,8 @@ from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.ranges import with_ranges
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.literal_order import Ordering, Step, order
-from derivable.datalog.rules.strata import Strata
+from derivable.datalog.rules.strata import Strata, stratify
+from derivable.datalog.rules.timed import Timed
 
 
 def lower(strata: Strata) -> m.Ram:
@@ -26,17 +27,22 @@ def lower(strata: Strata) -> m.Ram:
         own = set(stratum.relations)
         for rule in stratum.rules:
             if not isinstance(rule, r.Clause):
-                once.append(rule)
                 full.append(rule)
+                if stratum.timed is None:
+                    once.append(rule)
                 continue
             recursive = _recursive(rule, own)
             plain = store(m.Origin(rule), order(rule, program))
             full.append(plain)
+            if stratum.timed is not None:
+                continue
             if not recursive:
                 once.append(plain)
             for position, origin in _origins(rule, recursive):
                 loop.append(store(origin, order(rule, program, (position,))))
-        lowered.append(m.Stratum(stratum.relations, stratum.is_recursive, tuple(once), tuple(loop), tuple(full)))
+        parts = tuple(once), tuple(loop), tuple(full)
+        timed = None if stratum.timed is None else _timed(stratum.timed)
+        lowered.append(m.Stratum(stratum.relations, stratum.is_recursive, *parts, timed))
     return m.Ram(
         program.relations,
         program.facts,
@@ -46,6 +52,11 @@ def lower(strata: Strata) -> m.Ram:
         program.source,
         program.constructors,
     )
+
+
+def _timed(timed: Timed) -> m.Timed:
+    times, step = lower(stratify(timed.times)), lower(stratify(timed.step))
+    return m.Timed(timed.columns, times, step, timed.readings)
 
 
 def recursive_stores(clause: r.Clause, relations: Container[str]) -> list[m.Store] | None:

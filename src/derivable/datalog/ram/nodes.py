@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.rules.literal_order import Define
-from derivable.datalog.rules.nodes import Atom, Clause, Coin, Facts, Filter, Generate, Relation, names
+from derivable.datalog.rules.nodes import Atom, Clause, Coin, Facts, Filter, Generate, Negated, Relation, names
 from derivable.datalog.scalars.nodes import Const, Expr, Node, Var
 from derivable.datalog.values.constructors import Constructor
 
@@ -148,12 +148,23 @@ Instruction = Store | AggregateRule
 
 
 @dataclass(frozen=True)
+class Timed:
+    """The programs of a `rules.timed.Timed`, with its columns and readings."""
+
+    columns: Mapping[str, int]
+    times: Ram
+    step: Ram
+    readings: tuple[Atom | Negated, ...]
+
+
+@dataclass(frozen=True)
 class Stratum:
     """`stratum 1 (recursive): path` with its instructions.
 
     once  run first, once: what does not read the stratum's own relations
     loop  run until nothing changes: for each recursive atom of a rule, the rule with that atom's recent rows
     full  every rule once over all rows; what grounding reads, and what the reference interpreter repeats
+    timed  how it is computed one time after the other, without `once` and `loop`; None for other strata
     """
 
     relations: tuple[str, ...]
@@ -161,6 +172,7 @@ class Stratum:
     once: tuple[Instruction, ...]
     loop: tuple[Store, ...]
     full: tuple[Instruction, ...]
+    timed: Timed | None = None
 
     @cached_property
     def reads(self) -> set[str]:

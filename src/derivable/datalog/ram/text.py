@@ -98,8 +98,9 @@ def ram_text(ram: m.Ram) -> str:
     rows += [f"relation {relation_text(r)}{' certain' if r.is_certain else ''}" for r in ram.relations.values()]
     rows += [f"fact {facts_text(f)}" for f in ram.facts]
     for i, stratum in enumerate(ram.strata):
-        rows.append(f"stratum {i}{' (recursive)' if stratum.is_recursive else ''}: {', '.join(stratum.relations)}")
-        for instruction in stratum.once:
+        how = " (by time)" if stratum.timed else " (recursive)" if stratum.is_recursive else ""
+        rows.append(f"stratum {i}{how}: {', '.join(stratum.relations)}")
+        for instruction in stratum.full if stratum.timed else stratum.once:
             rows += instruction_lines(instruction, 1)
         if stratum.loop:
             rows.append("  loop")

@@ -90,10 +90,13 @@ class _Adorning:
         return Adorned(self.patterns, self.declared, frozenset(self.questions & set(self.patterns)))
 
     def recursive(self) -> tuple[set[str], set[str]]:
-        """The recursive relations, and those of them with a rule that uses the recursion twice."""
-        component = cycles(self.program.relations, self.program.rules).place
+        """The recursive relations, and those of them that are no good to ask: a rule uses the recursion twice, or a
+        negation or an aggregate is inside of it."""
+        dependency = cycles(self.program.relations, self.program.rules)
+        component = dependency.place
         found: set[str] = set()
-        twice: set[str] = set()
+        # What goes forward in time through negations (`rules.timed`) may ask for ever earlier times.
+        twice = {name for name, place in component.items() if place in dependency.broken}
         for rule in self.program.rules:
             own = component[rule.relation]
             count = sum(component[target] == own for target, _ in dependencies(rule))

@@ -9,22 +9,29 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from derivable.core.diagnostics import LayoutError, StratificationError
 from derivable.core.graph import from_edges, strongly_connected_components
+from derivable.core.lazy import later
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.monotone import misuse
 from derivable.datalog.rules.text import rule_text
 
+if TYPE_CHECKING:
+    from derivable.datalog.rules import timed
+else:
+    timed = later("derivable.datalog.rules.timed")
+
 
 @dataclass(frozen=True)
 class Stratum:
-    """`stratum 2 (recursive): path` and its rules"""
+    """`stratum 2 (recursive): path` and its rules; `timed` if it is computed one time after the other."""
 
     relations: tuple[str, ...]
     rules: tuple[r.Rule, ...]
     is_recursive: bool
+    timed: timed.Timed | None = None
 
 
 @dataclass(frozen=True)
@@ -130,17 +137,24 @@ def _lattice_atoms(relations: Mapping[str, r.Relation], rules: Iterable[r.Rule])
 
 
 def stratify(program: r.Rules, goal: str | None = None) -> Strata:
-    """Strata of a program. Raises StratificationError, which prints the cycle, if negation is inside a cycle.
+    """Strata of a program. Raises StratificationError, which prints the cycle, if negation is inside a cycle that does
+    not go forward in time (`rules.timed`).
 
     goal  a relation whose first tuple ends a run: what it depends on through atoms alone is one stratum with it, so
           that each round may find the tuple; what it does not need comes last
     """
     found = cycles(program.relations, program.rules)
     edges, parts, position = found.edges, found.parts, found.place
+    by_time: dict[str, timed.Timed] = {}
     for rule in program.rules:
         for target, kind in dependencies(rule):
-            if kind is not None and position[target] == position[rule.relation]:
-                _fail(program, rule, target, kind, edges, set(parts[position[target]]))
+            part = parts[position[target]]
+            if kind is None or rule.relation not in part or target in by_time:
+                continue
+            made = timed.timed(program, part)
+            if made is None or isinstance(made, str):
+                _fail(program, rule, target, kind, edges, part, made)
+            by_time |= dict.fromkeys(part, made)
     for rule, atom in _lattice_atoms(program.relations, program.rules):
         if position[atom.relation] == position[rule.relation]:
             wrong = misuse(rule, atom, program.relations)
@@ -150,6 +164,7 @@ def stratify(program: r.Rules, goal: str | None = None) -> Strata:
                 program.error(StratificationError, message, wrong[0], hint)
     if goal is not None:
         others = {rule.relation for rule in program.rules if not isinstance(rule, r.Clause)}
+        others |= by_time.keys()
         parts = _toward(goal, parts, edges, {rule.relation for rule in program.rules} - others)
         position = {name: i for i, component in enumerate(parts) for name in component}
     rank = {name: i for i, name in enumerate(program.relations)}
@@ -161,7 +176,7 @@ def stratify(program: r.Rules, goal: str | None = None) -> Strata:
         members = tuple(sorted(component, key=rank.__getitem__))
         rules = tuple(own)
         is_recursive = any(target in component for rule in rules for target, _ in dependencies(rule))
-        strata.append(Stratum(members, rules, is_recursive))
+        strata.append(Stratum(members, rules, is_recursive, by_time.get(members[0])))
     return Strata(program, tuple(strata))
 
 
@@ -216,6 +231,7 @@ def _fail(
     kind: str,
     edges: Mapping[str, Mapping[str, str | None]],
     component: set[str],
+    hint: str | None,
 ) -> NoReturn:
     # A shortest way from the target back to the head closes the cycle.
     previous: dict[str, str | None] = {target: None}
@@ -239,7 +255,7 @@ def _fail(
         f"{'negation' if kind == 'negation' else 'an aggregate'}\n"
         f"  cycle: {shown}"
     )
-    program.error(StratificationError, message, rule.span, _hint(rule, kind))
+    program.error(StratificationError, message, rule.span, hint or _hint(rule, kind))
 
 
 def _hint(rule: r.Rule, kind: str) -> str:
@@ -269,7 +285,8 @@ def strata_text(strata: Strata) -> str:
     """The printer: strata in order, their rules indented."""
     rows = []
     for i, stratum in enumerate(strata.strata):
-        rows.append(f"stratum {i}{' (recursive)' if stratum.is_recursive else ''}: {', '.join(stratum.relations)}")
+        how = " (by time)" if stratum.timed else " (recursive)" if stratum.is_recursive else ""
+        rows.append(f"stratum {i}{how}: {', '.join(stratum.relations)}")
         rows += [f"  {rule_text(rule)}" for rule in stratum.rules]
     return "\n".join(rows)
 
@@ -285,5 +302,6 @@ def check_strata(strata: Strata) -> None:
                 raise LayoutError(f"`{rule_text(rule)}` is in stratum {i}, its head is not")
             for target, kind in dependencies(rule):
                 inside = position[target] == i
-                if position[target] > i or (inside and (kind is not None or not stratum.is_recursive)):
+                is_early = kind is not None and stratum.timed is None
+                if position[target] > i or (inside and (is_early or not stratum.is_recursive)):
                     raise LayoutError(f"`{rule_text(rule)}` depends on {target} in stratum {position[target]}")

@@ -473,7 +473,12 @@ def _is_other(ram: m.Ram, stratum: m.Stratum, is_tagged: bool) -> bool:
     rules = equivalence_of(stratum) if stratum.loop and not is_tagged else None
     is_solved = rules is not None and rules.is_transitive and bool(rules.is_symmetric or rules.given)
     has_lattice = any(ram.relations[name].lattice is not None for name in stratum.relations)
-    return is_solved or has_lattice or not all(isinstance(one, m.Store) for one in stratum.once)
+    return (
+        is_solved
+        or has_lattice
+        or stratum.timed is not None
+        or not all(isinstance(one, m.Store) for one in stratum.once)
+    )
 
 
 def _row(store: m.Store) -> Row | None:
