@@ -99,6 +99,8 @@ def test_impossible_evidence_is_a_sentence():
     assert isinstance(caught.value, KeyError)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
     assert view.get((), 0.0) == 0.0
+    with pytest.raises(AbsentTupleError, match=r"q\(1, 2\) is no tuple of `q`, which has 0 columns"):
+        view[1, 2]
     certain = dv.Program('rel p = {("a", 1)} query p').run()["p"]
     with pytest.raises(KeyError, match=r'p\("b", 1\) is not derived'):
         certain["b", 1]
@@ -127,3 +129,19 @@ def test_the_help_for_annotated_disjunctions_agrees_with_problog(problog):
     db = program.run(provenance="exact")
     found = {f"{name}({x})": db[name][x] for name in "ab" for (x,) in db[name]}
     assert found == pytest.approx({str(term): p for term, p in answers.items()})
+
+
+SETS_OF_HEADS = {
+    "{0.2::a(x); 0.9::b(x)} = c(x)": "add up to more than one",
+    "0.2::a(x); 0.9::b(x) = c(x)": "add up to more than one",
+    "{0.2::a(x), 0.8::b(x, 1)} = c(x)": r"`rel b\(x, 1\) = c\(x\), not choice1\(x\)`",
+    "{0.2::a(x); b(x)} = c(x)": "give a share to each",
+    "{b(x); 0.2::a(x)} = c(x)": "give a share to each",
+    "{0.2::a(x)} = c(x)": r"`rel 0.2::a\(x\) :- c\(x\)`",
+}
+
+
+@pytest.mark.parametrize("rule", SETS_OF_HEADS)
+def test_sets_of_heads_with_shares_lead_to_ours(rule):
+    with pytest.raises(dv.DerivableError, match=SETS_OF_HEADS[rule]):
+        dv.Program(f"rel c = {{1, 2}} rel {rule}")

@@ -1,7 +1,9 @@
 """Databases that facts are added to are those of a run with all facts; branches know nothing of one another."""
 
+import copy
 import itertools
 import math
+import pickle
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -404,3 +406,12 @@ def test_the_cost_of_an_edge_and_of_a_branch():
     for name, work in works.items():
         small, large = costs(work)
         assert large < 4 * small, name
+
+
+def test_a_database_that_is_kept_says_why_it_is_not_pickled():
+    db = dv.Program("type e(i32) rel p(x) = e(x)").run({"e": [1, 2]}, keep=True)
+    for work in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(UnsupportedError, match=r"help: `fork\(\)` .* `freeze\(\)`"):
+            work(db)
+    db.freeze()
+    assert list(pickle.loads(pickle.dumps(db))["p"]) == [(1,), (2,)]

@@ -141,3 +141,32 @@ def test_an_impossible_constraint_warns_once():
 def test_logits_are_led_to_their_reading(inputs):
     with pytest.raises(DomainError, match=r'help: .*inputs="logits"'):
         dv.nn.semantic_loss([[1, 2]], torch.tensor([3.0, -2.0]), inputs=inputs)
+
+
+@pytest.mark.parametrize(("inputs", "row"), [("logits", [-torch.inf, 0.0]), ("log_probabilities", [-torch.inf, -0.5])])
+def test_an_impossible_constraint_leads_to_its_reading(inputs, row):
+    with pytest.warns(DerivableWarning, match="impossible for the predictions") as caught:
+        dv.nn.SemanticLoss([[1], [2]], inputs=inputs)(torch.tensor(row))
+    assert "inputs='logits'" not in str(caught[0].message)
+
+
+def test_logits_that_are_nan_are_named():
+    with pytest.raises(DomainError, match=r"the predictions\[1, 0\] is NaN"):
+        dv.nn.semantic_loss([[1, 2]], torch.tensor([[0.0, 1.0], [torch.nan, 0.0]]), inputs="logits")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_logits_of_few_bits_make_no_loss_below_zero(dtype):
+    """(a or c) and (not a or b), for a and b certain: probability one whatever c is."""
+    scores = torch.tensor([[torch.inf, torch.inf, score] for score in (0.0, 0.3, -2.0, 1.7)], dtype=dtype)
+    loss = dv.nn.semantic_loss([[1, 3], [-1, 2]], scores, inputs="logits", reduction="none")
+    torch.testing.assert_close(loss, torch.zeros(4), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(("value", "text"), [(1 + 1e-8, r"1\.00000001"), (-1e-8, "-1e-08"), (1.5, r"1\.5")])
+def test_a_number_beside_a_probability_is_written_in_full(value, text):
+    layer = dv.nn.Logic("type a(i32) rel q() = a(0)", {"a": dv.independent([0])}, {"q": ()})
+    with pytest.raises(DomainError, match=rf"a\[0\] is {text}, which is not a probability"):
+        layer(torch.tensor([value], dtype=torch.float64))
+    with pytest.raises(DomainError, match=rf"the tag {text} of row 0"):
+        layer.program.run({"a": [(value, (0,))]}, provenance="exact")

@@ -75,3 +75,12 @@ def test_errors():
     for options in ({"provenance": "topkproofs"}, {"outputs": {"answer": None}}, {"inputs": {"read": dv.varying()}}):
         with pytest.raises(UnsupportedError):
             dv.nn.logic_function(TEXT, **{"inputs": INPUTS, "outputs": OUTPUTS, **options})
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_choices_of_few_bits_add_up_as_in_torch(dtype):
+    """0.31 and 0.69 in bfloat16 add up to 1.002."""
+    rows = jax.numpy.array([[3 / 7, 4 / 7], [0.1, 0.9], [0.31, 0.69]], dtype)
+    inputs = {"a": dv.categorical([0, 1])}
+    found = dv.nn.logic_function("type a(i32) rel q(x) = a(x)", inputs, {"q": [0, 1]})(rows)
+    np.testing.assert_allclose(np.asarray(found, float), np.asarray(rows, float), atol=1e-6)

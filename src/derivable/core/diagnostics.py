@@ -164,6 +164,12 @@ class _Notice(DerivableError):
     severity = "warning"
 
 
+def outside(number: float, low: float = 0.0, high: float = 1.0) -> str:
+    """A number that is not in [low, high], for people: six digits, or all of them where six would be inside."""
+    text = f"{number:.6g}"
+    return repr(float(number)) if low <= float(text) <= high else text
+
+
 def warn(
     message: str,
     *,

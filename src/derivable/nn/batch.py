@@ -15,13 +15,13 @@ from derivable.core.diagnostics import LimitError
 from derivable.datalog.api.batched import BatchRuns, Derived, RunBatch
 from derivable.datalog.api.program import Program
 from derivable.datalog.facts.batch_facts import BatchFacts
-from derivable.datalog.facts.inputs import checked_facts, taken
+from derivable.datalog.facts.inputs import InputMapping, checked_facts, taken
 from derivable.datalog.run.limits import Limits, Watch, watched
 from derivable.datalog.tables.tag_columns import concatenate
 from derivable.datalog.tags.provenance import Inference, carrier_of
 from derivable.nn.batch_inference import batch_inference_for
 from derivable.nn.ground_fold import tags_of_chances
-from derivable.nn.inference import in_range, within_unit
+from derivable.nn.inference import in_range, widened, within_unit
 from derivable.nn.samples import SampleFacts
 
 
@@ -250,7 +250,9 @@ class BatchLogic:
         for part, choices in zip(inputs, found.choices):
             if part.probabilities is None:
                 continue
-            numbers = part.probabilities.to(dtype)
+            has_factors = isinstance(part.rows, InputMapping) and part.rows.has_factors
+            is_rounded = self.carrier.has_probabilities and not has_factors
+            numbers = widened(part.probabilities, dtype) if is_rounded else part.probabilities.to(dtype)
             parts.append(numbers)
             if choices is not None:
                 rows, group = (torch.from_numpy(a).to(device) for a in (choices.rows, choices.group))

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from derivable.algebra import semirings
-from derivable.algebra.expr.functions import equal, logical_and, logical_or, where
+from derivable.algebra.expr.functions import logical_and, logical_or, where
 from derivable.algebra.semiring import Semiring
 from derivable.core.and_or import LITERAL, TRUE
 from derivable.core.graph import offsets_of
@@ -37,6 +37,7 @@ from derivable.nn.inference import ExactInference
 FEW = 4
 MOST_KEPT = 1 << 20
 """Nodes of the circuits that an exact layer keeps for structures that it has met."""
+NO_FACT = 1 << 31
 
 
 def batch_inference_for(record: Semiring | Inference, k: int) -> BatchInference:
@@ -110,10 +111,11 @@ class OwnBatches(BatchInference):
 @lru_cache
 def _with_facts(record: Semiring) -> Semiring | None:
     """The semiring whose values say which fact they are of, where plus and times choose one of two values, as in
-    minmaxprob; else None. (value, n) is of fact n - 1, (value, -n) of its negation, (value, 0) of none.
+    minmaxprob; else None. (value, n) is of fact n - 1, (value, -n) of its negation; `NO_FACT` is beyond all n.
 
-    Of equal values that of the smaller n is the greater one. So there is one order of values, and results do not depend
-    on that in which a run finds derivations.
+    Of equal values that of the smaller n is the greater one. So there is one order of values, in which zero is the last
+    and one the first, and results do not depend on that in which a run finds derivations. A fact of the value zero has
+    a derivative, so that nothing is discarded.
     """
     if record.is_exact or not record.is_scalar or record.carrier != "float" or record.fact or record.show:
         return None
@@ -134,12 +136,11 @@ def _with_facts(record: Semiring) -> Semiring | None:
         f"{record.name} of facts",
         choosing(typed.plus.special),
         choosing(typed.times.special),
-        zero=(float(record.zero), 0),
-        one=(float(record.one), 0),
+        zero=(float(record.zero), NO_FACT if typed.plus.special == "max" else -NO_FACT),
+        one=(float(record.one), -NO_FACT if typed.plus.special == "max" else NO_FACT),
         domain=(record.domains[0], (-math.inf, math.inf)),
         complement=lambda a: (1 - a[0], -a[1]),
         fact=lambda tag, variable: (tag, variable + 1),
-        discard=lambda a: equal(a[0], record.zero),
         weight=lambda a: a[0],
         idempotent_plus=True,
         selective_plus=True,
@@ -164,8 +165,9 @@ class SelectedFacts(BatchInference):
         constants, facts = (torch.from_numpy(np.ascontiguousarray(part)).to(weights.device) for part in parts_of(tags))
         if not len(weights):
             return constants.to(weights)
-        chosen = weights[(facts.abs() - 1).clamp_min(0)]
-        return torch.where(facts > 0, chosen, torch.where(facts < 0, 1 - chosen, constants.to(weights)))
+        is_fact = facts.abs() < NO_FACT
+        chosen = weights[torch.where(is_fact, facts.abs() - 1, 0)]
+        return torch.where(is_fact, torch.where(facts > 0, chosen, 1 - chosen), constants.to(weights))
 
 
 class ProofSetBatches(BatchInference):

@@ -147,7 +147,7 @@ class ProofSetInference(DerivationInference):
         zero = rows[..., :0].sum(-1).reshape(-1)
         found = [self._row(row) for row in rows.reshape(-1, self.num_variables)]
         values = [torch.stack([zero[i] + value for value in row]) for i, row in enumerate(found)]
-        whole = torch.stack(values) if values else rows.new_zeros(0, len(self.roots))
+        whole = torch.stack(values) if values else zero[:, None].expand(-1, len(self.roots))
         return within_unit(whole.reshape(*batch, len(self.roots)))
 
     def _row(self, row: torch.Tensor) -> list[Any]:

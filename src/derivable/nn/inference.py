@@ -199,6 +199,13 @@ def within_unit(values: torch.Tensor) -> torch.Tensor:
     return values - torch.where(excess.abs() <= TOLERANCE.get(values.dtype, 1e-5), excess, 0)
 
 
+def widened(values: torch.Tensor, dtype: torch.dtype, in_logs: bool = False) -> torch.Tensor:
+    """Probabilities, or their logarithms, in a wider type, without what rounding in their own has put out of range."""
+    if values.dtype == dtype:
+        return values
+    return (snap_to_zero if in_logs else within_unit)(values).to(dtype)
+
+
 def in_range(values: Any, carrier: Carrier) -> Any:
     """A nest of values; where they are probabilities, as of `within_unit`."""
     return tree_map(within_unit, values) if carrier.has_probabilities else values

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.semiring import Semiring
-from derivable.core.diagnostics import DomainError, MissingDependencyError, ShapeError, UnsupportedError
+from derivable.core.diagnostics import DomainError, MissingDependencyError, ShapeError, UnsupportedError, outside
 from derivable.datalog.api.program import Program
 from derivable.datalog.exact.exact import compile_exact
 from derivable.datalog.exact.ground_program import ground
@@ -28,8 +28,9 @@ from derivable.nn.declared import (
 from derivable.nn.ground_fold import ground_fold, with_chances
 from derivable.nn.unknown_texts import warn_of_unknown_texts
 
-# How far outside [0, 1] a probability may be.
-TOLERANCE = 1e-5
+# As for torch: how far outside [0, 1] a probability may be, and how far from one the sum of those of a choice.
+TOLERANCE = {"float16": 2e-3, "bfloat16": 1e-2, "float32": 1e-5, "float64": 1e-9}
+ROUNDING_OF_SUMS = {"float16": 2e-3, "bfloat16": 1e-2}
 
 
 def logic_function(
@@ -193,15 +194,17 @@ def _check(name: str, facts: InputMapping, array: Any) -> None:
     if isinstance(array, Tracer) or facts.has_factors:
         return
     values = np.asarray(array, np.float64)
-    wrong = np.argwhere(~((values >= -TOLERANCE) & (values <= 1 + TOLERANCE)))
+    tolerance = TOLERANCE.get(array.dtype.name, 1e-5)
+    wrong = np.argwhere(~((values >= -tolerance) & (values <= 1 + tolerance)))
     if len(wrong):
         place = wrong[0].tolist()
         raise DomainError(
-            f"{name}{place} is {values[tuple(place)]:.6g}, which is not a probability in [0, 1]",
+            f"{name}{place} is {outside(values[tuple(place)], -tolerance, 1 + tolerance)}, which is not a probability "
+            "in [0, 1]",
             hint="apply softmax to the scores of a categorical input, sigmoid to those of independent facts",
         )
     sums = values.sum(-1)
-    if facts.is_exclusive and (np.abs(sums - 1) > ROUNDING).any():
+    if facts.is_exclusive and (np.abs(sums - 1) > ROUNDING_OF_SUMS.get(array.dtype.name, ROUNDING)).any():
         worst = np.ravel(sums)[np.argmax(np.abs(np.ravel(sums) - 1))]
         raise DomainError(
             f"a row of {name} adds up to {worst:.6g}, and the probabilities of a choice add up to one",

@@ -32,7 +32,7 @@ from derivable.nn.declared import (
     unfit_batches,
     with_fact_axis,
 )
-from derivable.nn.inference import ExactInference, in_range, inference_for
+from derivable.nn.inference import ExactInference, in_range, inference_for, widened
 from derivable.nn.unknown_texts import warn_of_unknown_texts
 from derivable.nn.values import require_distributions, require_factors, require_log_probabilities, require_tags
 from derivable.nn.varying import VaryingInputs, checked_on_limit
@@ -348,9 +348,14 @@ class Logic(torch.nn.Module):
         return [
             tensor
             if tensor.dtype == dtype and tensor.shape[:-1] == batch
-            else tensor.to(dtype).expand(*batch, tensor.shape[-1])
-            for tensor in tensors.values()
+            else self._widened(name, tensor, dtype, in_logs).expand(*batch, tensor.shape[-1])
+            for name, tensor in tensors.items()
         ]
+
+    def _widened(self, name: str, tensor: torch.Tensor, dtype: torch.dtype, in_logs: bool) -> torch.Tensor:
+        if self.carrier.has_probabilities and not self.inputs[name].has_factors:
+            return widened(tensor, dtype, in_logs)
+        return tensor.to(dtype)
 
     def _check(self, name: str, tensor: Any, in_logs: bool) -> None:
         facts = self.inputs[name]

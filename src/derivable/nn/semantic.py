@@ -25,6 +25,7 @@ from derivable.nn.values import (
     require_distributions,
     require_factors,
     require_log_probabilities,
+    require_numbers,
     require_probabilities,
 )
 
@@ -33,6 +34,13 @@ Reading = Literal["probabilities", "log_probabilities", "logits"]
 Reduction = Literal["mean", "sum", "none"]
 
 _LOGITS_HINT = 'scores of a network before a sigmoid are given with inputs="logits"'
+_IMPOSSIBLE_HINTS = {
+    "probabilities": "predictions that are exactly 0 or 1 exclude it: use a sigmoid or softmax in a wider type, or "
+    "inputs='logits'",
+    "log_probabilities": "predictions that are exactly -inf or 0 exclude it: take log_softmax or logsigmoid of scores, "
+    "not the logarithm of probabilities",
+    "logits": "predictions that are infinite exclude it: keep scores finite",
+}
 READINGS = ("probabilities", "log_probabilities", "logits")
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -129,15 +137,17 @@ class SemanticLoss(torch.nn.Module):
         warn(
             f"the constraint is impossible for the predictions{f' of row {rows[0]}' if rows[0] else ''}: the loss is "
             "infinite, and has no gradient",
-            hint="predictions that are exactly 0 or 1 exclude it: use a sigmoid or softmax in a wider type, or "
-            "inputs='logits'",
+            hint=_IMPOSSIBLE_HINTS[self.inputs],
         )
 
     def _log_count(self, predictions: torch.Tensor) -> torch.Tensor:
         """log P(constraint) [*batch, 1]"""
         if self.inputs == "logits":
+            require_numbers("the predictions", predictions)
             logsigmoid = torch.nn.functional.logsigmoid
-            return self._folds.log(logsigmoid(predictions), logsigmoid(-predictions))
+            # Rounded to 16 bits, the two probabilities of a variable do not add up to one.
+            scores = predictions.to(torch.promote_types(predictions.dtype, torch.float32))
+            return self._folds.log(logsigmoid(scores), logsigmoid(-scores))
         in_logs = self.inputs == "log_probabilities"
         self._check_values(predictions, in_logs)
         return self._folds(predictions, in_logs, True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from derivable.bridge.torch import is_captured, physical
-from derivable.core.diagnostics import DomainError
+from derivable.core.diagnostics import DomainError, outside
 
 if TYPE_CHECKING:
     from derivable.datalog.tags.carrier import Carrier
@@ -30,6 +30,13 @@ def require_probabilities(name: str, values: torch.Tensor, hint: str | None = No
     raise _outside(
         name, physical(values), -tolerance, 1 + tolerance, "a probability in [0, 1]", hint or _PROBABILITY_HINT
     )
+
+
+def require_numbers(name: str, values: torch.Tensor) -> None:
+    """Raise DomainError if one of the values [...] is NaN. Nothing is checked while a graph is made."""
+    if is_captured() or values.numel() == 0 or not bool(physical(values).isnan().any()):
+        return
+    raise _outside(name, physical(values), -torch.inf, torch.inf, "a number", "")
 
 
 ROUNDING_OF_SUMS = {torch.float16: 2e-3, torch.bfloat16: 1e-2}
@@ -144,7 +151,7 @@ def _outside(name: str, values: torch.Tensor, low: float, high: float, wanted: s
     place = bad.nonzero()[0].tolist()
     value = float(values[tuple(place)])
     count = int(bad.sum())
-    what = "NaN" if value != value else f"{value:.6g}, which is not {wanted}"
+    what = "NaN" if value != value else f"{outside(value, low, high)}, which is not {wanted}"
     return DomainError(
         f"{name}{place} is {what} ({count} of {values.numel()} values are out of range)"
         if count > 1

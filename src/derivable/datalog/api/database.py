@@ -217,7 +217,11 @@ class RelationView(Mapping):
             return True if self._tags is None else self._tags[row : row + 1].tolist()[0]
 
     def _absent(self, key: Any) -> AbsentTupleError:
-        what = f"{self.table.name}({', '.join(map(show_value, as_tuple(key)))})"
+        values, columns = as_tuple(key), len(self.table.types)
+        what = f"{self.table.name}({', '.join(map(show_value, values))})"
+        if len(values) != columns:
+            number = f"{columns} column{'s' if columns != 1 else ''}"
+            return AbsentTupleError(f"{what} is no tuple of `{self.table.name}`, which has {number}")
         if self._tags is None:
             return AbsentTupleError(f"{what} is not derived", hint="`in` asks for a tuple, `get(tuple, False)` too")
         return AbsentTupleError(
@@ -533,6 +537,14 @@ class Database(Mapping):
         """
         with self._lock:
             return Database(self._kept("fork").fork(), self.provenance, True, self._is_default, self._titles)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._evaluation is not None:
+            raise UnsupportedError(
+                "a database that more facts can be added to is not pickled or copied",
+                hint="`fork()` copies it in this process; `freeze()` keeps the outputs alone, which can be pickled",
+            )
+        return self.__dict__
 
     def freeze(self) -> None:
         """Keep the output relations alone, and give back the memory of all else."""

@@ -222,14 +222,24 @@ def _tagged(place: _Place) -> Form | None:
         return _annotated(place, heads, body)
     [(tag, head)] = heads
     rule = f"rel {tag}::{head} :- {body}" if body else f"rel {tag}::{head}"
+    if place.at(-1).text == "{":
+        return place.form("a set of heads with shares has one head", f"without the set it is a rule: `{rule}`")
     return place.form("this is a clause of ProbLog", f"items begin with a keyword and end without a dot: `{rule}`")
 
 
 def _choice(place: _Place) -> Form | None:
     """`{0.2::a(x); 0.8::b(x)} = c(x)`, at its first `::`."""
-    if place.token.text == "::" and place.at(-2).text == "{" and place.at(-1).kind in ("integer", "float"):
-        return _tagged(_Place(place.text, place.tokens, place.position - 1))
-    return None
+    if place.token.text != "::" or place.at(-1).kind not in ("integer", "float"):
+        return None
+    back = range(place.position - 1, 0, -1)
+    start = next((i for i in back if place.tokens[i].text in ("{", "}", "=", ":-")), 0)
+    if place.tokens[start].text != "{" or place.tokens[start - 1].text in ("=", ":-"):
+        return None
+    heads = _Place(place.text, place.tokens, start + 1)
+    if (form := _tagged(heads)) is not None:
+        return form
+    hint = "without shares, as in `rel {a(x); b(x)} = c(x)`, one head is chosen, each as probable as the others"
+    return heads.form("heads with shares and heads without are in one set", f"give a share to each of them; {hint}")
 
 
 def _heads(place: _Place) -> tuple[list[tuple[str, str]] | None, str]:
@@ -237,13 +247,15 @@ def _heads(place: _Place) -> tuple[list[tuple[str, str]] | None, str]:
     found = _tokens_of_clause(place)
     cut = next((i for i, t in enumerate(found) if t.text in (":-", "=")), len(found))
     heads: list[tuple[str, str]] = []
-    start, end = 0, cut
+    start, end, depth, separators = 0, cut, 0, (";",)
     if cut and found[cut - 1].text == "}":
         # A set of heads.
-        end = cut - 1
+        end, separators = cut - 1, (";", ",")
     for i, token in enumerate([*found[:end], None]):
-        if token is not None and token.text != ";":
-            continue
+        if token is not None:
+            depth += (token.text == "(") - (token.text == ")")
+            if depth or token.text not in separators:
+                continue
         part = found[start:i]
         start = i + 1
         mark = next((k for k, t in enumerate(part) if t.text == "::"), None)
@@ -265,14 +277,18 @@ def _annotated(place: _Place, heads: list[tuple[str, str]], body: str) -> Form:
 
     left, rules, before = Fraction(1), [], [body] if body else []
     variables = dict.fromkeys(_NAME.findall(body))
+    what = "this is an annotated disjunction of ProbLog"
     for number, (tag, head) in enumerate(heads, 1):
         try:
             share = Fraction(tag)
         except ValueError:
             hint = "write a relation for each choice, each with `not` of those before it, and a rule for each head"
-            return place.form("this is an annotated disjunction of ProbLog", hint, 0, _before_dot(place))
+            return place.form(what, hint, 0, _before_dot(place))
+        if share > left:
+            hint = "give shares that add up to at most one"
+            return place.form(f"{what}, and its shares add up to more than one", hint, 0, _before_dot(place))
         mark = f"{tag}::"
-        if share >= left:
+        if share == left:
             mark = ""
         elif left < 1:
             mark = f"({tag} / {float(left):g})::"
@@ -287,7 +303,7 @@ def _annotated(place: _Place, heads: list[tuple[str, str]], body: str) -> Form:
     if not body and len(names) == 1:
         rows = "; ".join(f"{tag}::{head.removeprefix(next(iter(names)))}" for tag, head in heads)
         hint = f"write a set of facts that exclude each other: `rel {next(iter(names))} = {{{rows}}}`"
-    return place.form("this is an annotated disjunction of ProbLog", hint, 0, _before_dot(place))
+    return place.form(what, hint, 0, _before_dot(place))
 
 
 def _before_dot(place: _Place) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
-from derivable.core.diagnostics import DomainError
+from derivable.core.diagnostics import DomainError, outside
 from derivable.core.lazy import later
 from derivable.datalog.tables.tag_columns import column_of, parts_of
 from derivable.datalog.tags.random_facts import CHANCE, TAG, VALUE, Origin, RandomFacts
@@ -79,7 +79,7 @@ class Carrier:
         subject, fields = origin(place)
         hint = fields.pop("hint", None)
         if self.has_probabilities:
-            message = f"the tag {number:.10g} of {subject} is not a probability, which {self.name!r} needs"
+            message = f"the tag {outside(number)} of {subject} is not a probability, which {self.name!r} needs"
             hint = hint or f"probabilities are in [0, 1]; {_OTHERS}"
         else:
             message = f"the tag {number:.10g} of {subject} is not {self._wanted}"
