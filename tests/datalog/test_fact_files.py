@@ -431,3 +431,14 @@ def test_values_of_any_length(tmp_path, route):
     before = csv.field_size_limit()
     assert tuples_of(read_facts(tmp_path / "h.csv", "h", [TYPES["String"], TYPES["i32"]])) == [(long, 1)]
     assert csv.field_size_limit() == before
+
+
+@pytest.mark.parametrize("head", ["payer,payee", "payer (name),payee [id]", "Plátce,Příjemce"])
+@pytest.mark.parametrize("declaration", ["", "type r(String, String)\n", "type r(src: String, dst: String)\n"])
+def test_words_above_other_texts_are_no_fact_whatever_is_declared(tmp_path, head, declaration):
+    program = dv.Program(declaration + "rel s(x, y) = r(x, y)\nquery s")
+    path = tmp_path / "r.csv"
+    path.write_text(f"{head}\nA1,B2\nC3,D4\n")
+    with pytest.raises(ParseError, match=r"r.csv:1:1: error: the first line, .*seems to be a header"):
+        program.run(facts={"r": path})
+    assert set(program.run(facts={"r": dv.datalog.FactFile(path, header=True)})["s"]) == {("A1", "B2"), ("C3", "D4")}

@@ -25,6 +25,8 @@ TRUTH = {"true": True, "false": False, "1": True, "0": False}
 _TEXTS = ("text", "char", "entity", "duration")
 # How much of a file is looked at, and how many of its rows.
 HEAD_BYTES = 1 << 16
+# Words, and what they are measured in: `amount due (EUR)`.
+_NAME = re.compile(r"[^\W\d_][^\W\d]*([ .-][^\W\d]+)*( ?(\([^()]*\)|\[[^][]*\]))?")
 _ROWS = 200
 _FEW_ROWS = 2
 
@@ -118,10 +120,10 @@ def is_header(names: Sequence[str], target: Target, file: FileText, text: str = 
         return False
     if all(map(str.isidentifier, found)) and _is_above_facts(found, target, file, bool(declared)):
         return True
-    if declared and _is_probable(found, target, file):
+    if _is_probable(found, target, file):
+        names_of_columns = f", and `{target.name}` has the columns {listed(declared)}" if declared else ""
         raise file_error(
-            f"the first line, {listed(found)}, seems to be a header: no line below is like it, and `{target.name}` has"
-            f" the columns {listed(declared)}",
+            f"the first line, {listed(found)}, seems to be a header: no line below is like it{names_of_columns}",
             target,
             text,
             line,
@@ -185,7 +187,7 @@ def _is_probable(found: list[str], target: Target, file: FileText) -> bool:
     is_plain = len(found) == len(target.types) and all(t.family == "text" for t in target.types)
     if not is_plain or len(rows) < _FEW_ROWS or min(map(len, found)) < 2 or len({*found}) < len(found):
         return False
-    if not all(re.fullmatch(r"[^\W\d_][^\W\d]*([ .-][^\W\d]+)*", name) for name in found) or file.has_again(found):
+    if not all(map(_NAME.fullmatch, found)) or file.has_again(found):
         return False
     if all([*map(_shape, row)] != [*map(_shape, found)] for row in rows):
         return True
