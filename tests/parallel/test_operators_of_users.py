@@ -1,5 +1,6 @@
 """What users write in operators: bits of integers, dictionaries; and what answers functions of other libraries."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -129,6 +130,13 @@ FOREIGN = {
 def test_functions_of_other_libraries_are_answered_with_ours(answer):
     with pytest.raises(DerivableError, match=answer):
         P.scan(P.operator(FOREIGN[answer], neutral=0.0), torch.rand(4))
+
+
+@pytest.mark.parametrize("function", [torch.nn.functional.relu, jax.nn.sigmoid, np.median], ids=lambda f: f.__name__)
+def test_the_line_of_the_user_is_shown_where_a_library_calls_itself(function):
+    with pytest.raises(DerivableError) as caught:
+        P.scan(P.operator(lambda a, b: function(a) + b, neutral=0.0), torch.rand(4))
+    assert caught.value.source == __file__
 
 
 def test_functions_of_numpy_are_ours():

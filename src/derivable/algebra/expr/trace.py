@@ -6,7 +6,6 @@ import inspect
 import linecache
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,8 @@ from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.expr.types import FLOATS, Dtype, check_dtype, is_number, promote
 from derivable.core.diagnostics import DerivableError, Span, TypeMismatchError, UnsupportedError
 
-PACKAGE = str(Path(__file__).parents[2])
+# Whose lines are not the user's.
+_LIBRARIES = ("derivable", "jax", "numpy", "torch")
 _UFUNCS = {
     "true_divide": "divide",
     "negative": "negate",
@@ -200,9 +200,9 @@ def _name_of(function: Callable) -> str:
 
 
 def _refusal(message: str, hint: str) -> UnsupportedError:
-    """An error that points at the line of the traced function, the innermost one outside this package."""
+    """An error that points at the line of the traced function, the innermost one outside this package and libraries."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES:
         frame = frame.f_back
     if frame is None:
         return UnsupportedError(message, hint=hint)
