@@ -276,3 +276,10 @@ def test_integers_beyond_floats_are_refused(run):
     with pytest.raises(dv.DerivableError, match=r"beyond|expected f64|not a probability|no value|does not fit"):
         run(10**400)
     dv.Program("rel r(1)").run(time_limit=10**400)
+
+
+@pytest.mark.parametrize("stage", ["types", "desugar", "ram"])
+def test_explain_has_the_types_of_the_facts(stage):
+    program = dv.Program("rel s(x) = r(x)\nquery s")
+    assert "i64" in program.explain(stage, facts={"r": np.array([2**40])})
+    assert "i64" not in program.explain(stage)

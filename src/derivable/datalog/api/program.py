@@ -204,7 +204,7 @@ class Program:
         if stage == "plan":
             return str(self._profile(taken(checked_facts(facts)), provenance))
         tags = _tags_shown(stage, provenance)
-        plan = self._plan({})
+        plan = self._plan_for(taken(checked_facts(facts)))
         match stage:
             case "syntax":
                 return syntax_text(self.syntax)
