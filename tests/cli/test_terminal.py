@@ -82,3 +82,8 @@ def test_a_file_to_import_has_a_name(tmp_path, capsys, path):
     for command in ("run", "explain"):
         assert main([command, str(tmp_path / "p.scl")]) == 1
         assert "p.scl:2:1: error" in capsys.readouterr().err
+
+
+def test_letters_keep_their_order():
+    assert visible("a\u202eb\u2066c") == "a\ufffdb\ufffdc"
+    assert visible("\u0639\u0644\u064a\u200f") == "\u0639\u0644\u064a\u200f"
