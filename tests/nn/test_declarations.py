@@ -170,3 +170,25 @@ def test_a_number_beside_a_probability_is_written_in_full(value, text):
         layer(torch.tensor([value], dtype=torch.float64))
     with pytest.raises(DomainError, match=rf"the tag {text} of row 0"):
         layer.program.run({"a": [(value, (0,))]}, provenance="exact")
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"red", "green"}, "a set, whose order"),
+        (frozenset({1, 2}), "a set, whose order"),
+        ("red", r"the text 'red', .*\nhelp: for one fact \['red'\]"),
+        ({"red": 0.5}, r"a dict, .*\nhelp: .*facts.values"),
+    ],
+)
+def test_facts_of_an_axis_have_an_order(facts, message):
+    for declare in (dv.independent, dv.categorical):
+        with pytest.raises(DomainError, match=message):
+            declare(facts)
+    with pytest.raises(DomainError, match=f"output 'q' is {message}"):
+        dv.nn.Logic("type c(String) rel q(x) = c(x)", {"c": dv.independent(["red"])}, {"q": facts})
+    layer = dv.nn.Logic("type c(String) rel q(x) = c(x)", {"c": dv.varying()}, {"q": None})
+    with pytest.raises((DomainError, TypeMismatchError), match=r"sample 0: .* (a set|the text|a dict)"):
+        layer(c=[(facts, torch.rand(len(facts)))])
+    with pytest.raises(DomainError, match=f"the outputs 'q' of sample 0 are {message}"):
+        layer(c=[(["red"], torch.rand(1))], outputs={"q": [facts]})

@@ -10,7 +10,7 @@ from typing import Any
 from derivable.core.diagnostics import BindingError, DomainError, ShapeError
 from derivable.core.registry import nearest
 from derivable.datalog.api.program import Program
-from derivable.datalog.facts.inputs import InputMapping, Varying, as_tuple
+from derivable.datalog.facts.inputs import InputMapping, Varying, as_tuple, require_list
 
 OutputMapping = Sequence[Any]
 
@@ -82,6 +82,7 @@ def checked_outputs(outputs: Mapping[str, OutputMapping | None]) -> tuple[dict[s
             facts[name] = [()]
             scalar.add(name)
             continue
+        require_list(wanted, f"output {name!r} is")
         try:
             facts[name] = [as_tuple(value) for value in wanted]
         except TypeError:

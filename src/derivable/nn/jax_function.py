@@ -198,9 +198,9 @@ def _check(name: str, facts: InputMapping, array: Any) -> None:
     wrong = np.argwhere(~((values >= -tolerance) & (values <= 1 + tolerance)))
     if len(wrong):
         place = wrong[0].tolist()
+        number = outside(float(values[tuple(place)]), -tolerance, 1 + tolerance)
         raise DomainError(
-            f"{name}{place} is {outside(values[tuple(place)], -tolerance, 1 + tolerance)}, which is not a probability "
-            "in [0, 1]",
+            f"{name}{place} is {number}, which is not a probability in [0, 1]",
             hint="apply softmax to the scores of a categorical input, sigmoid to those of independent facts",
         )
     sums = values.sum(-1)

@@ -13,7 +13,7 @@ import torch
 from derivable.core.diagnostics import DerivableError, ShapeError, TypeMismatchError
 from derivable.core.graph import offsets_of
 from derivable.datalog.facts.batch_facts import BatchFacts
-from derivable.datalog.facts.inputs import Columns, InputMapping, Texts, Varying, taken
+from derivable.datalog.facts.inputs import Columns, InputMapping, Texts, Varying, require_order, taken
 from derivable.datalog.tables.tag_columns import within
 from derivable.datalog.tags.carrier import Carrier
 from derivable.nn.values import require_distributions, require_factors, require_tags
@@ -145,6 +145,7 @@ def samples_of(name: str, given: Any) -> SampleFacts:
                 f"sample {place} of input {name!r} is {_kind(sample)}",
                 hint="a sample is (tuples, probabilities) or (tuples, probabilities, groups)",
             )
+        require_order(sample[0], f"sample {place}: the tuples of `{name}` are")
         tuples = _tuples(name, sample[0], f"sample {place}: ")
         count = len(tuples)
         rows.append(tuples)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from derivable.core.diagnostics import BindingError, DomainError, ShapeError
-from derivable.datalog.facts.inputs import InputMapping, Varying
+from derivable.datalog.facts.inputs import InputMapping, Varying, require_list
 from derivable.nn.batch import BatchLogic, Found, each
 from derivable.nn.samples import SampleFacts, certain_samples, fixed_samples, kept, samples_of
 
@@ -58,6 +58,9 @@ class VaryingInputs:
                 raise BindingError(
                     f"no output relation {name!r}", hint=f"the outputs of the layer are {', '.join(outputs)}"
                 )
+            rows = list(rows)
+            for place, sample in enumerate(rows):
+                require_list(sample, f"the outputs {name!r} of sample {place} are")
             outputs[name] = [list(sample) for sample in rows]
             sizes[f"outputs of {name!r}"] = len(outputs[name])
         batch = self._batch(given, sizes)

@@ -399,9 +399,28 @@ def _kind(value: Any) -> str:
     return "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
 
 
+def require_order(facts: Any, what: str) -> None:
+    """Raise DomainError for facts that are to stand in the order of an axis and have none."""
+    if isinstance(facts, (set, frozenset)):
+        kind = "a set, whose order may be another one in each process"
+        raise DomainError(f"{what} {kind}", hint="give a list, `sorted(...)`")
+
+
+def require_list(facts: Any, what: str) -> None:
+    """Raise DomainError for facts without an order, and for a text or a dictionary, which would be read as its letters
+    or its keys."""
+    require_order(facts, what)
+    if isinstance(facts, (str, bytes)):
+        raise DomainError(f"{what} the text {facts!r}, which is no list of facts", hint=f"for one fact [{facts!r}]")
+    if isinstance(facts, Mapping):
+        hint = "give the facts and their probabilities apart: `list(facts), list(facts.values())`"
+        raise DomainError(f"{what} a {type(facts).__name__}, which is no list of facts", hint=hint)
+
+
 def _mapping(values: Iterable[Any], probabilities: Sequence[float] | None, is_exclusive: bool) -> InputMapping:
     if not isinstance(values, Iterable):
         raise DomainError(f"{values!r} is no list of facts", hint="give values or tuples, as in categorical(range(10))")
+    require_list(values, "the facts are")
     if tensors.is_sparse(values):
         tensor: Any = values
         values = map(tuple, tensors.coordinates(getattr(tensor, "detach", lambda: tensor)()).indices.T.tolist())
