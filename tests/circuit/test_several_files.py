@@ -250,3 +250,8 @@ def test_the_best_model_needs_a_smooth_circuit():
     with pytest.warns(DerivableWarning, match="not smooth"):
         assert free.evaluate([0.5, 0.75], semiring="mpe") == 0.5
     assert free.smooth().evaluate([0.5, 0.75], semiring="mpe") == 0.375
+
+
+def test_what_is_no_circuit_is_not_added():
+    with pytest.raises(DomainError, match=r"circuit is a str, expected a circuit(?s:.*)load"):
+        CircuitBuilder().add("one.nnf")

@@ -22,6 +22,8 @@ def test_integers_of_python_and_numpy():
         (0, 1, None, "n is 0, expected a positive integer"),
         (1, 2, None, "n is 1, expected an integer from 2 on"),
         ("2", 0, 3, "n is '2', expected an integer from 0 to 3"),
+        (tuple(range(99)), None, None, "n is of type tuple, expected an integer"),
+        (10**9, None, 5, "n is 1000000000, expected an integer up to 5"),
     ],
 )
 def test_refusals(value, low, high, message):

@@ -25,6 +25,8 @@ def integer(value: Any, name: str, low: int | None = None, high: int | None = No
     else:
         expected = f"an integer from {low} to {high}"
     shown = f"an array of shape {list(value.shape)}" if getattr(value, "shape", ()) else repr(value)
+    if len(shown) > 100:
+        shown = f"of type {type(value).__name__}"
     raise DomainError(f"{name} is {shown}, expected {expected}", hint=hint)
 
 

@@ -11,7 +11,7 @@ from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.kernels import hashcons
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.core.arguments import integer, is_integer
-from derivable.core.diagnostics import LayoutError, ShapeError
+from derivable.core.diagnostics import DomainError, LayoutError, ShapeError
 from derivable.core.locks import OwnLock
 from derivable.device.cpu.pages import empty_pages, zero_pages
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
@@ -130,7 +130,13 @@ class CircuitBuilder:
                                of a variable stays: to condition on variable 1, give true_lits=[1], false_lits=[-1]
 
         Law: building from the ids of one circuit gives that circuit, and one of several has all their roots.
+        Raises DomainError for what is no circuit.
         """
+        if not isinstance(circuit, Circuit):
+            raise DomainError(
+                f"circuit is a {type(circuit).__name__}, expected a circuit",
+                hint="of a file, derivable.circuit.load(path) makes one",
+            )
         made = (np.array([*literals], np.int64) for literals in (true_lits, false_lits))
         kind = circuit.kind
         for constant, literals in zip((TRUE, FALSE), made):
