@@ -110,7 +110,7 @@ def test_other_keys_are_refused():
         )
 
 
-WEIGHT = torch.nn.Parameter(torch.tensor(2.0))
+WEIGHTS = torch.nn.Parameter(torch.ones(3))
 FOREIGN = {
     "write `dv.maximum`": lambda a, b: torch.maximum(a, b),
     "write `dv.minimum`": lambda a, b: torch.minimum(a, b),
@@ -120,8 +120,8 @@ FOREIGN = {
     "`dv.maximum` for `jnp.maximum`": lambda a, b: jnp.maximum(a, b),
     "such as `dv.maximum`": lambda a, b: jnp.where(a < b, a, b),
     "use the functions of `derivable`": lambda a, b: torch.special.erf(a) + b,
-    "is a leaf of each element": lambda a, b: a + WEIGHT * b,
-    "a leaf of each element": lambda a, b: a * WEIGHT + b,
+    "are a leaf of each element": lambda a, b: a + WEIGHTS * b,
+    "a leaf of each element": lambda a, b: a * WEIGHTS + b,
     "leaf of each element": lambda a, b: a + b * np.ones(3)[0:1],
 }
 

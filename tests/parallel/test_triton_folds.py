@@ -8,7 +8,7 @@ SLOW = ["all_operators", "all_ways", "segments", "buckets", "types"]
 
 
 @pytest.mark.parametrize(
-    "names", ["few autograd refusals", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+    "names", ["few autograd parameters refusals", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 )
 def test_kernels_of_gpus_are_the_reference(names):
     assert printed_by("parallel/triton_fold_cases.py", *names.split()).split() == names.split()

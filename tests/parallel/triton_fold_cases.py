@@ -74,6 +74,16 @@ def few():
     check("segment_reduce", BY_NAME["2x2 products"], 40, 1, np.array([0, 40]))
     check("reduce_by_index", saturated, 70, 1, INDICES[:70], buckets=7)
     check("reduce_by_index", saturated, 70, 1, INDICES[:70], buckets=90)
+    # A column of a table, and the same index for all rows.
+    table = torch.tensor(INDICES).reshape(55, 2)
+    for where in (table[:, 0], torch.tensor([3]).expand(55)):
+        for op in (BY_NAME["add"].typed, saturated.typed):
+            fold, operands = Fold("reduce_by_index", op), [torch.zeros(7).double(), torch.rand(55).double()]
+            found, expected = (torch_folds.apply(fold, x, operands) for x in (where, where.clone().contiguous()))
+            close(found, [x.numpy() for x in expected], 1e-9)
+            seeds = [torch.ones(7).double()]
+            pulled = torch_folds.pull(fold, where.clone().contiguous(), seeds, operands, found)
+            close(torch_folds.pull(fold, where, seeds, operands, found), [x.numpy() for x in pulled], 1e-9)
 
 
 def autograd():
@@ -97,6 +107,35 @@ def autograd():
     torch.testing.assert_close(second(ours, x), second(theirs, x))
     along = torch.linspace(-1, 1, 20, dtype=torch.float64)
     torch.testing.assert_close(*(torch.func.jvp(f, (x,), (along,))[1] for f in (ours, theirs)))
+
+
+def parameters():
+    """Operators that hold tensors, against loops of torch; after `autograd`."""
+    w = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    x = torch.rand(20, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    for of, neutral in (
+        (lambda a, b, m: a + b + w * a * b, 0.0),
+        (lambda a, b, m: w * m.logaddexp(a / w, b / w), -np.inf),
+    ):
+        op = P.operator(lambda a, b, of=of: of(a, b, dv), neutral=neutral)
+
+        def prefixes(rows, of=of):
+            return list(itertools.accumulate(rows, lambda a, b: of(a, b, torch)))
+
+        expected = torch.stack([*prefixes(x), *prefixes(x[:9]), *prefixes(x[9:]), prefixes(x)[-1]])
+        offsets, buckets = torch.tensor([0, 9, 9, 20]), torch.zeros(1, dtype=torch.int64).expand(19)
+        found = [P.scan(op, x), P.segmented_scan(op, x, offsets), P.reduce_by_index(x[:1], op, buckets, x[1:])]
+        found, seeds = torch.cat(found), torch.linspace(-1, 1, 41, dtype=torch.float64)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(*(torch.autograd.grad(made, (x, w), seeds) for made in (found, expected)))
+        total = P.segment_reduce(op, x, offsets)
+        assert total[1] == neutral
+        torch.testing.assert_close(total[[0, 2]], expected[[28, 39]])
+        pulled = (
+            torch.autograd.grad(made, (x, w))
+            for made in (total[0] + total[2], prefixes(x[:9])[-1] + prefixes(x[9:])[-1])
+        )
+        torch.testing.assert_close(*pulled)
 
 
 def all_operators():

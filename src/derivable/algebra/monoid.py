@@ -26,6 +26,7 @@ import numpy as np
 
 from derivable.algebra import expr
 from derivable.algebra.element import Element, components, compose, element_of, flatten
+from derivable.algebra.expr import parameters
 from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr
 from derivable.algebra.expr.types import FLOATS, Dtype
 from derivable.core.diagnostics import ShapeError, TypeMismatchError, UnsupportedError
@@ -76,13 +77,30 @@ class Monoid:
         Raises UnsupportedError if the function decides on a value, with the line; TypeMismatchError if its result
         is not nested or typed like its operands.
         """
+        found, tensors = self.with_parameters(dtypes)
+        if tensors:
+            raise UnsupportedError(
+                f"the operator {self.name} holds a tensor",
+                hint="only folds of arrays, such as `scan`, see the parameters of their operators: write a number",
+            )
+        return found
+
+    def with_parameters(self, dtypes: Sequence[Any]) -> tuple[TypedMonoid, list[Any]]:
+        """The operator as `typed` gives it, with one more leaf for each tensor that its function holds, and these.
+
+        A function that holds tensors runs in each call, to see those that it has by now. Raises as `typed` does, and
+        TypeMismatchError for tensors of more than one number.
+        """
         names = tuple(str(np.dtype(dtype)) for dtype in dtypes)
         with _lock:
             known = _typed.setdefault(self.function, {})
             key = (names, self.element, self.name, frozen(self.neutral), self.commutative, self.rule)
-            if key not in known:
-                known[key] = _trace(self, names)
-            return known[key]
+            found, tensors = known.get(key), []
+            if found is None or len(found.leaf_sizes) > len(names):
+                traced, tensors = _trace(self, names)
+                if found is None or traced.key != found.key:
+                    found = known[key] = traced
+            return found, tensors
 
 
 _lock = threading.RLock()
@@ -110,23 +128,39 @@ def frozen(neutral: Any) -> Any:
     return tuple(frozen(leaf) for leaf in flatten(element_of(neutral), neutral, "the neutral element"))
 
 
-def _trace(monoid: Monoid, dtypes: tuple[str, ...]) -> TypedMonoid:
+def _trace(monoid: Monoid, dtypes: tuple[str, ...]) -> tuple[TypedMonoid, list[Any]]:
     element, sizes = monoid.element, monoid.element.leaf_sizes
     operand = (element, monoid.neutral, dtypes)
     operands = {"a": operand, "b": operand}
     types = tuple(dtype for dtype, size in zip(dtypes, sizes) for _ in range(size))
-    function = trace_elements(f"the operator {monoid.name}", monoid.function, operands, element, types)
+    leaf_dtypes: Any = dtypes
+    with parameters.collected(2 * len(types), leaf_dtypes) as held:
+        function = trace_elements(f"the operator {monoid.name}", monoid.function, operands, element, types)
     left, right = function.operands
     own = None
     if monoid.rule is not None:
+        if held.tensors:
+            raise UnsupportedError(
+                f"the operator {monoid.name} has a derivative rule and holds a tensor", hint="write a number"
+            )
         operands["adjoint"] = operand
         pair = Element(None, (element, element))
         rule = trace_elements(f"the derivative rule of {monoid.name}", monoid.rule, operands, pair, types * 2)
         own = Adjoints(rule.operands[2], rule.values[: len(left)], rule.values[len(left) :])
     scalars = components(element, monoid.neutral, "the neutral element")
     neutral = tuple(_neutral_scalar(scalar, np.dtype(argument.dtype)) for scalar, argument in zip(scalars, left))
-    leaf_dtypes: Any = dtypes
-    return TypedMonoid(monoid.name, leaf_dtypes, sizes, left, right, function.values, neutral, monoid.commutative, own)
+    made = TypedMonoid(
+        monoid.name,
+        (*leaf_dtypes, *held.dtypes),
+        (*sizes, *(1 for _ in held.tensors)),
+        (*left, *held.left),
+        (*right, *held.right),
+        (*function.values, *held.values),
+        (*neutral, *held.neutral),
+        monoid.commutative,
+        own,
+    )
+    return made, held.tensors
 
 
 def trace_elements(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,12 +27,16 @@ def check_laws(operator: Monoid, dtypes: tuple[str, ...], domain: Domain = None)
     """Raise OperatorError, with the simplest counterexample found, unless the operator is associative, has its
     neutral element and commutes if it promises to; returns whether it commutes on what was tried.
 
-    The same elements are tried every time. Floats are compared up to rounding.
+    The same elements are tried every time, with the parameters that the operator's function has now. Floats are
+    compared up to rounding.
     """
-    typed = operator.typed(dtypes)
-    a, b, c = (_elements(operator, typed, domain, seed) for seed in range(3))
+    typed, tensors = operator.with_parameters(dtypes)
+    scalars = typed.dtypes[: typed.size - len(tensors)]
+    a, b, c = (_elements(operator, scalars, domain, seed) for seed in range(3))
     # Simple elements first, so that the counterexample shown is one that a person can compute.
     a, b, c = (tuple(column[_by_size(a, b, c)] for column in columns) for columns in (a, b, c))
+    held = [np.full(TRIALS, tensor.item(), dtype) for tensor, dtype in zip(tensors, typed.dtypes[len(scalars) :])]
+    a, b, c = ((*columns, *held) for columns in (a, b, c))
     neutral = tuple(np.full(TRIALS, value) for value in typed.neutral)
     _compare(operator, typed, _NOT_NEUTRAL, "neutral op a", "a", typed.apply(neutral, a), a, {"a": a})
     _compare(operator, typed, _NOT_NEUTRAL, "a op neutral", "a", typed.apply(a, neutral), a, {"a": a})
@@ -45,16 +49,16 @@ def check_laws(operator: Monoid, dtypes: tuple[str, ...], domain: Domain = None)
     return bool(_same(left, right).all())
 
 
-def _elements(operator: Monoid, typed: TypedMonoid, domain: Domain, seed: int) -> tuple[np.ndarray, ...]:
+def _elements(operator: Monoid, dtypes: Sequence[str], domain: Domain, seed: int) -> tuple[np.ndarray, ...]:
     """Components [trial] of random elements."""
     rng = np.random.default_rng(seed)
     if callable(domain):
         drawn = [flatten(operator.element, domain(rng), "what `domain` gives") for _ in range(TRIALS)]
         leaves = [np.stack([np.asarray(leaves[k]).reshape(-1) for leaves in drawn]) for k in range(len(drawn[0]))]
         columns = [column for leaf in leaves for column in leaf.T]
-        return tuple(column.astype(dtype) for column, dtype in zip(columns, typed.dtypes))
+        return tuple(column.astype(dtype) for column, dtype in zip(columns, dtypes))
     columns = []
-    for dtype in typed.dtypes:
+    for dtype in dtypes:
         low, high = domain if domain is not None else (-20.0, 20.0)
         if dtype == "bool":
             columns.append(rng.integers(0, 2, TRIALS).astype(bool))

@@ -143,7 +143,7 @@ def operator(
         raise ShapeError("the neutral element is empty", hint="an element has at least one scalar")
     made = Monoid("lambda" if title == "<lambda>" else title, function, "bif", neutral, element, commutative)
     # Float64 stands for all types here: functions that cannot be traced are refused at once, not at the first use.
-    made.typed(_default_dtypes(neutral, element))
+    made.with_parameters(_default_dtypes(neutral, element))
     if check:
         commutes = check_laws(made, _default_dtypes(neutral, element), domain)
         if commutative is None:

@@ -1,7 +1,8 @@
 """Elements as users give them: leaves in one array library, checked, with the operator for their types.
 
 Each library has a module with the functions `dtype_name(array)`, `as_leaf(array, what)`, `as_integers(array, what)`,
-`as_indices(array)`, `check_offsets(offsets, rows)` and `run(engine, structure, operands)`.
+`as_indices(array)`, `check_offsets(offsets, rows)` and `run(engine, structure, operands)`, and those that differentiate
+`repeated(number, dtype, shape, like)`.
 """
 
 from __future__ import annotations
@@ -96,8 +97,29 @@ def _prepared(
         remaining = iter(leaves)
         groups = [(what, [(name, next(remaining)) for name, _ in group]) for what, group in groups]
         check_shapes(operator, groups)
-        fold = calls[call] = fold_of(library, kind, operator, groups, options, folds)
+        fold, parameters = fold_of(library, kind, operator, groups, options, folds)
+        if parameters:
+            held = [("what the operator holds", tensor) for tensor in parameters]
+            if _common_library([*named, *structure, *held]) is not library:
+                return _prepared(kind, operator, arguments, options, (*structure, *held))
+            return library, fold, _with_parameters(library, fold, operator, groups, parameters)
+        calls[call] = fold
     return library, fold, leaves
+
+
+def _with_parameters(
+    library: ModuleType, fold: Fold, operator: AnyOperator, groups: Sequence[Group], parameters: Sequence[Any]
+) -> list[Any]:
+    """The operands of a fold whose operator holds tensors of one number: each is a leaf, the same in all elements."""
+    operands, (first, *_) = [], element_of(operator).leaf_shapes
+    for _, leaves in groups:
+        like = leaves[0][1]
+        shape = like.shape[: like.ndim - len(first)]
+        operands += [leaf for _, leaf in leaves]
+        for parameter, dtype in zip(parameters, fold.operator.leaf_dtypes[len(leaves) :]):
+            number = library.as_leaf(parameter, "what the operator holds")
+            operands.append(library.repeated(number.reshape(()), dtype, shape, like))
+    return operands
 
 
 def element_of(operator: AnyOperator) -> Element:
@@ -165,8 +187,9 @@ def check_shapes(operator: AnyOperator, groups: Sequence[Group]) -> None:
 
 def fold_of(
     library: ModuleType, kind: Any, operator: AnyOperator, groups: Sequence[Group], options: Any, folds: dict
-) -> Fold:
-    """The fold of an operator for the types of the leaves of `groups`.
+) -> tuple[Fold, list[Any]]:
+    """The fold of an operator for the types of the leaves of `groups`, and the tensors that the operator holds, which
+    are further leaves.
 
     folds  those that are known
 
@@ -174,9 +197,12 @@ def fold_of(
     """
     key = kind, options, *[leaf.dtype for _, leaves in groups for _, leaf in leaves]
     fold = folds.get(key)
-    if fold is None:
-        fold = folds[key] = Fold(kind, _typed_operator(library, operator, *groups), *options)
-    return fold
+    if fold is not None and fold.leaves == len(groups[0][1]):
+        return fold, []
+    typed, parameters = _typed_operator(library, operator, *groups)
+    if fold is None or fold.operator is not typed:
+        fold = folds[key] = Fold(kind, typed, *options)
+    return fold, parameters
 
 
 def _checked_shape(element: Element, what: str, leaves: Sequence[tuple[str, Any]]) -> tuple[int, ...]:
@@ -225,8 +251,10 @@ def _known(operator: Any) -> tuple[dict, dict]:
     return known
 
 
-def _typed_operator(library: ModuleType, operator: AnyOperator, first: Group, *others: Group) -> TypedMonoid:
-    """The operator for the types of the leaves.
+def _typed_operator(
+    library: ModuleType, operator: AnyOperator, first: Group, *others: Group
+) -> tuple[TypedMonoid, list[Any]]:
+    """The operator for the types of the leaves, and the tensors that it holds.
 
     Raises TypeMismatchError for types that have no kernels or that differ between the elements, UnsupportedError
     for types that the operator does not take.
@@ -249,4 +277,4 @@ def _typed_operator(library: ModuleType, operator: AnyOperator, first: Group, *o
         dtypes.append(KERNEL_DTYPES[name])
     for dtype in dtypes:
         resolved = resolve(operator, dtype)
-    return resolved.typed(dtypes)
+    return resolved.with_parameters(dtypes)

@@ -43,11 +43,12 @@ def _fold_of(kind: Any, operator: Any, options: tuple[bool, ...], dtypes: Any, g
         leaves = [("values", torch.empty(0, dtype=dtype)) for dtype in dtypes]
         count = len(leaves) // groups
         parts = [("values", leaves[k : k + count]) for k in range(0, len(leaves), count)]
-        fold = arrays.fold_of(tensors, kind, operator, parts, options, {})
+        fold, parameters = arrays.fold_of(tensors, kind, operator, parts, options, {})
     except (DerivableError, AttributeError):
         # An operator that the compiled code itself makes has no attributes before that code runs.
         return None
-    return operators.recorded(fold)
+    # Those of this call must not stay in the graph.
+    return None if parameters else operators.recorded(fold)
 
 
 def one_node(function: Callable[..., Any], tensors: Sequence[torch.Tensor], *given: Any) -> Any:

@@ -45,6 +45,11 @@ def as_leaf(value: Any, what: str) -> jax.Array:
     return array
 
 
+def repeated(number: jax.Array, dtype: str, shape: Sequence[int], like: jax.Array) -> jax.Array:
+    """A number [] as an array of `shape` in another type, where JAX has it."""
+    return jnp.broadcast_to(number.astype(jax.dtypes.canonicalize_dtype(dtype)), shape)
+
+
 def as_integers(value: Any, what: str) -> jax.Array:
     """[n] integers. Raises ShapeError for other shapes, TypeMismatchError for other types."""
     if not isinstance(value, jax.Array):

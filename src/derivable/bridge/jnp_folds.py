@@ -137,7 +137,9 @@ def _function(op: TypedMonoid) -> Callable:
         return [jnp.broadcast_to(x, operands[0].shape) for x in compute(*operands)]
 
     def pulled(operands: Sequence[Any], adjoints: Sequence[Any]) -> tuple[Any, ...]:
-        by_operand = dict(zip(live, compute_vjp(*operands, *adjoints)))
+        # JAX has no numbers for the adjoints of integers, which occur nowhere.
+        numbers = [0.0 if x.dtype == jax.dtypes.float0 else x for x in adjoints]
+        by_operand = dict(zip(live, compute_vjp(*operands, *numbers)))
         return tuple(
             jnp.broadcast_to(by_operand[k], x.shape) if k in by_operand else None for k, x in enumerate(operands)
         )

@@ -43,6 +43,11 @@ def as_leaf(value: Any, what: str) -> torch.Tensor:
     return value
 
 
+def repeated(number: torch.Tensor, dtype: str, shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+    """A number [] as an array of `shape` in another type, beside `like`."""
+    return number.to(like.device, getattr(torch, dtype)).expand(tuple(shape))
+
+
 def as_integers(value: Any, what: str) -> torch.Tensor:
     """[n] int64. Raises ShapeError for other shapes, TypeMismatchError for other types."""
     return _checked(value, what).to(torch.int64)

@@ -91,7 +91,8 @@ def _structure(fold: Fold, structure: Any, operands: Sequence[torch.Tensor]) -> 
     if structure is None:
         return None
     if fold.kind == "reduce_by_index":
-        return structure.to(operands[0].device)
+        # Kernels read them one after the other.
+        return structure.to(operands[0].device).contiguous()
     rows = operands[0].shape[0]
     if structure.device.type == "cpu" or len(structure) == 0:
         fold.checked(structure.cpu().numpy(), operands)

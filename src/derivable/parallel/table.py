@@ -202,7 +202,7 @@ def _schedules(primitive: str, arguments: Sequence[Any], device: str) -> list[tu
     leaves = [
         leaf if hasattr(leaf, "dtype") else np.asarray(leaf) for leaf in flatten(monoid.element, values, "values")
     ]
-    typed = monoid.typed([_dtype_of(leaf) for leaf in leaves])
+    typed, _ = monoid.with_parameters([_dtype_of(leaf) for leaf in leaves])
     rows, *rest = leaves[0].shape
     width = math.prod(rest) // typed.leaf_sizes[0]
     if device == "cuda":

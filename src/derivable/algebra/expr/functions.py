@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from derivable.algebra.expr import parameters
 from derivable.algebra.expr.nodes import Apply, Constant, Expr
 from derivable.algebra.expr.operations import OPERATIONS, operand_dtypes
 from derivable.algebra.expr.types import FLOATS, INTEGERS, Dtype, check_dtype, is_number, numpy_dtype, weak_dtype
@@ -62,7 +63,6 @@ __all__ = [
 ]
 
 LARGEST_UNROLLED_POWER = 64
-HELD = "what it holds, such as a parameter, is a leaf of each element: `scan(op, (values, w.expand(n)))`"
 # What operations of bits are of truth values.
 _OF_TRUTH = {
     "bitwise_and": "logical_and",
@@ -82,6 +82,7 @@ def lift(value: Any, beside: tuple[Dtype, ...] = ()) -> Expr:
     """The expression for a traced value, an expression, or a number (weakly typed beside `beside`)."""
     if isinstance(value, Symbolic):
         return value.expr
+    value = parameters.symbolic(value)
     if isinstance(value, Expr):
         return value
     if isinstance(value, np.ndarray) and value.ndim == 0:
@@ -90,13 +91,13 @@ def lift(value: Any, beside: tuple[Dtype, ...] = ()) -> Expr:
         return Constant(value, weak_dtype(value, beside))
     hint = "use bool, int and float numbers, and the functions of `derivable`, as in `dv.exp`"
     if hasattr(value, "dtype"):
-        hint = HELD
+        hint = parameters.HELD
     raise TypeMismatchError(f"a value of type {type(value).__name__} cannot be part of a scalar expression", hint=hint)
 
 
 def cast(value: Any, dtype: Any) -> Any:
     """The value converted to a scalar type; floats become integers by truncation."""
-    target = check_dtype(dtype)
+    target, value = check_dtype(dtype), parameters.symbolic(value)
     if isinstance(value, Symbolic):
         return type(value)(cast(value.expr, target))  # type: ignore[call-arg]
     if isinstance(value, Expr):
@@ -109,7 +110,7 @@ def cast(value: Any, dtype: Any) -> Any:
 
 def saturating_cast(value: Any, dtype: Any) -> Any:
     """`cast`, but floats become the integers next to them: those out of range the type's limits, NaN 0."""
-    target = check_dtype(dtype)
+    target, value = check_dtype(dtype), parameters.symbolic(value)
     if isinstance(value, Symbolic):
         return type(value)(saturating_cast(value.expr, target))  # type: ignore[call-arg]
     if target not in INTEGERS:
@@ -127,6 +128,7 @@ def apply(name: str, *operands: Any) -> Any:
 
     Raises TypeMismatchError for a wrong number or type of operands.
     """
+    operands = tuple(map(parameters.symbolic, operands))
     symbolic = [operand for operand in operands if isinstance(operand, (Symbolic, Expr))]
     if any(_holds_symbols(operand) for operand in operands):
         # Small arrays of stand-ins, inside a function of vectors or matrices that is being traced.

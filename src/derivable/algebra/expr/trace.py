@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import operator
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.expr import functions
-from derivable.algebra.expr.functions import HELD, Symbolic, lift
+from derivable.algebra.expr.functions import Symbolic, lift
 from derivable.algebra.expr.nodes import Argument, Expr
 from derivable.algebra.expr.operations import OPERATIONS
+from derivable.algebra.expr.parameters import HELD, is_tensor, symbolic
 from derivable.algebra.expr.types import FLOATS, Dtype, check_dtype, is_number, promote
 from derivable.core.diagnostics import DerivableError, Span, TypeMismatchError, UnsupportedError
 
@@ -26,6 +28,15 @@ _UFUNCS = {
     "fabs": "abs",
     "float_power": "power",
     "invert": "bitwise_not",
+}
+# Python's operators by the names that torch has for them, for a tensor at their left.
+_TENSOR_OPERATORS = {
+    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "pow", "lt", "le", "gt", "ge", "eq", "ne")},
+    **{
+        f"__{name}__": getattr(operator, f"__{name}__") for name in ("floordiv", "and", "or", "xor", "lshift", "rshift")
+    },
+    "div": operator.truediv,
+    "remainder": operator.mod,
 }
 _SWAPPED_UFUNCS = {"greater": "less", "greater_equal": "less_equal"}
 
@@ -83,8 +94,12 @@ class Traced(Symbolic):
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), options=None):
-        if any(hasattr(given, "dtype") and not isinstance(given, Symbolic) for given in args):
-            raise _refusal("the operator holds a tensor, and it is compiled for scalars", HELD)
+        operands = [symbolic(given) for given in args]
+        are_held = any(isinstance(operand, Expr) for operand in operands)
+        if are_held and function.__name__ in _TENSOR_OPERATORS and not options:
+            return _TENSOR_OPERATORS[function.__name__](*operands)
+        if any(map(is_tensor, operands)):
+            raise _refusal("the function holds a tensor, and it is compiled for scalars", HELD)
         name = _UFUNCS.get(function.__name__, function.__name__)
         raise _refusal(
             f"torch.{function.__name__} takes tensors, and an operator is traced once, with stand-ins for scalars",
