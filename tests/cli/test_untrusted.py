@@ -140,3 +140,11 @@ def test_roots_are_folders_and_not_beginnings_of_names(tmp_path):
     assert not Roots.of([tmp_path / "a"]).holds(tmp_path / "ab" / "x")
     assert not Roots.of([tmp_path / "a"]).holds(tmp_path / "a" / ".." / "ab" / "x")
     assert Roots.of(None).holds("/anything")
+
+
+def test_two_queries_have_two_files(home, run):
+    text = 'rel a = {1}\nrel b = {2}\n@file("v.csv") query a\n@file("./v.csv") query b'
+    status, _, error = run(text, "-o", "out")
+    assert status == 1
+    assert "p.scl:4:1: error: the queries `a` and `b` are both written to ./v.csv" in error
+    assert not (home / "work" / "out").exists()

@@ -442,3 +442,30 @@ def test_words_above_other_texts_are_no_fact_whatever_is_declared(tmp_path, head
     with pytest.raises(ParseError, match=r"r.csv:1:1: error: the first line, .*seems to be a header"):
         program.run(facts={"r": path})
     assert set(program.run(facts={"r": dv.datalog.FactFile(path, header=True)})["s"]) == {("A1", "B2"), ("C3", "D4")}
+
+
+@pytest.mark.parametrize("rows", [1, 20_000])
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        ("f64", "1e999", "1e999 in column 2 is too large for f64"),
+        ("f64", "9" * 400, "is too large for f64"),
+        ("f64", "-1e309", "is too large for f64"),
+        ("f32", "1e39", "1e39 in column 2 is too large for f32"),
+        ("i64", "1_000", "'1_000' in column 2 is not of type i64"),
+        ("i64", "\u0663", "is not of type i64"),
+        ("f64", "1_0.5", "'1_0.5' in column 2 is not of type f64"),
+    ],
+    ids=lambda value: str(value)[:12].encode("ascii", "backslashreplace").decode(),
+)
+def test_numbers_that_no_value_of_the_type_is(tmp_path, rows, kind, value, message):
+    (tmp_path / "r.csv").write_text("1,2\n" * rows + f"3,{value}\n")
+    with pytest.raises(ParseError, match=message):
+        dv.Program(f"type r(i32, {kind})\nquery r").run({"r": tmp_path / "r.csv"})
+
+
+@pytest.mark.parametrize("rows", [1, 20_000])
+def test_infinities_that_are_written_are_read(tmp_path, rows):
+    (tmp_path / "r.csv").write_text("1,2\n" * rows + "3,inf\n4,-Infinity\n5,1e308\n")
+    found = dv.Program("type r(i32, f64)\nquery r").run({"r": tmp_path / "r.csv"})["r"]
+    assert set(found) == {(1, 2.0), (3, float("inf")), (4, -float("inf")), (5, 1e308)}

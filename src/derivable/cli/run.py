@@ -145,6 +145,15 @@ def _files_of_queries(program: Any, file: str, output: str | None, allow_files: 
     for name, attribute in program.files.items():
         path, form = declared(attribute)
         place = (Path(file).parent if folder is None else folder) / checked_path(path)
+        other = next((other for other, (taken, _) in files.items() if taken.resolve() == place.resolve()), None)
+        if other is not None:
+            raise DomainError(
+                f"the queries `{other}` and `{name}` are both written to {path}",
+                hint="name another file",
+                source=program.source,
+                text=program.text,
+                span=attribute.span,
+            )
         if not roots.holds(place):
             message, hint = roots.refusal(place, "write")
             raise DomainError(message, hint=hint, source=program.source, text=program.text, span=attribute.span)

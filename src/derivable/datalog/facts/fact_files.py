@@ -60,6 +60,8 @@ ENDINGS = (*TEXT_ENDINGS, *COLUMN_ENDINGS)
 _FORMS = {"i64": r"[+-]?\d+", "bool": "true|false", "f64": r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?"}
 # What separates columns in files of other programs.
 _DELIMITERS = (";", "\t", ",", "|")
+# The largest numbers of floats of these bits.
+_LARGEST = {bits: float(np.finfo(f"f{bits // 8}").max) for bits in (32, 64)}
 # Files of fewer bytes are read line by line: importing Arrow takes longer.
 _FEW_BYTES = 1 << 16
 # The columns of larger files are not kept for another run.
@@ -275,7 +277,8 @@ def _by_arrow(file: FileText, target: Target) -> Columns | None:
 
 def _all_fit(array: np.ndarray, t: ValueType) -> bool:
     if t.family == "float":
-        return not np.isnan(array).any()
+        # Infinities may be written so, or be numbers that are too large: the lines say which.
+        return bool((np.abs(array) <= _LARGEST[t.bits]).all())
     if t.is_integer and len(array):
         low, high = t.limits
         return low <= int(array.min()) and int(array.max()) <= high
@@ -515,6 +518,9 @@ def _column(texts: list[str], t: ValueType, place: int, text: str, lines: list[i
     for i, (value, line) in enumerate(zip(texts, lines)):
         try:
             number = TRUTH[value.strip().lower()] if t.family == "bool" else convert(value)
+            if "_" in value or not value.isascii():
+                # Python's ways to write numbers that no program of the language has.
+                number = None
         except (ValueError, KeyError):
             number = None
         if number is None or number != number:
@@ -530,6 +536,10 @@ def _column(texts: list[str], t: ValueType, place: int, text: str, lines: list[i
         if t.is_integer and not t.limits[0] <= number <= t.limits[1]:
             message = f"{value} in {target.column(place)} is too large or too small for {t}"
             hint = f"{t} holds {t.limits[0]} to {t.limits[1]}"
+            raise file_error(message, target, text, line, value, hint=hint)
+        if t.family == "float" and abs(number) > _LARGEST[t.bits] and "inf" not in value.lower():
+            message = f"{value} in {target.column(place)} is too large for {t}"
+            hint = f"{t} holds numbers up to {_LARGEST[t.bits]:.3g}; an infinity is written inf"
             raise file_error(message, target, text, line, value, hint=hint)
         values[i] = number
     return values
