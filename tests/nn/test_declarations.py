@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import derivable as dv
-from derivable.core.diagnostics import DerivableWarning, DomainError, TypeMismatchError
+from derivable.core.diagnostics import DerivableWarning, DomainError, ShapeError, TypeMismatchError
 
 TWICE = "type a(i32) rel q(x) = a(x) query q"
 PROOFS = ["exact", "topkproofs", "samplekproofs", "topbottomkclauses"]
@@ -192,3 +192,11 @@ def test_facts_of_an_axis_have_an_order(facts, message):
         layer(c=[(facts, torch.rand(len(facts)))])
     with pytest.raises(DomainError, match=f"the outputs 'q' of sample 0 are {message}"):
         layer(c=[(["red"], torch.rand(1))], outputs={"q": [facts]})
+
+
+def test_sparse_probabilities_are_refused():
+    p = torch.tensor([0.5, 0.0]).to_sparse()
+    layer = dv.nn.Logic("type a(i32) rel q(x) = a(x)", {"a": dv.independent([0, 1])}, {"q": [0]})
+    for call in (layer, layer.log, dv.nn.SemanticLoss([[1, 2]])):
+        with pytest.raises(ShapeError, match=r"sparse.*\nhelp: .*to_dense"):
+            call(p)

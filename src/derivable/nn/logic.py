@@ -366,6 +366,8 @@ class Logic(torch.nn.Module):
                 f"input {name!r} has shape {list(tensor.shape)}; {facts!r} needs [*batch, {len(facts)}]",
                 hint=f"the last dimension is one probability for each of the {len(facts)} facts of {name}",
             )
+        if tensor.layout is not torch.strided:
+            raise ShapeError(f"input {name!r} is sparse; probabilities are dense", hint=f"{name}.to_dense()")
         if tensor.is_complex():
             raise ShapeError(f"input {name!r} is complex; probabilities are real")
         if facts.has_factors and self.carrier.has_probabilities:

@@ -172,6 +172,8 @@ class SemanticLoss(torch.nn.Module):
         if not isinstance(predictions, torch.Tensor) or not predictions.is_floating_point():
             kind = getattr(predictions, "dtype", type(predictions).__name__)
             raise ShapeError(f"predictions must be a floating-point tensor, not {kind}")
+        if predictions.layout is not torch.strided:
+            raise ShapeError("predictions are sparse", hint="predictions.to_dense()")
         if predictions.dim() == 0 or predictions.shape[-1] != expected:
             raise ShapeError(
                 f"predictions have shape {list(predictions.shape)}; the constraint has {expected} variables, "
