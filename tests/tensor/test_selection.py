@@ -277,3 +277,16 @@ def test_second_derivatives_at_infinities_are_those_of_the_shares():
     expected = [[0.25, -0.25, 0.0], [-0.25, 0.25, 0.0], [0.0, 0.0, 0.0]]
     np.testing.assert_array_equal(torch.func.hessian(total)(torch.tensor([INF, INF, 1.0]).double()), expected)
     np.testing.assert_array_equal(jax.hessian(total)(jnp.array([INF, INF, 1.0])), expected)
+
+
+@pytest.mark.parametrize("subscripts", ["ij->i", "ij,j->i", "ij,j,k->ik"])
+def test_rows_of_zeros_are_zeros_in_compiled_functions_of_jax(subscripts):
+    def total(*operands):
+        return dv.tensor.einsum(subscripts, *operands, semiring="log")
+
+    operands = [jnp.array([[-INF, -INF], [-INF, 1.0]]), jnp.array([1.0, 2.0]), jnp.array([3.0])]
+    operands = operands[: subscripts.count(",") + 1]
+    value = [1.0, 3.0, 6.0][subscripts.count(",")]
+    np.testing.assert_array_equal(jax.jit(total)(*operands).ravel(), [-INF, value])
+    slopes = jax.jit(jax.grad(lambda *x: total(*x)[1].sum()))(*operands)
+    np.testing.assert_array_equal(slopes, [[0.0, 0.0], [0.0, 1.0]])

@@ -305,7 +305,9 @@ class _Reals:
         def relative(leaf: _Leaf, real: t.Node) -> t.Node:
             name, at = self.fresh("x"), _at(whole, scope, leaf)
             is_some = t.Apply("not_equal", (t.Number(float(self.record.zero)), at))
-            return _over(name, real, _when([is_some], t.Apply("exp_of_difference", (t.Var(name), at))))
+            # Where all terms are zero, each has a term here: under `jax.jit` entries do not depend on values.
+            share = t.Apply("where", (is_some, t.Apply("exp_of_difference", (t.Var(name), at)), t.Number(1.0)))
+            return _over(name, real, share)
 
         total = self.fresh("s")
         of = check(node, scope.types)
