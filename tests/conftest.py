@@ -41,6 +41,9 @@ def pytest_addoption(parser):
 
 def pytest_collection_modifyitems(config, items):
     """Of slow tests those of one quarter are left."""
+    addresses = [item.nodeid for item in items if " at 0x" in item.nodeid.lower()]
+    if addresses:
+        raise pytest.UsageError(f"the name of a case has an address, so that processes differ in it: {addresses[0]}")
     quarter = config.getoption("quarter")
     if quarter is None:
         return

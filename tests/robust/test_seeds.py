@@ -67,7 +67,9 @@ def test_what_is_no_seed_is_an_error_that_says_so(name, seed):
         DRAWS[name](seed)
 
 
-@pytest.mark.parametrize("generator", [np.random.default_rng(0), np.random.RandomState(0)], ids=repr)
+@pytest.mark.parametrize(
+    "generator", [np.random.default_rng(0), np.random.RandomState(0)], ids=lambda of: type(of).__name__
+)
 def test_a_generator_of_another_library_is_named_as_users_name_it(generator):
     with pytest.raises(DomainError, match="an integer, which that generator of numpy may draw"):
         dv.vsa.random(1, 4, 64, generator=generator)
