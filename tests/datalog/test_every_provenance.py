@@ -123,7 +123,7 @@ def test_every_provenance_has_a_definition_here():
     assert names == {*SUMS, *OF_WORLDS, "topkproofsdebug", "realtropicalproofs"}
 
 
-@pytest.mark.parametrize("name", ["difftopkproof", "topkprofs", "minmaxprobs", "diffnandmult_prob"])
+@pytest.mark.parametrize("name", ["difftopkprofs", "topkprofs", "minmaxprobs", "diffnandmultprobs"])
 def test_an_unknown_name_shows_the_nearest(name):
     with pytest.raises(DomainError, match=r"did you mean '\w*(topk|minmax|nandmult)"):
         dv.Program(CLOSURE).run({"e": EDGES}, provenance=name)

@@ -102,9 +102,9 @@ def test_logic_inputs():
 
 def test_input_mappings():
     refuses(dv.categorical, [])
-    refuses(dv.categorical, [1, 1])
+    refuses(dv.categorical, {1, 2})
     refuses(dv.categorical, 3)
-    refuses(dv.independent, [1, 1])
+    refuses(dv.independent, {1, 2})
     refuses(dv.independent, None)
 
 

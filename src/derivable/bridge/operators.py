@@ -182,7 +182,8 @@ class _Apply(_Level):
 
     @staticmethod
     def backward(ctx, *adjoints):
-        return None, None, None, None, *tensors.backward(ctx, adjoints, ctx.needs_input_grad[4:])
+        found = tensors.backward(ctx.engine, ctx.saved_tensors, adjoints, ctx.needs_input_grad[4:])
+        return None, None, None, None, *found
 
     @staticmethod
     def jvp(ctx, _keyset, _engine, _keep, _structure, *tangents):

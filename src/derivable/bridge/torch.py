@@ -250,9 +250,9 @@ class _Eager(torch.autograd.Function):
     def backward(ctx, *adjoints):
         # Also where they are not needed: torch frees them after a backward pass, and says of a second one that it wants
         # `retain_graph=True`.
-        _ = ctx.saved_tensors
+        tensors = ctx.saved_tensors
         if not ctx.factors or torch.is_grad_enabled() or is_observed():
-            return None, None, *backward(ctx, adjoints, ctx.needs_input_grad[2:])
+            return None, None, *backward(ctx.engine, tensors, adjoints, ctx.needs_input_grad[2:])
         (seed,) = adjoints
         # torch asks for the adjoints of zero with no seed at all.
         return None, None, *[None if seed is None else seed * factor for factor in ctx.factors]
@@ -270,10 +270,11 @@ def prepare(ctx: Any, engine: Engine, structure, operands, results, kept) -> Non
     ctx.save_for_backward(structure, *operands, *results, *kept)
 
 
-def backward(ctx: Any, adjoints: Sequence[torch.Tensor | None], needed: Sequence[bool]) -> list[torch.Tensor | None]:
-    """Adjoints of the operands that need one."""
-    engine = ctx.engine
-    structure, operands, made = saved(engine, ctx.saved_tensors)
+def backward(
+    engine: Engine, tensors: Sequence[Any], adjoints: Sequence[torch.Tensor | None], needed: Sequence[bool]
+) -> list[torch.Tensor | None]:
+    """Adjoints of the operands that need one, of the tensors that `prepare` has saved."""
+    structure, operands, made = saved(engine, tensors)
     seeds = [adjoints[leaf] for leaf in engine.float_results]
     gradients: list[torch.Tensor | None] = [None] * len(operands)
     if any(seed is not None for seed in seeds):

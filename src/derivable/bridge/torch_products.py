@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -39,7 +40,8 @@ def computed(left: torch.Tensor, right: torch.Tensor, axes: Axes) -> torch.Tenso
         return torch.einsum(*interleaved(tensors, axes))
 
     # Matrix products would be in fewer bits than their operands have.
-    with torch.autocast(left.device.type, enabled=False):
+    is_cast = left.device.type != "meta" and torch.is_autocast_enabled(left.device.type)
+    with torch.autocast(left.device.type, enabled=False) if is_cast else nullcontext():
         found = einsum(left, right)
         return exact_product(torch, einsum, left, right) if has_nan(found) else found
 

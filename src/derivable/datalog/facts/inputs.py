@@ -12,6 +12,7 @@ import numpy as np
 from derivable.core.arguments import check_on_cpu, is_integer
 from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError, warn
 from derivable.core.lazy import later
+from derivable.datalog.tags.random_facts import as_floats
 from derivable.datalog.values.text_arena import Encoded
 
 if TYPE_CHECKING:
@@ -255,7 +256,7 @@ def _values(name: str, label: Any, column: Any) -> np.ndarray | Texts:
         texts = of_frame.__arrow_array__()
         if not texts.null_count:
             return arrow_column(name, label, texts)
-    if tensors.has_torch([column]):
+    if hasattr(column, "detach") and tensors.has_torch([column]):
         check_on_cpu(column, f"the tensor of facts for `{name}`")
         return Elsewhere(column).on_host()
     values = column if hasattr(column, "__array__") else np.fromiter(column, dtype=object, count=len(column))
@@ -384,14 +385,6 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
     """A tuple as it is, a scalar as a tuple of one; NumPy scalars become Python ones."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     return tuple(v.item() if isinstance(v, np.generic) else v for v in values)
-
-
-def as_floats(values: Any) -> np.ndarray:
-    """Tags as an array of float64. Raises DomainError for integers beyond that."""
-    try:
-        return np.asarray(values, np.float64)
-    except OverflowError:
-        raise DomainError(f"a tag is beyond {np.finfo(np.float64).max:.2g}, what a float of 64 bits holds") from None
 
 
 def _kind(value: Any) -> str:

@@ -33,13 +33,13 @@ import numpy as np
 from derivable.core.diagnostics import BindingError, DerivableError, DomainError, ShapeError, TypeMismatchError, warn
 from derivable.core.registry import is_one_letter_off, similar, suggestion
 from derivable.datalog.facts.column_names import TAG_NAMES, listed, places_by_name
-from derivable.datalog.facts.inputs import Columns, Elsewhere, InputMapping, Texts, as_floats
+from derivable.datalog.facts.inputs import Columns, Elsewhere, InputMapping, Texts
 from derivable.datalog.facts.store import FactStore, add_terms
 from derivable.datalog.facts.words import checked_words
 from derivable.datalog.foreign.other_names import written_here
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.rules.nodes import Relation, Rules
-from derivable.datalog.tags.random_facts import Origin
+from derivable.datalog.tags.random_facts import Origin, as_floats
 from derivable.datalog.values.symbols import SymbolTable
 
 # Python rows that are loaded at once.

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from derivable.core.diagnostics import DomainError
+
 if TYPE_CHECKING:
     from derivable.datalog.tags.carrier import Carrier
 
@@ -147,3 +149,11 @@ class RandomFacts:
         for i, group in enumerate(self.groups):
             owner[group] = i
         return owner
+
+
+def as_floats(values: Any) -> np.ndarray:
+    """Tags as an array of float64. Raises DomainError for integers beyond that."""
+    try:
+        return np.asarray(values, np.float64)
+    except OverflowError:
+        raise DomainError(f"a tag is beyond {np.finfo(np.float64).max:.2g}, what a float of 64 bits holds") from None
