@@ -1,5 +1,6 @@
 import dataclasses
 import math
+import pickle
 import subprocess
 import sys
 
@@ -131,3 +132,12 @@ def test_importing_the_registry_loads_no_numba():
     code = "import sys, derivable.algebra.semirings, derivable.algebra.expr; print('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_an_operator_that_was_evaluated_is_pickled():
+    for name in ("real", "log", "godel"):
+        record = semirings.get(name)
+        plus = record.typed("float64").plus
+        expected = plus.apply([np.float64(0.25)], [np.float64(0.5)])
+        again = pickle.loads(pickle.dumps(plus))
+        assert again.apply([np.float64(0.25)], [np.float64(0.5)]) == expected

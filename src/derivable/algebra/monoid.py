@@ -306,6 +306,9 @@ class TypedFunction:
         """[component] arrays of the value, from [component] arrays of each operand; elementwise."""
         return _evaluated(self._values, self._places, [part for given in operands for part in given])
 
+    def __getstate__(self) -> dict[str, Any]:
+        return _without_values(self)
+
     @cached_property
     def _values(self) -> Callable:
         # Prepared once: columns of tags are computed in every round of a recursion.
@@ -509,6 +512,9 @@ class TypedMonoid:
         """What the operator means: component arrays (or scalars) of a and b -> those of `a op b`, elementwise."""
         return _evaluated(self._values, self._places, [*left, *right])
 
+    def __getstate__(self) -> dict[str, Any]:
+        return _without_values(self)
+
     @cached_property
     def _values(self) -> Callable:
         return expr.interpreter(self.values)
@@ -550,3 +556,8 @@ def refusal(operator: Monoid, dtype: Any) -> UnsupportedError:
     return UnsupportedError(
         f"the operator {operator.name} on {np.dtype(dtype)} has no derivative", hint="use float32 or float64 values"
     )
+
+
+def _without_values(of: TypedFunction | TypedMonoid) -> dict[str, Any]:
+    """What a copy and another process get: what evaluates the operator is prepared there."""
+    return {name: value for name, value in vars(of).items() if name != "_values"}
