@@ -13,15 +13,15 @@ from derivable.core.roots import Roots
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """A folder with data of the user's, the program's folder in it, and another one, which is the working directory."""
-    for name in ("program", "work", "data"):
+    for name in ("program", "current", "data"):
         (tmp_path / name).mkdir()
     (tmp_path / "secret.csv").write_text("1\n")
     (tmp_path / "secret.scl").write_text("rel s = {1}")
     (tmp_path / "program" / "near.csv").write_text("2\n")
-    (tmp_path / "work" / "here.csv").write_text("3\n")
+    (tmp_path / "current" / "here.csv").write_text("3\n")
     (tmp_path / "data" / "far.csv").write_text("4\n")
     (tmp_path / "data" / "far.scl").write_text('@file("far.csv") type s(i32)')
-    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.chdir(tmp_path / "current")
     return tmp_path
 
 
@@ -41,7 +41,7 @@ def reads(name):
     return f'@file("{name}") type s(i32)\nquery s'
 
 
-@pytest.mark.parametrize(("name", "number"), [("near.csv", 2), ("here.csv", 3), ("../work/here.csv", 3)])
+@pytest.mark.parametrize(("name", "number"), [("near.csv", 2), ("here.csv", 3), ("../current/here.csv", 3)])
 def test_files_of_the_two_folders_are_read(run, name, number):
     assert run(reads(name)) == (0, f"s({number})\n", "")
 
@@ -56,7 +56,7 @@ def test_others_are_not(home, run, name, command):
     status, out, error = run(reads(name.format(home=home)), command=command)
     assert (status, out) == (1, "")
     assert "p.scl:1:1: error: the program may not read /" in error
-    assert f"which is not in {home}/program and {home}/work" in error
+    assert f"which is not in {home}/program and {home}/current" in error
     assert "--root DIR" in error
 
 
@@ -89,7 +89,7 @@ def test_more_is_allowed_by_name(home, run):
 WRITES = 'rel h = {{("changed", 1)}}\n@file("{0}")\nquery h'
 
 
-@pytest.mark.parametrize("name", ["../secret.csv", "{home}/secret.csv", "near.csv", "{home}/work/here.csv"])
+@pytest.mark.parametrize("name", ["../secret.csv", "{home}/secret.csv", "near.csv", "{home}/current/here.csv"])
 def test_files_are_written_nowhere_by_themselves(home, run, name):
     before = {path: path.read_text() for path in home.rglob("*.csv")}
     status, out, error = run(WRITES.format(name.format(home=home)))
@@ -101,14 +101,14 @@ def test_files_are_written_nowhere_by_themselves(home, run, name):
 
 def test_files_are_written_in_the_folder_that_is_named(home, run):
     assert run(WRITES.format("x.csv"), "-o", "out")[0] == 0
-    assert (home / "work" / "out" / "x.csv").read_text() == '"changed",1\n'
+    assert (home / "current" / "out" / "x.csv").read_text() == '"changed",1\n'
     for name in ("../../program/near.csv", "../here.csv", "link/near.csv"):
-        link = home / "work" / "out" / "link"
+        link = home / "current" / "out" / "link"
         if not link.is_symlink():
             link.symlink_to(home / "program")
         status, _, error = run(WRITES.format(name), "-o", "out")
         assert status == 1, name
-        assert f"which is not in {home}/work/out" in error
+        assert f"which is not in {home}/current/out" in error
     assert (home / "program" / "near.csv").read_text() == "2\n"
 
 
@@ -147,4 +147,4 @@ def test_two_queries_have_two_files(home, run):
     status, _, error = run(text, "-o", "out")
     assert status == 1
     assert "p.scl:4:1: error: the queries `a` and `b` are both written to ./v.csv" in error
-    assert not (home / "work" / "out").exists()
+    assert not (home / "current" / "out").exists()

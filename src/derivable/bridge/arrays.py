@@ -201,7 +201,7 @@ def fold_of(
         return fold, []
     typed, parameters = _typed_operator(library, operator, *groups)
     if fold is None or fold.operator is not typed:
-        fold = folds[key] = Fold(kind, typed, *options)
+        fold = folds[key] = Fold(kind, typed, *options).registered()
     return fold, parameters
 
 

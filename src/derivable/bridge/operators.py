@@ -106,8 +106,8 @@ def engine_of(number: int) -> Engine:
         if found is None:
             raise UnsupportedError(
                 "a graph calls a fold, a circuit or a tensor program that this process has not made",
-                hint="a file of a graph holds its name only: make the module that was exported or traced, and keep it, "
-                "before the graph is called",
+                hint="a file of a graph holds its name only: make the module that was exported or traced, call it "
+                "once, and keep it, before the graph is called",
             )
         _numbered[number] = found
     return found
