@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from derivable.datalog.api.program import Program
     from derivable.datalog.facts.file_forms import FactFile
     from derivable.datalog.facts.inputs import InputMapping, categorical, independent
-    from derivable.datalog.foreign.own import function, predicate
+    from derivable.datalog.foreign.user_functions import function, predicate
     from derivable.datalog.tags.custom import Provenance
     from derivable.datalog.values.datetimes import Duration
     from derivable.datalog.values.terms import Entity
@@ -46,9 +46,9 @@ __getattr__, __dir__ = lazy(
         "Provenance": "derivable.datalog.tags.custom",
         "aggregate": "derivable.datalog.aggregates",
         "categorical": "derivable.datalog.facts.inputs",
-        "function": "derivable.datalog.foreign.own",
+        "function": "derivable.datalog.foreign.user_functions",
         "independent": "derivable.datalog.facts.inputs",
         "lattice": "derivable.datalog.aggregates.lattices",
-        "predicate": "derivable.datalog.foreign.own",
+        "predicate": "derivable.datalog.foreign.user_functions",
     },
 )

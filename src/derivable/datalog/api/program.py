@@ -33,7 +33,7 @@ from derivable.datalog.ram.text import ram_text
 from derivable.datalog.rules.demand import Demand, demand, demand_text
 from derivable.datalog.rules.keyed import with_keys
 from derivable.datalog.rules.new_terms import with_terms
-from derivable.datalog.rules.nodes import Attribute, Clause, Coin, Generate, Rules
+from derivable.datalog.rules.nodes import Attribute, Clause, Generate, RuleProbability, Rules
 from derivable.datalog.rules.optimise import optimise
 from derivable.datalog.rules.projection import projected
 from derivable.datalog.rules.strata import strata_text, stratify
@@ -485,7 +485,7 @@ class _Plan:
         """How many tagged rules and uses of tagged predicates have probabilities."""
         literals = [literal for rule in self.rules.rules if isinstance(rule, Clause) for literal in rule.body]
         soft = sum(isinstance(literal, Generate) and predicate_of(literal.predicate).is_tagged for literal in literals)
-        return len({literal.name for literal in literals if isinstance(literal, Coin)}) + soft
+        return len({literal.name for literal in literals if isinstance(literal, RuleProbability)}) + soft
 
     @cached_property
     def titles(self) -> Mapping[str, tuple[str | None, ...]]:

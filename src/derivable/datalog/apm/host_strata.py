@@ -84,7 +84,7 @@ def _makes_facts(instruction: m.Instruction) -> bool:
         return instruction.operator in RETAGGING
     nodes = instruction.query.operators
     return any(
-        isinstance(node, m.Coin) or (isinstance(node, m.Generate) and PREDICATES[node.predicate].is_tagged)
+        isinstance(node, m.RuleProbability) or (isinstance(node, m.Generate) and PREDICATES[node.predicate].is_tagged)
         for node in nodes
     )
 
@@ -113,7 +113,7 @@ def _left_to_host(ram: m.Ram, stratum: m.Stratum, has_proofs: bool) -> str | Non
         for node in instruction.query.operators:
             if isinstance(node, m.Generate) and has_proofs:
                 return f"calls the predicate `{node.predicate}`"
-            if isinstance(node, m.Coin) and has_proofs:
+            if isinstance(node, m.RuleProbability) and has_proofs:
                 return "makes a random fact for each row of a rule"
     return None
 

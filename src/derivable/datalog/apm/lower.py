@@ -360,12 +360,12 @@ class _Lowering(Tables):
                 types = dict(zip((t.name if isinstance(t, Var) else None for t in node.outputs), node.types))
                 made = list(dict.fromkeys((*table.columns, *m.binds(node))))
                 return self.called(node, table, made, {name: column_type(of) for name, of in types.items() if name})
-            case m.Coin():
+            case m.RuleProbability():
                 return self.called(node, table, [name for name in table.columns if name in needed], {})
         raise TypeError(f"not an operator: {node!r}")
 
     def called(
-        self, node: m.Generate | m.Coin, table: Table, made: Sequence[str], types: Mapping[str, n.Type]
+        self, node: m.Generate | m.RuleProbability, table: Table, made: Sequence[str], types: Mapping[str, n.Type]
     ) -> Table:
         """What a predicate or a coin makes of the rows of a table."""
         given = tuple(table.columns), tuple(made)

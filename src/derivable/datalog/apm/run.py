@@ -34,12 +34,12 @@ from derivable.datalog.kernels.proofs import ONE
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.products import Product
 from derivable.datalog.rules.nodes import AggregateRule
+from derivable.datalog.run.draw import drawn
 from derivable.datalog.run.execute import Begun, Executor
 from derivable.datalog.run.foreign_join import generate
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.profile import Profile
 from derivable.datalog.run.queries import Batch, Queries
-from derivable.datalog.run.throw import thrown
 from derivable.datalog.scalars import arithmetic
 from derivable.datalog.scalars.nodes import Const, Expr
 from derivable.datalog.tables.storage import Table
@@ -560,7 +560,7 @@ class _Host:
 
     def call(
         self,
-        node: m.Generate | m.Coin,
+        node: m.Generate | m.RuleProbability,
         names: tuple[Sequence[str], Sequence[str]],
         columns: Sequence[np.ndarray],
         count: int,
@@ -569,8 +569,8 @@ class _Host:
         given, made = names
         tags = self._tags(columns[len(given) :])
         batch = Batch(count, dict(zip(given, columns)), tags)
-        if isinstance(node, m.Coin):
-            found = list(thrown(self.queries, batch, node))
+        if isinstance(node, m.RuleProbability):
+            found = list(drawn(self.queries, batch, node))
         else:
             found = list(generate(self.queries, batch, node, PREDICATES[node.predicate], self.queries.foreign))
         rows = [np.concatenate([np.empty(0, np.int64), *(b.columns[name] for b in found)]) for name in made]

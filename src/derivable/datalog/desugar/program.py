@@ -286,7 +286,7 @@ class Desugaring(Constants):
         literals: tuple[r.Literal, ...],
         item: Any,
         body: Any,
-        coin: r.Coin | None = None,
+        coin: r.RuleProbability | None = None,
     ) -> None:
         terms = []
         for argument in head.arguments:
@@ -320,7 +320,7 @@ class Desugaring(Constants):
 
     def bodies(
         self, heads: list[s.Atom], body: Any, environment: Environment, item: Any, tag: Any
-    ) -> Iterator[tuple[Body, list[r.Literal], r.Coin | None]]:
+    ) -> Iterator[tuple[Body, list[r.Literal], r.RuleProbability | None]]:
         """The literals of each disjunct of a body, each with its own coin if there is a tag."""
         disjuncts = [[]] if body is None else self.normal_form(body, True)
         head_variables = {v for head in heads for v in variables_of(head)}
@@ -331,7 +331,7 @@ class Desugaring(Constants):
             literals = clause.body(disjunct, head_variables)
             yield clause, literals, None if tag is None else self.coin(tag, clause, literals, item)
 
-    def coin(self, tag: Any, clause: Body, literals: list[r.Literal], item: Any) -> r.Coin:
+    def coin(self, tag: Any, clause: Body, literals: list[r.Literal], item: Any) -> r.RuleProbability:
         """The random facts of the instances of a tagged body, whose wildcards get names: each row is an instance.
 
         Heads of one instance share its coin.
@@ -344,7 +344,7 @@ class Desugaring(Constants):
             value = as_real(value)
         literals[:] = clause.named((*literals, *clause.extra))
         clause.extra = []
-        return r.Coin(f"#{self.fresh('coin_')}", tuple(clause.instance(literals)), value, kind, tag.span)
+        return r.RuleProbability(f"#{self.fresh('coin_')}", tuple(clause.instance(literals)), value, kind, tag.span)
 
     def reduce_rule(self, item: s.ReduceRule) -> None:
         environment = dict(self.typed.variables(item))

@@ -1,7 +1,7 @@
 """Rules with probabilities: each ground instance of such a rule is a random fact of its own.
 
-An instance is a rule with values for all variables that its body binds, so `0.3::h(x) = e(x, y)` throws one coin for
-each row of `e`, as in ProbLog and Scallop. The coin is thrown when the instance is first derived, and is known by the
+An instance is a rule with values for all variables that its body binds, so `0.3::h(x) = e(x, y)` draws one coin for
+each row of `e`, as in ProbLog and Scallop. The coin is drawn when the instance is first derived, and is known by the
 rule and these values from then on: whatever derives the instance again, in a later round, from more facts or in another
 order of the body, finds the same random fact.
 """
@@ -42,7 +42,7 @@ class Coins:
         made.known = {name: (table.fork(), facts) for name, (table, facts) in self.known.items()}
         return made
 
-    def factor(self, coin: m.Coin, number: float, tags: ColumnTags) -> Table | None:
+    def factor(self, coin: m.RuleProbability, number: float, tags: ColumnTags) -> Table | None:
         """A table of one row with the tag of a fact of this number; None where tags say which fact it is.
 
         Raises ForeignError for a number that the provenance does not take.
@@ -59,7 +59,7 @@ class Coins:
             table.tags[:1] = made
         return self.factors[key]
 
-    def check(self, coin: m.Coin, numbers: np.ndarray) -> None:
+    def check(self, coin: m.RuleProbability, numbers: np.ndarray) -> None:
         """Raise ForeignError for a number [row] that the provenance does not take as a tag."""
         carrier = self.random.carrier
         if carrier is None or coin.kind == "chance":
@@ -72,12 +72,14 @@ class Coins:
             error.span = coin.span
             raise error from None
 
-    def drops_zero(self, coin: m.Coin) -> bool:
+    def drops_zero(self, coin: m.RuleProbability) -> bool:
         """Whether a row whose coin has the number 0 is not there, as it is where numbers are probabilities."""
         carrier = self.random.carrier
         return carrier is None or coin.kind == "chance" or carrier.has_probabilities
 
-    def variables(self, coin: m.Coin, columns: Sequence[np.ndarray], probabilities: np.ndarray) -> np.ndarray:
+    def variables(
+        self, coin: m.RuleProbability, columns: Sequence[np.ndarray], probabilities: np.ndarray
+    ) -> np.ndarray:
         """The random facts [row] of the instances with these columns of words."""
         count = len(probabilities)
         if coin.name not in self.known:
@@ -96,7 +98,7 @@ class Coins:
             self.known[coin.name] = table, facts
         return facts[rows]
 
-    def _added(self, coin: m.Coin, numbers: np.ndarray) -> np.ndarray:
+    def _added(self, coin: m.RuleProbability, numbers: np.ndarray) -> np.ndarray:
         """Random facts of these numbers."""
         self.check(coin, numbers)
         return self.random.add(numbers, coin.kind, lambda number: ("a rule", {}))

@@ -368,7 +368,7 @@ class _Planner:
                 self.steps.append(emit.Define(self.register(v.name, v.type), value))
             case m.Generate():
                 self.integers(node)
-            case m.Coin():
+            case m.RuleProbability():
                 self.coin(node)
             case _:
                 raise _Unsupported("an operator has no kernel")
@@ -438,8 +438,8 @@ class _Planner:
         number = where(there, last - first + (1 if closed else 0), 0)
         self.steps.append(emit.Count(self.register(output.name, output.type), first, number))
 
-    def coin(self, node: m.Coin) -> None:
-        """A coin of which no tag says whose it is is a factor; other ones are thrown over columns."""
+    def coin(self, node: m.RuleProbability) -> None:
+        """A coin of which no tag says whose it is is a factor; other ones are drawn over columns."""
         probability = node.probability
         if not isinstance(probability, Const) or probability.value == 0.0 or isinstance(self.tags, str):
             raise _Unsupported("random facts of its own are drawn over columns")

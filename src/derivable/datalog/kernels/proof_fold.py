@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from derivable.datalog.kernels.proofs import ONE, ZERO, conflict, cost_of_word, is_simpler, settle, unite
-from derivable.datalog.kernels.wide_fold import ENDLESS, LOST, WANTED_SPAN, fold_wide
+from derivable.datalog.kernels.multi_block_fold import ENDLESS, LOST, WANTED_SPAN, fold_multi_block
+from derivable.datalog.kernels.proofs import ONE, ZERO, conflict, cost_of_word, is_simpler, resolve_choices, unite
 from derivable.device.cpu.tiers import kernel
 
 
@@ -84,7 +84,7 @@ def are_possible(
                     return i
                 to_heads[0, 0] = 0
                 has_choices = unite(blocks, heads, p, q, to_blocks, to_heads, 0, costs, tied, triggers)
-                if not has_choices or settle(to_blocks, to_heads, 0, costs, tied, literals):
+                if not has_choices or resolve_choices(to_blocks, to_heads, 0, costs, tied, literals):
                     found[i] = True
                     break
     return stop
@@ -94,7 +94,7 @@ def are_possible(
 def _fold_narrow(start, stop, given, limits, sets, room, used, costs, tied, literals, triggers):
     """`fold` of rows whose proofs are one block each, at the same place: all that is done with them is done here.
 
-    Returns the place in the list of the first row that it leaves to `fold_wide`.
+    Returns the place in the list of the first row that it leaves to `fold_multi_block`.
     """
     rows, last, following, a, b, old, tags, news, has_news, changed = given
     k, is_bounded, has_triggers = limits
@@ -203,7 +203,7 @@ def _fold_narrow(start, stop, given, limits, sets, room, used, costs, tied, lite
                             has_choices = code == 2
                         if has_choices:
                             to_blocks[at, 0], to_heads[2 * slot + 1, 0], to_heads[2 * slot, 1] = place, at + 1, total
-                            if not settle(to_blocks, to_heads, 2 * slot, costs, tied, literals):
+                            if not resolve_choices(to_blocks, to_heads, 2 * slot, costs, tied, literals):
                                 continue
                             total = to_heads[2 * slot, 1]
                             if to_heads[2 * slot + 1, 0] == at:
@@ -339,7 +339,7 @@ def fold(
             return stop
         many = 2 * many if reached == start else 1
         start = min(reached + many, stop)
-        left = fold_wide(reached, start, given, limits, sets, room, used, costs, tied, literals, triggers)
+        left = fold_multi_block(reached, start, given, limits, sets, room, used, costs, tied, literals, triggers)
         if left < start:
             return left
     return stop

@@ -13,7 +13,7 @@ blocks    [block, 1 + width] uint64: the place of a block, and its words
 heads     [row + 1, 2] int64: the first block of a proof, and its cost
 offsets   [set + 1] of rows
 costs     [literal], 0 for a denied value of a choice; `tied` are the bits of literals in a choice, and `triggers` those
-          of them with which a union has to be settled
+          of them with which the choices of a union have to be resolved
 literals  (`fact` [literal], and its complement for one that is denied; `opposite` [literal], the literal of the other
           sign, -1 for none; `chances` [fact]; `choice` [fact]; `sizes` [choice] how many values it has, 0 for a fact
           and its denial; `numbers` and `where`, room for the literals of a proof; and for choices, all zero between
@@ -38,7 +38,7 @@ SCALE, IMPOSSIBLE = float(1 << 36), 1 << 48
 ZERO, ONE = 0, 1
 # Pairs of proofs that a product is made of at once; those of more are marked.
 MOST, LONG = 1 << 12, -1
-# Pairs of literals that are compared sooner than a union is settled.
+# Pairs of literals that are compared sooner than the choices of a union are resolved.
 MOST_PAIRS = 64
 
 
@@ -149,8 +149,8 @@ def _choose(words, count, literals):
 
 
 @kernel
-def settle(blocks, heads, row, costs, tied, literals):
-    """Simplify a proof with literals of choices, and settle its cost; false if it contradicts itself."""
+def resolve_choices(blocks, heads, row, costs, tied, literals):
+    """Resolve the choices of a proof with literals of choices, and compute its cost; false if it contradicts itself."""
     fact, _, _, choice, _, numbers, where, chosen, denied, sums = literals
     count = _list_tied(blocks, heads, row, tied, numbers, where)
     found, total = _choose(blocks.reshape(-1), count, literals), 0
@@ -212,8 +212,8 @@ def conflict(blocks, heads, a, b, tied, fact, choice, sizes):
 
 @kernel
 def unite(blocks, heads, a, b, to_blocks, to_heads, row, costs, tied, triggers):
-    """Write the union of proofs `a` and `b` to a row; whether it is to be settled: it has triggers, and both proofs
-    have literals of choices."""
+    """Write the union of proofs `a` and `b` to a row; whether its choices are to be resolved: it has triggers, and
+    both proofs have literals of choices."""
     i, i_end, j, j_end, at = heads[a, 0], heads[a + 1, 0], heads[b, 0], heads[b + 1, 0], to_heads[row, 0]
     total, choices, width = heads[a, 1] + heads[b, 1], np.uint64(0), blocks.shape[1] - 1
     of_a, of_b = np.uint64(0), np.uint64(0)
@@ -456,7 +456,7 @@ def multiply(
                 has_choices = unite(blocks, heads, x_first, y_first, blocks, heads, row, costs, tied, triggers)
             if has_choices:
                 code = conflict(blocks, heads, x_first, y_first, tied, fact, choice, sizes)
-                if code == 1 or (code == 2 and not settle(blocks, heads, row, costs, tied, literals)):
+                if code == 1 or (code == 2 and not resolve_choices(blocks, heads, row, costs, tied, literals)):
                     kept = 0
             found[i] = _close_set(heads, offsets, used, kept)
             continue
@@ -465,7 +465,7 @@ def multiply(
         for p in range(x_first, x_last):
             for q in range(y_first, y_last):
                 has_choices = unite(blocks, heads, p, q, to_blocks, to_heads, count, costs, tied, triggers)
-                if not has_choices or settle(to_blocks, to_heads, count, costs, tied, literals):
+                if not has_choices or resolve_choices(to_blocks, to_heads, count, costs, tied, literals):
                     order[count] = count
                     count += 1
         kept = _keep_best(to_blocks, to_heads, order, spare, count, k, blocks, heads, used[1])
@@ -572,7 +572,7 @@ def deny(
                     to_heads[count + 1, 0], to_heads[count, 1] = count + 1, costs[literal]
                     order[count] = count
                     # Denied values of choices have no costs yet.
-                    if settle(to_blocks, to_heads, count, costs, tied, literals):
+                    if resolve_choices(to_blocks, to_heads, count, costs, tied, literals):
                         count += 1
                     bit = next_literal(word, bit + 1)
         kept = _keep_best(to_blocks, to_heads, order, spare, count, k, blocks, heads, used[1])

@@ -16,7 +16,17 @@ from typing import Any, Literal
 
 from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.rules.literal_order import Define
-from derivable.datalog.rules.nodes import Atom, Clause, Coin, Facts, Filter, Generate, Negated, Relation, names
+from derivable.datalog.rules.nodes import (
+    Atom,
+    Clause,
+    Facts,
+    Filter,
+    Generate,
+    Negated,
+    Relation,
+    RuleProbability,
+    names,
+)
 from derivable.datalog.scalars.nodes import Const, Expr, Node, Var
 from derivable.datalog.values.constructors import Constructor
 
@@ -80,7 +90,7 @@ class Difference(Node):
 # for which none does; and `coin 0.3::#coin_1(x, y) <source>`, the tag of each row times a random fact of its own for
 # each row of the key, rows of probability 0 being dropped.
 Select, Extend = Filter, Define
-Operator = Unit | Scan | Join | Difference | Select | Extend | Generate | Coin
+Operator = Unit | Scan | Join | Difference | Select | Extend | Generate | RuleProbability
 
 
 @dataclass(frozen=True)

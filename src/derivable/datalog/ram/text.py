@@ -66,7 +66,7 @@ def _title(node: m.Operator, bound: Container[str]) -> str:
             return f"extend {v.name} := {expr_text(e)}"
         case m.Generate():
             return f"generate {generator_text(node)}"
-        case m.Coin():
+        case m.RuleProbability():
             return f"coin {coin_text(node)}"
     raise TypeError(f"not an operator: {node!r}")
 

@@ -35,7 +35,7 @@ def check_rules(rules: r.Rules) -> None:
                         raise LayoutError(f"types of `{literal_text(literal)}` differ from the relation's in `{place}`")
                 elif isinstance(literal, r.Generate):
                     check_generator(literal, literal_text(literal))
-                elif isinstance(literal, r.Coin) and literal.probability.type != F64:
+                elif isinstance(literal, r.RuleProbability) and literal.probability.type != F64:
                     raise LayoutError(f"the probability has type {literal.probability.type} in `{place}`")
             order(rule, rules)
         else:

@@ -103,7 +103,7 @@ def _may_be_inlined(program: r.Rules, rule: r.Clause) -> bool:
     if rule.relation in own or any(program.relations[name].is_certain for name in own):
         return False
     return not any(
-        isinstance(literal, r.Coin) or not r.names(literal) <= set(head) or _has_wildcard(literal)
+        isinstance(literal, r.RuleProbability) or not r.names(literal) <= set(head) or _has_wildcard(literal)
         for literal in rule.body
     )
 

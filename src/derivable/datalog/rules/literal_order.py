@@ -178,7 +178,7 @@ class Ordering:
     def next_coin(self) -> tuple[int, Step] | None:
         """The first coin of which all is known: it keeps no row out, so everything else comes before it."""
         for i, literal in self.remaining.items():
-            if isinstance(literal, r.Coin) and not self.missing[i]:
+            if isinstance(literal, r.RuleProbability) and not self.missing[i]:
                 return i, literal
         return None
 
@@ -302,7 +302,7 @@ def _fail(clause: r.Clause, program: r.Rules, left: Sequence[r.Literal], bound: 
                 continue
             if isinstance(literal, r.Negated):
                 where, hint = "under `not`", f"bind `{v.name}` in a positive atom, or replace it by `_`"
-            elif isinstance(literal, r.Coin):
+            elif isinstance(literal, r.RuleProbability):
                 where, hint = "in the tag", f"use `{v.name}` in a positive atom of the body"
             elif isinstance(literal, r.Generate):
                 if v.name not in r.inputs(literal):

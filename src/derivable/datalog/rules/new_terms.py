@@ -96,7 +96,9 @@ def _is_anything(e: r.Expr) -> bool:
 def _binding(rule: r.Clause, giver: r.Literal, name: str) -> tuple[r.Literal, ...] | None:
     """The literals of a body from which a variable has its value, of which others may be more than these; None if they
     need the variable."""
-    others = [one for one in rule.body if not isinstance(one, (r.Negated, r.Coin)) and name not in r.names(one)]
+    others = [
+        one for one in rule.body if not isinstance(one, (r.Negated, r.RuleProbability)) and name not in r.names(one)
+    ]
     needed, body = r.names(giver) - {name}, []
     while more := [one for one in others if one not in body and r.names(one) & needed]:
         body += more

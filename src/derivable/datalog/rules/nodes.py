@@ -65,7 +65,7 @@ class Generate(Node):
 
 
 @dataclass(frozen=True)
-class Coin(Node):
+class RuleProbability(Node):
     """`0.3::#coin_1(x, y)`: the probability of a rule, a random fact of its own for each row of the key, which has all
     variables that the body of the rule binds. It binds nothing, and comes last.
 
@@ -79,7 +79,7 @@ class Coin(Node):
     span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
-Literal = Atom | Negated | Filter | Generate | Coin
+Literal = Atom | Negated | Filter | Generate | RuleProbability
 
 
 def inputs(literal: Literal) -> set[str]:

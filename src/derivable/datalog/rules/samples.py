@@ -67,7 +67,7 @@ class _Made:
         for literal in rule.body:
             if isinstance(literal, atoms) and literal.relation in self.own:
                 literal = replace(literal, terms=(_SAMPLE, *literal.terms))
-            elif isinstance(literal, r.Coin) and depends:
+            elif isinstance(literal, r.RuleProbability) and depends:
                 # Heads of one instance share its coin, and then all of them depend on the sample.
                 literal = replace(literal, key=(_SAMPLE, *literal.key))
             body.append(literal)

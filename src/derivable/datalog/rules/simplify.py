@@ -42,7 +42,7 @@ def _simple_rule(rule: r.Rule) -> r.Rule | None:
 
 def simple_clause(clause: r.Clause) -> r.Clause | None:
     """The clause made simple, or None if it never fires."""
-    is_plain = not any(isinstance(literal, (r.Filter, r.Generate, r.Coin)) for literal in clause.body)
+    is_plain = not any(isinstance(literal, (r.Filter, r.Generate, r.RuleProbability)) for literal in clause.body)
     if is_plain and not any(isinstance(term, r.Apply) for term in clause.terms):
         return clause
     terms, body = clause.terms, clause.body

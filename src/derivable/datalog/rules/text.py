@@ -49,7 +49,7 @@ def literal_text(node: r.Literal) -> str:
             return expr_text(condition)
         case r.Generate():
             return generator_text(node)
-        case r.Coin():
+        case r.RuleProbability():
             return coin_text(node)
     raise TypeError(f"not a literal: {node!r}")
 

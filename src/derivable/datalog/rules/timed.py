@@ -334,7 +334,7 @@ def _inner(program: r.Rules, columns: Mapping[str, int], readings: list[_Reading
 
 
 def _may_say_times(literal: r.Literal, columns: Mapping[str, int]) -> bool:
-    if isinstance(literal, (r.Negated, r.Coin)) or (isinstance(literal, r.Generate) and literal.negated):
+    if isinstance(literal, (r.Negated, r.RuleProbability)) or (isinstance(literal, r.Generate) and literal.negated):
         return False
     return getattr(literal, "relation", None) not in columns
 

@@ -20,7 +20,7 @@ def without_coins(program: r.Rules) -> r.Rules:
 
 
 def _without(clause: r.Clause) -> r.Clause:
-    body = [literal for literal in clause.body if not isinstance(literal, r.Coin)]
+    body = [literal for literal in clause.body if not isinstance(literal, r.RuleProbability)]
     if len(body) == len(clause.body):
         return clause
     uses = Counter(v.name for node in (*clause.terms, *body) for v in r.variables(node))

@@ -15,7 +15,7 @@ import numpy as np
 from derivable.algebra.semirings import godel
 from derivable.datalog.facts.store import FactStore, add_terms
 from derivable.datalog.foreign.standard import predicate_of
-from derivable.datalog.ram.nodes import Coin, Generate, Instruction, Operator, Ram, Store
+from derivable.datalog.ram.nodes import Generate, Instruction, Operator, Ram, RuleProbability, Store
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.carrier import Carrier
@@ -75,7 +75,7 @@ def demanded(
 def _is_random(node: Instruction | Operator) -> bool:
     if isinstance(node, Generate):
         return predicate_of(node.predicate).is_tagged
-    return isinstance(node, Coin)
+    return isinstance(node, RuleProbability)
 
 
 def _nodes(ram: Ram) -> Iterator[Instruction | Operator]:

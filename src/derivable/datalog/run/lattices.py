@@ -108,7 +108,7 @@ def _without_tags(executor: Executor, number: int) -> Executor:
     stratum = ram.strata[number]
     for instruction in stratum.full:
         for node in instruction.query.operators if isinstance(instruction, m.Store) else ():
-            if isinstance(node, m.Coin):
+            if isinstance(node, m.RuleProbability):
                 _refuse(executor, number, "a rule with a probability")
             if isinstance(node, m.Generate) and predicate_of(node.predicate).is_tagged:
                 _refuse(executor, number, f"the answers of `{node.predicate}`, which have tags")

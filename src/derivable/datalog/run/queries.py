@@ -19,9 +19,9 @@ from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.fused.fused import CALL_ROWS, Running
 from derivable.datalog.fused.state import Batch, Columns, State
 from derivable.datalog.ram import nodes as m
+from derivable.datalog.run.draw import drawn
 from derivable.datalog.run.foreign_join import ForeignFacts, generate
 from derivable.datalog.run.guard import Guard, Surprised
-from derivable.datalog.run.throw import thrown
 from derivable.datalog.scalars import arithmetic
 from derivable.datalog.scalars.nodes import Const, Expr, Var
 from derivable.datalog.tables.index import CHUNK
@@ -178,8 +178,8 @@ class Queries(State):
                 return keyed.queried(self, node)  # type: ignore[arg-type]
             case m.Generate() as node:
                 return lambda batch: generate(self, batch, node, PREDICATES[node.predicate], self.foreign)
-            case m.Coin() as node:
-                return lambda batch: thrown(self, batch, node)
+            case m.RuleProbability() as node:
+                return lambda batch: drawn(self, batch, node)
         raise AssertionError(step.node)
 
     def selected(self, batch: Batch, condition: Expr) -> Iterator[Batch]:

@@ -14,7 +14,7 @@ from derivable.datalog.tags.tags import ColumnTags, GraphTags, Untagged
 from derivable.datalog.values.values import F64, from_words
 
 
-def thrown(state: State, batch: Batch, coin: m.Coin) -> Iterator[Batch]:
+def drawn(state: State, batch: Batch, coin: m.RuleProbability) -> Iterator[Batch]:
     """The batch, its tags times the coins of its rows; rows without a value, or of probability 0, are dropped."""
     symbols, mode = state.symbols, state.mode
     if isinstance(coin.probability, Const):

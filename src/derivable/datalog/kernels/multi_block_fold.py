@@ -11,7 +11,7 @@ from derivable.datalog.kernels.proofs import (
     contains,
     cost_of_word,
     is_simpler,
-    settle,
+    resolve_choices,
     unite,
 )
 from derivable.device.cpu.tiers import kernel
@@ -100,7 +100,7 @@ def _insert(slot, count, k, to_blocks, to_heads, order, is_truncated, was_full, 
 
 
 @kernel
-def fold_wide(start, stop, given, limits, sets, room, used, costs, tied, literals, triggers):
+def fold_multi_block(start, stop, given, limits, sets, room, used, costs, tied, literals, triggers):
     """`proof_fold.fold`, whatever proofs are; returns the place in the list where room has come to its end."""
     rows, last, following, a, b, old, tags, news, has_news, changed = given
     k, is_bounded, _ = limits
@@ -127,7 +127,7 @@ def fold_wide(start, stop, given, limits, sets, room, used, costs, tied, literal
                     used[3], used[4] = 1, needed
                     return t
                 if unite(blocks, heads, p, q, blocks, heads, used[1], costs, tied, triggers):
-                    settle(blocks, heads, used[1], costs, tied, literals)
+                    resolve_choices(blocks, heads, used[1], costs, tied, literals)
                 tags[row] = news[row] = used[0]
                 used[0], used[1], used[2] = used[0] + 1, used[1] + 1, heads[used[1] + 1, 0]
                 offsets[used[0]], changed[t], last[row] = used[1], True, 0
@@ -206,7 +206,7 @@ def fold_wide(start, stop, given, limits, sets, room, used, costs, tied, literal
                             _copy(blocks, heads, p, to_blocks, to_heads, 2 * slot)
                         elif unite(
                             blocks, heads, p, q, to_blocks, to_heads, 2 * slot, costs, tied, triggers
-                        ) and not settle(to_blocks, to_heads, 2 * slot, costs, tied, literals):
+                        ) and not resolve_choices(to_blocks, to_heads, 2 * slot, costs, tied, literals):
                             continue
                         if to_heads[2 * slot, 0] == to_heads[2 * slot + 1, 0]:
                             is_one = True
