@@ -59,10 +59,12 @@ def _shared(function: Any) -> Any:
     help="The program: one fact a sum (grows tenfold squared with each digit), or column addition (grows by a column).",
 )
 @provenance_option("exact")
-@click.option("-k", type=click.IntRange(min=1), default=3, show_default=True, help="Proofs kept by topkproofs.")
+@click.option("-k", type=click.IntRange(min=1), show_default="3", help="Proofs kept by topkproofs.")
 @click.option("--rounds", type=click.IntRange(min=1), help="How many pairs each image is in.")
 @_shared
-def digits_command(digits: int, encoding: str, provenance: str, k: int, rounds: int | None, **shared: Any) -> None:
+def digits_command(
+    digits: int, encoding: str, provenance: str, k: int | None, rounds: int | None, **shared: Any
+) -> None:
     """Learn to read digits from the sums of pairs of numbers; no digit is ever told.
 
     Images are split into train and test before they are paired. Prints the training time, the part of it

@@ -34,7 +34,7 @@ class Settings(Training):
     num_digits: int = 1
     encoding: str = "sums"
     provenance: str = "exact"
-    k: int = 3
+    k: int | None = None
     rounds: int = 1
 
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from derivable.core.lazy import ABOVE, lazy
 
-__version__ = "0.1.0"
-
 if TYPE_CHECKING:
     from derivable import accelerator, algebra, circuit, datalog, device, nn, parallel, tensor, vsa
     from derivable.algebra.expr.functions import *
     from derivable.core.diagnostics import DerivableError, DerivableWarning
+    from derivable.core.version import __version__
     from derivable.datalog.api.program import Program
     from derivable.datalog.facts.inputs import categorical, independent, varying
 
@@ -75,13 +74,14 @@ _NAMES = {
     "DerivableError": "derivable.core.diagnostics",
     "DerivableWarning": "derivable.core.diagnostics",
     "Program": "derivable.datalog.api.program",
+    "__version__": "derivable.core.version",
     "categorical": "derivable.datalog.facts.inputs",
     "independent": "derivable.datalog.facts.inputs",
     "varying": "derivable.datalog.facts.inputs",
 }
 # The rest is what the functions of operators are written with.
 for _name in __all__:
-    if _name != "__version__" and _name not in _MODULES:
+    if _name not in _MODULES:
         _NAMES.setdefault(_name, "derivable.algebra.expr.functions")
 
 __getattr__, __dir__ = lazy(__name__, _NAMES, _MODULES)

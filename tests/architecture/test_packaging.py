@@ -1,10 +1,12 @@
 """What the package says about itself is true."""
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
 import derivable
+from derivable.core import version
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -41,9 +43,27 @@ def test_every_dependency_is_pinned():
 
 
 def test_versions_agree():
-    assert derivable.__version__ == PROJECT["version"]
+    """The citation is of a release: between two of them, of the next one."""
     citation = (ROOT / "CITATION.cff").read_text()
-    assert re.findall(r"^version: (.*)$", citation, re.MULTILINE) == [PROJECT["version"]]
+    assert re.findall(r"^version: (.*)$", citation, re.MULTILINE) == [version.VERSION.partition(".dev")[0]]
+    assert derivable.__version__.partition("+")[0] == version.VERSION
+
+
+def test_a_clone_names_its_commit(tmp_path, monkeypatch):
+    module = tmp_path / "src/derivable/core/version.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("")
+    monkeypatch.setattr(version, "__file__", str(module))
+    assert version.full_version() == version.VERSION
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "first"], check=True)
+    subprocess.run([*git, "tag", "v9"], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
+    assert version.full_version() == f"{version.VERSION}+g{commit[:9]}"
+    module.write_text("changed")
+    assert version.full_version() == f"{version.VERSION}+g{commit[:9]}.dirty"
 
 
 def test_types_are_announced():

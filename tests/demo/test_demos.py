@@ -24,7 +24,9 @@ def document_of(capsys, arguments):
 def test_digits_prints_a_line_each_and_draws(tmp_path, capsys):
     output = tmp_path / "picture.png"
     assert main(["demo", "digits", "--batches", "5", "--subset", "200", "--output", str(output)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    captured = capsys.readouterr()
+    assert "no effect" not in captured.err
+    lines = captured.out.splitlines()
     assert [line.split(":")[0] for line in lines] == [
         "training seconds",
         "symbolic seconds",

@@ -22,7 +22,6 @@ from typing import Any
 
 import click
 
-from derivable import __version__
 from derivable.cli.report import write_json
 from derivable.core.diagnostics import DerivableError, DerivableWarning
 from derivable.core.lazy import optional_module
@@ -41,6 +40,14 @@ COMMANDS = {
     "run": "run a logic program",
     "warm": "compile the usual kernels beforehand, once on a machine",
 }
+
+
+def _show_version(ctx: click.Context, param: click.Parameter, is_wanted: bool) -> None:
+    if is_wanted:
+        from derivable.core.version import __version__
+
+        click.echo(f"derivable, version {__version__}")
+        ctx.exit()
 
 
 class LateGroup(click.Group):
@@ -68,7 +75,9 @@ class LateGroup(click.Group):
 
 
 @click.group(cls=LateGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="derivable")
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_show_version, help="Show the version."
+)
 def cli() -> None:
     """Symbolic knowledge as fast, exactly differentiable array programs.
 
@@ -157,6 +166,8 @@ def _write_error(kind: str, **details: Any) -> None:
 
 
 def _bug(as_json: bool) -> int:
+    from derivable.core.version import __version__
+
     traceback.print_exc()
     click.echo(
         f"\nThis is a bug in derivable {__version__}, not in your input. Please report it with the lines above,\n"
