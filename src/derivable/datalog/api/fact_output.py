@@ -10,22 +10,21 @@ import io
 import os
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as arrow
+from pyarrow import compute as arrow_compute
+
 from derivable.core.diagnostics import DerivableError, UnsupportedError
 from derivable.core.files import atomic_write, checked_path
-from derivable.core.lazy import later
 from derivable.datalog.facts.fact_files import COLUMN_ENDINGS, ENDINGS
 from derivable.datalog.facts.file_forms import AS_IT_IS, NO_COLUMNS, FileForm, Target, separation
 from derivable.datalog.facts.headers import MARK, FileText, is_header
 from derivable.datalog.values.datetimes import Duration
 
 if TYPE_CHECKING:
-    import pyarrow as arrow
-
     from derivable.datalog.api.database import RelationView
-else:
-    arrow = later("pyarrow")
 
-compute: Any = later("pyarrow.compute")
+# Type checkers do not see its functions, which are made when it is imported.
+compute: Any = arrow_compute
 # Rows by which it is seen whether a reader would know the first line for what it is.
 _ROWS = 200
 # Lines that are joined at once.

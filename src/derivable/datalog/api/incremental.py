@@ -18,14 +18,15 @@ import numpy as np
 
 from derivable.algebra.semiring import Semiring
 from derivable.core.and_or import TRUE
-from derivable.core.lazy import later
 from derivable.datalog.aggregates.nodes import AggregateRule
+from derivable.datalog.api import deletion
 from derivable.datalog.facts.columns import FactColumns
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.lower import store
 from derivable.datalog.rules.literal_order import order
 from derivable.datalog.rules.nodes import Atom
+from derivable.datalog.run import union_find
 from derivable.datalog.run.execute import Executor
 from derivable.datalog.tables.overlay import OverlayTable, may_be_overlaid
 from derivable.datalog.tables.storage import Table
@@ -33,13 +34,8 @@ from derivable.datalog.tables.tag_columns import parts_of
 from derivable.datalog.tags.tags import Algebra, ColumnTags, GraphTags, Untagged
 
 if TYPE_CHECKING:
-    from derivable.datalog.api import deletion
     from derivable.datalog.api.evaluation import Evaluation
-    from derivable.datalog.run import union_find
     from derivable.datalog.run.limits import Watch
-else:
-    union_find = later("derivable.datalog.run.union_find")
-    deletion = later("derivable.datalog.api.deletion")
 
 
 @dataclass(frozen=True)

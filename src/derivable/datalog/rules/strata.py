@@ -13,15 +13,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 from derivable.core.diagnostics import LayoutError, StratificationError
 from derivable.core.graph import from_edges, strongly_connected_components
-from derivable.core.lazy import later
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.monotone import misuse
 from derivable.datalog.rules.text import rule_text
 
 if TYPE_CHECKING:
-    from derivable.datalog.rules import timed
-else:
-    timed = later("derivable.datalog.rules.timed")
+    from derivable.datalog.rules.timed import Timed
 
 
 @dataclass(frozen=True)
@@ -31,7 +28,7 @@ class Stratum:
     relations: tuple[str, ...]
     rules: tuple[r.Rule, ...]
     is_recursive: bool
-    timed: timed.Timed | None = None
+    timed: Timed | None = None
 
 
 @dataclass(frozen=True)
@@ -145,13 +142,15 @@ def stratify(program: r.Rules, goal: str | None = None) -> Strata:
     """
     found = cycles(program.relations, program.rules)
     edges, parts, position = found.edges, found.parts, found.place
-    by_time: dict[str, timed.Timed] = {}
+    from derivable.datalog.rules.timed import timed
+
+    by_time: dict[str, Timed] = {}
     for rule in program.rules:
         for target, kind in dependencies(rule):
             part = parts[position[target]]
             if kind is None or rule.relation not in part or target in by_time:
                 continue
-            made = timed.timed(program, part)
+            made = timed(program, part)
             if made is None or isinstance(made, str):
                 _fail(program, rule, target, kind, edges, part, made)
             by_time |= dict.fromkeys(part, made)

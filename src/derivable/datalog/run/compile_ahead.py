@@ -11,21 +11,18 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from derivable.core.lazy import later
 from derivable.datalog.fused import fused
+from derivable.datalog.kernels import strata
 from derivable.datalog.ram import nodes as m
+from derivable.datalog.run import bit_rows
 from derivable.datalog.tags.tags import Untagged
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit
-    from derivable.datalog.kernels import strata
-    from derivable.datalog.run import bit_rows, drive
+    from derivable.datalog.run import drive
     from derivable.datalog.run.execute import Executor
     from derivable.datalog.run.profile import Effort
     from derivable.device.cpu.tiers import Compilable
-else:
-    bit_rows, drive = later("derivable.datalog.run.bit_rows"), later("derivable.datalog.run.drive")
-    strata = later("derivable.datalog.kernels.strata")
 
 # Rows that cost about as much as a call of a kernel from Python.
 SMALL = 1 << 8
@@ -53,11 +50,13 @@ class CompileAhead:
         """Begin with the driver, if a recursion that will need it reads many facts."""
         if executor.counts is not None or not isinstance(executor.algebra, Untagged):
             return
+        from derivable.datalog.run.drive import is_there
+
         facts, most = executor.facts.relations.items(), fused.MANY_ROWS
         many = {name for name, given in facts if sum(map(len, given.variables)) >= most}
         for number, stratum in enumerate(executor.ram.strata):
             if many & m.relations_read(stratum.loop) and bit_rows.bit_rows(executor, number, stratum.loop) is None:
-                drive.is_there(most)
+                is_there(most)
                 return
 
     def prepare(self, executor: Executor, stores: Sequence[m.Store], kind: type[drive.Drive]) -> None:

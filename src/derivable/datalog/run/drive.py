@@ -21,6 +21,7 @@ from derivable.core.lazy import later
 from derivable.datalog.fused import fused
 from derivable.datalog.fused.fused import Running
 from derivable.datalog.fused.kernel_plan import Fused
+from derivable.datalog.kernels import strata
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.compile_ahead import has_small_rounds
 from derivable.datalog.run.profile import Effort
@@ -31,12 +32,12 @@ from derivable.device.cpu.tiers import has_numba
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit, emit_insert, partition
-    from derivable.datalog.kernels import row_sets, strata
+    from derivable.datalog.kernels import row_sets
     from derivable.datalog.run.execute import Executor
 else:
     emit, emit_insert = later("derivable.datalog.fused.emit"), later("derivable.datalog.fused.emit_insert")
     partition = later("derivable.datalog.fused.partition")
-    row_sets, strata = later("derivable.datalog.kernels.row_sets"), later("derivable.datalog.kernels.strata")
+    row_sets = later("derivable.datalog.kernels.row_sets")
 
 # Rows and candidates between two looks at the limits; rows of a piece of a round, few enough for the sets of their
 # prefixes to stay in cache; rows that are propagated in one call, and stay in the log so long.

@@ -28,6 +28,7 @@ from derivable.datalog.fused.fused import CALL_ROWS
 from derivable.datalog.fused.state import Columns
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.linear import BASE, linear_loop
+from derivable.datalog.run import bit_rows, cuts, drive, tagged_drive, union_find
 from derivable.datalog.run.compile_ahead import CompileAhead, has_small_rounds
 from derivable.datalog.run.grounding import ground_stratum
 from derivable.datalog.run.guard import Guard
@@ -46,13 +47,9 @@ from derivable.datalog.tags.tags import Algebra, ColumnTags, GraphTags, Untagged
 if TYPE_CHECKING:
     from derivable.datalog.fused import partition
     from derivable.datalog.fused.fused import Running
-    from derivable.datalog.run import bit_rows, cuts, drive, lattices, tagged_drive, timed, union_find
     from derivable.datalog.run.bit_rows import BitRows
 else:
-    cuts, drive = later("derivable.datalog.run.cuts"), later("derivable.datalog.run.drive")
-    bit_rows, partition = later("derivable.datalog.run.bit_rows"), later("derivable.datalog.fused.partition")
-    lattices, union_find = later("derivable.datalog.run.lattices"), later("derivable.datalog.run.union_find")
-    tagged_drive, timed = later("derivable.datalog.run.tagged_drive"), later("derivable.datalog.run.timed")
+    partition = later("derivable.datalog.fused.partition")
 
 # Join orders are chosen again when a recursion has so many times the rows that they were chosen for.
 PLAN_AGAIN = 16
@@ -154,9 +151,13 @@ class Executor(Orders):
         self.watch.stratum, self.watch.round = number, 0
         with self.placed():
             if any(self.ram.relations[name].lattice is not None for name in self.ram.strata[number].relations):
-                lattices.run_lattices(self, number)
+                from derivable.datalog.run.lattices import run_lattices
+
+                run_lattices(self, number)
             elif self.ram.strata[number].timed is not None:
-                timed.run_timed(self, number)
+                from derivable.datalog.run.timed import run_timed
+
+                run_timed(self, number)
             elif isinstance(self.algebra, GraphTags):
                 ground_stratum(self, number, self.algebra)
             elif isinstance(self.algebra, ColumnTags):

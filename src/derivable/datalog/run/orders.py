@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from derivable.core.diagnostics import warn
-from derivable.core.lazy import later
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.fused.fused import Running
 from derivable.datalog.ram import nodes as m
@@ -14,18 +13,13 @@ from derivable.datalog.ram.assumed import Assumed
 from derivable.datalog.ram.estimate import Estimate, Estimator, Fan
 from derivable.datalog.ram.join_order import choices, in_best_orders, planned
 from derivable.datalog.ram.statistics import Statistics
-from derivable.datalog.run import guard
+from derivable.datalog.run import cuts, guard
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.queries import Queries
 from derivable.datalog.scalars.nodes import NOWHERE, Var
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import Algebra, Untagged
 from derivable.device.cpu.available import available_bytes, shown_bytes
-
-if TYPE_CHECKING:
-    from derivable.datalog.run import cuts
-else:
-    cuts = later("derivable.datalog.run.cuts")
 
 # Bytes of a word in the smallest table.
 LEAST_WORD = 4

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from derivable.core.and_or import TRUE
-from derivable.core.lazy import later
 from derivable.core.progress import Deadline
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.fused.fused import CALL_ROWS, Running
@@ -32,11 +31,6 @@ from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import Algebra, GraphTags, Untagged
 from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.values import word_of
-
-if TYPE_CHECKING:
-    from derivable.datalog.run import keyed
-else:
-    keyed = later("derivable.datalog.run.keyed")
 
 # (column, term): the columns of a join whose value is given.
 Keys = tuple[tuple[int, Var | Const], ...]
@@ -175,7 +169,9 @@ class Queries(State):
             case m.Extend(variable=v, expression=e):
                 return lambda batch: self.extended(batch, v.name, e)
             case m.Generate(relation=str()) as node:
-                return keyed.queried(self, node)  # type: ignore[arg-type]
+                from derivable.datalog.run.keyed import queried
+
+                return queried(self, node)  # type: ignore[arg-type]
             case m.Generate() as node:
                 return lambda batch: generate(self, batch, node, PREDICATES[node.predicate], self.foreign)
             case m.RuleProbability() as node:

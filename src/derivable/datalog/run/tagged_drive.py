@@ -15,6 +15,7 @@ import numpy as np
 from derivable.core.lazy import later
 from derivable.datalog.fused.frontier import direction
 from derivable.datalog.fused.tag_accumulator import TagAccumulator
+from derivable.datalog.kernels import strata
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.run import drive
 from derivable.datalog.run.pending import Pending
@@ -26,11 +27,10 @@ from derivable.device.cpu.pages import zero_pages
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit, emit_tags
-    from derivable.datalog.kernels import row_sets, strata
+    from derivable.datalog.kernels import row_sets
     from derivable.datalog.run.execute import Executor
 else:
     emit, emit_tags = later("derivable.datalog.fused.emit"), later("derivable.datalog.fused.emit_tags")
-    strata = later("derivable.datalog.kernels.strata")
 
 
 def may_drive(

@@ -19,6 +19,7 @@ from derivable.core.lazy import later
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.fused.fused import Running
 from derivable.datalog.fused.kernel_plan import Fused
+from derivable.datalog.kernels import strata
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.assumed import Assumed
 from derivable.datalog.ram.join_order import LEAST_ROWS, planned, sized_relations
@@ -37,11 +38,11 @@ from derivable.device.cpu.memory import empty, longer
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit, emit_insert, emit_tags
-    from derivable.datalog.kernels import row_sets, strata, tagged_strata
+    from derivable.datalog.kernels import row_sets, tagged_strata
 else:
     emit, emit_insert = later("derivable.datalog.fused.emit"), later("derivable.datalog.fused.emit_insert")
     emit_tags = later("derivable.datalog.fused.emit_tags")
-    row_sets, strata = later("derivable.datalog.kernels.row_sets"), later("derivable.datalog.kernels.strata")
+    row_sets = later("derivable.datalog.kernels.row_sets")
     tagged_strata = later("derivable.datalog.kernels.tagged_strata")
 
 # Candidates of a table that there is room for at first, and at most.

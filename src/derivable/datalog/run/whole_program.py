@@ -21,6 +21,7 @@ from derivable.core.lazy import later
 from derivable.datalog.facts.store import FactStore, new_store
 from derivable.datalog.fused import fused
 from derivable.datalog.fused.kernel_plan import Fused
+from derivable.datalog.kernels import strata
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.equivalence import equivalence_of
 from derivable.datalog.ram.join_order import LEAST_ROWS, sized_relations
@@ -40,12 +41,12 @@ from derivable.device.cpu.memory import longer
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit, emit_insert
-    from derivable.datalog.kernels import row_sets, strata
+    from derivable.datalog.kernels import row_sets
     from derivable.datalog.run import tagged_program
 else:
     emit, emit_insert = later("derivable.datalog.fused.emit"), later("derivable.datalog.fused.emit_insert")
     tagged_program = later("derivable.datalog.run.tagged_program")
-    row_sets, strata = later("derivable.datalog.kernels.row_sets"), later("derivable.datalog.kernels.strata")
+    row_sets = later("derivable.datalog.kernels.row_sets")
 
 # What one such run saves, in rows; the facts of one, rows that a table has room for at first, candidates of a run; and
 # what there is more of each for each store, which saves a round through Python. Rows of a table that no recursion has.
