@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def cycles_wait() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Inside, objects are freed when nothing refers to them, and cycles of references wait until the end.
 
     Building hundreds of thousands of objects that all stay, as the front end of a large program does, spends half of

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def deferred() -> Iterator[None]:
+def sigint_deferred() -> Iterator[None]:
     """A Ctrl-C during the block comes after it. Blocks are short: nothing else ends them."""
     # Python runs handlers in the main thread alone, and only those that were set from Python.
     before = signal.getsignal(signal.SIGINT)

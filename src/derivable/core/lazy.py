@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from derivable.core.collection import cycles_wait
+from derivable.core.collection import gc_paused
 from derivable.core.diagnostics import MissingDependencyError
-from derivable.core.interrupts import deferred
+from derivable.core.interrupts import sigint_deferred
 
 # Package -> public name -> the module of a higher floor that defines it. The top of the library fills this in: users
 # look for folds where operators are, and no floor may name what stands on it.
@@ -24,12 +24,12 @@ ABOVE: dict[str, Mapping[str, str]] = {}
 
 
 @contextmanager
-def importing() -> Iterator[None]:
+def whole_import() -> Iterator[None]:
     """Inside, modules are imported as a whole: a Ctrl-C comes after them.
 
     A package whose import was ended halfway stays half imported, and a second import does not mend it.
     """
-    with deferred(), cycles_wait():
+    with sigint_deferred(), gc_paused():
         yield
 
 
@@ -46,13 +46,13 @@ def lazy(
     def get(name: str) -> Any:
         above = ABOVE.get(package, {})
         if name in names or name in above:
-            with importing():
+            with whole_import():
                 module = importlib.import_module(names.get(name) or above[name])
             value = getattr(module, name)
             setattr(sys.modules[package], name, value)
             return value
         if name in paths:
-            with importing():
+            with whole_import():
                 return importlib.import_module(paths[name])
         elsewhere = "" if name.startswith("_") else _where(package, name, paths)
         raise AttributeError(f"module {package!r} has no attribute {name!r}{elsewhere}")
@@ -66,7 +66,7 @@ def lazy(
     return get, directory
 
 
-def without(*internal: str) -> Any:
+def hidden_names(*internal: str) -> Any:
     """The `__dir__` of a class whose completion leaves out attributes that only the library itself uses."""
 
     def directory(self: Any) -> list[str]:
@@ -90,7 +90,7 @@ class _Later:
         self._module = module
 
     def __getattr__(self, name: str) -> Any:
-        with importing():
+        with whole_import():
             module = importlib.import_module(self._module)
         # To ask for a module takes a microsecond: from now on its names are found without.
         self.__dict__ = module.__dict__
@@ -107,7 +107,7 @@ def optional_module(module: str, package: str, extra: str = "") -> ModuleType:
     without it.
     """
     try:
-        with importing():
+        with whole_import():
             return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and not f"{module}.".startswith(f"{error.name}."):

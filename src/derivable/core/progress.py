@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from derivable.core.diagnostics import CompileTimeout, DomainError
-from derivable.core.lazy import importing
+from derivable.core.lazy import whole_import
 
 
 def checked_time_limit(time_limit: float | None) -> float | None:
@@ -69,7 +69,7 @@ def progress(
     if not enabled:
         yield lambda amount=1, note="": None
         return
-    with importing():
+    with whole_import():
         from rich.console import Console
         from rich.progress import (
             BarColumn,

@@ -15,7 +15,7 @@ from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.show.picture import MAX_NODES
 from derivable.core import html
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError, warn
-from derivable.core.lazy import without
+from derivable.core.lazy import hidden_names
 from derivable.datalog.api.program import Program
 from derivable.datalog.facts.inputs import InputMapping, Varying
 from derivable.datalog.run.limits import Limits, checked_limits
@@ -114,7 +114,7 @@ class Logic(torch.nn.Module):
         hidden = ("carrier", "inference", "size_text")
         # torch.jit.trace reads what is listed.
         has_circuit = isinstance(vars(self).get("_modules", {}).get("inference"), ExactInference)
-        return without(*hidden, *(() if has_circuit else ("circuit",)))(self)
+        return hidden_names(*hidden, *(() if has_circuit else ("circuit",)))(self)
 
     def __init__(
         self,

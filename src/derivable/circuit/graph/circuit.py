@@ -13,7 +13,7 @@ import numpy as np
 from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
-from derivable.core.lazy import without
+from derivable.core.lazy import hidden_names
 from derivable.core.registry import nearest
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Circuit(AndOrGraph):
     names: tuple[str, ...] | None = field(default=None)
     vtree: Vtree | None = field(default=None)
 
-    __dir__ = without(
+    __dir__ = hidden_names(
         "first_offences",
         "substituted",
         "taken",

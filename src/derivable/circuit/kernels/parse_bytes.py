@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
-from derivable.core.lazy import importing
+from derivable.core.lazy import whole_import
 
-with importing():
+with whole_import():
     from llvmlite import ir
     from numba import types
     from numba.extending import intrinsic

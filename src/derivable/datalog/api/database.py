@@ -19,8 +19,8 @@ from derivable.core.diagnostics import (
     TypeMismatchError,
     UnsupportedError,
 )
-from derivable.core.interrupts import deferred
-from derivable.core.lazy import importing, optional_module, without
+from derivable.core.interrupts import sigint_deferred
+from derivable.core.lazy import hidden_names, optional_module, whole_import
 from derivable.core.locks import OwnLock
 from derivable.core.names import FreshNames
 from derivable.core.registry import suggestion
@@ -68,7 +68,7 @@ class RelationView(Mapping):
     `len` and `columns` build no Python tuples.
     """
 
-    __dir__ = without("shown_rows", "table")
+    __dir__ = hidden_names("shown_rows", "table")
 
     def __init__(
         self,
@@ -334,7 +334,7 @@ class RelationView(Mapping):
 
     def to_arrow(self) -> Any:
         """A pyarrow Table with the rows and columns of `to_pandas`; texts are columns of strings."""
-        with importing():
+        with whole_import():
             import pyarrow as arrow
 
         with _texts_in_utf8():
@@ -495,7 +495,7 @@ class Database(Mapping):
             more = kept.loaded(given, watch)
             left, lost = kept.without(gone, watch) if gone else (None, None)
             if may_change and (anew := kept.exact(more, watch, left)) is not None:
-                with deferred():
+                with sigint_deferred():
                     self._evaluation, self.provenance = anew, "exact"
                 return every_stratum(anew.ram, "facts have probabilities now")
             return kept.change(more, watch, left, lost)
@@ -504,7 +504,7 @@ class Database(Mapping):
             try:
                 return watched(watch, work)
             finally:
-                with deferred():
+                with sigint_deferred():
                     self._show()
 
     def remove(self, facts: Mapping[str, Any], **limits: Any) -> Change:

@@ -18,7 +18,7 @@ import numpy as np
 
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
-from derivable.core.interrupts import deferred
+from derivable.core.interrupts import sigint_deferred
 from derivable.core.progress import NEVER
 from derivable.datalog.facts.coins import Coins
 from derivable.datalog.facts.load import load_python_facts
@@ -290,10 +290,10 @@ class Evaluation:
                 outputs = self.shown([n for n in self.ram.outputs if n in reached], going.tables, algebra, watch)
             relations = before.more(given)
         except BaseException:
-            with deferred():
+            with sigint_deferred():
                 self.recover()
             raise
-        with deferred():
+        with sigint_deferred():
             self.tables, self.algebra = going.tables, algebra
             self.foreign, self.coins = going.foreign, going.coins
             self.outputs = self.outputs | outputs

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from derivable.algebra.semiring import Semiring
 from derivable.core import html
 from derivable.core.arguments import seed_of
-from derivable.core.collection import cycles_wait
+from derivable.core.collection import gc_paused
 from derivable.core.diagnostics import DomainError, ParseError, Span, UnsupportedError, warn
 from derivable.core.files import checked_path
-from derivable.core.lazy import without
+from derivable.core.lazy import hidden_names
 from derivable.core.other_files import other_language
 from derivable.core.registry import suggestion
 from derivable.core.roots import Roots
@@ -73,7 +73,7 @@ class Program:
     roots   folders that hold all files which `import` and `@file` may name, for programs of others; None: any
     """
 
-    __dir__ = without("lowered", "narrow", "syntax")
+    __dir__ = hidden_names("lowered", "narrow", "syntax")
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Program:
         self.text = text
         self.source = source
         self.roots = Roots.of(roots)
-        with cycles_wait():
+        with gc_paused():
             self.syntax = self._parsed()
         self.narrow = narrow
         self.compatible = compatible
@@ -102,7 +102,7 @@ class Program:
         # The places that were warned of: plans for other facts have them again.
         self._warned: set[Span] = set()
         try:
-            with cycles_wait():
+            with gc_paused():
                 self._plan({}).ram(narrow)
         except RecursionError:
             raise UnsupportedError("an expression of the program is nested too deep", source=source) from None

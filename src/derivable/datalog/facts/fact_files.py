@@ -28,7 +28,7 @@ import numpy as np
 
 from derivable.core.diagnostics import DomainError, ParseError
 from derivable.core.files import read_beginning, read_bytes
-from derivable.core.lazy import importing
+from derivable.core.lazy import whole_import
 from derivable.core.locks import OwnLock
 from derivable.core.registry import suggestion
 from derivable.datalog.facts.column_names import TAG_NAMES
@@ -230,7 +230,7 @@ def _by_arrow(file: FileText, target: Target) -> Columns | None:
         or (is_csv and has_texts and f"{delimiter} ".encode() in data)
     ):
         return None
-    with importing():
+    with whole_import():
         import pyarrow as arrow
         from pyarrow import csv as arrow_csv
 
@@ -287,7 +287,7 @@ def _all_fit(array: np.ndarray, t: ValueType) -> bool:
 
 def _in_batches(file: Any, look: Callable[[], Any]) -> Any:
     """The table of a Parquet file. A few bytes may stand for any number of equal rows, so limits are checked."""
-    with importing():
+    with whole_import():
         import pyarrow as arrow
 
     if file.metadata.num_rows * file.metadata.num_columns < _FEW_VALUES:
@@ -301,7 +301,7 @@ def _in_batches(file: Any, look: Callable[[], Any]) -> Any:
 
 def _schema(path: Path) -> list[tuple[str, Any]]:
     """Names and types of a file of columns; none of one that cannot be read."""
-    with importing():
+    with whole_import():
         import pyarrow as arrow
         from pyarrow import ipc, parquet
 
@@ -317,7 +317,7 @@ def _schema(path: Path) -> list[tuple[str, Any]]:
 
 
 def _from_columns(path: Path, target: Target, look: Callable[[], Any] | None) -> Columns:
-    with importing():
+    with whole_import():
         import pyarrow as arrow
 
     try:

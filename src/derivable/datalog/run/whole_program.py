@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from derivable.core.collection import cycles_wait
+from derivable.core.collection import gc_paused
 from derivable.core.lazy import later
 from derivable.datalog.facts.store import FactStore, new_store
 from derivable.datalog.fused import fused
@@ -99,7 +99,7 @@ def run_whole(ram: m.Ram, facts: FactStore, watch: Watch, algebra: Algebra) -> B
         if kept.runs * saved_by(ram) < fused.FEW_ROWS:
             return None
         made = WholeProgram if form is None else tagged_program.TaggedProgram
-        with cycles_wait():
+        with gc_paused():
             program = made.of(ram, algebra, kept.number)
     # What an error leaves behind is not used again.
     found = program.run(facts, ram, algebra) if program is not None and program.is_bound() else None
@@ -226,7 +226,7 @@ class WholeProgram(drive.Drive):
         is_long = len(self.stores) >= MANY_STORES
         if not drive.is_there(work, *self.driver(), is_long):
             return False
-        with cycles_wait():
+        with gc_paused():
             return self.has_been_bound(work)
 
     def has_been_bound(self, work: int) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 
 from derivable.core.diagnostics import DerivableError
 from derivable.core.forks import renew_in_children
-from derivable.core.interrupts import deferred
+from derivable.core.interrupts import sigint_deferred
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.constructors import Constructor, check_term, check_type
 from derivable.datalog.values.symbols import SymbolTable
@@ -83,7 +83,7 @@ class EntityStore:
     def create(self, name: str, fields: Sequence[np.ndarray], count: int) -> np.ndarray:
         """The terms [row] with these words of fields [row]; new ones get the next numbers, in order of rows."""
         # Branches of a database have one store, and a Ctrl-C must not leave terms half entered.
-        with deferred(), _creating:
+        with sigint_deferred(), _creating:
             return self._create(name, fields, count)
 
     def _create(self, name: str, fields: Sequence[np.ndarray], count: int) -> np.ndarray:

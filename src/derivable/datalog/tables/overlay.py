@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from derivable.core.forks import renew_in_children
-from derivable.core.interrupts import deferred
+from derivable.core.interrupts import sigint_deferred
 from derivable.datalog.tables.index import CHUNK, Index
 from derivable.datalog.tables.storage import Table
 from derivable.device.cpu.memory import contiguous
@@ -99,7 +99,7 @@ class OverlayTable(Table):
             plain.insert([self.own.column(c, rows) for c in range(len(self.types))], rows.stop - rows.start)
         for name in ("recent", "stable_size", "visible_size", "round"):
             setattr(plain, name, getattr(self, name))
-        with deferred():
+        with sigint_deferred():
             self.__class__ = Table  # type: ignore[assignment]
             self.__dict__ = plain.__dict__
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from derivable.core.interrupts import deferred
+from derivable.core.interrupts import sigint_deferred
 from derivable.datalog.kernels.proof_form import CHOICE, ENDLESS, MOST_WORDS, ProofForm
 from derivable.datalog.kernels.proofs import ONE, ZERO
 from derivable.datalog.tables.tag_columns import within
@@ -116,7 +116,7 @@ class ProofLanes:
         np.bitwise_or.at(found, (row[chosen], lane[chosen] + form.words + choice // 64), _bit(choice))
         return found
 
-    @deferred()
+    @sigint_deferred()
     def sets_of(self, lanes: np.ndarray) -> np.ndarray:
         """The numbers [row] of sets in the store, which are inserted there."""
         form, store = self.form, self.store

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.core.interrupts import deferred
+from derivable.core.interrupts import sigint_deferred
 from derivable.core.progress import NEVER
 from derivable.datalog.kernels import proof_chances, proof_fold
 from derivable.datalog.kernels import proofs as kernels
@@ -170,7 +170,7 @@ class Literals:
         self.of[variables] = made
         return made
 
-    @deferred()
+    @sigint_deferred()
     def deny(self, literals: np.ndarray) -> None:
         """Have literals of the other sign, too."""
         literals = literals[self.opposite[literals] < 0]
@@ -263,7 +263,7 @@ class ProofStore:
             return self.singles(variables)
         return np.concatenate([self.singles(part[part >= 0]) for part in parts])
 
-    @deferred()
+    @sigint_deferred()
     def _enter(self, fresh: np.ndarray) -> None:
         """Make the sets of the proofs that are new facts."""
         literals, count = self.literals.enter(fresh), len(fresh)
@@ -288,7 +288,7 @@ class ProofStore:
         if width != self.width and not self.is_sparse:
             self._make_blocks(width, needed > WIDEST)
 
-    @deferred()
+    @sigint_deferred()
     def _make_blocks(self, width: int, is_sparse: bool) -> None:
         old, count, self.is_sparse = self.width, int(self.used[2]), is_sparse
         words = self.blocks[:count, 1:]

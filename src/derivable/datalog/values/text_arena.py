@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.core.interrupts import deferred
+from derivable.core.interrupts import sigint_deferred
 from derivable.datalog.kernels import texts as kernels
 from derivable.device.cpu.memory import empty, longer, next_length, zeros
 
@@ -100,7 +100,7 @@ class TextArena:
             # As many of the rest are new as so far.
             new = (self.size - before) * (len(texts) - begin) // max(1, begin)
             self._make_room(len(given), int((given.stops - given.starts).sum()), new)
-            with deferred():
+            with sigint_deferred():
                 self.size = self._place(given, numbers[part], True)
             begin += PART
         return numbers
@@ -167,7 +167,7 @@ class TextArena:
             self.offsets = longer(self.offsets, next_length(len(self.offsets), needed + 1), self.size + 1)
         if 4 * needed > len(self.table):
             needed = self.size + max(count, expected)
-            with deferred():
+            with sigint_deferred():
                 # On the memory of the old one, which is not looked at.
                 self.table = longer(self.table, 2 << (2 * needed - 1).bit_length(), 0)
                 self.table.fill(0)

@@ -24,7 +24,7 @@ from queue import PriorityQueue
 import derivable
 from derivable.core.cache import cache_directory
 from derivable.core.forks import renew_in_children
-from derivable.core.interrupts import deferred
+from derivable.core.interrupts import sigint_deferred
 from derivable.device.cpu.threads import available_cores
 
 # Processes that compile at once: a driver and its stores, say, neither of which does anything without the other.
@@ -122,7 +122,7 @@ def begun(module: str, name: str, types: Sequence[str], is_urgent: bool = False)
     is_urgent  whether it comes before those that are not
     """
     # What a Ctrl-C ended halfway would never be done.
-    with deferred(), _lock:
+    with sigint_deferred(), _lock:
         free = min(_compilers, key=lambda one: len(one.waiting), default=None)
         if free is None or (free.waiting and is_urgent and len(_compilers) < min(MOST, available_cores())):
             try:

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from derivable.core.cache import cache_directory
-from derivable.core.interrupts import deferred
-from derivable.core.lazy import importing
+from derivable.core.interrupts import sigint_deferred
+from derivable.core.lazy import whole_import
 
-with importing():
+with whole_import():
     import numba
     from llvmlite import binding as llvm
     from numba.core import caching, config, event
@@ -63,7 +63,7 @@ def _template_of_call(made: Any, types: Any, named: Any) -> Any:
 
 def packed(function: Any) -> Any:
     """The function `int64 f(int64, int64)` of C that compiled code calls by its address, not compiled yet."""
-    with importing():
+    with whole_import():
         from numba import types
         from numba.core.ccallback import CFunc
 
@@ -190,7 +190,7 @@ class Undisturbed(event.Listener):
         if threading.current_thread() is not threading.main_thread():
             return
         if not self.depth:
-            block = deferred()
+            block = sigint_deferred()
             block.__enter__()
             self.block = block
         self.depth += 1

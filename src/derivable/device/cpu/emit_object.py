@@ -39,7 +39,7 @@ def emit(function: FunctionType, compiled: Any, is_packed: bool) -> None:
     arguments = compiled.signature.args
     try:
         kinds = object_code.PACKED if is_packed else tuple(map(_kind, arguments))
-        if object_code.is_kept(function, kinds):
+        if object_code.has_file(function, kinds):
             return
     except Unsupported:
         return

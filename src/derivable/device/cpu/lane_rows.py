@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from derivable.core.lazy import importing
+from derivable.core.lazy import whole_import
 
-with importing():
+with whole_import():
     from llvmlite import ir
     from numba import types
 

@@ -32,7 +32,7 @@ from derivable.core.cache import cache_directory
 from derivable.core.diagnostics import DerivableError
 from derivable.core.files import atomic_write
 from derivable.core.forks import renew_in_children
-from derivable.core.interrupts import deferred
+from derivable.core.interrupts import sigint_deferred
 from derivable.core.lazy import later
 from derivable.device.cpu.intrinsics import Intrinsic
 from derivable.device.cpu.tiers import Compilable
@@ -66,19 +66,19 @@ Kind = str | tuple
 # Which file
 
 
-def is_there(function: FunctionType, kinds: Sequence[Kind]) -> bool:
+def has_code(function: FunctionType, kinds: Sequence[Kind]) -> bool:
     """Whether a kernel for arguments of these kinds is linked without Numba."""
     parts = _parts_of(function, kinds)
     return parts is not None and bool(parts[-1])
 
 
-def is_refused(function: FunctionType, kinds: Sequence[Kind]) -> bool:
+def only_numba(function: FunctionType, kinds: Sequence[Kind]) -> bool:
     """Whether only Numba loads a kernel for arguments of these kinds, now and ever."""
     parts = _parts_of(function, kinds)
     return _path(function, kinds) is None if parts is None else not parts[-1]
 
 
-def is_kept(function: FunctionType, kinds: Sequence[Kind]) -> bool:
+def has_file(function: FunctionType, kinds: Sequence[Kind]) -> bool:
     """Whether it has a file for this processor, with code or without; or there can be none."""
     parts = _parts_of(function, kinds)
     return _path(function, kinds) is None if parts is None else parts[0] == _processor()
@@ -229,7 +229,7 @@ def _linked(function: FunctionType, kinds: Sequence[Kind]) -> tuple[int, str] | 
         return None
     processor, externals, result, code = found
     # Code that is linked twice after a Ctrl-C would have its name twice.
-    with deferred(), _lock:
+    with sigint_deferred(), _lock:
         engine = _engine()
         names = externals.decode().split()
         if engine is None or processor != _processor() or not all(map(llvm.address_of_symbol, names)):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from derivable.core.diagnostics import DomainError
 from derivable.core.forks import renew_in_children
-from derivable.core.interrupts import deferred
+from derivable.core.interrupts import sigint_deferred
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -98,7 +98,7 @@ def run_chunks(function: Callable[..., Any], n: int, min_chunk: int, *args: Any)
         return [function(bounds[c], bounds[c + 1], *args) for c in range(chunks)]
     futures, results, failure = [], [], None
     # A Ctrl-C comes after all chunks: in between it could leave the lock of a future taken, for which its chunk waits.
-    with deferred():
+    with sigint_deferred():
         try:
             with _lock:
                 pool = _current_pool()

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from derivable.core.lazy import importing, later
+from derivable.core.lazy import later, whole_import
 from derivable.device.cpu import libm
 from derivable.device.cpu.python_lanes import meaning_of
 
@@ -180,7 +180,7 @@ class Compilable(ABC):
 
     def is_linkable(self, types: Sequence[object_code.Kind] = ()) -> bool:
         """Whether it is called without Numba for parameters of these types; to look opens files."""
-        return not has_numba() and object_code.is_there(self.py_func, self.kinds(types))
+        return not has_numba() and object_code.has_code(self.py_func, self.kinds(types))
 
     @abstractmethod
     def compile_for(self, types: Sequence[str]) -> None:
@@ -199,7 +199,7 @@ class Compilable(ABC):
             if self.is_linkable(types) or waits or not compiler_process.is_worth():
                 return True
             # Another process finds what is in Numba's cache, and writes what needs no Numba here.
-            if (has_numba() or object_code.is_refused(self.py_func, self.kinds(types))) and self.is_cached:
+            if (has_numba() or object_code.only_numba(self.py_func, self.kinds(types))) and self.is_cached:
                 return True
             self._compilation = compiler_process.begun(self.__module__, self.__name__, types, is_urgent)
         if waits:
@@ -236,7 +236,7 @@ class Kernel(Compilable):
     @cached_property
     def dispatcher(self) -> Any:
         """Numba's function, which compiles when it is called."""
-        with importing():
+        with whole_import():
             from derivable.device.cpu.compiling import njit
 
         return njit(cache=True, nogil=True, **self.options)(self.py_func)
@@ -359,7 +359,7 @@ class Packed(Compilable):
 
     @cached_property
     def _compiled(self) -> Any:
-        with importing():
+        with whole_import():
             from derivable.device.cpu.compiling import packed
 
         return packed(self.py_func)
@@ -372,7 +372,7 @@ class Packed(Compilable):
 
     @property
     def is_cached(self) -> bool:
-        if has_numba() or object_code.is_refused(self.py_func, object_code.PACKED):
+        if has_numba() or object_code.only_numba(self.py_func, object_code.PACKED):
             return _in_cache(self._compiled)
         return self.is_linkable()
 
