@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import strategies as st
 
+import benchmark_modules
 from derivable.algebra import semirings
 from derivable.core.diagnostics import DomainError
 from derivable.kernel.interpret import _Run
@@ -22,6 +23,8 @@ from drawn import examples
 from tensor.random_programs import SIZE, cases, dense_of, is_outside
 from tensor.test_kernels import MATRICES, VECTORS
 
+tensor_steps = benchmark_modules.load("tensor_steps")
+
 M, V = tensor(2), tensor(1)
 ATTENTION = """
 sum(<i, r> in G)
@@ -31,13 +34,7 @@ sum(<i, r> in G)
 """
 COLUMNS = "let d = sum(<i, r> in A) r in "
 DIAGONAL = COLUMNS + "let D = sum(<j, x> in d) { j, j -> x } in sum(<i, r> in B) { i -> sum(<k, b> in r) b * D(k) }"
-TF_IDF = """
-let df = sum(<d, row> in A) sum(<w, c> in row) { w -> 1.0 } in
-sum(<d, row> in A)
-  let total = sum(<w, c> in row) c in
-  { d -> sum(<w, c> in row) { w -> c / total * log(real(A_size_0) / df(w)) } }
-"""
-SMMM = "sum(<i, r> in A) sum(<k, a> in r) sum(<j, b> in B(k)) a * b"
+TF_IDF, SMMM = tensor_steps.TF_IDF, tensor_steps.SMMM
 LOSS = "sum(<i, r> in A) log(1.0 + exp(sum(<j, a> in r) a * X(j)))"
 NESTED = COLUMNS + "let e = sum(<j, x> in d) { j -> x * X(j) } in sum(<i, r> in B) { i -> sum(<k, b> in r) b * e(k) }"
 IN_SUM = "sum(<i, r> in A) let d = sum(<j, a> in r) B(j) in { i -> sum(<j, a> in r) a * d(j) }"

@@ -20,7 +20,6 @@ from derivable.tensor.formats.format import Format
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.program import Program
 from derivable.tensor.language.types import INT, REAL, Type
-from derivable.tensor.lower.beside import in_one_loop
 from derivable.tensor.lower.coalesce import coalesced
 from derivable.tensor.lower.lower import Lowering, Registers
 from derivable.tensor.lower.parallel_loops import ParallelLoops, in_parallel_loops, in_threads
@@ -250,10 +249,7 @@ def _with_gradients(lowering: Lowering, spec: Spec, program: Program, arguments:
             _look_for_nan(build, output, outputs[0].nans)
     build.return_(*values, outputs[0].returned if outputs else INSIDE, *[False] * has_trees)
     kernel = lowering.spaces.kernel()
-    lengths, root = _lengths(lowering.inputs, (), ()), lowering.axes.root
-    rooted = {size: root(axis) for size, axis in lengths.items()}
-    body = in_one_loop(kernel.body, lambda a, b: a in rooted and rooted[a] == rooted.get(b))
-    kernels, arguments = _without_unused([replace(kernel, body=body)], arguments)
+    kernels, arguments = _without_unused([kernel], arguments)
     return Built(kernels[0], arguments, has_trees, **_counted(lowering))
 
 
