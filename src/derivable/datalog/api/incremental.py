@@ -28,6 +28,7 @@ from derivable.datalog.rules.literal_order import order
 from derivable.datalog.rules.nodes import Atom
 from derivable.datalog.run import union_find
 from derivable.datalog.run.execute import Executor
+from derivable.datalog.run.overflow import warn_of_overflow
 from derivable.datalog.tables.overlay import OverlayTable, may_be_overlaid
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import parts_of
@@ -355,6 +356,8 @@ class Continuation(Executor):
                 self.plain_stratum(number, first)
         for name in stratum.relations:
             self.settle(name)
+        with self.placed():
+            warn_of_overflow(self.ram, number, self.tables, self.mode, self.symbols, self.watch)
         self.watch.tuples = self.finished
         self.watch.remaining()
 

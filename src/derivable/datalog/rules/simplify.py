@@ -6,7 +6,8 @@ becomes
 
 A clause with a condition that never holds is left out. Each derivation of a tuple stays one derivation with the same
 tags, so tags are the same in every provenance, also where plus is not idempotent: equal atoms and equal rules are kept.
-What has no value, such as `1 / 0`, is not folded, nor are foreign functions, which belong to the run.
+What has no value, such as `1 / 0`, or leaves its type is not folded, nor are foreign functions: they belong to the run,
+which warns of such.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.scalars.arithmetic import value_of
+from derivable.datalog.scalars.exact import EXACT, leaves_type
 from derivable.datalog.scalars.nodes import mapped
 from derivable.datalog.values.values import BOOL
 
@@ -128,7 +130,10 @@ def fold(e: r.Expr) -> r.Expr:
         case r.Apply(operator=operator, operands=(r.Var(name=a), r.Var(name=b))) if a == b and operator in _REFLEXIVE:
             return r.Const(_REFLEXIVE[operator], BOOL)
     is_plain = e.operator in _FOLDED and all(t.family in _PLAIN for t in (e.type, *(o.type for o in e.operands)))
-    if is_plain and all(isinstance(operand, r.Const) for operand in e.operands):
+    constants = [operand.value for operand in e.operands if isinstance(operand, r.Const)]
+    if is_plain and len(constants) == len(e.operands):
+        if e.type.is_integer and e.operator in EXACT and leaves_type(e, constants):
+            return e
         value = value_of(e)
         return e if value is None else r.Const(value, e.type)
     return e

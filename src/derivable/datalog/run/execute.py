@@ -34,6 +34,7 @@ from derivable.datalog.run.grounding import ground_stratum
 from derivable.datalog.run.guard import Guard
 from derivable.datalog.run.limits import Limits, Watch
 from derivable.datalog.run.orders import Orders
+from derivable.datalog.run.overflow import warn_of_overflow
 from derivable.datalog.run.pending import Pending
 from derivable.datalog.run.profile import Effort, Profile, StratumEffort
 from derivable.datalog.run.queries import Found
@@ -170,6 +171,8 @@ class Executor(Orders):
             self.complete.add(name)
             self.finished += table.size
             self.stratum_effort[number].size += table.size
+        with self.placed():
+            warn_of_overflow(self.ram, number, self.tables, self.mode, self.symbols, self.watch)
         self.watch.tuples = self.finished
         self.watch.remaining()
         self.stratum_effort[number].seconds += perf_counter() - began

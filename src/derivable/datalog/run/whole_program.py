@@ -18,6 +18,7 @@ import numpy as np
 
 from derivable.core.collection import gc_paused
 from derivable.core.lazy import later
+from derivable.core.progress import NEVER
 from derivable.datalog.facts.store import FactStore, new_store
 from derivable.datalog.fused import fused
 from derivable.datalog.fused.kernel_plan import Fused
@@ -30,6 +31,7 @@ from derivable.datalog.run import drive
 from derivable.datalog.run.execute import Begun, Executor
 from derivable.datalog.run.forms import Form, Sharing
 from derivable.datalog.run.limits import Watch
+from derivable.datalog.run.overflow import looks_of, warn_of_overflow
 from derivable.datalog.run.profile import Effort, Profile, StratumEffort
 from derivable.datalog.scalars.nodes import Const
 from derivable.datalog.tables import storage
@@ -127,6 +129,8 @@ class WholeProgram(drive.Drive):
     rows           (number of the table, row of constants) of rules that read nothing
     runs           how many there were before kernels were bound
     first_other    the number of the first stratum that has a store without a kernel, as far as that is known
+    computed       the relations whose integers expressions compute with that may leave their types
+    reach          the least and the greatest word of the facts of runs that were looked at for such
     """
 
     def __init__(
@@ -177,6 +181,10 @@ class WholeProgram(drive.Drive):
         self.fresh[[strata.MOST, strata.ROUNDS]] = drive.ENDLESS
         self.fresh[strata.ROWS_LEFT] = self.most_rows
         self.outputs = [(name, self.number[name]) for name in ram.outputs]
+        looks = (look.store for number in range(len(ram.strata)) for look in looks_of(ram, number))
+        self.computed = m.relations_read(looks) & self.number.keys()
+        self.has_floats = any(t.family == "float" for table in self.tables for t in table.types)
+        self.reach, self.num_words = (0, 0), 1
         self.number_of_strata = self.first_other = len(ram.strata)
         self.runs = 0
 
@@ -428,7 +436,7 @@ class WholeProgram(drive.Drive):
                 facts = self.facts = longer(facts, 2 * end, place)
             facts[place:end] = number, 1, *words
             place = end
-        facts[0] = number_of_tables + len(self.rows)
+        facts[0], self.num_words = number_of_tables + len(self.rows), place
         return True
 
     # Running
@@ -464,9 +472,26 @@ class WholeProgram(drive.Drive):
         for name, number in self.outputs:
             size = int(self.memory[self.places_of_tables[number] + strata.SIZE])
             outputs[name] = self.tables[number].first_rows(size)
+        self.warn_of_overflow(given, ram)
         words, rounds = self.words.copy(), self.strata[:-1, strata.NUM_ROUNDS].copy()
         what = words, rounds, perf_counter() - began
         return Begun(self.number_of_strata, outputs, partial(profile_of, ram, self.stores, self.stratum_of, *what))
+
+    def warn_of_overflow(self, given: FactStore, ram: m.Ram) -> None:
+        """Warn of integers that have left their types in this run, if its facts reach further than those before."""
+        if not self.computed:
+            return
+        facts = self.facts[: self.num_words]
+        reach = min(int(facts.min()), self.reach[0]), max(int(facts.max()), self.reach[1])
+        if reach == self.reach and not self.has_floats:
+            return
+        self.reach, tables = reach, {}
+        for name in self.computed:
+            size = self.memory[self.places_of_tables[self.number[name]] + strata.SIZE]
+            tables[name] = self.tables[self.number[name]].first_rows(int(size))
+        # Of tags there are no copies here; what has any is taken to hold.
+        for number in range(self.number_of_strata):
+            warn_of_overflow(ram, number, tables, Untagged(), given.symbols, NEVER)
 
 
 def _is_other(ram: m.Ram, stratum: m.Stratum, is_tagged: bool) -> bool:
