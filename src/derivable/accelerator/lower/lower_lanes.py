@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -63,33 +63,34 @@ def _fixed(state: State, number: float) -> int:
     return found
 
 
+def _by_number(state: State, of: Operator) -> tuple[str, str, float | None]:
+    """Both operands of an operator, the number second if one is a constant number, and that number."""
+    left, right = of.inputs
+    number = _number(state, right)
+    if number is None and (number := _number(state, left)) is not None:
+        return right, left, number
+    return left, right, number
+
+
 def added(state: State, of: Operator) -> Iterator[None]:
     """add and sub."""
     yield
-    left, right = of.inputs
-    numbers = _number(state, left), _number(state, right)
-    if numbers[1] is not None:
-        a = _wide(state, left, of.shape)
-        out = _new(state, of.shape, a)
-        state.emitter.vector(of.kind, a, _fixed(state, numbers[1]), out)
-    elif numbers[0] is not None:
-        a = _wide(state, right, of.shape)
-        out = _new(state, of.shape, a)
-        sign = -1 if of.kind == "sub" else 1
-        state.emitter.vector(of.kind, a, _fixed(state, numbers[0]), out, multiplier=sign)
-    else:
-        a, b = _wide(state, left, of.shape), _wide(state, right, of.shape)
+    left, right, number = _by_number(state, of)
+    a = _wide(state, left, of.shape)
+    if number is None:
+        b = _wide(state, right, of.shape)
         out = _new(state, of.shape, a, b)
         state.emitter.vector(of.kind, a, b, out)
+    else:
+        out, is_swapped = _new(state, of.shape, a), left != of.inputs[0]
+        sign = -1 if of.kind == "sub" and is_swapped else 1
+        state.emitter.vector(of.kind, a, _fixed(state, number), out, multiplier=sign)
     state.keep(of.name, out)
 
 
 def multiplied(state: State, of: Operator) -> Iterator[None]:
     yield
-    left, right = of.inputs
-    number = _number(state, right)
-    if number is None and _number(state, left) is not None:
-        left, number = right, _number(state, left)
+    left, right, number = _by_number(state, of)
     if number is not None:
         _scaled(state, of, left, number)
         return
@@ -168,97 +169,88 @@ def _inverse(state: State, divisor: View, k: int) -> View:
     return found
 
 
-def bounded(state: State, of: Operator) -> Iterator[None]:
-    """clamp, maximum, minimum and abs."""
-    yield
-    a = _wide(state, of.inputs[0], of.shape)
-    if of.kind == "abs":
-        negative = _scratch(state, a)
-        state.emitter.vector("first", a, 0, negative, multiplier=-1)
-        out = _new(state, of.shape, a)
-        state.emitter.vector("max", a, negative, out)
-    elif of.kind == "clamp":
-        out = _new(state, of.shape, a)
-        for operation, bound in (("max", of.at["low"]), ("min", of.at["high"])):
-            if bound is not None:
-                state.emitter.vector(operation, a, nearest(bound), out)
-                a = out
-    else:
-        b = _wide(state, of.inputs[1], of.shape)
-        out = _new(state, of.shape, a, b)
-        state.emitter.vector(of.kind[:3], a, b, out)
-    state.keep(of.name, out)
+@dataclass(frozen=True)
+class Stage:
+    """One instruction: (a OP b) * multiplier / 2^shift within `clamp`, to the memory of the result.
+
+    a, b    the operands "x" and "y" of the operator, "out" for what the stages before gave, or an integer
+    factor  a real number in the place of multiplier and shift
+    """
+
+    operation: str
+    a: str = "out"
+    b: str | int = 0
+    multiplier: int = 1
+    shift: int = 0
+    factor: float | None = None
+    clamp: tuple[int, int] | None = None
 
 
-def compared(state: State, of: Operator) -> Iterator[None]:
-    """greater and equal: one or zero, exactly, of wide numbers. What differs does so by a step or more."""
-    yield
-    a, b = (_wide(state, name, of.shape) for name in of.inputs)
-    out = _new(state, of.shape, a, b)
-    vector = state.emitter.vector
-    if of.kind == "greater":
-        vector("sub", a, b, out, clamp=(0, 1))
-    else:
-        vector("sub", a, b, out, clamp=(-1, 1))
-        vector("mul", out, out, out)
-        vector("sub", out, 1, out, multiplier=-1)
-    vector("mul", out, ONE, out)
-    state.keep(of.name, out)
-
-
-def floored(state: State, of: Operator) -> Iterator[None]:
-    yield
-    a = _wide(state, of.inputs[0], of.shape)
-    out = _new(state, of.shape, a)
+_FROM_ONE = Stage("sub", b=ONE, multiplier=-1)
+_EXPONENTIAL = Stage("exp2")
+STAGES: dict[str, tuple[Stage, ...]] = {
+    "abs": (Stage("first", "x", multiplier=-1), Stage("max", "x", "out")),
+    "maximum": (Stage("max", "x", "y"),),
+    "minimum": (Stage("min", "x", "y"),),
+    # One or zero, exactly, of wide numbers: what differs does so by a step or more.
+    "greater": (Stage("sub", "x", "y", clamp=(0, 1)), Stage("mul", b=ONE)),
+    "equal": (
+        Stage("sub", "x", "y", clamp=(-1, 1)),
+        Stage("mul", b="out"),
+        Stage("sub", b=1, multiplier=-1),
+        Stage("mul", b=ONE),
+    ),
     # A shift rounds to the nearest.
-    state.emitter.vector("sub", a, ONE // 2, out, shift=16)
-    state.emitter.vector("mul", out, ONE, out)
-    state.keep(of.name, out)
+    "floor": (Stage("sub", "x", ONE // 2, shift=16), Stage("mul", b=ONE)),
+    "exp": (Stage("first", "x", factor=LOG2_E), _EXPONENTIAL),
+    "log": (Stage("max", "x", 1), Stage("log2"), Stage("first", factor=LN_2)),
+    "sqrt": (Stage("log2", "x"), Stage("first", shift=1), _EXPONENTIAL),
+    "tanh": (
+        Stage("first", "x", factor=2 * LOG2_E),
+        _EXPONENTIAL,
+        Stage("add", b=ONE),
+        Stage("log2"),
+        _FROM_ONE,
+        _EXPONENTIAL,
+        _FROM_ONE,
+    ),
+    # x / (1 + exp(-2 u)), u the polynomial of the form with tanh, which is within 0.0005 of the exact one.
+    "gelu": (
+        Stage("mul", "x", "x", shift=16),
+        Stage("mul", b="x", shift=16),
+        Stage("first", factor=GELU_CUBE),
+        Stage("add", b="x"),
+        Stage("first", factor=-2 * GELU_SLOPE * LOG2_E),
+        _EXPONENTIAL,
+        Stage("add", b=ONE),
+        Stage("log2"),
+        Stage("first", multiplier=-1),
+        _EXPONENTIAL,
+        Stage("mul", "x", "out", shift=16),
+    ),
+}
 
 
-def raised(state: State, of: Operator) -> Iterator[None]:
-    """exp, log, sqrt, tanh."""
+def _bounds(of: Operator) -> tuple[Stage, ...]:
+    """The stages of a clamp."""
+    bounds = [(name, of.at[key]) for name, key in (("max", "low"), ("min", "high")) if of.at[key] is not None]
+    return tuple(Stage(name, "out" if k else "x", nearest(bound)) for k, (name, bound) in enumerate(bounds))
+
+
+def entrywise(state: State, of: Operator) -> Iterator[None]:
+    """A kind of `STAGES`, or a clamp."""
     yield
-    a = _wide(state, of.inputs[0], of.shape)
-    out = _new(state, of.shape, a)
-    vector = state.emitter.vector
-    if of.kind in ("exp", "tanh"):
-        multiplier, shift = state.scaling(LOG2_E * (2 if of.kind == "tanh" else 1))
-        vector("first", a, 0, out, multiplier=multiplier, shift=shift)
-        vector("exp2", out, 0, out)
-    if of.kind == "tanh":
-        vector("add", out, ONE, out)
-        vector("log2", out, 0, out)
-        vector("sub", out, ONE, out, multiplier=-1)
-        vector("exp2", out, 0, out)
-        vector("sub", out, ONE, out, multiplier=-1)
-    if of.kind == "log":
-        multiplier, shift = state.scaling(LN_2)
-        vector("max", a, 1, out)
-        vector("log2", out, 0, out)
-        vector("first", out, 0, out, multiplier=multiplier, shift=shift)
-    if of.kind == "sqrt":
-        vector("log2", a, 0, out)
-        vector("first", out, 0, out, shift=1)
-        vector("exp2", out, 0, out)
-    state.keep(of.name, out)
-
-
-def gelu(state: State, of: Operator) -> Iterator[None]:
-    """x / (1 + exp(-2 u)), u the polynomial of the form with tanh, which is within 0.0005 of the exact one."""
-    yield
-    a = _wide(state, of.inputs[0], of.shape)
-    out, vector = _new(state, of.shape, a), state.emitter.vector
-    vector("mul", a, a, out, shift=16)
-    vector("mul", out, a, out, shift=16)
-    multiplier, shift = state.scaling(GELU_CUBE)
-    vector("first", out, 0, out, multiplier=multiplier, shift=shift)
-    vector("add", out, a, out)
-    multiplier, shift = state.scaling(-2 * GELU_SLOPE * LOG2_E)
-    vector("first", out, 0, out, multiplier=multiplier, shift=shift)
-    vector("exp2", out, 0, out)
-    vector("add", out, ONE, out)
-    vector("mul", a, _inverse(state, out, 0), out, shift=16)
+    operands = [_wide(state, name, of.shape) for name in of.inputs]
+    out = _new(state, of.shape, *operands)
+    views = {**dict(zip("xy", operands)), "out": out}
+    for stage in STAGES.get(of.kind) or _bounds(of):
+        multiplier, shift = stage.multiplier, stage.shift
+        if stage.factor is not None:
+            multiplier, shift = state.scaling(stage.factor)
+        b = views[stage.b] if isinstance(stage.b, str) else stage.b
+        state.emitter.vector(
+            stage.operation, views[stage.a], b, out, multiplier=multiplier, shift=shift, clamp=stage.clamp
+        )
     state.keep(of.name, out)
 
 
