@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -24,29 +25,7 @@ if TYPE_CHECKING:
 
 FILES = ("report.html", "nodes.csv", "nodes.json")
 WIDTH = 960
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1f2933; --quiet: #6b7785; --line: #d5dbe1; --ground: #ffffff;
-  --neural: #3b7dc4; --symbolic: #c9722b; --lane: #7a8b99; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e4e9ee; --quiet: #9aa7b4; --line: #3a4550; --ground: #14191e; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground); max-width: 78rem;
-  margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; border-bottom: 1px solid var(--line); }
-p, figcaption { color: var(--quiet); } figure { margin: 0; overflow-x: auto; }
-dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(11rem, 1fr)); gap: .8rem; }
-dt { color: var(--quiet); font-size: .8rem; } dd { margin: 0; font-size: 1.15rem; font-variant-numeric: tabular-nums; }
-table { border-collapse: collapse; font-size: .82rem; font-variant-numeric: tabular-nums; }
-.wide { overflow-x: auto; max-height: 34rem; overflow-y: auto; }
-th, td { text-align: left; padding: .15rem .4rem; border-bottom: 1px solid var(--line); vertical-align: top; }
-td.number { white-space: nowrap; } td.long { overflow-wrap: anywhere; min-width: 7rem; }
-th { position: sticky; top: 0; background: var(--ground); }
-td.number, th.number { text-align: right; }
-svg { display: block; max-width: 100%; height: auto; }
-svg text { fill: var(--quiet); font: 11px system-ui, sans-serif; }
-svg text.name { fill: #fff; pointer-events: none; }
-.neural { fill: var(--neural); } .symbolic { fill: var(--symbolic); } .lane { fill: var(--lane); }
-.axis { stroke: var(--line); fill: none; } .roof { stroke: var(--ink); fill: none; stroke-width: 1.5; }
-rect.bar { stroke: var(--ground); stroke-width: .5; } rect.fine { stroke: none; }
-"""
+_TEMPLATE = Path(__file__).with_name("report.html")
 
 
 def write_report(made: Design, directory: str | os.PathLike, simulation: Simulation | None = None) -> list[Path]:
@@ -172,31 +151,25 @@ def nodes_json(made: Design, simulated: Mapping[str, int] | None = None) -> str:
 def html(made: Design, simulated: Mapping[str, int] | None = None, simulation: Simulation | None = None) -> str:
     """The page; with `simulated` cycles of nodes, and with what a simulation says of each operator."""
     rows = node_rows(made)
-    parts = [
-        "<!doctype html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>Accelerator: {made.height} x {made.width} x {made.sub_arrays}</title>",
-        f"<style>{_STYLE}</style></head><body>",
-        f"<h1>Accelerator of {made.height} x {made.width} x {made.sub_arrays} elements</h1>",
-        *_numbers(made, simulation),
-        *_units(made),
-        "<h2>Estimate of the array</h2>",
-        f"<p>The {safe(estimate_of_array(made), 400)} cycles.</p>",
-        *_timeline(made, rows),
-        *_use(made, rows),
-        "<h2>Roofline</h2>",
-        *_roofline(made, rows),
-        "<h2>Memory map</h2>",
-        *_memory(made),
-        "<h2>Resources</h2>",
-        *_resources(made),
-        "<h2>Nodes</h2>",
-        *_table(made, rows, simulated),
-        *_simulation(made, simulation),
-        "</body></html>",
-    ]
-    return "\n".join(parts) + "\n"
+    is_parallel = made.exploration.mode == "parallel"
+    sections = {
+        "numbers": _numbers(made, simulation),
+        "units": _units(made),
+        "timeline": _timeline(made, rows),
+        "use": _use(made, rows),
+        "roofline": _roofline(made, rows),
+        "memory": _memory(made),
+        "resources": _resources(made),
+        "table": _table(made, rows, simulated),
+        "simulation": _simulation(made, simulation),
+    }
+    return string.Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
+        array=f"{made.height} x {made.width} x {made.sub_arrays}",
+        estimate=safe(estimate_of_array(made), 400),
+        cycles=f"{made.cycles:,}",
+        parallel="Layers of one pass run in parallel with the vector nodes of the pass before.\n" * is_parallel,
+        **{name: "".join(f"{line}\n" for line in lines) for name, lines in sections.items()},
+    )
 
 
 def _numbers(made: Design, simulation: Simulation | None) -> Iterator[str]:
@@ -219,10 +192,6 @@ def _numbers(made: Design, simulation: Simulation | None) -> Iterator[str]:
     values = {name: text for name, text in values.items() if text}
     yield "<dl>" + "".join(f"<div><dt>{safe(name)}</dt><dd>{safe(text)}</dd></div>" for name, text in values.items())
     yield "</dl>"
-    yield (
-        "<p>Cycles of passes and of units are those of the program of the generated hardware. Estimates are of the "
-        "array, by equations (1) and (4) of NSFlow, and of resources, by counting.</p>"
-    )
 
 
 def _svg(height: float, content: Iterable[str], label: str) -> Iterator[str]:
@@ -277,10 +246,6 @@ def _timeline(made: Design, rows: Sequence[NodeRow]) -> Iterator[str]:
         yield from _cycles(end, height * made.sub_arrays + 16)
 
     yield from _svg(height * made.sub_arrays + 22, content(), "which node runs when on which sub-arrays")
-    yield "<figcaption>Blue: layers; orange: vector nodes. "
-    if made.exploration.mode == "parallel":
-        yield "Layers of one pass run in parallel with the vector nodes of the pass before."
-    yield "</figcaption>"
 
 
 def _use(made: Design, rows: Sequence[NodeRow]) -> Iterator[str]:
@@ -299,11 +264,6 @@ def _use(made: Design, rows: Sequence[NodeRow]) -> Iterator[str]:
         for k in range(made.sub_arrays)
     ]
     yield from _bars(bars, "use of the sub-arrays")
-    yield (
-        f"<figcaption>The part of these {made.cycles:,} cycles in which a sub-array has a node, and what its "
-        "multipliers do of what they could: less where a layer has fewer rows and columns than the sub-array, and "
-        "while weights are loaded.</figcaption>"
-    )
 
 
 def _bars(rows: Sequence[tuple[str, float, str]], label: str) -> Iterator[str]:
@@ -377,10 +337,6 @@ def _memory(made: Design) -> Iterator[str]:
         blocks = f"{store.uram} URAM" if store.name == "cache" else f"{store.bram} BRAM"
         rows.append((store.name, store.bytes * store.copies / largest, f"{store.copies} x {store.bytes:,} B, {blocks}"))
     yield from _bars(rows, "sizes of the memories")
-    yield (
-        "<figcaption>MemA1 holds weights, MemA2 vectors, MemB what streams, MemC results, each twice; the cache has "
-        "room for all of them.</figcaption>"
-    )
 
 
 def _resources(made: Design) -> Iterator[str]:
