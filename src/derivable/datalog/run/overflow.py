@@ -114,7 +114,7 @@ def _reduced(store: m.Store, part: Apply, tested: m.Operator | None, guards: tup
             node = replace(node, range=None, right=replace(node.right, part="all"))
         elif isinstance(node, m.Scan):
             node = replace(node, part="all")
-        if not isinstance(node, m.Coin):
+        if not isinstance(node, m.RuleProbability):
             operators.append(node)
     return m.Store(store.relation, m.Project((*operators, *guards), part.operands), store.origin)
 
