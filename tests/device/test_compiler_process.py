@@ -1,4 +1,4 @@
-"""Kernels that another process compiles are on disk for this one; the process ends soon after this one."""
+"""Kernels that another process compiles are on disk for this one; the process ends with this one."""
 
 import json
 import os
@@ -71,21 +71,68 @@ def test_a_kernel_is_on_disk_when_it_is_done(tmp_path):
     assert (found["processes"], found["done"]) == (2, [True] * 4)
 
 
-def test_the_process_ends_with_the_kernel_that_it_compiles(tmp_path):
-    head, _, _ = PROGRAM.partition("child =")
-    more = "dense_offsets.is_ready(types)\n[compiler_process.begun('json', 'dumps', []) for _ in range(1000)]\n"
-    process = run(f"{head}{more}print(json.dumps(found))", tmp_path)["process"]
-    until = time.monotonic() + 60
-    while time.monotonic() < until and os.path.exists(f"/proc/{process}"):
-        time.sleep(0.05)
-    assert not os.path.exists(f"/proc/{process}")
+BEGUN = PROGRAM.partition("child =")[0] + "print(json.dumps(found), flush=True)\n"
+ENDS = {
+    "at its end": "",
+    "by an error": "raise SystemExit(3)",
+    "killed": "os.kill(os.getpid(), 9)",
+    "at once": "os._exit(4)",
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_no_process_is_left_when_the_program_has_ended(tmp_path, how):
+    """The program has begun with a kernel, which takes the other process a second or more."""
+    process = started(BEGUN + ENDS[how], tmp_path)
+    if how in ("killed", "at once"):
+        # It sees that nobody writes to it any more.
+        wait_until(lambda: has_ended(process), 10)
+    assert has_ended(process)
+
+
+def test_a_kernel_is_compiled_after_the_program_where_that_is_asked_for(tmp_path):
+    more = "[compiler_process.begun('json', 'dumps', []) for _ in range(1000)]\n"
+    process = started(BEGUN + more, tmp_path, DERIVABLE_COMPILE_AFTER_EXIT="1")
+    wait_until(lambda: has_ended(process), 60)
     assert list(tmp_path.rglob("*dense_offsets*.nbc"))
+
+
+def test_a_program_that_python_is_a_part_of_is_not_started(monkeypatch):
+    monkeypatch.setattr(compiler_process, "available_cores", lambda: 2)
+    assert compiler_process.is_worth()
+    for host in ("/usr/bin/host-program", "", None):
+        monkeypatch.setattr(sys, "executable", host)
+        assert not compiler_process.is_worth()
+
+
+def started(program, tmp_path, **more):
+    """The number of the process that a program has started."""
+    environment = {**os.environ, "DERIVABLE_CACHE_DIR": str(tmp_path), "DERIVABLE_TIER": "", **more}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    return json.loads(done.stdout)["process"]
+
+
+def has_ended(process):
+    """Whether a process runs no more; one that nobody has waited for keeps its number."""
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] in "ZX"
+    except FileNotFoundError:
+        return True
+
+
+def wait_until(holds, seconds):
+    until = time.monotonic() + seconds
+    while not holds() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert holds()
 
 
 def test_what_is_wanted_last_is_compiled_first_of_those_that_are_as_urgent():
     lines = [json.dumps([number, number < 2, "module", f"kernel{number}", []]).encode() for number in range(4)]
     wanted = PriorityQueue()
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DERIVABLE_COMPILE_AFTER_EXIT", "1")
         patch.setattr(sys, "stdin", TextIOWrapper(BytesIO(b"\n".join(lines))))
         compiler_process._read_all(wanted)
     order = [wanted.get()[2][3:4] for _ in range(5)]

@@ -2,6 +2,9 @@
 
 It writes them to Numba's cache on disk, from where they are loaded in milliseconds. A thread would not do: the compiler
 has Python's lock half of the time, and Numba's own, for which the loading of any kernel waits, all of it.
+
+The process ends with this one, and what it was compiling is lost. If DERIVABLE_COMPILE_AFTER_EXIT is set in the
+environment, it ends behind the kernel that it is compiling: short scripts that run often never have one otherwise.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from queue import PriorityQueue
 import derivable
 from derivable.core.cache import cache_directory
 from derivable.core.forks import renew_in_children
-from derivable.core.interrupts import sigint_deferred
+from derivable.core.interrupts import end, sigint_deferred
 from derivable.device.cpu.threads import available_cores
 
 # Processes that compile at once: a driver and its stores, say, neither of which does anything without the other.
@@ -112,8 +115,13 @@ def is_crowded() -> bool:
 
 
 def is_worth() -> bool:
-    """Whether another process may compile while this one goes on."""
-    return available_cores() > 1 and bool(sys.executable)
+    """Whether another process may compile while this one goes on: not in a program that Python is only a part of."""
+    return available_cores() > 1 and Path(sys.executable or "").name.startswith("python")
+
+
+def goes_on() -> bool:
+    """Whether a kernel that is being compiled when this process ends is to be on disk for the next one."""
+    return bool(os.environ.get("DERIVABLE_COMPILE_AFTER_EXIT"))
 
 
 def begun(module: str, name: str, types: Sequence[str], is_urgent: bool = False) -> Compilation:
@@ -139,9 +147,7 @@ def begun(module: str, name: str, types: Sequence[str], is_urgent: bool = False)
 def compile_all(parent: int) -> None:
     """What the process does: compile what it reads, and write a line after each.
 
-    Of those that are as urgent, what was wanted last comes first: that is what a run waits for now. The process ends
-    behind the kernel that it compiles when its parent has ended: short scripts would never have a kernel otherwise, and
-    would begin to compile the same one in each run.
+    Of those that are as urgent, what was wanted last comes first: that is what a run waits for now.
     """
     with suppress(AttributeError, OSError):
         # The run goes on, and comes first.
@@ -165,18 +171,20 @@ def compile_all(parent: int) -> None:
 
 
 def _read_all(wanted: PriorityQueue[tuple[int, int, list]]) -> None:
-    """Have all that is wanted, and nothing behind it."""
+    """Have all that is wanted; the end of it is the end of the parent, however that ended."""
     for line in sys.stdin.buffer:
         number, is_urgent, *_ = given = json.loads(line)
         wanted.put((1 - is_urgent, -number, given))
+    if not goes_on():
+        os._exit(0)
     wanted.put((2, 0, []))
 
 
-def _leave() -> None:
-    for compiler in _compilers:
-        # Python is not to warn of a process that goes on.
-        compiler.process.returncode = 0
+def _end_all() -> None:
+    for compiler in list(_compilers):
+        if not goes_on():
+            end(compiler.process)
 
 
-atexit.register(_leave)
+atexit.register(_end_all)
 renew_in_children(globals(), _lock=threading.Lock, _compilers=list)

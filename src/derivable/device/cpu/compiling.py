@@ -1,5 +1,9 @@
 """Numba, ready to compile: what compiles kernels imports it from here, and small runs never do.
 
+Parts of Numba that are not of its documented interface are used here alone; others import them from this module, and
+`tests/device/test_numba_parts.py` looks for each by name. Nothing is registered for all of Numba: what holds while a
+kernel compiles is done by the classes of kernels, and functions of others compile as they do without this library.
+
 Kernels are cached in the library's own folder (`core.cache`), whatever Numba's settings say: Numba reads settings
 from the working directory, and its caches are pickles.
 
@@ -9,32 +13,37 @@ which takes a third of a second and which only compiling needs: kernels of this 
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import sys
 import threading
-from functools import cache, partial
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from derivable.core.cache import cache_directory
+from derivable.core.collection import gc_paused
 from derivable.core.interrupts import sigint_deferred
 from derivable.core.lazy import whole_import
+from derivable.device.cpu import compile_notice
 
 with whole_import():
     import numba
     from llvmlite import binding as llvm
-    from numba.core import caching, config, event
+    from numba.core import caching, cgutils, config
+    from numba.core.ccallback import CFunc
+    from numba.core.compiler_lock import global_compiler_lock
+    from numba.core.datamodel import models
+    from numba.core.registry import CPUDispatcher
     from numba.core.runtime import nrt
     from numba.core.types import unliteral
-    from numba.extending import typeof_impl
-    from numba.np.numpy_support import map_layout
+    from numba.core.typing.templates import builtin_registry
+    from numba.np.arrayobj import populate_array
 
-    from derivable.device.cpu import compile_notice, emit_object
-
-__all__ = ["njit"]
+__all__ = ["cgutils", "models", "njit", "populate_array"]
 
 
 def njit(*, cache: bool = False, **options: Any) -> Any:
@@ -42,32 +51,21 @@ def njit(*, cache: bool = False, **options: Any) -> Any:
 
     cache  whether its compiled forms are on disk for later processes
     """
-    decorate: Any = numba.njit
 
     def dispatcher(function: Any) -> Any:
-        made = decorate(no_cfunc_wrapper=True, **options)(function)
-        made.get_call_template = partial(_template_of_call, made)
+        settings = {"nopython": True, "boundscheck": None, "no_cfunc_wrapper": True} | options
+        made: Any = KernelDispatcher(function, targetoptions=settings)
         if cache:
             made._cache = _KernelCache(function)
-            made._compilation_chain_init_hook = _nothing
         return made
 
     return dispatcher
 
 
-def _template_of_call(made: Any, types: Any, named: Any) -> Any:
-    """What compiled code calls for parameters of these types: one function for all constants, not one for each."""
-    types, named = map(unliteral, types), {name: unliteral(type) for name, type in named.items()}
-    return type(made).get_call_template(made, tuple(types), named)
-
-
 def packed(function: Any) -> Any:
     """The function `int64 f(int64, int64)` of C that compiled code calls by its address, not compiled yet."""
-    with whole_import():
-        from numba import types
-        from numba.core.ccallback import CFunc
-
-    made: Any = CFunc(function, ((types.int64, types.int64), types.int64), {}, {"error_model": "numpy"})
+    types: Any = numba.types
+    made: Any = _PackedFunction(function, ((types.int64, types.int64), types.int64), {}, {"error_model": "numpy"})
     made._cache = _KernelCache(function)
     made._cache.is_packed = True
     return made
@@ -78,6 +76,106 @@ def type_of(name: str) -> Any:
     scalar, _, axes = name.partition("[")
     found = numba.from_dtype(np.dtype(scalar))
     return numba.types.Array(found, axes.count(",") + 1, "C") if axes else found
+
+
+def type_of_intrinsic(intrinsic: Any) -> Any:
+    """Numba's type of an intrinsic, from where Numba enters it: its context learns of it between two compilations."""
+    return next(kind for value, kind in builtin_registry.globals if value is intrinsic)
+
+
+def compiled_for(dispatcher: Any, arguments: Sequence[Any]) -> Any:
+    """What a dispatcher has compiled for arguments of these types; itself if there is nothing."""
+    try:
+        return dispatcher.get_overload(tuple(map(dispatcher.typeof_pyval, arguments)))
+    except KeyError:
+        return dispatcher
+
+
+def is_on_disk(function: Any) -> bool:
+    """Whether the cache has some compiled form of a dispatcher or packed function; opens a file."""
+    try:
+        return bool(function._cache._cache_file._load_index())
+    except OSError:
+        return False
+
+
+def ignore_settings_of_folder() -> None:
+    """Numba's settings are from now on those of the environment, without the working directory's: for programs of this
+    library's own, not for processes of others.
+    """
+    config.__dict__["_config_fname"] = ""
+    config.reload_config()
+
+
+# How compiled code is linked, for `emit_object`
+
+
+def empty_module(library: Any, name: str) -> Any:
+    """A module of LLVM for the target that a library of compiled code is for."""
+    return library.codegen._create_empty_module(name)
+
+
+def whole_module(library: Any) -> Any:
+    """A copy of the module of a library with everything that it links."""
+    return library._get_module_for_linking().clone()
+
+
+def target_machine(library: Any) -> Any:
+    """What makes machine code for a library."""
+    return library.codegen._tm
+
+
+# Compiling
+
+
+class _Compilation(threading.local):
+    """How many kernels this thread compiles, each for the one before it."""
+
+    depth = 0
+
+
+_compilation = _Compilation()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Inside, a kernel is compiled or loaded, under Numba's lock, so that nobody else compiles.
+
+    A Ctrl-C comes after it: a kernel that is half done fails ever after. Compiling makes many cycles of references, and
+    looking for them took an eighth of it.
+    """
+    with sigint_deferred(), global_compiler_lock, gc_paused():
+        _compilation.depth += 1
+        try:
+            yield
+        finally:
+            _compilation.depth -= 1
+            if not _compilation.depth:
+                compile_notice.end()
+
+
+class KernelDispatcher(CPUDispatcher):
+    """A kernel that Numba compiles for the types of its arguments when they are first seen."""
+
+    def compile(self, sig: Any) -> Any:
+        with _undisturbed():
+            return super().compile(sig)
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """What compiled code calls for parameters of these types: one function for all constants, not one for each."""
+        return super().get_call_template(tuple(map(unliteral, args)), {name: unliteral(t) for name, t in kws.items()})
+
+    def _compilation_chain_init_hook(self) -> None:
+        """Stands for the import of packages that extend Numba, which its compiler does again."""
+
+
+class _PackedFunction(CFunc):
+    def compile(self) -> None:
+        with _undisturbed():
+            super().compile()
+
+
+# The cache on disk
 
 
 class _Locator:
@@ -135,7 +233,9 @@ class _KernelCache(caching.FunctionCache):
         _link_runtime()
         with self._guard_against_spurious_io_errors():
             found = self._load_overload(sig, target_context)
-        if found is not None:
+        if found is None:
+            compile_notice.begin()
+        else:
             self._emit(found)
         return found
 
@@ -145,8 +245,10 @@ class _KernelCache(caching.FunctionCache):
 
     def _emit(self, compiled: Any) -> None:
         # One that another one calls is compiled while that is.
-        if _nested.depth == 1:
-            emit_object.emit(self._py_func, compiled, self.is_packed)
+        if _compilation.depth == 1:
+            from derivable.device.cpu.emit_object import emit
+
+            emit(self._py_func, compiled, self.is_packed)
 
 
 @cache
@@ -155,91 +257,3 @@ def _link_runtime() -> None:
     runtime = vars(nrt)["_nrt"]
     for name, address in runtime.c_helpers.items():
         llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
-
-
-_typeof_array = typeof_impl.dispatch(np.ndarray)
-
-
-@typeof_impl.register(np.ndarray)
-def _typeof_plain_array(array: Any, context: Any) -> Any:
-    """Numba's type of an array, which it finds with `numpy.ma`, a hundredth of a second to import, for any kind."""
-    if type(array) is not np.ndarray or array.dtype.char not in "?bhilqBHILQfd":
-        return _typeof_array(array, context)
-    layout = map_layout(array)
-    return numba.types.Array(numba.from_dtype(array.dtype), array.ndim, layout, readonly=not array.flags.writeable)
-
-
-def ignore_settings_of_folder() -> None:
-    """Numba's settings are from now on those of the environment, without the working directory's."""
-    config.__dict__["_config_fname"] = ""
-    config.reload_config()
-
-
-def _nothing() -> None:
-    """Stands for the import of packages that extend Numba, which its compiler does again."""
-
-
-class Undisturbed(event.Listener):
-    """A Ctrl-C while Numba compiles or loads a kernel comes after it: a kernel that is half done fails ever after."""
-
-    def __init__(self) -> None:
-        self.depth = 0
-        self.block: Any = None
-
-    def on_start(self, event: Any) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return
-        if not self.depth:
-            block = sigint_deferred()
-            block.__enter__()
-            self.block = block
-        self.depth += 1
-
-    def on_end(self, event: Any) -> None:
-        if threading.current_thread() is not threading.main_thread() or not self.depth:
-            return
-        self.depth -= 1
-        if not self.depth:
-            block, self.block = self.block, None
-            block.__exit__(None, None, None)
-
-
-class Uncollected(event.Listener):
-    """No garbage is collected while Numba compiles: it makes many cycles, and looking for them took an eighth of it."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.depth = 0
-        self.was_enabled = False
-
-    def on_start(self, event: Any) -> None:
-        with self.lock:  # several threads may wait for the compiler
-            self.depth += 1
-            if self.depth == 1:
-                self.was_enabled = gc.isenabled()
-                gc.disable()
-
-    def on_end(self, event: Any) -> None:
-        with self.lock:
-            self.depth -= 1
-            if not self.depth and self.was_enabled:
-                gc.enable()
-
-
-class Nested(event.Listener, threading.local):
-    """How many functions this thread compiles, each for the one before it."""
-
-    depth = 0
-
-    def on_start(self, event: Any) -> None:
-        self.depth += 1
-
-    def on_end(self, event: Any) -> None:
-        self.depth -= 1
-
-
-_nested = Nested()
-compile_notice.install()
-event.register("numba:compiler_lock", Undisturbed())
-event.register("numba:compiler_lock", Uncollected())
-event.register("numba:compiler_lock", _nested)

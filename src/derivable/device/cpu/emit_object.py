@@ -11,10 +11,9 @@ from typing import Any
 import numba
 from llvmlite import binding as llvm
 from llvmlite import ir
-from numba.core import cgutils
-from numba.np.arrayobj import populate_array
 
 from derivable.device.cpu import object_code
+from derivable.device.cpu.compiling import cgutils, empty_module, populate_array, target_machine, whole_module
 from derivable.device.cpu.object_code import Kind
 
 types: Any = numba.types
@@ -86,20 +85,20 @@ def _result(of: Any) -> str:
 def _emitted(compiled: Any, symbol: str, is_packed: bool) -> tuple[list[str], bytes]:
     """The functions of other libraries that it calls, and its code."""
     library = compiled.library
-    codegen = library.codegen
-    entry = codegen._create_empty_module(symbol)
+    machine = target_machine(library)
+    entry = empty_module(library, symbol)
     native = compiled.target_context.declare_function(entry, compiled.fndesc)
     (_write_function if is_packed else _write_entry)(entry, symbol, native, compiled)
     ends = ir.IRBuilder(ir.Function(entry, ir.FunctionType(ir.VoidType(), [_BYTES]), _FREES).append_basic_block())
     ends.ret_void()
-    module = library._get_module_for_linking().clone()
+    module = whole_module(library)
     module.link_in(llvm.parse_assembly(cgutils.normalize_ir_text(str(entry))))
     for part in (*module.functions, *module.global_variables):
         if not part.is_declaration and part.name != symbol:
             part.linkage = "internal"
     manager = llvm.create_new_module_pass_manager()
     manager.add_global_dead_code_eliminate_pass()
-    manager.run(module, llvm.create_pass_builder(codegen._tm, llvm.create_pipeline_tuning_options()))
+    manager.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
     externals = [
         part.name
         for part in (*module.functions, *module.global_variables)
@@ -107,7 +106,7 @@ def _emitted(compiled: Any, symbol: str, is_packed: bool) -> tuple[list[str], by
     ]
     if any(map(_FOREIGN.match, externals)) or _UNSAFE.search(str(module)):
         raise Unsupported
-    return externals, codegen._tm.emit_object(module)
+    return externals, machine.emit_object(module)
 
 
 def _write_function(module: ir.Module, symbol: str, native: Any, compiled: Any) -> None:

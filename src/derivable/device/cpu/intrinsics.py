@@ -20,10 +20,9 @@ class Intrinsic:
 
     @cached_property
     def _numba_type_(self) -> Any:
-        from numba.core.typing.templates import builtin_registry
+        from derivable.device.cpu.compiling import type_of_intrinsic
 
-        # Looked up where Numba enters it: its context learns of it only between two compilations.
-        return next(kind for value, kind in builtin_registry.globals if value is self.code)
+        return type_of_intrinsic(self.code)
 
     def __reduce__(self) -> Any:
         return Intrinsic, (self.module, self.name)

@@ -21,10 +21,8 @@ from derivable.core.lazy import whole_import
 with whole_import():
     from llvmlite import ir
     from numba import extending, types
-    from numba.core import cgutils
-    from numba.core.datamodel import models
 
-    from derivable.device.cpu.compiling import njit
+    from derivable.device.cpu.compiling import cgutils, models, njit
     from derivable.device.cpu.python_lanes import LINE_BYTES
 
 # Numba passes the typing context itself; type checkers need not know.

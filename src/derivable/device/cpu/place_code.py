@@ -10,9 +10,8 @@ from derivable.core.lazy import whole_import
 with whole_import():
     from llvmlite import ir
     from numba import types
-    from numba.core import cgutils
-    from numba.np.arrayobj import populate_array
 
+    from derivable.device.cpu.compiling import cgutils, populate_array
     from derivable.device.cpu.lanes import intrinsic, of_arity, place_of
 
 

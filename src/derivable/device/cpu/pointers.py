@@ -17,8 +17,8 @@ from derivable.core.lazy import whole_import
 with whole_import():
     from llvmlite import ir
     from numba import extending, types
-    from numba.core import cgutils
 
+    from derivable.device.cpu.compiling import cgutils
     from derivable.device.cpu.lanes import intrinsic
 
 _with_constants: Any = extending.intrinsic(prefer_literal=True)

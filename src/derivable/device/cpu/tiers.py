@@ -263,11 +263,9 @@ class Kernel(Compilable):
         """
         if not self.is_settled:
             return self
-        try:
-            return self.dispatcher.get_overload(tuple(map(self.dispatcher.typeof_pyval, arguments)))
-        except (AttributeError, KeyError):
-            # Another version of Numba keeps it elsewhere.
-            return self.dispatcher
+        from derivable.device.cpu.compiling import compiled_for
+
+        return compiled_for(self.dispatcher, arguments)
 
     @property
     def _numba_type_(self) -> Any:
@@ -373,7 +371,7 @@ class Packed(Compilable):
     @property
     def is_cached(self) -> bool:
         if has_numba() or object_code.only_numba(self.py_func, object_code.PACKED):
-            return _in_cache(self._compiled)
+            return _is_on_disk(self._compiled)
         return self.is_linkable()
 
     @cached_property
@@ -436,15 +434,13 @@ def _largest(arguments: tuple) -> int:
 
 def _is_cached(dispatcher: Any) -> bool:
     """Whether this function is compiled, or in Numba's cache on disk, in some form."""
-    return bool(dispatcher.overloads) or _in_cache(dispatcher)
+    return bool(dispatcher.overloads) or _is_on_disk(dispatcher)
 
 
-def _in_cache(function: Any) -> bool:
-    try:
-        return bool(function._cache._cache_file._load_index())
-    except (AttributeError, OSError):
-        # Another version of Numba keeps its cache elsewhere: then it is not looked at.
-        return False
+def _is_on_disk(function: Any) -> bool:
+    from derivable.device.cpu.compiling import is_on_disk
+
+    return is_on_disk(function)
 
 
 def _find(module: str, name: str) -> Any:
