@@ -14,10 +14,9 @@ from derivable.parallel.table import PRIMITIVES
 
 def test_every_row_is_offered_where_it_says():
     for row in PRIMITIVES.values():
-        for device in ("reference", "cpu")[: 1 if row.engine else 2]:
-            assert callable(row.function(device))
-            for rule in ("vjp", "jvp") if row.name in ("gather", "sort", "unique") else ():
-                assert callable(row.function(device, rule))
+        if row.name != "fold_levels":
+            for device in ("reference", "cpu"):
+                assert callable(row.function(device))
 
 
 def test_explain_shows_the_table(capsys):
@@ -76,9 +75,9 @@ def test_refusals_have_reasons():
         table.choose("scan", device="tpu")
     with pytest.raises(UnsupportedError, match="did you mean 'scan'"):
         table.choose("scam")
-    with pytest.raises(UnsupportedError, match=r"fold_levels on cpu runs a plan.*\n.*Circuit\.evaluate"):
+    with pytest.raises(UnsupportedError, match=r"fold_levels runs a plan.*\n.*Circuit\.evaluate"):
         table.choose("fold_levels", device="cpu")
-    with pytest.raises(UnsupportedError, match="fold_levels on cuda runs a plan"):
+    with pytest.raises(UnsupportedError, match="fold_levels runs a plan"):
         table.choose("fold_levels", device="cuda")
     with pytest.raises(AttributeError, match="no primitive"):
         _ = primitives.scam

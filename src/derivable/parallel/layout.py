@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from derivable.core.diagnostics import LayoutError, ShapeError
+from derivable.core.diagnostics import LayoutError, ShapeError, UnsupportedError
 from derivable.device.cpu.memory import empty
 
 
@@ -55,6 +55,8 @@ def check_values(values: np.ndarray, name: str = "values") -> np.ndarray:
 
 
 def _as_array(values: np.ndarray, name: str) -> np.ndarray:
+    if getattr(getattr(values, "device", None), "type", "cpu") != "cpu":
+        raise UnsupportedError(f"{name} of a primitive of NumPy are on {values.device}", hint="move them to the CPU")  # type: ignore[attr-defined]
     try:
         return np.asarray(values)
     except ValueError:

@@ -1,6 +1,6 @@
 """The order of rows of columns, and the runs of equal ones; what is compared goes through in parts that stay in cache.
 
-This imports no compiler: few rows are sorted by NumPy, more by the digits of their keys (`parallel.rows`).
+This imports no compiler: few rows are sorted by NumPy, more by the digits of their keys (`parallel.digits`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def order_of(columns: Sequence[np.ndarray]) -> slice | np.ndarray:
         return slice(None)
     if len(columns[0]) < MANY or any(column.dtype == object for column in columns):
         return np.lexsort(tuple(reversed(columns)))
-    from derivable.parallel.rows import order_by_digits
+    from derivable.parallel.digits import order_by_digits
 
     return order_by_digits(columns)
 

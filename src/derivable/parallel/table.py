@@ -1,8 +1,8 @@
 """The table of primitives, one row each, and what runs a call.
 
-Devices are "reference" (the NumPy meaning), "cpu" (what is fastest there, mostly Numba kernels) and "cuda" (Triton
-kernels, on torch tensors). A call without a device goes where its arrays are, or for those on the CPU to the first of
-cpu and reference that takes them; `explain` says which and why.
+Devices of folds are "reference" (the NumPy meaning, of Python integers too), "cpu" (Numba kernels) and "cuda" (Triton
+kernels, on torch tensors). A call without a device goes where its arrays are; `explain` says which and why. The other
+primitives are NumPy.
 """
 
 from __future__ import annotations
@@ -22,122 +22,90 @@ from derivable.algebra.monoids import resolve
 from derivable.core.diagnostics import UnsupportedError
 
 DEVICES = ("reference", "cpu", "cuda")
-_REFERENCE = "derivable.parallel.reference"
-_ROWS = "derivable.parallel.rows"
-# Where users find the folds, which stand on a higher floor.
-_FOLDS = "derivable.parallel"
 _NO_CUDA = "no CUDA kernel is written for it; move the arrays to the CPU"
 
 
 @dataclass(frozen=True)
 class Primitive:
-    """One parallel primitive. Its derivative rules have its name with `_vjp` or `_jvp`.
+    """One parallel primitive.
 
-    shape_rule  shapes of its array arguments -> shapes of its results; None for a length that depends on data
-    reference   how the NumPy function works that says what it means, in a few words
-    cpu         how it works on the CPU
-    module      the module that offers it there
-    note        what has a derivative, and what has none and why
-    engine      what makes a plan from the structure and runs it, where kernels do not take the primitive's arguments
-    cuda        how it works on CUDA tensors; "" where it is refused
+    cpu   how it works on the CPU
+    note  what has a derivative, and what has none and why
+    fold  whether it is a fold, which Python integers and CUDA tensors go through too; the others are NumPy
+    plan  what runs it, where kernels take a plan and not the primitive's arguments
+    cuda  how it works on CUDA tensors; "" where it is refused
     """
 
     name: str
-    shape_rule: Callable
-    reference: str
     cpu: str
-    module: str
     note: str
-    engine: str = ""
+    fold: bool = False
+    plan: str = ""
     cuda: str = ""
 
-    def function(self, device: str, rule: str = "") -> Callable:
-        """What runs it on a device, or its derivative rule. Raises UnsupportedError where nothing does."""
+    def function(self, device: str) -> Callable:
+        """What runs it on a device. Raises UnsupportedError where nothing does."""
         if device == "cuda" and not self.cuda:
             raise UnsupportedError(f"{self.name} does not run on cuda: {_NO_CUDA}")
-        if device != "reference" and self.engine:
-            raise UnsupportedError(
-                f"{self.name} on {device} runs a plan, not these arguments", hint=f"it is run by {self.engine}"
-            )
-        module = importlib.import_module(_REFERENCE if device == "reference" else self.module)
-        return getattr(module, f"{self.name}_{rule}" if rule else self.name)
+        if self.plan:
+            raise UnsupportedError(f"{self.name} runs a plan, not these arguments", hint=f"it is run by {self.plan}")
+        # The folds of devices, on a higher floor, are found where users find them.
+        above = "derivable.parallel" if self.fold else "derivable.parallel.dispatch"
+        module = importlib.import_module(
+            "derivable.parallel.reference" if self.fold and device == "reference" else above
+        )
+        return getattr(module, self.name)
 
 
-_EXACT = "NumPy, slow and obvious; also exact Python integers"
 _OF_FOLDS = "of any order, of float values: the same fold of elements with tangents, and one reverse pass"
 PRIMITIVES = {
     row.name: row
     for row in (
-        Primitive(
-            "gather",
-            lambda values, indices: (*indices, *values[1:]),
-            _EXACT,
-            "copies rows with NumPy",
-            _ROWS,
-            "values; indices are not differentiable",
-        ),
+        Primitive("gather", "copies rows with NumPy", "values; indices are not differentiable"),
         Primitive(
             "segment_reduce",
-            lambda values, offsets: (offsets[0] - 1, *values[1:]),
-            _EXACT,
             "emitted for the operator, chunks of segments in parallel",
-            _FOLDS,
             _OF_FOLDS,
+            fold=True,
             cuda="emitted for the operator in Triton: a scan of all segments at once, and its last rows",
         ),
         Primitive(
             "reduce_by_index",
-            lambda destination, indices, values: destination,
-            _EXACT,
             "emitted for the operator, one part per thread merged in order; own reverse rules of products and extrema",
-            _FOLDS,
             _OF_FOLDS,
+            fold=True,
             cuda="emitted for the operator in Triton: few buckets in registers, many in the order that torch sorts; "
             "sums and extrema of many buckets by torch",
         ),
         Primitive(
             "scan",
-            lambda values: values,
-            _EXACT,
             "emitted for the operator, one pass; segments and columns in parallel",
-            _FOLDS,
             _OF_FOLDS,
+            fold=True,
             cuda="emitted for the operator in Triton: the totals of chunks of rows, then the prefixes in each",
         ),
         Primitive(
             "sort",
-            lambda *columns: (columns, columns[0]),
-            "NumPy, slow and obvious",
             "stable radix sort, digits that do not vary are skipped; few rows by NumPy, rows in order not at all",
-            _ROWS,
             "float columns; the order is locally constant",
         ),
         Primitive(
             "unique",
-            lambda *columns: (tuple((None,) for _ in columns), (None,)),
-            "NumPy, slow and obvious",
             "compares neighbouring rows with NumPy",
-            _REFERENCE,
             "float columns; the groups are locally constant",
         ),
         Primitive(
             "join",
-            lambda left, right: ((None,), (None,)),
-            "NumPy, slow and obvious",
-            "sorted merge, count then fill, chunks of left rows in parallel",
-            _ROWS,
+            "finds the keys of both sides with NumPy, by one sort of the distinct ones",
             "nothing: row numbers are locally constant; values go through gather",
         ),
         Primitive(
             "fold_levels",
-            lambda leaves, kind, *_: (*kind, *leaves[1:]),
-            "NumPy, one node after the other",
             "one fused pass over a flat buffer, columns of the batch in parallel",
-            "",
             "float leaves, in reverse mode; the structure is not differentiable",
-            "`Circuit.evaluate`, `to_torch` and `to_jax`",
-            "emitted for the semiring, tiles of the batch in parallel, by Triton; run by `to_torch`, whose `explain` "
-            "says where operations of torch take its place",
+            plan="`Circuit.evaluate`, `to_torch` and `to_jax`",
+            cuda="emitted for the semiring, tiles of the batch in parallel, by Triton; run by `to_torch`, whose "
+            "`explain` says where operations of torch take its place",
         ),
     )
 }
@@ -163,11 +131,10 @@ def get(name: str) -> Primitive:
     return PRIMITIVES[name]
 
 
-def choose(primitive: str, *arguments: Any, device: str | None = None, rule: str = "") -> Choice:
+def choose(primitive: str, *arguments: Any, device: str | None = None) -> Choice:
     """Which function a call with these arguments gets, and why.
 
     device  None lets the arrays decide
-    rule    "" for the primitive itself, "vjp" or "jvp" for its derivative rule
 
     Raises UnsupportedError for an unknown primitive or device, and where nothing runs it.
     """
@@ -178,7 +145,7 @@ def choose(primitive: str, *arguments: Any, device: str | None = None, rule: str
         why = "chosen by name"
     else:
         device, why = _device_of(arguments) or ("cpu", f"NumPy arrays: {row.cpu}")
-    return Choice(device, row.function(device, rule), why)
+    return Choice(device, row.function(device), why)
 
 
 def _device_of(arguments: Sequence[Any]) -> tuple[str, str] | None:
@@ -245,10 +212,11 @@ def explain(primitive: str | None = None, *arguments: Any, device: str | None = 
     lines = []
     for row in rows:
         cells = {
-            "reference": row.reference,
-            "cpu": row.cpu + (f"; run by {row.engine}" if row.engine else ""),
+            "cpu": row.cpu + (f"; run by {row.plan}" if row.plan else ""),
             "cuda": row.cuda or f"refused: {_NO_CUDA}",
         }
+        if row.fold:
+            cells = {"reference": "NumPy, slow and obvious; also exact Python integers", **cells}
         lines += [f"{row.name:{width}}  {device_name:9}  {text}" for device_name, text in cells.items()]
         lines.append(f"{'':{width}}  derivative {row.note}")
     return "\n".join(lines)

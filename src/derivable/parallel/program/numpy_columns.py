@@ -1,8 +1,4 @@
-"""Column programs on NumPy arrays.
-
-`NumPy("reference")` is the interpreter, which says what programs mean; `NumPy("cpu")` takes the CPU's kernels, by the
-table of primitives.
-"""
+"""Column programs on NumPy arrays: the interpreter, which says what programs mean."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from derivable.algebra.expr import interpreter
 from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import Semiring
-from derivable.parallel import table
+from derivable.parallel import dispatch
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.execute import Arrays, Room
 
@@ -35,15 +31,11 @@ class Known:
 class NumPy(Arrays):
     """Columns as NumPy arrays.
 
-    device    of the primitives: "reference" or "cpu"
     semiring  of programs that say `times` and `plus`
     """
 
-    def __init__(self, device: str = "reference", semiring: Semiring | None = None):
-        self.device, self.semiring = device, semiring
-
-    def _primitive(self, name: str, *arguments: Any) -> Any:
-        return table.choose(name, *arguments, device=self.device).function(*arguments)
+    def __init__(self, semiring: Semiring | None = None):
+        self.semiring = semiring
 
     def constant(self, values: Any, dtype: str, count: int | None) -> np.ndarray:
         array = np.asarray(values) if dtype == n.VALUE else np.asarray(values, dtype)
@@ -51,7 +43,7 @@ class NumPy(Arrays):
 
     def gather(self, of: np.ndarray, rows: np.ndarray, otherwise: Any) -> np.ndarray:
         if otherwise is None:
-            return self._primitive("gather", of, rows)
+            return dispatch.gather(of, rows)
         chosen, there = otherwise.copy(), rows >= 0
         chosen[there] = of[rows[there]]
         return chosen
@@ -126,11 +118,11 @@ class NumPy(Arrays):
         """An index: the columns in order, and where each row stood."""
         if not columns:
             return (np.zeros(count, np.int64),), np.arange(count)
-        return self._primitive("sort", tuple(columns))
+        return dispatch.sort(tuple(columns))
 
     def join(self, probes: list[Any], index: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
         ordered, place = self.build(probes, [], count, False)
-        left, right = self._primitive("join", ordered, tuple(index[0]))
+        left, right = dispatch.join(ordered, tuple(index[0]))
         left, right = place[left], index[1][right]
         order = np.lexsort((right, left))
         return left[order], right[order]
@@ -142,10 +134,10 @@ class NumPy(Arrays):
         return rows
 
     def sort(self, columns: list[Any], types: list[n.Type], count: int) -> np.ndarray:
-        return self._primitive("sort", tuple(columns))[1]
+        return dispatch.sort(tuple(columns))[1]
 
     def unique(self, columns: list[Any], count: int) -> tuple[np.ndarray, np.ndarray]:
-        _, offsets = self._primitive("unique", tuple(columns))
+        _, offsets = dispatch.unique(tuple(columns))
         return offsets[:-1], np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
 
     def insert(self, columns: list[Any], types: list[n.Type], known: Any, room: Room) -> Sequence[Any]:
