@@ -285,7 +285,7 @@ def random_matrix(rows: int, each: int, seed: int = 0) -> torch.Tensor:
 
 
 def tensor_walks(device: torch.device, is_small: bool) -> Walks:
-    from derivable.tensor.call import device_folds, gathers
+    from derivable.tensor.call import device_folds, device_kernel
 
     def by_torch(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """The gradient is of the nonzeros only, where that of `torch.matmul` is a dense matrix."""
@@ -293,7 +293,7 @@ def tensor_walks(device: torch.device, is_small: bool) -> Walks:
 
     if is_small and device.type == "cpu":
         # Triton's interpreter is slow, and takes the smallest ones.
-        gathers.has_kernels, device_folds.FEWEST = lambda _: True, 1  # type: ignore[assignment]
+        device_kernel.has_kernels, device_folds.FEWEST = lambda _: True, 1  # type: ignore[assignment]
     rng = np.random.default_rng(0)
     vector = "sum(<i, r> in A) { i -> sum(<j, a> in r) a * X(j) }"
     matrix = "sum(<i, r> in A) { i -> sum(<j, a> in r) sum(<k, x> in X(j)) { k -> a * x } }"

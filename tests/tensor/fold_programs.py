@@ -4,7 +4,7 @@ import warnings
 
 import torch
 
-from derivable.tensor.call import device_folds, gathers
+from derivable.tensor.call import device_folds, device_kernel
 from derivable.tensor.call.compilation import compile
 from derivable.tensor.language.syntax import parse
 
@@ -74,7 +74,7 @@ device_folds.DeviceFold.__call__ = _counted
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    gathers.has_kernels = lambda device: IS_ON[0]
+    device_kernel.has_kernels = lambda device: IS_ON[0]
     device_folds.FEWEST = 1
     for each in IN_TRITON:
         assert compare(each, 5) > 0

@@ -10,7 +10,7 @@ from derivable.algebra.expr.nodes import Argument
 from derivable.kernel import nodes as k
 from derivable.kernel.emit_triton import emit_triton
 from derivable.kernel.interpret import interpret
-from derivable.tensor.call import device_folds, gathers
+from derivable.tensor.call import device_folds, device_kernel
 from derivable.tensor.call.device_folds import DeviceFold
 from derivable.tensor.lower import segment_folds
 from derivable.tensor.lower.segment_folds import Operand, SegmentFold
@@ -33,7 +33,7 @@ def interpreted(kernel, warps):
 def on_kernels(monkeypatch):
     monkeypatch.setattr(device_folds, "_compiled", interpreted)
     monkeypatch.setattr(device_folds, "FEWEST", 1)
-    monkeypatch.setattr(gathers, "has_kernels", lambda device: fold_programs.IS_ON[0])
+    monkeypatch.setattr(device_kernel, "has_kernels", lambda device: fold_programs.IS_ON[0])
 
 
 @pytest.mark.parametrize("rows", [3, 8])

@@ -87,7 +87,7 @@ def compile(
     orders and shapes that do not fit.
     """
     check_backend(backend)
-    kind = Kernel if backend is None else _gathers()
+    kind = Kernel if backend is None else _device_kernel()
     found = kind(program, formats, output=output, semiring=semiring, shape=shape, on=switched(passes))
     check_literals(program.node, found.semiring)
     return found
@@ -99,10 +99,10 @@ def check_backend(backend: str | None) -> None:
         raise DomainError(f"the backend is {backend!r}", hint='it is "torch" or None')
 
 
-def _gathers() -> type[Kernel]:
-    from derivable.tensor.call.gathers import Gathers
+def _device_kernel() -> type[Kernel]:
+    from derivable.tensor.call.device_kernel import DeviceKernel
 
-    return Gathers
+    return DeviceKernel
 
 
 class Kernel(CachedCalls):
@@ -308,10 +308,10 @@ class Kernel(CachedCalls):
         return held, others, shape, self.output == "torch" or self.is_dense(held)
 
     @cached_property
-    def gathers(self) -> Kernel:
+    def on_device(self) -> Kernel:
         """The same by gathers of torch."""
         options: dict[str, Any] = {"output": self.output, "semiring": self.semiring, "shape": self.shape, "on": self.on}
-        return _gathers()(self.program, self.formats, **options)
+        return _device_kernel()(self.program, self.formats, **options)
 
     @property
     def may_be_inexact(self) -> bool:

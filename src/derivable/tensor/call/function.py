@@ -116,14 +116,14 @@ class Function:
         fixed = self._fixed(device)
         given = {name: fixed[name] for name in self.constants}
         given |= {name: replace(fixed[name], values=x) if name in self.patterns else x for name, x in values.items()}
-        for name, entries in self._as_long_as(self._gathers, given).items():
+        for name, entries in self._as_long_as(self._device_kernel, given).items():
             given[name] = replace(given[name], shape=entries.shape)
-        found = self._gathers(**given)
+        found = self._device_kernel(**given)
         # Constants, which have 64 bits, make no result wider.
         return rounded(found.values if isinstance(found, Coordinates) else found, widest(values.values()))
 
     @cached_property
-    def _gathers(self) -> Kernel:
+    def _device_kernel(self) -> Kernel:
         output = None if not self.program.type.order else "torch" if self.output == "numpy" else self.output
         return compile(self.program, output=output, backend="torch")
 

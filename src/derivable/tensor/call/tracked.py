@@ -1,8 +1,8 @@
 """Calls with arguments that somebody differentiates or traces: torch tensors that require gradients or stand under
 `torch.func`, and JAX arrays. Their results are of that library, and have derivatives of any order.
 
-Tensors on other devices than the CPU, and sums of other semirings, run as gathers of torch (`gathers`), all else by the
-kernels, as an engine of the bridge.
+Tensors on other devices than the CPU, and sums of other semirings, run as gathers of torch (`device_kernel`), all else
+by the kernels, as an engine of the bridge.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def call(kernel: Kernel, who: str, values: Mapping[str, Any]) -> Any:
     nothing.
     """
     if who == "elsewhere" or (who == "torch" and kernel.semiring.name != "real"):
-        return kernel.gathers(**values)
+        return kernel.on_device(**values)
     zero = float(kernel.semiring.zero)
     if kernel.semiring.name != "real":
         # Sums of real numbers over the terms that are taken.

@@ -92,7 +92,7 @@ class Plan:
         return all(where.is_same(wheres[name]) for name, where in self.wheres.items())
 
 
-class Settled:
+class RepeatedCall:
     """What a call did, for calls whose inputs are tensors like its own, which are not looked at again.
 
     Whether entries are where they were is found on the device, while the result is computed, so the host waits once.
@@ -160,7 +160,7 @@ def _differ(pairs: list[tuple[torch.Tensor, torch.Tensor]], numbers: torch.Tenso
     return bool(flags) and bool(flags[0] if len(flags) == 1 else torch.stack(flags).any())
 
 
-class Gathers(Kernel):
+class DeviceKernel(Kernel):
     """A program as a short list of torch operations: called as a `Kernel` is, its results are of torch."""
 
     def __init__(self, *arguments: Any, **options: Any):
@@ -172,7 +172,7 @@ class Gathers(Kernel):
             )
         self._plans: dict[bool, list[Plan]] = {True: [], False: []}
         self._fetched = IndexCache()
-        self._settled: Settled | None = None
+        self._repeated: RepeatedCall | None = None
         # The libraries of columns, by device and type.
         self._arrays: dict[tuple[torch.device, torch.dtype], Torch] = {}
 
@@ -189,10 +189,10 @@ class Gathers(Kernel):
         wide, narrow = widened(numbers)
         if wide is not numbers:
             return rounded(self.call_anew(dict(zip(values, wide)), None), narrow)
-        settled, self._settled = self._settled, None
-        found = None if settled is None else self._again(settled, values)
+        repeated, self._repeated = self._repeated, None
+        found = None if repeated is None else self._again(repeated, values)
         if found is not None:
-            self._settled = settled
+            self._repeated = repeated
             return found
         device = _device(values)
         wheres, others, given = self._parted(values, device)
@@ -215,31 +215,31 @@ class Gathers(Kernel):
             raise no_memory(error, what, device, "have its result in coordinates") from None
         if self.may_be_inexact and has_nan(found):
             return self.exact.call_anew(values, None)
-        settled = Settled(plan, like, is_dense)
+        repeated = RepeatedCall(plan, like, is_dense)
         if (
             plan.keeps
             and not (_has_ends(self.semiring) or is_observed())
-            and all(settled.takes(name, x, wheres.get(name), self._fetched) for name, x in values.items())
+            and all(repeated.takes(name, x, wheres.get(name), self._fetched) for name, x in values.items())
         ):
-            self._settled = settled
+            self._repeated = repeated
         return self._formed(plan, found, given, is_dense)
 
-    def _again(self, settled: Settled, values: Mapping[str, Any]) -> Any:
+    def _again(self, repeated: RepeatedCall, values: Mapping[str, Any]) -> Any:
         """The result of a call like the one before; None if it is another one."""
         if is_observed():
             return None
-        operands = settled.operands(values)
+        operands = repeated.operands(values)
         if operands is None:
             return None
         given, pairs = operands
         try:
-            found = self._run_plan(settled.plan, given, settled.like)
+            found = self._run_plan(repeated.plan, given, repeated.like)
         except RuntimeError:
             # A call that knows nothing says what is wrong.
             return None
         if _differ(pairs, found if self.may_be_inexact else None):
             return None
-        return self._formed(settled.plan, found, given, settled.is_dense)
+        return self._formed(repeated.plan, found, given, repeated.is_dense)
 
     def _run_plan(self, plan: Plan, given: Mapping[str, torch.Tensor], like: torch.Tensor) -> torch.Tensor:
         run = plan.run if self.is_exact else plan.program(self.semiring, like, given.values())
