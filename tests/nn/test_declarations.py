@@ -89,21 +89,86 @@ def test_outputs_that_nothing_derives():
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "seen"),
     [
-        "rel seen(c) = colour(c)",
+        ("rel seen(c) = colour(c)", ["green", "yellow"]),
         # Texts that are made, or come from other rules.
-        'rel seen($string_concat(c, "!")) = colour(c)',
-        'rel more = {"green!"} rel seen(c) = more(c), colour("green")',
-        'rel seen("green!") = colour("red")',
-        'rel colour("gren") rel seen(c) = colour("gren"), colour(c)',
+        ('rel seen($string_concat(c, "!")) = colour(c)', ["green!", "yellow!"]),
+        ('rel more = {"green!"} rel seen(c) = more(c), colour("green")', ["green!"]),
+        ('rel seen("green!") = colour("red")', ["green!"]),
+        ('rel colour("gren") rel seen(c) = colour("gren"), colour(c)', ["green", "gren"]),
     ],
 )
-def test_what_may_be_is_no_warning(text):
-    outputs = {"seen": ["green", "yellow", *(["green!"] if "!" in text else [])]}
+def test_what_may_be_is_no_warning(text, seen):
     with warnings.catch_warnings():
         warnings.simplefilter("error", DerivableWarning)
-        dv.nn.Logic(text, COLOURS, outputs)
+        dv.nn.Logic(text, COLOURS, {"seen": seen})
+
+
+DIGITS = {name: dv.categorical(range(10)) for name in "de"}
+FLOATS = {"d": dv.independent([0.1, 0.25])}
+PATHS = "rel path(x, y) = edge(x, y) rel path(x, z) = path(x, y), edge(y, z)"
+EDGES = {"edge": dv.independent([(0, 1), (1, 2)])}
+IMPOSSIBLE = {
+    "a sum": ("rel s(a + b) = d(a), e(b)", DIGITS, {"s": range(21)}, "nothing derives 19, 20, outputs of 's'"),
+    "one number": ("rel s(a * 2) = d(a)", {"d": DIGITS["d"]}, {"s": [4, 5]}, "nothing derives 5, an output of 's'"),
+    "no arguments": ("rel s() = d(1), d(2)", {"d": DIGITS["d"]}, {"s": ()}, "nothing derives (), an output of 's'"),
+    "a node": (PATHS, EDGES, {"path": [(0, 2), (2, 3)]}, "nothing derives (2, 3), an output of 'path'"),
+    "many": ("rel s(a) = d(a)", {"d": DIGITS["d"]}, {"s": range(9, 15)}, "nothing derives 10, 11, 12 and 2 more"),
+    "a float": ("type d(f32) rel s(x + x) = d(x)", FLOATS, {"s": [0.5, 0.3]}, "nothing derives 0.3, an output"),
+}
+
+
+@pytest.mark.parametrize("provenance", ["exact", "topkproofs", "minmaxprob", "addmultprob", "max_plus"])
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_numbers_that_nothing_derives(name, provenance):
+    text, inputs, outputs, message = IMPOSSIBLE[name]
+    if name == "no arguments" and provenance not in ("exact", "topkproofs"):
+        # Other provenances do not know that a choice has one value.
+        message = None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        layer = dv.nn.Logic(text, inputs, outputs, provenance)
+    said = [str(one.message) for one in caught]
+    assert len(said) == (message is not None)
+    if message is not None:
+        assert said[0].startswith(message)
+        assert "in every call" in said[0]
+    if provenance == "exact":
+        gone = [float(p) for p in layer(*(torch.full((len(some),), 1 / len(some)) for some in inputs.values())).ravel()]
+        assert min(gone) == 0.0
+
+
+def test_functions_of_jax_say_what_nothing_derives():
+    pytest.importorskip("jax")
+    for provenance in ("exact", "minmaxprob"):
+        with pytest.warns(DerivableWarning, match="nothing derives 19, an output of 's'"):
+            dv.nn.logic_function("rel s(a + b) = d(a), e(b)", DIGITS, {"s": range(20)}, provenance)
+
+
+UNMATCHED = {
+    "in an atom": ("rel s() = d(12) or d(1)", {"d": DIGITS["d"]}, "12"),
+    "in a condition": ("rel s() = d(x), x == 12 or d(1)", {"d": DIGITS["d"]}, "12"),
+    "a float": ("type d(f32) rel s() = d(0.3) or d(0.1)", FLOATS, "0.3"),
+    "a negation": ("rel s() = not d(12)", {"d": DIGITS["d"]}, None),
+    "what is not to be": ("rel s() = d(x), x != 12", {"d": DIGITS["d"]}, None),
+    "a float of 32 bits": ("type d(f32) rel s() = d(0.1)", FLOATS, None),
+    "a float of 64 bits": ("type d(f64) rel s() = d(x), x == 0.1", FLOATS, None),
+    "another rule": ("rel d(12) rel s() = d(12)", {"d": DIGITS["d"]}, None),
+}
+
+
+@pytest.mark.parametrize("name", UNMATCHED)
+def test_numbers_that_no_fact_has(name):
+    text, inputs, value = UNMATCHED[name]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        dv.nn.Logic(text, inputs, {"s": ()})
+    said = [str(one.message) for one in caught]
+    assert len(said) == (value is not None), said
+    if value is not None:
+        assert f"no fact of `d` has {value}" in said[0]
+        assert "its values are" in said[0]
 
 
 SUM = ("rel s(a + b) = d(a), e(b)", {name: dv.categorical(range(3)) for name in "de"}, {"s": range(6)})

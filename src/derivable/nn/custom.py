@@ -24,6 +24,9 @@ from derivable.datalog.tags.random_facts import RandomFacts
 class CustomInference(torch.nn.Module):
     """A run of the program for each data point: the tag of an input fact is its element of the input tensor."""
 
+    # What nothing derives is not known before a run.
+    never = None
+
     def __init__(
         self,
         provenance: Inference,

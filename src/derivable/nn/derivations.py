@@ -24,6 +24,7 @@ from derivable.datalog.tags.provenance import PROOFS, Inference, tags_of
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.device.cpu.memory import contiguous
 from derivable.nn.ground_fold import ground_fold, with_chances
+from derivable.nn.impossible import underivable
 from derivable.nn.inference import FactColumns, within_unit
 from derivable.nn.proof_search import GraphSearch, ProofSearch
 
@@ -49,13 +50,17 @@ def require_probabilities_of(provenance: Inference) -> None:
 
 
 class DerivationInference(torch.nn.Module, ABC):
-    """Evaluates a program that was grounded once; the graph is acyclic and children come before parents."""
+    """Evaluates a program that was grounded once; the graph is acyclic and children come before parents.
+
+    never  [output] bool: what nothing derives
+    """
 
     def __init__(self, ground: GroundProgram, names: Sequence[str]):
         super().__init__()
         self.num_variables = ground.num_variables
         self.size = len(ground.kind), len(ground.children)
         self.roots = np.ascontiguousarray(ground.roots, np.int64)
+        self.never = underivable(ground) if len(ground.kind) else None
         self.group_of = np.full(ground.num_variables, -1, np.int64)
         for number, group in enumerate(ground.groups):
             self.group_of[group] = number
@@ -167,6 +172,8 @@ class TopProofsInference(DerivationInference):
     def __init__(self, ground: GroundProgram, names: Sequence[str], k: int, search: Search | None = None):
         """search  finds the proofs; None finds them in the ground program"""
         super().__init__(ground, names)
+        if isinstance(search, ProofSearch):
+            self.never = search.never
         self.k, self.search = k, search or GraphSearch(replace(ground, random=RandomFacts()), k)
         self._layout()
         self.engines = self._made_engines()

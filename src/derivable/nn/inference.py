@@ -21,6 +21,7 @@ from derivable.datalog.run.limits import Limits, Watch, watched
 from derivable.datalog.tags.provenance import EXACT, TOP_PROOFS, Inference
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.nn.derived import DerivedFacts
+from derivable.nn.impossible import underivable
 from derivable.nn.values import TOLERANCE
 
 if TYPE_CHECKING:
@@ -172,6 +173,11 @@ class ExactInference(torch.nn.Module):
         self.folds = CircuitFolds(query.circuit, exclusive)
         self.derived = torch.nn.ModuleList([DerivedFacts(facts) for facts, _ in query.derived])
         self.derived_folds = torch.nn.ModuleList([CircuitFolds(c, exclusive) for _, c in query.derived])
+
+    @property
+    def never(self) -> np.ndarray:
+        """[output] bool: what nothing derives."""
+        return underivable(self.circuit)
 
     def forward(self, values: list[torch.Tensor], in_logs: bool, out_logs: bool) -> torch.Tensor:
         """values [*batch, fact] each -> [*batch, output fact], probabilities or log-probabilities."""

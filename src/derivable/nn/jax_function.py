@@ -26,7 +26,7 @@ from derivable.nn.declared import (
     with_fact_axis,
 )
 from derivable.nn.ground_fold import ground_fold, with_chances
-from derivable.nn.unknown_texts import warn_of_unknown_texts
+from derivable.nn.impossible import underivable, warn_of_underivable, warn_of_unknown_constants
 
 # As for torch: how far outside [0, 1] a probability may be, and how far from one the sum of those of a choice.
 TOLERANCE = {"float16": 2e-3, "bfloat16": 1e-2, "float32": 1e-5, "float64": 1e-9}
@@ -80,10 +80,11 @@ def logic_function(
             hint="declare all facts that there may be, `dv.independent(tuples)`; absent ones have the probability 0",
         )
     program = program_of(program)
-    warn_of_unknown_texts(program, declared, wanted, facts or {})
+    warn_of_unknown_constants(program, declared, facts or {})
     watch = Watch(checked_limits(time_limit=time_limit))
-    evaluate, place, fixed = watched(watch, lambda: _evaluated(program, declared, wanted, record, facts, watch))
+    evaluate, place, fixed, never = watched(watch, lambda: _evaluated(program, declared, wanted, record, facts, watch))
     is_checked = carrier_of(record).has_probabilities
+    warn_of_underivable(program, declared, facts or {}, wanted, never, is_checked)
     has_factors = any(given.has_factors for given in declared.values())
 
     def function(*positional: Any, **named: Any) -> Any:
@@ -118,9 +119,9 @@ def _evaluated(
     record: Any,
     facts: Mapping[str, Any] | None,
     watch: Watch,
-) -> tuple[Callable[[Any], Any], np.ndarray, np.ndarray]:
+) -> tuple[Callable[[Any], Any], np.ndarray, np.ndarray, np.ndarray]:
     """(weights [*batch, random fact] -> [*batch, output], the place of each random fact among inputs and the others,
-    the numbers of these)."""
+    the numbers of these, [output] bool which nothing derives)."""
     import jax.numpy as jnp
 
     from derivable.bridge.jax import run
@@ -132,6 +133,7 @@ def _evaluated(
             raise UnsupportedError(
                 "probabilities that aggregates compute have no JAX form", hint="dv.nn.Logic has them for PyTorch"
             )
+        never = underivable(query.circuit)
         circuit, exclusive = query.circuit.to_jax("real"), query.exclusive
         variables, numbers = [*query.variables.values(), query.fixed], query.fixed_weights
 
@@ -139,7 +141,8 @@ def _evaluated(
             return circuit(weights, jnp.where(exclusive, 1, 1 - weights).astype(weights.dtype))
 
     elif isinstance(record, Semiring) and record.is_scalar and not record.is_exact:
-        grounded = with_chances(ground(program, inputs, outputs, facts, record, watch), record)
+        derivations = ground(program, inputs, outputs, facts, record, watch)
+        never, grounded = underivable(derivations), with_chances(derivations, record)
         engines = {precision: ground_fold(grounded, record, precision) for precision in ("float32", "float64")}
         variables, numbers = [*grounded.variables.values(), grounded.fixed], grounded.fixed_weights
 
@@ -153,7 +156,7 @@ def _evaluated(
     order = np.concatenate(variables).astype(np.int64)
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
-    return evaluate, place, np.asarray(numbers, np.float64)
+    return evaluate, place, np.asarray(numbers, np.float64), never
 
 
 def _array(name: str, values: Any) -> Any:

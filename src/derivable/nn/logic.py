@@ -32,8 +32,8 @@ from derivable.nn.declared import (
     unfit_batches,
     with_fact_axis,
 )
+from derivable.nn.impossible import warn_of_underivable, warn_of_unknown_constants
 from derivable.nn.inference import ExactInference, in_range, inference_for, widened
-from derivable.nn.unknown_texts import warn_of_unknown_texts
 from derivable.nn.values import require_distributions, require_factors, require_log_probabilities, require_tags
 from derivable.nn.varying import VaryingInputs, checked_on_limit
 
@@ -150,13 +150,16 @@ class Logic(torch.nn.Module):
         self.inputs = checked_inputs(inputs)
         self.outputs, self._scalar_outputs = checked_outputs(outputs)
         limits = checked_limits(None, round_limit, tuple_limit, time_limit, memory_limit)
-        warn_of_unknown_texts(self.program, self.inputs, self.outputs, facts or {})
+        warn_of_unknown_constants(self.program, self.inputs, facts or {})
         skips = checked_on_limit(on_limit)
         varies = any(isinstance(given, Varying) for given in self.inputs.values())
         if varies or None in self.outputs.values():
             self.inference: Any = self._varying(record, k, facts, limits, skips)
         else:
             self.inference = inference_for(record, self.program, self.inputs, self.outputs, k, facts, limits)
+            if (never := self.inference.never) is not None:
+                given = self.program, self.inputs, facts or {}
+                warn_of_underivable(*given, self.outputs, never, self.carrier.has_probabilities)
 
     def _varying(self, record: Any, k: int, facts: Mapping[str, Any] | None, limits: Limits, skips: bool) -> Any:
         if self.log_probabilities:

@@ -70,6 +70,7 @@ class ProofSearch:
 
     inputs, outputs  relation -> facts, and the tuples wanted
     num_fixed        the number of random facts written in the program, whose variables follow those of the inputs
+    never            [output] bool: what nothing derives
     """
 
     runs: BatchRuns
@@ -77,6 +78,7 @@ class ProofSearch:
     outputs: Mapping[str, Sequence[Any]]
     num_fixed: int
     k: int
+    never: np.ndarray
 
     @staticmethod
     def of(
@@ -95,12 +97,15 @@ class ProofSearch:
         for name in outputs:
             known_relation(ram, name, f"unknown output relation `{name}`")
         batched: Batched = program.batched(frozenset(inputs), tuple(outputs), {**inputs, **given})
-        search = ProofSearch(BatchRuns(batched, given), inputs, outputs, 0, k)
+        search = ProofSearch(BatchRuns(batched, given), inputs, outputs, 0, k, np.empty(0, bool))
         first = np.concatenate([np.full(len(m), 1.0 / max(len(m), 1)) for m in inputs.values()] or [np.empty(0)])
         found = search.run(first[None], watch)
         if len(found.random.probabilities) > found.given[1]:
             return None
-        return ProofSearch(search.runs, inputs, outputs, found.given[0], k), found.random
+        never = found.columns.is_zero(
+            np.concatenate([found.tags_of(name, None, some) for name, some in outputs.items()])
+        )
+        return ProofSearch(search.runs, inputs, outputs, found.given[0], k, never), found.random
 
     @property
     def num_roots(self) -> int:
