@@ -28,6 +28,9 @@ PART = 1 << 14
 @PYTHON
 @click.option("-k", type=click.IntRange(min=1), help="Proofs kept by topkproofs.  [default: 3]")
 @click.option("-q", "--query", "queries", multiple=True, metavar="RELATION", help="Show only this; may be repeated.")
+@click.option(
+    "-e", "--evidence", multiple=True, metavar="ITEM", help="What was observed, such as 'not calls(\"Ada\")'."
+)
 @click.option("--facts", type=click.Path(), metavar="DIR", help="Facts from DIR/RELATION.csv, .tsv, .parquet, ...")
 @click.option(
     "--iteration-limit",
@@ -54,6 +57,7 @@ PART = 1 << 14
 def run_command(
     file: str,
     queries: tuple[str, ...],
+    evidence: tuple[str, ...],
     facts: str | None,
     compatible: bool,
     output: str | None,
@@ -67,7 +71,7 @@ def run_command(
     A program with `query` items prints those relations, another one all of them. In a pipe, one fact a line:
     `path(0, 1)`, or `0.9::path(0, 1)` if the provenance has tags.
     """
-    program, shown = _program(file, queries, compatible, roots_of(file, roots, allow_files))
+    program, shown = _program(file, queries, evidence, compatible, roots_of(file, roots, allow_files))
     # Before the run, which may take long.
     files = _files_of_queries(program, file, output, allow_files)
     given: dict[str, Any] = {}
@@ -108,9 +112,9 @@ def _note_missing(program: Any, given: dict[str, Any], empty: list[str]) -> None
 
 
 def _program(
-    file: str, queries: tuple[str, ...], compatible: bool, roots: tuple[str, ...] | None
+    file: str, queries: tuple[str, ...], evidence: tuple[str, ...], compatible: bool, roots: tuple[str, ...] | None
 ) -> tuple[Any, set[str] | None]:
-    """The program with the queries added, and the names of the relations to show, None for all outputs."""
+    """The program with queries and evidence added, and the names of the relations to show, None for all outputs."""
     from derivable.core.files import read_bytes
     from derivable.datalog.api.program import Program
 
@@ -118,6 +122,7 @@ def _program(
         text, source = sys.stdin.read(), "<stdin>"
     else:
         text, source = _decoded(read_bytes(file), file), os.fspath(Path(file))
+    text += _items_of_evidence(evidence)
     if not queries:
         return Program(text, source, compatible=compatible, roots=roots), None
     before = set(Program(text, source, roots=roots).lowered().outputs)
@@ -125,6 +130,19 @@ def _program(
     program = Program(text, source, compatible=compatible, roots=roots)
     added = set(program.lowered().outputs) - before
     return program, added | set(queries)
+
+
+def _items_of_evidence(evidence: tuple[str, ...]) -> str:
+    """The text of items, each of which is what its option says and nothing else."""
+    from derivable.core.diagnostics import ParseError
+    from derivable.datalog.syntax.nodes import Evidence
+    from derivable.datalog.syntax.parse import parse
+
+    items = [f"evidence {item}" for item in evidence]
+    for item in items:
+        if not all(isinstance(part, Evidence) for part in parse(item, "--evidence").items):
+            raise ParseError(f"this is more than evidence: {item!r}", hint="-e 'alarm()', -e 'not calls(\"Ada\")'")
+    return "".join(f"\n{item}" for item in items) + "\n" * bool(items)
 
 
 def _files_of_queries(program: Any, file: str, output: str | None, allow_files: bool) -> dict[str, Any]:

@@ -10,13 +10,20 @@ from typing import Any
 from derivable.core.diagnostics import BindingError, DomainError, ShapeError
 from derivable.core.registry import nearest
 from derivable.datalog.api.program import Program
+from derivable.datalog.exact.exact import refuse_evidence
 from derivable.datalog.facts.inputs import InputMapping, Varying, as_tuple, require_list
 
 OutputMapping = Sequence[Any]
 
 
 def program_of(program: str | os.PathLike | Program) -> Program:
-    """The program of a text or a file. Raises DomainError for anything else."""
+    """The program of a text or a file. Raises DomainError for anything else, UnsupportedError for one with evidence."""
+    made = _program_of(program)
+    refuse_evidence(made)
+    return made
+
+
+def _program_of(program: str | os.PathLike | Program) -> Program:
     if isinstance(program, Program):
         return program
     if isinstance(program, os.PathLike) or (

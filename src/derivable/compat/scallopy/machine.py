@@ -242,6 +242,9 @@ class Machine:
             # They may come from another process.
             foreign.register()
         self.scope, self.program = scope, _ScopedProgram(text, scope)
+        from derivable.datalog.exact.exact import refuse_evidence
+
+        refuse_evidence(self.program)
         self.ram = self.program.lowered()
         self.relations: dict[str, Relation] = {
             name: relation for name, relation in self.ram.relations.items() if not name.startswith("#")

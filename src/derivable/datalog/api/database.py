@@ -423,6 +423,8 @@ class _Items:
 class Database(Mapping):
     """The output relations of a run by name; `provenance` is the one it ran under, `profile` what took its time.
 
+    log_evidence  the logarithm, in nats, of the probability of the evidence of an exact run; 0.0 without any
+
     A run with `keep=True` makes a database that `add` goes on with. Threads may share it: one at a time adds facts or
     reads tuples, the others wait.
     """
@@ -446,6 +448,7 @@ class Database(Mapping):
         self._hidden = tuple(name for name in ram.relations if not name.startswith("#"))
         self._evaluation = evaluation if keep else None
         self._profile = evaluation.profile
+        self.log_evidence = evaluation.log_evidence
         # Without a provenance of its own a run takes the one that its facts ask for.
         self._is_default = is_default
         if keep:

@@ -39,8 +39,10 @@ from derivable.datalog.tags.tags import Algebra, GraphTags, Untagged
 if TYPE_CHECKING:
     from derivable.datalog.api.incremental import Before, Change
     from derivable.datalog.apm.run import DeviceProfile
+    from derivable.datalog.exact.evidence import Conditioned
     from derivable.datalog.exact.exact import Compiled, Grounding
     from derivable.datalog.exact.kept import Kept
+    from derivable.datalog.rules.nodes import Evidence
     from derivable.datalog.tags.tags import ColumnTags
 
 # The table of an output and its tags as users see them, None without tags.
@@ -60,9 +62,18 @@ class Evaluation:
     iteration_limit  of `run`: recursions may not be at their end
     kin      the evaluations that may share tables with this one
     journal  relation -> its table before an addition that is not at its end
+    evidence      what was observed, of exact runs, and
+    log_evidence  after `run`, the logarithm of its probability
     """
 
-    def __init__(self, ram: Ram, facts: FactStore, record: Semiring | Inference, k: int):
+    def __init__(
+        self,
+        ram: Ram,
+        facts: FactStore,
+        record: Semiring | Inference,
+        k: int,
+        evidence: tuple[Evidence, ...] = (),
+    ):
         tagged = (ram.distributed if distributes(record) else None) or ram.tagged or ram
         self.ram = ram if record is boolean else tagged
         self.given_ram, self.facts, self.record, self.k = ram, facts, record, k
@@ -85,6 +96,7 @@ class Evaluation:
         self.kin: weakref.WeakSet[Evaluation] = weakref.WeakSet([self])
         self.has_own_facts = True
         self.journal: dict[str, Before] = {}
+        self.evidence, self.log_evidence = evidence, 0.0
 
     def run_on(self, device: Any, name: str, watch: Watch) -> None:
         """Compute the outputs on a device; `name` is that of the provenance."""
@@ -115,13 +127,13 @@ class Evaluation:
         if self.record is EXACT and not (is_kept or is_profiled or goal):
             from derivable.datalog.exact.kept import kept_of, pattern_of
 
-            pattern = pattern_of(self.ram, self.facts, watch.limits)
+            pattern = pattern_of(self.ram, self.facts, watch.limits, self.evidence)
             kept = None if pattern is None else kept_of(self.ram).get(pattern)
             if kept is not None:
                 watch.remaining()
                 self.facts = replace(self.facts, symbols=kept.symbols)
                 self.profile = Profile(self.ram, [StratumEffort() for _ in self.ram.strata], [], is_kept=True)
-                self.outputs = _of_kept(kept, self.facts.random.probabilities)
+                self.show_kept(kept.under(self.evidence), self.facts.random.probabilities)
                 return
         given = len(self.facts.random.probabilities)
         if self.ram.demand is not None:
@@ -160,8 +172,13 @@ class Evaluation:
         assert isinstance(self.algebra, GraphTags)
         compiled = self.compiled(roots, self.tables, self.algebra.graph, watch)
         kept = Kept(outputs, self.facts.symbols, compiled, random.probabilities[given:])
-        self.outputs = _of_kept(kept, random.probabilities[:given])
+        self.show_kept(kept, random.probabilities[:given])
         keep(self.ram, pattern, kept)
+
+    def show_kept(self, kept: Kept, given: Sequence[float]) -> None:
+        """Have as outputs what a run that is kept has with these probabilities of facts."""
+        shown, self.log_evidence = kept.shown(given)
+        self.outputs = {name: _possible(table, tags, possible) for name, table, tags, possible in shown}
 
     @contextmanager
     def watched_by(self, watch: Watch) -> Iterator[None]:
@@ -200,7 +217,8 @@ class Evaluation:
             nodes = list(columns.values())
             roots = np.concatenate([*nodes, np.empty(0, np.int64)])
             if self.columns is None:
-                tags, kept = self.compiled(roots, tables, algebra.graph, watch).shown(self.facts.random.probabilities)
+                compiled = self.compiled(roots, tables, algebra.graph, watch)
+                tags, kept, self.log_evidence = compiled.shown(self.facts.random.probabilities)
                 parts = zip(names, _split(tags, nodes), _split(kept, nodes))
                 return {name: _possible(tables[name], tags, kept) for name, tags, kept in parts}
             columns = dict(zip(names, _split(self.values(roots, tables, algebra.graph, watch), nodes)))
@@ -211,8 +229,14 @@ class Evaluation:
             found[name] = _possible(tables[name], tags, self.columns.kept(column, tags))
         return found
 
-    def compiled(self, nodes: np.ndarray, tables: Mapping[str, Table], graph: GroundGraph, watch: Watch) -> Compiled:
-        """The circuit of nodes of a ground derivation graph."""
+    def compiled(
+        self, nodes: np.ndarray, tables: Mapping[str, Table], graph: GroundGraph, watch: Watch
+    ) -> Compiled | Conditioned:
+        """The circuit of nodes of a ground derivation graph, of outputs given the evidence."""
+        if self.evidence:
+            from derivable.datalog.exact.evidence import Conditioned
+
+            return Conditioned.of(self.grounding(tables, graph, watch), nodes, self.ram, self.evidence, watch)
         from derivable.datalog.exact.exact import Compiled
 
         return Compiled.of(self.grounding(tables, graph, watch), nodes, watch)
@@ -225,7 +249,10 @@ class Evaluation:
     def values(self, nodes: np.ndarray, tables: Mapping[str, Table], graph: GroundGraph, watch: Watch) -> Any:
         """The values [node] of nodes of a ground derivation graph."""
         if self.columns is None:
-            return self.compiled(nodes, tables, graph, watch).probabilities(self.facts.random.probabilities)
+            from derivable.datalog.exact.exact import Compiled
+
+            compiled = Compiled.of(self.grounding(tables, graph, watch), nodes, watch)
+            return compiled.probabilities(self.facts.random.probabilities)
         from derivable.datalog.exact.ground_program import levelled
 
         assert isinstance(self.record, Semiring)
@@ -366,11 +393,6 @@ class Evaluation:
         made.kin = self.kin
         self.kin.add(made)
         return made
-
-
-def _of_kept(kept: Kept, given: Sequence[float]) -> dict[str, Shown]:
-    """What users see of a run that is kept, with these probabilities of facts."""
-    return {name: _possible(table, tags, possible) for name, table, tags, possible in kept.shown(given)}
 
 
 def _possible(table: Table, tags: Any, kept: np.ndarray) -> Shown:

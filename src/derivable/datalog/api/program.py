@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,7 @@ from derivable.datalog.ram.text import ram_text
 from derivable.datalog.rules.demand import Demand, demand, demand_text
 from derivable.datalog.rules.keyed import with_keys
 from derivable.datalog.rules.new_terms import with_terms
-from derivable.datalog.rules.nodes import Attribute, Clause, Generate, RuleProbability, Rules
+from derivable.datalog.rules.nodes import Attribute, Clause, Evidence, Generate, RuleProbability, Rules
 from derivable.datalog.rules.optimise import optimise
 from derivable.datalog.rules.projection import projected
 from derivable.datalog.rules.strata import strata_text, stratify
@@ -264,6 +265,11 @@ class Program:
         )
 
     @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """The items of `evidence` in the text."""
+        return self._plan({}).rules.evidence
+
+    @property
     def files(self) -> dict[str, Attribute]:
         """Output -> the `@file` of its query, which `derivable run` writes."""
         queries = self._plan({}).rules.queries
@@ -287,6 +293,7 @@ class Program:
         keep: bool = False,
         stop_at_goal: bool = False,
         device: Any = None,
+        evidence: Mapping[str, Any] | None = None,
     ) -> Database:
         """Compute all outputs.
 
@@ -313,6 +320,13 @@ class Program:
                          of scalars run there, whatever is no array program is called on the host. Facts that are
                          tensors of integers on the device do not travel, and outputs stay there until they are read
                          (`to_torch` gives them as they are)
+        evidence         what was observed, besides the `evidence` items of the program: relation -> True or False for
+                         one without columns, a list of tuples that hold, or a mapping of tuples to True and False.
+                         Tags are then probabilities given all of it, and `Database.log_evidence` says how probable it
+                         is. Exact provenance only. Runs over the same facts that observe the same tuples, in whichever
+                         way, compile once
+
+        Raises DomainError for evidence that holds in no world, with the item.
 
         Under "exact" a tag is the probability that the tuple holds in a random world, under a semiring what `show` of
         its record makes of its value. Raises UnsupportedError where recursion would add up infinitely many derivations.
@@ -332,7 +346,16 @@ class Program:
         return watched(
             watch,
             lambda: self._run(
-                given, record, provenance, k, seed, keep, watch, stop_at_goal=stop_at_goal, device=device
+                given,
+                record,
+                provenance,
+                k,
+                seed,
+                keep,
+                watch,
+                stop_at_goal=stop_at_goal,
+                device=device,
+                observed=evidence,
             ),
         )
 
@@ -349,6 +372,7 @@ class Program:
         stop_at_goal: bool = False,
         device: Any = None,
         is_profiled: bool = False,
+        observed: Mapping[str, Any] | None = None,
     ) -> Database:
         from derivable.datalog.api.evaluation import Evaluation
         from derivable.datalog.facts.load import load_python_facts
@@ -359,6 +383,12 @@ class Program:
 
         facts = taken(facts, device)
         plan = self._plan_for(facts)
+        evidence = ()
+        if observed or plan.rules.evidence:
+            from derivable.datalog.exact.evidence import checked_evidence
+
+            evidence = checked_evidence(observed, plan.rules)
+            plan = plan.observing(tuple(dict.fromkeys(item.relation for item in evidence)))
         store = new_store(plan.rules, RandomFacts(seed=seed))
         if record is not None and carrier_of(record).is_early:
             store.random.require(carrier_of(record, provenance if isinstance(provenance, str) else None))
@@ -370,7 +400,8 @@ class Program:
             store.own()
         is_default = record is None
         if is_default:
-            provenance = "exact" if store.random.probabilities or plan.num_uncertain else "unit"
+            is_uncertain = store.random.probabilities or plan.num_uncertain or evidence
+            provenance = "exact" if is_uncertain else "unit"
             record = provenance_of(provenance)
         if self.compatible:
             record = in_rounds(record)
@@ -389,11 +420,23 @@ class Program:
         ram = plan.ram(narrow and (goal is None or goal in plan.rules.outputs), goal, counts_rounds)
         if record is EXACT:
             watch.hint = EXACT_HINT
-        evaluation = Evaluation(ram, store, record, k)
+        if evidence and (record is not EXACT or keep or stop_at_goal or device is not None):
+            what = (
+                "keep=True" if keep else "stop_at_goal" if stop_at_goal else "a device" if device is not None else name
+            )
+            raise UnsupportedError(
+                f"a run with {what} takes no evidence",
+                hint='provenance="exact" does, in a run of its own over all facts',
+            )
+        evaluation = Evaluation(ram, store, record, k, evidence)
         if device is None:
             evaluation.run(watch, is_counted, goal, keep, is_profiled)
         else:
             evaluation.run_on(device, name, watch)
+        for hidden in evaluation.outputs.keys() - set(
+            self._plan_for(facts).rules.outputs if evidence else evaluation.outputs
+        ):
+            del evaluation.outputs[hidden]
         return Database(evaluation, name, keep, is_default, plan.titles)
 
 
@@ -445,6 +488,7 @@ class _Plan:
         self._demands: dict[tuple[bool, bool], Demand] = {}
         self._rams: dict[tuple[bool, str | None, bool], Ram] = {}
         self._batched: dict[tuple[frozenset[str], tuple[str, ...]], Batched] = {}
+        self._observing: dict[tuple[str, ...], _Plan] = {}
 
     def demand(self, narrow: bool, has_coins: bool = True) -> Demand:
         """The rules with their demand; `narrow` if only the outputs matter.
@@ -475,6 +519,20 @@ class _Plan:
             asked = replace(self.rules, outputs=outputs, queries=())
             self._batched[key] = batched(self.rules, demand(optimise(asked), automatic=narrow), varying)
         return self._batched[key]
+
+    def observing(self, relations: tuple[str, ...]) -> _Plan:
+        """The plan of runs that read these relations too, whether they are outputs or not."""
+        outputs = tuple(dict.fromkeys((*self.rules.outputs, *relations)))
+        if outputs == self.rules.outputs:
+            return self
+        if outputs not in self._observing:
+            made = copy.copy(self)
+            made.rules, made.plain_rules = (replace(one, outputs=outputs) for one in (self.rules, self.plain_rules))
+            if self.plain_rules is self.rules:
+                made.plain_rules = made.rules
+            made._demands, made._rams, made._batched = {}, {}, {}
+            self._observing[outputs] = made
+        return self._observing[outputs]
 
     @property
     def has_coins(self) -> bool:

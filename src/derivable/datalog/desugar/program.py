@@ -48,6 +48,7 @@ class Desugaring(Constants):
         self.compatible = compatible
         self.goal: tuple[str, Span] | None = None
         self.queries: list[r.Query] = []
+        self.evidence: list[r.Evidence] = []
         # Terms that queries ask for: a term that is asked for is there.
         self.asked: list[Entity] = []
 
@@ -74,6 +75,7 @@ class Desugaring(Constants):
             self.syntax.source,
             tuple(self.queries),
             self.typed.constructors,
+            tuple(self.evidence),
         )
         for rule in self.rules:
             if isinstance(rule, r.Clause):
@@ -111,6 +113,8 @@ class Desugaring(Constants):
                 self.reduce_rule(item)
             case s.Query():
                 self.queries.append(self.query(item))
+            case s.Evidence():
+                self.observed(item)
 
     def attributes(self, item: s.Item) -> None:
         places = {s.RelationType: "type", s.FunctionType: "type", s.Query: "query"}
@@ -203,6 +207,15 @@ class Desugaring(Constants):
             body = (r.Atom(item.relation, terms, item.span), *clause.extra)
             self.rules.append(r.Clause(name, tuple(t for t in terms if t is not None), body, item.span))
         return r.Query(name, item.relation, pattern, attributes, item.span)
+
+    def observed(self, item: s.Evidence) -> None:
+        types = self.typed.relations[item.relation].types
+        row = tuple(self.constant(a, t) for a, t in zip(item.arguments, types))
+        if any(value is None for value in row):
+            hint = "compute the value in a rule, and observe its head"
+            self.error(UnsupportedError, "the arguments of evidence are constants", item.span, hint)
+        self.asked += [value for value in row if isinstance(value, Entity)]
+        self.evidence.append(r.Evidence(item.relation, row, item.is_true, item.span))
 
     def fact_set(self, item: s.FactSet) -> None:
         if item.exclusive and all(fact.tag is None for fact in item.facts):

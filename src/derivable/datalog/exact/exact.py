@@ -13,7 +13,7 @@ from derivable.algebra.semirings import boolean
 from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.and_or import FALSE, LITERAL
-from derivable.core.diagnostics import CompileTimeout, DomainError, TypeMismatchError
+from derivable.core.diagnostics import CompileTimeout, DomainError, TypeMismatchError, UnsupportedError
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.exact.unroll import normal_form
 from derivable.datalog.facts.inputs import ROUNDING, InputMapping, as_tuple, taken
@@ -85,6 +85,18 @@ class Lowers(Protocol):
 
     def lowered(self, facts: Mapping[str, Any] | None = None) -> Ram: ...
 
+    @property
+    def evidence(self) -> Sequence[Any]: ...
+
+
+def refuse_evidence(program: Lowers) -> None:
+    """Raise UnsupportedError for a program with items of evidence, which layers do not know of."""
+    if program.evidence:
+        raise UnsupportedError(
+            "the program has items of `evidence`, which only runs take",
+            hint="a posterior is the quotient of two outputs: the conjunction with the evidence, and the evidence",
+        )
+
 
 def ground_inputs(
     program: Lowers,
@@ -107,6 +119,7 @@ def ground_inputs(
             )
     facts = taken(facts or {})
     ram = program.lowered({**inputs, **facts})
+    refuse_evidence(program)
     store = new_store(ram)
     variables: dict[str, np.ndarray] = {}
     for name, mapping in inputs.items():
@@ -279,14 +292,15 @@ class Compiled:
         """P(node) [node] under the probabilities [variable] of the random facts."""
         return np.asarray(self.circuit.evaluate(*self._weights(given), "real"))[self.roots]
 
-    def shown(self, given: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-        """P(node) [node], and whether the node holds in some world, however small its probability."""
+    def shown(self, given: Sequence[float]) -> tuple[np.ndarray, np.ndarray, float]:
+        """P(node) [node], whether the node holds in some world, however small its probability, and 0.0, the logarithm
+        of the probability of no evidence."""
         found = self.probabilities(given)
         possible = found != 0.0
         if not possible.all():
             weights, negative = self._weights(given)
             possible |= np.asarray(self.circuit.evaluate(weights > 0, negative > 0, "boolean"))[self.roots]
-        return found, possible
+        return found, possible, 0.0
 
     def _weights(self, given: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
         weights = np.asarray(given, dtype=np.float64)

@@ -9,16 +9,18 @@ A layer (`dv.nn.Logic`) does the same from the start, because its inputs are dec
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from derivable.datalog.exact.evidence import Conditioned
 from derivable.datalog.exact.exact import Compiled
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.foreign.standard import is_standard
 from derivable.datalog.ram import nodes as m
+from derivable.datalog.rules.nodes import Evidence
 from derivable.datalog.run.limits import Limits
 from derivable.datalog.scalars.nodes import applied
 from derivable.datalog.tables.storage import Table
@@ -39,19 +41,26 @@ class Kept:
 
     outputs: Mapping[str, Table]
     symbols: SymbolTable
-    compiled: Compiled
+    compiled: Compiled | Conditioned
     made: Sequence[float]
 
-    def shown(self, given: Sequence[float]) -> Iterator[tuple[str, Table, np.ndarray, np.ndarray]]:
+    def under(self, items: tuple[Evidence, ...]) -> Kept:
+        """The same under other observations of the same tuples."""
+        return replace(self, compiled=replace(self.compiled, items=items)) if items else self
+
+    def shown(self, given: Sequence[float]) -> tuple[Iterator[tuple[str, Table, np.ndarray, np.ndarray]], float]:
         """Each output with its table, the probabilities [row] of its rows, from those `given` of the facts, and whether
-        they hold in some world."""
-        values, possible = self.compiled.shown([*given, *self.made])
+        they hold in some world; the logarithm of the probability of the evidence."""
+        values, possible, log_evidence = self.compiled.shown([*given, *self.made])
+        return self._outputs(values, possible), log_evidence
+
+    def _outputs(self, values: np.ndarray, possible: np.ndarray) -> Iterator[tuple[str, Table, np.ndarray, np.ndarray]]:
         ends = np.cumsum([0, *(table.size for table in self.outputs.values())]).tolist()
         for (name, table), (start, stop) in zip(self.outputs.items(), pairwise(ends)):
             yield name, table, values[start:stop], possible[start:stop]
 
 
-def pattern_of(ram: m.Ram, facts: FactStore, limits: Limits) -> Hashable | None:
+def pattern_of(ram: m.Ram, facts: FactStore, limits: Limits, evidence: tuple[Evidence, ...] = ()) -> Hashable | None:
     """What decides on the tuples and the circuit of a run; None where more than the facts does, or facts are many.
 
     A limit of rounds or tuples is one of grounding, so such a run grounds.
@@ -64,7 +73,13 @@ def pattern_of(ram: m.Ram, facts: FactStore, limits: Limits) -> Hashable | None:
     has_terms = any(t.family == "entity" for t in types)
     if count > MOST_FACTS or symbols.things or symbols.arena is not None or has_terms:
         return None
-    found: list[Any] = [len(random.probabilities), *symbols.texts, *(group.tobytes() for group in random.groups)]
+    observed = tuple((item.relation, item.row) for item in evidence)
+    found: list[Any] = [
+        observed,
+        len(random.probabilities),
+        *symbols.texts,
+        *(group.tobytes() for group in random.groups),
+    ]
     for name, columns in facts.relations.items():
         for words, variables in zip(columns.columns, columns.variables):
             found += name, variables.tobytes()

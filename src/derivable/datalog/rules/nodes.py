@@ -160,6 +160,16 @@ class Query:
 
 
 @dataclass(frozen=True)
+class Evidence:
+    """`evidence not john("Ada")`: a tuple that was observed, and whether it holds."""
+
+    relation: str
+    row: tuple[Any, ...]
+    is_true: bool
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
 class Rules(Written):
     """The whole core program. `outputs` are the relations that a run returns."""
 
@@ -171,6 +181,7 @@ class Rules(Written):
     source: str = "<program>"
     queries: tuple[Query, ...] = ()
     constructors: Mapping[str, Constructor] = field(default_factory=dict)
+    evidence: tuple[Evidence, ...] = ()
 
 
 def sides(literal: Literal) -> list[tuple[Expr, Expr]]:

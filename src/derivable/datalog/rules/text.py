@@ -96,6 +96,12 @@ def facts_text(facts: r.Facts) -> str:
     return f"{facts.relation} = {{{('; ' if facts.exclusive else ', ').join(shown)}}}"
 
 
+def evidence_text(evidence: r.Evidence) -> str:
+    """`evidence not john("Ada")`"""
+    sign = "" if evidence.is_true else "not "
+    return f"evidence {sign}{evidence.relation}({', '.join(map(show_value, evidence.row))})"
+
+
 def relation_text(relation: r.Relation) -> str:
     """A relation with the types of its columns: `distance(usize, min f64)`."""
     types = [*map(str, relation.types)]
@@ -122,5 +128,6 @@ def rules_text(rules: r.Rules) -> str:
         rows.append(f"relation {relation_text(relation)}{marks}")
     rows += [f"fact {facts_text(f)}" for f in rules.facts]
     rows += [f"rule {rule_text(rule)}" for rule in rules.rules]
+    rows += [evidence_text(one) for one in rules.evidence]
     rows.append(f"output {', '.join(rules.outputs)}")
     return "\n".join(rows)

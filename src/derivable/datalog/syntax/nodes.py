@@ -339,6 +339,15 @@ class Query(Attributed):
 
 
 @dataclass(frozen=True)
+class Evidence(Item):
+    """`evidence alarm()`, `evidence not john("Ada")`: what was observed of one tuple"""
+
+    relation: str
+    arguments: tuple[Expression, ...]
+    is_true: bool
+
+
+@dataclass(frozen=True)
 class Import(Item):
     """`import "lib.scl"`"""
 

@@ -85,6 +85,8 @@ class _Parser(Expressions):
                 return [self.table(rows, rows.relation, start.start, start.end) for rows in start.rows or ()]
             self.spell_out()
             start = self.token
+        if self.at_evidence():
+            return [self.evidence()]
         if start.kind != "keyword" or start.text not in ITEM_KEYWORDS:
             hint = "items begin with `rel`, `type`, `const`, `query` or `import`"
             if start.kind == "name":
@@ -230,6 +232,18 @@ class _Parser(Expressions):
         arguments = self.call_arguments(name) if self.at("(") else None
         return s.Query(name, arguments, span=self.since(start))
 
+    def at_evidence(self) -> bool:
+        """Whether an item of evidence begins here; elsewhere `evidence` is a name like any other."""
+        return self.token.text == "evidence" and (self.peek().kind == "name" or self.peek().text in ("not", "~"))
+
+    def evidence(self) -> s.Evidence:
+        start = self.advance()
+        is_true = self.accept("not", "~") is None
+        name = self.name("a relation after `evidence`").text
+        if not self.at("("):
+            self.fail(f"expected `(` after `{name}`", "evidence is of one tuple: `evidence alarm()`")
+        return s.Evidence(name, self.call_arguments(name), is_true, span=self.since(start))
+
     # Relation items
 
     def relation_item(self, start: Token) -> s.Item:
@@ -268,7 +282,7 @@ class _Parser(Expressions):
         body = None
         if self.accept("=", ":-"):
             body = self.body("after `=`")
-        elif self.token.kind != "end" and not self.at(*ITEM_KEYWORDS, "@"):
+        elif self.token.kind != "end" and not (self.at(*ITEM_KEYWORDS, "@") or self.at_evidence()):
             self.fail(
                 f"expected `=`, `:-` or the next item after the head, found {self.token.shown()}",
                 "a rule is written `rel head(x) = body(x)`",

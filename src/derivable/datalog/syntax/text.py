@@ -135,6 +135,8 @@ def _bare_text(item: s.Item) -> str:
             return f"rel {name} = {expression_text(aggregate)}"
         case s.Query(relation=name, arguments=arguments):
             return f"query {name}" + (f"({_list(arguments)})" if arguments is not None else "")
+        case s.Evidence(relation=name, arguments=arguments, is_true=is_true):
+            return f"evidence {'' if is_true else 'not '}{name}({_list(arguments)})"
         case s.Import(path=path):
             return f"import {show_value(path)}"
     raise TypeError(f"not an item: {item!r}")

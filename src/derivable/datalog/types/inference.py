@@ -191,6 +191,8 @@ class _Inference(Formulas):
                     self.arguments(name, arguments, self.relation(name, len(arguments), item.span))
                 elif name not in self.columns:
                     self.first_use.setdefault(name, item.span)
+            case s.Evidence(relation=name, arguments=arguments):
+                self.arguments(name, arguments, self.relation(name, len(arguments), item.span))
             case _:
                 return
         self.variables[id(item)] = self.scope

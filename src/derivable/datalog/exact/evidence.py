@@ -1,0 +1,188 @@
+"""Evidence: tuples that were observed, and the probabilities of others given that.
+
+Each tuple that evidence is about has an indicator, a variable behind those of the random facts. The circuit's first
+root is the evidence as a formula, that each indicator equals its tuple; the other roots are the rows of outputs, each
+in conjunction with it. An observation is the weights of the indicator's literals: (1, 0) for a tuple that holds,
+(0, 1) for one that does not. So other observations of the same tuples are other weights of the same circuit, and the
+quotient of two roots is a posterior. Roots are evaluated as logarithms: evidence of many items has a tiny probability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from derivable.circuit.graph.and_or_graph import AndOrGraph
+from derivable.circuit.graph.circuit import Circuit
+from derivable.core.and_or import AND, LITERAL, OR
+from derivable.core.diagnostics import DomainError, TypeMismatchError
+from derivable.core.graph import offsets_of
+from derivable.core.progress import Deadline
+from derivable.datalog.exact.exact import Grounding, compiled_form
+from derivable.datalog.exact.unroll import normal_form
+from derivable.datalog.facts.inputs import as_tuple
+from derivable.datalog.facts.load import known_relation
+from derivable.datalog.ram.nodes import Ram
+from derivable.datalog.rules.nodes import Evidence, Rules
+from derivable.datalog.rules.text import evidence_text
+from derivable.datalog.tags.ground_graph import negate
+from derivable.datalog.values.values import fits
+
+# Observed tuples of a relation without columns, of others, or tuples with what was observed of each.
+Observed = bool | Iterable[Any] | Mapping[Any, bool]
+
+
+def checked_evidence(given: Mapping[str, Observed] | None, rules: Rules) -> tuple[Evidence, ...]:
+    """The items of evidence of a program and of a run, each tuple once.
+
+    given  relation -> True or False for one without columns, a list of tuples that hold, or a mapping from tuples to
+           True and False; a tuple of one column may be its value
+
+    Raises BindingError for an unknown relation, TypeMismatchError for what is no such evidence or does not fit its
+    relation, DomainError for a tuple that is to hold and not to hold.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        raise TypeMismatchError(
+            f"evidence is a {type(given).__name__}", hint='map relations: evidence={"alarm": True, "john": [("Ada",)]}'
+        )
+    items = list(rules.evidence)
+    for name, observed in (given or {}).items():
+        relation = known_relation(rules, name, f"evidence of an unknown relation `{name}`", rules.source)
+        for key, is_true in _observations(name, observed):
+            row = as_tuple(key)
+            item = Evidence(name, row, is_true)
+            if len(row) != len(relation.types) or not all(map(fits, row, relation.types)):
+                types = ", ".join(map(str, relation.types))
+                raise TypeMismatchError(f"`{evidence_text(item)}` does not fit `{name}({types})`")
+            items.append(item)
+    distinct: dict[tuple[str, tuple[Any, ...]], Evidence] = {}
+    for item in items:
+        before = distinct.setdefault((item.relation, item.row), item)
+        if before.is_true != item.is_true:
+            raise DomainError(
+                f"`{evidence_text(before)}` and `{evidence_text(item)}` contradict each other",
+                hint="a tuple was observed to hold, or not to hold",
+                source=rules.source,
+                text=rules.text,
+                span=before.span,
+            )
+    return tuple(distinct.values())
+
+
+def _observations(name: str, observed: Any) -> list[tuple[Any, bool]]:
+    if isinstance(observed, (bool, np.bool_)):
+        return [((), bool(observed))]
+    if isinstance(observed, Mapping):
+        for key, is_true in observed.items():
+            if not isinstance(is_true, (bool, np.bool_)):
+                raise TypeMismatchError(
+                    f"the evidence of `{name}` has {is_true!r} for {key!r}",
+                    hint="a tuple was observed to hold (True) or not (False); leave out what was not observed",
+                )
+        return [(key, bool(is_true)) for key, is_true in observed.items()]
+    if isinstance(observed, str) or not isinstance(observed, Iterable):
+        raise TypeMismatchError(
+            f"the evidence of `{name}` is {observed!r}",
+            hint="True or False for a relation without columns, a list of tuples that hold, or a mapping of tuples to"
+            " True and False",
+        )
+    return [(key, True) for key in observed]
+
+
+@dataclass(frozen=True, eq=False)
+class Conditioned:
+    """The circuit of evidence and of rows in conjunction with it, and what was observed.
+
+    circuit       the first root is the evidence
+    roots         [row] the root of each row
+    is_exclusive  [random fact] whether it is one of a choice, whose negative literal has weight one
+    items         the evidence, in the order of the indicators
+    """
+
+    circuit: Circuit
+    roots: np.ndarray
+    is_exclusive: np.ndarray
+    items: tuple[Evidence, ...]
+
+    @staticmethod
+    def of(
+        grounding: Grounding, nodes: np.ndarray, ram: Ram, items: tuple[Evidence, ...], deadline: Deadline
+    ) -> Conditioned:
+        """Compile the nodes [row] of a grounding, given the items."""
+        distinct, where = np.unique(nodes, return_inverse=True)
+        observed = np.concatenate([grounding.nodes_of(ram, {item.relation: [item.row]}) for item in items])
+        roots = np.concatenate([distinct, observed, negate(observed)])
+        form = normal_form(grounding.graph.with_roots(roots), deadline)
+        random = grounding.facts.random
+        form = _with_indicators(form, len(distinct), len(random.probabilities))
+        groups = [group + 1 for group in random.groups]
+        number = len(random.probabilities) + len(items)
+        circuit = compiled_form(form, number, groups, deadline, " and the evidence")
+        return Conditioned(circuit, where.reshape(-1) + 1, random.group_of() >= 0, items)
+
+    def shown(self, given: Sequence[float]) -> tuple[np.ndarray, np.ndarray, float]:
+        """P(row | evidence) [row], whether the row holds in some world of the evidence, and the logarithm of the
+        probability of the evidence, under the probabilities [variable] of the random facts.
+
+        Raises DomainError for evidence that holds in no world.
+        """
+        signs = np.array([item.is_true for item in self.items])
+        logs = self._logs(given, signs, ~signs)
+        if np.isneginf(logs[0]):
+            raise self._impossible(given, signs)
+        of_rows = logs[self.roots]
+        return np.minimum(np.exp(of_rows - logs[0]), 1.0), ~np.isneginf(of_rows), float(logs[0])
+
+    def _logs(self, given: Sequence[float], holds: np.ndarray, fails: np.ndarray) -> np.ndarray:
+        """The logarithms [*batch, root] where the items [*batch, item] may hold, and may fail."""
+        facts = np.broadcast_to(np.asarray(given, np.float64), (*holds.shape[:-1], len(given)))
+        absent = np.where(self.is_exclusive, 1.0, 1.0 - facts)
+        with np.errstate(divide="ignore"):
+            weights = np.log(np.concatenate([facts, holds], -1)), np.log(np.concatenate([absent, fails], -1))
+        return np.asarray(self.circuit.evaluate(*weights, "log"))
+
+    def _impossible(self, given: Sequence[float], signs: np.ndarray) -> DomainError:
+        """The first item that cannot be so, given those before it."""
+        count = len(signs)
+        # Row i has the first i + 1 items.
+        unseen = np.arange(count) > np.arange(count)[:, None]
+        prefixes = self._logs(given, signs | unseen, ~signs | unseen)[:, 0]
+        first = int(np.argmax(np.isneginf(prefixes)))
+        alone = self._logs(given, signs | (np.arange(count) != first), ~signs | (np.arange(count) != first))[0]
+        item = self.items[first]
+        before = "" if np.isneginf(alone) else ", given the items before it"
+        return DomainError(
+            f"the evidence is impossible: `{evidence_text(item)}` holds in no world{before}",
+            hint="remove the item, or give the facts that it needs a probability",
+        )
+
+
+def _with_indicators(form: AndOrGraph, num_rows: int, num_facts: int) -> AndOrGraph:
+    """The graph with the evidence as first root, and the first `num_rows` roots in conjunction with it.
+
+    form  its roots are rows, then observed tuples, then their negations
+    """
+    rows, observed, negated = np.split(form.roots, [num_rows, (len(form.roots) + num_rows) // 2])
+    count, start = len(observed), form.num_nodes
+    indicators = num_facts + 1 + np.arange(count)
+    # Of each item its two literals, the two conjunctions, and their disjunction; then the evidence, and the rows.
+    literals = np.stack([indicators, -indicators], 1).reshape(-1)
+    places = start + np.arange(2 * count)
+    halves = start + 2 * count + np.arange(2 * count)
+    equal = start + 4 * count + np.arange(count)
+    evidence = start + 5 * count
+    tuples = np.stack([observed, negated], 1).reshape(-1)
+    children = [np.stack([places, tuples], 1).reshape(-1), halves, equal]
+    children.append(np.stack([rows, np.full(num_rows, evidence)], 1).reshape(-1))
+    kinds = np.repeat([LITERAL, AND, OR, AND], [2 * count, 2 * count, count, 1 + num_rows])
+    sizes = np.concatenate([np.zeros(2 * count), np.full(3 * count, 2), [count], np.full(num_rows, 2)]).astype(np.int64)
+    return AndOrGraph(
+        np.concatenate([form.kind, kinds]).astype(np.uint8),
+        np.concatenate([form.literal, literals, np.zeros(3 * count + 1 + num_rows, np.int64)]).astype(np.int32),
+        offsets_of(np.concatenate([form.sizes, sizes])),
+        np.concatenate([form.children, *children]),
+        np.concatenate([[evidence], evidence + 1 + np.arange(num_rows)]),
+    )
