@@ -119,7 +119,7 @@ class Circuit(AndOrGraph):
         check_origin(self)
 
     def layers(self, unary_chains: bool = False):
-        """The levels as a record; `unary_chains` gives the paper's form, children in the previous layer only."""
+        """The sizes of the levels; `unary_chains` those of the paper's form, children in the previous layer only."""
         from derivable.circuit.graph.layers import layers
 
         return layers(self, unary_chains)

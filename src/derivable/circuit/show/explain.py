@@ -8,7 +8,7 @@ from derivable.circuit.graph.circuit import Circuit
 from derivable.core.and_or import AND, OR
 from derivable.core.diagnostics import UnsupportedError
 
-STAGES = ("nodes", "levels", "layers", "kernels")
+STAGES = ("nodes", "levels", "kernels")
 _ROWS = 200
 
 
@@ -17,7 +17,6 @@ def explain(circuit: Circuit, stage: str = "levels") -> str:
 
     "nodes"    one row per node: id, kind or literal, children; roots are marked
     "levels"   one row per level: how many nodes, conjunctions, disjunctions, edges, and how far edges reach
-    "layers"   the paper's layered form, node by node
     "kernels"  what evaluates the circuit on this machine, and why
 
     Long tables are cut in the middle and say so. Raises UnsupportedError for another stage.
@@ -26,8 +25,6 @@ def explain(circuit: Circuit, stage: str = "levels") -> str:
         return _nodes(circuit)
     if stage == "levels":
         return _levels(circuit)
-    if stage == "layers":
-        return "\n".join(_cut(circuit.layers(unary_chains=True).text().split("\n")))
     if stage == "kernels":
         from derivable.circuit.fold.plan import describe_plan
 
