@@ -31,6 +31,7 @@ from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.limits import size_in_bytes
 from derivable.datalog.run.queries import Queries
 from derivable.datalog.values.symbols import SymbolTable
+from derivable.device.cpu import compile_notice
 
 DIVERGING = """type start(x: i64)
 rel n(x) = start(x)
@@ -473,3 +474,36 @@ def test_the_time_before_derivations_are_compiled_is_told():
         with pytest.raises(CompileTimeout, match=r"287 nodes over 0 random facts; 99\.0 s had passed before") as caught:
             compiled_form(form, 0, [], deadline)
     assert "most of it passed before" in caught.value.hint
+
+
+def test_the_time_that_kernels_take_to_compile_is_told():
+    @dv.datalog.function(name="slow_kernel")
+    def slow_kernel(x: int) -> int:
+        with compile_notice.counted():
+            time.sleep(0.05)
+        return x + 1
+
+    program = dv.Program("type s(x: i32)\nrel s = {1}\nrel s($slow_kernel(x)) = s(x)\nquery s")
+    with pytest.raises(CompileTimeout) as caught:
+        program.run(time_limit=0.3)
+    assert re.search(r"0\.[2-4] s of these went into compiling kernels", caught.value.message)
+    assert "run it again, as kernels are kept" in caught.value.hint
+
+
+def test_compiling_is_counted_once():
+    from derivable.device.cpu.compiling import njit
+
+    @njit()
+    def inner(x):
+        return x + 1
+
+    @njit()
+    def outer(x):
+        return inner(x) * 2
+
+    before, began = compile_notice.seconds(), time.monotonic()
+    assert outer(3) == 8
+    taken = compile_notice.seconds() - before
+    assert 0 < taken <= time.monotonic() - began
+    assert outer(4) == 10
+    assert compile_notice.seconds() - before == taken

@@ -18,6 +18,7 @@ from derivable.core.arguments import integer, is_integer
 from derivable.core.diagnostics import CompileTimeout, DomainError, LimitError, OutOfMemory, Span
 from derivable.core.progress import Deadline, checked_time_limit, is_seen, progress
 from derivable.datalog.scalars.nodes import NOWHERE
+from derivable.device.cpu import compile_notice
 from derivable.device.cpu.available import available_bytes, resident_bytes, shown_bytes
 from derivable.device.cpu.memory import empty_cache, kept_bytes
 
@@ -31,7 +32,7 @@ Found = TypeVar("Found")
 _LOOKS, _QUIET, _SHOWS = 0.02, 1.0, 0.1
 # A run ends when it has left the machine less than this share of what it could have had.
 _RESERVE = 0.1
-# The part of the time of a run from which its end is laid to the rule that runs.
+# The part of the time of a run from which its end is laid to the rule that runs, or to compiling kernels.
 _LONG = 0.25
 # Texts of fewer bytes are made before anybody looks.
 _FEW_BYTES = 1 << 20
@@ -101,6 +102,7 @@ class Watch(Deadline):
         self.limits = limits
         self.shows = shows
         self.began = time.monotonic()
+        self.compiled = compile_notice.seconds()
         self.executor: Executor | None = None
         self.stratum = self.round = self.tuples = 0
         self.table: Table | None = None
@@ -231,7 +233,12 @@ class Watch(Deadline):
     # Errors
 
     def error(self, doing: str = "") -> CompileTimeout:
-        return self.failure(CompileTimeout, f"the run did not finish within {self.time_limit:g} s{doing}", self.hint)
+        what, remedy = f"the run did not finish within {self.time_limit:g} s{doing}", self.hint
+        seconds = compile_notice.seconds() - self.compiled
+        if seconds > _LONG * (self.time_limit or 0.0):
+            what += f"\n  {seconds:.1f} s of these went into compiling kernels"
+            remedy = f"run it again, as kernels are kept for the next time, or {remedy}"
+        return self.failure(CompileTimeout, what, remedy)
 
     def out_of_memory(self, wanted: str) -> OutOfMemory:
         """The error for memory that the system did not give; `wanted` is what it said."""

@@ -28,6 +28,7 @@ import derivable
 from derivable.core.cache import cache_directory
 from derivable.core.forks import renew_in_children
 from derivable.core.interrupts import end, sigint_deferred
+from derivable.device.cpu import compile_notice
 from derivable.device.cpu.threads import available_cores
 
 # Processes that compile at once: a driver and its stores, say, neither of which does anything without the other.
@@ -56,8 +57,9 @@ class Compilation:
         """Return when it is done, or after some seconds."""
         end = time.monotonic() + seconds
         # Ctrl-C while this waits for a `threading.Event` could leave its lock taken, and `end` would wait for ever.
-        while not self.is_done and (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, LOOKS))
+        with compile_notice.counted():
+            while not self.is_done and (left := end - time.monotonic()) > 0:
+                time.sleep(min(left, LOOKS))
 
     def end(self) -> None:
         self._has_ended = True

@@ -144,7 +144,7 @@ def _undisturbed() -> Iterator[None]:
     A Ctrl-C comes after it: a kernel that is half done fails ever after. Compiling makes many cycles of references, and
     looking for them took an eighth of it.
     """
-    with sigint_deferred(), global_compiler_lock, gc_paused():
+    with compile_notice.counted(), sigint_deferred(), global_compiler_lock, gc_paused():
         _compilation.depth += 1
         try:
             yield
