@@ -45,8 +45,11 @@ COMMANDS = {
 def _show_version(ctx: click.Context, param: click.Parameter, is_wanted: bool) -> None:
     if is_wanted:
         from derivable.core.version import __version__
+        from derivable.device.cpu import object_code
 
         click.echo(f"derivable, version {__version__}")
+        if reason := object_code.refusal():
+            click.echo(f"Kernels are loaded by Numba alone, 0.2 s later than without it: {reason}.")
         ctx.exit()
 
 

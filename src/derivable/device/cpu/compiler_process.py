@@ -123,7 +123,7 @@ def is_worth() -> bool:
 
 def goes_on() -> bool:
     """Whether a kernel that is being compiled when this process ends is to be on disk for the next one."""
-    return bool(os.environ.get("DERIVABLE_COMPILE_AFTER_EXIT"))
+    return os.environ.get("DERIVABLE_COMPILE_AFTER_EXIT", "0") not in ("", "0")
 
 
 def begun(module: str, name: str, types: Sequence[str], is_urgent: bool = False) -> Compilation:

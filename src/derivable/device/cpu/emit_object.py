@@ -12,6 +12,7 @@ import numba
 from llvmlite import binding as llvm
 from llvmlite import ir
 
+from derivable.core.diagnostics import warn
 from derivable.device.cpu import object_code
 from derivable.device.cpu.compiling import cgutils, empty_module, populate_array, target_machine, whole_module
 from derivable.device.cpu.object_code import Kind
@@ -45,8 +46,11 @@ def emit(function: FunctionType, compiled: Any, is_packed: bool) -> None:
     try:
         result = "" if is_packed else _result(compiled.signature.return_type)
         externals, code = _emitted(compiled, object_code.symbol(function, kinds), is_packed)
-    except Exception:
-        # What is not supported; another version of Numba may also have other parts. It loads the kernel itself.
+    except Unsupported:
+        result, externals, code = "", [], b""
+    except Exception as error:
+        # Another version of Numba may have other parts. It loads the kernel itself.
+        warn(f"kernels are loaded by Numba alone, as object code cannot be written: {type(error).__name__}: {error}")
         result, externals, code = "", [], b""
     object_code.keep(function, kinds, result, externals, code)
 
@@ -84,6 +88,8 @@ def _result(of: Any) -> str:
 
 def _emitted(compiled: Any, symbol: str, is_packed: bool) -> tuple[list[str], bytes]:
     """The functions of other libraries that it calls, and its code."""
+    if not object_code.can_be_written():
+        raise Unsupported
     library = compiled.library
     machine = target_machine(library)
     entry = empty_module(library, symbol)

@@ -266,6 +266,20 @@ def _engine() -> Any:
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
 
 
+def can_be_written() -> bool:
+    """Whether the installed llvmlite is new enough for writing object code."""
+    return hasattr(llvm.ModulePassManager, "add_global_dead_code_eliminate_pass")
+
+
+def refusal() -> str | None:
+    """Why Numba has to load all kernels here; None if those that can be are linked without."""
+    if not can_be_written():
+        return "llvmlite is older than that of Numba 0.62"
+    if not _is_plain():
+        return "the environment or the processor has Numba compile otherwise than by default"
+    return "Numba calls Intel's vector functions" if _engine() is None else None
+
+
 def _has_layout() -> bool:
     """Whether arrays are laid out as entries read them: not where Python's objects begin otherwise."""
     probe = np.zeros((3, 5), np.int16)
