@@ -1,6 +1,5 @@
-"""Folds of elements against plain loops over elements, finite differences, and torch's own functions."""
+"""The kernels of folds against the oracle, finite differences, and torch's own functions."""
 
-import itertools
 import math
 from functools import partial
 
@@ -14,6 +13,7 @@ from derivable.algebra import expr
 from derivable.algebra.monoids import NAMED, matrix_product, operator
 from derivable.device.cpu import threads
 from derivable.parallel import element_by_index, element_cuts, element_folds
+from parallel import element_oracle as oracle
 from parallel import operator_cases
 
 pytestmark = pytest.mark.usefixtures("tier")
@@ -49,6 +49,10 @@ OPERATORS = {
         ("float64", "bool", "int64"),
     ),
 }
+# Elements of many components, of which the compiler takes seconds for some.
+CHOSEN = ("permuted blocks", "two precisions", "linear functions in the plane", "semidirect in log space")
+OF_MANY = {case.name: (case.operator, case.dtypes) for case in operator_cases.CASES if case.name in CHOSEN}
+MANY = [pytest.param(name, marks=pytest.mark.slow if name in CHOSEN[2:] else ()) for name in OF_MANY]
 # An element comes from anywhere in its bucket, so these do not make sense by index.
 ORDERED = {"linear", "crossing", "2x2", "2x2 of paths", "affine", "mixed"}
 COMMUTATIVE = [name for name in OPERATORS if name not in ORDERED]
@@ -66,7 +70,7 @@ def num_threads(request, monkeypatch):
 
 
 def typed(name):
-    made, dtypes = OPERATORS[name]
+    made, dtypes = (OPERATORS | OF_MANY)[name]
     return made.typed(dtypes)
 
 
@@ -88,75 +92,13 @@ def adjoints_like(op, leaves, rng):
     )
 
 
-def element(leaves, row, column):
-    return tuple(scalar for leaf in leaves for scalar in leaf[row, column])
+def scan_and_vjp(op, adjoints, values, **options):
+    return oracle.scan(op, values, **options), oracle.scan_vjp(op, adjoints, values, **options)
 
 
-def put(leaves, row, column, scalars):
-    scalars = iter(scalars)
-    for leaf in leaves:
-        for c in range(leaf.shape[2]):
-            scalar = next(scalars)
-            if leaf.dtype != object:
-                leaf[row, column, c] = scalar
-
-
-def fold_with_vjp(op, chain, adjoints):
-    """(prefixes of a chain of elements, adjoints of its elements from those of the prefixes)."""
-    prefixes = [chain[0]]
-    for right in chain[1:]:
-        prefixes.append(op.apply(prefixes[-1], right))
-    running, found = list(adjoints[-1]), [None] * len(chain)
-    for i in range(len(chain) - 1, 0, -1):
-        left, found[i] = op.apply_vjp(prefixes[i - 1], chain[i], running)
-        running = [x + y for x, y in zip(adjoints[i - 1], left)]
-    found[0] = tuple(running)
-    return prefixes, found
-
-
-def dense(op, adjoints, leaves):
-    """Zeros for leaves without adjoint, so that a loop can read them all."""
-    return tuple(np.zeros(leaf.shape) if a is None else a for a, leaf in zip(adjoints, leaves))
-
-
-def plain_scan(op, adjoints, values, exclusive, reverse, offsets):
-    """(results, adjoints of the values), element by element."""
-    results = tuple(np.empty_like(leaf) for leaf in values)
-    answers = tuple(np.zeros(leaf.shape, leaf.dtype) for leaf in values)
-    adjoints = dense(op, adjoints, values)
-    for first, last in itertools.pairwise(offsets):
-        rows = list(range(first, last))[:: -1 if reverse else 1]
-        for column in range(values[0].shape[1] if rows else 0):
-            chain = [element(values, row, column) for row in rows]
-            # Position i of the chain is seen in row rows[i], or in the next one.
-            seen = rows[1:] if exclusive else rows
-            chain = chain[: len(seen)]
-            if exclusive:
-                put(results, rows[0], column, op.neutral)
-            if chain:
-                prefixes, found = fold_with_vjp(op, chain, [element(adjoints, row, column) for row in seen])
-                for i, row in enumerate(seen):
-                    put(results, row, column, prefixes[i])
-                    put(answers, rows[i], column, found[i])
-    return results, answers
-
-
-def plain_by_index(op, adjoints, destination, indices, values):
-    results = tuple(leaf.copy() for leaf in destination)
-    firsts = tuple(np.zeros(leaf.shape, leaf.dtype) for leaf in destination)
-    answers = tuple(np.zeros(leaf.shape, leaf.dtype) for leaf in values)
-    adjoints = dense(op, adjoints, destination)
-    for bucket in range(len(destination[0])):
-        rows = np.flatnonzero(indices == bucket)
-        for column in range(destination[0].shape[1]):
-            chain = [element(destination, bucket, column), *(element(values, row, column) for row in rows)]
-            only_last = [[0] * op.size] * len(rows) + [element(adjoints, bucket, column)]
-            prefixes, found = fold_with_vjp(op, chain, only_last)
-            put(results, bucket, column, prefixes[-1])
-            put(firsts, bucket, column, found[0])
-            for row, one in zip(rows, found[1:]):
-                put(answers, row, column, one)
-    return results, firsts, answers
+def by_index_and_vjp(op, adjoints, destination, indices, values):
+    results = oracle.reduce_by_index(op, destination, indices, values)
+    return results, *oracle.reduce_by_index_vjp(op, adjoints, destination, indices, values)
 
 
 def assert_same(op, got, expected, gradients=False):
@@ -176,7 +118,12 @@ DIRECTED = [(name, *flags) for name in ("max", "linear", "mixed") for flags in F
 
 @pytest.mark.parametrize(
     ("name", "exclusive", "reverse"),
-    [*((name, False, False) for name in OPERATORS), *((name, True, True) for name in OPERATORS), *DIRECTED],
+    [
+        *((name, False, False) for name in OPERATORS),
+        *((name, True, True) for name in OPERATORS),
+        *DIRECTED,
+        *(pytest.param(*name.values, *flags, marks=name.marks) for name in MANY for flags in FLAGS[::3]),
+    ],
 )
 def test_scans_against_a_loop(name, exclusive, reverse):
     op, rng = typed(name), np.random.default_rng(1)
@@ -185,17 +132,15 @@ def test_scans_against_a_loop(name, exclusive, reverse):
         adjoints = adjoints_like(op, values, rng)
         cuts = np.array(sorted([0, 0, rows, *rng.integers(0, rows + 1, 3)]), np.int64)
         for offsets in (None, cuts):
-            expected, gradients = plain_scan(
-                op, adjoints, values, exclusive, reverse, [0, rows] if offsets is None else offsets
-            )
             options = {"exclusive": exclusive, "reverse": reverse, "offsets": offsets}
+            expected, gradients = scan_and_vjp(op, adjoints, values, **options)
             results = element_folds.scan(op, values, **options)
             assert_same(op, results, expected)
             found = element_folds.scan_vjp(op, adjoints, values, results, **options)
             assert_same(op, found, gradients, gradients=True)
 
 
-@pytest.mark.parametrize("name", list(OPERATORS))
+@pytest.mark.parametrize("name", [*OPERATORS, *MANY])
 def test_segments_against_a_loop(name):
     op, rng = typed(name), np.random.default_rng(2)
     for rows, width, segments in ((13, 1, 5), (9, 3, 4), (4, 1, 9), (20, 2, 1), (0, 1, 3), (0, 1, 0), (2, 0, 1)):
@@ -205,24 +150,9 @@ def test_segments_against_a_loop(name):
         results = element_folds.segment_reduce(op, values, offsets)
         adjoints = adjoints_like(op, results, rng)
         gradients = element_folds.segment_reduce_vjp(op, adjoints, values, offsets)
-        # A segment is a bucket whose first element stands in for the destination.
-        heads = np.flatnonzero(np.diff(offsets))
-        destination = tuple(leaf[offsets[heads]] for leaf in values)
-        rest = np.setdiff1d(np.arange(rows), offsets[heads])
-        indices = np.searchsorted(offsets[heads], rest, side="right") - 1
-        inner_adjoints = tuple(None if a is None else a[heads] for a in adjoints)
-        expected, firsts, others = plain_by_index(
-            op, inner_adjoints, destination, indices, tuple(leaf[rest] for leaf in values)
-        )
-        everything = tuple(np.zeros_like(leaf) for leaf in values)
-        filled = tuple(np.empty_like(leaf) for leaf in results)
-        for leaf, size in enumerate(op.leaf_sizes):
-            filled[leaf][...] = np.array(op.neutral[op.starts[leaf] :][:size])
-            filled[leaf][heads] = expected[leaf]
-            everything[leaf][offsets[heads]] = firsts[leaf]
-            everything[leaf][rest] = others[leaf]
-        assert_same(op, results, filled)
-        assert_same(op, gradients, everything, gradients=True)
+        assert_same(op, results, oracle.segment_reduce(op, values, offsets))
+        expected = oracle.segment_reduce_vjp(op, adjoints, values, offsets)
+        assert_same(op, gradients, expected, gradients=True)
 
 
 @pytest.mark.parametrize("name", COMMUTATIVE)
@@ -256,7 +186,7 @@ def by_index_against_a_loop(op, index_dtype):
         values, destination = elements(op, rows, width, rng), elements(op, buckets, width, rng)
         indices = rng.integers(-2, buckets + 2, rows).astype(index_dtype)
         adjoints = adjoints_like(op, destination, rng)
-        expected = plain_by_index(op, adjoints, destination, indices, values)
+        expected = by_index_and_vjp(op, adjoints, destination, indices, values)
         before = [leaf.copy() for leaf in destination]
         results = element_by_index.reduce_by_index(op, destination, indices, values)
         assert_same(op, results, expected[0])
@@ -335,7 +265,7 @@ def test_by_index_of_any_shape(name, rows, width, buckets, seed):
     values, destination = elements(op, rows, width, rng), elements(op, buckets, width, rng)
     indices = rng.integers(-1, buckets + 1, rows)
     adjoints = adjoints_like(op, destination, rng)
-    expected = plain_by_index(op, adjoints, destination, indices, values)
+    expected = by_index_and_vjp(op, adjoints, destination, indices, values)
     results = element_by_index.reduce_by_index(op, destination, indices, values)
     assert_same(op, results, expected[0])
     firsts, answers = element_by_index.reduce_by_index_vjp(op, adjoints, destination, indices, values)
@@ -351,10 +281,11 @@ def test_scans_of_any_shape(name, rows, width, seed):
     adjoints = adjoints_like(op, values, rng)
     exclusive = reverse = bool(rng.integers(2))
     offsets = np.array(sorted([0, rows, *rng.integers(0, rows + 1, 4)]), np.int64)
-    expected, gradients = plain_scan(op, adjoints, values, exclusive, reverse, offsets)
-    results = element_folds.scan(op, values, exclusive=exclusive, reverse=reverse, offsets=offsets)
+    options = {"exclusive": exclusive, "reverse": reverse, "offsets": offsets}
+    expected, gradients = scan_and_vjp(op, adjoints, values, **options)
+    results = element_folds.scan(op, values, **options)
     assert_same(op, results, expected)
-    found = element_folds.scan_vjp(op, adjoints, values, results, exclusive=exclusive, reverse=reverse, offsets=offsets)
+    found = element_folds.scan_vjp(op, adjoints, values, results, **options)
     assert_same(op, found, gradients, gradients=True)
 
 
@@ -518,7 +449,7 @@ def test_products_that_leave_the_range():
     values, indices = np.concatenate([values, values[:1].repeat(10, 0)]), np.concatenate([indices, np.full(10, -1)])
     destination = column([1, 1, 1], "float32")
     ones = np.ones_like(destination)
-    expected = plain_by_index(op, (ones,), (destination,), indices, (values,))
+    expected = by_index_and_vjp(op, (ones,), (destination,), indices, (values,))
     (first,), (gradient,) = element_by_index.reduce_by_index_vjp(op, (ones,), (destination,), indices, (values,))
     np.testing.assert_allclose(gradient.ravel()[[0, 4, 8]], [1e30, 1e14, 3.0], rtol=1e-6)
     if threads.get_num_threads() == 1:
@@ -610,14 +541,6 @@ def test_dead_buckets_of_logaddexp_have_gradient_zero():
     (gradient,) = element_folds.scan_vjp(op, (column([1, 1, 1, 1]),), (values,), results)
     # The first prefix is the first element itself.
     assert gradient.ravel().tolist() == [1, 0, 2, 0]
-
-
-def test_the_same_bits_twice():
-    op, rng = NAMED["add"].typed(("float32",)), np.random.default_rng(7)
-    values, indices = rng.normal(size=(5000, 1, 1)).astype("float32"), rng.integers(0, 5, 5000)
-    destination = np.zeros((5, 1, 1), "float32")
-    runs = [element_by_index.reduce_by_index(op, (destination,), indices, (values,))[0] for _ in range(3)]
-    assert runs[0].tobytes() == runs[1].tobytes() == runs[2].tobytes()
 
 
 def test_missing_adjoints_are_zeros():

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
@@ -22,7 +22,6 @@ from derivable.device.cpu import threads
 from derivable.parallel import dispatch, element_cuts, reference
 from derivable.parallel import order as order_of_rows
 from derivable.parallel.table import PRIMITIVES
-from parallel import element_oracle
 from parallel.tiered import either_tier
 
 DEVICES = {"reference": reference, "cpu": dispatch}
@@ -157,140 +156,6 @@ def pull(kind, operator, adjoint, structure, *operands, exclusive=False):
     return fold.pull(structure, [np.asarray(adjoint)], operands, fold.apply(structure, operands))
 
 
-def push(kind, operator, tangents, structure, *operands, exclusive=False):
-    fold = fold_for(kind, operator, operands[0].dtype, exclusive)
-    return fold.tangents_of(fold.dual.apply(structure, fold.dual_operands(operands, tangents)))[0]
-
-
-@pytest.mark.usefixtures("tier")
-@pytest.mark.parametrize("operator", FLOAT_OPERATORS, ids=name)
-def test_derivatives_against_finite_differences(num_threads, operator):
-    for batch in ((), (3,)):
-        derivatives_against_finite_differences(operator, batch)
-
-
-def derivatives_against_finite_differences(operator, batch):
-    rng = np.random.default_rng(3)
-    n, buckets = 19, 5
-    values = rng.uniform(0.1, 2, (n, *batch))
-    if operator == "mul":
-        values[rng.random(values.shape) < 0.2] = 0
-    destination = rng.uniform(0.1, 2, (buckets, *batch))
-    indices = rng.integers(-1, buckets, n)
-    offsets = np.array([0, 0, 4, 5, 5, 15, 19, 19])
-    tangent, first = rng.normal(size=values.shape), rng.normal(size=destination.shape)
-
-    def check(forward, kind, structure, *operands, **options):
-        tangents = (first, tangent)[-len(operands) :]
-        step = 1e-7
-        with np.errstate(invalid="ignore"):  # empty segments of min and max are infinite
-            moved = [forward(*(x + s * t for x, t in zip(operands, tangents))) for s in (-step, step)]
-            slope = (moved[1] - moved[0]) / (2 * step)
-        slope = np.where(np.isfinite(slope), slope, 0)
-        found = push(kind, operator, tangents, structure, *operands, **options)
-        np.testing.assert_allclose(np.where(np.isfinite(moved[0]), found, 0), slope, rtol=1e-5, atol=1e-6)
-        adjoint = rng.normal(size=slope.shape)
-        adjoints = pull(kind, operator, adjoint, structure, *operands, **options)
-        total = sum((a * t).sum() for a, t in zip(adjoints, tangents))
-        np.testing.assert_allclose(total, (adjoint * slope).sum(), rtol=1e-5, atol=1e-6)
-        return adjoints
-
-    check(lambda v: dispatch.segment_reduce(operator, v, offsets), "segment_reduce", offsets, values)
-    for exclusive in (False, True):
-        check(lambda v, e=exclusive: dispatch.scan(operator, v, exclusive=e), "scan", None, values, exclusive=exclusive)
-    _, to_values = check(
-        lambda d, v: dispatch.reduce_by_index(d, operator, indices, v), "reduce_by_index", indices, destination, values
-    )
-    assert (to_values[indices < 0] == 0).all()
-
-
-@pytest.mark.usefixtures("tier")
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.integers(0, 40),
-    st.integers(1, 6),
-    st.sampled_from(FLOAT_OPERATORS),
-    st.sampled_from([(), (2,)]),
-    st.integers(0, 1000),
-)
-@example(6, 1, "min", (), 0)
-def test_the_kernels_are_the_reference(n, buckets, operator, batch, seed):
-    """Ties and -inf included: the same derivative of every element, not only the same sums."""
-    values, destination = (values_for(operator, size, batch, seed) for size in (n, buckets))
-    rng = np.random.default_rng(seed)
-    indices = rng.integers(-1, buckets + 1, n)
-    offsets = np.concatenate([[0], np.sort(rng.integers(0, n + 1, 4)), [n]])
-    op = fold_for("scan", operator).operator
-
-    def leaf(array):
-        return (array.reshape(len(array), int(np.prod(batch)), 1),)
-
-    def same(found, expected, rtol):
-        for mine, other in zip(found, expected, strict=True):
-            np.testing.assert_allclose(mine.ravel(), other.ravel(), rtol=rtol, atol=1e-12)
-
-    before, before_chunk = threads.get_num_threads(), element_cuts.MIN_CHUNK
-    try:
-        for count in (1, 3, 4):
-            threads.set_num_threads(count)
-            element_cuts.MIN_CHUNK = 2
-            adjoint = rng.normal(size=destination.shape)
-            found = pull("reduce_by_index", operator, adjoint, indices, destination, values)
-            given = leaf(adjoint), leaf(destination), indices, leaf(values)
-            expected = element_oracle.reduce_by_index_vjp(op, *given)
-            same(found, [part[0] for part in expected], 1e-9)
-            adjoint = rng.normal(size=(5, *batch))
-            found = pull("segment_reduce", operator, adjoint, offsets, values)
-            same(found, element_oracle.segment_reduce_vjp(op, leaf(adjoint), leaf(values), offsets), 1e-12)
-            adjoint = rng.normal(size=values.shape)
-            for exclusive in (False, True):
-                found = pull("scan", operator, adjoint, None, values, exclusive=exclusive)
-                expected = element_oracle.scan_vjp(op, leaf(adjoint), leaf(values), exclusive=exclusive)
-                same(found, expected, 1e-11)
-                assert np.isfinite(found[0]).all()
-    finally:
-        threads.set_num_threads(before)
-        element_cuts.MIN_CHUNK = before_chunk
-
-
-@pytest.mark.parametrize(("operator", "peer"), [("add", "sum"), ("mul", "prod"), ("max", "amax"), ("min", "amin")])
-def test_histogram_and_gradient_against_torch(device, operator, peer):
-    rng = np.random.default_rng(5)
-    values = rng.permutation(np.linspace(-2, 2, 50))  # distinct: torch splits ties
-    values[7] = 0
-    indices = rng.integers(0, 7, 50)
-    destination = rng.uniform(-1, 1, 7)
-    adjoint = rng.normal(size=7)
-    v, d = torch.tensor(values, requires_grad=True), torch.tensor(destination, requires_grad=True)
-    result = d.scatter_reduce(0, torch.tensor(indices), v, peer)
-    result.backward(torch.tensor(adjoint))
-    ours = device.reduce_by_index(destination, operator, indices, values)
-    np.testing.assert_allclose(ours, result.detach().numpy(), rtol=1e-12)
-    to_destination, to_values = pull("reduce_by_index", operator, adjoint, indices, destination, values)
-    np.testing.assert_allclose(to_values, v.grad.numpy(), rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(to_destination, d.grad.numpy(), rtol=1e-9, atol=1e-12)
-
-
-def test_scans_against_numpy_and_torch(device):
-    values = np.random.default_rng(6).uniform(-1, 1, (40, 3))
-    np.testing.assert_allclose(device.scan("add", values), np.cumsum(values, 0), rtol=1e-12)
-    np.testing.assert_allclose(device.scan("mul", values), np.cumprod(values, 0), rtol=1e-12)
-    np.testing.assert_array_equal(device.scan("max", values), np.maximum.accumulate(values, 0))
-    v = torch.tensor(values, requires_grad=True)
-    result = torch.logcumsumexp(v, 0)
-    adjoint = np.random.default_rng(7).normal(size=values.shape)
-    result.backward(torch.tensor(adjoint))
-    np.testing.assert_allclose(device.scan("logaddexp", values), result.detach().numpy(), rtol=1e-12)
-    np.testing.assert_allclose(
-        pull("scan", "logaddexp", adjoint, None, values)[0], v.grad.numpy(), rtol=1e-9, atol=1e-12
-    )
-    zeros = values.copy()
-    zeros[[5, 9]] = 0
-    v = torch.tensor(zeros, requires_grad=True)
-    torch.cumprod(v, 0).backward(torch.tensor(adjoint))
-    np.testing.assert_allclose(pull("scan", "mul", adjoint, None, zeros)[0], v.grad.numpy(), rtol=1e-9, atol=1e-12)
-
-
 def test_logsumexp_of_segments(device):
     values = np.random.default_rng(8).normal(size=(30,)) * 300
     values[10:14] = -np.inf
@@ -303,22 +168,6 @@ def test_logsumexp_of_segments(device):
     shares = [np.exp(values[a:b] - r) for a, b, r in zip(offsets, offsets[1:], result) if np.isfinite(r)]
     np.testing.assert_allclose(gradient[:10], np.concatenate(shares[:2]), rtol=1e-9, atol=1e-300)
     assert (gradient[10:14] == 0).all()
-
-
-def test_ties_go_to_the_smallest_index():
-    values = np.array([1.0, 3.0, 3.0, 2.0, 3.0])
-
-    def of_segment(operator, values):
-        return pull("segment_reduce", operator, np.ones(1), [0, len(values)], values)[0].tolist()
-
-    assert of_segment("max", values) == of_segment("min", -values) == [0, 1, 0, 0, 0]
-    assert pull("scan", "max", np.array([0, 0, 0, 0, 1.0]), None, values)[0].tolist() == [0, 1, 0, 0, 0]
-    zeros = [0] * 5
-    first, rest = pull("reduce_by_index", "max", np.ones(1), zeros, np.array([-np.inf]), values)
-    assert (first.tolist(), rest.tolist()) == ([0], [0, 1, 0, 0, 0])
-    first, rest = pull("reduce_by_index", "max", np.ones(1), zeros, np.array([3.0]), values)
-    assert (first.tolist(), rest.tolist()) == ([1], [0] * 5)
-    assert of_segment("max", np.full(3, -np.inf)) == [1, 0, 0]
 
 
 def test_semirings_as_operators(device):

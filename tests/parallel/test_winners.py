@@ -13,6 +13,7 @@ from derivable.device.cpu import threads
 from derivable.parallel import element_by_index, element_cuts
 
 pytestmark = pytest.mark.usefixtures("num_threads")
+UFUNCS = {"min": np.minimum, "max": np.maximum}
 NUMBERS = st.one_of(st.sampled_from([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan]), st.floats(-2, 2, width=32))
 
 
@@ -56,6 +57,11 @@ def check(name, destination, indices, values, adjoints):
     results, kept = element_by_index.reduce_by_index_keeping(op, (destination,), indices, (values,), whole=True)
     (plain,) = element_by_index.reduce_by_index(op, (destination,), indices, (values,))
     assert plain.tobytes() == results[0].tobytes()
+    columns = np.arange(destination.shape[1])
+    best, inside = destination.copy(), (indices >= 0) & (indices < len(destination))
+    with np.errstate(invalid="ignore"):
+        UFUNCS[name].at(best[..., 0], (indices[inside, None], columns), values[inside, :, 0])
+    np.testing.assert_array_equal(plain, best)
     assert kept is not None
     # Of far more buckets than rows only those that have rows are looked at.
     is_read = np.isin(np.arange(len(destination)), indices) | (
@@ -117,6 +123,22 @@ def test_many_rows_and_ties(name, dtype, index_dtype, farther, monkeypatch):
         values[rows // 2, 0] = np.nan
         indices = rng.integers(-1, buckets + 1, rows).astype(index_dtype)
         check(name, destination, indices, values, rng.normal(size=destination.shape).astype(dtype))
+
+
+@pytest.mark.parametrize("name", UFUNCS)
+@pytest.mark.parametrize("order", ["ascending", "descending", "random"])
+def test_values_in_any_order(name, order):
+    """Near extrema are compared four rows at a time."""
+    for rows in (96, 97, 98, 99):
+        rng = np.random.default_rng(rows)
+        values = rng.normal(size=rows)
+        if order != "random":
+            values = np.sort(values)[:: 1 if order == "ascending" else -1].copy()
+        # The ends of int64 are as far outside as -1.
+        indices = rng.integers(0, 3, rows)
+        indices[[5, 40, 41, -1]] = [np.iinfo(np.int64).min, np.iinfo(np.int64).max, -1, 3]
+        destination = np.full((3, 1, 1), -np.inf if name == "max" else np.inf)
+        check(name, destination, indices, values.reshape(-1, 1, 1), rng.normal(size=(3, 1, 1)))
 
 
 @pytest.mark.parametrize("name", ["min", "max"])
