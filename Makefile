@@ -22,7 +22,7 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-# The quick tests and a quarter of the slow ones, the next one in each sitting: four in a row are all of them.
+# The quick tests and a quarter of the slow ones, which the hash of the commit's files chooses; 0 without a clone.
 test-quarter: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --quarter $$($(BIN)/python tests/quarters.py)
 

@@ -1,13 +1,13 @@
 """Which slow tests a commit runs, and that their examples are new ones."""
 
 import os
+import shutil
+import subprocess
 
 import hypothesis
 import pytest
 
-from quarters import quarter_of, quarter_of_commit, sittings
-
-HOUR = 3600
+from quarters import quarter_of, quarter_of_commit
 
 
 def test_cases_of_a_function_are_in_one_quarter():
@@ -16,24 +16,35 @@ def test_cases_of_a_function_are_in_one_quarter():
     assert {quarter_of(f"tests/a.py::test_{number}") for number in range(50)} == {0, 1, 2, 3}
 
 
-def test_each_sitting_has_the_next_quarter():
-    """Of two and a half hours with a commit every ten minutes, and twenty minutes or a night between them."""
-    times, found = [], []
-    for pause in [20 * 60, 20 * 60, 9 * HOUR, 30 * 60, 20 * 60]:
-        begin = (times[-1] if times else 0) + pause
-        times += range(begin, begin + 5 * HOUR // 2, 600)
-        found.append(sittings(times) % 4)
-    # A sitting begins at the first commit that comes three hours after the first one of the sitting before, or later.
-    assert found == [1, 2, 3, 0, 1]
-    assert sittings(reversed(times)) == sittings(times) == 5
-    assert sittings([]) == 0
+def commit(folder, files, date):
+    """Make a commit of these files alone, with that date."""
+    for old in folder.glob("*.txt"):
+        old.unlink()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    person = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    environment = os.environ | {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
+    for command in (["init", "-q"], ["add", "-A"], [*person, "commit", "-qm", "files"]):
+        subprocess.run(["git", "-C", folder, *command], env=environment, check=True)
 
 
-def test_the_commit_has_a_quarter():
-    try:
-        assert quarter_of_commit() in range(4)
-    except (OSError, ValueError) as error:
-        pytest.skip(f"no clone: {error}")
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_the_quarter_is_of_the_files_alone(tmp_path):
+    quarters = []
+    for number in range(16):
+        commit(tmp_path, {"a.txt": str(number)}, f"2026-01-01T00:{number:02d}:00Z")
+        quarters.append(quarter_of_commit(str(tmp_path)))
+    assert set(quarters) == {0, 1, 2, 3}
+    for number in (3, 0, 7):
+        commit(tmp_path, {"a.txt": str(number)}, f"2027-06-01T00:{number:02d}:00Z")
+        assert quarter_of_commit(str(tmp_path)) == quarters[number]
+
+
+def test_without_a_clone_or_git_it_is_the_first_quarter(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert quarter_of_commit(str(tmp_path)) == 0
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert quarter_of_commit() == 0
 
 
 @pytest.mark.parametrize("suite", ["quick", pytest.param("slow", marks=pytest.mark.slow)])

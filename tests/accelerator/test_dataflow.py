@@ -1,8 +1,6 @@
 """The dataflow graph against enumeration of paths and orders, and what fusing may not change."""
 
 import dataclasses
-import os
-from pathlib import Path
 
 import networkx
 import numpy as np
@@ -11,12 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+import golden_files
 from derivable.accelerator.explore import dataflow as d
 from derivable.accelerator.operators import evaluation, operators
 from derivable.accelerator.operators.operators import Builder
 from derivable.accelerator.operators.runtime import Elementwise, Layer, Vectors
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "accelerator"
 
 
 def small():
@@ -37,11 +34,8 @@ def test_printed_form():
     graph = small()
     flow = d.dataflow(graph, precision={"neural": "int8", "symbolic": "int4"})
     d.check(flow, graph)
-    found = f"{flow}\n\n{flow.explain({'neural': 'int8', 'symbolic': 'int4'})}\n"
-    path = GOLDEN / "dataflow.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
-        path.write_text(found)
-    assert found == path.read_text()
+    shown = f"{flow}\n\n{flow.explain({'neural': 'int8', 'symbolic': 'int4'})}\n"
+    golden_files.compare("accelerator/dataflow", shown)
 
 
 def test_what_is_fused():

@@ -2,9 +2,7 @@
 
 import itertools
 import math
-import os
 import textwrap
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import benchmark_modules
+import golden_files
 from derivable.accelerator.explore import exploration, schedule
 from derivable.accelerator.explore.exploration import explore
 from derivable.accelerator.explore.schedule import Costs, Placed, Schedule, Workload, costs
@@ -19,16 +18,6 @@ from derivable.accelerator.operators.runtime import Layer, Vectors
 from derivable.core.diagnostics import DomainError, LimitError
 
 exact = benchmark_modules.load("exact_schedule").exact
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "accelerator"
-
-
-def golden(text, name):
-    file = GOLDEN / f"{name}.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text + "\n")
-    assert text + "\n" == file.read_text()
 
 
 rows = st.sampled_from([1, 16, 64, 250])
@@ -240,7 +229,7 @@ def test_loops_in_a_row():
 def test_printed_form():
     workload = Workload([Layer(64, 27, 16), Layer(16, 144, 16)], [Vectors(12, 32)] * 2)
     found = explore(workload, 128, heights=[4], widths=[4])
-    golden(str(found), "exploration")
+    golden_files.compare("accelerator/exploration", str(found))
     for module, text in ((exploration, str(found)), (schedule, str(found.schedule))):
         assert textwrap.indent(text, "    ") in module.__doc__
 

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import derivable as dv
+import golden_files
 from accelerator import card
 from accelerator.networks import calibrated
 from accelerator.random_programs import SMALL
@@ -22,7 +23,6 @@ from derivable.core.diagnostics import DerivableError
 
 needs_verilator = pytest.mark.skipif(verilator.version() is None, reason="Verilator or g++ is not installed")
 STUB = Path(__file__).with_name("xrt_stub")
-GOLDEN = Path(__file__).parents[1] / "golden" / "accelerator"
 
 
 class Reasoner(nn.Module):
@@ -147,9 +147,7 @@ def test_what_is_wrong_is_said(lowered, driver, tmp_path):
     words, size = lowered.program.words.size, len(lowered.image)
     for number, what in ((size - 1, "SIZE - 1"), (size, "SIZE"), (words, "WORDS")):
         found = re.sub(rf"\b{number}\b", what, found)
-    if os.environ.get("UPDATE_GOLDEN"):
-        (GOLDEN / "driver.txt").write_text(found)
-    assert found == (GOLDEN / "driver.txt").read_text()
+    golden_files.compare("accelerator/driver", found)
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(lowered, tmp_path):

@@ -1,14 +1,13 @@
 """The operator graph: every kind against torch, composite kinds against what they are made of, passes, errors."""
 
 import dataclasses
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import derivable as dv
+import golden_files
 from derivable.accelerator.operators import evaluation, kinds
 from derivable.accelerator.operators.evaluation import evaluate
 from derivable.accelerator.operators.kinds import KINDS, Moved
@@ -16,7 +15,6 @@ from derivable.accelerator.operators.operators import Builder, check, expand, fo
 from derivable.accelerator.operators.runtime import Elementwise, Layer, Vectors
 
 F = torch.nn.functional
-GOLDEN = Path(__file__).parents[1] / "golden" / "accelerator"
 
 
 # kind, shapes of the inputs, attributes, what torch computes, work
@@ -204,12 +202,8 @@ def test_values_are_those_of_every_operator():
 
 
 def test_printed_form():
-    path = GOLDEN / "operators.txt"
-    found = f"{network()}\n\n{fold_constants(expand(fold_batch_norm(network())))}\n"
-    if os.environ.get("UPDATE_GOLDEN"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(found)
-    assert found == path.read_text()
+    shown = f"{network()}\n\n{fold_constants(expand(fold_batch_norm(network())))}"
+    golden_files.compare("accelerator/operators", shown)
 
 
 def wrong(graph, called, **changes):

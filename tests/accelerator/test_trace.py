@@ -1,6 +1,5 @@
 """Traces mean what the models mean in float64; what cannot be traced is an error with its line."""
 
-import os
 import re
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import derivable as dv
+import golden_files
 from derivable.accelerator.operators.evaluation import evaluate
 from derivable.accelerator.operators.operators import check, expand, fold_constants
 from derivable.accelerator.trace.trace import trace
@@ -22,7 +22,6 @@ from reasoning.superposition import mimonet
 from .networks import MLP, resnet18
 
 F = torch.nn.functional
-GOLDEN = Path(__file__).parents[1] / "golden" / "accelerator"
 
 
 def agree(model, *inputs, **options):
@@ -109,11 +108,8 @@ def macs_of(model, side):
 
 
 def test_printed_form_of_a_model():
-    path = GOLDEN / "trace.txt"
-    found = f"{trace(with_statistics(mimonet(blocks=2, length=4)), torch.rand(1, 2, 1, 80, 80))}\n"
-    if os.environ.get("UPDATE_GOLDEN"):
-        path.write_text(found)
-    assert found == path.read_text()
+    graph = trace(with_statistics(mimonet(blocks=2, length=4)), torch.rand(1, 2, 1, 80, 80))
+    golden_files.compare("accelerator/trace", str(graph))
 
 
 def random_network(draw):
@@ -549,11 +545,7 @@ def test_errors_show_the_line_and_the_module(name):
     assert error.span.line == line_of(name)
     report = error.report().replace(str(Path(__file__).parent), "tests").replace(f":{error.span.line}:", ":LINE:")
     report = re.sub(r"\n  (\d+) \|", lambda match: f"\n  {'N' * len(match[1])} |", report)
-    path = GOLDEN / "errors" / f"{name}.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(report + "\n")
-    assert report + "\n" == path.read_text()
+    golden_files.compare(f"accelerator/errors/{name}", report)
     assert "'inner.rules'" in report
 
 

@@ -14,7 +14,8 @@ def modules_after(statement: str) -> set[str]:
 def test_import_is_light():
     loaded = modules_after("import derivable")
     assert "derivable" in loaded
-    assert not loaded & {"torch", "jax", "numba", "scipy", "matplotlib"}
+    assert not loaded & {"torch", "jax", "numba", "numpy", "scipy", "matplotlib"}
+    assert sum(name.startswith("derivable") for name in loaded) < 15
 
 
 def test_a_small_run_is_light():
@@ -34,18 +35,6 @@ def test_the_compiler_process_needs_no_numba():
     assert "numba" not in modules_after(
         "import derivable.circuit.compilation.compile_sdd, derivable.circuit.compilation.compile_d4"
     )
-
-
-def test_import_is_fast():
-    """Under half a second when warm. The best of several: the machine may be busy, the library is not to blame."""
-    code = "import time; start = time.perf_counter(); import derivable; print(time.perf_counter() - start)"
-    seconds = []
-    for _ in range(8):
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        seconds.append(float(done.stdout))
-        if seconds[-1] < 0.5:
-            break
-    assert min(seconds) < 0.5
 
 
 def test_the_check_can_fail():

@@ -1,7 +1,6 @@
 """Exact probabilities of and-or DAGs over independent and categorical choices, against all worlds."""
 
 import itertools
-import time
 from fractions import Fraction
 
 import numpy as np
@@ -356,10 +355,7 @@ def addition(digits):
 
 @pytest.mark.parametrize("digits", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_addition(digits):
-    compile_formula_dag(*addition(1))
-    started = time.monotonic()
     circuit = compile_formula_dag(*addition(digits))
-    assert time.monotonic() - started < 60
     assert circuit.num_roots == 2 * 10**digits - 1
     assert not (circuit.literal < 0).any()
     probabilities = np.random.default_rng(0).dirichlet(np.ones(10), 2 * digits)

@@ -2,14 +2,13 @@
 
 import gzip
 import itertools
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import golden_files
 from circuit.reference import all_assignments
 from data import data_path
 from derivable.circuit.formulas.dimacs import (
@@ -22,8 +21,6 @@ from derivable.circuit.formulas.dimacs import (
     write_dimacs,
 )
 from derivable.core.diagnostics import DerivableError, DomainError, ParseError, ShapeError, UnsupportedError
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "dimacs"
 
 BAD = {
     "no_header": "c only a comment\n1 2 0\n",
@@ -59,22 +56,15 @@ BAD = {
 }
 
 
-def compare(name: str, text: str) -> None:
-    path = GOLDEN / f"{name}.txt"
-    if os.environ.get("DERIVABLE_WRITE_GOLDEN"):
-        path.write_text(text)
-    assert text == path.read_text()
-
-
 @pytest.mark.parametrize("name", BAD)
 def test_golden_messages(name):
     with pytest.raises(DerivableError) as caught:
         parse_dimacs(BAD[name], "problem.cnf")
-    compare(name, str(caught.value))
+    golden_files.compare(f"dimacs/{name}", str(caught.value))
 
 
 def test_no_golden_file_is_left_over():
-    assert {path.stem for path in GOLDEN.iterdir()} == set(BAD)
+    assert golden_files.names("dimacs") == set(BAD)
 
 
 def test_plain():

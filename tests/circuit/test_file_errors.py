@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
+import golden_files
 from derivable.circuit import load
 from derivable.circuit.files.vtree_file import load_vtree
 from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.core.diagnostics import ParseError
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "circuit_files"
 
 SDD = b"sdd 5\nL 0 0 1\nL 1 2 2\nL 2 0 -1\nF 3\nD 4 1 2 0 1 2 3\n"
 C2D = b"nnf 5 4 2\nL 1\nL -1\nL 2\nO 1 2 0 1\nA 2 3 2\n"
@@ -126,16 +125,12 @@ def report(name: str, content: bytes | None, folder: Path, monkeypatch, read=loa
         Path(name).write_bytes(content)
     with pytest.raises(ParseError) as caught:
         read(name)
-    return str(caught.value) + "\n"
-
-
-def compare(golden: str, text: str) -> None:
-    assert text == (GOLDEN / f"{golden}.txt").read_text()
+    return str(caught.value)
 
 
 @pytest.mark.parametrize("golden", FILES)
 def test_golden_message(golden, tmp_path, monkeypatch):
-    compare(golden, report(*FILES[golden], tmp_path, monkeypatch))
+    golden_files.compare(f"circuit_files/{golden}", report(*FILES[golden], tmp_path, monkeypatch))
 
 
 VTREES = {
@@ -152,12 +147,14 @@ VTREES = {
 
 @pytest.mark.parametrize("golden", VTREES)
 def test_golden_vtree_message(golden, tmp_path, monkeypatch):
-    compare(golden, report("c.vtree", VTREES[golden], tmp_path, monkeypatch, load_vtree))
+    golden_files.compare(
+        f"circuit_files/{golden}", report("c.vtree", VTREES[golden], tmp_path, monkeypatch, load_vtree)
+    )
 
 
 def test_golden_vtree_of_another_circuit(tmp_path, monkeypatch):
     (tmp_path / "c.vtree").write_bytes(b"vtree 1\nL 0 1\n")
-    compare("sdd_other_vtree", report("c.sdd", SDD, tmp_path, monkeypatch))
+    golden_files.compare("circuit_files/sdd_other_vtree", report("c.sdd", SDD, tmp_path, monkeypatch))
     assert load(tmp_path / "c.sdd", vtree=False).num_variables == 2
     (tmp_path / "c.vtree").write_bytes(VTREE)
     assert load(tmp_path / "c.sdd").vtree is not None
@@ -170,7 +167,7 @@ def test_the_files_are_good_before_they_are_damaged(tmp_path):
 
 
 def test_every_golden_file_is_used():
-    assert {path.stem for path in GOLDEN.glob("*.txt")} == {*FILES, *VTREES, "sdd_other_vtree"}
+    assert golden_files.names("circuit_files") == {*FILES, *VTREES, "sdd_other_vtree"}
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,14 @@
-"""Every user error: its report, byte for byte, in tests/golden/datalog/. Set UPDATE_GOLDEN=1 to write the files."""
+"""Every user error: its report, byte for byte, in tests/golden/datalog/."""
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import derivable as dv
+import golden_files
 from derivable.core.diagnostics import DerivableWarning
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "datalog"
 EDGE = "type edge(a: usize, b: usize)\n"
 TREE = "type Tree = Leaf() | Node(i32, Tree)\n"
 
@@ -288,11 +287,7 @@ WARNED = {
 
 
 def compare(name, report):
-    path = GOLDEN / f"{name}.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(report + "\n")
-    assert path.read_text() == report + "\n"
+    golden_files.compare(f"datalog/{name}", report)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -1,7 +1,5 @@
 """Exact inference against brute force over worlds and against ProbLog."""
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +12,7 @@ from datalog.worlds import probabilities
 from derivable.core.diagnostics import CompileTimeout
 from derivable.datalog.exact.exact import compile_exact
 from drawn import examples
+from work import processor_seconds
 
 CHANCE = st.sampled_from([0.1, 0.25, 0.5, 0.75, 0.9])
 EDGE = st.tuples(st.integers(0, 3), st.integers(0, 3))
@@ -120,13 +119,14 @@ def test_time_limits_cover_the_whole_run(size):
     edges = np.random.default_rng(0).integers(0, size, size=(4 * size, 2)).tolist()
     facts = {"edge": {(a, b): 0.5 for a, b in edges if a != b}}
     program.run(facts={"edge": {(0, 1): 0.5, (1, 0): 0.5}})
-    started = time.monotonic()
-    with pytest.raises(dv.DerivableError) as caught:
-        program.run(facts=facts, time_limit=1.0)
-    assert time.monotonic() - started < 15.0
-    assert "the run did not finish within 1 s" in str(caught.value)
-    assert "topkproofs" in str(caught.value)
-    assert "d4" not in str(caught.value)
+
+    def work():
+        with pytest.raises(dv.DerivableError, match="the run did not finish within 1 s") as caught:
+            program.run(facts=facts, time_limit=1.0)
+        assert "topkproofs" in str(caught.value)
+        assert "d4" not in str(caught.value)
+
+    assert processor_seconds(work) < 8
 
 
 def test_a_formula_that_is_too_hard_is_named_with_its_size(monkeypatch):

@@ -32,6 +32,7 @@ from derivable.datalog.run.limits import size_in_bytes
 from derivable.datalog.run.queries import Queries
 from derivable.datalog.values.symbols import SymbolTable
 from derivable.device.cpu import compile_notice
+from work import processor_seconds
 
 DIVERGING = """type start(x: i64)
 rel n(x) = start(x)
@@ -118,11 +119,9 @@ def test_a_run_ends_before_the_machine_has_no_memory(monkeypatch):
         dv.Program(DIVERGING).run({"start": [0]})
 
 
-def seconds(work):
-    began = time.perf_counter()
+def times_out(work):
     with pytest.raises(CompileTimeout):
         work()
-    return time.perf_counter() - began
 
 
 @pytest.mark.slow
@@ -152,8 +151,7 @@ def test_times_are_kept_in_long_steps():
             program.run(facts, provenance, time_limit=2)
         limit = 0.2 if name == "aggregate" else 1.0
         work = partial(program.run, facts, provenance, time_limit=limit)
-        # The best of two: other work on the machine takes its time too.
-        assert min(seconds(work), seconds(work)) < limit * 1.1 + 0.3, name
+        assert processor_seconds(partial(times_out, work)) < 4 * limit + 1, name
 
 
 # Goals
@@ -274,7 +272,7 @@ def test_times_are_kept_while_facts_are_loaded():
         program = dv.Program(text)
         program.run({"e": facts[:9] if isinstance(facts, list) else {(0, 1): 0.5}}, "minmaxprob")
         work = partial(program.run, {"e": facts}, "minmaxprob", time_limit=0.3)
-        assert min(seconds(work), seconds(work)) < 0.63
+        assert processor_seconds(partial(times_out, work)) < 2
 
 
 def test_errors_in_many_facts_count_all_rows():
@@ -315,11 +313,13 @@ LATE = {
 
 @pytest.mark.parametrize("work", LATE)
 def test_time_limit_is_kept(work):
-    """Long operations on proofs, graphs and clauses look at the clock; the factor is for a machine that is busy."""
-    began = time.monotonic()
-    with pytest.raises(CompileTimeout, match="did not finish within 1 s"):
-        LATE[work](1.0)
-    assert time.monotonic() - began < 6.0
+    """Long operations on proofs, graphs and clauses look at the clock; without a limit they take minutes."""
+
+    def limited():
+        with pytest.raises(CompileTimeout, match="did not finish within 1 s"):
+            LATE[work](1.0)
+
+    assert processor_seconds(limited) < 6.0
 
 
 @pytest.mark.parametrize(

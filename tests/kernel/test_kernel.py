@@ -2,11 +2,11 @@
 
 import copy
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+import golden_files
 from derivable.algebra.expr.functions import exp, less
 from derivable.algebra.expr.nodes import Argument, Constant
 from derivable.core.diagnostics import LayoutError, TypeMismatchError, UnsupportedError
@@ -17,8 +17,6 @@ from derivable.kernel.check import check
 from derivable.kernel.emit_numba import compile_kernel, emit_numba, has_line_form
 from derivable.kernel.interpret import interpret
 from kernel import kernels
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "kernel"
 
 
 def same(found, expected):
@@ -60,7 +58,7 @@ def test_tables_of_hashes():
 @pytest.mark.parametrize("name", ["segment_sums", "control", "lines_backwards"])
 def test_printed_form_and_source(name):
     kernel, _ = kernels.CASES[name]()
-    assert f"{kernel}\n\n{emit_numba(kernel)}" == (GOLDEN / f"{name}.txt").read_text()
+    golden_files.compare(f"kernel/{name}", f"{kernel}\n\n{emit_numba(kernel)}")
 
 
 def test_segment_sums_mean_sums():

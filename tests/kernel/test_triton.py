@@ -1,16 +1,13 @@
 """Triton's source, run on the CPU by its interpreter in a process of its own, because that is chosen at import."""
 
-from pathlib import Path
-
 import pytest
 
+import golden_files
 from derivable.core.diagnostics import UnsupportedError
 from derivable.kernel.build import Builder
 from derivable.kernel.emit_triton import emit_triton
 from kernel import kernels
 from triton_process import printed_by
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "kernel"
 
 
 def test_triton_does_what_the_interpreter_of_the_ir_says():
@@ -24,7 +21,7 @@ def test_triton_does_what_the_interpreter_of_the_ir_says():
 
 def test_source():
     kernel, _ = kernels.lines(returns=False)
-    assert emit_triton(kernel) == (GOLDEN / "lines_triton.txt").read_text()
+    golden_files.compare("kernel/lines_triton", emit_triton(kernel))
 
 
 def test_leaving_a_loop_is_refused():

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import derivable as dv
+import golden_files
 from derivable.algebra import semirings
 from derivable.algebra.monoids import NAMED
 from derivable.core.diagnostics import DerivableError, OperatorError, ShapeError, UnsupportedError
@@ -24,7 +25,6 @@ from derivable.parallel import element_by_index
 from parallel.tiered import either_tier
 
 P = dv.parallel
-GOLDEN = Path(__file__).parents[1] / "golden" / "parallel"
 SOURCE = Path(__file__).parents[2] / "src"
 
 
@@ -300,10 +300,7 @@ def test_golden_messages(name):
     report = re.sub(r"test_fold_api.py:\d+:\d+", "test_fold_api.py:...", report)
     report = re.sub(r"(?m)^  \d+ \|", "  ... |", report)
     report = re.sub(r"(?m)^ +\|( *\^+)$", r"      |\1", report)
-    path = GOLDEN / f"{name}.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
-        path.write_text(report + "\n")
-    assert report + "\n" == path.read_text()
+    golden_files.compare(f"parallel/{name}", report)
 
 
 def test_operators_can_be_pickled():
@@ -315,7 +312,7 @@ def test_operators_can_be_pickled():
 
 
 def test_no_golden_file_is_left_over():
-    assert {path.stem for path in GOLDEN.iterdir()} == set(MISTAKES)
+    assert golden_files.names("parallel") == set(MISTAKES)
 
 
 @pytest.mark.parametrize(

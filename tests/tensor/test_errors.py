@@ -1,7 +1,4 @@
-"""Every user error of tensors: its report, byte for byte, in tests/golden/tensor/. UPDATE_GOLDEN=1 writes the files."""
-
-import os
-from pathlib import Path
+"""Every user error of tensors: its report, byte for byte, in tests/golden/tensor/."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +7,7 @@ import scipy.sparse
 import sparse
 import torch
 
+import golden_files
 from derivable.core.diagnostics import DerivableError
 from derivable.tensor import Coordinates, Format, Function, compile, einsum, gradient, index, parse, variable
 from derivable.tensor.formats.held import hold
@@ -20,7 +18,6 @@ from derivable.tensor.values.values import coordinates
 # What small programs say is the same in Python, which need not be compiled for it.
 pytestmark = pytest.mark.usefixtures("tier_of_users")
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "tensor"
 TYPES = {
     "A": 2,
     "B": 2,
@@ -264,11 +261,7 @@ CALLS |= {
 def check_report(name, call):
     with pytest.raises(DerivableError) as caught:
         call()
-    report = str(caught.value) + "\n"
-    path = GOLDEN / f"{name}.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
-        path.write_text(report)
-    assert report == path.read_text()
+    golden_files.compare(f"tensor/{name}", str(caught.value))
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -282,4 +275,4 @@ def test_calls(name):
 
 
 def test_no_file_is_left_over():
-    assert {path.stem for path in GOLDEN.glob("*.txt")} >= {*TEXTS, *CALLS}
+    assert golden_files.names("tensor") >= {*TEXTS, *CALLS}

@@ -1,16 +1,14 @@
-"""Every user error of vectors: its report, byte for byte, in tests/golden/vsa/. UPDATE_GOLDEN=1 writes the files."""
+"""Every user error of vectors: its report, byte for byte, in tests/golden/vsa/."""
 
 import dataclasses
-import os
-from pathlib import Path
 
 import pytest
 import torch
 
 import derivable as dv
+import golden_files
 from derivable.vsa import models
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "vsa"
 v = dv.vsa
 
 
@@ -84,12 +82,8 @@ CASES = {
 def test_report(name):
     with pytest.raises(dv.DerivableError) as caught:
         CASES[name]()
-    path = GOLDEN / f"{name}.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"{caught.value}\n")
-    assert path.read_text() == f"{caught.value}\n"
+    golden_files.compare(f"vsa/{name}", str(caught.value))
 
 
 def test_every_file_belongs_to_a_case():
-    assert {path.stem for path in GOLDEN.glob("*.txt")} == set(CASES)
+    assert golden_files.names("vsa") == set(CASES)
