@@ -5,16 +5,11 @@ import copy
 import numpy as np
 import torch
 
-from derivable.algebra import expr
 from derivable.algebra.expr.functions import less
-from derivable.algebra.monoids import operator
 from derivable.kernel.build import Builder
 from derivable.kernel.emit_triton import compile_triton
 from derivable.kernel.interpret import interpret
-from derivable.kernel.schedule import Schedule
-from derivable.parallel.scan_kernels import scan_back_kernel, scan_kernel
 from kernel import kernels
-from parallel import element_oracle as reference
 
 
 def compare(kernel, arguments, programs=1):
@@ -73,29 +68,6 @@ def test_scans():
     for lanes in (8, 64):
         for programs in (1, 4):
             compare(*scan_of_ragged_segments(lanes), programs=programs)
-
-
-def test_users_operators():
-    """Masked scans and their reverse rules, of ragged segments, against the reference in NumPy."""
-    satadd = operator(lambda a, b: expr.minimum(a + b, 3.0), neutral=0.0).typed(("float32",))
-    linear = operator(lambda f, g: (f[0] * g[0], f[1] * g[0] + g[1]), neutral=(1.0, 0.0)).typed(("float64",) * 2)
-    rng, schedule = np.random.default_rng(5), Schedule(lanes=16, masked=True)
-    offsets = np.cumsum([0, 0, 1, 2, 15, 16, 17, 0, 53, 7])
-    for op in (satadd, linear):
-        for reverse in (False, True):
-            values = [rng.uniform(0.1, 1.2, (offsets[-1], 1, 1)).astype(dtype) for dtype in op.leaf_dtypes]
-            adjoints = [rng.normal(size=leaf.shape).astype(leaf.dtype) for leaf in values]
-            results = reference.scan(op, values, reverse=reverse, offsets=offsets)
-            gradients = reference.scan_vjp(op, adjoints, values, reverse=reverse, offsets=offsets)
-            scan = compile_triton(scan_kernel(op, schedule, True, reverse))
-            back = compile_triton(scan_back_kernel(op, schedule, True, reverse))
-            given, pulled, made = ([torch.tensor(x.ravel()) for x in part] for part in (values, adjoints, results))
-            found, answers = ([torch.zeros_like(x) for x in given] for _ in range(2))
-            scan(4, 0, len(offsets) - 1, torch.tensor(offsets), *given, *found)
-            back(4, 0, len(offsets) - 1, torch.tensor(offsets), *pulled, *given, *made, *answers)
-            for mine, other in zip((*found, *answers), (*results, *gradients)):
-                tolerance = 1e-5 if mine.dtype == torch.float32 else 1e-12
-                np.testing.assert_allclose(mine.numpy(), other.ravel(), rtol=tolerance, atol=tolerance)
 
 
 def test_the_comparison_can_fail():

@@ -17,8 +17,6 @@ class Schedule:
     widen     registers hold float64 whatever the arrays hold; with 16 lanes lines hold float32, and only what goes from
               line to line is float64
     guard     check each line, and go through it row by row where regrouping may leave the range of normal numbers
-    masked    lanes past a segment's end hold the neutral element, so no row is left for a loop of its own, and
-              segments are the rounds of a parallel loop, as programs of a GPU take them
     unroll    rows of a step where there are no lanes
     prefetch  how many rows ahead memory beyond a near cache is prefetched; 0 for never
     """
@@ -26,7 +24,6 @@ class Schedule:
     lanes: int = 1
     widen: bool = False
     guard: bool = False
-    masked: bool = False
     unroll: int = 1
     prefetch: int = 0
 
@@ -36,8 +33,6 @@ class Schedule:
             parts[0] += " in float64" if self.lanes <= 8 else ", carried in float64"
         if self.guard:
             parts[0] += ", guarded"
-        if self.masked:
-            parts[0] += ", masked"
         if self.unroll > 1:
             parts.append(f"{self.unroll} rows a step")
         if self.prefetch:

@@ -228,7 +228,7 @@ class _GridScan(FoldBuilder):
     """rows, width, chunks  of the whole scan; chunk, column  of a program"""
 
     def __init__(self, name: str, op: TypedMonoid, dtypes: Sequence[str], grid: Grid, back: bool):
-        super().__init__(name, op, Schedule(lanes=grid.lanes, masked=True), grid.single)
+        super().__init__(name, op, Schedule(lanes=grid.lanes), grid.single)
         self.lanes, self.dtypes, self.grid, self.back = grid.lanes, dtypes, grid, back
         self.whole = scanned(op, grid, back)
         # Whether the kernel goes through the rows backwards; where the next row of the scan is.

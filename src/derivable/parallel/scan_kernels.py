@@ -15,9 +15,6 @@ computed row by row (`guard`). Which those are follows from the operator's expre
                     as in linear functions, vanishes in every long decay, and harms nothing)
     factors         what the left operand is multiplied by: 0 or between 2^-100 and 2^100, so that the factors of a line
                     multiply to a normal number
-
-With `masked` segments are the rounds of a parallel loop, and lanes past a segment's end are neutral. The reverse rule
-needs the vjp at the neutral element to be that of the identity.
 """
 
 from __future__ import annotations
@@ -54,17 +51,11 @@ _SAFE_FACTOR = 2.0**100
 def scan_kernel(op: TypedMonoid, schedule: Schedule, single: bool, reverse: bool) -> n.Kernel:
     """scan(start, stop, first, last, width, shift, offsets, v.., o..): results `o` of values `v`, [leaf] arrays.
 
-    start, stop  segments; masked: nothing else before `offsets`
+    start, stop  segments
     first, last  columns of `width`; a kernel for a single column does not look at them
     shift        0, or 1 for the exclusive scan
     """
     k = _Scan("scan", op, schedule, single, reverse)
-    if schedule.masked:
-        start, stop, offsets = k.scalar("start"), k.scalar("stop"), k.array("offsets", "int64")
-        values, out = k.leaf_arrays("v"), k.leaf_arrays("o")
-        with k.loop("s", start, stop, parallel=True) as s:
-            k.masked(s, offsets, values, out)
-        return k.kernel()
     start, stop, *_ = k.bounds()
     shift, offsets = k.scalar("shift"), k.array("offsets", "int64")
     values, out = k.leaf_arrays("v"), k.leaf_arrays("o")
@@ -89,18 +80,10 @@ def scan_back_kernel(op: TypedMonoid, schedule: Schedule, single: bool, reverse:
     """
     k = _Scan("scan_back", op, schedule, single, reverse)
     floats = op.float_leaves
-    if schedule.masked:
-        start, stop, shift = k.scalar("start"), k.scalar("stop"), 0
-    else:
-        start, stop, *_ = k.bounds()
-        shift = k.scalar("shift")
-    offsets = k.array("offsets", "int64")
+    start, stop, *_ = k.bounds()
+    shift, offsets = k.scalar("shift"), k.array("offsets", "int64")
     given, values, results = k.leaf_arrays("g", floats), k.leaf_arrays("v"), k.leaf_arrays("y")
     out = k.leaf_arrays("o", floats)
-    if schedule.masked:
-        with k.loop("s", start, stop, parallel=True) as s:
-            k.masked_back(s, offsets, given, values, results, out)
-        return k.kernel()
     running = {} if single else k.leaf_arrays("x", floats)
     with k.loop("s", start, stop) as s:
         k.rows_of(offsets, s, shift)
@@ -125,7 +108,7 @@ class _Scan(FoldBuilder):
     def at(self, begin: Expr, row: Expr | int) -> Expr:
         return begin - row if self.reverse else begin + row
 
-    def rows_of(self, offsets: n.Array, segment: Expr, shift: Expr | int) -> None:
+    def rows_of(self, offsets: n.Array, segment: Expr, shift: Expr) -> None:
         head, tail = self.load(offsets, segment, "head"), self.load(offsets, segment + 1, "tail")
         self.begin = self.let("begin", tail - 1) if self.reverse else head
         self.target = self.let("target", self.at(self.begin, shift))
@@ -172,22 +155,24 @@ class _Scan(FoldBuilder):
     # Line by line
 
     def lines(
-        self, arrays: Arrays, begin: Expr, row: Expr, name: str, components: Iterable[int] | None = None,
-        down: bool = False, count: Expr | None = None, fill: Values | None = None,
-    ) -> Registers:  # fmt: skip
-        """Rows row, row + 1, ..., or downward, of all components; `fill` past `count` rows."""
+        self,
+        arrays: Arrays,
+        begin: Expr,
+        row: Expr,
+        name: str,
+        components: Iterable[int] | None = None,
+        down: bool = False,
+    ) -> Registers:
+        """Rows row, row + 1, ..., or downward, of all components."""
         found = self.named(name, components)
         for c, register in found.items():
             array, at = arrays[self.leaf_of(c)], self.at(begin, row)
-            backwards = self.reverse != down
-            self.load_line(register, array, at, backwards, count, 0 if fill is None else fill[c])
+            self.load_line(register, array, at, self.reverse != down)
         return found
 
-    def write_lines(
-        self, arrays: Arrays, begin: Expr, row: Expr, values: Values, down: bool = False, count: Expr | None = None
-    ) -> None:
+    def write_lines(self, arrays: Arrays, begin: Expr, row: Expr, values: Values, down: bool = False) -> None:
         for c, value in values.items():
-            self.store_line(arrays[self.leaf_of(c)], self.at(begin, row), value, self.reverse != down, count)
+            self.store_line(arrays[self.leaf_of(c)], self.at(begin, row), value, self.reverse != down)
 
     def spread_all(self, targets: Registers, values: Values) -> None:
         for c, value in values.items():
@@ -360,55 +345,6 @@ class _Scan(FoldBuilder):
                 normal = less(2.0**-126, size) & less(size, 2.0**127)
                 self.set(register, where(normal, register, cast(cast(register, "float32"), "float64")))
         return dict(made)
-
-    # Lanes past a segment's end masked
-
-    def masked(self, segment: Expr, offsets: n.Array, values: Arrays, out: Arrays) -> None:
-        self.rows_of(offsets, segment, 0)
-        prefix = self.named("prefix")
-        self.spread_all(prefix, self.neutral())
-        with self.loop("row", 0, self.count, step=self.lanes) as row:
-            there = self.let("there", self.count - row)
-            line = self.lines(values, self.begin, row, "line", count=there, fill=self.neutral())
-            self.scan_line(list(line.values()), self.op)
-            found = self.computed("found", self.folded(prefix, line))
-            self.write_lines(out, self.target, row, found, count=there)
-            for c in self.all:
-                self.last_lane(prefix[c], found[c])
-
-    def masked_back(
-        self, segment: Expr, offsets: n.Array, given: Arrays, values: Arrays, results: Arrays, out: Arrays
-    ) -> None:
-        """The lane of a row has the adjoint of the prefix that ends with it, so what is read beside it is read anew."""
-        self.rows_of(offsets, segment, 0)
-        with self.when(less(0, self.count)):
-            last = self.count - 1
-            r = self.read(given, self.at(self.begin, last), "last", self.floats)
-            carry = self.named("carry", self.floats)
-            self.spread_all(carry, r)
-            with self.when(less(0, last)):
-                # The last row, whose adjoint is given.
-                b = self.read(values, self.at(self.begin, last), "b", self.rights)
-                a = self.read(results, self.at(self.begin, last - 1), "a", self.prefixes)
-                self.write(out, self.at(self.begin, last), self.computed("t", self.pulled(a, b, r)[1]))
-            with self.otherwise():
-                self.write(out, self.begin, r)
-            with self.loop("done", 0, last, step=self.lanes) as done:
-                there = self.let("there", last - done)
-                neutral, zeros = self.neutral(), self.zeros()
-
-                def lines(arrays: Arrays, before: int, name: str, parts: Iterable[int], fill: Values) -> Registers:
-                    row = last - done - before
-                    rows = there if before < 2 else there - 1
-                    return self.lines(arrays, self.begin, row, name, parts, down=True, count=rows, fill=fill)
-
-                b, a = lines(values, 0, "b", self.rights, neutral), lines(results, 1, "a", self.prefixes, neutral)
-                before, _, _ = self._recurred(a, b, lines(given, 1, "u", self.floats, zeros), carry)
-                b, a = lines(values, 1, "b", self.rights, neutral), lines(results, 2, "a", self.prefixes, neutral)
-                right = self.computed("t", self.pulled(a, b, before)[1])
-                self.write_lines(out, self.begin, last - done - 1, right, down=True, count=there)
-                for c in self.floats:
-                    self.last_lane(carry[c], before[c])
 
 
 def _is_product(op: TypedMonoid, component: int) -> bool:
