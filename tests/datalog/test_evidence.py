@@ -3,7 +3,9 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import assume
 from hypothesis import strategies as st
 
@@ -13,6 +15,7 @@ from datalog.test_coins import given_facts, some_facts
 from datalog.worlds import worlds
 from derivable.circuit.compilation import choice
 from derivable.cli.main import USER_ERROR, main
+from derivable.datalog.exact.exact import compile_exact
 from drawn import examples
 
 ALARM = """
@@ -224,16 +227,109 @@ def test_the_command_line(tmp_path, capsys):
     assert "more than evidence" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("door", ["Logic", "compile_exact", "logic_function", "semiring"])
-def test_layers_refuse_programs_with_evidence(door):
-    from derivable.datalog.exact.exact import compile_exact
+# A program whose worlds are those of six coins: the inputs are the probabilities of four of them.
+LAYER = """
+rel alarm() = burglary(), bell(0)  rel alarm() = earthquake(), bell(1)
+type neighbour(String)  rel neighbour = {"Ada", "Bob"}
+rel 0.7::calls(x) = alarm(), neighbour(x)
+"""
 
-    text = "evidence a(1) rel q() = a(x)"
-    make = {
-        "Logic": lambda: dv.nn.Logic(text, {"a": dv.independent([1, 2])}, {"q": ()}),
-        "semiring": lambda: dv.nn.Logic(text, {"a": dv.independent([1, 2])}, {"q": ()}, "minmaxprob"),
-        "compile_exact": lambda: compile_exact(dv.Program(text), {"a": dv.independent([1, 2])}, {"q": [()]}),
-        "logic_function": lambda: dv.nn.logic_function(text, {"a": dv.independent([1, 2])}, {"q": ()}),
-    }[door]
-    with pytest.raises(dv.DerivableError, match="evidence"):
-        make()
+
+def layer_given(p, e, wanted):
+    """P(wanted | evidence) for weights e of (calls Ada, calls Bob, alarm) by which worlds count."""
+    total = found = 0.0
+    for coins in itertools.product((0, 1), repeat=6):
+        burglary, earthquake, first, second, ada, bob = coins
+        alarm = (burglary and first) or (earthquake and second)
+        seen = (alarm and ada, alarm and bob, alarm)
+        weight = 1.0
+        for coin, chance in zip(coins, (*p, 0.7, 0.7)):
+            weight = weight * (chance if coin else 1 - chance)
+        for holds, chance in zip(seen, e):
+            weight = weight * (chance if holds else 1 - chance)
+        total = total + weight
+        found = found + weight * wanted(burglary, alarm, ada)
+    return found / total
+
+
+def inputs_of_layer():
+    return {"burglary": dv.independent(()), "earthquake": dv.independent(()), "bell": dv.independent([0, 1])}
+
+
+def layer_of(make, **options):
+    outputs = {"burglary": [()], "calls": ["Ada"]}
+    return make(LAYER, inputs_of_layer(), outputs, evidence={"calls": ["Ada", "Bob"], "alarm": ()}, **options)
+
+
+ROWS = [[1.0, 0.0, 0.5], [0.5, 0.5, 1.0], [0.0, 0.0, 0.0], [0.5, 1.0, 0.5], [0.3, 0.5, 0.8], [0.5, 0.5, 0.5]]
+
+
+@pytest.mark.parametrize("form", ["probabilities", "log", "log_probabilities"])
+def test_layers_take_evidence_of_each_sample(form):
+    generator = torch.Generator().manual_seed(3)
+    e = torch.tensor(ROWS, dtype=torch.float64, requires_grad=True)
+    p = torch.rand(len(ROWS), 4, generator=generator, dtype=torch.float64).requires_grad_()
+    columns = [p[:, 0], p[:, 1], p[:, 2:], e]
+    if form == "log_probabilities":
+        layer = layer_of(dv.nn.Logic, log_probabilities=True)
+        found = {name: values.exp() for name, values in layer(*(column.log() for column in columns)).items()}
+    elif form == "log":
+        found = {name: values.exp() for name, values in layer_of(dv.nn.Logic).log(*columns).items()}
+    else:
+        found = layer_of(dv.nn.Logic)(*columns)
+    wanted = {"burglary": lambda b, alarm, ada: b, "calls": lambda b, alarm, ada: int(alarm and ada)}
+    for name, holds in wanted.items():
+        expected = torch.stack([layer_given(p[row], e[row], holds) for row in range(len(ROWS))])
+        assert torch.allclose(found[name][:, 0], expected, atol=1e-12)
+        gradients = [torch.autograd.grad(values.sum(), p, retain_graph=True)[0] for values in (found[name], expected)]
+        assert torch.allclose(*gradients, atol=1e-10)
+    # The row of uncertain evidence has derivatives by that, too.
+    gradient = torch.autograd.grad(found["burglary"][4, 0], e)[0][4]
+    expected = torch.autograd.grad(layer_given(p[4], e[4], wanted["burglary"]), e)[0][4]
+    assert torch.allclose(gradient, expected, atol=1e-10)
+
+
+def test_functions_of_jax_take_evidence():
+    jax = pytest.importorskip("jax")
+    function = jax.jit(layer_of(dv.nn.logic_function))
+    p, e = np.array([0.1, 0.2, 0.9, 0.4]), np.array([1.0, 0.0, 0.5])
+    found = function(p[0], p[1], p[2:], e)
+    assert float(found["burglary"][0]) == pytest.approx(layer_given(p, e, lambda b, alarm, ada: b), rel=1e-5)
+    gradient = jax.grad(lambda p: function(p[0], p[1], p[2:], e)["burglary"][0])(p)
+    step = 1e-6 * np.eye(4)
+    numeric = [(layer_given(p + d, e, lambda b, *_: b) - layer_given(p - d, e, lambda b, *_: b)) / 2e-6 for d in step]
+    assert np.allclose(gradient, numeric, atol=1e-4)
+
+
+def test_evidence_in_the_text_holds_for_layers():
+    text = LAYER + 'evidence calls("Ada") evidence not calls("Bob")'
+    p = torch.tensor([0.1, 0.2, 0.9, 0.4], dtype=torch.float64)
+    expected = layer_given(p.tolist(), (1.0, 0.0, 0.5), lambda b, alarm, ada: b)
+    layer = dv.nn.Logic(text, inputs_of_layer(), {"burglary": ()})
+    assert layer(p[0], p[1], p[2:]).item() == pytest.approx(expected, abs=1e-12)
+    given = {"burglary": p[:1].numpy(), "earthquake": p[1:2].numpy(), "bell": p[2:].numpy()}
+    query = compile_exact(dv.Program(text), inputs_of_layer(), {"burglary": [()]})
+    assert query.probabilities(**given)[0] == pytest.approx(expected, abs=1e-12)
+
+
+def test_layers_and_impossible_evidence():
+    layer = layer_of(dv.nn.Logic)
+    p = torch.tensor([[0.1, 0.2, 0.9, 0.4], [0.0, 0.0, 0.5, 0.5]])
+    e = torch.tensor([1.0, 0.5, 0.5])
+    for call in (layer, layer.log):
+        with pytest.raises(dv.DerivableError, match=r"the evidence of row \[1\] has the probability 0"):
+            call(p[:, 0], p[:, 1], p[:, 2:], e.expand(2, 3))
+    with pytest.raises(dv.DerivableError, match="'evidence'"):
+        layer(p[:, 0], p[:, 1], p[:, 2:])
+    with pytest.raises(dv.DerivableError, match="3 facts of evidence"):
+        layer(p[:, 0], p[:, 1], p[:, 2:], e[:2])
+
+
+@pytest.mark.parametrize("provenance", ["minmaxprob", "topkproofs", "addmultprob"])
+@pytest.mark.parametrize("options", [{"evidence": {"alarm": ()}}, {}])
+def test_other_provenances_have_no_evidence(provenance, options):
+    text = LAYER if options else LAYER + "evidence alarm()"
+    with pytest.raises(dv.DerivableError, match="evidence is for exact probabilities"):
+        dv.nn.Logic(text, inputs_of_layer(), {"burglary": ()}, provenance, **options)
+    with pytest.raises(dv.DerivableError, match="takes no evidence"):
+        dv.nn.Logic(text, {**inputs_of_layer(), "bell": dv.varying()}, {"burglary": ()}, **options)

@@ -10,20 +10,13 @@ from typing import Any
 from derivable.core.diagnostics import BindingError, DomainError, ShapeError
 from derivable.core.registry import nearest
 from derivable.datalog.api.program import Program
-from derivable.datalog.exact.exact import refuse_evidence
 from derivable.datalog.facts.inputs import InputMapping, Varying, as_tuple, require_list
 
 OutputMapping = Sequence[Any]
 
 
 def program_of(program: str | os.PathLike | Program) -> Program:
-    """The program of a text or a file. Raises DomainError for anything else, UnsupportedError for one with evidence."""
-    made = _program_of(program)
-    refuse_evidence(made)
-    return made
-
-
-def _program_of(program: str | os.PathLike | Program) -> Program:
+    """The program of a text or a file. Raises DomainError for anything else."""
     if isinstance(program, Program):
         return program
     if isinstance(program, os.PathLike) or (
@@ -59,6 +52,19 @@ def checked_inputs(inputs: Mapping[str, InputMapping | Varying]) -> dict[str, An
     return dict(inputs)
 
 
+def with_evidence(inputs: dict[str, Any], evidence: Mapping[str, OutputMapping] | None) -> tuple[dict, dict]:
+    """The inputs, with `evidence` behind them if there is any, and the tuples of each relation that may be observed."""
+    if not evidence:
+        return inputs, {}
+    rows, _ = checked_outputs(evidence, "evidence")
+    if "evidence" in inputs:
+        raise BindingError("an input is called `evidence`, as what was observed is", hint="rename the relation")
+    if None in rows.values():
+        raise DomainError("evidence lists the tuples that may be observed", hint='evidence={"calls": ["Ada", "Bob"]}')
+    items = [(name, *row) for name, tuples in rows.items() for row in tuples]
+    return {**inputs, "evidence": InputMapping(tuple(items), is_exclusive=False)}, rows
+
+
 def with_fact_axis(inputs: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """What is given for each input, as [*batch, fact]: that of `dv.independent(())` has no axis for its one fact."""
     found = dict(given)
@@ -68,12 +74,15 @@ def with_fact_axis(inputs: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
     return found
 
 
-def checked_outputs(outputs: Mapping[str, OutputMapping | None]) -> tuple[dict[str, Any], frozenset[str]]:
-    """The facts of each output relation as tuples, and the relations that give no dimension."""
+def checked_outputs(
+    outputs: Mapping[str, OutputMapping | None], kind: str = "outputs"
+) -> tuple[dict[str, Any], frozenset[str]]:
+    """The facts of each output relation, or of evidence, as tuples, and the relations that give no dimension."""
     if not isinstance(outputs, Mapping):
         raise DomainError(
-            f"outputs is a {type(outputs).__name__}",
-            hint='map each relation to the facts wanted: outputs={"path": [(0, 1), (0, 2)]}; '
+            f"{kind} is a {type(outputs).__name__}",
+            hint=f"map each relation to the facts wanted: {kind}="
+            '{"path": [(0, 1), (0, 2)]}; '
             "`()` asks for the one fact of a relation without arguments",
         )
     if not outputs:

@@ -14,8 +14,9 @@ from derivable.algebra.semirings import boolean
 from derivable.bridge.torch import is_captured, physical
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.queries.transform import without_absences
+from derivable.core.diagnostics import DomainError
 from derivable.datalog.api.program import Program
-from derivable.datalog.exact.exact import ExactQuery, compile_exact
+from derivable.datalog.exact.exact import ExactQuery, compile_exact, refuse_evidence
 from derivable.datalog.facts.inputs import InputMapping
 from derivable.datalog.run.limits import Limits, Watch, watched
 from derivable.datalog.tags.provenance import EXACT, TOP_PROOFS, Inference
@@ -37,12 +38,17 @@ def inference_for(
     k: int,
     facts: Mapping[str, Any] | None = None,
     limits: Limits | None = None,
+    evidence: Mapping[str, Sequence[tuple]] | None = None,
 ) -> torch.nn.Module:
-    """The module (values, in_logs, out_logs) -> [*batch, output fact]; of provenances but exact, a list."""
+    """The module (values, in_logs, out_logs) -> [*batch, output fact]; of provenances but exact, a list.
+
+    evidence  tuples that may be observed, whose numbers come behind the values
+    """
     watch = Watch(limits or Limits())
     if provenance is EXACT:
-        query = watched(watch, lambda: compile_exact(program, inputs, outputs, facts, watch=watch))
-        return ExactInference(query, list(inputs))
+        query = watched(watch, lambda: compile_exact(program, inputs, outputs, facts, watch=watch, evidence=evidence))
+        return ExactInference(query, [*inputs, *(["evidence"] if evidence else [])])
+    refuse_evidence(program, evidence)
     if isinstance(provenance, Inference) and provenance.own is not None:
         from derivable.nn.custom import CustomInference
 
@@ -173,11 +179,12 @@ class ExactInference(torch.nn.Module):
         self.folds = CircuitFolds(query.circuit, exclusive)
         self.derived = torch.nn.ModuleList([DerivedFacts(facts) for facts, _ in query.derived])
         self.derived_folds = torch.nn.ModuleList([CircuitFolds(c, exclusive) for _, c in query.derived])
+        self.is_conditioned = query.is_conditioned
 
     @property
     def never(self) -> np.ndarray:
         """[output] bool: what nothing derives."""
-        return underivable(self.circuit)
+        return underivable(self.circuit)[self.is_conditioned :]
 
     def forward(self, values: list[torch.Tensor], in_logs: bool, out_logs: bool) -> torch.Tensor:
         """values [*batch, fact] each -> [*batch, output fact], probabilities or log-probabilities."""
@@ -185,11 +192,30 @@ class ExactInference(torch.nn.Module):
         for facts, folds in zip(self.derived, self.derived_folds):
             found = facts(folds(weights, in_logs, in_logs), in_logs)
             weights = weights.index_copy(-1, cast(torch.Tensor, facts.variables), found)
-        return self.folds(weights, in_logs, out_logs)
+        roots = self.folds(weights, in_logs, out_logs)
+        if not self.is_conditioned:
+            return roots
+        of_evidence, of_rows = roots[..., :1], roots[..., 1:]
+        _require_possible(of_evidence, out_logs or in_logs)
+        return snap_to_zero(of_rows - of_evidence) if out_logs or in_logs else within_unit(of_rows / of_evidence)
 
     def size_text(self) -> str:
         circuit = self.circuit
         return f"{circuit.num_nodes:,} nodes, {circuit.num_edges:,} edges, {circuit.num_levels} levels"
+
+
+def _require_possible(of_evidence: torch.Tensor, in_logs: bool) -> None:
+    """Raise DomainError unless the evidence is possible in all rows [*batch, 1]. A device is not waited for."""
+    if is_captured() or not of_evidence.is_cpu:
+        return
+    known = physical(of_evidence).detach()
+    impossible = torch.isneginf(known) if in_logs else known == 0
+    if bool(impossible.any()):
+        *row, _ = impossible.nonzero()[0].tolist()
+        raise DomainError(
+            f"the evidence{f' of row {row}' if row else ''} has the probability 0",
+            hint="no world with these probabilities has it; if it is only too improbable for a float, take `layer.log`",
+        )
 
 
 def within_unit(values: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ import numpy as np
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import DomainError, MissingDependencyError, ShapeError, UnsupportedError, outside
 from derivable.datalog.api.program import Program
-from derivable.datalog.exact.exact import compile_exact
+from derivable.datalog.exact.exact import compile_exact, refuse_evidence
 from derivable.datalog.exact.ground_program import ground
 from derivable.datalog.facts.inputs import ROUNDING, InputMapping, Varying, taken
 from derivable.datalog.run.limits import Watch, checked_limits, watched
@@ -23,6 +23,7 @@ from derivable.nn.declared import (
     matched,
     program_of,
     unfit_batches,
+    with_evidence,
     with_fact_axis,
 )
 from derivable.nn.ground_fold import ground_fold, with_chances
@@ -41,6 +42,7 @@ def logic_function(
     *,
     facts: Mapping[str, Any] | None = None,
     time_limit: float | None = None,
+    evidence: Mapping[str, OutputMapping] | None = None,
 ) -> Callable[..., Any]:
     """A logic program as a function of JAX, for `jit`, `grad`, `jvp`, `vmap` and their compositions.
 
@@ -51,7 +53,7 @@ def logic_function(
         )
         y = jax.jit(function)(digit_1=p1, digit_2=p2)        # p1, p2 [*batch, 10] -> y [*batch, 19]
 
-    program, inputs, outputs, facts  as for `Logic`
+    program, inputs, outputs, facts, evidence  as for `Logic`
     provenance   "exact", or a semiring of scalars, its record or name
     time_limit   seconds for deriving and compiling; then CompileTimeout is raised
 
@@ -72,7 +74,8 @@ def logic_function(
     except ImportError:
         raise MissingDependencyError("logic_function needs JAX", hint="pip install 'derivable[jax]'") from None
     record = provenance_of(provenance)
-    declared = checked_inputs(inputs)
+    inputs = checked_inputs(inputs)
+    declared, observable = with_evidence(inputs, evidence)
     wanted, scalar = checked_outputs(outputs)
     if any(isinstance(given, Varying) for given in declared.values()) or None in wanted.values():
         raise UnsupportedError(
@@ -80,11 +83,12 @@ def logic_function(
             hint="declare all facts that there may be, `dv.independent(tuples)`; absent ones have the probability 0",
         )
     program = program_of(program)
-    warn_of_unknown_constants(program, declared, facts or {})
+    warn_of_unknown_constants(program, inputs, facts or {})
     watch = Watch(checked_limits(time_limit=time_limit))
-    evaluate, place, fixed, never = watched(watch, lambda: _evaluated(program, declared, wanted, record, facts, watch))
+    given = program, inputs, wanted, record, facts, watch, observable
+    evaluate, place, fixed, never = watched(watch, lambda: _evaluated(*given))
     is_checked = carrier_of(record).has_probabilities
-    warn_of_underivable(program, declared, facts or {}, wanted, never, is_checked)
+    warn_of_underivable(program, inputs, facts or {}, wanted, never, is_checked)
     has_factors = any(given.has_factors for given in declared.values())
 
     def function(*positional: Any, **named: Any) -> Any:
@@ -119,6 +123,7 @@ def _evaluated(
     record: Any,
     facts: Mapping[str, Any] | None,
     watch: Watch,
+    evidence: Mapping[str, Sequence[tuple]],
 ) -> tuple[Callable[[Any], Any], np.ndarray, np.ndarray, np.ndarray]:
     """(weights [*batch, random fact] -> [*batch, output], the place of each random fact among inputs and the others,
     the numbers of these, [output] bool which nothing derives)."""
@@ -128,19 +133,21 @@ def _evaluated(
 
     facts = taken(facts or {})
     if record is EXACT:
-        query = compile_exact(program, inputs, outputs, facts, watch=watch)
+        query = compile_exact(program, inputs, outputs, facts, watch=watch, evidence=evidence)
         if query.derived:
             raise UnsupportedError(
                 "probabilities that aggregates compute have no JAX form", hint="dv.nn.Logic has them for PyTorch"
             )
-        never = underivable(query.circuit)
+        never = underivable(query.circuit)[query.is_conditioned :]
         circuit, exclusive = query.circuit.to_jax("real"), query.exclusive
         variables, numbers = [*query.variables.values(), query.fixed], query.fixed_weights
 
         def evaluate(weights: Any) -> Any:
-            return circuit(weights, jnp.where(exclusive, 1, 1 - weights).astype(weights.dtype))
+            values = circuit(weights, jnp.where(exclusive, 1, 1 - weights).astype(weights.dtype))
+            return values[..., 1:] / values[..., :1] if query.is_conditioned else values
 
     elif isinstance(record, Semiring) and record.is_scalar and not record.is_exact:
+        refuse_evidence(program, evidence)
         derivations = ground(program, inputs, outputs, facts, record, watch)
         never, grounded = underivable(derivations), with_chances(derivations, record)
         engines = {precision: ground_fold(grounded, record, precision) for precision in ("float32", "float64")}

@@ -30,6 +30,7 @@ from derivable.nn.declared import (
     matched,
     program_of,
     unfit_batches,
+    with_evidence,
     with_fact_axis,
 )
 from derivable.nn.impossible import warn_of_underivable, warn_of_unknown_constants
@@ -74,6 +75,11 @@ class Logic(torch.nn.Module):
     log_probabilities
                  forward takes and returns log-probabilities, in nats: pass log_softmax, get what nll_loss takes.
                  Exact provenance only.
+    evidence     for each relation the facts that may be observed, in order, as for `outputs`. The layer has an input
+                 `evidence` [*batch, observable fact] then, of all relations one after the other: 1 for a fact that was
+                 observed to hold, 0 for one that was observed not to, 0.5 for one that was not observed, and between
+                 these the likelihood ratio p : 1 - p of uncertain evidence. What the layer returns are probabilities
+                 given the evidence, and given the `evidence` items of the program. Exact provenance only
 
     Call it with one tensor [*batch, fact] for each input relation, by name or in the order of `inputs`; batch
     shapes broadcast. It returns [*batch, fact] of the output relation, or a dict of these if there are several.
@@ -131,6 +137,7 @@ class Logic(torch.nn.Module):
         round_limit: int | None = None,
         memory_limit: int | str | None = None,
         on_limit: Literal["raise", "skip"] = "raise",
+        evidence: Mapping[str, OutputMapping] | None = None,
     ):
         super().__init__()
         record = provenance_of(provenance)
@@ -147,19 +154,26 @@ class Logic(torch.nn.Module):
         self.provenance = provenance if isinstance(provenance, str) else record.name
         self.carrier = carrier_of(record, self.provenance)
         self.log_probabilities = log_probabilities
-        self.inputs = checked_inputs(inputs)
+        declared = checked_inputs(inputs)
+        self.inputs, observable = with_evidence(declared, evidence)
         self.outputs, self._scalar_outputs = checked_outputs(outputs)
         limits = checked_limits(None, round_limit, tuple_limit, time_limit, memory_limit)
-        warn_of_unknown_constants(self.program, self.inputs, facts or {})
+        warn_of_unknown_constants(self.program, declared, facts or {})
         skips = checked_on_limit(on_limit)
         varies = any(isinstance(given, Varying) for given in self.inputs.values())
         if varies or None in self.outputs.values():
+            if observable or self.program.evidence:
+                raise UnsupportedError(
+                    "a layer whose facts differ from sample to sample takes no evidence",
+                    hint="declare all facts that there may be, `dv.independent(tuples)`, and outputs",
+                )
             self.inference: Any = self._varying(record, k, facts, limits, skips)
         else:
-            self.inference = inference_for(record, self.program, self.inputs, self.outputs, k, facts, limits)
+            given = record, self.program, declared, self.outputs, k, facts, limits, observable
+            self.inference = inference_for(*given)
             if (never := self.inference.never) is not None:
-                given = self.program, self.inputs, facts or {}
-                warn_of_underivable(*given, self.outputs, never, self.carrier.has_probabilities)
+                is_checked = self.carrier.has_probabilities
+                warn_of_underivable(self.program, declared, facts or {}, self.outputs, never, is_checked)
 
     def _varying(self, record: Any, k: int, facts: Mapping[str, Any] | None, limits: Limits, skips: bool) -> Any:
         if self.log_probabilities:
@@ -178,7 +192,10 @@ class Logic(torch.nn.Module):
 
     @property
     def circuit(self):
-        """The compiled `derivable.circuit.Circuit`; its roots are the output facts in order. Exact provenance only."""
+        """The compiled `derivable.circuit.Circuit`; its roots are the output facts in order. Exact provenance only.
+
+        With evidence the first root is that, and the others are in conjunction with it.
+        """
         if isinstance(self.inference, VaryingInputs):
             raise UnsupportedError(
                 "a layer whose facts differ from sample to sample has a circuit for each structure that it meets",

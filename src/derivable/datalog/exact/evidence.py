@@ -15,20 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.circuit.graph.circuit import Circuit
-from derivable.core.and_or import AND, LITERAL, OR
 from derivable.core.diagnostics import DomainError, TypeMismatchError
-from derivable.core.graph import offsets_of
 from derivable.core.progress import Deadline
-from derivable.datalog.exact.exact import Grounding, compiled_form
-from derivable.datalog.exact.unroll import normal_form
+from derivable.datalog.exact.exact import Grounding, circuit_of, nodes_of_items
 from derivable.datalog.facts.inputs import as_tuple
 from derivable.datalog.facts.load import known_relation
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.rules.nodes import Evidence, Rules
 from derivable.datalog.rules.text import evidence_text
-from derivable.datalog.tags.ground_graph import negate
 from derivable.datalog.values.values import fits
 
 # Observed tuples of a relation without columns, of others, or tuples with what was observed of each.
@@ -113,15 +108,9 @@ class Conditioned:
     ) -> Conditioned:
         """Compile the nodes [row] of a grounding, given the items."""
         distinct, where = np.unique(nodes, return_inverse=True)
-        observed = np.concatenate([grounding.nodes_of(ram, {item.relation: [item.row]}) for item in items])
-        roots = np.concatenate([distinct, observed, negate(observed)])
-        form = normal_form(grounding.graph.with_roots(roots), deadline)
-        random = grounding.facts.random
-        form = _with_indicators(form, len(distinct), len(random.probabilities))
-        groups = [group + 1 for group in random.groups]
-        number = len(random.probabilities) + len(items)
-        circuit = compiled_form(form, number, groups, deadline, " and the evidence")
-        return Conditioned(circuit, where.reshape(-1) + 1, random.group_of() >= 0, items)
+        observed = nodes_of_items(grounding, ram, items)
+        circuit = circuit_of(grounding, distinct, deadline, observed)
+        return Conditioned(circuit, where.reshape(-1) + 1, grounding.facts.random.group_of() >= 0, items)
 
     def shown(self, given: Sequence[float]) -> tuple[np.ndarray, np.ndarray, float]:
         """P(row | evidence) [row], whether the row holds in some world of the evidence, and the logarithm of the
@@ -158,31 +147,3 @@ class Conditioned:
             f"the evidence is impossible: `{evidence_text(item)}` holds in no world{before}",
             hint="remove the item, or give the facts that it needs a probability",
         )
-
-
-def _with_indicators(form: AndOrGraph, num_rows: int, num_facts: int) -> AndOrGraph:
-    """The graph with the evidence as first root, and the first `num_rows` roots in conjunction with it.
-
-    form  its roots are rows, then observed tuples, then their negations
-    """
-    rows, observed, negated = np.split(form.roots, [num_rows, (len(form.roots) + num_rows) // 2])
-    count, start = len(observed), form.num_nodes
-    indicators = num_facts + 1 + np.arange(count)
-    # Of each item its two literals, the two conjunctions, and their disjunction; then the evidence, and the rows.
-    literals = np.stack([indicators, -indicators], 1).reshape(-1)
-    places = start + np.arange(2 * count)
-    halves = start + 2 * count + np.arange(2 * count)
-    equal = start + 4 * count + np.arange(count)
-    evidence = start + 5 * count
-    tuples = np.stack([observed, negated], 1).reshape(-1)
-    children = [np.stack([places, tuples], 1).reshape(-1), halves, equal]
-    children.append(np.stack([rows, np.full(num_rows, evidence)], 1).reshape(-1))
-    kinds = np.repeat([LITERAL, AND, OR, AND], [2 * count, 2 * count, count, 1 + num_rows])
-    sizes = np.concatenate([np.zeros(2 * count), np.full(3 * count, 2), [count], np.full(num_rows, 2)]).astype(np.int64)
-    return AndOrGraph(
-        np.concatenate([form.kind, kinds]).astype(np.uint8),
-        np.concatenate([form.literal, literals, np.zeros(3 * count + 1 + num_rows, np.int64)]).astype(np.int32),
-        offsets_of(np.concatenate([form.sizes, sizes])),
-        np.concatenate([form.children, *children]),
-        np.concatenate([[evidence], evidence + 1 + np.arange(num_rows)]),
-    )

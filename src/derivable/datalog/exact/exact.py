@@ -15,18 +15,20 @@ from derivable.circuit.graph.circuit import Circuit
 from derivable.core.and_or import FALSE, LITERAL
 from derivable.core.diagnostics import CompileTimeout, DomainError, TypeMismatchError, UnsupportedError
 from derivable.core.progress import NEVER, Deadline
+from derivable.datalog.exact.indicators import with_indicators
 from derivable.datalog.exact.unroll import normal_form
 from derivable.datalog.facts.inputs import ROUNDING, InputMapping, as_tuple, taken
 from derivable.datalog.facts.load import known_relation, load_python_facts, tuple_columns
 from derivable.datalog.facts.program_facts import check_choices, load_program_facts
 from derivable.datalog.facts.store import FactStore, new_store
 from derivable.datalog.ram.nodes import Ram
+from derivable.datalog.rules.nodes import Evidence
 from derivable.datalog.run.demand_facts import demanded
 from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.limits import EXACT_HINT, Watch, checked_limits
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.choice_facts import Derived
-from derivable.datalog.tags.ground_graph import GroundGraph
+from derivable.datalog.tags.ground_graph import GroundGraph, negate
 from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import GraphTags
@@ -86,16 +88,13 @@ class Lowers(Protocol):
     def lowered(self, facts: Mapping[str, Any] | None = None) -> Ram: ...
 
     @property
-    def evidence(self) -> Sequence[Any]: ...
+    def evidence(self) -> Sequence[Evidence]: ...
 
 
-def refuse_evidence(program: Lowers) -> None:
-    """Raise UnsupportedError for a program with items of evidence, which layers do not know of."""
-    if program.evidence:
-        raise UnsupportedError(
-            "the program has items of `evidence`, which only runs take",
-            hint="a posterior is the quotient of two outputs: the conjunction with the evidence, and the evidence",
-        )
+def refuse_evidence(program: Lowers, evidence: Any = None) -> None:
+    """Raise UnsupportedError for evidence where probabilities are not exact."""
+    if evidence or program.evidence:
+        raise UnsupportedError("evidence is for exact probabilities", hint='provenance="exact"')
 
 
 def ground_inputs(
@@ -119,7 +118,6 @@ def ground_inputs(
             )
     facts = taken(facts or {})
     ram = program.lowered({**inputs, **facts})
-    refuse_evidence(program)
     store = new_store(ram)
     variables: dict[str, np.ndarray] = {}
     for name, mapping in inputs.items():
@@ -153,6 +151,8 @@ class ExactQuery:
     fixed          [fixed] int64: columns of the random facts written in the program, and
     fixed_weights  [fixed] float64: their probabilities
     choices        the inputs whose rows add up to one
+    is_conditioned whether there is evidence: the circuit's first root is that then, the others are in conjunction
+                   with it, and a posterior is their quotient. The variables of the input `evidence` are indicators
     """
 
     circuit: Circuit
@@ -162,6 +162,7 @@ class ExactQuery:
     fixed_weights: np.ndarray
     derived: DerivedCircuits = ()
     choices: frozenset[str] = frozenset()
+    is_conditioned: bool = False
 
     def probabilities(self, **inputs: np.ndarray) -> np.ndarray:
         """P(output) [*batch, output] for input probabilities [*batch, fact], by NumPy, no gradients.
@@ -185,7 +186,8 @@ class ExactQuery:
         for facts, circuit in self.derived:
             values = circuit.evaluate(weights, np.where(self.exclusive, 1.0, 1.0 - weights), "real")
             weights[..., facts.variables] = facts.probabilities(np.asarray(values))
-        return self.circuit.evaluate(weights, np.where(self.exclusive, 1.0, 1.0 - weights), "real")
+        values = self.circuit.evaluate(weights, np.where(self.exclusive, 1.0, 1.0 - weights), "real")
+        return values[..., 1:] / values[..., :1] if self.is_conditioned else values
 
 
 def compile_exact(
@@ -195,8 +197,9 @@ def compile_exact(
     facts: Mapping[str, Any] | None = None,
     time_limit: float | None = None,
     watch: Watch | None = None,
+    evidence: Mapping[str, Sequence[Any]] | None = None,
 ) -> ExactQuery:
-    """Compile the exact provenance of the output tuples.
+    """Compile the exact provenance of the output tuples, given the evidence of the program.
 
     inputs   relation -> `categorical` or `independent`; a relation that the program does not declare takes its types
              from the values
@@ -205,6 +208,8 @@ def compile_exact(
     facts    further facts, as for `Program.run`
     time_limit  seconds for grounding and compiling; then CompileTimeout is raised
     watch    all limits, instead of time_limit
+    evidence  relation -> tuples that may be observed: the facts of an input `evidence`, whose numbers [*batch, item]
+              are 1 for a tuple that holds, 0 for one that does not, 0.5 for one that was not observed
 
     Source: tags as formulas, Lobster section 3.5; compilation as in `circuit.choice`. Cycles are broken in `unroll`.
     """
@@ -212,22 +217,33 @@ def compile_exact(
         watch.hint = EXACT_HINT
         ram, grounding, variables = ground_inputs(program, inputs, facts, watch, has_derived=True)
         watch.hide()
-        circuit = _circuit_of(grounding, grounding.nodes_of(ram, outputs), watch)
-        derived = _derived_circuits(grounding, circuit, watch)
+        observable = [Evidence(name, as_tuple(row), True) for name, rows in (evidence or {}).items() for row in rows]
+        items = [*observable, *program.evidence]
+        observed = nodes_of_items(grounding, ram, items) if items else None
+        circuit = circuit_of(grounding, grounding.nodes_of(ram, outputs), watch, observed)
+        derived = _derived_circuits(grounding, circuit, len(items), watch)
     random = grounding.facts.random
+    indicators = len(random.probabilities) + np.arange(len(items))
+    if observable:
+        variables["evidence"] = indicators[: len(observable)]
     choices = frozenset(name for name, facts in inputs.items() if facts.is_exclusive and not facts.has_factors)
-    return ExactQuery(circuit, variables, random.group_of() >= 0, *random.fixed(variables), derived, choices)
+    exclusive = np.append(random.group_of() >= 0, np.zeros(len(items), bool))
+    fixed, weights = random.fixed(variables)
+    fixed = np.concatenate([fixed, indicators[len(observable) :]])
+    weights = np.concatenate([weights, [float(item.is_true) for item in program.evidence]])
+    return ExactQuery(circuit, variables, exclusive, fixed, weights, derived, choices, bool(items))
 
 
 def _derived_circuits(
-    grounding: Grounding, circuit: Circuit, deadline: Deadline
+    grounding: Grounding, circuit: Circuit, num_extra: int, deadline: Deadline
 ) -> tuple[tuple[Derived, Circuit], ...]:
-    """The derived facts that a circuit mentions, or one of their own circuits, and these."""
+    """The derived facts that a circuit mentions, or one of their own circuits, and these, which do not mention the
+    `num_extra` indicators."""
     found: list[tuple[Derived, Circuit]] = []
     mentioned = _mentioned(circuit)
     for facts in reversed(grounding.derived):
         if np.isin(facts.variables, mentioned).any():
-            found.append((facts, _circuit_of(grounding, facts.nodes, deadline)))
+            found.append((facts, circuit_of(grounding, facts.nodes, deadline, num_extra=num_extra)))
             mentioned = np.union1d(mentioned, _mentioned(found[-1][1]))
     return tuple(reversed(found))
 
@@ -237,11 +253,29 @@ def _mentioned(circuit: Circuit) -> np.ndarray:
     return np.unique(np.abs(circuit.literal[circuit.kind == LITERAL].astype(np.int64)) - 1)
 
 
-def _circuit_of(grounding: Grounding, nodes: np.ndarray, deadline: Deadline) -> Circuit:
-    """The circuit whose roots are the probabilities of signed nodes."""
-    form = normal_form(grounding.graph.with_roots(nodes), deadline)
+def nodes_of_items(grounding: Grounding, ram: Ram, items: Sequence[Evidence]) -> np.ndarray:
+    """The nodes [item] of observed tuples."""
+    nodes = [grounding.nodes_of(ram, {item.relation: [item.row]}) for item in items]
+    return np.concatenate([*nodes, np.empty(0, np.int64)])
+
+
+def circuit_of(
+    grounding: Grounding, nodes: np.ndarray, deadline: Deadline, observed: np.ndarray | None = None, num_extra: int = 0
+) -> Circuit:
+    """The circuit whose roots are the probabilities of signed nodes.
+
+    observed   the nodes of evidence, if there is any: its indicators are variables behind the random facts, its
+               conjunction is the first root, and the others are in conjunction with it
+    num_extra  variables behind the random facts that the circuit does not mention
+    """
     random: RandomFacts = grounding.facts.random
-    return compiled_form(form, len(random.probabilities), [g + 1 for g in random.groups], deadline)
+    count, groups = len(random.probabilities), [g + 1 for g in random.groups]
+    if observed is None:
+        form = normal_form(grounding.graph.with_roots(nodes), deadline)
+        return compiled_form(form, count + num_extra, groups, deadline)
+    form = normal_form(grounding.graph.with_roots(np.concatenate([nodes, observed, negate(observed)])), deadline)
+    form = with_indicators(form, len(nodes), count)
+    return compiled_form(form, count + len(observed), groups, deadline, " and the evidence")
 
 
 # The part of the time before derivations are compiled from which their size is not what is to blame.
@@ -285,7 +319,7 @@ class Compiled:
     def of(grounding: Grounding, nodes: np.ndarray, deadline: Deadline = NEVER) -> Compiled:
         """Compile the nodes of a grounding."""
         distinct, where = np.unique(nodes, return_inverse=True)
-        circuit = _circuit_of(grounding, distinct, deadline)
+        circuit = circuit_of(grounding, distinct, deadline)
         return Compiled(circuit, where.reshape(-1), grounding.facts.random.group_of() >= 0)
 
     def probabilities(self, given: Sequence[float]) -> np.ndarray:
