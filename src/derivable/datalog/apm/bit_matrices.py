@@ -11,23 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
 from derivable.circuit.kernels.and_or import grouped, heights
-from derivable.core.lazy import later
 from derivable.datalog.apm.matrices import ROUNDS, Domain, Found, Recursion
+from derivable.datalog.kernels import device_bits as bits
 from derivable.datalog.ram.products import Product
 from derivable.datalog.run.bit_rows import Condensed, words_for
 from derivable.datalog.run.bit_rows import include as include_on_host
-
-if TYPE_CHECKING:
-    import torch
-
-    from derivable.datalog.kernels import device_bits as bits
-else:
-    torch, bits = later("torch"), later("derivable.datalog.kernels.device_bits")
 
 # Bytes up to which all of a matrix may be read in each round, and edges up to which components are looked for.
 ROUND_BYTES, MOST_EDGES = 1 << 28, 1 << 22

@@ -23,7 +23,6 @@ from typing import Any, Protocol
 
 from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog.apm.tables import MASK, ZEROS, Column, Host, LeftToHost, Table, Tables, column_type
-from derivable.datalog.apm.tag_matrices import has_matrices
 from derivable.datalog.kernels.proof_form import ProofForm
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.linear import BASE, linear_loop
@@ -199,7 +198,7 @@ class _Lowering(Tables):
         if self.at_once is None:
             return
         is_certain = all(self.is_certain(name) for name in stratum.relations)
-        if not is_certain and (self.typed is None or not has_matrices(self.typed)):
+        if not is_certain and (self.typed is None or not _has_matrices(self.typed)):
             return
         products = products_of(stratum, loop)
         if not products:
@@ -568,3 +567,13 @@ class _Lowering(Tables):
         types = [self.proof_type, self.proof_type, MASK]
         after, news, changed = self.of_proofs("improved", (*groups, before, *found.tags), size, types)
         return [(after, best)], (after if name in self.read_stable else news,), changed
+
+
+def _has_matrices(typed: TypedSemiring) -> bool:
+    """Whether matrices of tags may be computed again in each round, zero for all that is not there."""
+    semiring = typed.semiring
+    is_fine = semiring.idempotent_plus and semiring.commutative and semiring.distributive and semiring.saturated is None
+    if not is_fine or not {"float32", "float64", "int64"}.issuperset(typed.dtypes):
+        return False
+    (is_nothing,) = typed.discard.apply(typed.zero)
+    return bool(is_nothing)

@@ -11,15 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from derivable.core.lazy import later
+import torch
+
 from derivable.datalog.ram.products import Product
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = later("torch")
 
 # Bytes of the matrices of a recursion on the CPU; on a device, a share of the memory that is free there.
 MOST_BYTES, SHARE = 1 << 28, 8

@@ -8,38 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
 from derivable.algebra.semiring import TypedSemiring
-from derivable.core.lazy import later
 from derivable.datalog.apm.matrices import Found, Recursion
+from derivable.datalog.kernels import device_bits as bits
 from derivable.datalog.kernels.tag_rows import include_rows_kernel
 from derivable.datalog.ram.products import Product
 from derivable.device.cuda.compiler import Launches, are_aligned, current
 from derivable.kernel.emit_triton import compile_triton
 from derivable.parallel.program import nodes as n
 
-if TYPE_CHECKING:
-    import torch
-
-    from derivable.datalog.kernels import device_bits as bits
-else:
-    torch, bits = later("torch"), later("derivable.datalog.kernels.device_bits")
-
 # Bytes up to which a round may read, and those of rows that torch gathers at once where there are no kernels.
 ROUND_BYTES, GATHERED = 1 << 32, 1 << 26
-
-
-def has_matrices(typed: TypedSemiring) -> bool:
-    """Whether matrices of tags may be computed again in each round, zero for all that is not there."""
-    semiring = typed.semiring
-    is_fine = semiring.idempotent_plus and semiring.commutative and semiring.distributive and semiring.saturated is None
-    if not is_fine or not {"float32", "float64", "int64"}.issuperset(typed.dtypes):
-        return False
-    (is_nothing,) = typed.discard.apply(typed.zero)
-    return bool(is_nothing)
 
 
 def solve(

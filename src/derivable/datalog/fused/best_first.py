@@ -11,12 +11,11 @@ The fixpoint is the same, whatever is told first.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from derivable.algebra.semiring import TypedSemiring
-from derivable.core.lazy import later
 from derivable.datalog.fused import fused, kernel_plan
 from derivable.datalog.fused.frontier import Frontier
 from derivable.datalog.fused.state import State
@@ -28,13 +27,6 @@ from derivable.datalog.tables.tag_columns import parts_of
 from derivable.datalog.values.values import ValueType
 from derivable.device.cpu.memory import full
 from derivable.parallel.order import order_of
-
-if TYPE_CHECKING:
-    from derivable.datalog.fused import emit, emit_best
-    from derivable.datalog.kernels import row_sets
-else:
-    emit, emit_best = later("derivable.datalog.fused.emit"), later("derivable.datalog.fused.emit_best")
-    row_sets = later("derivable.datalog.kernels.row_sets")
 
 # Levels of a queue, powers of two: of one for the rows of a prefix, and of one for all rows.
 LEVELS, ALL_LEVELS = 1 << 10, 1 << 14
@@ -85,6 +77,8 @@ class BestFirst:
         if values is not None:
             self.values = "float64" if values.family == "float" else "uint64" if is_moved(values) else "int64"
             if self.fused is not None:
+                from derivable.datalog.fused import emit
+
                 # The driver is the table of the other columns.
                 first, *others = self.fused.plan.steps
                 assert isinstance(first, emit.Rows)
@@ -112,9 +106,11 @@ class BestFirst:
             # All rows are put in order first.
             return False
         if self.values is not None:
+            from derivable.datalog.fused.emit_best import EXACT
+
             tags = table.tags[: table.size]
-            low = 0 if self.values == "uint64" else -emit_best.EXACT
-            return self.values == "float64" or bool(((tags >= low) & (tags <= emit_best.EXACT)).all())
+            low = 0 if self.values == "uint64" else -EXACT
+            return self.values == "float64" or bool(((tags >= low) & (tags <= EXACT)).all())
         assert isinstance(found.plan.tags, TypedSemiring)
         one = self.sign * float(found.plan.tags.one[0])
         tables = [table, *(table for table, _ in found.reads.values())]
@@ -205,6 +201,9 @@ class BestFirst:
 
     def run(self, group: int, stop: int) -> np.ndarray | None:
         """Run the kernel on prefixes; None, or the rows that wait if it cannot go on."""
+        from derivable.datalog.fused import emit, emit_best
+        from derivable.datalog.kernels import row_sets
+
         table, found, state = self.table, self.fused, self.state
         assert found is not None
         kernel = emit.compiled(emit_best.BestEmitter, found.plan, self.sign, self.values)

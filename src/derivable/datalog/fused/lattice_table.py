@@ -8,11 +8,10 @@ ordinary rows, some of which have got better since; what follows from such ones 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from derivable.core.lazy import later
 from derivable.datalog.aggregates.lattices import Lattice, column_dtype, is_ranked
 from derivable.datalog.fused import fused
 from derivable.datalog.fused.frontier import Frontier
@@ -21,11 +20,6 @@ from derivable.datalog.tables.tag_columns import reduce_segments
 from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.values import ValueType
 from derivable.device.cpu.memory import empty, longer, next_length, zeros
-
-if TYPE_CHECKING:
-    from derivable.datalog.fused import emit_tags
-else:
-    emit_tags = later("derivable.datalog.fused.emit_tags")
 
 # Rounds after which a recursion is worth a kernel, however few rows it has found.
 MANY_ROUNDS = 1 << 9
@@ -69,7 +63,9 @@ class LatticeTable(Table):
             self.listed = longer(self.listed, length, self.number)
         self.seen += count
         if self.seen >= fused.FEW_ROWS and not is_ranked(self.value_type):
-            join = emit_tags.compiled_join(self.lattice.typed(self.value_type))
+            from derivable.datalog.fused.emit_tags import compiled_join
+
+            join = compiled_join(self.lattice.typed(self.value_type))
             self.number, _ = join(
                 *(count, self.old, known, self.stamp, self.number, ids, self.touched, self.listed),
                 *(values, self.found.tags),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from derivable.algebra.semiring import TypedSemiring
-from derivable.core.lazy import later
 from derivable.datalog.fused import fused
 from derivable.datalog.fused.frontier import Frontier, direction
 from derivable.datalog.tables.index import CHUNK
@@ -17,11 +16,6 @@ from derivable.datalog.tables.tag_columns import parts_of
 from derivable.datalog.tags.tags import SemiringTags
 from derivable.device.cpu.memory import empty
 from derivable.device.cpu.pages import empty_pages, zero_pages
-
-if TYPE_CHECKING:
-    from derivable.datalog.fused import emit_tags
-else:
-    emit_tags = later("derivable.datalog.fused.emit_tags")
 
 # Rows of a segment from which on a kernel folds it sooner than a column operation for each of them.
 LONG = 64
@@ -32,7 +26,9 @@ def fold(algebra: SemiringTags, tags: Any, offsets: np.ndarray) -> Any:
     lengths = np.diff(offsets)
     if algebra.typed.plus.special is not None or algebra.semiring.selective_plus or lengths.max() <= LONG:
         return algebra.reduce(tags, offsets)
-    accumulate, _ = emit_tags.compiled_tags(algebra.typed, False)
+    from derivable.datalog.fused.emit_tags import compiled_tags
+
+    accumulate, _ = compiled_tags(algebra.typed, False)
     segments, folded = np.repeat(np.arange(len(lengths)), lengths), tags[offsets[:-1]]
     # All segments are new in this round: nothing is touched or pending.
     touched, listed = np.empty(0, np.int32), np.empty(0, np.int64)
@@ -54,15 +50,19 @@ class TagAccumulator:
     @staticmethod
     def is_ready(count: int, typed: TypedSemiring) -> bool:
         """Whether a table that has seen so many candidates is to have sums now."""
-        return count >= (fused.FEW_ROWS if emit_tags.is_compiled(typed) else fused.MANY_ROWS)
+        from derivable.datalog.fused.emit_tags import is_compiled
+
+        return count >= (fused.FEW_ROWS if is_compiled(typed) else fused.MANY_ROWS)
 
     def __init__(self, table: Table, typed: TypedSemiring, any_order: bool = False):
         """any_order  whether only the fixpoint counts, not what each round finds"""
+        from derivable.datalog.fused.emit_tags import compiled_tags
+
         self.table = table
         sign = direction(typed) if any_order else 0
         self.frontier = Frontier(table, sign, sign * float(typed.one[0])) if sign else None
         self.dtypes = () if self.frontier else typed.dtypes
-        self.accumulate, *self.merged = emit_tags.compiled_tags(typed, self.frontier is not None)
+        self.accumulate, *self.merged = compiled_tags(typed, self.frontier is not None)
         self.number = self.known = self.old = 0
         self._grow(0)
         self.is_begun = False

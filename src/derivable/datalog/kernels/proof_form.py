@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from derivable.core.lazy import later
-
-if TYPE_CHECKING:
-    from derivable.datalog.kernels import device_proofs
-else:
-    device_proofs = later("derivable.datalog.kernels.device_proofs")
+from typing import Any
 
 # The cost of a proof that is not there.
 ENDLESS = 1 << 60
@@ -48,4 +41,6 @@ class ProofOperation:
     name: str
 
     def __call__(self, arrays: Any, columns: Sequence[Any], count: int) -> Sequence[Any]:
+        from derivable.datalog.kernels import device_proofs
+
         return getattr(device_proofs, self.name)(self.form, arrays, columns, count)

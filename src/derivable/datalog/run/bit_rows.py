@@ -18,7 +18,6 @@ import numpy as np
 
 from derivable.circuit.kernels.and_or import components, grouped
 from derivable.core.graph import from_edges
-from derivable.core.lazy import later
 from derivable.datalog.ram import inclusions
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.inclusions import EDGES, Inclusion, System
@@ -31,11 +30,7 @@ from derivable.device.cpu.memory import empty, zeros
 from derivable.device.cpu.threads import get_num_threads, run_chunks
 
 if TYPE_CHECKING:
-    from derivable.datalog.kernels import bit_rows as kernels
     from derivable.datalog.run.execute import Executor
-    from derivable.kernel import emit_numba
-else:
-    kernels, emit_numba = later("derivable.datalog.kernels.bit_rows"), later("derivable.kernel.emit_numba")
 
 # Pairs from which on rows of bits are worth a look, and words of them for each pair that there is.
 FEW_PAIRS, WORDS_A_PAIR = 1 << 16, 8
@@ -58,7 +53,10 @@ _UNIT_BITS = 256
 
 @cache
 def _compiled(name: str) -> Callable:
-    return emit_numba.compile_kernel(getattr(kernels, name)())
+    from derivable.datalog.kernels import bit_rows as kernels
+    from derivable.kernel.emit_numba import compile_kernel
+
+    return compile_kernel(getattr(kernels, name)())
 
 
 def bit_rows(executor: Executor, number: int, loop: tuple[m.Store, ...]) -> BitRows | None:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from derivable.core.lazy import later
 from derivable.datalog.aggregates.groups import Context, run_aggregate
 from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.facts.columns import FactColumns
@@ -46,11 +45,8 @@ from derivable.datalog.tags.random_facts import VALUE
 from derivable.datalog.tags.tags import Algebra, ColumnTags, GraphTags, Untagged
 
 if TYPE_CHECKING:
-    from derivable.datalog.fused import partition
     from derivable.datalog.fused.fused import Running
     from derivable.datalog.run.bit_rows import BitRows
-else:
-    partition = later("derivable.datalog.fused.partition")
 
 # Join orders are chosen again when a recursion has so many times the rows that they were chosen for.
 PLAN_AGAIN = 16
@@ -449,6 +445,8 @@ class Executor(Orders):
         if table.sets is None and table.may_have_sets:
             table.enter_sets()
         # The store may read the table, whose layout is another now.
+        from derivable.datalog.fused import partition
+
         may_share = fused.num_shares() > 1 and running.is_ready() and partition.may_be_partitioned(running, table)
         if may_share and running.expected() >= partition.FEW:
             found = partition.insert_partitions(running, table, self.watch.remaining)

@@ -8,21 +8,15 @@ length under `min_plus`, a score under `max_plus`, a multiplicity under `countin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
 from derivable.core.diagnostics import DomainError, outside
-from derivable.core.lazy import later
 from derivable.datalog.tables.tag_columns import column_of, parts_of
 from derivable.datalog.tags.random_facts import CHANCE, TAG, VALUE, Origin, RandomFacts
-
-if TYPE_CHECKING:
-    from derivable.tensor.values import values as tensors
-else:
-    tensors = later("derivable.tensor.values.values")
 
 _OTHERS = 'for lengths use provenance="min_plus", for scores "max_plus", for weights "real"; "unit" ignores tags'
 
@@ -150,7 +144,9 @@ def tag_values(semiring: Semiring, numbers: np.ndarray, kinds: np.ndarray, varia
         for part, new in zip(parts_of(column), parts_of(found)):
             part[made] = new
     if semiring.is_scalar and (given := kinds == VALUE).any():
-        column[given] = tensors.elements(numbers[given], semiring, "the facts")
+        from derivable.tensor.values.values import elements
+
+        column[given] = elements(numbers[given], semiring, "the facts")
     return column
 
 

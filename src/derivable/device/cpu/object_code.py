@@ -24,7 +24,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -33,14 +33,7 @@ from derivable.core.diagnostics import DerivableError
 from derivable.core.files import atomic_write
 from derivable.core.forks import renew_in_children
 from derivable.core.interrupts import sigint_deferred
-from derivable.core.lazy import later
 from derivable.device.cpu.intrinsics import Intrinsic
-from derivable.device.cpu.tiers import Compilable
-
-if TYPE_CHECKING:
-    from llvmlite import binding as llvm
-else:
-    llvm = later("llvmlite.binding")
 
 # Changes with what an entry is called with.
 _FORMAT = 2
@@ -142,6 +135,8 @@ def _file_of(module: str) -> str | None:
 
 
 def _modules_of(value: Any) -> Iterator[str]:
+    from derivable.device.cpu.tiers import Compilable
+
     if isinstance(value, Compilable):
         yield value.__module__
     elif isinstance(value, Intrinsic):
@@ -169,6 +164,8 @@ def _installed() -> str:
 
 @cache
 def _processor() -> bytes:
+    from llvmlite import binding as llvm
+
     return f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}".encode()
 
 
@@ -227,6 +224,8 @@ def _linked(function: FunctionType, kinds: Sequence[Kind]) -> tuple[int, str] | 
     found = _parts_of(function, kinds)
     if found is None or not found[-1]:
         return None
+    from llvmlite import binding as llvm
+
     processor, externals, result, code = found
     # Code that is linked twice after a Ctrl-C would have its name twice.
     with sigint_deferred(), _lock:
@@ -255,6 +254,8 @@ def _engine() -> Any:
     """
     if not _has_layout():
         return None
+    from llvmlite import binding as llvm
+
     with suppress(RuntimeError):
         llvm.load_library_permanently(
             {"darwin": "libsvml.dylib", "win32": "svml_dispmd"}.get(sys.platform, "libsvml.so")
@@ -268,6 +269,8 @@ def _engine() -> Any:
 
 def can_be_written() -> bool:
     """Whether the installed llvmlite is new enough for writing object code."""
+    from llvmlite import binding as llvm
+
     return hasattr(llvm.ModulePassManager, "add_global_dead_code_eliminate_pass")
 
 

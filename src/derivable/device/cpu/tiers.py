@@ -26,19 +26,13 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib import import_module
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from derivable.core.lazy import later, whole_import
-from derivable.device.cpu import libm
+from derivable.core.lazy import whole_import
+from derivable.device.cpu import compiler_process, libm, object_code
 from derivable.device.cpu.python_lanes import meaning_of
-
-if TYPE_CHECKING:
-    from derivable.device.cpu import compiler_process, object_code
-else:
-    compiler_process = later("derivable.device.cpu.compiler_process")
-    object_code = later("derivable.device.cpu.object_code")
 
 # Entries of the largest array, and seconds of a kernel in a process, up to which Python runs it.
 SMALL = 4096
