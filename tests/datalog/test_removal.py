@@ -109,7 +109,7 @@ def test_removing_from_sets_and_layers(program, facts, data, set_rows, least):
     with settings_of(1 << 60, set_rows), pytest.MonkeyPatch.context() as patch:
         patch.setattr(overlay, "LEAST_BELOW", least)
         # However much goes, it goes row by row.
-        patch.setattr(deletion, "MOST_GONE", 1e9)
+        patch.setattr(deletion, "FEW", 1e9)
         db = made.run(facts=united(*parts), keep=True)
         branch = db.fork() if data.draw(st.booleans()) else None
         left = united(*parts)
@@ -253,8 +253,9 @@ def chains(count, length):
     return np.stack([starts.ravel(), starts.ravel() + 1], 1)
 
 
-def test_rows_go_from_large_tables_and_come_back():
+def test_rows_go_from_large_tables_and_come_back(monkeypatch):
     """From sets by prefix, of bits and hashed, and as often as one likes; only what follows from them is looked at."""
+    monkeypatch.setattr(deletion, "FEW", 1e9)
     edges = chains(150, 30)
     # One long chain, whose sets become bits.
     edges = np.concatenate([edges, 10_000 + chains(1, 200)])
@@ -270,8 +271,7 @@ def test_rows_go_from_large_tables_and_come_back():
         assert content(db) == before
 
 
-def test_what_has_another_derivation_stays(monkeypatch):
-    monkeypatch.setattr(deletion, "MOST_GONE", 1.0)
+def test_what_has_another_derivation_stays():
     program = dv.Program(PATH + "\nrel far(x) = path(x, 3)\nquery far")
     edges = [(0, 1), (1, 3), (0, 2), (2, 3), (3, 4), (4, 3)]
     db = program.run({"edge": edges}, "unit", keep=True)

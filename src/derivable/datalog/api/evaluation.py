@@ -277,13 +277,16 @@ class Evaluation:
         return given
 
     def without(self, facts: Mapping[str, Any], watch: Watch) -> tuple[FactStore, FactStore]:
-        """The facts without some of them, and these. Raises BindingError for one that is not there."""
+        """The facts without some of them, and the tuples of these that are no facts any more.
+
+        Raises BindingError for a fact that is not there.
+        """
         gone = FactStore(self.facts.symbols, self.facts.random.copy(), look=watch.remaining)
         load_python_facts(self.ram, facts, gone, given=self.ram.relations)
         left = self.facts.fork()
         gone.relations = {name: some for name, some in gone.relations.items() if name in facts}
         for name in gone.relations:
-            left.relations[name] = without(self.facts, gone, self.ram.relations[name])
+            left.relations[name], gone.relations[name] = without(self.facts, gone, self.ram.relations[name])
         # What facts bring with them: the rows of their terms, and what is asked for.
         brought = [constructor.relation for constructor in self.ram.constructors.values()]
         for name in (*brought, *(() if self.ram.demand is None else self.ram.demand.outputs)):
@@ -374,11 +377,6 @@ class Evaluation:
         """Whether another evaluation has the same table of a relation."""
         table = self.tables[name]
         return any(other.tables.get(name) is table for other in list(self.kin) if other is not self)
-
-    def shares_rows(self, name: str) -> bool:
-        """Whether another evaluation has the same table of a relation, or one with the same rows below."""
-        mine, others = self.tables[name], [other.tables.get(name) for other in list(self.kin) if other is not self]
-        return any(getattr(other, "below", other) is getattr(mine, "below", mine) for other in others)
 
     def fork(self) -> Evaluation:
         """An evaluation that has found the same, and goes its own way from here."""

@@ -238,7 +238,7 @@ class Continuation(Executor):
     def go_on(self) -> Change:
         """Run what the given facts reach."""
         self.watch.executor = self
-        given = [name for name, facts in self.facts.relations.items() if sum(map(len, facts.variables))]
+        given = [name for name, facts in self.facts.relations.items() if len(facts)]
         waiting = sorted({self.reads.home[name] for name in {*given, *self.lost}})
         seen, steps = set(waiting), []
         while waiting:
@@ -316,7 +316,7 @@ class Continuation(Executor):
 
     def has_given(self, name: str) -> bool:
         """Whether facts are added to a relation."""
-        return any(map(len, super().given_facts(name).variables))
+        return len(super().given_facts(name)) > 0
 
     # Losing
 
@@ -332,7 +332,7 @@ class Continuation(Executor):
         for name, lost in losses.items():
             if lost.gone.size:
                 self.losses[name], self.changes[name] = lost, True
-                self.tables[name] = lost.before.without(lost.gone, not self.evaluation.shares_rows(name))
+                self.tables[name] = _losing(lost.before, lost.gone)
                 self.finished -= lost.before.size - self.tables[name].size
         return True
 
@@ -369,7 +369,8 @@ class Continuation(Executor):
             # Nobody else has it.
             return
         is_shared = self.evaluation.is_shared(name)
-        if may_be_overlaid(table, is_shared):
+        is_own_layer = isinstance(table, OverlayTable) and not is_shared
+        if may_be_overlaid(table) and not is_own_layer:
             table = self.tables[name] = OverlayTable.on(table)
         elif is_shared:
             table = self.tables[name] = table.fork(with_set=True)
@@ -453,8 +454,14 @@ class Continuation(Executor):
         if not self.is_anew:
             return super().given_facts(name)
         both = [store.relations.get(name, FactColumns()) for store in (self.left, self.facts)]
-        columns = [part for facts in both for part in facts.columns]
-        return FactColumns(columns, [part for facts in both for part in facts.variables])
+        return FactColumns.of([part for facts in both for part in facts.parts])
+
+
+def _losing(table: Table, gone: Table) -> Table:
+    """A table without the rows of another one, all of which it has."""
+    if may_be_overlaid(table):
+        return OverlayTable.on(table).losing(gone)
+    return table.without(table.rows_in(gone))
 
 
 def _same(old: Table, new: Table) -> bool:

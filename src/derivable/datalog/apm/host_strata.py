@@ -142,7 +142,7 @@ def _is_cheaper(executor: Executor, stratum: m.Stratum, launch: float) -> bool:
         return False
     if stratum.timed is not None:
         return False
-    rows = sum(sum(map(len, facts.relations.get(name, FactColumns()).variables)) for name in stratum.relations)
+    rows = sum(len(facts.relations.get(name, FactColumns())) for name in stratum.relations)
     rows += sum(executor.tables[name].size for name in stratum.reads)
     estimator = Estimator(executor.statistics, isinstance(executor.mode, Untagged))
     seconds = rows * GIVEN

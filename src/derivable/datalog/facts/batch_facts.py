@@ -185,8 +185,8 @@ def lifted(base: FactStore, own: frozenset[str], batch: int) -> dict[str, FactCo
         for columns, variables in zip(facts.columns, facts.variables):
             count = len(variables)
             sample = np.repeat(np.arange(batch), count)
-            made.columns.append([sample, *(np.tile(column, batch) for column in columns)])
-            made.variables.append(np.tile(variables, batch))
+            tiled = [np.tile(column, batch) for column in columns]
+            made.append([sample, *tiled], np.tile(variables, batch))
         found[name] = made
     found[SAMPLES] = FactColumns([[np.arange(batch)]], [np.full(batch, -1, np.int64)])
     return found

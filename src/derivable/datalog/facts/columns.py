@@ -2,24 +2,95 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from derivable.device.cpu.memory import contiguous, empty
 
+if TYPE_CHECKING:
+    from derivable.datalog.tables.storage import Table
+
 CERTAIN = np.int64(-1)
+# Holes are closed when they are one in so many of the facts that are stored, so that there are few to merge.
+MOST_HOLES = 8
+_NONE = np.empty(0, np.int64)
+# To broadcast takes longer than the facts of a small run do.
+_FEW_CERTAIN = np.broadcast_to(CERTAIN, 1 << 10)
 
 
-@dataclass
-class FactColumns:
-    """Facts of one relation: word columns [column][row] and the variable of each fact, -1 if it is certain.
+class FactPart:
+    """Facts that came together: word columns [column][row] and the variable of each fact, -1 if it is certain.
 
     Columns of a caller's arrays stay what they are: words are then of a smaller integer type, and may have gaps.
+    Facts that go leave holes, which are closed when somebody reads all of them.
     """
 
-    columns: list[list[np.ndarray]] = field(default_factory=list)
-    variables: list[np.ndarray] = field(default_factory=list)
+    def __init__(self, columns: list[np.ndarray], variables: np.ndarray, holes: np.ndarray = _NONE):
+        """holes  the rows, in order, that are no facts any more"""
+        # One attribute: databases that share a part may close its holes in several threads.
+        self.stored = columns, variables, holes
+
+    def __len__(self) -> int:
+        _, variables, holes = self.stored
+        return len(variables) - len(holes)
+
+    def without(self, rows: np.ndarray) -> FactPart:
+        """The part without some more of the rows that are stored."""
+        if not len(rows):
+            return self
+        columns, variables, holes = self.stored
+        made = FactPart(columns, variables, np.union1d(holes, rows))
+        if MOST_HOLES * len(made.stored[2]) > len(variables):
+            made.dense()
+        return made
+
+    def among(self, tuples: Table) -> tuple[np.ndarray, np.ndarray]:
+        """(rows that are stored, their numbers there) of the facts whose tuples a table, with few, has."""
+        columns, variables, holes = self.stored
+        rows, numbers = tuples.among(columns, len(variables))
+        stays = ~np.isin(rows, holes)
+        return rows[stays], numbers[stays]
+
+    def dense(self) -> tuple[list[np.ndarray], np.ndarray]:
+        """(columns, variables) of all facts."""
+        columns, variables, holes = self.stored
+        if len(holes):
+            count = len(variables) - len(holes)
+            columns = [_closed(column, holes) for column in columns]
+            variables = certain(count) if variables.strides == (0,) else _closed(variables, holes)
+            self.stored = columns, variables, _NONE
+        return columns, variables
+
+
+class FactColumns:
+    """The facts of one relation, in parts."""
+
+    def __init__(self, columns: Sequence[list[np.ndarray]] = (), variables: Sequence[np.ndarray] = ()):
+        self.parts = [FactPart(*part) for part in zip(columns, variables, strict=True)]
+
+    @staticmethod
+    def of(parts: Iterable[FactPart]) -> FactColumns:
+        made = FactColumns()
+        made.parts = list(parts)
+        return made
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    @property
+    def columns(self) -> list[list[np.ndarray]]:
+        """[part][column] words [row]."""
+        return [part.dense()[0] for part in self.parts]
+
+    @property
+    def variables(self) -> list[np.ndarray]:
+        """[part] the variables [row]."""
+        return [part.dense()[1] for part in self.parts]
+
+    def append(self, columns: list[np.ndarray], variables: np.ndarray) -> None:
+        self.parts.append(FactPart(columns, variables))
 
     def joined(self, width: int) -> tuple[list[np.ndarray], np.ndarray]:
         """(columns [row] int64, variables) of all facts."""
@@ -28,14 +99,30 @@ class FactColumns:
 
     def given(self, width: int) -> tuple[list[np.ndarray], np.ndarray]:
         """The same, with columns as they are."""
-        if not self.variables:
+        if not self.parts:
             return [np.empty(0, dtype=np.int64) for _ in range(width)], np.empty(0, dtype=np.int64)
-        if len(self.variables) == 1:
-            return self.columns[0], self.variables[0]
-        columns = [concatenated([part[c] for part in self.columns]) for c in range(width)]
-        if all(part.strides == (0,) for part in self.variables):
-            return columns, np.broadcast_to(CERTAIN, sum(map(len, self.variables)))
-        return columns, np.concatenate(self.variables)
+        if len(self.parts) == 1:
+            return self.parts[0].dense()
+        parts, variables = self.columns, self.variables
+        columns = [concatenated([part[c] for part in parts]) for c in range(width)]
+        if all(part.strides == (0,) for part in variables):
+            return columns, certain(len(self))
+        return columns, np.concatenate(variables)
+
+
+def certain(count: int) -> np.ndarray:
+    """[fact] the variables of facts that are certain, all on one word of memory."""
+    return _FEW_CERTAIN[:count] if count <= len(_FEW_CERTAIN) else np.broadcast_to(CERTAIN, count)
+
+
+def _closed(column: np.ndarray, holes: np.ndarray) -> np.ndarray:
+    """A column without some rows, which are in order; what lies between them is copied at once."""
+    made = empty(len(column) - len(holes), column.dtype)
+    start = size = 0
+    for stop in [*holes.tolist(), len(column)]:
+        made[size : size + stop - start] = column[start:stop]
+        size, start = size + stop - start, stop + 1
+    return made
 
 
 def concatenated(parts: list[np.ndarray]) -> np.ndarray:

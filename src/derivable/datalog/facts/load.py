@@ -58,7 +58,8 @@ def load_python_facts(ram: Ram | Rules, facts: Mapping[str, Any], store: FactSto
     """
     for name, rows in facts.items():
         load_relation(known_relation(ram, name, f"facts for an unknown relation `{name}`", ram.source), rows, store)
-    add_terms(ram, store)
+    if ram.constructors:
+        add_terms(ram, store)
     for relation in ram.relations.values():
         if relation.is_input and relation.name not in facts and relation.name not in given:
             _without_facts(ram, relation)

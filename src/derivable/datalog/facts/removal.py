@@ -3,13 +3,15 @@ is all facts of it, and a choice goes as a whole."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from derivable.core.diagnostics import BindingError, DomainError
-from derivable.datalog.facts.columns import FactColumns
-from derivable.datalog.facts.store import FactStore, certain
+from derivable.datalog.facts.columns import FactColumns, FactPart, certain
+from derivable.datalog.facts.store import FactStore
 from derivable.datalog.rules.nodes import Relation
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.random_facts import CHANCE
@@ -17,43 +19,40 @@ from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.values import show_column
 
 
-def without(facts: FactStore, gone: FactStore, relation: Relation) -> FactColumns:
-    """The facts of a relation without those in `gone`, whose random facts are not those of `facts`.
+def without(facts: FactStore, gone: FactStore, relation: Relation) -> tuple[FactColumns, FactColumns]:
+    """The facts of a relation without those in `gone`, whose random facts are not those of `facts`; and the tuples of
+    these of which no fact is left, as certain facts.
 
     Raises BindingError for a fact that is not there, DomainError for a part of a choice.
     """
-    there = facts.relations.get(relation.name, FactColumns())
+    parts = facts.relations.get(relation.name, FactColumns()).parts
     columns, variables = gone.relations[relation.name].joined(len(relation.types))
     wanted = Table(relation.name, relation.types)
     # Tuples have numbers in a hash alone.
     wanted.may_have_sets = wanted.may_be_built = False
     tuples = wanted.insert(columns, len(variables))
-    keep = [np.ones(len(own), bool) for own in there.variables]
     # tuple -> (part, row) of its facts.
-    found: dict[int, list[tuple[int, int]]] = {}
-    for number, (part, own) in enumerate(zip(there.columns, there.variables)):
-        places = wanted.find([np.asarray(column, np.int64) for column in part], len(own))
-        rows = np.flatnonzero(places >= 0)
-        for row, tuple_ in zip(rows.tolist(), places[rows].tolist()):
-            found.setdefault(tuple_, []).append((number, row))
+    there: list[list[tuple[int, int]]] = [[] for _ in range(wanted.size)]
+    for number, part in enumerate(parts):
+        rows, found = part.among(wanted)
+        for row, tuple_ in zip(rows.tolist(), found.tolist()):
+            there[tuple_].append((number, row))
+    tags, lost = _tags(gone, variables), set()
     # Facts with tags come first: without one all that is left goes.
-    tags = _tags(gone, variables)
     for fact in sorted(range(len(tags)), key=lambda fact: tags[fact] is None):
-        meant, tag = found.get(int(tuples[fact]), []), tags[fact]
+        meant, tag = there[tuples[fact]], tags[fact]
         if tag is not None:
-            like = [(n, row) for n, row in meant if keep[n][row] and _tags(facts, there.variables[n][[row]]) == [tag]]
-            meant = like[:1]
+            like = (one for one in meant if one not in lost and _tag_of(facts, parts, one) == tag)
+            meant = list(islice(like, 1))
         if not meant:
             raise _missing(relation, [column[[fact]] for column in columns], tag, facts.symbols)
-        for number, row in meant:
-            keep[number][row] = False
-    _check_choices(facts, relation, keep)
-    made = FactColumns()
-    for part, own, kept in zip(there.columns, there.variables, keep):
-        is_whole, is_certain = kept.all(), own.strides == (0,)
-        made.columns.append(part if is_whole else [column[kept] for column in part])
-        made.variables.append(own if is_whole else certain(int(kept.sum())) if is_certain else own[kept])
-    return made
+        lost.update(meant)
+    rows_lost = [np.array(sorted(row for n, row in lost if n == number), np.int64) for number in range(len(parts))]
+    _check_choices(facts, relation, parts, rows_lost)
+    left = FactColumns.of(part.without(rows) for part, rows in zip(parts, rows_lost))
+    absent = np.array([number for number, own in enumerate(there) if lost.issuperset(own)], np.int64)
+    lost_columns = [wanted.column(c, absent) for c in range(len(relation.types))]
+    return left, FactColumns([lost_columns], [certain(len(absent))])
 
 
 def _tags(store: FactStore, variables: np.ndarray) -> list[Any]:
@@ -65,11 +64,24 @@ def _tags(store: FactStore, variables: np.ndarray) -> list[Any]:
     ]
 
 
-def _check_choices(facts: FactStore, relation: Relation, keep: list[np.ndarray]) -> None:
-    """Raises DomainError if some facts of a choice would stay without others of it."""
-    if not facts.random.groups or not keep:
+def _tag_of(facts: FactStore, parts: Sequence[FactPart], fact: tuple[int, int]) -> Any:
+    """The tag of a fact by its part and row."""
+    number, row = fact
+    return _tags(facts, parts[number].stored[1][[row]])[0]
+
+
+def _check_choices(facts: FactStore, relation: Relation, parts: Sequence[FactPart], lost: Sequence[np.ndarray]) -> None:
+    """Raises DomainError if some facts of a choice would stay without others of it, which are lost."""
+    if not facts.random.groups or not parts:
         return
-    variables, kept = np.concatenate(facts.relations[relation.name].variables), np.concatenate(keep)
+    kept = np.ones(sum(len(part.stored[1]) for part in parts), bool)
+    starts = np.cumsum([0, *(len(part.stored[1]) for part in parts)])
+    for start, rows in zip(starts, lost):
+        kept[start + rows] = False
+    variables = np.concatenate([part.stored[1] for part in parts])
+    for start, part in zip(starts, parts):
+        # What has gone before is torn from nothing.
+        variables[start + part.stored[2]] = -1
     variables, kept = variables[variables >= 0], kept[variables >= 0]
     groups = facts.random.group_of()[variables]
     torn = np.intersect1d(groups[kept], groups[~kept])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.datalog.facts.columns import CERTAIN, FactColumns, concatenated
+from derivable.datalog.facts.columns import FactColumns, FactPart, certain, concatenated
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.rules.nodes import Rules
 from derivable.datalog.syntax.terms import parse_term
@@ -16,9 +16,6 @@ from derivable.datalog.tables.entities import EntityStore
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.values.constructors import Constructor
 from derivable.datalog.values.symbols import SymbolTable
-
-# To broadcast takes longer than the facts of a small run do.
-_FEW_CERTAIN = np.broadcast_to(CERTAIN, 1 << 10)
 
 
 @dataclass
@@ -62,7 +59,10 @@ class FactStore:
     def own(self) -> None:
         """Copy what may be arrays of the caller, who may write to them later."""
         for facts in self.relations.values():
-            facts.columns = [[concatenated([column]) for column in part] for part in facts.columns]
+            facts.parts = [
+                FactPart([concatenated([column]) for column in columns], variables)
+                for columns, variables in zip(facts.columns, facts.variables)
+            ]
 
     def fork(self) -> FactStore:
         """The same facts; more of them are added to one of the two alone. Texts have the same numbers in both."""
@@ -73,7 +73,7 @@ class FactStore:
         found = dict(self.relations)
         for name, facts in others.relations.items():
             known = found.get(name, FactColumns())
-            found[name] = FactColumns([*known.columns, *facts.columns], [*known.variables, *facts.variables])
+            found[name] = FactColumns.of([*known.parts, *facts.parts])
         return found
 
     def add(self, name: str, columns: list[np.ndarray], variables: np.ndarray | None = None, count: int = 1) -> None:
@@ -84,14 +84,7 @@ class FactStore:
                 variables = self.random.add(np.ones(count))
             else:
                 variables = certain(count)
-        facts = self.relations.setdefault(name, FactColumns())
-        facts.columns.append(columns)
-        facts.variables.append(variables)
-
-
-def certain(count: int) -> np.ndarray:
-    """[fact] the variables of facts that are certain, all on one word of memory."""
-    return _FEW_CERTAIN[:count] if count <= len(_FEW_CERTAIN) else np.broadcast_to(CERTAIN, count)
+        self.relations.setdefault(name, FactColumns()).append(columns, variables)
 
 
 def new_store(ram: Ram | Rules, random: RandomFacts | None = None) -> FactStore:

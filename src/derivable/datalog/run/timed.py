@@ -11,8 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from derivable.core.diagnostics import StratificationError
-from derivable.datalog.facts.columns import FactColumns
-from derivable.datalog.facts.store import certain
+from derivable.datalog.facts.columns import FactColumns, certain
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules.timed import LATE, NOW, TIMES, before
 from derivable.datalog.run.execute import Executor

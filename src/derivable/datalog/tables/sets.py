@@ -138,39 +138,6 @@ class RowSets:
         words = [np.ascontiguousarray(c, np.int64) for c in columns]
         _find(self.form)(count, *self.find_arguments, *words, ids)
 
-    @property
-    def may_lose(self) -> bool:
-        """Whether rows can be taken out: where the number of a prefix is its value."""
-        return not self.form.numbered and not self.form.has_table
-
-    def lose(self, columns: Sequence[np.ndarray]) -> None:
-        """Take rows out, all of which are there."""
-        firsts, lasts = (columns[0] if self.form.width == 2 else np.zeros(len(columns[-1]), np.int64)), columns[-1]
-        order = np.argsort(firsts, kind="stable")
-        prefixes, starts = np.unique(firsts[order], return_index=True)
-        stay: list[tuple[int, np.ndarray]] = []
-        for x, gone in zip(prefixes.tolist(), np.split(lasts[order], starts[1:])):
-            start, slots = int(self.base[x]) * row_sets.UNIT, int(self.slots[x])
-            if slots < 0:
-                words = self.arena[start : start + self.domain // 32]
-                bits = np.unpackbits(words.view(np.uint8), bitorder="little")
-                bits[gone] = 0
-                words[:] = np.packbits(bits, bitorder="little").view(np.uint32)
-                continue
-            entries = self.arena[start : start + slots]
-            values = entries[entries > 0].astype(np.int64) - 1
-            stay.append((x, values[~np.isin(values, gone)]))
-            entries[:], self.count[x] = 0, 0
-        if not stay:
-            return
-        # Hashes have no holes: what stays is entered again, for which there is room.
-        again = [np.concatenate([values for _, values in stay])]
-        if self.form.width == 2:
-            again.insert(0, np.repeat([x for x, _ in stay], [len(values) for _, values in stay]))
-        count = len(again[0])
-        done, *_ = self.place(self.slices[0], empty((count + 1, self.form.width), np.int32), 0, again, 0, count)
-        assert done == row_sets.DONE
-
     def insert(self, table: Table, columns: Sequence[np.ndarray], start: int, count: int, ids: np.ndarray) -> int:
         """Find or append rows `start` to `count` of word columns; returns how far it got: to a row out of reach."""
         i = start

@@ -44,6 +44,8 @@ PART = 1 << 14
 SET_ROWS = 1 << 12
 # Rows that are worth compiling kernels again for.
 MANY_ROWS = 1 << 22
+# Bits of a hash that a row of few is looked for by, more than their number has: one in 2^6 others has the same.
+FILTER_BITS = 6
 _NO_SLOTS = empty(0, np.uint32)
 _updating = threading.RLock()
 renew_in_children(globals(), _updating=threading.RLock)
@@ -402,41 +404,65 @@ class Table:
             made.sets, made.table = deepcopy(self.sets), self.table.copy()
         return made
 
-    def only(self, keep: np.ndarray) -> Table:
-        """A table without tags that has the rows of a mask [row]; their set is made when somebody asks."""
-        made, log = Table(self.name, self.types), self.log[: self.size]
-        if not keep.any():
+    def rows_in(self, other: Table) -> np.ndarray:
+        """The numbers [row], in order, of the rows that another table, without tags, has too."""
+        width = len(self.types)
+        if not other.size or not self.size:
+            return empty(0, np.int64)
+        self.update_set()
+        if width and self.size > FEW and (self.sets is None or self.sets.form.numbered):
+            rows = self.find(other.all_columns([np.int64] * width), other.size)
+            return np.sort(rows[rows >= 0])
+        some = [slice(0, self.size)]
+        if self.size > FEW:
+            # Sets have no numbers of rows, but the indexes that rules have made do.
+            keys = max((key for key in self.indexes if key and isinstance(key[-1], int)), key=len, default=(0,))
+            probes = np.unique(np.stack([other.column(c) for c in keys], 1), axis=0)
+            some = (rows for _, rows in self.index(keys, True).matches(probes, self.size))
+        parts = []
+        for rows in some:
+            columns = [self.column(c, rows) for c in range(width)]
+            there = other.find(columns, rows.stop if isinstance(rows, slice) else len(rows)) >= 0
+            parts.append(np.flatnonzero(there) if isinstance(rows, slice) else rows[there])
+        return np.sort(np.concatenate(parts)) if parts else empty(0, np.int64)
+
+    def among(self, columns: Sequence[np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Which of many rows this table, with few, has: (their places, in order; their numbers here)."""
+        if not self.size:
+            return empty(0, np.int64), empty(0, np.int64)
+        places: slice | np.ndarray = slice(0, count)
+        if count > FEW and columns:
+            # Of one column few hashes of so many bits are those of a row.
+            own = [self.column(c) for c in range(len(columns))]
+            column = max(range(len(columns)), key=lambda c: len(np.unique(own[c])))
+            bits = min(20, FILTER_BITS + self.size.bit_length())
+            is_there = np.zeros(1 << bits, bool)
+            is_there[_low_hashes(own[column], bits)] = True
+            parts = [
+                start + np.flatnonzero(is_there.take(_low_hashes(columns[column][start : start + PART], bits)))
+                for start in range(0, count, PART)
+            ]
+            places = np.concatenate(parts)
+        some = [np.asarray(column[places], np.int64) for column in columns]
+        found = self.find(some, len(places) if isinstance(places, np.ndarray) else count)
+        there = np.flatnonzero(found >= 0)
+        return (places[there] if isinstance(places, np.ndarray) else there), found[there]
+
+    def without(self, rows: np.ndarray) -> Table:
+        """A table without tags on memory of its own, that has all but these rows, whose numbers are in order.
+
+        The last rows have moved to their places. Its set is made when somebody asks it.
+        """
+        holes, log = Holes(rows, self.size), self.log
+        made, size = Table(self.name, self.types), holes.size
+        if not size:
             return made
-        made.log = longer(empty((16, self.width), log.dtype), int(np.count_nonzero(keep)), 0)
-        # Runs of rows that stay are copied at once.
-        size, start = 0, 0
-        for stop in [*np.flatnonzero(~keep).tolist(), self.size]:
-            made.tail[size : size + stop - start] = log[start:stop]
-            size, start = size + stop - start, stop + 1
+        made.log = longer(empty((16, self.width), log.dtype), size, 0)
+        made.tail[:size] = log[:size]
+        made.tail[holes.filled] = log[holes.movers]
         made.size = made.stable_size = made.visible_size = size
         made.recent, made.top = slice(size, size), self.top
         made.may_have_sets, made.table, made.set_is_stale = log.dtype == np.int32, made.table[:0], True
-        return made
-
-    def without(self, gone: Table, may_take_sets: bool = False) -> Table:
-        """A table without tags and without the rows of another one.
-
-        may_take_sets  whether it may have the sets of this one, which makes them again when somebody asks
-        """
-        if not gone.size or not self.size or not self.types:
-            return self.fork(0 if gone.size else None)
-        keep = np.ones(self.size, bool)
-        # Few rows begin with a value that one of those that go begins with.
-        firsts, log = np.unique(gone.column(0)), self.log[: self.size]
-        parts = [start + _ones_of(log[start : start + PART, 0], firsts) for start in range(0, self.size, PART)]
-        some = np.concatenate(parts)
-        keep[some] = gone.find([self.column(c, some) for c in range(len(self.types))], len(some)) < 0
-        made, sets = self.only(keep), self.sets
-        if made.size and may_take_sets and sets is not None and sets.may_lose:
-            lost = np.flatnonzero(~keep)
-            sets.lose([self.column(c, lost) for c in range(len(self.types))])
-            self.leave_set_behind()
-            made.sets, made.set_is_stale = sets, False
         return made
 
     def first_rows(self, size: int) -> Table:
@@ -529,12 +555,50 @@ class Table:
         return found
 
 
-def _ones_of(words: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The places of the words that are one of some ordered values."""
-    low, high = int(values[0]), int(values[-1])
-    if high - low >= MANY_ROWS << 2:
-        return np.flatnonzero(np.isin(words, values))
-    is_value = np.zeros(high - low + 1, bool)
-    is_value[values - low] = True
-    within = np.flatnonzero((words >= low) & (words <= high))
-    return within[is_value[words[within] - low]]
+def _low_hashes(words: np.ndarray, bits: int) -> np.ndarray:
+    """Hashes [row] of so many bits, of the low 32 bits of words."""
+    if words.dtype.itemsize < 4:
+        words = words.astype(np.int32)
+    return words.astype(np.uint32) * np.uint32(0x9E3779B1) >> np.uint32(32 - bits)
+
+
+class Holes:
+    """How rows are numbered when some of them go: the last ones that stay move to the places of those that went.
+
+    rows    their old numbers, in order
+    size    how many rows stay
+    filled  [k] the places below `size` of rows that went, in order; movers: the old numbers of the rows there now
+    """
+
+    def __init__(self, rows: np.ndarray, count: int):
+        self.rows, self.size = rows, count - len(rows)
+        low = int(np.searchsorted(rows, self.size))
+        self.filled = rows[:low]
+        stays = np.ones(count - self.size, bool)
+        stays[rows[low:] - self.size] = False
+        self.movers = np.flatnonzero(stays) + self.size
+
+    def old(self, rows: np.ndarray) -> np.ndarray:
+        """The old numbers of rows."""
+        return _replaced(rows, self.filled, self.movers)
+
+    def new(self, rows: np.ndarray) -> np.ndarray:
+        """The numbers of rows that stay by their old ones."""
+        return _replaced(rows, self.movers, self.filled)
+
+    def has(self, rows: np.ndarray) -> np.ndarray:
+        """Whether rows have gone, by their old numbers."""
+        return _among(rows, self.rows)[0]
+
+
+def _among(rows: np.ndarray, some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(whether, where) rows are among others that are in order."""
+    if not len(some):
+        return np.zeros(len(rows), bool), np.zeros(len(rows), np.int64)
+    places = np.minimum(np.searchsorted(some, rows), len(some) - 1)
+    return some[places] == rows, places
+
+
+def _replaced(rows: np.ndarray, some: np.ndarray, others: np.ndarray) -> np.ndarray:
+    there, places = _among(rows, some)
+    return np.where(there, others[places], rows) if there.any() else rows
