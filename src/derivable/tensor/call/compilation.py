@@ -240,9 +240,8 @@ class Kernel(CachedCalls):
 
     def take(self, found: Optimised) -> None:
         """Run that program."""
-        self.staged, self.remark = found.program, found.remark
-        node = unique_names(self.staged.node)
-        self.staged = Program(node, self.staged.inputs, self.program.type, is_guarded=True)
+        node = unique_names(found.program.node)
+        self.staged, self.remark = Program(node, found.program.inputs, self.program.type, is_guarded=True), found.remark
         self.steps += found.steps
         self.is_final = True
         self._made = None

@@ -200,7 +200,8 @@ class _Derivative:
         tangent = self.tangent(t.Var(dot))
         keys = self.keys()
         if self.pattern == "full":
-            return t.Let(dot, _nested_over_indices(keys, self.extent(), _singletons(keys, t.One())), tangent)
+            one_hots = _loops_over_indices(keys, self.extent(), _singletons(keys, t.One()), is_nested=True)
+            return t.Let(dot, one_hots, tangent)
         # An entry of the one-hot tensors has the one of the pattern, so that it can be looked up there.
         mask = self.fresh(f"{self.wrt}_mask")
         ones = self.at_entries(self.keys(), t.Var(self.wrt), lambda value: t.One())
@@ -286,15 +287,10 @@ def _singletons(keys: list[t.Var], value: t.Node) -> t.Node:
     return value
 
 
-def _loops_over_indices(keys: list[t.Var], sizes: list[t.Node], body: t.Node) -> t.Node:
+def _loops_over_indices(keys: list[t.Var], sizes: list[t.Node], body: t.Node, is_nested: bool = False) -> t.Node:
+    """is_nested: whether what the body gives stands at the keys"""
     for key, size in zip(reversed(keys), reversed(sizes)):
-        body = t.Sum("_", key.name, every_index(size), body)
-    return body
-
-
-def _nested_over_indices(keys: list[t.Var], sizes: list[t.Node], body: t.Node) -> t.Node:
-    for key, size in zip(reversed(keys), reversed(sizes)):
-        body = t.Sum("_", key.name, every_index(size), t.Singleton(key, body, True))
+        body = t.Sum("_", key.name, every_index(size), t.Singleton(key, body, True) if is_nested else body)
     return body
 
 

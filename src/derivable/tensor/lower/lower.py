@@ -103,15 +103,18 @@ class Lowering:
 
     @property
     def zero(self) -> Values:
-        return tuple(Constant(x, dtype) for x, dtype in zip(self.semiring.zero, self.semiring.dtypes))
+        return self.real(self.semiring.zero)
+
+    @property
+    def one(self) -> Values:
+        return self.real(self.semiring.one)
 
     def plus(self, left: Values, right: Values) -> Values:
         return self._operate(self.semiring.plus, left, right)
 
     def times(self, left: Values, right: Values) -> Values:
-        one = tuple(Constant(x, dtype) for x, dtype in zip(self.semiring.one, self.semiring.dtypes))
-        if left == one or right == one:
-            return right if left == one else left
+        if self.one in (left, right):
+            return right if left == self.one else left
         product = self._operate(self.semiring.times, left, right)
         if not self.is_exact:
             return product
@@ -143,7 +146,7 @@ class Lowering:
                     self.real(node.value) if of == REAL else (Constant(node.value, "int64" if of == INT else "bool"),)
                 )
             case t.One():
-                return tuple(Constant(x, dtype) for x, dtype in zip(self.semiring.one, self.semiring.dtypes))
+                return self.one
             case t.Zero():
                 return self.zero
             case t.Var():
@@ -171,8 +174,9 @@ class Lowering:
             return isinstance(bound, Scalar) and bound.found is None
         if isinstance(node, t.Lookup):
             return self._place_array(node, names) is not None
-        is_made = isinstance(node, (t.Number, t.One, t.Apply))
-        return is_made or (isinstance(node, t.Multiply) and all(self._has_value(c, names) for c in node.children))
+        if isinstance(node, t.Multiply):
+            return all(self._has_value(factor, names) for factor in node.children)
+        return isinstance(node, (t.Number, t.One, t.Apply))
 
     def _applied(self, node: t.Apply, names: Names) -> Values:
         if (part := guarded_part(node)) is not None:
@@ -293,8 +297,7 @@ class Lowering:
             return self._tensor(node, names, of)
         if of == REAL and not self._has_value(node, names):
             return self.total(node, names)
-        found = self.scalar(node, names)
-        return Scalar(tuple(x if is_simple(x) else self.build.let("value", x) for x in found), of)
+        return self._bound_scalar(self.scalar(node, names), of)
 
     def _tensor(self, node: t.Node, names: Names, of: Type | None) -> Bound:
         if any(node is other for other in self.early):
@@ -308,10 +311,10 @@ class Lowering:
             then(names[node.name] if isinstance(node, t.Var) else self._tensor(node, names, of))
             return
 
-        def named(values: Values) -> None:
-            then(Scalar(tuple(x if is_simple(x) else self.build.let("value", x) for x in values), of))
+        self.pieces(node, names, lambda values: then(self._bound_scalar(values, of)))
 
-        self.pieces(node, names, named)
+    def _bound_scalar(self, values: Values, of: Type) -> Scalar:
+        return Scalar(tuple(x if is_simple(x) else self.build.let("value", x) for x in values), of)
 
     # Running over entries
 
@@ -521,13 +524,16 @@ class Lowering:
         match node:
             case t.Zero():
                 return
-            case t.Sum() if not isinstance(into, Registers) and self._is_scalar(node, names):
-                self._add_sum(node, names, into)
             case t.Sum():
+                of = type_of(node, names)
+                if not isinstance(into, Registers) and of is not None and of.is_scalar:
+                    self._add_sum(node, names, into)
+                    return
                 self.loop(node, names, lambda inner: self.accumulate(node.body, inner, into))
             case t.Singleton():
                 key = self.key(node.key, names)
-                if self.in_place or not self._is_collectable(node.value, names):
+                of = type_of(node.value, names)
+                if self.in_place or of is None or of.order != 1:
                     into.at(key, lambda below: self.accumulate(node.value, names, below))
                 else:
                     made = self.collected(node.value, names)
@@ -546,14 +552,6 @@ class Lowering:
                     self._accumulate_scalar(node, names, into)
                 else:
                     self.iterate(node, names, lambda key, value: self._accumulate_entry(key, value, into))
-
-    def _is_collectable(self, node: t.Node, names: Names) -> bool:
-        of = type_of(node, names)
-        return of is not None and of.order == 1
-
-    def _is_scalar(self, node: t.Node, names: Names) -> bool:
-        of = type_of(node, names)
-        return of is not None and of.is_scalar
 
     def _add_sum(self, node: t.Sum, names: Names, into: Destination) -> None:
         """A sum of scalars goes to registers first, and to the destination if it had anything to add."""
