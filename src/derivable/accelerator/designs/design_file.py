@@ -170,13 +170,15 @@ class _Content:
     def error(self, message: str) -> ParseError:
         return ParseError(message, source=self.source, hint="`Design.save` writes such files; save the design again")
 
+    def path_of(self, key: str) -> str:
+        return f"{self.path}.{key}" if self.path else key
+
     def get(self, key: str, kind: type | tuple[type, ...]) -> Any:
-        where = f"{self.path}.{key}" if self.path else key
         if key not in self.value:
-            raise self.error(f"`{where}` is missing")
+            raise self.error(f"`{self.path_of(key)}` is missing")
         found = self.value[key]
         if not isinstance(found, kind) or (isinstance(found, bool) and kind is int):
-            raise self.error(f"`{where}` is {found!r}")
+            raise self.error(f"`{self.path_of(key)}` is {found!r}")
         return found
 
     def count(self, key: str, least: int = 0, most: int = 1 << 53) -> int:
@@ -184,18 +186,17 @@ class _Content:
         found = self.get(key, int)
         if not least <= found <= most:
             expected = f"{least} or more" if found < least else f"{most} or less"
-            raise self.error(f"`{self.path}.{key}` is {found}, expected {expected}".replace("`.", "`"))
+            raise self.error(f"`{self.path_of(key)}` is {found}, expected {expected}")
         return found
 
     def one_of(self, key: str, known: Sequence[str]) -> Any:
         found = self.get(key, str)
         if found not in known:
-            where = f"{self.path}.{key}" if self.path else key
-            raise self.error(f"`{where}` is {found!r}, expected {' or '.join(known)}")
+            raise self.error(f"`{self.path_of(key)}` is {found!r}, expected {' or '.join(known)}")
         return found
 
     def inner(self, key: str) -> _Content:
-        return _Content(self.get(key, dict), f"{self.path}.{key}" if self.path else key, self.source)
+        return _Content(self.get(key, dict), self.path_of(key), self.source)
 
     def record(self, kind: type, **fixed: Any) -> Any:
         """A dataclass of the values of this mapping."""
