@@ -38,6 +38,7 @@ from derivable.bridge.torch_rows import (
     parts_of,
     sorted_keys,
 )
+from derivable.bridge.torch_sums import SUMS, sum_of
 from derivable.core.diagnostics import UnsupportedError
 from derivable.device.cpu.memory import empty
 from derivable.device.cuda import row_sets
@@ -245,11 +246,9 @@ class Torch(Arrays):
     ) -> list[torch.Tensor]:
         if monoid is None:
             assert self.semiring is not None
-            return [_sum_of(self.semiring)(of[0], rows, count)]
-        if len(of) == 1 and monoid.special in _SUMS:
-            found = _SUMS[monoid.special]
-            neutral = monoid.neutral[0].item()
-            return [found(of[0], rows, count) if found in _PLAIN else found(of[0], rows, count, neutral)]
+            return [sum_of(self.semiring)(of[0], rows, count)]
+        if len(of) == 1 and monoid.special in SUMS:
+            return [SUMS[monoid.special](of[0], rows, count, monoid.neutral[0].item())]
         if not is_sorted:
             rows, order = torch.sort(rows, stable=True)
             of = [part.index_select(0, order) for part in of]
@@ -283,12 +282,11 @@ class Torch(Arrays):
 
     def fold_lanes(self, of: torch.Tensor) -> torch.Tensor:
         assert self.semiring is not None
-        plus = _sum_of(self.semiring)
-        if plus is _added:
+        if self.semiring.typed("float64").plus.special == "add":
             return of.sum(1)
         count, lanes = of.shape
         rows = torch.arange(count, device=of.device).repeat_interleave(lanes)
-        return plus(of.reshape(-1), rows, count)
+        return sum_of(self.semiring)(of.reshape(-1), rows, count)
 
     # Rows
 
@@ -574,110 +572,3 @@ def _printed(make: Callable[[], Any]) -> Callable | None:
         return row_sets.kernel_of(emit_triton(made), made.name, row_sets.TILE)
     except UnsupportedError:
         return None
-
-
-# Sums by row: (values [row, lane], to which row each goes, how many rows there are) -> [row, lane].
-
-
-@lru_cache(64)
-def _sum_of(semiring: Semiring) -> Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]:
-    name, zero = semiring.typed("float64").plus.special, semiring.zero
-    if name not in _SUMS:
-        return lambda values, rows, count: _folded(values, rows, count, semiring)
-    found = _SUMS[name]
-    return found if found in _PLAIN else lambda values, rows, count: found(values, rows, count, zero)
-
-
-def _folded(values: torch.Tensor, rows: torch.Tensor, count: int, semiring: Semiring) -> torch.Tensor:
-    """By any plus, of which torch has no sums by index: one row after another, in their order."""
-    from derivable.bridge.folds import segment_reduce
-
-    order = torch.argsort(rows, stable=True)
-    ends = torch.bincount(rows, minlength=count).cumsum(0)
-    return segment_reduce(semiring, values.index_select(0, order), torch.cat([ends.new_zeros(1), ends]))
-
-
-def _added(values: torch.Tensor, rows: torch.Tensor, count: int) -> torch.Tensor:
-    return values.new_zeros((count, *values.shape[1:])).index_add(0, rows, values)
-
-
-def _any(values: torch.Tensor, rows: torch.Tensor, count: int) -> torch.Tensor:
-    return _added(values.to(torch.int64), rows, count) > 0
-
-
-def _best(values: torch.Tensor, rows: torch.Tensor, count: int, kind: str, start: Any) -> torch.Tensor:
-    where = rows.reshape(-1, *[1] * (values.ndim - 1)).expand_as(values)
-    filled = values.new_full((count, *values.shape[1:]), start)
-    return filled.scatter_reduce(0, where, values, kind, include_self=False)
-
-
-def _extreme(values: torch.Tensor, rows: torch.Tensor, count: int, kind: str, zero: float) -> torch.Tensor:
-    """The first of the best in each row."""
-    size = len(rows)
-    nothing = values.new_full((count, *values.shape[1:]), zero)
-    if not size:
-        return nothing
-    fixed = values.detach()
-    best = _best(fixed, rows, count, kind, zero)
-    if not values.requires_grad and not is_observed():
-        return best
-    is_best = (fixed == best.index_select(0, rows)) | (fixed != fixed)
-    number = torch.arange(size, device=values.device).reshape(-1, *[1] * (values.ndim - 1))
-    first = _best(torch.where(is_best, number, size), rows, count, "amin", size)
-    chosen = values.gather(0, first.clamp(max=size - 1))
-    return torch.where(first < size, chosen, nothing)
-
-
-def _least(values: torch.Tensor, rows: torch.Tensor, count: int, zero: float) -> torch.Tensor:
-    return _extreme(values, rows, count, "amin", zero)
-
-
-def _greatest(values: torch.Tensor, rows: torch.Tensor, count: int, zero: float) -> torch.Tensor:
-    return _extreme(values, rows, count, "amax", zero)
-
-
-def _log_added(values: torch.Tensor, rows: torch.Tensor, count: int, zero: float) -> torch.Tensor:
-    best = _best(values.detach(), rows, count, "amax", zero)
-    at = best.index_select(0, rows)
-    difference: Any = _Difference.apply(values, at) if is_recorded((values,)) else _difference(values, at)
-    # A row without terms, or of terms that are all zero, has no logarithm.
-    is_some = best != zero
-    total = torch.where(is_some, _added(difference.exp(), rows, count), 1)
-    return torch.where(is_some, total.log() + best, zero)
-
-
-def _difference(values: torch.Tensor, best: torch.Tensor) -> torch.Tensor:
-    return torch.where(values == best, 0.0, values - best)
-
-
-class _Difference(torch.autograd.Function):
-    """`values - best`, which is 0 with slope 1 also for equal infinities; `best` is a constant."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(values: torch.Tensor, best: torch.Tensor) -> torch.Tensor:
-        return _difference(values, best)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *adjoints: torch.Tensor) -> Any:  # type: ignore[override]
-        return adjoints[0], None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        return tangents[0].clone()
-
-
-_SUMS: dict[str | None, Callable] = {
-    "add": _added,
-    "or": _any,
-    "min": _least,
-    "max": _greatest,
-    "logaddexp": _log_added,
-}
-# Those that need no neutral element.
-_PLAIN = (_added, _any)

@@ -31,82 +31,8 @@ import numpy as np
 
 from derivable.algebra.monoid import TypedMonoid
 from derivable.parallel.program.function import Function
-
-# Sizes
-
-
-@dataclass(frozen=True)
-class Found:
-    """`rows(edge)`, `found(c3)`: the number of rows of a result of a node, which is found at run time"""
-
-    node: Node
-    number: int = 0
-
-
-@dataclass(frozen=True)
-class Sum:
-    """`rows(stable path) + found(c3)`"""
-
-    parts: tuple[Size, ...]
-
-
-Size = int | Found | Sum
-
-
-def finders(size: Any) -> list[Node]:
-    """The nodes that must have run before a size is known."""
-    if isinstance(size, Sum):
-        return [node for part in size.parts for node in finders(part)]
-    return [size.node] if isinstance(size, Found) else []
-
-
-def added(*sizes: Size) -> Size:
-    """The sum of sizes, without sums of sums."""
-    return Sum(tuple(part for size in sizes for part in (size.parts if isinstance(size, Sum) else (size,))))
-
-
-# Types: names of scalars, `value` for values of the semiring that a run takes, `index` for what `Build` gives.
-VALUE, INDEX = "value", "index"
-
-
-@dataclass(frozen=True)
-class Type:
-    """`int64 [3]`
-
-    size        of rows, None for one number without rows
-    lanes       numbers in a row, None for one without an axis of its own
-    bits        of integers: how many hold every value, sign included, so that several columns may be packed as one key
-    is_natural  whether no value is negative: bits have no sign then
-    """
-
-    dtype: str
-    size: Size | None = None
-    lanes: int | None = None
-    bits: int = 64
-    is_natural: bool = False
-
-
-@dataclass(frozen=True)
-class Column:
-    """One result of a node."""
-
-    node: Node
-    number: int = 0
-
-    @property
-    def type(self) -> Type:
-        return self.node.types[self.number]
-
-    @property
-    def size(self) -> Size | None:
-        return self.type.size
-
-    @property
-    def lanes(self) -> int | None:
-        return self.type.lanes
-
-
-# Nodes
+from derivable.parallel.program.types import INDEX, VALUE, Column, Found, Size, Type, added, finders
+from derivable.parallel.program.types import Sum as Sum
 
 
 class _Kinds(ABCMeta):
@@ -560,8 +486,27 @@ class Loop(Node):
         return tuple(dict.fromkeys(column for column in (*read, *self.body) if column.node not in self.moving))
 
 
+class _Nested(Node):
+    """A node that runs others, perhaps not all of them or several times."""
+
+    @property
+    @abstractmethod
+    def inside(self) -> frozenset[Node]:
+        """The nodes that only it runs."""
+
+    def outside(self, results: Sequence[Column]) -> list[Column]:
+        """The columns that nodes inside read of others, for these results."""
+        read = [operand for node in nodes_of(results) if node in self.inside for operand in node.operands]
+        return [column for column in (*read, *results) if column.node not in self.inside]
+
+    @cached_property
+    def needs(self) -> tuple[Node, ...]:
+        more = [need for node in self.inside for need in node.needs if need not in self.inside]
+        return tuple(dict.fromkeys([*(column.node for column in self.operands), *more]))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Otherwise(Node):
+class Otherwise(_Nested):
     """`path by c1 c2, otherwise`: what a function gives at once, or if it gives nothing, what other nodes compute
 
     function  (library, the columns that it reads, a function that gets the number of rows before they are made) -> the
@@ -578,10 +523,7 @@ class Otherwise(Node):
     @cached_property
     def operands(self) -> tuple[Column, ...]:
         # What the other nodes read of what must be there for the function.
-        mine = self.inside
-        read = [operand for node in nodes_of(self.others) if node in mine for operand in node.operands]
-        outer = [column for column in (*read, *self.others) if column.node not in mine]
-        return tuple(dict.fromkeys((*self.reads, *outer)))
+        return tuple(dict.fromkeys((*self.reads, *self.outside(self.others))))
 
     def _types(self) -> tuple[Type, ...]:
         # Columns of one table have one number of rows.
@@ -593,14 +535,9 @@ class Otherwise(Node):
         """The nodes that run only if the function gives None."""
         return frozenset(nodes_of(self.others)) - frozenset(nodes_of(self.reads))
 
-    @cached_property
-    def needs(self) -> tuple[Node, ...]:
-        inside = [need for node in self.inside for need in node.needs if need not in self.inside]
-        return tuple(dict.fromkeys([*(column.node for column in self.operands), *inside]))
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Pieces(Node):
+class Pieces(_Nested):
     """`pieces of c0 c1 for path`: what a body makes of rows; where a join in it has too many pairs at once, of some of
     the rows after others, each piece of them folded
 
@@ -629,19 +566,11 @@ class Pieces(Node):
 
     @cached_property
     def operands(self) -> tuple[Column, ...]:
-        results = *self.body, *self.folded
-        read = [operand for node in nodes_of(results) if node in self.inside for operand in node.operands]
-        outer = [column for column in (*read, *results) if column.node not in self.inside]
-        return tuple(dict.fromkeys((*self.of, *outer)))
+        return tuple(dict.fromkeys((*self.of, *self.outside((*self.body, *self.folded)))))
 
     def _types(self) -> tuple[Type, ...]:
         sizes = [column.size for column in self.body]
         return tuple(replace(c.type, size=Found(self, sizes.index(c.size))) for c in self.body)
-
-    @cached_property
-    def needs(self) -> tuple[Node, ...]:
-        inside = [need for node in self.inside for need in node.needs if need not in self.inside]
-        return tuple(dict.fromkeys([*(column.node for column in self.operands), *inside]))
 
 
 def nodes_of(columns: Iterable[Column]) -> list[Node]:
