@@ -299,17 +299,16 @@ def test_indexes_over_tables_in_order_and_out_of_order(data):
     assert index.values_of(1 - column).tolist() == [rows[k][1 - column] for k in index.rows.tolist()]
 
 
-def test_rows_are_viewed_without_those_that_are_in_the_sets_alone(monkeypatch):
+def test_rows_that_came_as_sets_are_viewed_in_the_log(monkeypatch):
     monkeypatch.setattr(storage, "SET_ROWS", 1)
     table = Table("t", (I64, I64))
     table.may_be_built = False
     table.insert([np.array([3, 1, 2, 2]), np.array([5, 6, 7, 8])], 4)
-    table.evict(0, 2)
-    assert [table.view(c, slice(2, 4)).tolist() for c in range(2)] == [[2, 2], [7, 8]]
-    assert table.num_evicted == 2
-    # All of them are there again, prefix after prefix, before those that waited.
-    assert sorted(zip(*(table.view(c, slice(0, 4)).tolist() for c in range(2)))) == [(1, 6), (2, 7), (2, 8), (3, 5)]
-    assert table.num_evicted == 0
+    assert table.sets is not None
+    table.to_prefix_sets(table.sets, 4)
+    assert not table.has_log
+    assert [table.view(c, slice(0, 4)).tolist() for c in range(2)] == [[1, 2, 2, 3], [6, 7, 8, 5]]
+    assert table.has_log
 
 
 def test_rows_stay_in_a_hash_until_what_enters_them_in_sets_is_compiled(monkeypatch):

@@ -87,8 +87,7 @@ def test_tuples_and_rounds_are_those_over_columns(text, edges, room, iterations)
 
 def test_rounds_of_a_rule_with_one_atom_are_one_call():
     text = "type n(x: i64)\nrel n = {0, 3}\nrel n(x + 1) = n(x), x < 90\nquery n"
-    with settings_of(0, 1, 1 << 20, compiled=True), counted() as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drive, "PROPAGATED", 1 << 20)
+    with settings_of(0, 1, 1 << 20, compiled=True), counted() as made:
         database = dv.Program(text).run(keep=True)
         assert set(database["n"]) == {(k,) for k in range(91)}
         assert sum(stratum.rounds for stratum in database.profile.strata) == 88
@@ -98,8 +97,7 @@ def test_rounds_of_a_rule_with_one_atom_are_one_call():
 @pytest.mark.parametrize("text", [REACH, CLOSURE])
 def test_small_rounds_are_one_call(text):
     edges = [(k, k + 1) for k in range(90)]
-    with settings_of(0, 1, 1 << 20, compiled=True), counted() as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drive, "PROPAGATED", 1 << 20)
+    with settings_of(0, 1, 1 << 20, compiled=True), counted() as made:
         tuples, (*_, rounds), runs = found(text, edges)
     assert len(tuples) == (91 if text == REACH else 91 * 90 // 2)
     assert rounds == 91 - (text == CLOSURE)
@@ -144,7 +142,7 @@ def test_larger_rounds_of_a_first_run_wait_for_kernels():
     rounds, run = [], drive.Drive.run
     for many in (1, NEVER):
         with settings_of(0, 1, 1 << 20, compiled=True), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(drive, "MOST", 100)
+            patch.setattr(fused, "FEW_ROWS", 100)
             patch.setattr(fused, "MANY_ROWS", many)
             patch.setattr(drive.Drive, "run", lambda own, *given, many=many: rounds.append(many) or run(own, *given))
             assert found(CLOSURE, edges) == wanted

@@ -22,7 +22,7 @@ from derivable.datalog.api import evaluation
 from derivable.datalog.fused import emit, emit_insert, emit_tags, frontier, fused, partition
 from derivable.datalog.kernels import bit_rows as bit_kernels
 from derivable.datalog.kernels import row_sets, strata
-from derivable.datalog.run import bit_rows, drive, execute, tagged_program, whole_program
+from derivable.datalog.run import bit_rows, drive, tagged_program, whole_program
 from derivable.datalog.tables import sets, storage
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import TYPES
@@ -116,17 +116,13 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=F
     with pytest.MonkeyPatch.context() as patch, on_threads(num_threads):
         patch.setattr(partition, "FEW", 0)
         patch.setattr(partition, "STEP", room)
-        patch.setattr(execute, "PIECES", 1)
         patch.setattr(fused, "FEW_ROWS", few)
         patch.setattr(fused, "MANY_ROWS", few)
         patch.setattr(fused, "ROOM", room)
         patch.setattr(fused, "DRIVER_ROWS", 2)
         patch.setattr(storage, "SET_ROWS", set_rows)
-        patch.setattr(execute, "PIECE", 2)
         patch.setattr(drive, "PAUSE", room)
-        patch.setattr(drive, "PROPAGATED", 5)
         # Of some runs most rounds are large ones.
-        patch.setattr(drive, "MOST", 2 if room % 2 else drive.MOST)
         patch.setattr(drive, "LARGE", 2 if room % 2 else drive.LARGE)
         patch.setattr(storage, "PART", 1)
         if not is_whole:

@@ -149,7 +149,6 @@ class Evaluation:
         executor = Executor(self.ram, self.facts, self.algebra, watch, None, goal, begun)
         executor.foreign, executor.coins = self.foreign, self.coins
         executor.counts = {} if is_counted else None
-        executor.evicts = not is_kept
         self.iteration_limit = watch.limits.iteration_limit
         with self.watched_by(watch):
             with self.weighing(self.algebra, executor.tables, watch):

@@ -384,11 +384,11 @@ class DeviceTable(Table):
         if self.size:
             self.tags = part.tags
         # What these are depends on the rows.
-        del self.tail, self.may_have_sets
+        del self._log, self.may_have_sets
 
     def __getattr__(self, name: str) -> Any:
         part = self.__dict__.get("part")
-        if name not in ("tail", "may_have_sets") or part is None:
+        if name not in ("_log", "may_have_sets") or part is None:
             raise AttributeError(name)
         rows, tops = part.arrays.rows_to_host(part.ordered)
         self.may_have_sets = bool(self.types) and all(t.family != "float" for t in self.types)
@@ -396,7 +396,7 @@ class DeviceTable(Table):
         return self.__dict__[name]
 
     def all_columns(self, dtypes: Sequence[Any]) -> list[np.ndarray]:
-        if self.part is None or "tail" in self.__dict__:
+        if self.part is None or "_log" in self.__dict__:
             return super().all_columns(dtypes)
         return [self.part.arrays.to_host(column, dtype) for column, dtype in zip(self.part.ordered, dtypes)]
 

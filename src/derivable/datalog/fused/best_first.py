@@ -82,7 +82,7 @@ class BestFirst:
                 # The driver is the table of the other columns.
                 first, *others = self.fused.plan.steps
                 assert isinstance(first, emit.Rows)
-                first = replace(first, layout=emit.Layout(table.width, str(table.tail.dtype), None))
+                first = replace(first, layout=emit.Layout(table.width, str(table.word_type), None))
                 self.fused.plan = replace(self.fused.plan, steps=(first, *others))
                 self.fused.reads[0] = table, None
 

@@ -140,7 +140,7 @@ class Running:
             self.fused = plan(self.state, self.store, self.has_candidates, is_shared, self.has_candidates)
 
     def _layouts(self) -> tuple:
-        return (type(self.state.mode), *(table.tail.dtype.char for table in self.tables))
+        return (type(self.state.mode), *(table.word_type.char for table in self.tables))
 
     def driven(self) -> tuple[int, int]:
         """From which row of the driver to which the store goes."""
@@ -163,8 +163,6 @@ class Running:
                 index.update()
         start, stop = self.driven()
         assert isinstance(self.driver, m.Scan)
-        if not isinstance(self.state.rows_of(self.driver), slice) or start < self.tables[0].num_evicted:
-            self.tables[0].restore()
         self.driven_rows += stop - start
 
     def expected(self) -> float:
@@ -201,7 +199,6 @@ class Running:
         assert isinstance(self.driver, m.Scan)
         rows = state.rows_of(self.driver)
         i, end = self.driven()
-        table = self.tables[0]
         bounds = {step: state.bounds_of(scan) for step, scan in fused.kept.scans.items()}
         positions = [-1] * kernel.num_positions
         # Kernels of tagged rows read their numbers from a list, also where they are a slice; it is made in parts.
@@ -225,9 +222,6 @@ class Running:
                 if not first <= i < first + len(listed):
                     first, listed = i, np.arange(i, stop)
                 stop = first + len(listed)
-            elif isinstance(rows, slice):
-                # Where the first row lies in what is read.
-                first = table.num_evicted
             arguments: list[Any] = []
             for what, step, place in kernel.parameters:
                 if what == "word":
@@ -254,7 +248,7 @@ def argument_of(fused: Fused, bounds: dict[int, tuple[int, int]], rows: Any, wha
     table, index = fused.reads[step]
     match what:
         case "log":
-            return ((table.log if step else table.tail).reshape(-1),)
+            return (table.log.reshape(-1),)
         case "float_log":
             return (table.log.reshape(-1).view(np.float64),)
         case "list":

@@ -69,7 +69,7 @@ class Read:
     def layout(self, table: Table, index: Index | None) -> tuple:
         """What a kernel depends on."""
         form = table.sets.form if self.is_set and table.sets is not None else None
-        return table.tail.dtype.char, form, index and index.kind, table.tags is None
+        return table.word_type.char, form, index and index.kind, table.tags is None
 
 
 @dataclass(frozen=True)
@@ -138,12 +138,12 @@ class Range:
 
 def layout_of(table: Table) -> emit.Layout:
     """The layout of a table whose set is queried."""
-    return emit.Layout(table.width, str(table.tail.dtype), None if table.sets is None else table.sets.form)
+    return emit.Layout(table.width, str(table.word_type), None if table.sets is None else table.sets.form)
 
 
 def _log_of(table: Table) -> emit.Layout:
     """The layout of a table that is read row by row."""
-    return emit.Layout(table.width, str(table.tail.dtype), None)
+    return emit.Layout(table.width, str(table.word_type), None)
 
 
 def plan(

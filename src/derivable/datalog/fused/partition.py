@@ -88,7 +88,7 @@ class Partition:
 
     def write(self) -> None:
         """Write the new rows to their places."""
-        self.table.tail[self.place : self.place + self.size] = self.rows[: self.size]
+        self.table.log[self.place : self.place + self.size] = self.rows[: self.size]
         self.size = 0
 
 
@@ -165,11 +165,11 @@ def _write(start: int, stop: int, partitions: list[Partition]) -> None:
 
 def _place(table: Table, partitions: list[Partition]) -> None:
     """Give new rows their places in the log, to which they are written when the next step begins."""
-    needed = table.size - table.num_evicted + sum(partition.size for partition in partitions)
-    if needed > len(table.tail):
+    needed = table.size + sum(partition.size for partition in partitions)
+    if needed > len(table.log):
         table.grow_log(needed)
     for partition in partitions:
-        partition.place = table.size - table.num_evicted
+        partition.place = table.size
         table.size += partition.size
 
 
@@ -213,7 +213,7 @@ def _ranges(running: Running, table: Table) -> list[Range]:
     plan = running.fused.plan
     driver = plan.steps[0]
     assert isinstance(driver, emit.Rows)
-    column, start, stop = 0, table.num_evicted, table.size
+    column, start, stop = 0, 0, table.size
     for place, register in driver.takes:
         if register == plan.outputs[0]:
             (start, stop), column, table = running.driven(), place, running.fused.reads[0][0]

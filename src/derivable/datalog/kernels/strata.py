@@ -26,16 +26,15 @@ INDEX_FULL, WANTED, ENDED, STOPPED, ELSEWHERE = 20, 21, 22, 23, 24
 # The words of the memory before all others: candidates and rows of drivers before a pause; and of tables with tags the
 # number of the next round, in which rows become recent, and of the last one in which stable ones have.
 LEFT, NEXT_ROUND, BOUND, FIRST_FREE = range(4)
-# The words of a table. Rows from START to STOP are recent, those below VISIBLE and STABLE are read as that, and those
-# from FIRST on are propagated; all count from the first row in the log, before which EVICTED rows were.
-START, STOP, SIZE, STABLE, VISIBLE, FIRST, EVICTED, HAS_NEWS, MAY_EVICT, ROW_WIDTH = range(10)
+# The words of a table. Rows from START to STOP are recent, those below VISIBLE and STABLE are read as that.
+START, STOP, SIZE, STABLE, VISIBLE, HAS_NEWS, ROW_WIDTH = range(7)
 # What a kernel reads of it: addresses and sizes. ROOM is the number of rows that the log and the hash may have.
-LOG, ROOM, HASH, HASH_SLOTS, ARENA_ROOM, COUNT, STATE = range(10, 17)
+LOG, ROOM, HASH, HASH_SLOTS, ARENA_ROOM, COUNT, STATE = range(7, 14)
 # The first of those of `row_sets.SetParameters`.
-SETS = 17
+SETS = 14
 # Of a table with tags: the kernel that ends its rounds, 0 for others, and its block; the numbers of the rows that are
 # recent, from START to STOP of LIST, and of those that get other tags, LISTED of NEWS; and what kernels read of it.
-SETTLE, SETTLE_BLOCK, LIST, LISTED, NEWS, TOUCHED, STAMPS, TABLE_WORDS = range(25, 33)
+SETTLE, SETTLE_BLOCK, LIST, LISTED, NEWS, TOUCHED, STAMPS, TABLE_WORDS = range(22, 30)
 # The words of an index in chains: its table, what `index.Index` has, and the rows there is room for.
 OF, KEYS, NUM_KEYS, HEADS, NUM_HEADS, FOLLOWING, INDEX_ROOM, ENTERED, IS_SHORT, WIDTH, INDEX_WORDS = range(11)
 # The words of a store: the address of its kernel, 0 if it has none, and that of its block; the tables that it writes to
@@ -46,11 +45,10 @@ LAST, KEPT = 12, 5
 STORE_WORDS = LAST + 2 * KEPT
 # The words of the control: the place in the queue and among the readers, how long the queue and the one behind it are,
 # rounds that have ended and may end, rows of a round that may follow, rows that all may find, the store or index at
-# hand, whether that goes on where it left, whether indexes are ready for the round, the only store to run, or -1, and
-# rows that a log keeps behind the first that is propagated, 0 if larger rounds and evicting are left to who calls.
-PLACE, READER, NUM_NEWS, NUM_NEXT, ROUND, ROUNDS, MOST, ROWS_LEFT, AT, GOES_ON, IS_INDEXED, ONLY, PROPAGATED = range(13)
+# hand, whether that goes on where it left, whether indexes are ready for the round, and the only store to run, or -1.
+PLACE, READER, NUM_NEWS, NUM_NEXT, ROUND, ROUNDS, MOST, ROWS_LEFT, AT, GOES_ON, IS_INDEXED, ONLY = range(12)
 # Of a whole program: the stratum at hand, -1 before the first, and its next store that is not of the recursion.
-STRATUM, NEXT, CONTROL_WORDS = 13, 14, 15
+STRATUM, NEXT, CONTROL_WORDS = 12, 13, 14
 # The words of a stratum of a whole program: its tables and its stores, those of the next stratum following, the stores
 # from LOOP on being its recursion; the table with what that reads of before it, -1 without one; the table that says
 # whether it may be an equivalence, or -1; and the rounds that it has had.
@@ -94,10 +92,9 @@ def drive(address, memory, stores, tables, indexes, first_reader, readers, queue
                 rows += memory[at + SIZE] - memory[at + STOP]
                 found += memory[at + SIZE] - memory[at + STOP]
         control[ROWS_LEFT] -= rows
-        if control[PROPAGATED] == 0 and found == 0:
+        if found == 0:
             return ENDED
-        is_large = control[PROPAGATED] == 0 and found > control[MOST]
-        if is_large or control[ROWS_LEFT] <= 0 or control[ROUND] >= control[ROUNDS]:
+        if found > control[MOST] or control[ROWS_LEFT] <= 0 or control[ROUND] >= control[ROUNDS]:
             return STOPPED
         # Tables that had recent rows and those that get some, each once; the ones with new rows say so.
         memory[NEXT_ROUND] += 1
@@ -105,13 +102,13 @@ def drive(address, memory, stores, tables, indexes, first_reader, readers, queue
         number = 0
         for k in range(control[NUM_NEWS]):
             table = queue[k]
-            if memory[tables[table] + HAS_NEWS] == 0 and _advance(memory, tables[table], control):
+            if memory[tables[table] + HAS_NEWS] == 0 and _advance(memory, tables[table]):
                 queue[number] = table
                 number += 1
         for k in range(control[NUM_NEXT]):
             table = queue[len(tables) + k]
             memory[tables[table] + HAS_NEWS] = 0
-            if _advance(memory, tables[table], control):
+            if _advance(memory, tables[table]):
                 queue[number] = table
                 number += 1
         control[NUM_NEWS] = number
@@ -121,50 +118,17 @@ def drive(address, memory, stores, tables, indexes, first_reader, readers, queue
 
 
 @kernel(is_inner=True)
-def _advance(memory, at, control):
-    """Make new rows of a table the recent ones, see `storage.Table.advance`; false if there are none."""
+def _advance(memory, at):
+    """Make new rows of a table the recent ones; false if there are none."""
     if memory[at + SETTLE] != 0:
         memory[at + LIST], memory[at + NEWS] = memory[at + NEWS], memory[at + LIST]
         memory[at + STOP], memory[at + LISTED] = memory[at + LISTED], 0
         memory[at + VISIBLE] = memory[at + SIZE]
         return memory[at + STOP] > 0
-    first, stop, size, visible = memory[at + FIRST], memory[at + STOP], memory[at + SIZE], memory[at + VISIBLE]
-    most, new = control[MOST], size - stop
-    propagated = control[PROPAGATED] if memory[at + MAY_EVICT] != 0 else 0
-    if propagated == 0 or (0 < new <= most and stop - first < propagated):
-        # Those of a piece have rows before them that wait.
-        if first <= visible:
-            memory[at + VISIBLE] = size
-        memory[at + START] = memory[at + STABLE] = stop
-        memory[at + STOP] = size
-        return new > 0
-    if first <= visible:
-        visible = stop
-    else:
-        size = _evict(memory, at, first, stop, size)
-    waiting = size - visible
-    if visible >= most or (waiting == 0 and memory[at + EVICTED] > 0):
-        size = _evict(memory, at, 0, visible, size)
-        visible = 0
-    if waiting > most:
-        first = size - most
-        memory[at + VISIBLE] = visible
-    else:
-        first = visible
-        memory[at + VISIBLE] = size
-    memory[at + FIRST] = memory[at + START] = memory[at + STABLE] = first
-    memory[at + STOP] = memory[at + SIZE] = size
-    return waiting > 0
-
-
-@kernel(is_inner=True)
-def _evict(memory, at, start, stop, size):
-    """Have rows `start` to `stop` in the sets alone; returns how many the log has then."""
-    width, log = memory[at + ROW_WIDTH], pointer_at(memory[at + LOG], np.int32)
-    for k in range((size - stop) * width):
-        store(log, start * width + k, load(log, stop * width + k))
-    memory[at + EVICTED] += stop - start
-    return size - (stop - start)
+    stop, size = memory[at + STOP], memory[at + SIZE]
+    memory[at + VISIBLE] = memory[at + STOP] = size
+    memory[at + START] = memory[at + STABLE] = stop
+    return size > stop
 
 
 @kernel(is_inner=True)
@@ -397,7 +361,7 @@ def _has_begun(memory, tables, indexes_after, queue, control, strata, s):
     control[NUM_NEWS] = control[NUM_NEXT] = control[PLACE] = control[IS_INDEXED] = control[ROUND] = 0
     for table in range(first, strata[s + 1, FIRST_TABLE]):
         at = tables[table]
-        memory[at + HAS_NEWS] = memory[at + START] = memory[at + STABLE] = memory[at + FIRST] = 0
+        memory[at + HAS_NEWS] = memory[at + START] = memory[at + STABLE] = 0
         memory[at + STOP] = memory[at + VISIBLE] = memory[at + SIZE]
         if memory[at + SIZE] > 0:
             queue[control[NUM_NEWS]] = table

@@ -147,12 +147,8 @@ class Statistics:
 
 
 def _sampled(table: Table, relation: str, column: int) -> slice | np.ndarray:
-    """The rows to look at: not the same ones in relations that hold the same, whose noise would agree.
-
-    Of a table whose first rows are in its sets alone, some of the others.
-    """
+    """The rows to look at: not the same ones in relations that hold the same, whose noise would agree."""
     size = table.size
-    low = table.num_evicted if table.num_evicted < size else 0
-    if size - low <= ALL_ROWS:
-        return slice(low, size)
-    return np.random.default_rng(zlib.crc32(f"{relation}/{column}".encode())).integers(low, size, SAMPLE)
+    if size <= ALL_ROWS:
+        return slice(0, size)
+    return np.random.default_rng(zlib.crc32(f"{relation}/{column}".encode())).integers(0, size, SAMPLE)

@@ -189,9 +189,12 @@ class BitRows:
         """Whether it is still to be decided."""
         return self.least < np.inf
 
-    def pays(self) -> bool:
-        """Whether to go on with rows of bits. Looks closely once, when there are enough pairs."""
-        if self.pairs < self.least:
+    def pays(self, recent: int) -> bool:
+        """Whether to go on with rows of bits before a round of `recent` rows, each of which will find about one more.
+
+        Looks closely once, when there are enough pairs.
+        """
+        if self.pairs + recent < self.least:
             return False
         if not all(map(_is_in_reach, self.tables.values())):
             self.least = np.inf
@@ -200,7 +203,7 @@ class BitRows:
         self.reach = {name: _about(table) for name, table in self.tables.items()}
         self.spread()
         self.least = max(self.least, self.words() / WORDS_A_PAIR)
-        if self.pairs < self.least:
+        if self.pairs + recent < self.least:
             return False
         self.least = np.inf
         self.reach = {name: _exactly(table) for name, table in self.tables.items()}

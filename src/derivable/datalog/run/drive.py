@@ -2,8 +2,7 @@
 
 A round that goes through Python costs as much as some thousand rows. So the driver of `kernels.strata` calls the
 kernels of all stores of a stratum, round after round while these are small, and comes back for room, for a look at the
-limits, for a store that has no kernel, and for what larger rounds need: threads, other join orders, a log without the
-rows that were propagated.
+limits, for a store that has no kernel, and for other join orders, which larger rounds need.
 """
 
 from __future__ import annotations
@@ -39,9 +38,8 @@ else:
     partition = later("derivable.datalog.fused.partition")
     row_sets = later("derivable.datalog.kernels.row_sets")
 
-# Rows and candidates between two looks at the limits; rows of a piece of a round, few enough for the sets of their
-# prefixes to stay in cache; rows that are propagated in one call, and stay in the log so long.
-PAUSE, MOST, PROPAGATED = 1 << 18, 1 << 12, 1 << 17
+# Rows and candidates between two looks at the limits.
+PAUSE = 1 << 18
 # Rows of a round from which its stores cost far more than calls of them from Python.
 LARGE = 1 << 14
 # As good as no limit.
@@ -76,7 +74,7 @@ class Drive:
 
     names    the relations that the stores write to or that grow meanwhile; `tables` are theirs
     bases    [table] where its words begin in the memory
-    gone     [table] rows that it had evicted when its words were written; layouts: what kernels were bound to
+    layouts  [table] what kernels were bound to
     bound    the stores whose kernels are at hand
     """
 
@@ -89,12 +87,10 @@ class Drive:
         self.bases = strata.FIRST_FREE + strata.TABLE_WORDS * np.arange(len(self.tables))
         self.places_of_tables: list[int] = self.bases.tolist()
         # Rows of a part of a rule are none of the program.
-        own = self.bases[[name in executor.ram.relations for name in self.names]]
-        self.places_of_sizes = np.concatenate([own + strata.SIZE, own + strata.EVICTED])
+        self.places_of_sizes = self.bases[[name in executor.ram.relations for name in self.names]] + strata.SIZE
         self.addresses: list[tuple[tuple, list[int]]] = [((), []) for _ in self.tables]
         self.used = strata.FIRST_FREE + strata.TABLE_WORDS * len(self.tables)
         self.memory = np.zeros(self.used + 64 * len(stores), np.int64)
-        self.gone = [0] * len(self.tables)
         self.layouts = [_layout(table) for table in self.tables]
         self.words = np.zeros((len(stores), strata.STORE_WORDS), np.int64)
         self.blocks: list[Any] = [None] * len(stores)
@@ -136,51 +132,39 @@ class Drive:
         return array.__array_interface__["data"][0]
 
     def write_table(self, number: int) -> None:
-        """What kernels read of a table, as it is now; rows count from the first that is in the log."""
+        """What kernels read of a table, as it is now."""
         table, at = self.tables[number], self.places_of_tables[number]
         if table.sets is None and table.may_have_sets and table.size >= storage.SET_ROWS:
             table.enter_sets()
-        sets, tail = table.sets, table.tail
+        sets, log = table.sets, table.log
         if sets is None:
-            arrays = tail, table.table
-            words = [min(len(tail), len(table.table) // 4), len(table.table) // 2]
+            arrays = log, table.table
+            words = [min(len(log), len(table.table) // 4), len(table.table) // 2]
         else:
             part, found = sets.slices[0], sets.find_arguments
-            arrays = tail, sets.count, part.state, *found[2:5], *found[6:]
-            words = [len(tail), part.end, *found[:2], *found[5:6]]
+            arrays = log, sets.count, part.state, *found[2:5], *found[6:]
+            words = [len(log), part.end, *found[:2], *found[5:6]]
         # To look up addresses takes longer than all the rest, and few arrays are new.
         known = self.addresses[number]
         if len(known[0]) != len(arrays) or not all(map(operator.is_, known[0], arrays)):
             known = self.addresses[number] = arrays, [self.address(array) for array in arrays]
-        log, *rest = known[1]
+        log_at, *rest = known[1]
         if sets is None:
-            words = [log, words[0], *rest, words[1]]
+            words = [log_at, words[0], *rest, words[1]]
         else:
             room, end, firsts, domain, *slots = words
             count, state, base, set_slots, arena, *more = rest
-            words = [log, room, 0, 0, end, count, state, firsts, domain, base, set_slots, arena, *slots, *more]
-        memory, moved = self.memory, self.gone[number] - table.num_evicted
+            words = [log_at, room, 0, 0, end, count, state, firsts, domain, base, set_slots, arena, *slots, *more]
+        memory = self.memory
         memory[at + strata.LOG : at + strata.LOG + len(words)] = words
-        memory[at + strata.SIZE] = table.size - table.num_evicted
-        may_evict = sets is not None and not (sets.form.numbered or table.shared or table.lent)
-        memory[at + strata.MAY_EVICT] = may_evict
-        if moved:
-            self.gone[number] = table.num_evicted
-            places = strata.START, strata.STOP, strata.STABLE, strata.VISIBLE, strata.FIRST
-            memory[[at + place for place in places]] += moved
-            memory[at + strata.EVICTED] = table.num_evicted
-            if self.control[strata.GOES_ON]:
-                going = self.words[self.control[strata.AT]]
-                if going[strata.DRIVER] == number:
-                    memory[going[strata.OWN] : going[strata.OWN] + emit_insert.OWN] += moved
+        memory[at + strata.SIZE] = table.size
 
     def write_rows(self, number: int) -> None:
         """Which rows of a table are recent, stable and visible."""
         table, at = self.tables[number], self.places_of_tables[number]
-        gone, recent = table.num_evicted, _rows(table.recent)
-        self.gone[number] = gone
-        words = recent.start, recent.stop, table.size, table.stable_size, table.visible_size, recent.start
-        self.memory[at : at + strata.LOG] = [*(word - gone for word in words), gone, 0, 0, table.width]
+        recent = _rows(table.recent)
+        words = recent.start, recent.stop, table.size, table.stable_size, table.visible_size, 0, table.width
+        self.memory[at : at + strata.LOG] = words
 
     def write_index(self, index: Index) -> None:
         """An index that grows with its table."""
@@ -190,7 +174,7 @@ class Drive:
             *(self.bases[self.number[table.name]], address(index.key_columns), len(index.key_columns)),
             *(address(index.heads), len(index.heads), address(index.following)),
             *(min(len(index.following), len(index.heads)), index.rows_inserted),
-            *(table.tail.dtype == np.int32, table.width),
+            *(table.word_type == np.int32, table.width),
         ]
 
     def update_index(self, index: Index) -> None:
@@ -207,8 +191,7 @@ class Drive:
     def read_table(self, number: int) -> None:
         """Have a table, and its indexes, know the rows that it has now."""
         table, at = self.tables[number], self.places_of_tables[number]
-        self.gone[number] = table.num_evicted = int(self.memory[at + strata.EVICTED])
-        table.size = table.num_evicted + int(self.memory[at + strata.SIZE])
+        table.size = int(self.memory[at + strata.SIZE])
         for index, at in self.indexes.items():
             if index.table is table:
                 index.rows_inserted = int(self.memory[at + strata.ENTERED])
@@ -402,8 +385,8 @@ class Drive:
         self.addresses[number] = (), []
         sets = table.sets
         if code == row_sets.LOG_FULL:
-            length = len(table.tail)
-            if table.size - table.num_evicted == length:
+            length = len(table.log)
+            if table.size == length:
                 # Many small tables would come back for each doubling.
                 table.grow_log(4 * length if length < FEW else length + 1)
             may_enter = sets is None and table.may_have_sets and table.size >= storage.SET_ROWS
@@ -420,10 +403,7 @@ class Drive:
     def insert(self, effort: Effort) -> bool:
         """Insert what the only store finds in the rows that it is to go through now; false if it has no kernel yet."""
         (running,), (words,) = self.running, self.words
-        # Addresses are those of the log with the rows of the driver.
-        driver, (start, stop) = running.tables[0], running.driven()
-        if start < driver.num_evicted:
-            driver.restore()
+        start, stop = running.driven()
         self.begin()
         # Of a recursion what grows is in the memory, and the kernel is bound once.
         running.plan()
@@ -432,8 +412,8 @@ class Drive:
                 return False
             self.fused = running.fused if running.is_recursive else None
         running.driven_rows += stop - start
-        gone, own = driver.num_evicted, words[strata.OWN]
-        self.memory[own : own + emit_insert.OWN] = start - gone, stop - gone
+        own = words[strata.OWN]
+        self.memory[own : own + emit_insert.OWN] = start, stop
         target = int(words[strata.TARGET])
         self.control[strata.ONLY] = 0
         while (code := self.call()) != row_sets.DONE:
@@ -449,11 +429,10 @@ class Drive:
         words[strata.RUNS :] = 0
         return True
 
-    def run(self, evicts: bool, in_pieces: bool = False) -> None:
+    def run(self, most: float = ENDLESS) -> None:
         """Run the round that has begun, and those that follow while they are small.
 
-        evicts     whether rows that are propagated leave the log
-        in_pieces  whether larger rounds follow as well then, piece by piece
+        most  rows after which it comes back
         """
         control, watch = self.control, self.executor.watch
         self.began, self.first_round, self.ended = perf_counter(), watch.round, 0
@@ -462,9 +441,8 @@ class Drive:
         news = np.flatnonzero(stops > starts)
         self.queue[: len(news)] = news
         control[strata.NUM_NEWS] = len(news)
-        control[strata.MOST] = MOST if evicts and in_pieces else most_rows(self.running)
-        control[strata.ROUNDS], control[strata.ROWS_LEFT] = self.limits(evicts and not in_pieces)
-        control[strata.PROPAGATED] = PROPAGATED if evicts and in_pieces else 0
+        control[strata.MOST] = most_rows(self.running)
+        control[strata.ROUNDS], control[strata.ROWS_LEFT] = self.limits(most)
         while (code := self.call()) not in (strata.ENDED, strata.STOPPED):
             if code == strata.WANTED:
                 self.wanted(int(control[strata.AT]))
@@ -484,33 +462,25 @@ class Drive:
             self.end_round(number)
 
     def end_round(self, number: int) -> None:
-        """Have a table know which rows were recent, as one whose last round has ended."""
+        """Have a table know which rows are recent, as one whose last round has ended."""
         self.read_rows(number)
-        table, at = self.tables[number], self.places_of_tables[number]
-        first = self.memory[at + strata.FIRST] + self.gone[number]
-        table.recent = slice(int(first), _rows(table.recent).stop)
 
     def read_rows(self, number: int) -> None:
         """Have a table know which rows are recent, stable and visible."""
-        at, gone, table = self.places_of_tables[number], self.gone[number], self.tables[number]
-        start, stop, _, stable, visible = self.memory[at : at + strata.VISIBLE + 1].tolist()
-        table.recent, table.stable_size, table.visible_size = (
-            slice(gone + start, gone + stop),
-            gone + stable,
-            gone + visible,
-        )
+        at, table = self.places_of_tables[number], self.tables[number]
+        start, stop, _, table.stable_size, table.visible_size = self.memory[at : at + strata.VISIBLE + 1].tolist()
+        table.recent = slice(start, stop)
 
-    def limits(self, evicts: bool) -> tuple[int, int]:
+    def limits(self, most: float) -> tuple[int, int]:
         """(rounds that may end, rows that they may find)"""
         executor, limits = self.executor, self.executor.watch.limits
         stratum = executor.stratum_effort[executor.number]
         given = [n - stratum.rounds + 1 for n in (limits.iteration_limit, limits.round_limit) if n is not None]
-        rows = min(executor.plan_again - stratum.rows, ENDLESS)
+        rows = min(executor.plan_again - stratum.rows, most)
         if limits.tuple_limit is not None:
             # The error names the round that passed the limit.
             rows = min(rows, limits.tuple_limit - executor.watch.num_tuples + 1)
-        rows = max(1, rows)
-        return min(given, default=ENDLESS), int(min(rows, PROPAGATED) if evicts else rows)
+        return min(given, default=ENDLESS), int(max(1, rows))
 
     def wanted(self, number: int) -> None:
         """Have the kernel of a store, or run it in this round over columns."""
@@ -623,4 +593,4 @@ def _rows(recent: slice | np.ndarray) -> slice:
 
 def _layout(table: Table) -> tuple:
     """What kernels that write to a table, or read it, depend on."""
-    return table.tail.dtype.char, None if table.sets is None else table.sets.form
+    return table.word_type.char, None if table.sets is None else table.sets.form

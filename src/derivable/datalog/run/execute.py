@@ -50,12 +50,8 @@ if TYPE_CHECKING:
 
 # Join orders are chosen again when a recursion has so many times the rows that they were chosen for.
 PLAN_AGAIN = 16
-# Rows of a relation that are propagated at once where the order does not matter.
-PIECE = 1 << 15
 # Rows of a store with tags that wait until it is known to end.
 MOST_WAITING = 1 << 20
-# With several threads each propagates this many times the rows at once that one thread does.
-PIECES = 16
 
 
 class Begun(NamedTuple):
@@ -112,8 +108,6 @@ class Executor(Orders):
         self.efforts: dict[int, Effort] = {}
         # Whether the facts that a stratum is offered are all that it has, not only those that are added.
         self.is_anew = False
-        # Whether rows that nothing of a recursion reads any more may leave the logs.
-        self.evicts = False
         self.stratum_effort = [StratumEffort() for _ in ram.strata]
 
     def run(self) -> dict[str, Table]:
@@ -295,26 +289,12 @@ class Executor(Orders):
     def go_round(self, number: int, rounds: Rounds, is_first: bool) -> bool:
         """Go on with a recursion until it is at its end, or until one of its clauses is cut in two, which is true."""
         tables = self.tables
-        stratum = self.stratum(number)
-        evicts = self.evicts and is_first and not self.counts_rounds() and stratum.reads_news_alone
-        # Each piece is a step of all threads, who wait for one another at its end.
-        pairs = any(len(tables[name].types) == 2 for name in stratum.relations)
-        threads = fused.num_shares()
-        piece = PIECE
-        if pairs and threads > 1:
-            piece = PIECE * PIECES * threads
-        elif len(rounds.loop) == len(stratum.relations) == 1:
-            piece = drive.MOST
         rows = 0
 
         def has_news(name: str) -> bool:
             nonlocal rows
             table = tables[name]
-            if evicts:
-                # Rows that become rows of bits are not to be propagated pair by pair before that is decided.
-                has_some = table.advance(min(PIECE, piece) if bits is not None and bits.is_open else piece)
-            else:
-                has_some = table.take_news()
+            has_some = table.take_news()
             rows += table.recent.stop - table.recent.start  # type: ignore[union-attr]
             return has_some
 
@@ -324,13 +304,13 @@ class Executor(Orders):
         for instructions, _ in rounds.run(has_news):
             if not self.begin_round(number, rounds):
                 return False
-            if bits is not None and bits.pays():
+            if bits is not None and bits.pays(rows):
                 self.solve_bits(number, bits)
                 return False
             if self.may_drive(number, instructions, rows):
                 if driven is None or driven.stores is not rounds.loop:
-                    driven = drive.Drive(self, rounds.loop, stratum.relations)
-                driven.run(evicts, threads == 1 and not (bits is not None and bits.is_open))
+                    driven = drive.Drive(self, rounds.loop, rounds.relations)
+                driven.run(bits.least - bits.pairs if bits is not None and bits.is_open else drive.ENDLESS)
                 rounds.look_at_all()
             else:
                 for instruction in instructions:
@@ -364,7 +344,7 @@ class Executor(Orders):
             if work >= fused.MANY_ROWS and are_small:
                 self.ahead.prepare(self, instructions, kind or drive.Drive)
             return False
-        if rows > drive.MOST and work < fused.MANY_ROWS:
+        if rows > fused.FEW_ROWS and work < fused.MANY_ROWS:
             # Few of its stores have kernels by then, and without these it costs more than it spares.
             return False
         return rows <= drive.most_rows([self.running_of(instruction) for instruction in instructions])

@@ -100,7 +100,7 @@ class TaggedDrive(drive.Drive):
     def write_table(self, number: int) -> None:
         super().write_table(number)
         table, at, memory = self.tables[number], self.places_of_tables[number], self.memory
-        room, lists = len(table.tail), self.lists[number]
+        room, lists = len(table.log), self.lists[number]
         if memory[at + strata.NEWS] and memory[at + strata.NEWS] == self.address(lists[0]):
             lists.reverse()
         if len(self.touched[number]) < room:
@@ -123,9 +123,9 @@ class TaggedDrive(drive.Drive):
         rows = np.arange(recent.start, recent.stop) if isinstance(recent, slice) else recent
         current = self.lists[number][0]
         if len(current) < len(rows):
-            current = self.lists[number][0] = np.empty(len(table.tail), np.int64)
+            current = self.lists[number][0] = np.empty(len(table.log), np.int64)
         current[: len(rows)] = rows
-        words = 0, len(rows), table.size, 0, table.visible_size, 0, 0, 0, 0, table.width
+        words = 0, len(rows), table.size, 0, table.visible_size, 0, table.width
         self.memory[at : at + strata.LOG] = words
         self.memory[at + strata.NEWS] = self.memory[at + strata.LISTED] = 0
 
@@ -163,7 +163,7 @@ class TaggedDrive(drive.Drive):
         self.looks_again = may_be_best_first and _has_order(list(pending.values()))
         before = [running.found for running in self.running]
         self.memory[[strata.NEXT_ROUND, strata.BOUND]] = stamp, stamp - 2
-        self.run(False)
+        self.run()
         for store, running, found in zip(self.stores, self.running, before):
             pending[store.relation].count += running.found - found
         return int(self.memory[strata.NEXT_ROUND])

@@ -215,7 +215,7 @@ class TaggedProgram(WholeProgram):
     def write_table(self, number: int) -> None:
         super().write_table(number)
         table, arrays, words = self.tables[number], self.arrays_of[number], {}
-        room = len(table.tail)
+        room = len(table.log)
         if len(arrays.get("recent", ())) != room:
             arrays["recent"] = np.zeros(room, np.int64)
             if self.is_proofs:

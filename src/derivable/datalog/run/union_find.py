@@ -80,7 +80,7 @@ def has_large_classes(executor: Executor, number: int) -> bool:
     table = executor.tables[rules.relation]
     if not table.size:
         return False
-    are_bits = table.num_evicted == table.size and table.sets is not None
+    are_bits = not table.has_log
     if are_bits:
         assert table.sets is not None
         first, second = next(table.sets.parts(SAMPLE)).T

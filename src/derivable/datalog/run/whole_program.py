@@ -383,7 +383,7 @@ class WholeProgram(drive.Drive):
 
     def write_index(self, index: Index) -> None:
         """The same, with room for all rows that its table has room for."""
-        room = len(index.table.tail)
+        room = len(index.table.log)
         if len(index.following) < room:
             index.heads, index.rows_inserted = index.heads[:0], 0
             index.make_room(room)
@@ -396,14 +396,14 @@ class WholeProgram(drive.Drive):
         table = self.tables[number]
         self.read_table(number)
         table.grow_log(least)
-        table.grow_hash(len(table.tail))
+        table.grow_hash(len(table.log))
         self.changed(number)
         return True
 
     def have_bases_room(self) -> bool:
         """Make room for what a recursion reads of what was before it."""
-        sizes = [(base, len(self.tables[number].tail)) for number, base in self.bases_of]
-        return all(len(self.tables[base].tail) >= size or self.has_room(base, size) for base, size in sizes)
+        sizes = [(base, len(self.tables[number].log)) for number, base in self.bases_of]
+        return all(len(self.tables[base].log) >= size or self.has_room(base, size) for base, size in sizes)
 
     def has_written(self, given: FactStore) -> bool:
         """Write the facts for the driver; false if they are too many."""
@@ -417,7 +417,7 @@ class WholeProgram(drive.Drive):
             parts, variables = columns.given(len(table.types))
             count = len(variables)
             left -= count
-            if left < 0 or (count >= len(table.tail) and not self.has_room(number, count + 1)):
+            if left < 0 or (count >= len(table.log) and not self.has_room(number, count + 1)):
                 return False
             if (end := place + 2 + count * table.width) > len(facts):
                 facts = self.facts = longer(facts, 2 * end, place)
@@ -460,7 +460,7 @@ class WholeProgram(drive.Drive):
             has_room = False
             if code == row_sets.LOG_FULL:
                 target = int(self.words[self.control[strata.AT], strata.TARGET])
-                has_room = self.has_room(target, 2 * len(self.tables[target].tail))
+                has_room = self.has_room(target, 2 * len(self.tables[target].log))
             # Of a recursion that goes on, the rows before it stay where they are.
             is_looping = self.control[strata.NEXT] > self.strata[self.control[strata.STRATUM], strata.LOOP]
             if not has_room or not (is_looping or self.have_bases_room()):

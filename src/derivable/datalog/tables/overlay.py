@@ -84,8 +84,12 @@ class OverlayTable(Table):
         return self.log
 
     @property
-    def tail(self) -> np.ndarray:  # type: ignore[override]
-        return self.log
+    def has_log(self) -> bool:
+        return True
+
+    @property
+    def word_type(self) -> np.dtype:
+        return self.log.dtype
 
     @property
     def sets(self):  # type: ignore[override]

@@ -143,13 +143,11 @@ class RowSets:
         i = start
         numbers = [ids] if self.form.numbered else []
         while True:
-            used = table.size - table.num_evicted
-            result, i, used = self.place(self.slices[0], table.tail, used, columns, i, count, numbers)
-            table.size = table.num_evicted + used
+            result, i, table.size = self.place(self.slices[0], table.log, table.size, columns, i, count, numbers)
             if result == row_sets.DONE:
                 return count
             if result == row_sets.LOG_FULL:
-                table.grow_log(len(table.tail) + 1)
+                table.grow_log(len(table.log) + 1)
             elif not self.make_room(table, self.slices[0], result, [c[i:count] for c in columns]):
                 return i
 
@@ -242,12 +240,12 @@ class RowSets:
 
     def _widen(self, table: Table, domain: int) -> None:
         """Build the sets again for a larger domain of last values: rows keep their numbers."""
-        table.restore()
+        log = table.log
         prefixes, size = self.num_prefixes, table.size
         self._clear(domain)
         self.slices[0].state[3] = prefixes
         self.slots[:], self.count[:] = 0, 0
-        table.size = 0
+        table.log, table.size = log, 0
         self.enter(table, size)
 
     def sizes(self) -> np.ndarray:
@@ -285,7 +283,7 @@ class RowSets:
         for start in range(0, size, step):
             count = min(step, size - start)
             for c, column in enumerate(columns):
-                column[:count] = table.tail[start : start + count, c]
+                column[:count] = table.log[start : start + count, c]
             if self.insert(table, columns, 0, count, ids) < count:
                 return False
         return True

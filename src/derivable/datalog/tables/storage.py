@@ -5,11 +5,6 @@ sorted or merged. A row's life: pending (in the candidates of a round), recent (
 stable. Untagged recent rows are a slice of the log; tagged ones a list of row numbers, because a better tag makes an
 old row recent again; a stamp, the round in which it last became recent, tells the parts apart.
 
-A recursion that reads its recent rows alone propagates them in pieces, the last ones first, and evicts them from the
-log: they are in the sets then, and the log has only what waits. So it stays in cache, however many rows there are, and
-each prefix comes to its end while its set is in cache. Who reads the log finds all rows there, in order of their
-values.
-
 The set is one hash of row numbers while the table is small or has values that are no small integers, else `RowSets`.
 Rows without tags that come in bulk are sorted instead, and enter the set when somebody asks it.
 """
@@ -54,12 +49,11 @@ renew_in_children(globals(), _updating=threading.RLock)
 class Table:
     """The rows of one relation; see the module's docstring.
 
-    log     [capacity, max(arity, 1)] int64 (a nullary relation has one column of zeros); int32 with `sets`
-    tail    the log from row `num_evicted` on; the rows before it are in the sets alone until somebody reads the log
+    log     [capacity, max(arity, 1)] int64 (a nullary relation has one column of zeros); int32 with `sets`; of rows
+            that came as sets it is written when somebody reads it
     sets    the set of its rows by prefix, instead of the hash set `table`
     set_is_stale  whether the rows, which are distinct, are in neither yet
     shared  whether another table has the same log, so that it must not be written to
-    lent    whether another table may have the rows of this log
     tags    [capacity] made by `new_tags`, or None for untagged tables
     stamps  [capacity] int32, the round in which a row last became recent, or None where no rule asks what is stable
     recent  row numbers, or a slice of the log
@@ -73,7 +67,7 @@ class Table:
 
     rows_worth_kernels: float = 0
     news: tuple[np.ndarray, np.ndarray] | None = None
-    num_evicted = gathered = 0
+    gathered = 0
     joins_values = stays = False
 
     def __init__(
@@ -90,8 +84,8 @@ class Table:
         self.sets: RowSets | None = None
         self.may_have_sets = bool(self.types) and all(t.family != "float" for t in self.types)
         self.may_be_built = bool(self.types) and new_tags is None
-        self.set_is_stale = self.shared = self.lent = False
-        self.tail: np.ndarray = empty((FIRST, self.width), np.int64)
+        self.set_is_stale = self.shared = False
+        self._log: np.ndarray | None = empty((FIRST, self.width), np.int64)
         self.table = zeros(8 * FIRST, np.uint32)
         self.new_tags = new_tags
         self.tags: Any = None if new_tags is None else new_tags(FIRST)
@@ -118,51 +112,55 @@ class Table:
 
     @property
     def log(self) -> np.ndarray:
-        if self.num_evicted:
-            self.restore()
-        return self.tail
+        if self._log is None:
+            self._write_log()
+        assert self._log is not None
+        return self._log
 
     @log.setter
     def log(self, log: np.ndarray) -> None:
-        self.tail, self.num_evicted = log, 0
+        self._log = log
+
+    @property
+    def has_log(self) -> bool:
+        """Whether the log is written, as it is unless all rows came as sets."""
+        return self._log is not None
+
+    @property
+    def word_type(self) -> np.dtype:
+        """The type of the words of the log."""
+        return np.dtype(np.int32) if self._log is None else self._log.dtype
 
     def column(self, position: int, rows: slice | np.ndarray | None = None, dtype: Any = np.int64) -> np.ndarray:
         """Words [row] of one column, of all rows or some; of another dtype if its values fit in it."""
-        if rows is None and 0 < self.num_evicted == self.size:
+        if rows is None and not self.has_log:
             return self._columns_of_sets({position: dtype})[0]
         if rows is None:
             rows = slice(0, self.size)
-        if (
-            self.num_evicted
-            and (rows.start if isinstance(rows, slice) else rows.min(initial=self.num_evicted)) < self.num_evicted
-        ):
-            self.restore()
-        tail, num_evicted = self.tail, self.num_evicted
+        log = self.log
         if isinstance(rows, slice):
-            part = tail[rows.start - num_evicted : rows.stop - num_evicted, position]
+            part = log[rows, position]
             if len(part) < FEW:
                 return part.astype(dtype)
             column = empty(len(part), dtype)
             np.copyto(column, part, casting="unsafe")
             return column
-        if len(rows) <= CHUNK and tail.dtype == dtype:
-            return tail.reshape(-1).take((rows - num_evicted) * self.width + position)
+        if len(rows) <= CHUNK and log.dtype == dtype:
+            return log.reshape(-1).take(rows * self.width + position)
         column = empty(len(rows), dtype)
         for start in range(0, len(rows), CHUNK):
-            part = rows[start : start + CHUNK] - num_evicted
+            part = rows[start : start + CHUNK]
             # Of a column with gaps NumPy would copy all before it takes some.
-            column[start : start + CHUNK] = tail.reshape(-1).take(part * self.width + position)
+            column[start : start + CHUNK] = log.reshape(-1).take(part * self.width + position)
         return column
 
     def view(self, position: int, rows: slice) -> np.ndarray:
         """Words [row] of one column of some rows where they lie in the log, in its type; nothing is copied."""
-        if rows.start < self.num_evicted:
-            self.restore()
-        return self.tail[rows.start - self.num_evicted : rows.stop - self.num_evicted, position]
+        return self.log[rows, position]
 
     def all_columns(self, dtypes: Sequence[Any]) -> list[np.ndarray]:
         """Words [row] of all columns, of these dtypes."""
-        if 0 < self.num_evicted == self.size:
+        if not self.has_log:
             # The sets are gone through once.
             return self._columns_of_sets(dict(enumerate(dtypes)))
         return [self.column(c, dtype=dtype) for c, dtype in enumerate(dtypes)]
@@ -178,21 +176,17 @@ class Table:
 
     def grow_log(self, least: int) -> None:
         """Make room for at least so many rows, and their tags."""
-        capacity, used = next_length(len(self.tail), least), self.size - self.num_evicted
+        log, capacity = self.log, next_length(len(self.log), least)
         if self.shared:
-            self._move_log(capacity, 0, 0)
-        self.tail = longer(self.tail, capacity, used)
+            made = longer(empty((16, self.width), log.dtype), capacity, 0)
+            made[: self.size] = log[: self.size]
+            self.log, self.shared = made, False
+        else:
+            self.log = longer(log, capacity, self.size)
         if self.stamps is not None:
             self.stamps = longer(self.stamps, capacity, self.size)
         if self.new_tags is not None:
             self.tags = longer_tags(self.tags, capacity, self.size)
-
-    def _move_log(self, capacity: int, low: int, high: int) -> None:
-        """Have a log of its own, without the rows at these places."""
-        there = self.tail[: self.size - self.num_evicted]
-        self.tail, self.shared, self.lent = longer(empty((16, self.width), there.dtype), capacity, 0), False, False
-        self.tail[:low] = there[:low]
-        self.tail[low : len(there) - (high - low)] = there[high:]
 
     def take_news(self) -> bool:
         """Make the rows that are not propagated yet the recent ones; false if there are none."""
@@ -200,65 +194,23 @@ class Table:
         self.stable_size, self.visible_size, self.recent = stable, size, slice(stable, size)
         return size > stable
 
-    # Rows that are in the sets alone
+    # Rows that came as sets
 
-    def advance(self, most: int) -> bool:
-        """Make rows that are not propagated yet the recent ones, and evict those that are; false if all are propagated.
-
-        The last ones come first, at most `most` of them, where rows can be evicted.
-        """
-        propagated, may_evict = self.recent, self.sets is not None and not self.sets.form.numbered
-        assert isinstance(propagated, slice)
-        if propagated.stop > self.visible_size and may_evict:
-            # A piece, with rows before it that wait; of sets that went meanwhile it is propagated once more.
-            self.visible_size += propagated.stop - propagated.start
-            self.evict(propagated.start, propagated.stop)
-        self.stable_size, waiting = self.visible_size, self.size - self.visible_size
-        if may_evict and (self.visible_size - self.num_evicted >= most or (self.num_evicted and not waiting)):
-            self.evict(self.num_evicted, self.visible_size)
-        if may_evict and waiting > most:
-            self.recent = slice(self.size - most, self.size)
-            return True
-        self.recent = slice(self.visible_size, self.size)
-        self.visible_size = self.size
-        return waiting > 0
-
-    def evict(self, start: int, stop: int) -> None:
-        """Have these rows in the sets alone. Those before them get the numbers up to `stop`."""
-        low, high, used = start - self.num_evicted, stop - self.num_evicted, self.size - self.num_evicted
-        if high - low == used:
-            self.tail, self.shared, self.lent = empty((16, self.width), self.tail.dtype), False, False
-        elif self.shared or self.lent:
-            self._move_log(len(self.tail), low, high)
-        else:
-            self.tail[low : used - (high - low)] = self.tail[high:used]
-        self.num_evicted += high - low
-
-    def restore(self) -> None:
-        """Have all rows in the log: those that are in the sets alone come first, prefix after prefix."""
-        if not self.num_evicted:
-            return
+    def _write_log(self) -> None:
+        """Write the rows of the sets to the log, prefix after prefix."""
         # Several threads may read what a run has returned.
         with _updating:
-            if not self.num_evicted:
+            if self._log is not None:
                 return
             assert self.sets is not None
-            log, waiting = (
-                longer(empty((16, self.width), np.int32), self.size, 0),
-                self.tail[: self.size - self.num_evicted],
-            )
-            others = Table(self.name, self.types)
-            others.insert(list(waiting.T), len(waiting))
-            filled = 0
-            for part in self.sets.parts(PART):
-                rows = part if not len(waiting) else part[others.find(list(part.T), len(part)) < 0]
+            log, filled = longer(empty((16, self.width), np.int32), self.size, 0), 0
+            for rows in self.sets.parts(PART):
                 log[filled : filled + len(rows)] = rows
                 filled += len(rows)
-            log[filled:] = waiting
-            self.tail, self.num_evicted = log, 0
+            self._log = log
 
     def _columns_of_sets(self, dtypes: Mapping[int, Any]) -> list[np.ndarray]:
-        """Columns of the log as `restore` makes it, by their positions."""
+        """Columns of the log as `_write_log` makes it, by their positions."""
         assert self.sets is not None
         columns = [empty(self.size, dtype) for dtype in dtypes.values()]
         # The first prefix of each thread, and the row of that.
@@ -281,9 +233,8 @@ class Table:
 
     def to_prefix_sets(self, sets: RowSets, size: int) -> None:
         """Have the `size` rows of these sets, among them all that there are; nobody has news of them any more."""
-        self.sets, self.size, self.num_evicted = sets, size, size
-        self.tail, self.table = empty((16, self.width), np.int32), self.table[:0]
-        self.set_is_stale = self.shared = self.lent = False
+        self.sets, self.size, self._log, self.table = sets, size, None, self.table[:0]
+        self.set_is_stale = self.shared = False
         self.stable_size = self.visible_size = size
         self.recent = slice(size, size)
         self.indexes.clear()
@@ -300,7 +251,7 @@ class Table:
     def grow_hash(self, least: int) -> None:
         """Make room for at least so many rows, and for those of the log, in the hash of row numbers."""
         if 4 * least > len(self.table):
-            self._rehash(4 * max(least, len(self.tail)))
+            self._rehash(4 * max(least, len(self.log)))
 
     def enter_sets(self, columns: Sequence[np.ndarray] = ()) -> bool:
         """Go over to sets if the rows and the given ones are in reach, else never; whether it is done. Where what
@@ -333,15 +284,15 @@ class Table:
         """Go over, for good, to the set that numbers its rows and holds any values."""
         self.may_have_sets = self.may_be_built = False
         if self.sets is not None or self.set_is_stale:
-            self.restore()
-            self.sets, self.set_is_stale, self.shared = None, False, False
             self.log = self.log.astype(np.int64)
+            self.sets, self.set_is_stale, self.shared = None, False, False
             self._rehash(max(64, 2 * self.size))
 
     def leave_set_behind(self) -> None:
         """Make the set of the rows, which others add to the log, when somebody asks it; `leave_sets` is for good."""
         assert self.sets is not None
-        self.restore()
+        if not self.has_log:
+            self._write_log()
         self.sets, self.set_is_stale = None, True
 
     def _build(self, columns: Sequence[np.ndarray], check_budget: Callable[[], Any] | None = None) -> bool:
@@ -392,7 +343,7 @@ class Table:
         count = self.size if size is None else size
         if not count:
             return made
-        made.log, made.size, made.visible_size, self.lent = self.log[:count], count, count, True
+        made.log, made.size, made.visible_size = self.log[:count], count, count
         made.tags, made.stamps, made.shared = self.tags, self.stamps, True
         if self.log.dtype == np.int64 and count < SET_ROWS:
             made.may_have_sets = self.may_have_sets
@@ -458,8 +409,8 @@ class Table:
         if not size:
             return made
         made.log = longer(empty((16, self.width), log.dtype), size, 0)
-        made.tail[:size] = log[:size]
-        made.tail[holes.filled] = log[holes.movers]
+        made.log[:size] = log[:size]
+        made.log[holes.filled] = log[holes.movers]
         made.size = made.stable_size = made.visible_size = size
         made.recent, made.top = slice(size, size), self.top
         made.may_have_sets, made.table, made.set_is_stale = log.dtype == np.int32, made.table[:0], True
@@ -469,7 +420,7 @@ class Table:
         """A table without tags that has the first `size` rows of this one's log, on memory of its own."""
         made = Table.__new__(Table)
         vars(made).update(vars(self))
-        made.tail, made.size, made.visible_size = self.tail[:size].copy(), size, size
+        made.log, made.size, made.visible_size = self.log[:size].copy(), size, size
         made.table, made.set_is_stale, made.may_have_sets, made.indexes = _NO_SLOTS, True, False, {}
         return made
 

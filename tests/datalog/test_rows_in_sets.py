@@ -1,4 +1,4 @@
-"""Rows that left the log are in the sets: none is lost or told twice; columns and the log read them alike."""
+"""Rows become recent once each; columns and the log read rows alike that came as sets."""
 
 import threading
 
@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
-from datalog.test_fused import on_threads, settings_of
+from datalog.test_fused import by_bits, on_threads, settings_of
 from derivable.datalog.kernels import row_sets
-from derivable.datalog.run import execute
 from derivable.datalog.tables import sets, storage
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import TYPES
@@ -34,11 +33,11 @@ def recent_rows(table):
 
 
 @examples(60, 120, st.data())
-def test_each_row_is_told_once_and_found_again(data):
+def test_each_row_is_recent_once_and_found_again(data):
     """The oracle is Python's set, and the order of its values."""
-    width, most, kind = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 6)), data.draw(st.sampled_from(KINDS))
+    width, kind = data.draw(st.integers(1, 3)), data.draw(st.sampled_from(KINDS))
     few = data.draw(st.sampled_from([st.integers(0, 2), st.integers(0, 9)]))
-    table, rows, told = Table("r", [I64] * width), set(), []
+    table, rows, recent = Table("r", [I64] * width), set(), []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storage, "SET_ROWS", data.draw(st.sampled_from([1, 6])))
         patch.setattr(storage, "PART", 1)
@@ -50,18 +49,18 @@ def test_each_row_is_told_once_and_found_again(data):
             ]
             table.insert(columns, count)
             rows |= set(zip(*(column.tolist() for column in columns)))
-            for _ in range(data.draw(st.integers(0, 3))):
-                if table.advance(most):
-                    told += recent_rows(table)
+            if data.draw(st.booleans()) and table.take_news():
+                recent += recent_rows(table)
             if data.draw(st.integers(0, 9)) == 0:
                 other = table.fork()
                 assert set(rows_of(other)) == rows
-        while table.advance(most):
-            told += recent_rows(table)
+        while table.take_news():
+            recent += recent_rows(table)
         assert table.size == len(rows)
-        assert set(told) == rows
-        if table.sets is not None:
-            assert len(told) == len(rows)
+        assert set(recent) == rows
+        assert len(recent) == len(rows)
+        if table.sets is not None and not table.sets.form.numbered:
+            table.to_prefix_sets(table.sets, table.size)
         from_sets = [table.column(c, dtype=np.int64).tolist() for c in range(width)]
         assert list(zip(*from_sets)) == rows_of(table)
         assert set(rows_of(table)) == rows
@@ -79,7 +78,7 @@ def test_threads_read_the_columns_of_one(pairs, width, number):
         table.insert([np.array(column) for column in zip(*rows)], len(rows))
         assert table.sets is not None
         assert table.sets.sizes().sum() == len(rows)
-        table.evict(0, table.size)
+        table.to_prefix_sets(table.sets, table.size)
         one = table.all_columns([np.int64] * width)
         with on_threads(number):
             several = table.all_columns([np.int64] * width)
@@ -116,59 +115,13 @@ type edge(u32, u32)
 rel path(a, b) = edge(a, b)
 rel path(a, c) = path(a, b), edge(b, c)
 """
-MORE = """
-rel looped(a) = path(a, a)
-rel n(x, c) = c := count(b: path(x, b))
-rel back(b, a) = path(a, b), not path(b, a)
-rel odd(a, c) = even(a, b), edge(b, c)
-rel even(a, c) = edge(a, b), odd(b, c)
-rel even(a, a) = edge(a, _)
-query path
-query looped
-query n
-query back
-query even
-"""
-
-
-@pytest.mark.parametrize("piece", [1, 7, 1 << 15])
-def test_programs_find_the_same_in_pieces(piece):
-    """Rules before and after the recursion, mutual recursion; a run that keeps all is the other route."""
-    edges = np.random.default_rng(0).integers(0, 60, (150, 2)).astype(np.uint32)
-    program = dv.Program(PATHS + MORE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(execute, "PIECE", piece)
-        patch.setattr(execute, "PIECES", 1)
-        patch.setattr(storage, "SET_ROWS", 16)
-        found = program.run({"edge": edges})
-        kept = program.run({"edge": edges}, keep=True)
-    for name in ("path", "looped", "n", "back", "even"):
-        assert list(found[name]) == list(kept[name])
-        assert len(set(found[name])) == len(found[name])
-
-
-def test_counted_rounds_are_those_of_the_rules():
-    """After n rounds a closure has the paths of at most n + 1 edges."""
-    program = dv.Program(PATHS + "query path")
-    edges = [(i, i + 1) for i in range(30)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(execute, "PIECE", 1)
-        patch.setattr(execute, "PIECES", 1)
-        patch.setattr(storage, "SET_ROWS", 1)
-        found = program.run({"edge": edges}, iteration_limit=3)
-        whole = program.run({"edge": edges})
-    assert set(found["path"]) == {(a, b) for a in range(31) for b in range(a + 1, min(a + 5, 31))}
-    assert len(whole["path"]) == 31 * 30 // 2
 
 
 def test_views_may_be_read_by_several_threads():
     program = dv.Program(PATHS + "query path")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(execute, "PIECE", 8)
-        patch.setattr(execute, "PIECES", 1)
-        patch.setattr(storage, "SET_ROWS", 1)
+    with settings_of(0, 1, compiled=True), by_bits():
         view = program.run({"edge": [(i, i + 1) for i in range(80)]})["path"]
-    assert view.table.num_evicted == len(view)
+    assert not view.table.has_log
     found = []
 
     def read():
