@@ -129,8 +129,8 @@ def _extreme(table: Table, column: int) -> tuple[int, int]:
     known = _known_extremes.setdefault(table, {})
     rows, low, high = known.get(column, (0, 0, 0))
     if rows != table.size:
-        rows = 0 if rows > table.size or table.num_evicted else rows
-        words = table.column(column) if table.num_evicted else table.view(column, slice(rows, table.size))
+        rows = 0 if rows > table.size else rows
+        words = table.view(column, slice(rows, table.size)) if table.has_log else table.column(column)
         least, most = int(words.min()), int(words.max())
         low, high = (min(low, least), max(high, most)) if rows else (least, most)
         known[column] = table.size, low, high

@@ -28,7 +28,7 @@ from derivable.core.cache import cache_directory
 from derivable.core.collection import gc_paused
 from derivable.core.interrupts import sigint_deferred
 from derivable.core.lazy import whole_import
-from derivable.device.cpu import compile_notice
+from derivable.device.cpu import compile_notice, object_code
 
 with whole_import():
     import numba
@@ -184,6 +184,7 @@ class _Locator:
     def __init__(self, function: Any):
         self._py_file = function.__code__.co_filename
         self._line = function.__code__.co_firstlineno
+        self._module = function.__module__
 
     def get_cache_path(self) -> str:
         source = Path(self._py_file)
@@ -193,7 +194,9 @@ class _Locator:
         Path(self.get_cache_path()).mkdir(parents=True, exist_ok=True)
 
     def get_source_stamp(self) -> bytes:
-        return _digest_of_file(self._py_file)
+        # Its code has that of the kernels which it calls, and the constants of their modules.
+        paths = sorted({self._py_file, *object_code.paths_of(self._module)})
+        return hashlib.sha256(b"".join(map(_digest_of_file, paths))).digest()
 
     def get_disambiguator(self) -> str:
         return str(self._line)

@@ -112,12 +112,12 @@ def _is_plain() -> bool:
 
 def _stamp(function: FunctionType) -> str:
     """What the code of a kernel is made from."""
-    texts = sorted({function.__code__.co_filename, *_paths_of(function.__module__)})
+    texts = sorted({function.__code__.co_filename, *paths_of(function.__module__)})
     return hashlib.sha256("\0".join([_installed(), *map(_digest, texts)]).encode()).hexdigest()
 
 
 @cache
-def _paths_of(module: str) -> tuple[str, ...]:
+def paths_of(module: str) -> tuple[str, ...]:
     """The files of the modules that compiled kernels of a module call."""
     names, waiting = {module}, [module]
     while waiting:
