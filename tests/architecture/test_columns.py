@@ -19,10 +19,9 @@ OWN = {
     "datalog/kernels/device_proofs.py": "sets of proofs, whose sums and products are no scalar expressions",
     "datalog/tags/proof_lanes.py": "words of proofs, on the host, that bits are put into",
     "nn/batch.py": "choices of one batch: a program of columns would be used once",
-    "nn/batch_inference.py": "polynomials of one batch, the same",
     "nn/derived.py": "gathers along the last axis; columns have rows on the first",
-    "nn/derivations.py": "sums into the last axis; columns have rows on the first",
     "nn/inference.py": "gathers along the last axis; columns have rows on the first",
+    "nn/proof_polynomial.py": "polynomials of one batch: a program of columns would be used once",
     "tensor/call/tracked.py": "a sparse result of JAX as a dense one, with its own axes",
 }
 

@@ -20,12 +20,10 @@ from derivable.datalog.facts.load import known_relation
 from derivable.datalog.run.limits import Limits, Watch, watched
 from derivable.datalog.tags.provenance import TOP_PROOFS, tags_of
 from derivable.datalog.tags.random_facts import RandomFacts
+from derivable.nn.proof_polynomial import Proofs
 
 # Edges of the graphs of rows that are evaluated at once.
 MOST_EDGES = 1 << 21
-# (number of proofs [row * root], the proof of each literal, and its variable from 1 on, negative where it is denied);
-# proofs are numbered through all roots of all rows.
-Proofs = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _checked(rows: np.ndarray) -> np.ndarray:
