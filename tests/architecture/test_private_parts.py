@@ -1,0 +1,100 @@
+"""Private parts of torch are used in few files, and are there in the installed version. (Those of Numba are tested in
+`tests/device/test_numba_parts.py`.)
+"""
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "src" / "derivable"
+# Names in the sources -> the modules of torch that they stand for.
+MODULES = {
+    "torch": "torch",
+    "forward_ad": "torch.autograd.forward_ad",
+    "functorch": "torch._C._functorch",
+    "tracing": "torch._C",
+}
+# The bridge's, and those who take trees of tensors apart or record programs. The list is to get shorter.
+USERS = {
+    "accelerator/trace/recording.py",
+    "accelerator/trace/trace.py",
+    "bridge/arrays.py",
+    "bridge/compiled.py",
+    "bridge/engines.py",
+    "bridge/operators.py",
+    "bridge/torch.py",
+    "nn/batch.py",
+    "nn/inference.py",
+}
+
+
+def chain(node: ast.AST) -> list[str]:
+    """`["torch", "_C", "_len"]` of `torch._C._len`; empty for anything but names and attributes."""
+    if isinstance(node, ast.Name):
+        return [node.id]
+    if isinstance(node, ast.Attribute) and (owner := chain(node.value)):
+        return [*owner, node.attr]
+    return []
+
+
+def private_parts(text: str) -> set[str]:
+    """Whole names of private parts of torch in a source."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torch"):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif (names := chain(node)) and len(names) > 1 and names[0] in MODULES:
+            found.add(".".join([MODULES[names[0]], *names[1:]]))
+    return {name for name in found if any(part.startswith("_") and part[1] != "_" for part in name.split("."))}
+
+
+USES = {
+    path.relative_to(PACKAGE).as_posix(): private_parts(path.read_text())
+    for path in PACKAGE.rglob("*.py")
+    if "torch" in path.read_text()
+}
+
+
+@pytest.mark.parametrize("name", sorted(set().union(*USES.values())))
+def test_torch_has(name):
+    owner, *attributes = name.split(".")
+    value = importlib.import_module(owner)
+    path = owner
+    for attribute in attributes:
+        path = f"{path}.{attribute}"
+        value = getattr(value, attribute) if hasattr(value, attribute) else importlib.import_module(path)
+
+
+def test_few_files_use_them():
+    assert {path for path, names in USES.items() if names} == USERS
+
+
+def test_the_check_can_fail():
+    text = "import torch\nfrom torch.utils._pytree import tree_map\ntorch._C._no_such_part()\ntorch.add(1, 2)"
+    assert private_parts(text) == {"torch.utils._pytree.tree_map", "torch._C", "torch._C._no_such_part"}
+    with pytest.raises(ModuleNotFoundError):
+        test_torch_has("torch._C._no_such_part")
+
+
+def test_jax_and_triton_have():
+    jax = pytest.importorskip("jax")
+    for module, names in {
+        "jax.core": ("ShapedArray", "Tracer"),
+        "jax.extend.core": ("Primitive",),
+        "jax.interpreters.ad": (
+            "defbilinear",
+            "instantiate_zeros",
+            "is_undefined_primal",
+            "primitive_jvps",
+            "primitive_transposes",
+        ),
+        "jax.interpreters.batching": ("primitive_batchers",),
+        "jax.interpreters.mlir": ("lower_fun", "register_lowering"),
+    }.items():
+        assert [name for name in names if not hasattr(importlib.import_module(module), name)] == []
+    assert jax.__version_info__ >= (0, 8, 1)
+    pytest.importorskip("triton")
+    compiler = importlib.import_module("triton.compiler.compiler")
+    assert hasattr(compiler.CompiledKernel, "__getitem__")
