@@ -238,6 +238,145 @@ def _all_exclusive(
 
 
 @kernel
+def _implied_by_some(
+    children, is_false, imp_offsets, imp_groups, imp_masks, group_size, groups, masks, positions, stamp_group, stamp
+):
+    """What an and-node implies, [0:n] of `groups` and `masks`; returns n, or -1 if it is false."""
+    stamp[0] += 1
+    count = 0
+    for child in children:
+        if is_false[child]:
+            return -1
+        for i in range(imp_offsets[child], imp_offsets[child + 1]):
+            g = imp_groups[i]
+            if stamp_group[g] != stamp[0]:
+                stamp_group[g] = stamp[0]
+                positions[g] = count
+                groups[count] = g
+                masks[count] = imp_masks[i]
+                count += 1
+            elif group_size[g] > 64:
+                if masks[positions[g]] != imp_masks[i]:
+                    return -1
+            else:
+                masks[positions[g]] &= imp_masks[i]
+                if masks[positions[g]] == 0:
+                    return -1
+    return count
+
+
+@kernel
+def _implied_by_all(
+    children, is_false, imp_offsets, imp_groups, imp_masks, group_size, items,
+    groups, masks, counts, positions, stamp_group, stamp,
+):  # fmt: skip
+    """What an or-node implies, [0:n] of `groups` and `masks`: returns (children that are not false, in `items`; n)."""
+    stamp[0] += 1
+    alive = count = 0
+    for child in children:
+        if is_false[child]:
+            continue
+        items[alive] = child
+        for i in range(imp_offsets[child], imp_offsets[child + 1]):
+            g = imp_groups[i]
+            if alive == 0:
+                stamp_group[g] = stamp[0]
+                positions[g] = count
+                groups[count] = g
+                masks[count] = imp_masks[i]
+                counts[count] = 1
+                count += 1
+            elif stamp_group[g] == stamp[0] and counts[positions[g]] == alive:
+                if group_size[g] > 64:
+                    if masks[positions[g]] == imp_masks[i]:
+                        counts[positions[g]] += 1
+                else:
+                    masks[positions[g]] |= imp_masks[i]
+                    counts[positions[g]] += 1
+        alive += 1
+    remaining = 0
+    for i in range(count):
+        size = group_size[groups[i]]
+        full = size <= 64 and masks[i] == (
+            ~np.uint64(0) if size == 64 else (np.uint64(1) << np.uint64(size)) - np.uint64(1)
+        )
+        if counts[i] == alive and not full:
+            groups[remaining] = groups[i]
+            masks[remaining] = masks[i]
+            remaining += 1
+    return alive, remaining
+
+
+@kernel
+def _sort_by_group(groups, masks, count):
+    for i in range(1, count):
+        g, mask = groups[i], masks[i]
+        j = i
+        while j > 0 and groups[j - 1] > g:
+            groups[j] = groups[j - 1]
+            masks[j] = masks[j - 1]
+            j -= 1
+        groups[j] = g
+        masks[j] = mask
+
+
+@kernel
+def _union_of_supports(
+    start, stop, children, is_or, is_false, keep, support, set_offsets, set_elements, elements, stamp_group, stamp
+):
+    """The choices that the children of edges start:stop depend on, in `elements`; returns (their number, whether two
+    children share one, whether the support of one is not known)."""
+    stamp[0] += 1
+    size = 0
+    overlap = False
+    unknown = False
+    last = np.int64(-2)
+    for e in range(start, stop):
+        child = children[e]
+        if is_false[child] or not keep[e]:
+            continue
+        here = support[child]
+        if here == UNKNOWN_SUPPORT:
+            unknown = True
+            continue
+        if here == last and is_or:
+            continue
+        last = here
+        for i in range(set_offsets[here], set_offsets[here + 1]):
+            g = set_elements[i]
+            if stamp_group[g] != stamp[0]:
+                stamp_group[g] = stamp[0]
+                elements[size] = g
+                size += 1
+            else:
+                overlap = True
+    return size, overlap, unknown
+
+
+@kernel
+def _set_of(elements, size, set_offsets, set_elements, set_hash, table, stamp_group, mark):
+    """(the number of the set of these elements, which `mark` marks, or -1; its slot in the table; its hash)"""
+    code_sum = np.uint64(0)
+    for i in range(size):
+        code_sum += mix(np.uint64(elements[i]) + np.uint64(1))
+    mask = np.uint64(len(table) - 1)
+    slot = mix(code_sum) & mask
+    while table[slot] >= 0:
+        candidate = table[slot]
+        low, high = set_offsets[candidate], set_offsets[candidate + 1]
+        if set_hash[candidate] == code_sum and high - low == size:
+            same = True
+            for i in range(low, high):
+                if stamp_group[set_elements[i]] != mark:
+                    same = False
+                    break
+            if same:
+                return candidate, slot, code_sum
+        slot = (slot + np.uint64(1)) & mask
+    return np.int64(-1), slot, code_sum
+
+
+@kernel
 def analyse(kind, literal, offsets, children, group_of, value_of, group_size, is_decision, pair_budget, support_limit):
     """Prove what can be proven, one pass over nodes in topological order.
 
@@ -277,7 +416,7 @@ def analyse(kind, literal, offsets, children, group_of, value_of, group_size, is
     imp_masks = np.empty(4 * nodes + 1024, np.uint64)
 
     stamp_group = np.full(groups, -1, np.int64)
-    place = np.zeros(groups, np.int64)
+    positions = np.zeros(groups, np.int64)
     local_groups = np.empty(groups, np.int32)
     local_masks = np.empty(groups, np.uint64)
     local_counts = np.empty(groups, np.int64)
@@ -318,67 +457,18 @@ def analyse(kind, literal, offsets, children, group_of, value_of, group_size, is
                 local_masks[0] = np.uint64(1) << np.uint64(value_of[code])
             local = 1 if group_size[g] > 1 else 0
         elif what == AND:
-            stamp[0] += 1
-            for e in range(start, stop):
-                child = children[e]
-                if is_false[child]:
-                    is_false[node] = True
-                    break
-                for i in range(imp_offsets[child], imp_offsets[child + 1]):
-                    g = imp_groups[i]
-                    if stamp_group[g] != stamp[0]:
-                        stamp_group[g] = stamp[0]
-                        place[g] = local
-                        local_groups[local] = g
-                        local_masks[local] = imp_masks[i]
-                        local += 1
-                    elif group_size[g] > 64:
-                        if local_masks[place[g]] != imp_masks[i]:
-                            is_false[node] = True
-                    else:
-                        local_masks[place[g]] &= imp_masks[i]
-                        if local_masks[place[g]] == 0:
-                            is_false[node] = True
-                if is_false[node]:
-                    break
+            local = _implied_by_some(
+                children[start:stop], is_false, imp_offsets, imp_groups, imp_masks, group_size,
+                local_groups, local_masks, positions, stamp_group, stamp,
+            )  # fmt: skip
+            is_false[node] = local < 0
         elif what == OR:
-            stamp[0] += 1
-            alive = 0
-            for e in range(start, stop):
-                child = children[e]
-                if is_false[child]:
-                    continue
-                items[alive] = child
-                for i in range(imp_offsets[child], imp_offsets[child + 1]):
-                    g = imp_groups[i]
-                    if alive == 0:
-                        stamp_group[g] = stamp[0]
-                        place[g] = local
-                        local_groups[local] = g
-                        local_masks[local] = imp_masks[i]
-                        local_counts[local] = 1
-                        local += 1
-                    elif stamp_group[g] == stamp[0] and local_counts[place[g]] == alive:
-                        if group_size[g] > 64:
-                            if local_masks[place[g]] == imp_masks[i]:
-                                local_counts[place[g]] += 1
-                        else:
-                            local_masks[place[g]] |= imp_masks[i]
-                            local_counts[place[g]] += 1
-                alive += 1
+            alive, local = _implied_by_all(
+                children[start:stop], is_false, imp_offsets, imp_groups, imp_masks, group_size, items,
+                local_groups, local_masks, local_counts, positions, stamp_group, stamp,
+            )  # fmt: skip
             if alive == 0:
                 is_false[node] = True
-            kept = 0
-            for i in range(local):
-                size = group_size[local_groups[i]]
-                full = size <= 64 and local_masks[i] == (
-                    ~np.uint64(0) if size == 64 else (np.uint64(1) << np.uint64(size)) - np.uint64(1)
-                )
-                if local_counts[i] == alive and not full:
-                    local_groups[kept] = local_groups[i]
-                    local_masks[kept] = local_masks[i]
-                    kept += 1
-            local = kept
             if alive > 1 and not is_decision[node]:
                 proven[node] = _all_exclusive(
                     items, alive, kind, offsets, children, imp_offsets, imp_groups, imp_masks, group_size, is_false,
@@ -391,15 +481,7 @@ def analyse(kind, literal, offsets, children, group_of, value_of, group_size, is
 
         # The implied list, sorted by group.
         local = min(local, IMPLIED_LIMIT) if what != LITERAL else local
-        for i in range(1, local):
-            g, mask = local_groups[i], local_masks[i]
-            j = i
-            while j > 0 and local_groups[j - 1] > g:
-                local_groups[j] = local_groups[j - 1]
-                local_masks[j] = local_masks[j - 1]
-                j -= 1
-            local_groups[j] = g
-            local_masks[j] = mask
+        _sort_by_group(local_groups, local_masks, local)
         at = imp_offsets[node]
         if at + local > len(imp_groups):
             bigger_groups = np.empty(2 * len(imp_groups) + local, np.int32)
@@ -419,30 +501,10 @@ def analyse(kind, literal, offsets, children, group_of, value_of, group_size, is
             stamp_group[elements[0]] = stamp[0]
         elif what >= AND and not is_false[node]:
             for attempt in range(2):
-                stamp[0] += 1
-                size = 0
-                overlap = False
-                unknown = False
-                last = np.int64(-2)
-                for e in range(start, stop):
-                    child = children[e]
-                    if is_false[child] or not keep[e]:
-                        continue
-                    here = support[child]
-                    if here == UNKNOWN_SUPPORT:
-                        unknown = True
-                        continue
-                    if here == last and what == OR:
-                        continue
-                    last = here
-                    for i in range(set_offsets[here], set_offsets[here + 1]):
-                        g = set_elements[i]
-                        if stamp_group[g] != stamp[0]:
-                            stamp_group[g] = stamp[0]
-                            elements[size] = g
-                            size += 1
-                        else:
-                            overlap = True
+                size, overlap, unknown = _union_of_supports(
+                    start, stop, children, what == OR, is_false, keep, support, set_offsets, set_elements,
+                    elements, stamp_group, stamp,
+                )  # fmt: skip
                 if what == OR or not overlap:
                     break
                 if attempt == 1:
@@ -457,25 +519,10 @@ def analyse(kind, literal, offsets, children, group_of, value_of, group_size, is
                 proven[node] = False
             support[node] = UNKNOWN_SUPPORT
             continue
-        code_sum = np.uint64(0)
-        for i in range(size):
-            code_sum += mix(np.uint64(elements[i]) + np.uint64(1))
-        slot = mix(code_sum) & np.uint64(table_size - 1)
-        found = np.int64(-1)
-        while table[slot] >= 0:
-            candidate = table[slot]
-            low, high = set_offsets[candidate], set_offsets[candidate + 1]
-            if set_hash[candidate] == code_sum and high - low == size:
-                same = True
-                for i in range(low, high):
-                    if stamp_group[set_elements[i]] != stamp[0]:
-                        same = False
-                        break
-                if same:
-                    found = candidate
-                    break
-            slot = (slot + np.uint64(1)) & np.uint64(table_size - 1)
-        if found < 0:
+        known, slot, code_sum = _set_of(
+            elements, size, set_offsets, set_elements, set_hash, table, stamp_group, stamp[0]
+        )
+        if known < 0:
             at = set_offsets[sets]
             if at + size > support_limit:
                 support[node] = UNKNOWN_SUPPORT
@@ -488,9 +535,9 @@ def analyse(kind, literal, offsets, children, group_of, value_of, group_size, is
             set_offsets[sets + 1] = at + size
             set_hash[sets] = code_sum
             table[slot] = sets
-            found = sets
+            known = sets
             sets += 1
-        support[node] = found
+        support[node] = known
     return is_false, proven, keep, support, set_offsets[: sets + 1], set_elements
 
 
