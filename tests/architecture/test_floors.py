@@ -59,6 +59,7 @@ STAGES = {
         "ram",
         "facts",
         "fused",
+        "machine",
         "run",
         "apm",
         "exact",

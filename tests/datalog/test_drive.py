@@ -18,7 +18,8 @@ from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product, min_plus
 from derivable.core.diagnostics import LimitError
 from derivable.datalog.fused import fused
-from derivable.datalog.kernels import strata
+from derivable.datalog.machine import driver
+from derivable.datalog.machine import words as w
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.run import compile_ahead, drive, execute
 from drawn import examples
@@ -243,7 +244,7 @@ def test_kernels_that_come_later_read_indexes_as_they_are(late, monkeypatch):
     def bound(own, *given, **options):
         found = bind(own, *given, **options)
         for index, at in own.indexes.items():
-            assert own.memory[at + strata.ENTERED] == index.rows_inserted
+            assert own.memory[at + w.INDEXED] == index.rows_inserted
         return found
 
     monkeypatch.setattr(drive.Drive, "is_worth", is_worth)
@@ -351,8 +352,8 @@ def test_a_run_waits_for_its_kernels_no_longer_than_it_runs_without(monkeypatch)
         waited.append(seconds)
         return len(waited) < 10_000
 
-    monkeypatch.setattr(type(strata.drive), "waits", waits)
-    monkeypatch.setattr(drive, "is_there", lambda *given, **named: False)
+    monkeypatch.setattr(type(driver.run), "waits", waits)
+    monkeypatch.setattr(execute, "may_use_compiled", lambda *given, **named: False)
     monkeypatch.setattr(drive.Drive, "prepare", lambda own: prepared.append(len(own.stores)))
     for module in (compile_ahead, execute):
         monkeypatch.setattr(module, "perf_counter", clock)
@@ -379,7 +380,7 @@ def test_a_store_that_runs_as_a_kernel_becomes_worth_one_that_inserts(monkeypatc
 
     monkeypatch.setattr(fused.Running, "run", counted)
     monkeypatch.setattr(fused.Running, "is_ready", lambda own: own.settle() is None)
-    monkeypatch.setattr(drive, "is_there", lambda *given, **named: False)
+    monkeypatch.setattr(execute, "may_use_compiled", lambda *given, **named: False)
     # As if each round had many.
     monkeypatch.setattr(compile_ahead, "SMALL", -1)
     with settings_of(0, 1 << 12):

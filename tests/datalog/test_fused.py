@@ -21,8 +21,10 @@ from derivable.algebra.semirings import max_product
 from derivable.datalog.api import evaluation
 from derivable.datalog.fused import emit, emit_insert, emit_tags, frontier, fused, partition
 from derivable.datalog.kernels import bit_rows as bit_kernels
-from derivable.datalog.kernels import row_sets, strata
-from derivable.datalog.run import bit_rows, drive, tagged_program, whole_program
+from derivable.datalog.kernels import row_sets
+from derivable.datalog.machine import driver
+from derivable.datalog.machine.machine import Machine
+from derivable.datalog.run import bit_rows, drive
 from derivable.datalog.tables import sets, storage
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import TYPES
@@ -63,29 +65,14 @@ class InterpretedPacked:
         return code.item()
 
 
-def called(own):
-    """The driver of a stratum, or of a whole program, as Python runs it."""
-    arrays = own.memory, own.words, own.bases, own.index_bases, own.first_reader, own.readers, own.queue, own.control
-    driver = strata.drive
-    if isinstance(own, whole_program.WholeProgram):
-        driver, arrays = strata.run_program, (*arrays, own.strata, own.indexes_after, own.facts)
-        for kernel in own.kernels:
-            python_lanes.ADDRESSED[kernel.address] = kernel
-    address = own.address(own.memory)
-    for running in own.running:
-        for kernel in [] if running.fused is None else running.fused.kept.enters.values():
-            python_lanes.ADDRESSED[kernel.function.address] = kernel.function
-    for kernel in getattr(own, "settled", ()):
-        python_lanes.ADDRESSED[kernel.address] = kernel
-    return tiers.interpreted(driver)(address, *(array.view(tiers._Array) for array in arrays))
-
-
-def called_with_tags(own, driver, *given):
-    """The driver of a whole program with tags, as Python runs it."""
+def called(own, compiled=None, *more):
+    """The driver of a machine, as Python runs it."""
     kernels = [k.function for one in own.running if one.fused for k in one.fused.kept.enters.values()]
-    python_lanes.ADDRESSED.update((kernel.address, kernel) for kernel in [*kernels, *own.other_kernels()])
+    kernels += [*getattr(own, "kernels", ()), *getattr(own, "end_kernels", ())]
+    python_lanes.ADDRESSED.update((kernel.address, kernel) for kernel in kernels)
+    given = (*own.arguments(), *more)
     seen = (array.view(tiers._Array) if isinstance(array, np.ndarray) else array for array in given)
-    return tiers.interpreted(driver)(*seen)
+    return tiers.interpreted(driver.run if compiled is None else compiled)(own.address(own.memory), *seen)
 
 
 def addressed(own, array):
@@ -131,10 +118,8 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=F
             patch.setattr(emit, "_compiled", {})
             patch.setattr(emit, "compile_kernel", interpreted)
             patch.setattr(emit_insert, "compile_packed", InterpretedPacked)
-            patch.setattr(drive.Drive, "call", called)
-            patch.setattr(whole_program.WholeProgram, "call", called)
-            patch.setattr(tagged_program.TaggedProgram, "called", called_with_tags)
-            patch.setattr(drive.Drive, "address", addressed)
+            patch.setattr(Machine, "call", called)
+            patch.setattr(Machine, "address", addressed)
             patch.setattr(python_lanes, "ADDRESSED", {})
             patch.setattr(sets, "_insert", lambda form: interpreted(row_sets.insert_kernel(form)))
             patch.setattr(sets, "_find", lambda form: interpreted(row_sets.find_kernel(form)))
@@ -145,7 +130,7 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=F
                 bit_rows, "_compiled", lambda name: made.get(name) or interpreted(getattr(bit_kernels, name)())
             )
             patch.setattr(emit_tags, "_compiled", {})
-            patch.setattr(emit_tags, "_settling", {})
+            patch.setattr(emit_tags, "_ends_of_rounds", {})
             patch.setattr(emit_tags, "compile_kernel", interpreted)
             patch.setattr(emit_tags, "compile_packed", InterpretedPacked)
             patch.setattr(emit_tags, "_adding_up", {})

@@ -14,7 +14,7 @@ from datalog.test_partition import CLOSURE
 from datalog.test_tags import CAPACITY, LUKASIEWICZ
 from datalog.test_whole_program import MORE
 from derivable.core.diagnostics import UnsupportedError
-from derivable.datalog.kernels import tagged_strata
+from derivable.datalog.machine import driver, proof_driver
 from derivable.datalog.run.tagged_program import TaggedProgram
 from drawn import examples
 
@@ -209,13 +209,12 @@ def test_limits_and_what_is_kept_take_the_other_way():
 
 
 def test_another_process_compiles_the_driver_for_the_types_that_it_is_called_with():
-    for driver, types in (
-        (tagged_strata.run_semirings, tagged_strata.SEMIRING_TYPES),
-        (tagged_strata.run_proofs, tagged_strata.PROOF_TYPES),
-    ):
+    for compiled, types in ((driver.run, driver.TYPES), (proof_driver.run_proofs, proof_driver.TYPES)):
         program = dv.Program(CLOSURE)
         with whole(compiled=True):
-            program.run({"edge": [(0.5, (0, 1))]}, "topkproofs" if driver is tagged_strata.run_proofs else "minmaxprob")
-        before = len(driver.dispatcher.overloads)
-        driver.compile_for(types)
-        assert len(driver.dispatcher.overloads) == before
+            program.run(
+                {"edge": [(0.5, (0, 1))]}, "topkproofs" if compiled is proof_driver.run_proofs else "minmaxprob"
+            )
+        before = len(compiled.dispatcher.overloads)
+        compiled.compile_for(types)
+        assert len(compiled.dispatcher.overloads) == before

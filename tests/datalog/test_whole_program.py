@@ -163,6 +163,22 @@ def test_what_a_run_leaves_to_others_says_nothing_of_the_next(others):
     assert made == [False] * 20 + [True]
 
 
+def test_a_stratum_that_is_run_in_another_way_keeps_those_before_it():
+    """The machine comes back with a reason, and the run goes on from there."""
+    text = "type edge(i64, i64)\nrel two(x, y) = edge(x, z), edge(z, y)\nrel q(x, y) = two(x, y)\n"
+    program = dv.Program(f"{text}rel q(x, z) = q(x, y), two(z, y)\nquery two\nquery q")
+    facts = {"edge": [(1, 1), (1, 2), (2, 1), (2, 2), (3, 3)]}
+    with settings_of(NEVER, NEVER):
+        wanted = program.run(facts)
+    with whole():
+        database, other = program.run(facts), program.run({"edge": [(1, 2), (2, 3)]})
+    assert rows(database) == rows(wanted)
+    ways = {effort.instruction.relation: list(effort.routes) for effort in database.profile.rules}
+    assert ways["two"] == ["the driver of the program"]
+    assert ways["q"] != ["the driver of the program"]
+    assert set(other["q"]) == {(1, 3), (1, 1)}
+
+
 def test_an_equivalence_is_left_to_union_find():
     program = dv.Program("rel q(x, y) = edge(x, y)\nrel q(x, z) = q(x, y), edge(z, y)\nquery q")
     with whole() as made:

@@ -3,7 +3,7 @@
 Candidates that wait in columns are written, read and looked up again from the first word; here the set of a prefix is
 at hand as soon as the prefix is known. All such kernels are called in one way, with packed arguments: `memory` has what
 a stratum knows of its tables, and the block of a store says where its kernel finds what it reads. So one driver calls
-them round after round (`kernels/strata.py`), and stores of one form share a kernel.
+them round after round (`machine/driver.py`), and stores of one form share a kernel.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ class InsertEmitter(emit.Emitter):
     form  the sets of the table; None for one hash of row numbers
     """
 
+    # Of the target, how many it has and may have.
+    sizes = "size", "room"
+
     def __init__(self, plan: emit.Plan, form: SetForm | None):
         super().__init__(plan)
         assert not plan.counted
@@ -43,7 +46,7 @@ class InsertEmitter(emit.Emitter):
         self.memory, self.block = k.array("memory", "int64"), k.array("block", "int64")
         self.i, self.stop = (self.scalar("own", part=part) for part in (ROW, STOP))
         self.left = self.scalar("left")
-        self.size, self.room = self.scalar("target size"), self.scalar("target room")
+        self.size, self.room = (self.scalar(f"target {what}") for what in self.sizes)
         # What a kernel changes in the memory, and the place in its block.
         self.changing = [(2, self.left), (3, self.size)]
         width = self.target()
@@ -181,15 +184,17 @@ class CandidateEmitter(InsertEmitter):
     """The same of tagged rows, which wait as candidates of the target: its words [candidate, column], and a column
     "given" for each scalar of their tags, or for each factor."""
 
+    sizes = "num_candidates", "candidate_room"
+
     def __init__(self, plan: emit.Plan):
         super().__init__(plan, None)
         assert plan.tags is not None
 
     def target(self) -> int:
-        self.words = self.array("target words", "int64", 0)
+        self.words = self.array("target candidate_words", "int64", 0)
         outputs = self.plan.outputs
         has_floats = any(term.dtype == "float64" for term in outputs)
-        self.floats = self.array("target words", "float64", 0, 1) if has_floats else None
+        self.floats = self.array("target candidate_words", "float64", 0, 1) if has_floats else None
         return max(1, len(outputs))
 
     def bind(self, register: Argument, value: Expr) -> None:

@@ -103,13 +103,13 @@ def _merge(
     return kept
 
 
-def settle_kernel(typed: TypedSemiring, has_stamps: bool) -> n.Kernel:
+def end_round_kernel(typed: TypedSemiring, has_stamps: bool) -> n.Kernel:
     """The end of a round of a table that `TaggedEmitter` has written to: (memory, block) -> 0, with packed arguments.
 
     What is recent next, changed rows and then those from `visible` on, comes first in `listed`, and its length in the
     first word of the block; its stamps are `stamp`.
     """
-    k = Builder("settle_tags")
+    k = Builder("end_round")
     memory, block = k.array("memory", "int64"), k.array("block", "int64")
     number, listed = k.scalar("number"), k.array("listed", "int64")
     visible, size, stamp = (k.scalar(name) for name in ("visible", "size", "stamp"))
@@ -141,7 +141,14 @@ def _add_pending(
 
 
 # The parameters of `add_up_kernel`, and the type of each array but those of tags.
-ADD_UP = {"count": "", "old": "", "num_recent": "", "ids": "int64", "recent": "int64", "touched": "bool"}
+ADD_UP = {
+    "num_candidates": "",
+    "old_size": "",
+    "listed": "",
+    "candidate_rows": "int64",
+    "next_list": "int64",
+    "touched": "bool",
+}
 
 
 def add_up_kernel(typed: TypedSemiring) -> n.Kernel:
@@ -177,7 +184,7 @@ def add_up_kernel(typed: TypedSemiring) -> n.Kernel:
     with k.loop("j", old, known) as j:
         k.store(recent, number, j)
         k.set(number, number + 1)
-    k.store(memory, k.load(block, list(ADD_UP).index("num_recent"), "place"), number)
+    k.store(memory, k.load(block, list(ADD_UP).index("listed"), "place"), number)
     k.return_(0)
     return k.kernel()
 
@@ -186,8 +193,8 @@ class TaggedEmitter(InsertEmitter):
     """Rows to the set of a table, and their tags to its columns, as `accumulate_kernel` adds them.
 
     Besides what `InsertEmitter` has, the memory has of the target its "tags", "pending" and "touched" [row], the rows
-    that are "visible" in this round, and the "news", the first "listed" rows of which are those touched; and "next",
-    the number of the next round.
+    that are "visible" in this round, and the "next_list", of which the first "listed" rows are those touched; and
+    "next_round", the number of the next round.
 
     is_certain  whether all rows are certain, whatever the tags of what they follow from
     """
@@ -204,8 +211,9 @@ class TaggedEmitter(InsertEmitter):
         if not self.is_certain:
             self.listed = self.scalar("target listed")
             self.changing.append((len(self.parameters) - 1, self.listed))
-            self.visible, self.stamp = self.scalar("target visible"), self.scalar("next")
-            self.news, self.touched = self.array("target news", "int64", 0), self.array("target touched", "int32", 0)
+            self.visible, self.stamp = self.scalar("target visible"), self.scalar("next_round")
+            self.next_list = self.array("target next_list", "int64", 0)
+            self.touched = self.array("target touched", "int32", 0)
             self.pending = [self.array("target pending", dtype, 0, c) for c, dtype in dtypes]
         return super().target()
 
@@ -240,12 +248,12 @@ class TaggedEmitter(InsertEmitter):
             with k.otherwise():
                 k.store(self.touched, number, self.stamp)
                 _store(k, self.pending, number, tags)
-                k.store(self.news, self.listed, number)
+                k.store(self.next_list, self.listed, number)
                 k.set(self.listed, self.listed + 1)
 
 
 _compiled: dict[tuple[TypedSemiring | TypedMonoid, bool], tuple[Callable, ...]] = {}
-_settling: dict[tuple[TypedSemiring, bool], Any] = {}
+_ends_of_rounds: dict[tuple[TypedSemiring, bool], Any] = {}
 _adding_up: dict[TypedSemiring, Any] = {}
 
 
@@ -264,12 +272,12 @@ def compiled_tags(typed: TypedSemiring, at_once: bool) -> tuple[Callable, ...]:
     return _compiled[key]
 
 
-def compiled_settling(typed: TypedSemiring, has_stamps: bool) -> Any:
-    """The function of `settle_kernel`, a `tiers.Packed`."""
+def compiled_end_of_round(typed: TypedSemiring, has_stamps: bool) -> Any:
+    """The function of `end_round_kernel`, a `tiers.Packed`."""
     key = typed, has_stamps
-    if key not in _settling:
-        _settling[key] = compile_packed(settle_kernel(*key))
-    return _settling[key]
+    if key not in _ends_of_rounds:
+        _ends_of_rounds[key] = compile_packed(end_round_kernel(*key))
+    return _ends_of_rounds[key]
 
 
 def compiled_adding_up(typed: TypedSemiring) -> Any:

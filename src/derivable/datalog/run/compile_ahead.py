@@ -1,6 +1,6 @@
 """Kernels of a recursion that other processes compile, all at once, while a run goes on without them.
 
-The driver of `kernels.strata` takes longest, and it and the kernels of its stores are of no use without each other. So
+The driver of `machine.driver` takes longest, and it and the kernels of its stores are of no use without each other. So
 all of them begin as soon as one is wanted, and a run with small rounds, whose columns would take a processor from what
 compiles, waits.
 """
@@ -11,18 +11,22 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from derivable.core.lazy import later
 from derivable.datalog.fused import fused
-from derivable.datalog.kernels import strata
+from derivable.datalog.machine.machine import may_use_compiled
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.run import bit_rows
 from derivable.datalog.tags.tags import Untagged
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit
+    from derivable.datalog.machine import driver
     from derivable.datalog.run import drive
     from derivable.datalog.run.execute import Executor
     from derivable.datalog.run.profile import Effort
     from derivable.device.cpu.tiers import Compilable
+else:
+    driver = later("derivable.datalog.machine.driver")
 
 # Rows that cost about as much as a call of a kernel from Python.
 SMALL = 1 << 8
@@ -50,13 +54,11 @@ class CompileAhead:
         """Begin with the driver, if a recursion that will need it reads many facts."""
         if executor.counts is not None or not isinstance(executor.algebra, Untagged):
             return
-        from derivable.datalog.run.drive import is_there
-
         facts, most = executor.facts.relations.items(), fused.MANY_ROWS
         many = {name for name, given in facts if sum(map(len, given.variables)) >= most}
         for number, stratum in enumerate(executor.ram.strata):
             if many & m.relations_read(stratum.loop) and bit_rows.bit_rows(executor, number, stratum.loop) is None:
-                is_there(most)
+                may_use_compiled(most)
                 return
 
     def prepare(self, executor: Executor, stores: Sequence[m.Store], kind: type[drive.Drive]) -> None:
@@ -64,7 +66,7 @@ class CompileAhead:
         if new := [store for store in stores if id(store) not in self.prepared]:
             self.prepared.update(map(id, new))
             kind(executor, new, executor.stratum(executor.number).relations).prepare()
-        self.wait(executor, strata.drive)
+        self.wait(executor, driver.run)
 
     def wait(self, executor: Executor, kernel: Compilable | emit.RuleKernel) -> None:
         """Wait for a kernel where others have all processors; a stratum waits no longer than it has run without."""

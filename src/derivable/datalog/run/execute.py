@@ -25,6 +25,7 @@ from derivable.datalog.foreign.function import ForeignError
 from derivable.datalog.fused import best_first, fused
 from derivable.datalog.fused.fused import CALL_ROWS
 from derivable.datalog.fused.state import Columns
+from derivable.datalog.machine.machine import may_use_compiled
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.linear import BASE, linear_loop
 from derivable.datalog.run import bit_rows, cuts, drive, tagged_drive, union_find
@@ -340,7 +341,7 @@ class Executor(Orders):
             if table.joins_values or self.stratum_effort[number].rows < table.rows_worth_kernels:
                 return False
         are_small = all(has_small_rounds(self.effort(one)) for one in instructions)
-        if not drive.is_there(work, is_urgent=are_small):
+        if not may_use_compiled(work, is_urgent=are_small):
             if work >= fused.MANY_ROWS and are_small:
                 self.ahead.prepare(self, instructions, kind or drive.Drive)
             return False
@@ -440,7 +441,7 @@ class Executor(Orders):
             read = [scan.relation for scan in running.scans if scan.relation in recursive]
             names = [name for name in read if name != table.name]
             single = self.drives[id(running.store)] = drive.Drive(self, (running.store,), names)
-        if not drive.is_there(fused.MANY_ROWS, is_urgent=False) or not single.insert(effort):
+        if not may_use_compiled(fused.MANY_ROWS, is_urgent=False) or not single.insert(effort):
             return False
         effort.by("kernel that inserts")
         return True

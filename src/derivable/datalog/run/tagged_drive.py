@@ -15,7 +15,8 @@ import numpy as np
 from derivable.core.lazy import later
 from derivable.datalog.fused.frontier import direction
 from derivable.datalog.fused.tag_accumulator import TagAccumulator
-from derivable.datalog.kernels import strata
+from derivable.datalog.machine import words as w
+from derivable.datalog.machine.machine import may_use_compiled
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.run import drive
 from derivable.datalog.run.pending import Pending
@@ -52,9 +53,9 @@ def may_drive(
         return False
     work = executor.plans["work", executor.number]
     kinds = {one.table.stamps is not None for one in pending}
-    ends = [emit_tags.compiled_settling(algebra.typed, kind) for kind in kinds]
+    ends = [emit_tags.compiled_end_of_round(algebra.typed, kind) for kind in kinds]
     # Of all, so that those that are not there begin to be compiled now.
-    are_there = ["address" in vars(end) or drive.is_there(work, end) for end in ends]
+    are_there = ["address" in vars(end) or may_use_compiled(work, end) for end in ends]
     return all(are_there)
 
 
@@ -77,22 +78,22 @@ class TaggedDrive(drive.Drive):
         algebra = executor.algebra
         assert isinstance(algebra, SemiringTags)
         self.algebra, self.typed = algebra, algebra.typed
-        self.number_of_parts = len(self.typed.dtypes)
+        self.have_parts(len(self.typed.dtypes))
         self.lists = [[np.empty(0, np.int64), np.empty(0, np.int64)] for _ in self.tables]
         self.touched = [zero_pages(0, np.int32) for _ in self.tables]
         self.pending = [[np.empty(0, dtype) for dtype in self.typed.dtypes] for _ in self.tables]
-        self.places_of_tags = [self.allocate(2 * self.number_of_parts) for _ in self.tables]
-        self.settled = [emit_tags.compiled_settling(self.typed, t.stamps is not None) for t in self.tables]
-        self.settle_blocks = [self.settle_block(number) for number in range(len(self.tables))]
+        self.end_kernels = [emit_tags.compiled_end_of_round(self.typed, t.stamps is not None) for t in self.tables]
+        self.end_blocks = [self.end_block(number) for number in range(len(self.tables))]
         self.looks_again = False
 
-    def settle_block(self, number: int) -> np.ndarray:
+    def end_block(self, number: int) -> np.ndarray:
         """Where the memory has the arguments of the kernel that ends the rounds of a table."""
-        at, tags = self.places_of_tables[number], self.places_of_tags[number]
-        words = strata.LISTED, strata.NEWS, strata.VISIBLE, strata.SIZE
-        places = [*(at + word for word in words), strata.NEXT_ROUND, *range(tags, tags + 2 * self.number_of_parts)]
+        at, parts = self.places_of_tables[number], range(len(self.typed.dtypes))
+        words = w.LISTED, w.NEXT_LIST, w.VISIBLE, w.SIZE
+        places = [*(at + word for word in words), w.NEXT_ROUND]
+        places += [self.place_of_part(number, what, part) for what in (w.TAGS, w.PENDING) for part in parts]
         if self.tables[number].stamps is not None:
-            places.append(at + strata.STAMPS)
+            places.append(at + w.STAMPS)
         return np.array(places, np.int64)
 
     # The memory
@@ -101,22 +102,22 @@ class TaggedDrive(drive.Drive):
         super().write_table(number)
         table, at, memory = self.tables[number], self.places_of_tables[number], self.memory
         room, lists = len(table.log), self.lists[number]
-        if memory[at + strata.NEWS] and memory[at + strata.NEWS] == self.address(lists[0]):
+        if memory[at + w.NEXT_LIST] and memory[at + w.NEXT_LIST] == self.address(lists[0]):
             lists.reverse()
         if len(self.touched[number]) < room:
             self.touched[number] = longer(self.touched[number], room, len(self.touched[number]), cleared=True)
-            used = memory[at + strata.STOP], memory[at + strata.LISTED]
+            used = memory[at + w.STOP], memory[at + w.LISTED]
             lists[:] = [longer(given, room, min(int(kept), len(given))) for given, kept in zip(lists, used)]
             self.pending[number] = [longer(part, room, len(part)) for part in self.pending[number]]
-        memory[[at + place for place in (strata.LIST, strata.NEWS)]] = [*map(self.address, lists)]
-        memory[at + strata.TOUCHED] = self.address(self.touched[number])
+        memory[[at + place for place in (w.LIST, w.NEXT_LIST)]] = [*map(self.address, lists)]
+        memory[at + w.TOUCHED] = self.address(self.touched[number])
         if table.stamps is not None:
-            memory[at + strata.STAMPS] = self.address(table.stamps)
-        memory[at + strata.SETTLE] = self.settled[number].address
-        memory[at + strata.SETTLE_BLOCK] = self.address(self.settle_blocks[number])
-        parts = [*parts_of(table.tags), *self.pending[number]]
-        place = self.places_of_tags[number]
-        memory[place : place + len(parts)] = [*map(self.address, parts)]
+            memory[at + w.STAMPS] = self.address(table.stamps)
+        memory[at + w.END_ROUND] = self.end_kernels[number].address
+        memory[at + w.END_ROUND_BLOCK] = self.address(self.end_blocks[number])
+        for what, parts in ((w.TAGS, parts_of(table.tags)), (w.PENDING, self.pending[number])):
+            for part, array in enumerate(parts):
+                memory[self.place_of_part(number, what, part)] = self.address(array)
 
     def write_rows(self, number: int) -> None:
         table, at, recent = self.tables[number], self.places_of_tables[number], self.tables[number].recent
@@ -125,29 +126,25 @@ class TaggedDrive(drive.Drive):
         if len(current) < len(rows):
             current = self.lists[number][0] = np.empty(len(table.log), np.int64)
         current[: len(rows)] = rows
-        words = 0, len(rows), table.size, 0, table.visible_size, 0, table.width
-        self.memory[at : at + strata.LOG] = words
-        self.memory[at + strata.NEWS] = self.memory[at + strata.LISTED] = 0
+        words = 0, len(rows), table.size, 0, table.visible_size, table.width
+        self.memory[at : at + w.LOG] = words
+        self.memory[[at + w.NEXT_LIST, at + w.LISTED]] = 0
+        self.memory[at + w.IS_LISTED] = 1
 
     def read_rows(self, number: int) -> None:
         at, table = self.places_of_tables[number], self.tables[number]
-        table.visible_size, table.round = int(self.memory[at + strata.VISIBLE]), int(self.memory[strata.NEXT_ROUND]) - 1
-        table.recent = self.rows_at(number, strata.LIST)[: self.memory[at + strata.STOP]].copy()
+        table.visible_size, table.round = int(self.memory[at + w.VISIBLE]), int(self.memory[w.NEXT_ROUND]) - 1
+        table.recent = self.rows_at(number, w.LIST)[: self.memory[at + w.STOP]].copy()
 
     def end_round(self, number: int) -> None:
         at, table = self.places_of_tables[number], self.tables[number]
         self.read_rows(number)
-        table.recent = self.rows_at(number, strata.NEWS)[: self.memory[at + strata.LISTED]].copy()
+        table.recent = self.rows_at(number, w.NEXT_LIST)[: self.memory[at + w.LISTED]].copy()
 
     def rows_at(self, number: int, place: int) -> np.ndarray:
         """The list of rows that the memory has at that place of a table."""
         first, second = self.lists[number]
         return first if self.memory[self.places_of_tables[number] + place] == self.address(first) else second
-
-    def part_of(self, number: int, what: str, part: int = 0) -> list[int]:
-        if what in ("tags", "pending"):
-            return [self.places_of_tags[number] + part + (self.number_of_parts if what == "pending" else 0)]
-        return super().part_of(number, what, part)
 
     def compiled(self, plan: emit.Plan, form: row_sets.SetForm | None, table: Table) -> emit.RuleKernel:
         is_certain = self.executor.ram.relations[table.name].is_certain
@@ -162,19 +159,19 @@ class TaggedDrive(drive.Drive):
         """
         self.looks_again = may_be_best_first and _has_order(list(pending.values()))
         before = [running.found for running in self.running]
-        self.memory[[strata.NEXT_ROUND, strata.BOUND]] = stamp, stamp - 2
+        self.memory[[w.NEXT_ROUND, w.BOUND]] = stamp, stamp - 2
         self.run()
         for store, running, found in zip(self.stores, self.running, before):
             pending[store.relation].count += running.found - found
-        return int(self.memory[strata.NEXT_ROUND])
+        return int(self.memory[w.NEXT_ROUND])
 
     def look(self) -> None:
         super().look()
         if self.looks_again:
-            self.control[strata.ROWS_LEFT] = 0
+            self.control[w.ROWS_LEFT] = 0
 
     def insert_by_columns(self, number: int) -> None:
-        executor, store, target = self.executor, self.stores[number], int(self.words[number, strata.TARGET])
+        executor, store, target = self.executor, self.stores[number], int(self.words[number, w.TARGET])
         with executor.effort(store) as effort:
             executor.watch.enter(self.tables[target])
             effort.by("kernel" if self.running[number].is_ready() else "columns")
@@ -194,10 +191,10 @@ class TaggedDrive(drive.Drive):
             table.tags[known : table.size] = self.algebra.one(table.size - known)
             return
         self.write_table(number)
-        places = at + strata.VISIBLE, strata.NEXT_ROUND, at + strata.LISTED
+        places = at + w.VISIBLE, w.NEXT_ROUND, at + w.LISTED
         visible, stamp, listed = (int(self.memory[place]) for place in places)
         accumulate = emit_tags.compiled_tags(self.typed, False)[0]
-        self.memory[at + strata.LISTED], _ = accumulate(
-            *(count, visible, known, stamp, listed, ids, self.touched[number], self.rows_at(number, strata.NEWS)),
+        self.memory[at + w.LISTED], _ = accumulate(
+            *(count, visible, known, stamp, listed, ids, self.touched[number], self.rows_at(number, w.NEXT_LIST)),
             *(*parts_of(tags), *parts_of(table.tags), *self.pending[number]),
         )

@@ -1,7 +1,7 @@
 """Small runs with tags as one call: what `whole_program` does, where tags are columns of fixed width.
 
 Those are the scalars of any semiring, and the numbers of sets of proofs. Kernels of stores write candidates with their
-tags, and at the end of a round the driver (`kernels/tagged_strata.py`) inserts them and adds them up. Literals are
+tags, and at the end of a round the driver (`machine/driver.py`) inserts them and adds them up. Literals are
 numbered in the order of strata, so a run of proofs stops before each stratum that negates, for what that denies.
 """
 
@@ -19,7 +19,7 @@ from derivable.core.lazy import later
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.fused.fused import Running
 from derivable.datalog.fused.kernel_plan import Fused
-from derivable.datalog.kernels import strata
+from derivable.datalog.machine import words as w
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.assumed import Assumed
 from derivable.datalog.ram.join_order import LEAST_ROWS, planned, sized_relations
@@ -38,12 +38,13 @@ from derivable.device.cpu.memory import empty, longer
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit, emit_insert, emit_tags
-    from derivable.datalog.kernels import row_sets, tagged_strata
+    from derivable.datalog.kernels import row_sets
+    from derivable.datalog.machine import proof_driver
 else:
     emit, emit_insert = later("derivable.datalog.fused.emit"), later("derivable.datalog.fused.emit_insert")
     emit_tags = later("derivable.datalog.fused.emit_tags")
     row_sets = later("derivable.datalog.kernels.row_sets")
-    tagged_strata = later("derivable.datalog.kernels.tagged_strata")
+    proof_driver = later("derivable.datalog.machine.proof_driver")
 
 # Candidates of a table that there is room for at first, and at most.
 GIVEN, MOST_GIVEN = 1 << 6, 1 << 16
@@ -55,7 +56,6 @@ class TaggedProgram(WholeProgram):
     """All stores of a program in the memory of the driver, for one run with tags after the other.
 
     dtypes      of the columns of tags of candidates: the scalars of a tag, or as many factors as a candidate may have
-    tag_bases   [table] where the words of the table begin that are for its tags
     arrays_of   [table] name -> what the driver reads and writes of it besides the table
     stops       the strata before which a run stops: those that negate proofs, and the end
     negated     stratum -> numbers of the tables that it negates, of proofs
@@ -80,10 +80,7 @@ class TaggedProgram(WholeProgram):
             counts = [sum(scan is not None for scan in map(m.scan_of, store.query.operators)) for store in self.stores]
             self.dtypes = ("int64",) * max(2, *counts, 0)
             self.one = (ONE,) * len(self.dtypes)
-        words = tagged_strata.PARTS + tagged_strata.PART_WORDS * len(self.dtypes)
-        first = self.allocate(words * number_of_tables)
-        self.tag_bases = first + words * np.arange(number_of_tables)
-        self.places_of_tags: list[int] = self.tag_bases.tolist()
+        self.have_parts(len(self.dtypes))
         self.arrays_of: list[dict[str, Any]] = [{} for _ in self.tables]
         self.is_certain = [name in ram.relations and ram.relations[name].is_certain for name in self.names]
         in_recursion = {name for stratum in ram.strata if stratum.loop for name in stratum.relations}
@@ -98,26 +95,22 @@ class TaggedProgram(WholeProgram):
                     self.negated.setdefault(stratum, []).append(self.number[node.right.relation])
         self.stops = [*sorted(self.negated), self.number_of_strata]
         self.tables_of = [[self.number[name] for name in stratum.relations] for stratum in ram.strata]
-        is_sized = tagged_strata.ONCE_IS_SIZED, tagged_strata.LOOP_IS_SIZED
+        is_sized = w.ONCE_IS_SIZED, w.LOOP_IS_SIZED
         for number, stores in enumerate(zip(onces, loops)):
             self.strata[number, list(is_sized)] = [bool(sized_relations(some)) for some in stores]
         self.most_rows = storage.SET_ROWS + ROWS_A_STORE * len(self.stores)
         # Candidates may be rows that there are already.
         self.most_of_table = [self.most_rows + MOST_GIVEN] * number_of_tables
-        self.control = np.zeros(tagged_strata.CONTROL_WORDS, np.int64)
-        self.fresh = np.append(self.fresh, np.zeros(len(self.control) - len(self.fresh), np.int64))
-        self.fresh[strata.ROWS_LEFT] = self.most_rows
-        self.fresh[tagged_strata.DOUBT] = self.most_rows - LEAST_ROWS
-        self.fresh[tagged_strata.TIMES] = PLAN_AGAIN
+        self.fresh[w.ROWS_LEFT] = self.most_rows
+        self.fresh[w.DOUBT] = self.most_rows - LEAST_ROWS
+        self.fresh[w.TIMES] = PLAN_AGAIN
         self.pair = np.zeros(4, np.int64)
         self.rows_of_table: dict[int, Row] = dict(self.rows)
 
     # Kernels
 
     def driver(self) -> tuple[Any, Sequence[str]]:
-        if self.is_proofs:
-            return tagged_strata.run_proofs, tagged_strata.PROOF_TYPES
-        return tagged_strata.run_semirings, tagged_strata.SEMIRING_TYPES
+        return (proof_driver.run_proofs, proof_driver.TYPES) if self.is_proofs else super().driver()
 
     def compiled(self, plan: emit.Plan, form: row_sets.SetForm | None, table: Table) -> emit.RuleKernel:
         return emit.compiled(emit_insert.CandidateEmitter, plan)
@@ -127,8 +120,8 @@ class TaggedProgram(WholeProgram):
         algebra = self.executor.algebra
         return [emit_tags.compiled_adding_up(algebra.typed)] if isinstance(algebra, SemiringTags) else []
 
-    def begun(self) -> list[Running]:
-        found = super(WholeProgram, self).begun()
+    def running_stores(self) -> list[Running]:
+        found = super(WholeProgram, self).running_stores()
         for running in found:
             running.has_candidates = True
         return found
@@ -167,57 +160,37 @@ class TaggedProgram(WholeProgram):
         """Have blocks of kernels that add tags up, which live as long as their addresses are in the memory."""
         self.add_up_blocks = []
         for kernel in kernels:
-            for at in self.places_of_tags:
-                own = [at + getattr(tagged_strata, name.upper()) for name in emit_tags.ADD_UP]
+            for number, at in enumerate(self.places_of_tables):
+                own = [at + getattr(w, name.upper()) for name in emit_tags.ADD_UP]
                 parts = [
-                    self.place_of_part(at, part, c)
-                    for part in (tagged_strata.GIVEN, tagged_strata.TAGS, tagged_strata.PENDING)
+                    self.place_of_part(number, what, c)
+                    for what in (w.GIVEN, w.TAGS, w.PENDING)
                     for c in range(len(self.dtypes))
                 ]
                 self.add_up_blocks.append(np.array([*own, *parts], np.int64))
-                self.memory[at + tagged_strata.ADD_UP] = kernel.address
-                self.memory[at + tagged_strata.ADD_UP_BLOCK] = self.address(self.add_up_blocks[-1])
+                self.memory[at + w.END_ROUND] = kernel.address
+                self.memory[at + w.END_ROUND_BLOCK] = self.address(self.add_up_blocks[-1])
 
     # Memory
 
-    def place_of_part(self, at: int, part: int, column: int) -> int:
-        return at + tagged_strata.PARTS + tagged_strata.PART_WORDS * column + part
-
-    def part_of(self, number: int, part: str, column: int = 0) -> list[int]:
-        at = self.places_of_tags[number]
-        match part:
-            case "given":
-                return [self.place_of_part(at, tagged_strata.GIVEN, column)]
-            case "words":
-                return [at + tagged_strata.WORDS]
-            case "size":
-                return [at + tagged_strata.COUNT]
-            case "room":
-                return [at + tagged_strata.GIVEN_ROOM]
-        return super().part_of(number, part, column)
-
-    def growing(self, read: tuple[Table, Index | None], scan: m.Scan, what: str, column: int = 0) -> list[int]:
-        number = self.number[scan.relation]
-        at = self.places_of_tags[number]
+    def growing(self, read: tuple[Table, Index | None], scan: m.Scan, what: str, part: int = 0) -> list[int]:
         match what:
             case "tags" if scan.part == "recent" and self.is_proofs:
-                return [at + tagged_strata.NEWS]
-            case "tags":
-                return [self.place_of_part(at, tagged_strata.TAGS, column)]
-            case "list":
-                return [at + tagged_strata.RECENT]
-            case "stamps" | "bound" | "negated":
-                return [at + getattr(tagged_strata, what.upper())]
+                what = "news"
             case "float_log":
-                return self.part_of(number, "log")
-        return super().growing(read, scan, what, column)
+                what = "log"
+            case "negated" | "news":
+                pass
+            case _:
+                return super().growing(read, scan, what, part)
+        return self.part_of(self.number[scan.relation], what)
 
     def write_table(self, number: int) -> None:
         super().write_table(number)
         table, arrays, words = self.tables[number], self.arrays_of[number], {}
         room = len(table.log)
-        if len(arrays.get("recent", ())) != room:
-            arrays["recent"] = np.zeros(room, np.int64)
+        if len(arrays.get("list", ())) != room:
+            arrays["list"], arrays["next_list"] = np.zeros((2, room), np.int64)
             if self.is_proofs:
                 arrays["last"], arrays["negated"] = np.zeros((2, room), np.int64)
                 arrays["news"] = np.zeros(room if self.keeps_news[number] else 0, np.int64)
@@ -228,19 +201,19 @@ class TaggedProgram(WholeProgram):
             if self.is_certain[number]:
                 for part, one in zip(parts_of(table.tags), self.one):
                     part[:] = one
-        for name in ("recent", "last", "negated", "touched"):
+        for name in ("list", "next_list", "last", "negated", "touched"):
             if name in arrays:
-                words[getattr(tagged_strata, name.upper())] = self.address(arrays[name])
-        words[tagged_strata.STAMPS] = 0 if table.stamps is None else self.address(table.stamps)
-        words[tagged_strata.IS_CERTAIN] = self.is_certain[number]
-        at = self.places_of_tags[number]
+                words[getattr(w, name.upper())] = self.address(arrays[name])
+        words[w.STAMPS] = 0 if table.stamps is None else self.address(table.stamps)
+        words |= {w.IS_LISTED: 1, w.IS_CERTAIN: self.is_certain[number]}
+        at = self.places_of_tables[number]
         for place, word in words.items():
             self.memory[at + place] = word
         for c, part in enumerate(parts_of(table.tags)):
-            self.memory[self.place_of_part(at, tagged_strata.TAGS, c)] = self.address(part)
+            self.memory[self.place_of_part(number, w.TAGS, c)] = self.address(part)
             if not self.is_proofs:
                 pending = self.address(arrays[f"pending {c}"])
-                self.memory[self.place_of_part(at, tagged_strata.PENDING, c)] = pending
+                self.memory[self.place_of_part(number, w.PENDING, c)] = pending
         if not arrays.get("room"):
             self.has_room_for(number, GIVEN)
         self.write_news(number)
@@ -248,17 +221,17 @@ class TaggedProgram(WholeProgram):
     def write_news(self, number: int) -> None:
         """Say what recent rows have as tags: of proofs those that are new, where more than one is kept."""
         if self.is_proofs:
-            at, arrays = self.places_of_tags[number], self.arrays_of[number]
+            at, arrays = self.places_of_tables[number], self.arrays_of[number]
             news = arrays["news"] if self.keeps_news[number] and self.k > 1 else self.tables[number].tags
-            self.memory[at + tagged_strata.NEWS] = self.address(news)
+            self.memory[at + w.NEWS] = self.address(news)
 
     # The proofs of a tuple that are kept in the run at hand.
     k = 1
 
     def has_room_for(self, number: int, least: int) -> bool:
         """Make room for that number of candidates of a table; false if they are more than a small run has."""
-        arrays, at, width = self.arrays_of[number], self.places_of_tags[number], self.tables[number].width
-        room, count = arrays.get("room", 0), int(self.memory[at + tagged_strata.COUNT])
+        arrays, at, width = self.arrays_of[number], self.places_of_tables[number], self.tables[number].width
+        room, count = arrays.get("room", 0), int(self.memory[at + w.NUM_CANDIDATES])
         if least <= room:
             return True
         if least > MOST_GIVEN:
@@ -266,11 +239,11 @@ class TaggedProgram(WholeProgram):
         room = 2 * least
         arrays["words"] = longer(arrays.get("words", np.zeros(0, np.int64)), room * width, count * width)
         arrays["ids"] = longer(arrays.get("ids", np.zeros(0, np.int64)), room, count)
-        names = {tagged_strata.WORDS: "words", tagged_strata.IDS: "ids"}
+        names = {w.CANDIDATE_WORDS: "words", w.CANDIDATE_ROWS: "ids"}
         if self.is_proofs:
-            arrays["following"], arrays["listed"] = np.zeros((2, room), np.int64)
+            arrays["following"], arrays["chained"] = np.zeros((2, room), np.int64)
             arrays["changed"] = np.zeros(room, bool)
-            names |= {getattr(tagged_strata, name.upper()): name for name in ("following", "listed", "changed")}
+            names |= {getattr(w, name.upper()): name for name in ("following", "chained", "changed")}
         for place, name in names.items():
             self.memory[at + place] = self.address(arrays[name])
         for c, (dtype, one) in enumerate(zip(self.dtypes, self.one)):
@@ -278,8 +251,8 @@ class TaggedProgram(WholeProgram):
             if count:
                 made[:count] = arrays[f"given {c}"][:count]
             arrays[f"given {c}"] = made
-            self.memory[self.place_of_part(at, tagged_strata.GIVEN, c)] = self.address(made)
-        arrays["room"] = self.memory[at + tagged_strata.GIVEN_ROOM] = room
+            self.memory[self.place_of_part(number, w.GIVEN, c)] = self.address(made)
+        arrays["room"] = self.memory[at + w.CANDIDATE_ROOM] = room
         return True
 
     def forget(self) -> None:
@@ -340,31 +313,28 @@ class TaggedProgram(WholeProgram):
             for c, column in enumerate(parts_of(part)):
                 arrays[f"given {c}"][:count] = column
             arrays["ids"][:count] = -1
-            self.memory[self.places_of_tags[number] + tagged_strata.COUNT] = count
+            self.memory[self.places_of_tables[number] + w.NUM_CANDIDATES] = count
         return True
 
     def call_with(self, algebra: Any) -> int:
         """Have the driver go on; returns why it comes back."""
-        arguments: tuple[Any, ...] = (self.memory, self.words, self.bases, self.tag_bases, self.index_bases)
-        arguments += self.control, self.strata, self.indexes_after
-        if self.is_proofs:
-            store: ProofStore = algebra.store
-            costs, tied, literals = store.known
-            arguments += len(self.dtypes), store.k, not store.literals.denies_values, store.literals.has_triggers
-            # More of the sets may have literals of choices by now.
-            self.pair[3] = 0
-            noted = empty(len(store.offsets) if store.literals.has_triggers else 0, np.uint8)
-            arguments += self.pair, noted, *store.sets, *store.made, *store.slots, store.used
-            arguments += costs, tied, *literals, store.literals.triggers
-        return self.called(self.driver()[0], self.address(self.memory), *arguments)
-
-    def called(self, driver: Any, *arguments: Any) -> int:
-        return driver.compiled(*arguments)
+        if not self.is_proofs:
+            return self.call()
+        store: ProofStore = algebra.store
+        costs, tied, literals = store.known
+        settings = len(self.dtypes), store.k, not store.literals.denies_values, store.literals.has_triggers
+        # More of the sets may have literals of choices by now.
+        self.pair[3] = 0
+        noted = empty(len(store.offsets) if store.literals.has_triggers else 0, np.uint8)
+        sets = *store.sets, *store.made, *store.slots, store.used
+        return self.call(
+            proof_driver.run_proofs, *settings, self.pair, noted, *sets, costs, tied, *literals, store.literals.triggers
+        )
 
     def is_as_planned(self, given: FactStore, ram: m.Ram) -> bool:
         """Whether the stores that are next would join in their order in any run."""
-        number = int(self.control[strata.STRATUM])
-        part = "once" if self.control[strata.ROUND] == 0 else "loop"
+        number = int(self.control[w.STRATUM])
+        part = "once" if self.control[w.ROUND] == 0 else "loop"
         for table in range(len(self.tables)):
             self.read_table(table)
         stores, tables = getattr(ram.strata[number], part), dict(zip(self.names, self.tables))
@@ -374,24 +344,23 @@ class TaggedProgram(WholeProgram):
     def goes_to_end(self, given: FactStore, ram: m.Ram, algebra: Any, until: int) -> bool:
         """Run the strata before one; false if this is no small run."""
         control = self.control
-        control[tagged_strata.UNTIL] = until
-        while (code := self.call_with(algebra)) != strata.ENDED:
-            if code == tagged_strata.PROOFS_FULL:
+        control[w.UNTIL] = until
+        while (reason := self.call_with(algebra)) != w.ENDED:
+            if reason == w.PROOFS_FULL:
                 algebra.store.make_wanted_room()
-            elif code == tagged_strata.LOOK:
+            elif reason == w.LIMITS:
                 algebra.store.deadline.remaining()
-            elif code == tagged_strata.UNPLANNED:
+            elif reason == w.PLAN_AGAIN:
                 if not self.is_as_planned(given, ram):
                     return False
-            elif code == row_sets.LOG_FULL and control[strata.GOES_ON]:
-                target = int(self.words[control[strata.AT], strata.TARGET])
+            elif reason == row_sets.LOG_FULL and control[w.GOES_ON]:
+                target = int(self.words[control[w.AT], w.TARGET])
                 if not self.has_room_for(target, self.arrays_of[target]["room"] + 1):
                     return False
-            elif code == row_sets.LOG_FULL:
-                number = int(control[strata.PLACE])
-                at = self.places_of_tags[number] + tagged_strata.COUNT
-                size = int(self.memory[self.places_of_tables[number] + strata.SIZE])
-                if not self.has_room(number, size + int(self.memory[at]) + 1):
+            elif reason == row_sets.LOG_FULL:
+                number = int(control[w.ENDING])
+                at = self.places_of_tables[number]
+                if not self.has_room(number, int(self.memory[at + w.SIZE] + self.memory[at + w.NUM_CANDIDATES]) + 1):
                     return False
             else:
                 return False
@@ -402,9 +371,9 @@ class TaggedProgram(WholeProgram):
         began = perf_counter()
         if sum(sum(map(len, facts.variables)) for facts in given.relations.values()) > self.most_facts:
             return None
-        self.control[:] = self.fresh
-        self.memory[strata.LEFT] = self.most_candidates
-        self.memory[self.tag_bases + tagged_strata.COUNT] = 0
+        self.control[:], self.activity[:] = self.fresh, 0
+        self.memory[w.LEFT] = self.most_candidates
+        self.memory[self.bases + w.NUM_CANDIDATES] = 0
         if self.is_proofs and self.k != algebra.store.k:
             self.k = algebra.store.k
             for number in range(len(self.tables)):
@@ -421,14 +390,15 @@ class TaggedProgram(WholeProgram):
             if stop in self.negated:
                 algebra.may_deny(given.may_be_denied(ram, stop))
             for number in self.negated.get(stop, ()):
-                size = int(self.memory[self.places_of_tables[number] + strata.SIZE])
+                size = int(self.memory[self.places_of_tables[number] + w.SIZE])
                 self.arrays_of[number]["negated"][:size] = algebra.negate(self.tables[number].tags[:size])
         outputs = {}
-        for name, number in self.outputs:
-            size = int(self.memory[self.places_of_tables[number] + strata.SIZE])
+        for name in self.outputs:
+            number = self.number[name]
+            size = int(self.memory[self.places_of_tables[number] + w.SIZE])
             table = outputs[name] = self.tables[number].first_rows(size)
             table.tags, table.stamps = column_of([part[:size].copy() for part in parts_of(table.tags)]), None
-        what = self.words.copy(), self.strata[:-1, strata.NUM_ROUNDS].copy(), perf_counter() - began
+        what = self.words.copy(), self.strata[:-1, w.NUM_ROUNDS].copy(), perf_counter() - began
         return Begun(self.number_of_strata, outputs, partial(profile_of, ram, self.stores, self.stratum_of, *what))
 
 

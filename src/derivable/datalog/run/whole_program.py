@@ -1,7 +1,7 @@
 """Small runs as one call: the layout of all tables, indexes and kernels is kept with the program.
 
 To make tables and drivers and to bind kernels costs a small run some hundred times what its rules cost. A program
-that has run often enough keeps them: a run writes its facts to one array, calls `strata.run_program`, and copies the
+that has run often enough keeps them: a run writes its facts to one array, calls `machine.driver.run`, and copies the
 outputs. Rows come in the order of other runs, and what these run in another way is left to them.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import accumulate
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,12 +21,12 @@ from derivable.core.progress import NEVER
 from derivable.datalog.facts.store import FactStore, new_store
 from derivable.datalog.fused import fused
 from derivable.datalog.fused.kernel_plan import Fused
-from derivable.datalog.kernels import strata
+from derivable.datalog.machine import words as w
+from derivable.datalog.machine.machine import ENDLESS, Machine, may_use_compiled
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.equivalence import equivalence_of
 from derivable.datalog.ram.join_order import LEAST_ROWS, sized_relations
 from derivable.datalog.ram.linear import BASE, linear_loop
-from derivable.datalog.run import drive
 from derivable.datalog.run.execute import Begun, Executor
 from derivable.datalog.run.forms import Form, Sharing
 from derivable.datalog.run.limits import Watch
@@ -44,11 +43,12 @@ from derivable.device.cpu.memory import longer
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit, emit_insert
     from derivable.datalog.kernels import row_sets
+    from derivable.datalog.machine import driver
     from derivable.datalog.run import tagged_program
 else:
     emit, emit_insert = later("derivable.datalog.fused.emit"), later("derivable.datalog.fused.emit_insert")
     tagged_program = later("derivable.datalog.run.tagged_program")
-    row_sets = later("derivable.datalog.kernels.row_sets")
+    row_sets, driver = later("derivable.datalog.kernels.row_sets"), later("derivable.datalog.machine.driver")
 
 # What one such run saves, in rows; the facts of one, rows that a table has room for at first, candidates of a run; and
 # what there is more of each for each store, which saves a round through Python. Rows of a table that no recursion has.
@@ -120,17 +120,15 @@ def saved_by(ram: m.Ram) -> int:
     return SAVED + fused.CALL_ROWS * sum(len(stratum.once) + len(stratum.loop) for stratum in ram.strata)
 
 
-class WholeProgram(drive.Drive):
+class WholeProgram(Machine):
     """All stores of a program in the memory of the driver, for one run after the other.
 
-    strata         [stratum + 1, STRATUM_WORDS] int64
-    indexes_after  [table, index] int64, see `strata.run_program`
-    constants      (where the memory has it, constant) of those whose words differ from run to run
-    rows           (number of the table, row of constants) of rules that read nothing
-    runs           how many there were before kernels were bound
-    first_other    the number of the first stratum that has a store without a kernel, as far as that is known
-    computed       the relations whose integers expressions compute with that may leave their types
-    reach          the least and the greatest word of the facts of runs that were looked at for such
+    constants    (where the memory has it, constant) of those whose words differ from run to run
+    rows         (number of the table, row of constants) of rules that read nothing
+    runs         how many there were before kernels were bound
+    first_other  the number of the first stratum that has a store without a kernel, as far as that is known
+    computed     the relations whose integers expressions compute with that may leave their types
+    reach        the least and the greatest word of the facts of runs that were looked at for such
     """
 
     def __init__(
@@ -141,28 +139,28 @@ class WholeProgram(drive.Drive):
         rows: Sequence[tuple[str, Row]],
     ):
         ram, own = executor.ram, [[*once, *loop] for once, loop in zip(onces, loops)]
-        super().__init__(executor, [store for stores in own for store in stores], list(executor.tables))
+        relations = [stratum.relations for stratum in ram.strata]
+        computed = {name for names in relations for name in names}
+        others = [name for name in executor.tables if name not in computed]
+        super().__init__(executor, relations, [*zip(onces, loops)], others)
         for table in self.tables:
             # Small ones never do, and all have the layout for which kernels are bound.
             table.may_have_sets = False
         # The arguments of all stores of a form, and the first stratum that reads an index.
         self.blocks, self.first_use, self.kernels = [], {}, []
         self.rows = [(self.number[name], row) for name, row in rows]
-        words = self.strata = np.full((len(own) + 1, strata.STRATUM_WORDS), -1, np.int64)
-        words[:, strata.FIRST_TABLE] = [*accumulate((len(stratum.relations) for stratum in ram.strata), initial=0)]
-        words[:, strata.FIRST_STORE] = [*accumulate(map(len, own), initial=0)]
-        words[:-1, strata.LOOP] = words[1:, strata.FIRST_STORE] - [*map(len, loops)]
+        words = self.strata
         for number, stratum in enumerate(ram.strata):
-            words[number, strata.BASE] = self.number.get(f"{BASE} {number}", -1)
+            words[number, w.BASE] = self.number.get(f"{BASE} {number}", -1)
             rules = equivalence_of(stratum) if stratum.loop else None
             if rules is not None and all(t.family != "float" for t in executor.tables[rules.relation].types):
                 names = (rules.relation, *sorted(rules.steps))
-                words[number, strata.DECIDES] = self.number[names[not rules.is_transitive]]
+                words[number, w.DECIDES] = self.number[names[not rules.is_transitive]]
         is_sized, number_of_stores = any(map(sized_relations, own)), len(self.stores)
         # In another order rows would come in another order too, and so they do where a recursion has sets of them.
         self.most_rows = LEAST_ROWS if is_sized else storage.SET_ROWS + ROWS_A_STORE * number_of_stores
         in_recursion = {name for stratum in ram.strata if stratum.loop for name in stratum.relations}
-        is_small = [is_sized or name not in ram.relations or name in in_recursion for name in executor.tables]
+        is_small = [is_sized or name not in ram.relations or name in in_recursion for name in self.names]
         self.most_of_table = [min(storage.SET_ROWS if small else MOST_ROWS, self.most_rows) for small in is_small]
         self.once = np.array(
             [place for place, store in enumerate(self.stores) if store.relation not in in_recursion], int
@@ -170,22 +168,21 @@ class WholeProgram(drive.Drive):
         self.most_facts = MOST_FACTS + FACTS_A_STORE * number_of_stores
         self.most_candidates = MOST_CANDIDATES + CANDIDATES_A_STORE * number_of_stores
         self.saved = saved_by(ram)
-        self.stratum_of = np.searchsorted(words[1:, strata.FIRST_STORE], np.arange(len(self.stores)), "right").tolist()
+        self.stratum_of = np.searchsorted(words[1:, w.FIRST_STORE], np.arange(len(self.stores)), "right").tolist()
         self.facts = np.zeros(256, np.int64)
-        self.indexes_after = np.zeros((len(self.tables), 0), np.int64)
         self.constants: list[tuple[int, Const]] = []
-        places = words[:, [strata.FIRST_TABLE, strata.BASE]].tolist()
+        places = words[:, [w.FIRST_TABLE, w.BASE]].tolist()
         self.bases_of = [(number, base) for number, base in places if base >= 0]
         self.fresh = np.zeros_like(self.control)
-        self.fresh[[strata.ONLY, strata.STRATUM]] = -1
-        self.fresh[[strata.MOST, strata.ROUNDS]] = drive.ENDLESS
-        self.fresh[strata.ROWS_LEFT] = self.most_rows
-        self.outputs = [(name, self.number[name]) for name in ram.outputs]
+        self.fresh[[w.ONLY, w.STRATUM]] = -1
+        self.fresh[[w.MOST, w.ROUNDS]] = ENDLESS
+        self.fresh[w.ROWS_LEFT] = self.most_rows
+        self.outputs = ram.outputs
         looks = (look.store for number in range(len(ram.strata)) for look in looks_of(ram, number))
         self.computed = m.relations_read(looks) & self.number.keys()
         self.has_floats = any(t.family == "float" for table in self.tables for t in table.types)
         self.reach, self.num_words = (0, 0), 1
-        self.number_of_strata = self.first_other = len(ram.strata)
+        self.number_of_strata = self.first_other = self.fresh[w.UNTIL] = len(ram.strata)
         self.runs = 0
 
     @classmethod
@@ -232,7 +229,7 @@ class WholeProgram(drive.Drive):
             return False
         work = fused.FEW_ROWS + self.runs * self.saved
         is_long = len(self.stores) >= MANY_STORES
-        if not drive.is_there(work, *self.driver(), is_long):
+        if not may_use_compiled(work, *self.driver(), is_long):
             return False
         with gc_paused():
             return self.has_been_bound(work)
@@ -259,7 +256,7 @@ class WholeProgram(drive.Drive):
         """Begin to bind kernels, if all are there."""
         self.kernels = kernels
         # Of all, so that those that are not there begin to be compiled now.
-        are_there = ["address" in vars(kernel) or drive.is_there(work, kernel) for kernel in self.kernels]
+        are_there = ["address" in vars(kernel) or may_use_compiled(work, kernel) for kernel in self.kernels]
         if not all(are_there):
             return False
         for table in self.tables:
@@ -279,9 +276,9 @@ class WholeProgram(drive.Drive):
 
     def driver(self) -> tuple[Any, Sequence[str]]:
         """What runs the stores, and the types of its parameters."""
-        return strata.run_program, strata.PROGRAM_TYPES
+        return driver.run, driver.TYPES
 
-    def begun(self) -> list[fused.Running]:
+    def running_stores(self) -> list[fused.Running]:
         """None of any store: stores of one form have what is known of the first of them."""
         return []
 
@@ -309,7 +306,7 @@ class WholeProgram(drive.Drive):
         """
         count, own = len(numbers), emit_insert.OWN + kernel.num_positions
         read = [[self.number[scan.relation] for scan in form.scans] for form in forms]
-        width = self.tables[self.words[numbers[0], strata.TARGET]].width
+        width = self.tables[self.words[numbers[0], w.TARGET]].width
         owns = self.allocate(count * (own + width)) + (own + width) * np.arange(count)
         sources = [part for what, _, part in kernel.parameters if what == "word"]
         words_at = self.allocate(count * len(sources)) + len(sources) * np.arange(count)
@@ -318,18 +315,18 @@ class WholeProgram(drive.Drive):
             "left": np.zeros(count, np.int64),
             "own": owns,
             "word": words_at,
-            "target": self.bases[self.words[numbers, strata.TARGET]],
+            "target": self.bases[self.words[numbers, w.TARGET]],
         }
         arguments: list[tuple[Any, int]] = []
         for what, step, part in kernel.parameters:
             if what == "own":
                 arguments.append(("own", part))
             elif what == "left":
-                arguments.append(("left", strata.LEFT))
+                arguments.append(("left", w.LEFT))
             elif what == "word":
                 arguments.append(("word", sum(key == "word" for key, _ in arguments)))
             elif what.startswith("target "):
-                arguments.append(("target", getattr(strata, what.removeprefix("target ").upper())))
+                arguments.append(("target", getattr(w, what.removeprefix("target ").upper())))
             else:
                 number, scan = sharing.scan_of[step], found.kept.scans[step]
                 keys = sharing.keys_of[step] if what in ("heads", "heads_size", "following") else None
@@ -340,9 +337,9 @@ class WholeProgram(drive.Drive):
         bases = np.stack([begins[begin] for begin, _ in arguments], 1)
         blocks = bases + np.array([offset for _, offset in arguments], np.int64)
         self.blocks.append(blocks)
-        self.words[numbers, strata.OWN], self.words[numbers, strata.POSITIONS] = owns, kernel.num_positions
-        self.words[numbers, strata.BLOCK] = [self.address(block) for block in blocks]
-        self.words[numbers, strata.ENTRY] = kernel.function.address
+        self.words[numbers, w.OWN], self.words[numbers, w.POSITIONS] = owns, kernel.num_positions
+        self.words[numbers, w.BLOCK] = [self.address(block) for block in blocks]
+        self.words[numbers, w.ENTRY] = kernel.function.address
         for form, at in zip(forms, words_at.tolist() if sources else ()):
             words = sharing.words_of(form)
             for place, source in enumerate(sources, at):
@@ -367,7 +364,7 @@ class WholeProgram(drive.Drive):
 
     def part_indexes(self) -> None:
         """Have those indexes apart that no store of their table's stratum reads."""
-        first = self.strata[1:, strata.FIRST_TABLE]
+        first = self.strata[1:, w.FIRST_TABLE]
         after: list[list[int]] = [[] for _ in self.tables]
         growing = []
         for index, at in self.indexes.items():
@@ -410,7 +407,7 @@ class WholeProgram(drive.Drive):
         facts, place, number_of_tables, left = self.facts, 1, 0, self.most_facts
         for name, columns in given.relations.items():
             number = self.number.get(name, len(self.tables))
-            if number >= self.strata[-1, strata.FIRST_TABLE]:
+            if number >= self.strata[-1, w.FIRST_TABLE]:
                 # What no stratum has, nothing reads.
                 continue
             table = self.tables[number]
@@ -441,56 +438,59 @@ class WholeProgram(drive.Drive):
 
     # Running
 
-    def call(self) -> int:
-        arguments = self.words, self.bases, self.index_bases, self.first_reader, self.readers, self.queue, self.control
-        return strata.run_program.compiled(
-            self.address(self.memory), self.memory, *arguments, self.strata, self.indexes_after, self.facts
-        )
-
     def run(self, given: FactStore, ram: m.Ram, algebra: Algebra) -> Begun | None:
         """The outputs for these facts, and what says how much they have cost; None if this is no small run."""
         began = perf_counter()
         if not self.has_written(given) or not self.have_bases_room():
             return None
-        self.control[:] = self.fresh
-        self.memory[strata.LEFT] = self.most_candidates
+        self.control[:], self.activity[:] = self.fresh, 0
+        self.memory[w.LEFT] = self.most_candidates
         for place, constant in self.constants:
             self.memory[place] = word_of(constant.value, constant.type, given.symbols)
-        while (code := self.call()) != strata.ENDED:
+        while (reason := self.call()) != w.ENDED:
             has_room = False
-            if code == row_sets.LOG_FULL:
-                target = int(self.words[self.control[strata.AT], strata.TARGET])
+            if reason == row_sets.LOG_FULL:
+                target = int(self.words[self.control[w.AT], w.TARGET])
                 has_room = self.has_room(target, 2 * len(self.tables[target].log))
             # Of a recursion that goes on, the rows before it stay where they are.
-            is_looping = self.control[strata.NEXT] > self.strata[self.control[strata.STRATUM], strata.LOOP]
+            is_looping = self.control[w.ROUND] > 0
             if not has_room or not (is_looping or self.have_bases_room()):
-                return None
-        if (self.words[self.once, strata.CANDIDATES] >= storage.SET_ROWS).any():
-            # They would be sorted.
+                break
+        return self.finished(given, ram, int(self.control[w.STRATUM]), perf_counter() - began)
+
+    def finished(self, given: FactStore, ram: m.Ram, number: int, seconds: float) -> Begun | None:
+        """What the first strata have found, all or those before one that this is no way to run; None if no rule ran."""
+        is_all, count = number == self.number_of_strata, int(self.strata[number, w.FIRST_STORE])
+        once = self.once[self.once < count]
+        # Many candidates would be sorted.
+        if not (is_all or count) or (self.words[once, w.CANDIDATES] >= storage.SET_ROWS).any():
             return None
         outputs = {}
-        for name, number in self.outputs:
-            size = int(self.memory[self.places_of_tables[number] + strata.SIZE])
-            outputs[name] = self.tables[number].first_rows(size)
-        self.warn_of_overflow(given, ram)
-        words, rounds = self.words.copy(), self.strata[:-1, strata.NUM_ROUNDS].copy()
-        what = words, rounds, perf_counter() - began
-        return Begun(self.number_of_strata, outputs, partial(profile_of, ram, self.stores, self.stratum_of, *what))
+        for name in self.outputs if is_all else ram.first(number).outputs:
+            size = int(self.memory[self.places_of_tables[self.number[name]] + w.SIZE])
+            outputs[name] = self.tables[self.number[name]].first_rows(size)
+        self.warn_of_overflow(given, ram, number)
+        rounds = self.strata[:number, w.NUM_ROUNDS].copy()
+        what = self.stores[:count], self.stratum_of, self.words[:count].copy(), rounds, seconds
+        return Begun(number, outputs, partial(profile_of, ram, *what))
 
-    def warn_of_overflow(self, given: FactStore, ram: m.Ram) -> None:
-        """Warn of integers that have left their types in this run, if its facts reach further than those before."""
+    def warn_of_overflow(self, given: FactStore, ram: m.Ram, until: int) -> None:
+        """Warn of integers that have left their types in the first strata of this run, if its facts reach further than
+        those before."""
         if not self.computed:
             return
         facts = self.facts[: self.num_words]
         reach = min(int(facts.min()), self.reach[0]), max(int(facts.max()), self.reach[1])
         if reach == self.reach and not self.has_floats:
             return
-        self.reach, tables = reach, {}
+        if until == self.number_of_strata:
+            self.reach = reach
+        tables = {}
         for name in self.computed:
-            size = self.memory[self.places_of_tables[self.number[name]] + strata.SIZE]
+            size = self.memory[self.places_of_tables[self.number[name]] + w.SIZE]
             tables[name] = self.tables[self.number[name]].first_rows(int(size))
         # Of tags there are no copies here; what has any is taken to hold.
-        for number in range(self.number_of_strata):
+        for number in range(until):
             warn_of_overflow(ram, number, tables, Untagged(), given.symbols, NEVER)
 
 
@@ -518,13 +518,13 @@ def profile_of(
 ) -> Profile:
     """What a run has spent; its seconds are shared by what stores did."""
     strata_of_run = [StratumEffort(max(0, number)) for number in rounds.tolist()]
-    efforts, costs = [], words[:, strata.RUNS : strata.ROWS].sum(axis=1)
+    efforts, costs = [], words[:, w.RUNS : w.ROWS].sum(axis=1)
     second = seconds / max(1, int(costs.sum()))
     for store, number, row, cost in zip(stores, stratum_of, words.tolist(), costs.tolist()):
-        if not row[strata.RUNS]:
+        if not row[w.RUNS]:
             continue
-        effort, total = Effort(store, number, second * cost, row[strata.RUNS]), strata_of_run[number]
-        effort.candidates, effort.rows = row[strata.CANDIDATES], row[strata.ROWS]
+        effort, total = Effort(store, number, second * cost, row[w.RUNS]), strata_of_run[number]
+        effort.candidates, effort.rows = row[w.CANDIDATES], row[w.ROWS]
         effort.by("the driver of the program")
         efforts.append(effort)
         total.rows += effort.rows

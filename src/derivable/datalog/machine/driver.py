@@ -1,0 +1,440 @@
+"""The compiled driver: strata, their rounds and the stores of these, without Python between, until there is a reason.
+
+A round runs the stores that have rows to go through, in their order; then each table of the stratum ends it: rows that
+are new become recent, and candidates with tags are merged first. Round 0 of a stratum is that of the rules before its
+recursion. The driver comes back, and is called again where it left, when something has no room, when a store has no
+kernel, when a round is large or a limit is to be looked at: `words` lists the reasons.
+
+address  of the memory; memory [word] int64, and the words of the others: see `words`
+stores   [store, STORE_WORDS], strata [stratum + 1, STRATUM_WORDS], control [CONTROL_WORDS] int64
+tables   [table] int64, indexes [index] int64: where their words begin
+drivers  [store] int64: the table that it goes through
+readers  [table, 2] int64: the first store of a recursion that goes through its recent rows, and the one behind the last
+activity  [table, 2] int64: whether it has recent rows, and whether it has got new ones in this round
+indexes_after  [table, index] int64: where the words of its indexes begin that are made when it is complete, or -1
+facts    [word] int64: how many relations have facts, and of each its table, its rows and these by columns
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from derivable.datalog.kernels.row_sets import LOG_FULL
+from derivable.datalog.machine import words as w
+from derivable.device.cpu.places import call_at, hash_word, load, mix_word, pointer_at, slot_in, store, tag_of
+from derivable.device.cpu.tiers import kernel
+
+# The types of the parameters of `run`.
+TYPES = ("int64", "int64[]", "int64[,]", *["int64[]"] * 3, "int64[,]", "int64[]", *["int64[,]"] * 3, "int64[]")
+
+
+@kernel
+def run(address, memory, stores, tables, indexes, control, strata, drivers, readers, activity, indexes_after, facts):
+    """Run strata up to one, from the first or from where the last call left; returns why it came back."""
+    if control[w.ONLY] >= 0:
+        return _run_store(address, memory, stores, tables, control, activity, control[w.ONLY])
+    if control[w.STRATUM] < 0:
+        _clear(memory, stores, tables, indexes, indexes_after)
+        _load(memory, tables, facts)
+        control[w.STRATUM], control[w.NEXT] = 0, strata[0, w.FIRST_STORE]
+    while control[w.STRATUM] < control[w.UNTIL]:
+        s = control[w.STRATUM]
+        first, last = strata[s, w.FIRST_TABLE], strata[s + 1, w.FIRST_TABLE]
+        loop, stop = strata[s, w.LOOP], strata[s + 1, w.FIRST_STORE]
+        is_once = control[w.ROUND] == 0
+        if control[w.IS_ENDING] == 0:
+            if control[w.IS_READY] == 0:
+                reason = _make_ready(memory, tables, indexes, control, strata)
+                if reason != 0:
+                    return reason
+            for number in range(control[w.NEXT], loop if is_once else control[w.STORES_STOP]):
+                if is_once or activity[drivers[number], 0] != 0:
+                    reason = _run_store(address, memory, stores, tables, control, activity, number)
+                    if reason != 0:
+                        control[w.NEXT] = number
+                        return reason
+            if is_once:
+                control[w.TABLES_START], control[w.TABLES_STOP] = first, last
+            control[w.IS_ENDING], control[w.ENDING] = 1, control[w.TABLES_START]
+        # Of these some have recent rows, or new ones.
+        first_active, last_active = control[w.TABLES_START], control[w.TABLES_STOP]
+        rows = news = 0
+        for table in range(control[w.ENDING], last_active):
+            at = tables[table]
+            if (is_once or activity[table, 1] != 0) and memory[at + w.IS_LISTED] != 0:
+                reason = _merge(address, memory, stores, at, control)
+                if reason != 0:
+                    control[w.ENDING] = table
+                    return reason
+        for table in range(first_active, last_active):
+            if is_once or activity[table, 1] != 0:
+                at = tables[table]
+                new = memory[at + w.SIZE] - memory[at + w.VISIBLE]
+                rows += new
+                news += new if memory[at + w.IS_LISTED] == 0 else memory[at + w.LISTED]
+        control[w.ROUND] += 1
+        control[w.ROWS_LEFT] -= rows
+        if news > 0:
+            if news > control[w.MOST] or control[w.ROWS_LEFT] <= 0 or control[w.ROUND] >= control[w.ROUNDS]:
+                return w.STOPPED
+            if loop < stop and is_once and not _has_begun(memory, tables, strata, s, indexes_after):
+                return w.EQUIVALENCE
+        control[w.IS_ENDING] = control[w.IS_READY] = 0
+        if loop == stop or news == 0:
+            strata[s, w.NUM_ROUNDS] = control[w.ROUND] - 1
+            for table in range(first, last):
+                activity[table, 0] = activity[table, 1] = 0
+                _complete(memory, table, tables[table], indexes_after)
+            control[w.STRATUM], control[w.NEXT], control[w.ROUND] = s + 1, stop, 0
+            continue
+        memory[w.NEXT_ROUND] += 1
+        memory[w.BOUND] += 1
+        control[w.NEXT], control[w.STORES_STOP], control[w.TABLES_START], control[w.TABLES_STOP] = (
+            stop,
+            loop,
+            last,
+            first,
+        )
+        for table in range(first_active, last_active):
+            if is_once or activity[table, 0] != 0 or activity[table, 1] != 0:
+                at = tables[table]
+                if memory[at + w.IS_LISTED] == 0:
+                    memory[at + w.START] = memory[at + w.STABLE] = memory[at + w.STOP]
+                    memory[at + w.STOP] = memory[at + w.VISIBLE] = memory[at + w.SIZE]
+                else:
+                    memory[at + w.LIST], memory[at + w.NEXT_LIST] = memory[at + w.NEXT_LIST], memory[at + w.LIST]
+                    memory[at + w.STOP], memory[at + w.LISTED] = memory[at + w.LISTED], 0
+                    memory[at + w.STABLE] = memory[at + w.VISIBLE] = memory[at + w.SIZE]
+                activity[table, 0], activity[table, 1] = memory[at + w.STOP] - memory[at + w.START], 0
+                if activity[table, 0] != 0:
+                    control[w.NEXT] = min(control[w.NEXT], readers[table, 0])
+                    control[w.STORES_STOP] = max(control[w.STORES_STOP], readers[table, 1])
+                    _activate(control, table)
+    return w.ENDED
+
+
+@kernel(is_inner=True)
+def _activate(control, table):
+    """Have a table between those that have recent or new rows."""
+    control[w.TABLES_START] = min(control[w.TABLES_START], table)
+    control[w.TABLES_STOP] = max(control[w.TABLES_STOP], table + 1)
+
+
+@kernel(is_inner=True)
+def _make_ready(memory, tables, indexes, control, strata):
+    """Have indexes up to date for a round, if the orders of joins are those for it; 0 if all is ready."""
+    if control[w.ROUND] == 0:
+        memory[w.NEXT_ROUND], memory[w.BOUND] = 1, -1
+    if control[w.IS_PLANNED] == 0:
+        control[w.IS_PLANNED] = 1
+        if _is_in_doubt(memory, tables, control, strata):
+            return w.PLAN_AGAIN
+    for x in range(len(indexes)):
+        at = indexes[x]
+        if memory[memory[at + w.OF] + w.VISIBLE] > memory[at + w.INDEXED] and not _update_index(memory, at):
+            control[w.AT] = x
+            return w.INDEX_FULL
+    control[w.IS_READY], control[w.IS_PLANNED] = 1, 0
+    return 0
+
+
+@kernel(is_inner=True)
+def _has_begun(memory, tables, strata, s, indexes_after):
+    """Whether a recursion is run here: it is no equivalence. What it reads of before it is kept then."""
+    first, decides, base = strata[s, w.FIRST_TABLE], strata[s, w.DECIDES], strata[s, w.BASE]
+    if decides >= 0 and memory[tables[first] + w.SIZE] > 0 and _have_columns_one_sum(memory, tables[decides]):
+        return False
+    if base >= 0:
+        _copy(memory, tables[first], tables[base])
+        _complete(memory, base, tables[base], indexes_after)
+    return True
+
+
+@kernel(is_inner=True)
+def _run_store(address, memory, stores, tables, control, activity, number):
+    """Run one store, or go on with it; 0 if it is done with its rows."""
+    own, target = stores[number, w.OWN], tables[stores[number, w.TARGET]]
+    if control[w.GOES_ON] == 0:
+        if control[w.ONLY] < 0:
+            driver = tables[stores[number, w.DRIVER]]
+            start, stop = memory[driver + w.START], memory[driver + w.STOP]
+            if control[w.ROUND] == 0:
+                start, stop = 0, memory[driver + w.VISIBLE]
+            if stores[number, w.ENTRY] == 0:
+                control[w.AT] = number
+                return w.NEEDS_KERNEL
+            memory[own], memory[own + 1] = start, stop
+        for k in range(stores[number, w.POSITIONS]):
+            memory[own + 2 + k] = -1
+        stores[number, w.RUNS] += 1
+    first, left = memory[own], memory[w.LEFT]
+    size, before = memory[target + w.SIZE], memory[target + w.NUM_CANDIDATES]
+    code = call_at(stores[number, w.ENTRY], address, stores[number, w.BLOCK])
+    if memory[target + w.NUM_CANDIDATES] > before:
+        rows = pointer_at(memory[target + w.CANDIDATE_ROWS], np.int64)
+        for i in range(before, memory[target + w.NUM_CANDIDATES]):
+            store(rows, i, number)
+    driven, added = memory[own] - first, memory[target + w.SIZE] - size
+    if added > 0 or memory[target + w.LISTED] + memory[target + w.NUM_CANDIDATES] > 0:
+        activity[stores[number, w.TARGET], 1] = 1
+        _activate(control, stores[number, w.TARGET])
+    stores[number, w.DRIVEN] += driven
+    stores[number, w.CANDIDATES] += left - memory[w.LEFT] - driven
+    stores[number, w.ROWS_THIS_ROUND] += added
+    control[w.GOES_ON] = 0
+    if code != 0:
+        control[w.GOES_ON], control[w.AT] = 1, number
+        return code
+    rows_found = stores[number, w.ROWS_THIS_ROUND]
+    if rows_found > 0:
+        place = w.NOTES + 2 * (stores[number, w.NUM_NOTED] % w.MOST_NOTES)
+        stores[number, place] = control[w.ROUND]
+        stores[number, place + 1] = rows_found
+        stores[number, w.NUM_NOTED] += 1
+        stores[number, w.ROWS] += rows_found
+        stores[number, w.ROWS_THIS_ROUND] = 0
+    return 0
+
+
+@kernel(is_inner=True)
+def _merge(address, memory, stores, at, control):
+    """End the round of a table with tags, as far as candidates and tags are concerned."""
+    if memory[at + w.CANDIDATE_WORDS] == 0:
+        return call_at(memory[at + w.END_ROUND], address, memory[at + w.END_ROUND_BLOCK])
+    if memory[at + w.NUM_CANDIDATES] == 0:
+        return 0
+    if memory[at + w.IS_CERTAIN] == 0 and memory[at + w.END_ROUND] == 0:
+        return w.MERGE
+    if memory[at + w.SIZE] + memory[at + w.NUM_CANDIDATES] >= memory[at + w.ROOM]:
+        return LOG_FULL
+    insert_candidates(memory, stores, at)
+    if memory[at + w.IS_CERTAIN] != 0:
+        _list_new(memory, at)
+    else:
+        call_at(memory[at + w.END_ROUND], address, memory[at + w.END_ROUND_BLOCK])
+    end_merge(memory, at, control)
+    return 0
+
+
+@kernel(is_inner=True)
+def _is_in_doubt(memory, tables, control, strata):
+    """Whether the orders of joins may be others for the sizes that there are now, see `Executor.begin_round`."""
+    s = control[w.STRATUM]
+    if control[w.ROUND] == 0:
+        return strata[s, w.ONCE_IS_SIZED] != 0 and control[w.ROWS_LEFT] <= control[w.DOUBT]
+    if strata[s, w.LOOP_IS_SIZED] == 0:
+        return False
+    rows = 0
+    for table in range(strata[s, w.FIRST_TABLE], strata[s + 1, w.FIRST_TABLE]):
+        rows += memory[tables[table] + w.SIZE]
+    if control[w.ROUND] == 1:
+        control[w.DOUBT_AGAIN] = control[w.TIMES] * max(control[w.TIMES], rows)
+    elif rows < control[w.DOUBT_AGAIN]:
+        return False
+    else:
+        control[w.DOUBT_AGAIN] = control[w.TIMES] * rows
+    return control[w.ROWS_LEFT] <= control[w.DOUBT]
+
+
+# Indexes
+
+
+@kernel(is_inner=True)
+def _update_index(memory, at):
+    """Insert the visible rows of a table into a chained index, see `relations.chain_append`; false without room."""
+    stop = memory[memory[at + w.OF] + w.VISIBLE]
+    if stop > memory[at + w.INDEX_ROOM]:
+        return False
+    for i in range(memory[at + w.INDEXED], stop):
+        _index_row(memory, at, i)
+    memory[at + w.INDEXED] = max(memory[at + w.INDEXED], stop)
+    return True
+
+
+@kernel(is_inner=True)
+def _index_row(memory, at, i):
+    """Insert row `i` into a chained index."""
+    keys, heads = pointer_at(memory[at + w.KEYS], np.int64), pointer_at(memory[at + w.HEADS], np.int32)
+    following = pointer_at(memory[at + w.FOLLOWING_ROWS], np.int32)
+    width, log = memory[at + w.WIDTH], memory[memory[at + w.OF] + w.LOG]
+    h = np.int64(0)
+    for k in range(memory[at + w.NUM_KEYS]):
+        place = i * width + load(keys, k)
+        if memory[at + w.IS_SHORT] != 0:
+            word = np.int64(load(pointer_at(log, np.int32), place))
+        else:
+            word = load(pointer_at(log, np.int64), place)
+        h = hash_word(word) if k == 0 else mix_word(h, word)
+    slot = slot_in(h, memory[at + w.NUM_HEADS])
+    store(following, i, load(heads, slot))
+    store(heads, slot, np.int32(i))
+
+
+@kernel(is_inner=True)
+def _empty(memory, at):
+    """Have no rows in an index."""
+    if memory[at + w.INDEXED] > 0:
+        heads = pointer_at(memory[at + w.HEADS], np.int32)
+        for slot in range(memory[at + w.NUM_HEADS]):
+            store(heads, slot, np.int32(-1))
+        memory[at + w.INDEXED] = 0
+
+
+@kernel(is_inner=True)
+def _complete(memory, table, at, indexes_after):
+    """Have all rows of a table visible, and in the indexes that are made then.
+
+    Where `index.Index` would be dense, rows of one key come in their order here as well.
+    """
+    size = memory[at + w.SIZE]
+    memory[at + w.STABLE] = memory[at + w.VISIBLE] = size
+    for k in range(indexes_after.shape[1]):
+        index = indexes_after[table, k]
+        if index >= 0:
+            _empty(memory, index)
+        if index >= 0 and size > 0:
+            if memory[index + w.NUM_KEYS] == 1 and _is_dense(memory, index, size):
+                for i in range(size - 1, -1, -1):
+                    _index_row(memory, index, i)
+            else:
+                for i in range(size):
+                    _index_row(memory, index, i)
+            memory[index + w.INDEXED] = size
+
+
+@kernel(is_inner=True)
+def _is_dense(memory, index, size):
+    """Whether the values of the one key of an index are as near to one another as those of dense ones."""
+    log = pointer_at(memory[memory[index + w.OF] + w.LOG], np.int64)
+    width, column = memory[index + w.WIDTH], load(pointer_at(memory[index + w.KEYS], np.int64), 0)
+    low = high = load(log, column)
+    for i in range(1, size):
+        low, high = min(low, load(log, i * width + column)), max(high, load(log, i * width + column))
+    # A difference beyond 64 bits is below zero.
+    return 0 <= high - low <= 4 * size + 1024
+
+
+# Tables of whole programs: each has one hash
+
+
+@kernel(is_inner=True)
+def _clear(memory, stores, tables, indexes, indexes_after):
+    """Empty all tables, indexes and counters of stores."""
+    for table in range(len(tables)):
+        at = tables[table]
+        if memory[at + w.SIZE] > 0:
+            slots = pointer_at(memory[at + w.HASH], np.uint32)
+            for k in range(2 * memory[at + w.HASH_SLOTS]):
+                store(slots, k, np.uint32(0))
+        for word in range(w.ROW_WIDTH):
+            memory[at + word] = 0
+        memory[at + w.LISTED] = 0
+        for k in range(indexes_after.shape[1]):
+            if indexes_after[table, k] >= 0:
+                _empty(memory, indexes_after[table, k])
+    for x in range(len(indexes)):
+        _empty(memory, indexes[x])
+    for number in range(len(stores)):
+        for word in range(w.RUNS, w.STORE_WORDS):
+            stores[number, word] = 0
+
+
+@kernel(is_inner=True)
+def _load(memory, tables, facts):
+    """Insert the facts in their tables, which have room for them."""
+    place = 1
+    for _ in range(facts[0]):
+        at, count = tables[facts[place]], facts[place + 1]
+        width, place = memory[at + w.ROW_WIDTH], place + 2
+        log = pointer_at(memory[at + w.LOG], np.int64)
+        for i in range(count):
+            for c in range(width):
+                store(log, memory[at + w.SIZE] * width + c, facts[place + c * count + i])
+            _insert(memory, at)
+        place += width * count
+
+
+@kernel(is_inner=True)
+def _insert(memory, at):
+    """Have the row that the log has behind those of a table, if that is a new one; returns its number.
+
+    See `relations.place_rows`.
+    """
+    size, width, num_slots = memory[at + w.SIZE], memory[at + w.ROW_WIDTH], memory[at + w.HASH_SLOTS]
+    log, slots = pointer_at(memory[at + w.LOG], np.int64), pointer_at(memory[at + w.HASH], np.uint32)
+    h = hash_word(load(log, size * width))
+    for c in range(1, width):
+        h = mix_word(h, load(log, size * width + c))
+    tag, slot = tag_of(h), slot_in(h, num_slots)
+    while load(slots, 2 * slot) != 0:
+        if np.int64(load(slots, 2 * slot + 1)) == tag:
+            row = np.int64(load(slots, 2 * slot)) - 1
+            is_same = True
+            for c in range(width):
+                is_same &= load(log, row * width + c) == load(log, size * width + c)
+            if is_same:
+                return row
+        slot = slot_in(slot + 1, num_slots)
+    store(slots, 2 * slot, np.uint32(size + 1))
+    store(slots, 2 * slot + 1, np.uint32(tag))
+    memory[at + w.SIZE] = size + 1
+    return size
+
+
+@kernel(is_inner=True)
+def _copy(memory, source, target):
+    """Insert the rows of a table in one that has none, and room for them."""
+    width = memory[source + w.ROW_WIDTH]
+    given, log = pointer_at(memory[source + w.LOG], np.int64), pointer_at(memory[target + w.LOG], np.int64)
+    for i in range(memory[source + w.SIZE]):
+        for c in range(width):
+            store(log, i * width + c, load(given, i * width + c))
+        _insert(memory, target)
+
+
+@kernel(is_inner=True)
+def _have_columns_one_sum(memory, at):
+    """Whether both columns of a table have the same sum, as those of a symmetric relation have."""
+    log, difference = pointer_at(memory[at + w.LOG], np.int64), np.int64(0)
+    for i in range(memory[at + w.SIZE]):
+        difference += load(log, 2 * i) - load(log, 2 * i + 1)
+    return difference == 0
+
+
+# Candidates
+
+
+@kernel(is_inner=True)
+def insert_candidates(memory, stores, at):
+    """Insert the candidates of a table, which has room for them; a new row is one of the store that found it first."""
+    width, memory[at + w.OLD_SIZE] = memory[at + w.ROW_WIDTH], memory[at + w.SIZE]
+    log, words = pointer_at(memory[at + w.LOG], np.int64), pointer_at(memory[at + w.CANDIDATE_WORDS], np.int64)
+    rows = pointer_at(memory[at + w.CANDIDATE_ROWS], np.int64)
+    for i in range(memory[at + w.NUM_CANDIDATES]):
+        number, size = load(rows, i), memory[at + w.SIZE]
+        for c in range(width):
+            store(log, size * width + c, load(words, i * width + c))
+        row = _insert(memory, at)
+        store(rows, i, row)
+        if row == size and number >= 0:
+            stores[number, w.ROWS] += 1
+
+
+@kernel(is_inner=True)
+def _list_new(memory, at):
+    """Have the rows that are new recent in the next round."""
+    rows, old = pointer_at(memory[at + w.NEXT_LIST], np.int64), memory[at + w.OLD_SIZE]
+    for row in range(old, memory[at + w.SIZE]):
+        store(rows, row - old, row)
+    memory[at + w.LISTED] = memory[at + w.SIZE] - old
+
+
+@kernel(is_inner=True)
+def end_merge(memory, at, control):
+    """Note when rows became recent; there are no candidates any more."""
+    if memory[at + w.STAMPS] != 0:
+        rows = pointer_at(memory[at + w.NEXT_LIST], np.int64)
+        stamps = pointer_at(memory[at + w.STAMPS], np.int32)
+        for i in range(memory[at + w.LISTED]):
+            store(stamps, load(rows, i), np.int32(memory[w.NEXT_ROUND]))
+    memory[at + w.NUM_CANDIDATES] = control[w.STAGE] = 0

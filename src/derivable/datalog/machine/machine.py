@@ -1,0 +1,433 @@
+"""The machine: relations as tables, stores of rules and their kernels in one memory of words, and a driver over it.
+
+The driver of `machine.driver` calls the kernels of all stores of some strata, round after round, and comes back with a
+reason: room for rows, a store that has no kernel, a look at the limits. Whoever runs the machine does something about
+it and calls the driver again. A run of a stratum's recursion, of one store (`run.drive`) and of a whole program
+(`run.whole_program`) differ in bounds: which strata, from which round on, whether one store only.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import sys
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.core.lazy import later
+from derivable.datalog.fused import fused
+from derivable.datalog.fused.fused import Running
+from derivable.datalog.fused.kernel_plan import Fused
+from derivable.datalog.machine import words as w
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.tables import storage
+from derivable.datalog.tables.index import Index
+from derivable.datalog.tables.storage import Table
+from derivable.device.cpu.tiers import has_numba
+
+if TYPE_CHECKING:
+    from derivable.datalog.fused import emit, emit_insert
+    from derivable.datalog.kernels import row_sets
+    from derivable.datalog.machine import driver
+else:
+    emit, emit_insert = later("derivable.datalog.fused.emit"), later("derivable.datalog.fused.emit_insert")
+    row_sets, driver = later("derivable.datalog.kernels.row_sets"), later("derivable.datalog.machine.driver")
+
+# As good as no limit.
+ENDLESS = 1 << 62
+# Rows of a log that grows to four times as many.
+FEW = 1 << 10
+
+
+def may_use_compiled(
+    work: int, compiled: Any = None, types: Sequence[str] = (), may_import: bool = False, is_urgent: bool = True
+) -> bool:
+    """Whether to use the driver, or another compiled function, now: it is cached, or `work` rows justify compiling it.
+
+    may_import  whether this run alone is worth importing what loads it
+    is_urgent   whether nothing else serves well meanwhile
+    """
+    if compiled is None:
+        compiled, types = driver.run, driver.TYPES
+    if os.environ.get("DERIVABLE_TIER") == "interpreted":
+        return False
+    if work < fused.MANY_ROWS and not has_numba():
+        may_link = may_import or "llvmlite" in sys.modules or work >= fused.LINKED_ROWS
+        return (may_link and compiled.is_linkable(types)) or (may_import and compiled.is_cached)
+    if work < fused.MANY_ROWS:
+        return compiled.is_cached
+    return compiled.is_ready(types, is_urgent, waits=is_urgent and work >= fused.PATIENT_ROWS)
+
+
+class Machine:
+    """Stores of some strata in one memory.
+
+    strata    [stratum + 1, STRATUM_WORDS] int64; words: [store, STORE_WORDS]
+    names     the relations of the strata, those of one after those of the one before, and then others that they read
+              or that hold parts of rules; `tables` are theirs
+    bases     [table] where its words begin in the memory
+    layouts   [table] what kernels were bound to
+    bound     the stores whose kernels are at hand
+    indexes_after, facts  see `driver`
+    """
+
+    def __init__(
+        self,
+        executor: Any,
+        relations: Sequence[Sequence[str]],
+        stores: Sequence[tuple[Sequence[m.Store], Sequence[m.Store]]],
+        others: Sequence[str] = (),
+    ):
+        """relations, stores: [stratum] what it computes, and by what before its recursion and in it."""
+        self.executor = executor
+        self.stores = [store for once, loop in stores for store in (*once, *loop)]
+        self.names = [*(name for own in relations for name in own), *others]
+        self.number = {name: number for number, name in enumerate(self.names)}
+        self.tables: list[Table] = [executor.tables[name] for name in self.names]
+        self.running = self.running_stores()
+        self.bases = w.FIRST_FREE + w.TABLE_WORDS * np.arange(len(self.tables))
+        self.places_of_tables: list[int] = self.bases.tolist()
+        self.addresses: list[tuple[tuple, list[int]]] = [((), []) for _ in self.tables]
+        self.used = w.FIRST_FREE + w.TABLE_WORDS * len(self.tables)
+        self.memory = np.zeros(self.used + 64 * len(self.stores), np.int64)
+        self.layouts = [_layout(table) for table in self.tables]
+        self.words = np.zeros((len(self.stores), w.STORE_WORDS), np.int64)
+        self.blocks: list[Any] = [None] * len(self.stores)
+        self.arrays: list[Any] = [None] * len(self.stores)
+        self.bound: set[int] = set()
+        self.indexes: dict[Index, int] = {}
+        self.index_bases = np.zeros(0, np.int64)
+        self.indexes_after = np.zeros((len(self.tables), 0), np.int64)
+        self.facts = np.zeros(1, np.int64)
+        self.control = np.zeros(w.CONTROL_WORDS, np.int64)
+        self.strata = np.zeros((len(relations) + 1, w.STRATUM_WORDS), np.int64)
+        self.strata[:, [w.BASE, w.DECIDES]] = -1
+        self.strata[:, w.FIRST_TABLE] = [*accumulate(map(len, relations), initial=0)]
+        self.strata[:, w.FIRST_STORE] = [*accumulate((len(a) + len(b) for a, b in stores), initial=0)]
+        self.strata[:-1, w.LOOP] = self.strata[1:, w.FIRST_STORE] - [len(loop) for _, loop in stores]
+        drivers = [store.query.operators[0] for store in self.stores]
+        reads = [self.number.get(one.relation, -1) if isinstance(one, m.Scan) else -1 for one in drivers]
+        is_recent = [isinstance(one, m.Scan) and one.part == "recent" for one in drivers]
+        self.words[:, w.TARGET], self.words[:, w.DRIVER] = [self.number[store.relation] for store in self.stores], reads
+        self.drivers, self.activity = np.array(reads, np.int64), np.zeros((len(self.tables), 2), np.int64)
+        self.readers = np.full((len(self.tables), 2), (len(self.stores), 0), np.int64)
+        for number, table in enumerate(reads):
+            if table >= 0 and is_recent[number]:
+                self.readers[table] = min(self.readers[table, 0], number), number + 1
+
+    def running_stores(self) -> list[Running]:
+        """[store] what the run knows of it."""
+        return [self.executor.running_of(store) for store in self.stores]
+
+    # The memory
+
+    def allocate(self, count: int) -> int:
+        """Where words begin that nobody has."""
+        at, self.used = self.used, self.used + count
+        if self.used > len(self.memory):
+            longer = np.zeros(2 * self.used, np.int64)
+            longer[: len(self.memory)] = self.memory
+            self.memory = longer
+        return at
+
+    def address(self, array: np.ndarray) -> int:
+        return array.__array_interface__["data"][0]
+
+    def write_table(self, number: int) -> None:
+        """What kernels read of a table, as it is now."""
+        table, at = self.tables[number], self.places_of_tables[number]
+        if table.sets is None and table.may_have_sets and table.size >= storage.SET_ROWS:
+            table.enter_sets()
+        sets, log = table.sets, table.log
+        if sets is None:
+            arrays = log, table.table
+            words = [min(len(log), len(table.table) // 4), len(table.table) // 2]
+        else:
+            part, found = sets.slices[0], sets.find_arguments
+            arrays = log, sets.count, part.state, *found[2:5], *found[6:]
+            words = [len(log), part.end, *found[:2], *found[5:6]]
+        # To look up addresses takes longer than all the rest, and few arrays are new.
+        known = self.addresses[number]
+        if len(known[0]) != len(arrays) or not all(map(operator.is_, known[0], arrays)):
+            known = self.addresses[number] = arrays, [self.address(array) for array in arrays]
+        log_at, *rest = known[1]
+        if sets is None:
+            words = [log_at, words[0], *rest, words[1]]
+        else:
+            room, end, firsts, domain, *slots = words
+            count, state, base, set_slots, arena, *more = rest
+            words = [log_at, room, 0, 0, end, count, state, firsts, domain, base, set_slots, arena, *slots, *more]
+        memory = self.memory
+        memory[at + w.LOG : at + w.LOG + len(words)] = words
+        memory[at + w.SIZE] = table.size
+
+    def write_rows(self, number: int) -> None:
+        """Which rows of a table are recent, stable and visible."""
+        table, at, recent = self.tables[number], self.places_of_tables[number], self.tables[number].recent
+        assert isinstance(recent, slice)
+        words = recent.start, recent.stop, table.size, table.stable_size, table.visible_size, table.width
+        self.memory[at : at + w.LOG] = words
+
+    def read_rows(self, number: int) -> None:
+        """Have a table know which rows are recent, stable and visible."""
+        at, table = self.places_of_tables[number], self.tables[number]
+        start, stop, _, table.stable_size, table.visible_size = self.memory[at : at + w.VISIBLE + 1].tolist()
+        table.recent = slice(start, stop)
+
+    def write_index(self, index: Index) -> None:
+        """An index that grows with its table."""
+        index.update()
+        at, table, address = self.indexes[index], index.table, self.address
+        self.memory[at : at + w.INDEX_WORDS] = [
+            *(self.bases[self.number[table.name]], address(index.key_columns), len(index.key_columns)),
+            *(address(index.heads), len(index.heads), address(index.following)),
+            *(min(len(index.following), len(index.heads)), index.rows_inserted),
+            *(table.word_type == np.int32, table.width),
+        ]
+
+    def update_index(self, index: Index) -> None:
+        """Insert the rows of its table into an index. Those that the driver has inserted are not inserted again, which
+        would make their chain a circle, and it knows those that are inserted here."""
+        at = self.indexes.get(index)
+        if at is None:
+            index.update()
+            return
+        index.rows_inserted = max(index.rows_inserted, int(self.memory[at + w.INDEXED]))
+        if index.table.size >= index.rows_inserted:
+            self.write_index(index)
+
+    def read_table(self, number: int) -> None:
+        """Have a table, and its indexes, know the rows that it has now."""
+        table, at = self.tables[number], self.places_of_tables[number]
+        table.size = int(self.memory[at + w.SIZE])
+        for index, at in self.indexes.items():
+            if index.table is table:
+                index.rows_inserted = int(self.memory[at + w.INDEXED])
+
+    def changed(self, number: int) -> None:
+        """Write a table that something was done to, and bind kernels again if it has another layout."""
+        self.write_table(number)
+        table = self.tables[number]
+        for index in self.indexes:
+            if index.table is table:
+                self.write_index(index)
+        if (layout := _layout(table)) != self.layouts[number]:
+            self.layouts[number] = layout
+            for other in sorted(self.bound):
+                if self.words[other, w.TARGET] == number or table in self.running[other].tables:
+                    self.bind(other, must=True)
+
+    # Kernels
+
+    def bind(self, number: int, must: bool = False) -> bool:
+        """Have the kernel of a store for the layouts that tables have now; whether there is one.
+
+        must  whether it is compiled although it has not been worth that yet
+        """
+        running, words = self.running[number], self.words[number]
+        if not must and not self.may_plan(number):
+            return False
+        stale = [table for table in running.tables if table.set_is_stale]
+        table, kernel, found = self.tables[words[w.TARGET]], self.kernel(number), running.fused
+        words[w.ENTRY] = 0
+        if kernel is None or found is None or not (must or self.is_worth(number, kernel)):
+            return False
+        if not words[w.OWN]:
+            words[w.OWN] = self.allocate(emit_insert.OWN + kernel.num_positions + table.width)
+        for _, index in found.reads.values():
+            if index is not None:
+                self.update_index(index)
+        block = self.blocks[number] = np.array(self.places(number, found, kernel), np.int64)
+        words[w.BLOCK], words[w.POSITIONS] = self.address(block), kernel.num_positions
+        words[w.ENTRY] = kernel.function.address
+        self.bound.add(number)
+        inserted = [table for table in stale if not table.set_is_stale]
+        for other in sorted(self.bound - {number}) if inserted else ():
+            # Their logs may be of another type now.
+            if any(table in inserted for table in self.running[other].tables):
+                self.bind(other, must=True)
+        return True
+
+    def may_plan(self, number: int) -> bool:
+        """Whether a store goes through so many rows that all tables may have one log, which a kernel reads."""
+        running = self.running[number]
+        start, stop = running.driven()
+        return all(running.seen + stop - start >= table.rows_worth_kernels for table in running.tables)
+
+    def kernel(self, number: int) -> emit.RuleKernel | None:
+        """The kernel of a store for the layouts that tables have now, if there may be one."""
+        running, table = self.running[number], self.tables[self.words[number, w.TARGET]]
+        running.plan()
+        found = running.fused
+        if found is None or found.kept.prefix is not None:
+            return None
+        form = None if table.sets is None else table.sets.form
+        kernel = found.kept.enters.get(form)
+        if kernel is None:
+            kernel = found.kept.enters[form] = self.compiled(found.plan, form, table)
+        return kernel
+
+    def prepare(self) -> None:
+        """Begin to compile the kernels of all stores, which are of no use without each other and the driver."""
+        for number in range(len(self.stores)):
+            kernel = self.kernel(number)
+            if kernel is not None:
+                kernel.is_ready(is_urgent=True)
+                self.tables[self.words[number, w.TARGET]].stays = True
+
+    def compiled(self, plan: emit.Plan, form: row_sets.SetForm | None, table: Table) -> emit.RuleKernel:
+        """The kernel of a plan that writes to a table."""
+        return emit.compiled(emit_insert.InsertEmitter, plan, form)
+
+    def is_worth(self, number: int, kernel: emit.RuleKernel) -> bool:
+        """Whether a kernel is to be had by now, for what it would have saved: it is compiled for many rows alone."""
+        function: Any = kernel.function
+        if "address" in vars(function):
+            return True
+        running = self.running[number]
+        function.wanted += running.seen - running.counted
+        running.counted = running.seen
+        start, stop = running.driven()
+        wanted = function.wanted + stop - start
+        if wanted < fused.MANY_ROWS:
+            return wanted >= fused.FEW_ROWS and function.is_cached
+        # Where rounds are large, a kernel that writes what it finds to columns serves as well.
+        is_urgent = self.is_urgent(number)
+        return kernel.is_ready(is_urgent, waits=is_urgent and wanted >= fused.PATIENT_ROWS)
+
+    def is_urgent(self, number: int) -> bool:
+        """Whether nothing serves as well as the kernel of a store meanwhile."""
+        return True
+
+    def places(self, number: int, found: Fused, kernel: emit.RuleKernel) -> list[int]:
+        """Where the memory has the arguments of a kernel."""
+        words = self.words[number]
+        own, target = int(words[w.OWN]), int(words[w.TARGET])
+        bounds = {step: self.executor.bounds_of(scan) for step, scan in found.kept.scans.items()}
+        places: list[int] = []
+        values: list[int] = []
+        kept = self.arrays[number] = []
+        for what, step, part in kernel.parameters:
+            scan = found.kept.scans.get(step)
+            if what == "own":
+                places.append(own + part)
+            elif what in ("left", "next_round"):
+                places.append(getattr(w, what.upper()))
+            elif what.startswith("target "):
+                places += self.part_of(target, what.removeprefix("target "), part)
+            elif what != "word" and scan is not None and scan.relation in self.number:
+                places += self.growing(found.reads[step], scan, what, part)
+            else:
+                for value in fused.argument_of(found, bounds, None, what, step, part):
+                    if isinstance(value, np.ndarray):
+                        kept.append(value)
+                    places.append(-1 - len(values))
+                    values.append(self.address(value) if isinstance(value, np.ndarray) else int(value))
+        at = self.allocate(len(values))
+        self.memory[at : at + len(values)] = values
+        return [place if place >= 0 else at - 1 - place for place in places]
+
+    def part_of(self, number: int, what: str, part: int = 0) -> list[int]:
+        """Where the memory has a part of a table."""
+        at, sets = self.places_of_tables[number], self.tables[number].sets
+        if what == "sets":
+            assert sets is not None
+            return list(range(at + w.SETS, at + w.SETS + len(sets.find_arguments)))
+        if what in ("tags", "given", "pending"):
+            return [self.place_of_part(number, getattr(w, what.upper()), part)]
+        return [at + getattr(w, what.upper())]
+
+    def have_parts(self, count: int) -> None:
+        """Have words for scalars of tags, or factors, of all tables."""
+        for at in self.places_of_tables:
+            self.memory[at + w.PARTS] = self.allocate(w.PART_WORDS * count)
+
+    def place_of_part(self, number: int, what: int, part: int) -> int:
+        """Where the memory has an address of a scalar of the tags of a table."""
+        return int(self.memory[self.places_of_tables[number] + w.PARTS]) + w.PART_WORDS * part + what
+
+    def growing(self, read: tuple[Table, Index | None], scan: m.Scan, what: str, part: int) -> list[int]:
+        """The same of a step that reads a relation that grows."""
+        index, number = read[1], self.number[scan.relation]
+        match what:
+            case "log" | "sets" | "list" | "tags" | "stamps":
+                return self.part_of(number, what, part)
+            case "bound":
+                return [w.BOUND]
+            case "limit":
+                is_stable = scan.part == "stable" and read[0].tags is None
+                return self.part_of(number, "stable" if is_stable else "visible")
+            case "table":
+                return self.part_of(number, "hash")
+            case "table_size":
+                return self.part_of(number, "hash_slots")
+        assert index is not None
+        place = {"heads": w.HEADS, "heads_size": w.NUM_HEADS, "following": w.FOLLOWING_ROWS}[what]
+        return [self.place_of_index(index) + place]
+
+    def place_of_index(self, index: Index) -> int:
+        """Where the memory has the words of an index that grows."""
+        place = self.indexes.get(index)
+        if place is None:
+            place = self.indexes[index] = self.allocate(w.INDEX_WORDS)
+            self.index_bases = np.append(self.index_bases, place)
+            self.write_index(index)
+        return place
+
+    def begin(self) -> None:
+        """Write what is known of tables and indexes that grow."""
+        self.control[:] = 0
+        self.control[w.ONLY] = -1
+        for number, table in enumerate(self.tables):
+            table.update_set()
+            self.write_rows(number)
+        for number in range(len(self.tables)):
+            self.changed(number)
+
+    def call(self, compiled: Any = None, *more: Any) -> int:
+        """Have the driver go on, `run` if no other is given; returns why it comes back."""
+        compiled = driver.run if compiled is None else compiled
+        return compiled.compiled(self.address(self.memory), *self.arguments(), *more)
+
+    def arguments(self) -> tuple[np.ndarray, ...]:
+        """The arrays of the driver, see there."""
+        arrays = self.memory, self.words, self.bases, self.index_bases, self.control, self.strata, self.drivers
+        return *arrays, self.readers, self.activity, self.indexes_after, self.facts
+
+    def make_room(self, code: int) -> None:
+        """Make room for what a store, or an index, has none; a table may leave its sets for that."""
+        at = int(self.control[w.AT])
+        if code == w.INDEX_FULL:
+            index = list(self.indexes)[at]
+            self.read_table(self.number[index.table.name])
+            self.write_index(index)
+            return
+        number = int(self.words[at, w.TARGET])
+        table = self.tables[number]
+        self.read_table(number)
+        # Else a log that grows now would stay beside its successor.
+        self.addresses[number] = (), []
+        sets = table.sets
+        if code == row_sets.LOG_FULL:
+            length = len(table.log)
+            if table.size == length:
+                # Many small tables would come back for each doubling.
+                table.grow_log(4 * length if length < FEW else length + 1)
+            may_enter = sets is None and table.may_have_sets and table.size >= storage.SET_ROWS
+            if sets is None and not (may_enter and table.enter_sets()):
+                table.grow_hash(table.size + 1)
+        else:
+            assert sets is not None
+            own = self.words[at, w.OWN] + emit_insert.OWN + self.words[at, w.POSITIONS]
+            row = [self.memory[own + c : own + c + 1] for c in range(table.width)]
+            if not sets.make_room(table, sets.slices[0], code, row):
+                table.leave_sets()
+        self.changed(number)
+
+
+def _layout(table: Table) -> tuple:
+    """What kernels that write to a table, or read it, depend on."""
+    return table.word_type.char, None if table.sets is None else table.sets.form
