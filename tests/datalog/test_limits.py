@@ -398,17 +398,69 @@ def test_limits_hold_while_a_file_is_decompressed(bomb, way, capsys):
     "text", ["rel a(x) = range(0, 30000000, x)", "rel a(x, y) = range(0, 30000, x), range(0, 3000, y)"]
 )
 def test_generators_stop_at_the_limit_of_tuples(text, provenance):
-    with pytest.raises(LimitError, match="tuple_limit = 1,000") as caught:
-        dv.Program(text + "\nquery a").run(provenance=provenance, tuple_limit=1000)
+    assert stopped(text, 1000, provenance=provenance) <= 2 * 1024
+
+
+def stopped(text, limit, facts=None, **options):
+    """The tuples of a run that its limit of tuples ends."""
+    with pytest.raises(LimitError, match=f"tuple_limit = {limit:,}") as caught:
+        dv.Program(text + "\nquery a").run(facts, tuple_limit=limit, time_limit=20, **options)
     found = re.search(r"with ([\d,]+) tuples in all", caught.value.message)
     assert found
-    # One batch of a query more.
-    assert int(found[1].replace(",", "")) <= 1 << 16
+    return int(found[1].replace(",", ""))
+
+
+@pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "topkproofs", "exact"])
+def test_joins_stop_at_the_limit_of_tuples(provenance):
+    text, facts = "type r(i32)\nrel a(x, y) = r(x), r(y)", {"r": range(1500)}
+    assert stopped(text, 2000, facts, provenance=provenance) <= 2000 + 1024
+    assert stopped(text, 50_000, facts, provenance=provenance) <= 50_000 + (1 << 13)
+
+
+@pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "topkproofs"])
+def test_what_is_found_often_is_counted_once(provenance):
+    """Of 40,000 pairs there are 200 rows."""
+    program = dv.Program("type r(i32)\nrel a(x) = r(x), r(y)\nquery a")
+    facts = {"r": [(0.5, (k,)) for k in range(200)]} if provenance != "unit" else {"r": range(200)}
+    assert len(program.run(facts, provenance, tuple_limit=400)["a"]) == 200
+    with pytest.raises(LimitError):
+        program.run(facts, provenance, tuple_limit=399)
+
+
+@dv.datalog.predicate(name="coins_without_end", tagged=True)
+def coins_without_end(x: np.int64) -> Iterator[tuple[float, tuple[np.int64]]]:
+    yield from ((0.5, (np.int64(k),)) for k in itertools.count(int(x)))
+
+
+@dv.datalog.predicate(name="many_answers")
+def many_answers(x: np.int64) -> Iterator[tuple[np.int64]]:
+    yield from ((np.int64(k),) for k in range(70_000))
+
+
+@dv.datalog.predicate(name="often", tagged=True)
+def often(x: np.int64) -> Iterator[tuple[float, tuple[np.int64]]]:
+    yield from ((0.5, (np.int64(k % 2),)) for k in range(4))
 
 
 @dv.datalog.predicate(name="without_end")
 def without_end(x: np.int64) -> Iterator[tuple[np.int64]]:
     yield from ((np.int64(k),) for k in itertools.count(int(x)))
+
+
+@pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "topkproofs", "exact"])
+@pytest.mark.parametrize("body", ["s(x), without_end(x, y)", "s(x), coins_without_end(x, y)"])
+def test_predicates_stop_at_the_limit_of_tuples(body, provenance):
+    text = f"type s(x: i64)\nrel s = {{1}}\nrel a(y) = {body}"
+    assert stopped(text, 1000, provenance=provenance) <= 1000 + 1024
+
+
+def test_answers_in_parts_are_those_at_once():
+    """Rows of more answers than a part has, and one row given twice, which is two facts: 1 - 0.5 ** 2."""
+    head = "type s(x: i64)\nrel s = {1, 2}\n"
+    found = dv.Program(head + "rel a(x, y) = s(x), many_answers(x, y)\nquery a").run()["a"]
+    assert sorted(found) == [(x, y) for x in (1, 2) for y in range(70_000)]
+    often = dv.Program(head + "rel a(y) = s(1), often(1, y)\nquery a").run(provenance="exact", tuple_limit=4)["a"]
+    assert dict(zip(often, often.tags.tolist())) == pytest.approx({(0,): 0.75, (1,): 0.75})
 
 
 def test_limits_hold_while_a_predicate_answers():
@@ -418,7 +470,15 @@ def test_limits_hold_while_a_predicate_answers():
     assert "the rule of `a`" in caught.value.message
 
 
-@pytest.mark.parametrize("function", ["$string_concat(x, x)", '$format("{}{}", x, x)'])
+@dv.datalog.function(name="twice_the_text")
+def twice_the_text(text: str) -> str:
+    return text + text
+
+
+@pytest.mark.parametrize(
+    "function",
+    ["$string_concat(x, x)", '$format("{}{}", x, x)', '$string_replace(x, "ab", "abab")', "$twice_the_text(x)"],
+)
 def test_limits_hold_before_texts_are_made(function, monkeypatch):
     """A text doubles each round; the one that would pass the limit is not made."""
     made = []
@@ -507,3 +567,30 @@ def test_compiling_is_counted_once():
     assert 0 < taken <= time.monotonic() - began
     assert outer(4) == 10
     assert compile_notice.seconds() - before == taken
+
+
+@pytest.mark.parametrize("way", ["path", "declared", "folder"])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_files_of_more_rows_than_tuples_are_not_read_whole(tmp_path, way, ending, capsys):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    path = tmp_path / f"e.{ending}"
+    columns = {"a": list(range(1001)), "b": list(range(1001))}
+    if ending == "csv":
+        path.write_text("a,b\n" + "".join(f"{k},{k}\n" for k in range(1001)))
+    else:
+        parquet.write_table(pa.table(columns), path)
+    text = "type e(a: i32, b: i32)\nquery e"
+    if way == "folder":
+        (tmp_path / "p.scl").write_text(text)
+        command = ["run", str(tmp_path / "p.scl"), "--facts", str(tmp_path), "--tuple-limit"]
+        assert main([*command, "1000"]) == 1
+        assert "tuple_limit = 1,000: it read 1,001 rows of files" in capsys.readouterr().err
+        assert main([*command, "1001"]) == 0
+        return
+    program = dv.Program(f'@file("{path}") {text}' if way == "declared" else text)
+    facts = {"e": path} if way == "path" else None
+    with pytest.raises(LimitError, match="tuple_limit = 1,000: it read 1,001 rows of files"):
+        program.run(facts, tuple_limit=1000)
+    assert len(program.run(facts, tuple_limit=1001)["e"]) == 1001

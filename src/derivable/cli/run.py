@@ -80,9 +80,10 @@ def run_command(
         from derivable.datalog.run.limits import Watch, checked_limits, watched
 
         relations = {name: r for name, r in program.lowered().relations.items() if not name.startswith("#")}
-        limits = checked_limits(time_limit=settings["time_limit"], memory_limit=settings["memory_limit"])
+        names_of_limits = "time_limit", "memory_limit", "tuple_limit"
+        limits = checked_limits(**{name: settings[name] for name in names_of_limits})
         watch = Watch(limits, settings["progress"])
-        given = watched(watch, lambda: facts_from(facts, relations, watch.remaining))
+        given = watched(watch, lambda: facts_from(facts, relations, watch.read))
     # The other options have the names that they have there.
     database: Any = program.run(facts=given, **settings)
     names = [name for name in database if shown is None or name in shown]

@@ -31,6 +31,11 @@ class Deadline:
         self.time_limit, self.what, self.hint = time_limit, what, hint
         self.end = None if time_limit is None else time.monotonic() + time_limit
 
+    @property
+    def room(self) -> int | None:
+        """How many results more there may be; None without a limit."""
+        return None
+
     def remaining(self) -> float | None:
         """Seconds left, None without a limit. Raises CompileTimeout if there are none."""
         if self.end is None:

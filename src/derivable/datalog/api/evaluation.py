@@ -270,7 +270,7 @@ class Evaluation:
         """More facts, as `inputs.taken` hands them on, for `change` or `exact`."""
         self.recover()
         self.own_facts()
-        given = FactStore(self.facts.symbols, self.facts.random, look=watch.remaining)
+        given = FactStore(self.facts.symbols, self.facts.random, look=watch.read)
         load_python_facts(self.ram, facts, given, given=self.ram.relations)
         given.own()
         return given
@@ -280,7 +280,7 @@ class Evaluation:
 
         Raises BindingError for a fact that is not there.
         """
-        gone = FactStore(self.facts.symbols, self.facts.random.copy(), look=watch.remaining)
+        gone = FactStore(self.facts.symbols, self.facts.random.copy(), look=watch.read)
         load_python_facts(self.ram, facts, gone, given=self.ram.relations)
         left = self.facts.fork()
         gone.relations = {name: some for name, some in gone.relations.items() if name in facts}

@@ -392,7 +392,7 @@ class Program:
         store = new_store(plan.rules, RandomFacts(seed=seed))
         if record is not None and carrier_of(record).is_early:
             store.random.require(carrier_of(record, provenance if isinstance(provenance, str) else None))
-        store.look, watch.is_loading = watch.remaining, True
+        store.look, watch.is_loading = watch.read, True
         load_program_facts(plan.rules, store)
         load_python_facts(plan.rules, facts, store)
         store.look, watch.is_loading = None, False

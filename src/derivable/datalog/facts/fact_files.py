@@ -87,7 +87,7 @@ def declared(attribute: Attribute) -> tuple[str, FileForm]:
 
 
 def read_declared(
-    relation: Relation, attribute: Attribute, source: str, text: str, look: Callable[[], Any] | None = None
+    relation: Relation, attribute: Attribute, source: str, text: str, look: Callable[..., Any] | None = None
 ) -> Columns:
     """The facts of the file that a relation's `@file` names; the path is relative to the working directory, or where
     that has no such file to the program's. `look` is as in `read_facts`."""
@@ -128,11 +128,11 @@ def read_facts(
     types: Sequence[ValueType],
     column_names: Sequence[str | None] = (),
     form: FileForm = AS_IT_IS,
-    look: Callable[[], Any] | None = None,
+    look: Callable[..., Any] | None = None,
 ) -> Columns:
     """The facts of one file as columns, and their probabilities if the file has them.
 
-    look  checks limits while the file is read and decompressed
+    look  checks limits while the file is read and decompressed; it is told how many more rows there are
 
     Raises ParseError with file, line and column for a wrong number of columns or a value that does not fit its type.
     """
@@ -185,9 +185,13 @@ def _hint(fields: list[str]) -> str:
     return "text"
 
 
-def _text(place: Path, form: FileForm, look: Callable[[], Any] | None = None) -> FileText:
+def _text(place: Path, form: FileForm, look: Callable[..., Any] | None = None) -> FileText:
     """A file of text in columns."""
-    return _text_of(read_bytes(place, look), place, form)
+    data = read_bytes(place, look)
+    if look is not None:
+        # One line may be a header.
+        look(max(0, data.count(b"\n") - 1))
+    return _text_of(data, place, form)
 
 
 def _text_of(data: bytes, place: Path, form: FileForm) -> FileText:
@@ -285,17 +289,18 @@ def _all_fit(array: np.ndarray, t: ValueType) -> bool:
     return True
 
 
-def _in_batches(file: Any, look: Callable[[], Any]) -> Any:
+def _in_batches(file: Any, look: Callable[..., Any]) -> Any:
     """The table of a Parquet file. A few bytes may stand for any number of equal rows, so limits are checked."""
     with whole_import():
         import pyarrow as arrow
 
     if file.metadata.num_rows * file.metadata.num_columns < _FEW_VALUES:
+        look(file.metadata.num_rows)
         return file.read()
     batches = []
     for batch in file.iter_batches():
         batches.append(batch)
-        look()
+        look(len(batch))
     return arrow.Table.from_batches(batches, file.schema_arrow)
 
 
@@ -316,7 +321,7 @@ def _schema(path: Path) -> list[tuple[str, Any]]:
         return []
 
 
-def _from_columns(path: Path, target: Target, look: Callable[[], Any] | None) -> Columns:
+def _from_columns(path: Path, target: Target, look: Callable[..., Any] | None) -> Columns:
     with whole_import():
         import pyarrow as arrow
 
@@ -329,6 +334,8 @@ def _from_columns(path: Path, target: Target, look: Callable[[], Any] | None) ->
             from pyarrow import feather
 
             table = feather.read_table(path)
+            if look is not None:
+                look(table.num_rows)
         # Names of a damaged file may be no UTF-8, and its offsets may lead out of its memory.
         names = list(table.column_names)
         table.validate(full=True)

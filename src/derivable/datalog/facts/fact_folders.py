@@ -52,7 +52,7 @@ def files_in(directory: str | os.PathLike, names: Iterable[str]) -> dict[str, Pa
 
 
 def facts_from(
-    directory: str | os.PathLike, relations: Mapping[str, Relation], look: Callable[[], Any] | None = None
+    directory: str | os.PathLike, relations: Mapping[str, Relation], look: Callable[..., Any] | None = None
 ) -> dict[str, Columns | Path]:
     """Facts for `Program.run` from the files in `directory` that are named after a relation (name -> record).
 

@@ -23,7 +23,7 @@ class FactStore:
     """All facts of a run.
 
     inputs  the variables of each Python fact, in the order given (compile_exact)
-    look    checks the limits of the run while there are many to load
+    look    checks the limits of the run while there are many to load; of files it is told how many rows they have
     elsewhere  relation -> parts of certain facts whose columns of words [row] are tensors on a device
     """
 
@@ -31,7 +31,7 @@ class FactStore:
     random: RandomFacts = field(default_factory=RandomFacts)
     relations: dict[str, FactColumns] = field(default_factory=dict)
     inputs: dict[str, np.ndarray] = field(default_factory=dict)
-    look: Callable[[], Any] | None = None
+    look: Callable[..., Any] | None = None
     elsewhere: dict[str, list[list[Any]]] = field(default_factory=dict)
 
     def bring(self) -> None:

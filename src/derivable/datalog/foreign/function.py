@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import starmap
+from itertools import islice, starmap
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,8 @@ from derivable.datalog.values.terms import Entity
 from derivable.datalog.values.values import ValueType, fits, plain_array, show_column, words_of, words_of_numbers
 
 Types = tuple[ValueType, ...]
+# Rows of texts that are made first, and bytes of them between two looks at the memory.
+FEW_ROWS, LOOK_BYTES = 16, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -61,20 +63,32 @@ class ForeignFunction:
                 raise ForeignError(message, f"${self.name}")
             values = np.asarray(found).tolist()
         else:
-            values = self._values([column.tolist() for column in columns], count)
+            look = symbols.expect if result.family == "text" else None
+            values = self._values([column.tolist() for column in columns], count, look)
         words, valid = result_words(f"${self.name}", f"function ${self.name} gives", values, result, symbols)
         return (words, valid) if places is None else (words[places], valid[places])
 
-    def _values(self, columns: Sequence[Sequence[Any]], count: int) -> list[Any]:
-        """The values of operands [row], None where there is none."""
+    def _values(self, columns: Sequence[Sequence[Any]], count: int, look: Callable[[int], None] | None) -> list[Any]:
+        """The values of operands [row], None where there is none.
+
+        look  is told after each MiB of texts or so that there are so many more, and looks at the memory
+        """
         call, values = self.call, []
         assert call is not None
         rows = iter(zip(*columns) if columns else [()] * count)
-        while True:
+        size, made, seen = FEW_ROWS if look is not None else count, 0, 0
+        while len(values) < count:
             try:
                 # What was appended before an exception stays, so that the row that failed is the next one.
-                values.extend(starmap(call, rows))
-                return values
+                values.extend(starmap(call, islice(rows, size)))
+                if look is not None:
+                    some = sum(len(value) for value in values[seen:] if isinstance(value, str))
+                    # As many rows at once as make a MiB or so.
+                    size = max(1, min(2 * size, size * LOOK_BYTES // max(1, some)))
+                    made, seen = made + some, len(values)
+                    if made >= LOOK_BYTES:
+                        look(LOOK_BYTES)
+                        made = 0
             except self.drops:
                 values.append(None)
             except DerivableError:
@@ -82,6 +96,7 @@ class ForeignFunction:
             except Exception as error:
                 row = tuple(column[len(values)] for column in columns)
                 raise failure(self._by, row, error) from error
+        return values
 
     def _called(self, operands: Sequence[Any]) -> Any:
         """What comes of whole columns."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.core.diagnostics import DerivableError, LimitError
+from derivable.core.diagnostics import DerivableError
 from derivable.core.graph import offsets_of
 from derivable.datalog.foreign.function import ForeignError, failure, result_words
 from derivable.datalog.foreign.signature import Signature
@@ -21,15 +21,15 @@ from derivable.datalog.tags.random_facts import Kind
 from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.values import ValueType, show_column
 
-# Rows of answers between two looks at the limits of a run.
-LOOKS = 1 << 10
+# Rows of answers between two looks at the limits of a run, and those of a part.
+LOOKS, MOST = 1 << 10, 1 << 16
 
 
 @dataclass(frozen=True)
 class Answers:
     """The rows of outputs for rows of inputs: those of input row i are offsets[i] .. offsets[i + 1].
 
-    offsets        [input row + 1]
+    offsets        [input row + 1]; of rows whose other answers are elsewhere, the ones that are here
     columns        words [row] of each output that is wanted, None of the others
     probabilities  [row], NaN for a row that is certain; None if all are
     """
@@ -72,20 +72,40 @@ class ForeignPredicate:
         columns: Sequence[np.ndarray],
         count: int,
         look: Callable[[], Any] = lambda: None,
-    ) -> Answers:
-        """The answers to `count` rows of inputs, words [row]; `results` are types of outputs, None if not wanted.
+        most: Callable[[], int] = lambda: MOST,
+    ) -> Iterator[Answers]:
+        """The answers to `count` rows of inputs, words [row]; `results` are types of outputs, None if not wanted. They
+        come in parts, as nobody knows how many a predicate gives.
 
         look  checks the limits of the run, now and then
+        most  how many answers the next part has at most, about
         """
         shown = [show_column(words, t, symbols).tolist() for words, t in zip(columns, types)]
         rows: list[tuple] = []
         tags: list[float] = []
         counts = np.zeros(count, np.int64)
-        inputs = list(zip(*shown)) if shown else [()] * count
+        inputs, size = list(zip(*shown)) if shown else [()] * count, most()
         for i, (one, call) in enumerate(zip(inputs, self._calls(inputs))):
-            before = len(rows)
-            self._ask(one, call, rows, tags, look)
-            counts[i] = len(rows) - before
+            for tag, row in self._ask(one, call):
+                if not len(rows) % LOOKS:
+                    look()
+                rows.append(row)
+                tags.append(tag)
+                counts[i] += 1
+                if len(rows) >= size:
+                    yield self._worded(rows, tags, counts, results, symbols)
+                    rows, tags, counts, size = [], [], np.zeros(count, np.int64), most()
+        yield self._worded(rows, tags, counts, results, symbols)
+
+    def _worded(
+        self,
+        rows: list[tuple],
+        tags: list[float],
+        counts: np.ndarray,
+        results: Sequence[ValueType | None],
+        symbols: SymbolTable,
+    ) -> Answers:
+        """Answers as words; `counts` are those of each row of inputs."""
         found: list[np.ndarray | None] = []
         valid = np.ones(len(rows), bool)
         for place, t in enumerate(results):
@@ -98,7 +118,7 @@ class ForeignPredicate:
             valid &= fine
         probabilities = np.array(tags, np.float64) if self.is_tagged else None
         if not valid.all():
-            counts = np.bincount(np.repeat(np.arange(count), counts)[valid], minlength=count)
+            counts = np.bincount(np.repeat(np.arange(len(counts)), counts)[valid], minlength=len(counts))
             found = [None if words is None else words[valid] for words in found]
             probabilities = None if probabilities is None else probabilities[valid]
         return Answers(offsets_of(counts), found, probabilities)
@@ -127,14 +147,8 @@ class ForeignPredicate:
                 )
             yield from (partial(iter, one) for one in found)
 
-    def _ask(
-        self,
-        inputs: tuple,
-        call: Callable[[], Iterable[Any]],
-        rows: list[tuple],
-        tags: list[float],
-        look: Callable[[], Any],
-    ) -> None:
+    def _ask(self, inputs: tuple, call: Callable[[], Iterable[Any]]) -> Iterator[tuple[float, tuple]]:
+        """(tag, row) of each answer to a row of inputs."""
         width = len(self.signature.results)
         try:
             for row in call():
@@ -149,12 +163,7 @@ class ForeignPredicate:
                         self.name,
                         hint="yield one tuple for each row" + (", as (probability, tuple)" if self.is_tagged else ""),
                     )
-                if not len(rows) % LOOKS:
-                    look()
-                rows.append(row)
-                tags.append(np.nan if tag is None else float(tag))
-        except LimitError:
-            raise
+                yield np.nan if tag is None else float(tag), row
         except self.drops:
             return
         except DerivableError:

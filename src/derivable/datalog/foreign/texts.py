@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.datalog.foreign.function import ForeignError, ForeignFunction
+from derivable.datalog.foreign.function import ForeignError, ForeignFunction, distinct
 from derivable.datalog.foreign.hashing import siphash
 from derivable.datalog.foreign.predicate import ForeignPredicate
 from derivable.datalog.foreign.signature import signature
@@ -61,6 +61,15 @@ def _substring(text: str, begin: int, end: int | None = None) -> str | None:
         return raw[begin:end].decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         return None
+
+
+def _replace(symbols: SymbolTable, types: tuple[ValueType, ...], *operands: np.ndarray) -> tuple[np.ndarray, None]:
+    given, places = distinct(operands)
+    rows = list(zip(*(symbols.lookup(words).tolist() for words in given)))
+    if symbols.expect is not None:
+        symbols.expect(sum(_length(text) + text.count(part) * (_length(by) - _length(part)) for text, part, by in rows))
+    words = symbols.intern_all([text.replace(part, by) for text, part, by in rows])
+    return words if places is None else words[places], None
 
 
 def _index(text: str, part: str) -> int | None:
@@ -121,7 +130,7 @@ FUNCTIONS = (
     _values("string_lower", "(s: String) -> String", str.lower),
     _values("string_trim", "(s: String) -> String", lambda text: text.strip(_SPACES)),
     _values("string_index_of", "(s: String, part: String) -> usize", _index),
-    _values("string_replace", "(s: String, part: String, by: String) -> String", str.replace),
+    ForeignFunction("string_replace", signature("(s: String, part: String, by: String) -> String"), _replace, "words"),
     ForeignFunction("format", signature("(pattern: String, Any...) -> String"), _format, "words"),
     ForeignFunction("hash", signature("(Any...) -> u64"), _hash, "words"),
     ForeignFunction("parse_entity", signature("(String) -> Entity"), _parse_entity, "words"),

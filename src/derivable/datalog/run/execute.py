@@ -573,6 +573,7 @@ class Executor(Orders):
         for part in self.by_kernel(running, is_kept) if by_kernel else self.whole_by_columns(running, guard):
             effort.candidates += part[1]
             pending.add(part, stamp, effort, is_kept or not by_kernel)
+            pending.look(self.watch)
         return guard
 
     def whole_by_columns(self, running: Running, guard: Guard | None) -> Iterator[Found]:
@@ -582,7 +583,7 @@ class Executor(Orders):
             parts.append(part)
             count += part[1]
             if guard is not None:
-                guard.is_open &= count < MOST_WAITING
+                guard.is_open &= count < MOST_WAITING and (self.watch.room is None or count <= self.watch.room)
             if guard is None or not guard.is_open:
                 yield from parts
                 parts = []

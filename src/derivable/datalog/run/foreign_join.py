@@ -10,7 +10,7 @@ import numpy as np
 from derivable.core.diagnostics import DomainError
 from derivable.core.graph import offsets_of
 from derivable.datalog.foreign.function import ForeignError, distinct
-from derivable.datalog.foreign.predicate import ForeignPredicate
+from derivable.datalog.foreign.predicate import Answers, ForeignPredicate
 from derivable.datalog.fused.state import Batch, State
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars import arithmetic
@@ -34,13 +34,16 @@ class ForeignFacts:
         made.known = dict(self.known)
         return made
 
-    def variables(self, record: ForeignPredicate, rows: list[tuple], probabilities: np.ndarray) -> np.ndarray:
+    def variables(
+        self, record: ForeignPredicate, rows: list[tuple], probabilities: np.ndarray, seen: dict[tuple, int]
+    ) -> np.ndarray:
         """The variables [row] of rows of words, -1 where the tag is NaN: the row is certain.
 
         A predicate that gives one row twice has made two facts: the rows differ in their number then.
+
+        seen  how often rows were given before in the same answers
         """
         found = np.full(len(rows), -1, np.int64)
-        seen: dict[tuple, int] = {}
         fresh, chances = [], []
         for place in np.flatnonzero(probabilities == probabilities).tolist():
             repeat = seen[rows[place]] = seen.get(rows[place], -1) + 1
@@ -129,24 +132,37 @@ def _answers(
         places = np.zeros(batch.count, np.int64)
     # A tagged row is a fact of all its outputs, wanted or not.
     types = [t if record.is_tagged or output is not None else None for output, t in zip(query.outputs, query.types)]
+    seen: dict[tuple, int] = {}
+    limits = state.deadline.remaining, lambda: CHUNK if state.deadline.room is None else state.deadline.room + 1
+    parts = record.answers([e.type for e in query.inputs], types, state.symbols, columns, count, *limits)
     try:
-        found = record.answers(
-            [e.type for e in query.inputs], types, state.symbols, columns, count, state.deadline.remaining
-        )
+        for found in parts:
+            yield from _of_part(state, batch, query, record, found, columns, places, facts, seen)
     except ForeignError as error:
-        error.span = query.span
+        error.span = error.span or query.span
         raise
+
+
+def _of_part(
+    state: State,
+    batch: Batch,
+    query: m.Generate,
+    record: ForeignPredicate,
+    found: Answers,
+    columns: list[np.ndarray],
+    places: np.ndarray | None,
+    facts: ForeignFacts,
+    seen: dict[tuple, int],
+) -> Made:
+    """The answers of one part; `columns` are the inputs that differ, `places` those of the batch among them."""
+    count = len(found.offsets) - 1
     answer_of = np.repeat(np.arange(count), np.diff(found.offsets))
     tags = None
     if found.probabilities is not None:
         outputs = [column for column in found.columns if column is not None]
         rows = list(zip(*(column[answer_of].tolist() for column in columns), *(c.tolist() for c in outputs)))
         rows = rows if columns or outputs else [()] * len(answer_of)
-        try:
-            tags = _tags(state, record, rows, found.probabilities, facts, query.negated)
-        except ForeignError as error:
-            error.span = query.span
-            raise
+        tags = _tags(state, record, rows, found.probabilities, facts, seen, query.negated)
     offsets = found.offsets
     numbers = np.diff(offsets) if places is None else np.diff(offsets)[places]
     ends = np.cumsum(numbers)
@@ -182,6 +198,7 @@ def _tags(
     rows: list[tuple],
     probabilities: np.ndarray,
     facts: ForeignFacts,
+    seen: dict[tuple, int],
     negated: bool,
 ) -> Any:
     """The tags of rows of answers; without tags, whether each counts."""
@@ -192,7 +209,7 @@ def _tags(
         # In a support run a row that is only possible does not block.
         is_support = not isinstance(state.algebra, Untagged)
         return np.isnan(probabilities) if negated and is_support else ~is_impossible
-    variables = facts.variables(record, rows, probabilities)
+    variables = facts.variables(record, rows, probabilities, seen)
     if isinstance(mode, GraphTags):
         nodes = mode.graph.literals_of(variables)
         nodes[is_impossible] = mode.zero(1)[0]

@@ -72,28 +72,28 @@ def _derive(
     table = executor.tables[instruction.relation]
     if isinstance(instruction, m.Store):
         effort.by("kernel" if executor.running_of(instruction).is_ready() else "columns")
-        parts = list(executor.stored(instruction))
-        count = sum(n for _, n, _ in parts)
-        effort.candidates += count
-        if not count:
-            return
-        columns = [np.concatenate([c[i] for c, _, _ in parts]) for i in range(len(table.types))]
-        made = []
-        for _, n, factors in parts:
-            executor.watch.remaining()
-            made.append(algebra.graph.conjunction(factors, n))
-        nodes = np.concatenate(made)
+        parts = executor.stored(instruction, keep=False)
     else:
-        columns, count, nodes = executor.special(instruction, effort)
-    if count and is_complete:
-        # Those of a round that the run has not come to are left out.
-        ids = table.find(columns, count)
-        there = np.flatnonzero(ids >= 0)
-        found.append((ids[there], nodes[there]))
-    elif count:
-        before = table.size
-        found.append((table.insert(columns, count), nodes))
-        executor.credit(effort, table.size - before)
+        parts = [executor.special(instruction, effort)]
+    executor.watch.enter(table)
+    for columns, count, tags in parts:
+        if not count:
+            continue
+        executor.watch.remaining()
+        nodes = tags
+        if isinstance(instruction, m.Store):
+            effort.candidates += count
+            nodes = algebra.graph.conjunction(tags, count)
+        if is_complete:
+            # Those of a round that the run has not come to are left out.
+            ids = table.find(columns, count)
+            there = np.flatnonzero(ids >= 0)
+            found.append((ids[there], nodes[there]))
+        else:
+            before = table.size
+            found.append((table.insert(columns, count), nodes))
+            executor.credit(effort, table.size - before)
+    executor.watch.leave()
 
 
 def _close(executor: Executor, stratum: m.Stratum, found: dict[str, Derivations], graph: GroundGraph) -> None:

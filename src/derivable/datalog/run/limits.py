@@ -93,6 +93,7 @@ class Watch(Deadline):
     """Looks at the limits of a run, and shows a person how far it is.
 
     executor  the run, while it goes over strata
+    rows_read  of files, repeats included
     is_loading  whether facts are being loaded
     tuples    of all relations, but for what the instruction that runs now has added to `table`
     """
@@ -104,7 +105,7 @@ class Watch(Deadline):
         self.began = time.monotonic()
         self.compiled = compile_notice.seconds()
         self.executor: Executor | None = None
-        self.stratum = self.round = self.tuples = 0
+        self.stratum = self.round = self.tuples = self.rows_read = 0
         self.table: Table | None = None
         self.before = 0
         self.next_check = self.began + _LOOKS
@@ -176,6 +177,15 @@ class Watch(Deadline):
         if left is not None and size > (1 - _RESERVE) * left:
             what = f"texts of {shown_bytes(size)} are to be made, and {shown_bytes(left)} of memory are left"
             raise self.failure(OutOfMemory, what, "free memory")
+
+    def read(self, rows: int = 0) -> None:
+        """Look at the limits while files are read, which have so many rows more. Raises LimitError."""
+        self.rows_read += rows
+        limit = self.limits.tuple_limit
+        if limit is not None and self.rows_read > limit:
+            what = f"the run passed tuple_limit = {limit:,}: it read {self.rows_read:,} rows of files"
+            raise self.failure(LimitError, what, "raise tuple_limit, or give files of fewer rows")
+        self.remaining()
 
     def remaining(self) -> float | None:
         """Seconds left, None without a limit. Raises LimitError if a limit is passed."""

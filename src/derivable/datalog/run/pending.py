@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from derivable.datalog.fused.tag_accumulator import TagAccumulator, fold
+from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.profile import Effort
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import ColumnTags, SemiringTags
@@ -21,6 +22,7 @@ class Pending:
     count       of all rounds
     efforts     [part] of whom they are; None for facts
     rows        new ones of this round that are no facts
+    distinct    the rows that wait, where a limit has to know how many they are
     is_certain  whether the rows are certain whatever the tags of what they follow from (`Relation.is_certain`)
     """
 
@@ -38,6 +40,7 @@ class Pending:
         self.efforts: list[Effort | None] = []
         self.count = self.rows = 0
         self.sums: TagAccumulator | None = None
+        self.distinct: Table | None = None
         self.fold = None if is_certain else algebra.fold(table, is_recursive)
 
     @property
@@ -61,6 +64,23 @@ class Pending:
         if isinstance(algebra, SemiringTags) and TagAccumulator.is_ready(self.count, algebra.typed):
             self.sums = self.sums or TagAccumulator(self.table, algebra.typed, self.any_order)
             self.sum_up(stamp)
+
+    def look(self, watch: Watch) -> None:
+        """Raise LimitError if the rows that wait are more than there is room for."""
+        room = watch.room
+        if room is None or not self.parts:
+            return
+        if self.distinct is None:
+            if sum(count for _, count, _ in self.parts) <= room:
+                return
+            self.distinct, parts = Table(self.table.name, self.table.types), self.parts
+        else:
+            parts = self.parts[-1:]
+        for columns, count, tags in parts:
+            new = np.flatnonzero((self.table.find(columns, count) < 0) & ~self.algebra.is_zero(tags))
+            self.distinct.insert([column[new] for column in columns], len(new))
+        self.table.gathered = self.distinct.size
+        watch.remaining()
 
     def sum_up(self, stamp: int) -> None:
         """Add the columns that wait to the sums."""
@@ -89,6 +109,7 @@ class Pending:
     def _enter(self, stamp: int) -> None:
         """Add up equal candidates, then enter them; what is new or not saturated becomes recent in round `stamp`."""
         table, algebra = self.table, self.algebra
+        table.gathered, self.distinct = 0, None
         if self.sums is not None:
             self.sum_up(stamp)
             self.sums.merge(stamp)

@@ -38,6 +38,8 @@ Keys = tuple[tuple[int, Var | Const], ...]
 Found = tuple[Columns, int, Any]
 # Operators up to which iterators are made of iterators, a call in C for each: rules may be much longer.
 MOST_CHAINED = 64
+# Rows that are handed on at once, however few a limit leaves room for.
+FEW = 1 << 10
 _NO_STAMPS = np.empty(0, np.int32)
 
 
@@ -118,8 +120,17 @@ class Queries(State):
                     columns = [c[valid] for c in columns]
                     tags = self.mode.take(tags, np.flatnonzero(valid))
                     count = int(valid.sum())
-            if count:
-                yield columns, count, tags
+            start = 0
+            while start < count:
+                room = self.deadline.room
+                stop = count if room is None else min(count, start + max(room + 1, FEW))
+                if stop - start == count:
+                    yield columns, count, tags
+                    break
+                rows = np.arange(start, stop)
+                yield [column[start:stop] for column in columns], stop - start, self.mode.take(tags, rows)
+                self.deadline.remaining()
+                start = stop
 
     def stream(
         self, steps: tuple[m.Step, ...], batches: Iterable[Batch] | None, guard: Guard | None = None

@@ -38,7 +38,8 @@ class BulkLoad:
         """room  rows that a limit lets the table have"""
         self.table, self.look = table, look or (lambda: None)
         self.most = MOST if room is None else max(FEW, min(MOST, room))
-        self.gathers = table.may_be_built and not table.size
+        # What is gathered is not counted before it is sorted.
+        self.gathers = table.may_be_built and not table.size and (room is None or room >= FEW)
         self.columns: list[np.ndarray] = []
         self.waiting = 0
         self.words = empty(0, np.uint64)
