@@ -180,27 +180,12 @@ def _copied(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) or hasattr(value, "indptr") else value
 
 
-@dataclass(frozen=True, eq=False)
-class _Planned:
-    """A sum of one step for operands of known signatures, of which at most one is sparse.
-
-    run      of the values of the operands
-    takes    for each operand what makes its value, None if it is one
-    finish   the result in its form
-    """
-
-    run: Callable[..., Any]
-    takes: tuple[Callable[[Any], Any] | None, ...]
-    finish: Callable[[Any], Any]
-
-    def __call__(self, operands: Sequence[Any]) -> Any:
-        values = [x if take is None else take(x) for x, take in zip(operands, self.takes)]
-        return self.finish(self.run(*values))
-
-
 @lru_cache(256)
-def _planned(text: str, given: tuple[Signature, ...], record: Semiring, output: str | None) -> _Planned | None:
-    """How such operands are multiplied; None if that depends on more than their signatures, or is an error."""
+def _planned(
+    text: str, given: tuple[Signature, ...], record: Semiring, output: str | None
+) -> Callable[[Sequence[Any]], Any] | None:
+    """The sum of one step for two operands of known signatures, at most one of them sparse, as a function of them; None
+    if it depends on more than their signatures, or is an error."""
     who = next((each.who for each in given if each.who), None)
     sparse = [each for each in given if not each.is_dense]
     is_known = all(each.layout and each.who in (None, "torch") for each in given) and record.is_scalar
@@ -223,24 +208,27 @@ def _planned(text: str, given: tuple[Signature, ...], record: Semiring, output: 
     finish = partial(_finished, form=form, tracked=tracked, who=who, record=record, result=result)
     if not sparse and form in _DENSE and record.name == "real":
 
-        def of_dense(left: Any, right: Any) -> Any:
+        def run(left: Any, right: Any) -> Any:
             return dense_einsum([(left, inputs[0]), (right, inputs[1])], result, None)
 
-        return _Planned(of_dense, tuple(takes), finish)
-    step = _step(tuple(inputs), _places(given), result, form in _DENSE)
-    for place, order in enumerate(step.orders):
-        if order != inputs[place]:
-            if not dense[place]:
-                return None
-            takes[place] = partial(_turned, takes[place], inputs[place], order, record)
-    shape = tuple(sizes[axis] for axis in result)
-    kernel = kernel_of(step.program, record, "dense" if form in _DENSE else "coordinates", shape or None, None)
-    names = [f"T{step.places.index(place)}" for place in (0, 1)]
+    else:
+        step = _step(tuple(inputs), _places(given), result, form in _DENSE)
+        for place, order in enumerate(step.orders):
+            if order != inputs[place]:
+                if not dense[place]:
+                    return None
+                takes[place] = partial(_turned, takes[place], inputs[place], order, record)
+        shape = tuple(sizes[axis] for axis in result)
+        kernel = kernel_of(step.program, record, "dense" if form in _DENSE else "coordinates", shape or None, None)
+        names = [f"T{step.places.index(place)}" for place in (0, 1)]
 
-    def of_kernel(left: Any, right: Any) -> Any:
-        return kernel(**{names[0]: left, names[1]: right})
+        def run(left: Any, right: Any) -> Any:
+            return kernel(**{names[0]: left, names[1]: right})
 
-    return _Planned(of_kernel, tuple(takes), finish)
+    def planned(operands: Sequence[Any]) -> Any:
+        return finish(run(*[x if take is None else take(x) for x, take in zip(operands, takes)]))
+
+    return planned
 
 
 def _taking(of: Signature, record: Semiring, who: str | None) -> Callable[[Any], Any] | None:
