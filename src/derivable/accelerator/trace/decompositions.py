@@ -180,7 +180,7 @@ def _round(input: Any, *, decimals: int = 0) -> Any:
 
 @row("floor_divide")
 def _floor_divide(input: Any, other: Any) -> Any:
-    # Of whole numbers the quotient is far from where it would be rounded the other way.
+    # Integer quotients are never near a rounding boundary.
     dtypes = [x.dtype for x in (input, other) if hasattr(x, "dtype")]
     is_whole = not any(dtype.is_floating_point for dtype in dtypes) and not isinstance(other, float)
     return torch.floor((input + 0.5) / other).long() if is_whole else torch.floor(input / other)

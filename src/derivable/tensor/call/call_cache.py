@@ -12,7 +12,9 @@ one that is referred to keeps its memory, since NumPy does not let it be resized
 
 A plan that is looked up by the types, shapes and dtypes of two inputs does not take the place of this. Where one
 of 1,000 products takes 1.4 us, a method that has its inputs in a dictionary and calls it takes 2.0, and one
-that makes a key of them and looks it up 3.8. `einsum`, which has no names to call by, keeps plans in front of it.
+that makes a key of them and looks it up 3.8. Neither do closures that each look at one input: a product of a CSR
+matrix and a vector takes 1.45 us with them and 0.89 with the text. `einsum`, which has no names to call by, keeps plans
+in front of it.
 """
 
 from __future__ import annotations

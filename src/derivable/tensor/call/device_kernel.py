@@ -93,7 +93,7 @@ class Plan:
 
 
 class RepeatedCall:
-    """What a call did, for calls whose inputs are tensors like its own, which are not looked at again.
+    """The plan of the last call, for calls with tensors of the same layouts, shapes, types and devices.
 
     Whether entries are where they were is found on the device, while the result is computed, so the host waits once.
 
