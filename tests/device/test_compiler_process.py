@@ -97,14 +97,6 @@ def test_a_kernel_is_compiled_after_the_program_where_that_is_asked_for(tmp_path
     assert list(tmp_path.rglob("*dense_offsets*.nbc"))
 
 
-def test_a_program_that_python_is_a_part_of_is_not_started(monkeypatch):
-    monkeypatch.setattr(compiler_process, "available_cores", lambda: 2)
-    assert compiler_process.is_worth()
-    for host in ("/usr/bin/host-program", "", None):
-        monkeypatch.setattr(sys, "executable", host)
-        assert not compiler_process.is_worth()
-
-
 def started(program, tmp_path, **more):
     """The number of the process that a program has started."""
     environment = {**os.environ, "DERIVABLE_CACHE_DIR": str(tmp_path), "DERIVABLE_TIER": "", **more}

@@ -24,6 +24,7 @@ from tempfile import TemporaryDirectory
 import derivable
 from derivable.core import diagnostics
 from derivable.core.diagnostics import CompileTimeout, DerivableError
+from derivable.core.executable import python_executable
 from derivable.core.interrupts import end, waiter
 from derivable.core.progress import NEVER, Deadline
 from derivable.core.progress import progress as progress_bar
@@ -65,8 +66,12 @@ def run_worker(
     KeyboardInterrupt, like any exception, kills the process before it goes on up.
     Raises CompilerError if the process crashed, or what the job itself raised.
     """
-    if not sys.executable:
-        raise CompilerError(f"{name} cannot start: this Python does not know its own executable (sys.executable)")
+    python = python_executable()
+    if python is None:
+        raise CompilerError(
+            f"{name} cannot start: it needs a process of Python, and sys.executable is {sys.executable!r}",
+            hint="set sys.executable to a Python that has derivable",
+        )
     paths = [path or os.getcwd() for path in sys.path]
     package_root = str(Path(derivable.__file__).parents[1])
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([package_root, *paths])}
@@ -74,7 +79,7 @@ def run_worker(
         log = stack.enter_context(open(folder / LOG, "wb"))
         process = subprocess.Popen(
             [
-                sys.executable,
+                python,
                 "-P",
                 "-m",
                 WORKER,

@@ -26,6 +26,7 @@ from queue import PriorityQueue
 
 import derivable
 from derivable.core.cache import cache_directory
+from derivable.core.executable import python_executable
 from derivable.core.forks import renew_in_children
 from derivable.core.interrupts import end, sigint_deferred
 from derivable.device.cpu import compile_notice
@@ -118,7 +119,7 @@ def is_crowded() -> bool:
 
 def is_worth() -> bool:
     """Whether another process may compile while this one goes on: not in a program that Python is only a part of."""
-    return available_cores() > 1 and Path(sys.executable or "").name.startswith("python")
+    return available_cores() > 1 and python_executable() is not None
 
 
 def goes_on() -> bool:
