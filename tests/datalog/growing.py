@@ -5,6 +5,9 @@ import itertools
 import pytest
 from hypothesis import strategies as st
 
+import derivable as dv
+from datalog.naive import splits, text_of
+
 PROVENANCES = [None, "unit", "minmaxprob", "max_product", "addmultprob", "topkproofs", "exact", "boolean", "min_plus"]
 
 
@@ -34,6 +37,20 @@ def with_chances(parts, random):
         return row if random.random() < 0.2 else (round(random.uniform(0.05, 0.95), 6), tuple(row))
 
     return [{name: [tagged(row) for row in rows] for name, rows in part.items()} for part in parts]
+
+
+def drawn_program(data, program, facts, provenance, random):
+    """(the program, which may ask for a part alone; the facts in three parts, with chances if tags count)"""
+    rules, _ = program
+    parts = data.draw(splits(facts, 3))
+    if provenance != "unit":
+        parts = with_chances(parts, random)
+    text = text_of(rules)
+    if data.draw(st.booleans()):
+        # Only what is asked for is computed.
+        head, arguments, _ = rules[-1]
+        text += f"\nquery {head}({', '.join(['1', 'x', 'y'][: len(arguments)])})"
+    return dv.Program(text), parts
 
 
 AGGREGATES = """

@@ -23,6 +23,7 @@ from datalog.growing import (
     WEIGHED,
     assert_same,
     content,
+    drawn_program,
     united,
     with_chances,
 )
@@ -51,16 +52,7 @@ def outcome(work):
     st.randoms(use_true_random=False),
 )
 def test_adding_is_running_with_all_facts(program, facts, data, provenance, random):
-    rules, _ = program
-    parts = data.draw(splits(facts, 3))
-    if provenance != "unit":
-        parts = with_chances(parts, random)
-    text = text_of(rules)
-    if data.draw(st.booleans()):
-        # Only what is asked for is computed.
-        head, arguments, _ = rules[-1]
-        text += f"\nquery {head}({', '.join(['1', 'x', 'y'][: len(arguments)])})"
-    made = dv.Program(text)
+    made, parts = drawn_program(data, program, facts, provenance, random)
     db = made.run(facts=parts[0], provenance=provenance, keep=True)
     branch = None
     for number, part in enumerate(parts[1:], 2):

@@ -17,14 +17,15 @@ from datalog.growing import (
     WEIGHED,
     assert_same,
     content,
+    drawn_program,
     united,
-    with_chances,
 )
 from datalog.naive import fact_sets, least_model, programs, splits, text_of
 from datalog.test_fused import settings_of
 from derivable.core.diagnostics import BindingError, DomainError, UnsupportedError
 from derivable.datalog.api import deletion
-from derivable.datalog.tables import overlay
+from derivable.datalog.api.evaluation import Evaluation
+from derivable.datalog.tables import overlay, storage
 from drawn import examples
 
 
@@ -62,16 +63,7 @@ def some_of(data, facts):
     st.randoms(use_true_random=False),
 )
 def test_removing_is_running_without(program, facts, data, provenance, random):
-    rules, _ = program
-    parts = data.draw(splits(facts, 3))
-    if provenance != "unit":
-        parts = with_chances(parts, random)
-    text = text_of(rules)
-    if data.draw(st.booleans()):
-        # Only what is asked for is computed.
-        head, arguments, _ = rules[-1]
-        text += f"\nquery {head}({', '.join(['1', 'x', 'y'][: len(arguments)])})"
-    made = dv.Program(text)
+    made, parts = drawn_program(data, program, facts, provenance, random)
     first = united(*parts[:2])
     # The facts may lose all that is random, and the default is chosen by the facts.
     provenance = provenance or "exact"
@@ -124,6 +116,51 @@ def test_removing_from_sets_and_layers(program, facts, data, set_rows, least):
         model = least_model(rules, facts, order)
         for name in order:
             assert set(branch[name]) == model[name]
+
+
+@examples(
+    15,
+    80,
+    programs(),
+    fact_sets(),
+    st.data(),
+    st.sampled_from([1, 1 << 60]),
+    st.sampled_from([2, 1 << 60]),
+)
+def test_a_history_of_changes_branches_and_failures(program, facts, data, least, few_rows):
+    """Each branch is what its own changes make it; a change that fails half-way is none."""
+    rules, order = program
+    made = dv.Program(text_of(rules))
+
+    def fails(*_):
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(overlay, "LEAST_BELOW", least)
+        # Rows are looked for by their numbers, by indexes or one by one.
+        patch.setattr(storage, "FEW", few_rows)
+        patch.setattr(deletion, "FEW", 1e9)
+        branches = [(made.run(facts=facts, keep=True), facts)]
+        for _ in range(data.draw(st.integers(2, 6))):
+            place = data.draw(st.integers(0, len(branches) - 1))
+            db, left = branches[place]
+            if data.draw(st.booleans()):
+                branches.append((db.fork(), left))
+            gone, more = some_of(data, left), some_of(data, facts)
+            if data.draw(st.booleans()):
+                with pytest.MonkeyPatch.context() as failing:
+                    failing.setattr(Evaluation, "shown", fails)
+                    with pytest.raises(KeyboardInterrupt):
+                        db.add(more, remove=gone)
+            else:
+                db.add(more, remove=gone)
+                branches[place] = db, united(left_of(left, gone), more)
+            for one, own in branches:
+                model = least_model(rules, {name: set(own.get(name, ())) for name in facts}, order)
+                for name in order:
+                    assert set(one[name]) == model[name]
+                    assert all(row in one[name] for row in model[name])
+                    assert len(one[name]) == len(model[name])
 
 
 @examples(
@@ -282,3 +319,35 @@ def test_what_has_another_derivation_stays():
     # A cycle does not keep itself alive.
     db.remove({"edge": [(2, 3)]})
     assert set(db["far"]) == {(3,), (4,)}
+
+
+def test_what_a_removal_touches_does_not_depend_on_the_rows(monkeypatch):
+    """No table is copied, and no set made again: later removals look at what goes alone."""
+    copied = []
+    for name in ("without", "_rehash", "update_set"):
+        plain = getattr(storage.Table, name)
+
+        def counted(table, *arguments, plain=plain):
+            is_made = plain.__name__ != "update_set" or table.set_is_stale
+            copied.append(table.size if is_made else 0)
+            return plain(table, *arguments)
+
+        monkeypatch.setattr(storage.Table, name, counted)
+    program = dv.Program(PATH)
+    edges = chains(5000, 3)
+    db = program.run({"edge": edges}, "unit", keep=True)
+    db.remove({"edge": edges[[5, 6]]})
+    copied.clear()
+    done = db.remove({"edge": edges[[700, 9000]]})
+    assert done.recomputed == ()
+    assert max(copied, default=0) < 100
+    assert set(db["path"]) == set(program.run({"edge": np.delete(edges, [5, 6, 700, 9000], 0)}, "unit")["path"])
+
+
+def test_a_removal_that_reaches_much_ends_early():
+    program = dv.Program(PATH)
+    edges = chains(1, 300)
+    db = program.run({"edge": edges}, "unit", keep=True)
+    done = db.remove({"edge": edges[[150]]})
+    assert "path recomputed, because it may lose much" in str(done)
+    assert set(db["path"]) == set(program.run({"edge": np.delete(edges, [150], 0)}, "unit")["path"])

@@ -360,13 +360,13 @@ class Table:
         width = len(self.types)
         if not other.size or not self.size:
             return empty(0, np.int64)
-        self.update_set()
-        if width and self.size > FEW and (self.sets is None or self.sets.form.numbered):
+        has_numbers = not self.set_is_stale and (self.sets is None or self.sets.form.numbered)
+        if width and self.size > FEW and has_numbers:
             rows = self.find(other.all_columns([np.int64] * width), other.size)
             return np.sort(rows[rows >= 0])
         some = [slice(0, self.size)]
         if self.size > FEW:
-            # Sets have no numbers of rows, but the indexes that rules have made do.
+            # Sets that are made have no numbers of rows, but the indexes that rules have made do.
             keys = max((key for key in self.indexes if key and isinstance(key[-1], int)), key=len, default=(0,))
             probes = np.unique(np.stack([other.column(c) for c in keys], 1), axis=0)
             some = (rows for _, rows in self.index(keys, True).matches(probes, self.size))
