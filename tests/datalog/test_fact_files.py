@@ -355,8 +355,18 @@ def test_the_hint_for_other_columns_works(tmp_path):
         ("payer,payee", "ann,bob\nbob,carl\ncarl,ann\n"),
         ("Payer,Paid to", "A-1,A-2\nA-3,A-4\n"),
         ("payer,payee", "x1,x2\n" + "x3,x4\n" * 30_000),
+        ("col1,col2", "ann,bob\nbob,carl\n"),
+        ("field_0,field_1", "Ann,Bob\nBob,Carl\n"),
+        ("name,name", "ann,bob\nbob,carl\n"),
+        ("From,To", "Ann,Bob\nBob,Carl\n"),
+        ("person,person", "Ann,Bob\nBob,Carl\n"),
+        ("付款人,收款人", "Ann,Bob\nBob,Carl\n"),
+        ("משלם,מקבל", "ann,bob\nbob,carl\n"),
     ],
-    ids=["capitals", "values in common", "digits", "large"],
+    ids=[
+        *("capitals", "values in common", "digits", "large", "numbered", "numbered from 0", "one name twice"),
+        *("usual names", "one word twice", "letters without case", "letters from right to left"),
+    ],
 )
 def test_a_header_of_other_words_is_no_fact(tmp_path, first, body):
     path = tmp_path / "e.csv"
@@ -377,6 +387,11 @@ def test_a_header_of_other_words_is_no_fact(tmp_path, first, body):
         "ann,bob\ncarl,dora\n",
         "ann,bob\nbob,carl\n",
         "a,b\nB,C\nD,E\n",
+        "n1,n2\nn2,n3\nn3,n1\n",
+        "n1,n2\nm1,n5\nm2,m3\n",
+        "ann,ann\nbob,carl\ndora,emil\n",
+        "name,value\nann,name\nbob,carl\n",
+        "x2,x7\ny1,z3\nu1,v4\n",
         "payer,payee\nann,payer\nBob,Carl\n",
     ],
 )

@@ -46,6 +46,25 @@ def test_files_of_other_languages_are_known(tmp_path, capsys, name):
             door(tmp_path / name)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "title"),
+    [
+        ("x.cnf", "c a comment\np cnf 3 2\n1 -2 0\n2 3 0\n", "a CNF formula"),
+        ("x.dimacs", "p cnf 1 1\n1 0\n", "a CNF formula"),
+        ("x.nnf", "nnf 1 0 1\nL 1\n", "a circuit"),
+        ("d4.nnf", "o 1 0\nt 2 0\n1 2 1 0\n", "a circuit"),
+        ("x.sdd", "c one\nsdd 1\nT 0\n", "a circuit"),
+    ],
+)
+def test_circuits_are_no_programs(tmp_path, capsys, name, text, title):
+    (tmp_path / name).write_text(text)
+    assert main(["run", str(tmp_path / name)]) == 1
+    message = capsys.readouterr().err
+    assert f"this is {title}, and no program" in message
+    assert "`derivable count` counts its models" in message
+    assert len(message.splitlines()) == 2
+
+
 def test_programs_and_texts_of_ours_are_none_of_these(tmp_path):
     (tmp_path / "p.pl").write_text("rel p = {1}\nquery p")
     assert list(dv.Program.from_file(tmp_path / "p.pl").run()["p"]) == [(1,)]

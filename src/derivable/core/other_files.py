@@ -61,17 +61,33 @@ LANGUAGES = (
     Language("a Bayesian network in XML", (".xbif", ".xmlbif", ".xdsl"), r"<(BIF|bif)\b|<smile\b", _TABLES),
     Language("a formula in disjunctive normal form", (".dnf",), r"(?m)^p dnf\b", "give the CNF of its negation"),
 )
+# What this library reads, but not as a program.
+CIRCUITS = (
+    Language(
+        "a CNF formula",
+        (".cnf", ".dimacs"),
+        r"(?m)^p cnf\b",
+        "`derivable count` counts its models, and `derivable compile` compiles it",
+    ),
+    Language(
+        "a circuit",
+        (".sdd", ".nnf", ".dvc"),
+        r"(?m)^(sdd|nnf) \d+|\A\s*[oat] \d+ 0\s*$",
+        "`derivable count` counts its models",
+    ),
+)
 # How much of a file is looked at.
 _BEGINNING = 4096
 
 
-def other_language(name: str, text: str, *, by_name: bool = True) -> Language | None:
+def other_language(name: str, text: str, *, is_program: bool = False) -> Language | None:
     """The language of a file that is not read here; None if neither its name nor its beginning says so.
 
-    by_name  whether a name alone says so, as for files that hold no programs
+    is_program  whether a program is wanted: then a name alone says nothing, and circuits are another language
     """
     ending = Path(name.lower().removesuffix(".gz")).suffix
     beginning = text[:_BEGINNING]
-    named = [language for language in LANGUAGES if ending in language.endings]
-    formed = [language for language in LANGUAGES if re.search(language.form, beginning)]
-    return next(iter([*(named if by_name or formed else []), *formed]), None)
+    known = (*LANGUAGES, *CIRCUITS) if is_program else LANGUAGES
+    named = [language for language in known if ending in language.endings]
+    formed = [language for language in known if re.search(language.form, beginning)]
+    return next(iter([*(named if formed or not is_program else []), *formed]), None)

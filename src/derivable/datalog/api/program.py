@@ -136,7 +136,7 @@ class Program:
         try:
             parsed = parse(self.text, self.source)
         except ParseError:
-            language = other_language(self.source, self.text, by_name=False)
+            language = other_language(self.source, self.text, is_program=True)
             if language is None or path is None or path.suffix == ".scl":
                 raise
             message = f"this is {language.title}, and no program in Scallop's language"

@@ -27,6 +27,11 @@ _TEXTS = ("text", "char", "entity", "duration")
 HEAD_BYTES = 1 << 16
 # Words, and what they are measured in: `amount due (EUR)`.
 _NAME = re.compile(r"[^\W\d_][^\W\d]*([ .-][^\W\d]+)*( ?(\([^()]*\)|\[[^][]*\]))?")
+# Names that say no more than that they are names, and such as are numbered: `col1,col2`.
+_NAMES_OF_COLUMNS = {
+    *("name", "id", "key", "value", "label", "source", "target", "from", "to", "node", "column", "col")
+}
+_NUMBERED = re.compile(r"([^\W\d_]+)_?(\d+)")
 _ROWS = 200
 _FEW_ROWS = 2
 
@@ -185,12 +190,17 @@ def _is_probable(found: list[str], target: Target, file: FileText) -> bool:
     of other letters, or have values in common."""
     rows = [[field.strip('"') for field in row] for row in file.below if len(row) == len(found)]
     is_plain = len(found) == len(target.types) and all(t.family == "text" for t in target.types)
-    if not is_plain or len(rows) < _FEW_ROWS or min(map(len, found)) < 2 or len({*found}) < len(found):
+    if not is_plain or len(rows) < _FEW_ROWS or min(map(len, found)) < 2 or file.has_again(found):
         return False
-    if not all(map(_NAME.fullmatch, found)) or file.has_again(found):
+    is_pair = len(found) > 1
+    if is_pair and ({*map(str.lower, found)} <= _NAMES_OF_COLUMNS or _are_numbered(found, file)):
+        return True
+    if not all(map(_NAME.fullmatch, found)):
         return False
     if all([*map(_shape, row)] != [*map(_shape, found)] for row in rows):
         return True
+    if len({*found}) < len(found):
+        return False
     seen: dict[str, int] = {}
     for row in rows:
         for value in {*row}:
@@ -198,11 +208,25 @@ def _is_probable(found: list[str], target: Target, file: FileText) -> bool:
     return len(rows) > _FEW_ROWS and all(any(seen[value] > 1 for value in row) for row in rows)
 
 
+def _are_numbered(found: list[str], file: FileText) -> bool:
+    """Whether names are one word with the numbers from 0 or 1, which is nowhere below."""
+    parts = [_NUMBERED.fullmatch(name) for name in found]
+    words = {part[1] for part in parts if part is not None}
+    numbers = [int(part[2]) for part in parts if part is not None]
+    start = min(numbers, default=0)
+    is_series = len(words) == 1 and start <= 1 and numbers == list(range(start, start + len(found)))
+    return is_series and not file.has_again([*words])
+
+
 def _shape(word: str) -> str:
-    """A word with one letter for each run of letters, as capital as they are."""
-    return re.sub(
-        r"[^\W\d_]+", lambda run: "a" if run[0].islower() else "A" if run[0].isupper() else "Aa", word.strip()
-    )
+    """A word with one letter for each run of letters, as capital as they are; letters without case are another one."""
+    shapes = {(True, False): "a", (False, True): "A"}
+
+    def of_run(run: re.Match[str]) -> str:
+        letters = run[0]
+        return "x" if letters.lower() == letters.upper() else shapes.get((letters.islower(), letters.isupper()), "Aa")
+
+    return re.sub(r"[^\W\d_]+", of_run, word.strip())
 
 
 def places_of(
