@@ -14,4 +14,4 @@ def python_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     if os.environ.get("DERIVABLE_TIER") == "interpreted":
         monkeypatch.setattr(Kernel, "__call__", Kernel._first)
-        monkeypatch.setattr(Kernel, "settled", lambda self, *arguments: self)
+        monkeypatch.setattr(Kernel, "compiled_form", lambda self, *arguments: self)

@@ -99,10 +99,10 @@ class _Counting:
         found = tuple(x.item() for x in run.run())
         return found[0] if len(found) == 1 else found
 
-    def settled(self, *_):
+    def compiled_form(self, *_):
         return self
 
-    is_settled = False
+    is_compiled = False
 
 
 def values(size, names, seed=0):

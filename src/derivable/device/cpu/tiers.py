@@ -246,16 +246,16 @@ class Kernel(Compilable):
         return _is_cached(self.dispatcher)
 
     @property
-    def is_settled(self) -> bool:
+    def is_compiled(self) -> bool:
         """Whether the compiled tier has taken over."""
         return self._run is self.__dict__.get("dispatcher")
 
-    def settled(self, *arguments: Any) -> Callable:
+    def compiled_form(self, *arguments: Any) -> Callable:
         """What does the same for arguments of the types of these, and must not get others.
 
         Once the compiled tier has taken over, that is what it compiled for them, without a look at tiers and types.
         """
-        if not self.is_settled:
+        if not self.is_compiled:
             return self
         from derivable.device.cpu.compiling import compiled_for
 

@@ -317,10 +317,10 @@ class CallRecorder:
                 arguments.append(self._constant(value))
         run = built.runner(sources)
         if run is built.run:
-            run = run.settled(*given)
+            run = run.compiled_form(*given)
             if run is built.run:
                 # It is looked at again once it is compiled.
-                self.lines.insert(0, f"if {self._constant(run)}.is_settled: break")
+                self.lines.insert(0, f"if {self._constant(run)}.is_compiled: break")
         return f"{self._constant(run)}({', '.join(arguments)})"
 
     def cached(self, of: CachedCalls) -> CachedCall:
