@@ -35,6 +35,7 @@ ATTRIBUTES = [
     (codegen.CPUCodeLibrary, "_get_module_for_linking"),
     (codegen.CPUCodegen, "_create_empty_module"),
     (config, "reload_config"),
+    (config, "_config_fname"),
     (nrt, "_nrt"),
     (vars(nrt)["_nrt"], "c_helpers"),
     (compiling.models, "PrimitiveModel"),
@@ -80,3 +81,7 @@ def test_no_other_module_uses_parts_of_numba():
 
 def test_llvmlite_links_object_code():
     assert llvm.ModulePassManager.add_global_dead_code_eliminate_pass
+
+
+def test_numba_reads_its_settings_from_the_file_of_that_name():
+    assert "_config_fname" in inspect.getsource(type(config._env_reloader).update)
