@@ -69,3 +69,79 @@ def test_functions_of_the_user_compile_as_without_this_library(tmp_path, cache):
     assert expected["handles"]
     assert expected["answer"] == 7
     assert printed(OURS_THEN_THEIRS, "ours", **settings) == expected
+
+
+# A function of the user's compiles while a program runs, which calls it, after kernels of this library have compiled.
+CALLED_BY_A_RUN = """
+import gc, json, signal, sys
+import numba
+import numpy as np
+from numba.extending import intrinsic
+import derivable as dv
+
+def handler(number, frame):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGINT, handler)
+seen = []
+
+@intrinsic
+def look(typingctx):
+    seen.append([gc.isenabled(), signal.getsignal(signal.SIGINT) is handler])
+    return numba.types.int64(), lambda context, *_: context.get_constant(numba.types.int64, 3)
+
+@numba.njit
+def theirs(x):
+    return x + look()
+
+@dv.datalog.function
+def three_more(x: np.int64) -> np.int64:
+    return int(theirs(x))
+
+program = dv.Program('''
+    type number(x: i64)
+    rel below(x, y) = number(x), number(y), x < y
+    rel found($three_more(x)) = below(x, y)
+    query found
+''')
+rows = program.run({"number": np.arange(5)[:, None]})["found"]
+print(json.dumps([sorted(x for (x,) in rows), seen]))
+"""
+
+
+@pytest.mark.parametrize("tier", ["", "compiled"])
+def test_functions_that_a_run_calls_compile_as_without_it(tier):
+    rows, seen = printed(CALLED_BY_A_RUN, DERIVABLE_TIER=tier)
+    assert rows == [3, 4, 5, 6]
+    assert seen == [[True, True]]
+
+
+# Ctrl-C comes while a kernel of this library compiles.
+INTERRUPTED = """
+import gc, json, os, signal
+import numba
+from numba.extending import intrinsic
+from derivable.device.cpu.compiling import njit
+
+seen = []
+
+@intrinsic
+def press(typingctx):
+    os.kill(os.getpid(), signal.SIGINT)
+    seen.append(gc.isenabled())
+    return numba.types.int64(), lambda context, *_: context.get_constant(numba.types.int64, 3)
+
+@njit()
+def ours(x):
+    return x + press()
+
+try:
+    ours(4)
+except KeyboardInterrupt:
+    seen.append("interrupted")
+print(json.dumps([seen, len(ours.signatures), ours(4), gc.isenabled()]))
+"""
+
+
+def test_ctrl_c_comes_after_a_kernel_is_compiled():
+    assert printed(INTERRUPTED) == [[False, "interrupted"], 1, 7, True]
