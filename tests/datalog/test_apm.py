@@ -454,7 +454,7 @@ def test_small_strata_are_on_the_host(provenance, rows, monkeypatch):
     assert ("on the host: e, p, t\n" in f"{on_device.explain()}\n") == (rows > 30)
     assert "on the host: e" in on_device.explain()
     assert "line 3: rel p(x, y)" in on_device.explain()
-    assert "by columns (no kernel: too few rows)" in on_device.explain()
+    assert "by columns (no kernel: too few rows; it needs thousands)" in on_device.explain()
     plan = program.explain("plan", facts, provenance, device="torch:cpu")
     assert plan.startswith("on torch:cpu")
     assert "on the host: e" in plan

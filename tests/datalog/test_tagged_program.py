@@ -197,7 +197,7 @@ def test_profiles_count_what_was_done():
     assert [(one.rounds, one.rows) for one in found.strata] == [(one.rounds, one.rows) for one in wanted.strata]
     counts = [{(e.instruction.relation, e.candidates, e.rows) for e in p.rules} for p in (found, wanted)]
     assert counts[0] == counts[1]
-    assert "by the driver of the program" in str(found)
+    assert "by kernel in the driver" in str(found)
 
 
 def test_limits_and_what_is_kept_take_the_other_way():

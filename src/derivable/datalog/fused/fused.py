@@ -119,17 +119,19 @@ class Running:
         """Whether its kernel computes the whole store."""
         return self.fused is not None and self.fused.kept.prefix is None
 
-    def why_columns(self) -> str:
-        """Why the store ran over columns, or a part of it."""
+    def why_columns(self) -> tuple[str, str]:
+        """Why the store ran over columns, or a part of it, and what it would need to run as a kernel, "" if nothing."""
         if not isinstance(self.driver, m.Scan):
-            return "it begins with no relation"
+            return "it begins with no relation", ""
         if self.fused is not None and self.fused.kept.prefix is not None:
-            return self.fused.kept.reason
+            return self.fused.kept.reason, "a rule of its own for what is before that"
         if self.fused is not None and not self.fused.kept.is_worth_columns and self.driver.part != "recent":
-            return "columns of one relation are as fast"
+            return "columns of one relation are as fast", ""
         if self.waits:
-            return "it is not compiled yet"
-        return "too few rows" if self.fused is not None or self.signature is None else f"more than {MOST_LOOPS} joins"
+            return "it is not compiled yet", "a later run"
+        if self.fused is None and self.signature is not None:
+            return f"more than {MOST_LOOPS} joins", "rules with fewer"
+        return "too few rows", "thousands"
 
     def plan(self) -> None:
         """Plan again if a table has changed its layout since."""

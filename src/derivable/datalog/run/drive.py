@@ -19,7 +19,7 @@ from derivable.datalog.machine import words as w
 from derivable.datalog.machine.machine import ENDLESS, Machine
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.compile_ahead import has_small_rounds
-from derivable.datalog.run.profile import Effort
+from derivable.datalog.run.profile import MACHINE, Effort
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit_insert, partition
@@ -193,7 +193,7 @@ class Drive(Machine):
                 continue
             words = self.words[number]
             effort, running, row = executor.effort(self.stores[number]), self.running[number], words.tolist()
-            effort.by("the driver of its stratum")
+            effort.by(MACHINE)
             effort.runs += row[w.RUNS]
             effort.candidates += row[w.CANDIDATES]
             effort.rows += row[w.ROWS]

@@ -36,7 +36,7 @@ from derivable.datalog.run.limits import Limits, Watch
 from derivable.datalog.run.orders import Orders
 from derivable.datalog.run.overflow import warn_of_overflow
 from derivable.datalog.run.pending import Pending
-from derivable.datalog.run.profile import Effort, Profile, StratumEffort
+from derivable.datalog.run.profile import COLUMNS, KERNEL, MACHINE, Effort, Profile, Route, StratumEffort
 from derivable.datalog.run.queries import Found
 from derivable.datalog.run.rounds import Rounds
 from derivable.datalog.tables.bulk_load import BulkLoad
@@ -132,9 +132,8 @@ class Executor(Orders):
         """Record why no kernel has computed a store, or none the whole of it."""
         for key, running in self.running.items():
             effort = self.efforts.get(key)
-            route = "" if effort is None else next(reversed(effort.routes), "")
-            if effort and (route.startswith("columns") or (route.startswith("kernel") and not running.is_whole)):
-                effort.reason = running.why_columns()
+            if effort and (effort.route.name == COLUMNS or (effort.route.name == KERNEL and not running.is_whole)):
+                effort.route = Route(effort.route.name, *running.why_columns())
 
     def run_stratum(self, number: int) -> None:
         """Compute the relations of one stratum, those before it being complete."""
@@ -360,7 +359,7 @@ class Executor(Orders):
                 table.to_prefix_sets(sets, size)
                 added = self.watch.leave()
                 effort = self.effort(rules[table.name])
-                effort.by("rows of bits")
+                effort.by("shortcut rows of bits")
                 effort.candidates += added
                 self.credit(effort, added)
                 effort.grew(self.watch.round, added)
@@ -398,10 +397,10 @@ class Executor(Orders):
                 if may_insert and self.inserted(running, table, effort):
                     parts = ()
                 elif not (may_insert and has_small_rounds(effort)) and running.is_ready():
-                    effort.by("kernel")
+                    effort.by(KERNEL)
                     parts = self.by_kernel(running, keep=False)
                 else:
-                    effort.by("columns")
+                    effort.by(COLUMNS)
                     guard = self.guard_of(running)
                     parts = self.by_columns(running, guard)
                 for columns, count, _ in parts:
@@ -433,7 +432,7 @@ class Executor(Orders):
             found = partition.insert_partitions(running, table, self.watch.remaining)
             effort.candidates += found or 0
             if found is not None:
-                effort.by("threads")
+                effort.by("shortcut threads")
                 return True
         single = self.drives.get(id(running.store))
         if single is None or single.running[0] is not running or single.tables[-1] is not table:
@@ -443,12 +442,12 @@ class Executor(Orders):
             single = self.drives[id(running.store)] = drive.Drive(self, (running.store,), names)
         if not may_use_compiled(fused.MANY_ROWS, is_urgent=False) or not single.insert(effort):
             return False
-        effort.by("kernel that inserts")
+        effort.by(MACHINE)
         return True
 
     def insert_first(self, store: m.Store, table: Table, effort: Effort, guard: Guard | None) -> None:
         """Insert the rows of a store, which may be many, in a table that has none yet."""
-        effort.by("kernel, in bulk" if self.running_of(store).is_ready() else "columns, in bulk")
+        effort.by(KERNEL if self.running_of(store).is_ready() else COLUMNS)
         gathered = BulkLoad(table, self.watch.remaining, self.watch.room)
         for columns, count, _ in self.stored(store, False, guard):
             effort.candidates += count
@@ -540,7 +539,7 @@ class Executor(Orders):
         before = table.size
         self.watch.enter(table)
         with self.effort(store) as effort:
-            effort.by("best first")
+            effort.by("shortcut best first")
             table.recent = best.propagate(best_first.waiting_rows(table, frontier))
             effort.candidates += best.made
             self.credit(effort, table.size - before)
@@ -568,7 +567,7 @@ class Executor(Orders):
             return None
         running = self.running_of(instruction)
         by_kernel = running.is_ready()
-        effort.by("kernel" if by_kernel else "columns")
+        effort.by(KERNEL if by_kernel else COLUMNS)
         guard = None if by_kernel else self.guard_of(running)
         for part in self.by_kernel(running, is_kept) if by_kernel else self.whole_by_columns(running, guard):
             effort.candidates += part[1]
@@ -609,8 +608,7 @@ class Executor(Orders):
 
     def special(self, rule: AggregateRule, effort: Effort) -> tuple[Columns, int, Any]:
         """Columns, count and tags of an aggregate."""
-        effort.by("columns")
-        effort.reason = "aggregates work on columns"
+        effort.route = Route(COLUMNS, "aggregates work on columns")
         table = self.tables[rule.relation]
         body = self.tables[rule.body]
         groups = None if rule.groups is None else self.tables[rule.groups]

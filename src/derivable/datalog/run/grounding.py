@@ -8,6 +8,7 @@ import numpy as np
 
 from derivable.core.and_or import OR, TRUE
 from derivable.datalog.ram import nodes as m
+from derivable.datalog.run.profile import COLUMNS, KERNEL
 from derivable.datalog.tags.ground_graph import GroundGraph
 from derivable.datalog.tags.tags import GraphTags, Untagged
 
@@ -71,7 +72,7 @@ def _derive(
     """Find the derivations of an instruction; `is_complete` if the table has all tuples that the run is to have."""
     table = executor.tables[instruction.relation]
     if isinstance(instruction, m.Store):
-        effort.by("kernel" if executor.running_of(instruction).is_ready() else "columns")
+        effort.by(KERNEL if executor.running_of(instruction).is_ready() else COLUMNS)
         parts = executor.stored(instruction, keep=False)
     else:
         parts = [executor.special(instruction, effort)]

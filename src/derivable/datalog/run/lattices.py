@@ -70,7 +70,7 @@ def _finish(executor: Executor, number: int, table: LatticeTable) -> None:
     before = found.size
     executor.watch.enter(found)
     with executor.effort(store) as effort:
-        effort.by("best first")
+        effort.by("shortcut best first")
         table.wait(best.propagate(table.all_waiting()))
         effort.candidates += best.made
         executor.credit(effort, found.size - before)

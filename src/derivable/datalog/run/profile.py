@@ -18,6 +18,29 @@ SHOWN = 40
 _LAST = 5
 
 
+# The ways in which the rows of a store are computed, besides shortcuts: over columns; by a kernel that writes
+# candidates to columns; by a kernel that the machine calls, see `machine.driver`.
+COLUMNS, KERNEL, MACHINE = "columns", "kernel", "kernel in the driver"
+
+
+@dataclass(frozen=True)
+class Route:
+    """The way in which a store ran, `columns (no kernel: too few rows; it needs thousands)`.
+
+    name    `COLUMNS`, `KERNEL`, `MACHINE`, or "shortcut" and its name
+    reason  why no kernel computed it, or none the whole of it; empty if one did
+    needs   what it would need for one; empty if nothing would help
+    """
+
+    name: str
+    reason: str = ""
+    needs: str = ""
+
+    def __str__(self) -> str:
+        needs = f"; it needs {self.needs}" if self.needs else ""
+        return self.name + (f" (no kernel: {self.reason}{needs})" if self.reason else "")
+
+
 @dataclass
 class Effort:
     """What an instruction has cost so far; a context that adds the seconds of its block.
@@ -27,8 +50,7 @@ class Effort:
     rows        how many of them were new (of untagged relations; tagged ones are added up first)
     estimates   rows of each operator, from the first, that were expected of its first run
     last        (round, rows) of the last rounds in which it found something; of tagged relations candidates
-    routes      how its rows were computed, in the order in which it came to that
-    reason      why no kernel computed it, or none the whole of it; empty if one did
+    route       how its rows were computed in the end
     """
 
     instruction: m.Instruction
@@ -41,12 +63,12 @@ class Effort:
     began: float = 0.0
     is_running: bool = False
     last: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_LAST))
-    routes: dict[str, None] = field(default_factory=dict)
-    reason: str = ""
+    route: Route = field(default_factory=lambda: Route(""))
 
-    def by(self, route: str) -> None:
+    def by(self, name: str) -> None:
         """It computes its rows in this way now."""
-        self.routes[route] = None
+        if name != self.route.name:
+            self.route = Route(name)
 
     def grew(self, number: int, rows: int) -> None:
         """It found so many rows in a round."""
@@ -123,7 +145,7 @@ class Profile:
         # Runs of one program share its instructions.
         timed = {id(effort.instruction): effort for effort in self.rules}
         own = [timed.get(id(effort.instruction), effort) for effort in other.rules]
-        rules = [replace(e, seconds=t.seconds, routes=t.routes, reason=t.reason) for e, t in zip(other.rules, own)]
+        rules = [replace(e, seconds=t.seconds, route=t.route) for e, t in zip(other.rules, own)]
         return Profile(self.ram, self.strata, rules, other.counts)
 
 
@@ -192,8 +214,7 @@ class _Text:
     def instruction(self, effort: Effort) -> list[str]:
         head = f"  {_number(effort.runs, 'run')}, {_number(effort.candidates, 'candidate')}"
         head += f", {effort.rows:,} new" if effort.rows else ""
-        head += f"; by {', then '.join(effort.routes)}" if effort.routes else ""
-        head += f" (no kernel: {effort.reason})" if effort.reason else ""
+        head += f"; by {effort.route}" if effort.route.name else ""
         if not isinstance(effort.instruction, m.Store):
             return [head]
         nodes = effort.instruction.query.operators

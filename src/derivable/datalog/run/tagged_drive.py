@@ -20,6 +20,7 @@ from derivable.datalog.machine.machine import may_use_compiled
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.run import drive
 from derivable.datalog.run.pending import Pending
+from derivable.datalog.run.profile import COLUMNS, KERNEL
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import parts_of
 from derivable.datalog.tags.tags import SemiringTags
@@ -174,7 +175,7 @@ class TaggedDrive(drive.Drive):
         executor, store, target = self.executor, self.stores[number], int(self.words[number, w.TARGET])
         with executor.effort(store) as effort:
             executor.watch.enter(self.tables[target])
-            effort.by("kernel" if self.running[number].is_ready() else "columns")
+            effort.by(KERNEL if self.running[number].is_ready() else COLUMNS)
             for columns, count, tags in executor.stored(store):
                 effort.candidates += count
                 self.add(target, columns, count, tags)

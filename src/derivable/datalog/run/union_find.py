@@ -50,7 +50,7 @@ def solve_equivalence(executor: Executor, number: int) -> bool:
         classes.insert_into(table, executor)
     added = executor.watch.leave()
     for effort in (first, *others):
-        effort.by("union-find")
+        effort.by("shortcut union-find")
     first.candidates += classes.pairs
     first.rows += added
     first.grew(executor.watch.round, added)

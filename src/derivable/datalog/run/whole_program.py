@@ -31,7 +31,7 @@ from derivable.datalog.run.execute import Begun, Executor
 from derivable.datalog.run.forms import Form, Sharing
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.overflow import looks_of, warn_of_overflow
-from derivable.datalog.run.profile import Effort, Profile, StratumEffort
+from derivable.datalog.run.profile import MACHINE, Effort, Profile, StratumEffort
 from derivable.datalog.scalars.nodes import Const
 from derivable.datalog.tables import storage
 from derivable.datalog.tables.index import Index
@@ -525,7 +525,7 @@ def profile_of(
             continue
         effort, total = Effort(store, number, second * cost, row[w.RUNS]), strata_of_run[number]
         effort.candidates, effort.rows = row[w.CANDIDATES], row[w.ROWS]
-        effort.by("the driver of the program")
+        effort.by(MACHINE)
         efforts.append(effort)
         total.rows += effort.rows
         total.seconds += effort.seconds
