@@ -629,3 +629,24 @@ def test_two_processes_share_a_batch(tmp_path, provenance):
     for a, b, c in zip(first, second, whole):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
         torch.testing.assert_close(a, c, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("provenance", ["exact", "topkproofs"])
+@pytest.mark.parametrize("u", [dv.independent(range(3)), dv.varying()], ids=["fixed", "varying"])
+def test_that_a_weight_does_not_hold_is_the_sum_of_the_others(provenance, u):
+    """Of weights that do not add up to one; (0 or 1), not 0 and not 1 are two proofs of one output and a sum of two."""
+    text = "rel out(c) = range(c), not colour(c), u(c)\nrel range = {0, 1, 2}\nrel any() = out(c), c < 2"
+    layer = dv.nn.Logic(
+        text, {"colour": dv.categorical(range(3), factors=True), "u": u}, {"out": range(3), "any": ()}, provenance
+    )
+    colour = torch.tensor([[0.5, 0.9, 0.3]], dtype=torch.float64, requires_grad=True)
+    p = torch.tensor([0.5, 0.25, 1.0], dtype=torch.float64)
+    given = p[None] if isinstance(u, type(dv.independent([]))) else [([(0,), (1,), (2,)], p)]
+    found = layer(colour=colour, u=given)
+    others = torch.stack([colour[:, [1, 2]].sum(1), colour[:, [0, 2]].sum(1), colour[:, [0, 1]].sum(1)], 1)
+    a, b, both = p[0] * others[:, 0], p[1] * others[:, 1], p[0] * p[1] * colour[:, 2]
+    expected = {"out": p * others, "any": a + b - both}
+    for name, values in expected.items():
+        torch.testing.assert_close(found[name].reshape(values.shape), values)
+        (mine,), (other,) = (torch.autograd.grad(x.sum(), colour, retain_graph=True) for x in (found[name], values))
+        torch.testing.assert_close(mine, other)

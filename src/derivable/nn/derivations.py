@@ -191,5 +191,5 @@ class TopProofsInference(ProofSetInference):
         num_groups = int(self.group_of.max(initial=-1)) + 1
         groups = self.group_of + num_groups * np.arange(count)[:, None]
         group_of = np.where(self.group_of < 0, -1, groups).reshape(-1)
-        found = probability_of_proofs((counts, proof, literals), sample, group_of, self.k, rows.reshape(-1), True)
+        found = probability_of_proofs((counts, proof, literals), sample, group_of, self.k, rows.reshape(-1))
         return within_unit(found.reshape(*batch, roots))

@@ -19,15 +19,14 @@ Proofs = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def probability_of_proofs(
-    proofs: Proofs, samples: np.ndarray, group_of: np.ndarray, k: int, weights: torch.Tensor, is_summed: bool = False
+    proofs: Proofs, samples: np.ndarray, group_of: np.ndarray, k: int, weights: torch.Tensor
 ) -> torch.Tensor:
     """The probability [root] that one of at most k proofs of each root holds, by inclusion and exclusion.
 
     samples    [root] ascending; proofs of one sample mention its random facts alone
     group_of   [random fact] the facts that exclude each other, -1 for independent ones
-    weights    [random fact] their probabilities
-    is_summed  whether that a fact of a group does not hold is the sum of the others, and not one less it: they differ
-               for weights that are no probabilities, and in what they depend on
+    weights    [random fact] their probabilities; that a fact of a group does not hold is the sum of the others, also
+               where these are weights that do not add up to one
     """
     counts, proof, literals = proofs
     variables, denied = np.abs(literals) - 1, literals < 0
@@ -39,7 +38,7 @@ def probability_of_proofs(
     bits = ProofBits.of(counts, proof, literals, samples, group_of, k)
     chosen = torch.from_numpy(bits.variables).to(weights.device)
     whole = None
-    if is_summed and denied.any():
+    if denied.any():
         groups = torch.from_numpy(group_of).to(weights.device)
         sums = weights.new_zeros(len(group_of) + 1, dtype=torch.float64).index_add(0, groups + 1, weights.double())
         whole = sums[groups[chosen] + 1]
