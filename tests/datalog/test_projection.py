@@ -99,3 +99,19 @@ def test_sums_that_are_cut_stay_sums_of_products():
     text += "rel r(n + 10, m) = r(n, _), r(m, _), m < n, n < 2\nquery r"
     found = dv.Program(text).run(provenance="addmultprob")["r"]
     assert found[11, 0] == pytest.approx(0.2 * (0.5 + 0.5 + 0.9))
+
+
+@pytest.mark.parametrize("provenance", ["minmaxprob", "exact", "max_product"])
+def test_pairs_outside_of_a_recursion(provenance):
+    """Of rows with tags a projection has the sum: the greatest value, or 1 - (1 - p) (1 - q) of two facts."""
+    n, generator = 24, np.random.default_rng(5)
+    first, second = generator.uniform(0.1, 0.9, (2, n))
+    facts = [(float(p), (k, k + 1)) for k, p in enumerate(first)] + [(float(p), (k, -1)) for k, p in enumerate(second)]
+    program = dv.Program("type r(i32, i32)\nrel q(n, m) = r(n, _), r(m, _), m < n\nquery q")
+    found = program.run({"r": facts}, provenance)["q"]
+    either = 1 - (1 - first) * (1 - second) if provenance == "exact" else np.maximum(first, second)
+    both = np.minimum if provenance == "minmaxprob" else np.multiply
+    expected = {(a, b): both(either[a], either[b]) for a in range(n) for b in range(a)}
+    assert dict(zip(found, found.tags.tolist())) == pytest.approx(expected, rel=1e-9)
+    # Of 4 n^2 pairs of whole rows half would be left.
+    assert sum(program._profile({"r": facts}, provenance).counts.values()) < 1.5 * n * n + 8 * n

@@ -563,7 +563,9 @@ class _Plan:
         key = narrow, goal, counts_rounds
         if key not in self._rams:
             found, plain = self.demand(narrow), self.demand(narrow, has_coins=False).rules
-            short, then = (rules if counts_rounds else projected(rules) for rules in (plain, found.then))
+            short, then = plain, found.then
+            if not counts_rounds:
+                short, then = projected(plain), projected(found.then, is_tagged=True)
             ram = lower(stratify(short, goal))
             first = None if found.first is None else lower(stratify(found.first))
             if found.rules is not found.then or self.has_coins or short is not plain:

@@ -1,4 +1,4 @@
-"""Recursive rules that read the columns which they need, where others would repeat a join.
+"""Rules that read the columns which they need, where whole rows would repeat a join: recursive ones, others with tags.
 
     r(n, m) :- r(n, _), r(m, _), (m < n)
 becomes
@@ -23,12 +23,16 @@ from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.strata import cycles
 
 
-def projected(program: r.Rules) -> r.Rules:
-    """The program with projections of their own relations; itself if no rule has need of them."""
+def projected(program: r.Rules, is_tagged: bool = False) -> r.Rules:
+    """The program with projections of their own relations; itself if no rule has need of them.
+
+    is_tagged  whether it is for runs with tags, of which the planner projects nothing away: then other rules have
+               projections too, of what nothing connects with their other atoms
+    """
     component = cycles(program.relations, program.rules).place
     made: dict[str, r.Clause] = {}
     rules = tuple(
-        _projected(rule, program.relations, component, made) if isinstance(rule, r.Clause) else rule
+        _projected(rule, program.relations, component, made, is_tagged) if isinstance(rule, r.Clause) else rule
         for rule in program.rules
     )
     if not made:
@@ -45,6 +49,7 @@ def _projected(
     relations: Mapping[str, r.Relation],
     component: Mapping[str, int],
     made: dict[str, r.Clause],
+    is_tagged: bool,
 ) -> r.Clause:
     """The clause with projections for atoms, whose rules are added to those made."""
     own = component[clause.relation]
@@ -52,7 +57,7 @@ def _projected(
         one for one in clause.body if isinstance(one, r.Atom) or (isinstance(one, r.Generate) and not one.negated)
     ]
     recursive = [one for one in sources if isinstance(one, r.Atom) and component[one.relation] == own]
-    if len(sources) < 2 or not recursive:
+    if len(sources) < 2 or not (recursive or is_tagged):
         return clause
     uses = Counter(v.name for node in (*clause.terms, *clause.body) for v in r.variables(node))
     body = list(clause.body)
