@@ -40,11 +40,11 @@ def may_drive(
 ) -> bool:
     """Whether the driver runs a round of a number of recent rows, and those behind it.
 
-    It has the tags of a semiring whose sums do not depend on the order of the stores, while no row waits for better
-    ones to be propagated, or is to.
+    It has the tags of a semiring, while no row waits for better ones to be propagated, or is to. Stores run in their
+    order, as over columns, on which the bits of sums depend.
     """
     algebra = executor.algebra
-    if not isinstance(algebra, SemiringTags) or not (algebra.semiring.idempotent_plus or len(pending) == 1):
+    if not isinstance(algebra, SemiringTags):
         return False
     if may_be_best_first and _has_order(pending) and TagAccumulator.is_ready(pending[0].count, algebra.typed):
         return False
