@@ -405,3 +405,13 @@ def test_cuda_gives_what_the_cpu_gives(name, kind):
     ):
         assert same(function(there).cpu(), function(here))
     assert dv.vsa.random(*here.shape, model=name, distribution=kind, device="cuda").is_cuda
+
+
+@pytest.mark.parametrize("exponent", [float("nan"), float("inf"), -float("inf")])
+def test_powers_that_are_no_numbers_are_no_fault_of_the_rows(exponent):
+    rows = -torch.eye(8)[:4].reshape(4, 1, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert dv.vsa.power(rows, exponent).isnan().any()
+    with pytest.warns(Warning, match="no real power"):
+        dv.vsa.power(rows, 0.5)

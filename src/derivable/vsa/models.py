@@ -269,7 +269,9 @@ def _warn_of_missing_roots(rows: Tensor, spectrum: Tensor, exponent: Tensor) -> 
     ends = spectrum.detach().real[..., :: max(length // 2, 1)] if length % 2 == 0 else spectrum.detach().real[..., :1]
     least = -8 * torch.finfo(rows.dtype).eps * rows.detach().abs().sum(-1, keepdim=True)
     try:
-        lacking = ((ends < least).any(-1, keepdim=True) & (exponent != exponent.round())).sum().item()
+        # A power of NaN or infinity is NaN, whatever the rows are.
+        is_broken = exponent.isfinite() & (exponent != exponent.round())
+        lacking = ((ends < least).any(-1, keepdim=True) & is_broken).sum().item()
     except RuntimeError:  # under torch.func.vmap and on the meta device
         return
     if lacking:
