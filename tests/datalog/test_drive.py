@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog.test_fused import NEVER, SET_ROWS, settings_of
-from datalog.test_partition import CLOSURE
+from datalog.test_num_threads import CLOSURE
 from derivable.algebra.expr.functions import maximum, minimum
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product, min_plus

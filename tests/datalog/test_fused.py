@@ -19,7 +19,7 @@ from datalog.naive import fact_sets, least_model, programs, text_of
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product
 from derivable.datalog.api import evaluation
-from derivable.datalog.fused import emit, emit_insert, emit_tags, frontier, fused, partition
+from derivable.datalog.fused import emit, emit_insert, emit_tags, frontier, fused
 from derivable.datalog.kernels import bit_rows as bit_kernels
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.machine import driver
@@ -101,8 +101,6 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=F
     is_whole  whether small runs of a program are one call
     """
     with pytest.MonkeyPatch.context() as patch, on_threads(num_threads):
-        patch.setattr(partition, "FEW", 0)
-        patch.setattr(partition, "STEP", room)
         patch.setattr(fused, "FEW_ROWS", few)
         patch.setattr(fused, "MANY_ROWS", few)
         patch.setattr(fused, "ROOM", room)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import derivable as dv
 from datalog.test_drive import RULES, STRATUM
 from datalog.test_fused import NEVER, PAIRED, settings_of
-from datalog.test_partition import CLOSURE
+from datalog.test_num_threads import CLOSURE
 from datalog.test_tags import CAPACITY, LUKASIEWICZ
 from datalog.test_whole_program import MORE
 from derivable.core.diagnostics import UnsupportedError

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import derivable as dv
 from datalog.test_drive import RULES, STRATUM
 from datalog.test_fused import NEVER, settings_of
-from datalog.test_partition import CLOSURE
+from datalog.test_num_threads import CLOSURE
 from derivable.datalog.run.whole_program import WholeProgram
 from drawn import examples
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.core.lazy import later
-from derivable.datalog.fused.kernel_plan import MOST_LOOPS, Fused, Range, plan
+from derivable.datalog.fused.kernel_plan import MOST_LOOPS, Fused, plan
 from derivable.datalog.fused.state import State
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.tables.index import Index
@@ -16,7 +16,6 @@ from derivable.datalog.tables.ordered_index import OrderedIndex
 from derivable.datalog.tables.tag_columns import column_of, parts_of
 from derivable.datalog.tags.tags import SemiringTags, Untagged
 from derivable.device.cpu.memory import empty
-from derivable.device.cpu.threads import get_num_threads
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit, emit_insert
@@ -30,21 +29,12 @@ else:
 FEW_ROWS, MANY_ROWS = 1 << 12, 1 << 16
 # Rows for which what links kernels without Numba is imported.
 LINKED_ROWS = 1 << 13
-# What threads take of processors to share a step, over what one takes that inserts what it finds; and what they are to
-# win by. Measured for joins of pairs: two threads together take 1.8 times as long, and so win a tenth.
-OVERHEAD, GAIN = 1.8, 1.5
 # Rows for which nothing else serves while another process compiles it.
 PATIENT_ROWS = 1 << 22
 # A look at a store that finds nothing costs as much as some rows.
 CALL_ROWS = 16
 # Candidates, which stay in cache until they are entered; and rows of the driver between looks at the clock.
 ROOM, DRIVER_ROWS = 1 << 14, 1 << 16
-
-
-def num_shares() -> int:
-    """Threads that share a large step of a store: all, or one where they would not win enough."""
-    number = get_num_threads()
-    return number if number >= GAIN * OVERHEAD else 1
 
 
 class Running:
@@ -85,9 +75,7 @@ class Running:
                 return True
         if (seen := self.seen_now()) is None or self.fused is None:
             return False
-        # In a recursion threads may insert what kernels find, which is as fast.
-        inserts = self.driver.part == "recent" and isinstance(self.state.mode, Untagged) and num_shares() > 1
-        if not self.fused.kept.is_worth_columns and not (inserts and self.fused.kept.prefix is None):
+        if not self.fused.kept.is_worth_columns:
             return False
         if self.kernel is None and (seen >= MANY_ROWS or emit.is_compiled(emit.Emitter, self.fused.plan)):
             made = emit.compiled(emit.Emitter, self.fused.plan)
@@ -138,8 +126,7 @@ class Running:
         # To plan is to make sets of rows that are to be asked, which may change a layout.
         while (signature := self._layouts()) != self.signature:
             self.signature, self.kernel = signature, None
-            is_shared = not self.has_candidates and num_shares() > 1
-            self.fused = plan(self.state, self.store, self.has_candidates, is_shared, self.has_candidates)
+            self.fused = plan(self.state, self.store, self.has_candidates, self.has_candidates)
 
     def _layouts(self) -> tuple:
         return (type(self.state.mode), *(table.word_type.char for table in self.tables))
@@ -167,13 +154,6 @@ class Running:
         assert isinstance(self.driver, m.Scan)
         self.driven_rows += stop - start
 
-    def expected(self) -> float:
-        """About how many rows the store will find: as many for each of the driver as so far, and one at least."""
-        if self.kernel is None:
-            return 0.0
-        start, stop = self.driven()
-        return (stop - start) * max(1.0, self.found / max(1, self.driven_rows))
-
     def run(self, keep: bool) -> Iterator[tuple[list, int, Any]]:
         """Columns, count and tags of the rows that the kernel writes, some thousands at a time.
 
@@ -182,7 +162,7 @@ class Running:
         assert self.kernel is not None
         columns = [] if keep or self.kernel.columns != self.kinds else self.columns
         self.begin()
-        for found in self.run_part(Range(), columns, keep):
+        for found in self._parts(columns, keep):
             self.state.deadline.remaining()
             self.found += found[1]
             if found[1]:
@@ -190,8 +170,8 @@ class Running:
         if not keep:
             self.kinds, self.columns = self.kernel.columns, columns
 
-    def run_part(self, part: Range, columns: list[np.ndarray], keep: bool = False) -> Iterator[tuple[list, int, Any]]:
-        """The same of a part, after `begin`, also without rows; several threads may run parts at once.
+    def _parts(self, columns: list[np.ndarray], keep: bool) -> Iterator[tuple[list, int, Any]]:
+        """The same after `begin`, also without rows.
 
         columns  to write to, or an empty list that gets some
         """
@@ -213,10 +193,6 @@ class Running:
                 fused, kernel = self.fused, self.kernel
                 assert fused is not None
                 assert kernel is not None
-            words = fused.words
-            if fused.kept.bounds is not None:
-                words = [*words]
-                words[fused.kept.bounds : fused.kept.bounds + 2] = part.low, part.high
             if keep or not columns:
                 columns[:] = [empty(ROOM, dtype) for dtype in kernel.columns]
             stop = min(end, i + DRIVER_ROWS)
@@ -227,7 +203,7 @@ class Running:
             arguments: list[Any] = []
             for what, step, place in kernel.parameters:
                 if what == "word":
-                    arguments.append(words[place])
+                    arguments.append(fused.words[place])
                 else:
                     arguments += argument_of(fused, bounds, listed, what, step, place)
             written, i, *found = kernel.function(i - first, stop - first, ROOM, *positions, *arguments, *columns)

@@ -76,11 +76,10 @@ class Read:
 class Kept:
     """The plan of a store for some layouts, as the program keeps it.
 
-    words    constants, and the bounds of the first column
+    words    constants
     reads    step -> how it reads a relation; layouts of these, in this order
     prefix   the last operator that the kernel computes, whose columns are `names`; None if it computes the whole store
     counted  the operators whose rows the kernel counts, in the order of `emit.Plan.counted`
-    bounds   the place in `words` of the bounds of the first column of what is written; None if it has none
     reason   why it does not compute the whole store
     enters   form of sets -> the kernel that enters into them: a plan takes long to look up
     """
@@ -92,7 +91,6 @@ class Kept:
     prefix: m.Operator | None
     names: tuple[str, ...]
     counted: tuple[tuple[m.Operator, ...], ...]
-    bounds: int | None
     reason: str
     enters: dict[SetForm | None, emit.RuleKernel] = field(default_factory=dict)
 
@@ -128,14 +126,6 @@ class Fused:
     reads: dict[int, tuple[Table, Index | None]]
 
 
-@dataclass
-class Range:
-    """First columns from `low` on and below `high`: the rows of a store that are one thread's."""
-
-    low: int = -(1 << 63)
-    high: int = (1 << 63) - 1
-
-
 def layout_of(table: Table) -> emit.Layout:
     """The layout of a table whose set is queried."""
     return emit.Layout(table.width, str(table.word_type), None if table.sets is None else table.sets.form)
@@ -146,18 +136,15 @@ def _log_of(table: Table) -> emit.Layout:
     return emit.Layout(table.width, str(table.word_type), None)
 
 
-def plan(
-    state: State, store: m.Store, has_floats: bool = False, is_shared: bool = False, has_factors: bool = False
-) -> Fused | None:
+def plan(state: State, store: m.Store, has_floats: bool = False, has_factors: bool = False) -> Fused | None:
     """The kernel of as many steps of a store as kernels have; None if it has none of them, or too many.
 
     has_floats  whether registers hold floats, which are computed as columns of them are; what is written may be some
-    is_shared   whether threads may share its work, each for some values of the first column
     has_factors  whether tags that are no semiring's are written as factors, not as numbers of rows
     """
-    planner = _Planner(state, store, has_floats, is_shared, has_factors)
+    planner = _Planner(state, store, has_floats, has_factors)
     # Stores are kept with the program; one that is not may leave its number to another one.
-    key = "kernels", id(store), planner.tags, planner.may_be_split, state.counts is None, has_floats
+    key = "kernels", id(store), planner.tags, state.counts is None, has_floats
     owner, kept = state.plans.setdefault(key, (store, []))
     if owner is not store:
         _, kept = state.plans[key] = store, []
@@ -194,7 +181,7 @@ def compared_word(e: scalars.Apply) -> Const | None:
 
 
 class _Planner:
-    def __init__(self, state: State, store: m.Store, has_floats: bool, is_shared: bool, has_factors: bool):
+    def __init__(self, state: State, store: m.Store, has_floats: bool, has_factors: bool):
         self.state, self.store, self.mode, self.has_floats = state, store, state.mode, has_floats
         self.registers: dict[str, Argument] = {}
         self.words: list[Const | int] = []
@@ -209,12 +196,6 @@ class _Planner:
             self.tags = None
         elif isinstance(self.mode, SemiringTags):
             self.tags = self.mode.typed
-        # Where the first column is known, its bounds are looked up.
-        self.bounds: int | None = None
-        table = state.tables[store.relation]
-        may_be_split = self.tags is None and len(table.types) == 2 and table.may_have_sets
-        # Rows that are counted would be counted by each thread.
-        self.may_be_split = may_be_split and is_shared and state.counts is None
 
     def plan(self) -> Fused | None:
         project = self.store.query
@@ -230,7 +211,6 @@ class _Planner:
             before = len(self.steps)
             try:
                 self.step(node, project.later[number])
-                self.bound_by(project.terms)
             except _Unsupported as unsupported:
                 reason = str(unsupported)
                 del self.steps[before:]
@@ -245,8 +225,6 @@ class _Planner:
             try:
                 before = len(self.steps)
                 outputs = tuple(self.word(term) for term in project.terms)
-                if self.may_be_split and self.bounds is None and not isinstance(project.terms[0], Const):
-                    self.bound(outputs[0])
                 prefix = None
             except _Unsupported as unsupported:
                 reason = str(unsupported)
@@ -258,10 +236,9 @@ class _Planner:
             outputs = tuple(self.registers[name] for name in kept)
         words = tuple(Argument(k, "int64", f"word{k}") for k in range(len(self.words)))
         made = emit.Plan(tuple(self.steps), outputs, words, self.tags, tuple(marks))
-        bounds = self.bounds if prefix is None else None
         found = Kept(
             *(made, tuple(self.words), self.recipes, tuple(self.layouts)),
-            *(prefix, kept, tuple(marks.values()), bounds, reason),
+            *(prefix, kept, tuple(marks.values()), reason),
         )
         symbols = self.state.symbols
         values = [w if isinstance(w, int) else word_of(w.value, w.type, symbols) for w in self.words]
@@ -329,18 +306,6 @@ class _Planner:
         if valid is not ALWAYS:
             self.steps.append(emit.Condition(valid))
         return cast(value, "float64") if is_float else emit.word_of_value(value)
-
-    # Bounds of the first column
-
-    def bound_by(self, terms: tuple[Any, ...]) -> None:
-        if self.may_be_split and self.bounds is None and isinstance(terms[0], Var) and terms[0].name in self.registers:
-            self.bound(self.registers[terms[0].name])
-
-    def bound(self, first: Expr) -> None:
-        self.bounds = len(self.words)
-        low, high = (Argument(self.bounds + k, "int64", f"word{self.bounds + k}") for k in range(2))
-        self.words += [Range.low, Range.high]
-        self.steps.append(emit.Condition((first >= low) & (first < high)))
 
     # Steps
 

@@ -146,9 +146,9 @@ class Machine:
             arrays = log, table.table
             words = [min(len(log), len(table.table) // 4), len(table.table) // 2]
         else:
-            part, found = sets.slices[0], sets.find_arguments
-            arrays = log, sets.count, part.state, *found[2:5], *found[6:]
-            words = [len(log), part.end, *found[:2], *found[5:6]]
+            found = sets.find_arguments
+            arrays = log, sets.count, sets.state, *found[2:5], *found[6:]
+            words = [len(log), sets.units, *found[:2], *found[5:6]]
         # To look up addresses takes longer than all the rest, and few arrays are new.
         known = self.addresses[number]
         if len(known[0]) != len(arrays) or not all(map(operator.is_, known[0], arrays)):
@@ -423,7 +423,7 @@ class Machine:
             assert sets is not None
             own = self.words[at, w.OWN] + emit_insert.OWN + self.words[at, w.POSITIONS]
             row = [self.memory[own + c : own + c + 1] for c in range(table.width)]
-            if not sets.make_room(table, sets.slices[0], code, row):
+            if not sets.make_room(table, code, row):
                 table.leave_sets()
         self.changed(number)
 

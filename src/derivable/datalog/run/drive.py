@@ -12,8 +12,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from derivable.core.lazy import later
-from derivable.datalog.fused import fused
-from derivable.datalog.fused.fused import Running
 from derivable.datalog.fused.kernel_plan import Fused
 from derivable.datalog.machine import words as w
 from derivable.datalog.machine.machine import ENDLESS, Machine
@@ -22,11 +20,11 @@ from derivable.datalog.run.compile_ahead import has_small_rounds
 from derivable.datalog.run.profile import MACHINE, Effort
 
 if TYPE_CHECKING:
-    from derivable.datalog.fused import emit_insert, partition
+    from derivable.datalog.fused import emit_insert
     from derivable.datalog.kernels import row_sets
     from derivable.datalog.run.execute import Executor
 else:
-    emit_insert, partition = later("derivable.datalog.fused.emit_insert"), later("derivable.datalog.fused.partition")
+    emit_insert = later("derivable.datalog.fused.emit_insert")
     row_sets = later("derivable.datalog.kernels.row_sets")
 
 # Rows and candidates between two looks at the limits.
@@ -97,7 +95,7 @@ class Drive(Machine):
         self.activity[:, 0] = self.memory[self.bases + w.STOP] > self.memory[self.bases + w.START]
         self.activity[:, 1] = 0
         control[w.STORES_STOP], control[w.TABLES_STOP] = len(self.stores), len(self.tables)
-        control[w.MOST] = most_rows(self.running)
+        control[w.MOST] = LARGE
         control[w.ROUNDS], control[w.ROWS_LEFT] = self.limits(most)
         while (reason := self.call()) not in (w.ENDED, w.STOPPED):
             if reason == w.NEEDS_KERNEL:
@@ -230,11 +228,3 @@ class Drive(Machine):
         watch.remaining()
         effort.is_running = False
         watch.leave()
-
-
-def most_rows(running: Sequence[Running]) -> int:
-    """Rows of a round that may follow; several threads have more to share in a larger one."""
-    if fused.num_shares() == 1:
-        return LARGE
-    driven = max(1, sum(one.driven_rows for one in running))
-    return min(LARGE, driven * partition.FEW // max(driven, sum(one.found for one in running)))

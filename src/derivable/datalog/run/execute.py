@@ -347,7 +347,7 @@ class Executor(Orders):
         if rows > fused.FEW_ROWS and work < fused.MANY_ROWS:
             # Few of its stores have kernels by then, and without these it costs more than it spares.
             return False
-        return rows <= drive.most_rows([self.running_of(instruction) for instruction in instructions])
+        return rows <= drive.LARGE
 
     def solve_bits(self, number: int, bits: BitRows) -> None:
         """End the recursion of a stratum with rows of bits."""
@@ -420,20 +420,10 @@ class Executor(Orders):
             self.stratum_effort[self.number].rows += rows
 
     def inserted(self, running: Running, table: Table, effort: Effort) -> bool:
-        """Have the kernel of a store insert its rows, or several threads; whether that is compiled."""
+        """Have the kernel of a store insert its rows; whether that is compiled."""
         table.update_set()
         if table.sets is None and table.may_have_sets:
             table.enter_sets()
-        # The store may read the table, whose layout is another now.
-        from derivable.datalog.fused import partition
-
-        may_share = fused.num_shares() > 1 and running.is_ready() and partition.may_be_partitioned(running, table)
-        if may_share and running.expected() >= partition.FEW:
-            found = partition.insert_partitions(running, table, self.watch.remaining)
-            effort.candidates += found or 0
-            if found is not None:
-                effort.by("shortcut threads")
-                return True
         single = self.drives.get(id(running.store))
         if single is None or single.running[0] is not running or single.tables[-1] is not table:
             recursive = self.stratum(self.number).relations if running.is_recursive else ()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from derivable.core.forks import renew_in_children
 from derivable.core.lazy import later
 from derivable.device.cpu.memory import empty, longer, next_length, zeros
 from derivable.device.cpu.tiers import Compilable
@@ -25,10 +22,6 @@ else:
 MAX_FIRST = 1 << 26
 # A relation with so many prefixes and hardly more rows than prefixes is better off with one hash of all rows.
 MANY_PREFIXES = 1 << 16
-# A slice reserves this part of the arena at once, and room for this number of dense sets at least.
-RESERVE, RESERVE_SETS = 16, 16
-_reserving = threading.Lock()
-renew_in_children(globals(), _reserving=threading.Lock)
 
 
 @cache
@@ -46,19 +39,11 @@ def _read(form: row_sets.SetForm) -> Callable:
     return emit_numba.compile_kernel(row_sets.read_kernel(form))
 
 
-@dataclass
-class ArenaSlice:
-    """The part of the arena that sets which one thread inserts into grow in: units from `state[0]` to `end`."""
-
-    state: np.ndarray
-    end: int
-
-
 class RowSets:
     """One set of last values per prefix.
 
-    slices    where sets get room; without threads, and for prefixes of more than one column, from the first one
-    reserved  units of the arena that slices have or had
+    arena  the memory of the sets
+    state  [40] int64: the units of it that are used, and what else the kernels of `row_sets` keep there
     """
 
     def __init__(self, width: int, numbered: bool, domain: int):
@@ -72,13 +57,13 @@ class RowSets:
         # Of so many values a dense set is a whole number of units.
         self.domain = -(-max(domain, 1) // 256) * 256
         self.arena = zeros(1 << 14, np.uint32)
-        self.reserved = len(self.arena) // row_sets.UNIT
-        self.slices = [self._new_slice(self.reserved)]
+        self.state = zeros(40, np.int64)
+        self.state[1] = (self.domain if self.form.numbered else self.domain // 32) // row_sets.UNIT
 
-    def _new_slice(self, end: int) -> ArenaSlice:
-        state = zeros(40, np.int64)
-        state[1] = (self.domain if self.form.numbered else self.domain // 32) // row_sets.UNIT
-        return ArenaSlice(state, end)
+    @property
+    def units(self) -> int:
+        """The units of the arena."""
+        return len(self.arena) // row_sets.UNIT
 
     @staticmethod
     def of_bits(bits: np.ndarray, rows: np.ndarray, units: int, prefixes: np.ndarray | None = None) -> RowSets:
@@ -88,15 +73,14 @@ class RowSets:
         """
         made = RowSets(2 if prefixes is None else 1 + prefixes.shape[1], False, units * row_sets.UNIT * 32)
         made._grow_firsts(1 << max(0, len(rows) - 1).bit_length())
-        made.arena, made.reserved = bits, len(bits) // row_sets.UNIT
+        made.arena = bits
         made.base[: len(rows)], made.slots[: len(rows)] = rows * units, -1
-        made.slices = [made._new_slice(made.reserved)]
-        made.slices[0].state[0] = made.reserved
+        made.state[0] = made.units
         if prefixes is not None:
             from derivable.datalog.kernels.relations import rehash_rows
 
             made.words[: len(rows)] = prefixes
-            made.slices[0].state[3] = len(rows)
+            made.state[3] = len(rows)
             rehash_rows(made.words, len(rows), made.table)
         return made
 
@@ -110,7 +94,7 @@ class RowSets:
     @property
     def num_prefixes(self) -> int:
         """Of longer prefixes, which have numbers."""
-        return int(self.slices[0].state[3])
+        return int(self.state[3])
 
     @staticmethod
     def can_hold(columns: Sequence[np.ndarray]) -> bool:
@@ -143,17 +127,16 @@ class RowSets:
         i = start
         numbers = [ids] if self.form.numbered else []
         while True:
-            result, i, table.size = self.place(self.slices[0], table.log, table.size, columns, i, count, numbers)
+            result, i, table.size = self.place(table.log, table.size, columns, i, count, numbers)
             if result == row_sets.DONE:
                 return count
             if result == row_sets.LOG_FULL:
                 table.grow_log(len(table.log) + 1)
-            elif not self.make_room(table, self.slices[0], result, [c[i:count] for c in columns]):
+            elif not self.make_room(table, result, [c[i:count] for c in columns]):
                 return i
 
     def place(
         self,
-        arena_slice: ArenaSlice,
         log: np.ndarray,
         size: int,
         columns: Sequence[np.ndarray],
@@ -170,21 +153,20 @@ class RowSets:
             count,
             size,
             len(log),
-            arena_slice.end,
+            self.units,
             *self.find_arguments,
             self.count,
-            arena_slice.state,
+            self.state,
             log.reshape(-1),
             *columns,
             *numbers,
         )
 
-    def make_room(self, table: Table, arena_slice: ArenaSlice, result: int, rest: Sequence[np.ndarray]) -> bool:
+    def make_room(self, table: Table, result: int, rest: Sequence[np.ndarray]) -> bool:
         """Make the room for rows that `place` has not found; False if they are out of reach."""
         if result == row_sets.ARENA_FULL:
-            while not self.reserve(arena_slice):
-                used = self.reserved * row_sets.UNIT
-                self.arena = longer(self.arena, next_length(len(self.arena)), used, cleared=True)
+            used = self.units * row_sets.UNIT
+            self.arena = longer(self.arena, next_length(len(self.arena)), used, cleared=True)
         elif result == row_sets.PREFIXES_FULL:
             if len(self.base) >= MANY_PREFIXES and table.size < 2 * len(self.base):
                 return False
@@ -200,31 +182,6 @@ class RowSets:
         return True
 
     # Room for sets
-
-    def slices_for(self, number: int) -> list[ArenaSlice]:
-        """A slice for each thread, whose prefixes no other thread reads; prefixes have one column then."""
-        first = self.slices[0]
-        if first.end == self.reserved:
-            # It has all that is left.
-            first.end = self.reserved = int(first.state[0])
-        self.slices += [self._new_slice(0) for _ in range(number - len(self.slices))]
-        return self.slices[:number]
-
-    def reserve(self, arena_slice: ArenaSlice) -> bool:
-        """Reserve more of the arena for a slice; False if there is no more. The only slice gets all of it."""
-        with _reserving:
-            there = len(self.arena) // row_sets.UNIT
-            units = there - self.reserved
-            if len(self.slices) > 1:
-                units = max(RESERVE_SETS * int(arena_slice.state[1]), self.reserved // RESERVE, 1 << 8)
-            if not units or self.reserved + units > there:
-                return False
-            if arena_slice.end != self.reserved:
-                # What is left of the last ones is too little for a set.
-                arena_slice.state[0] = self.reserved
-            self.reserved += units
-            arena_slice.end = self.reserved
-            return True
 
     def _grow_firsts(self, length: int) -> None:
         if length <= len(self.base):
@@ -243,7 +200,7 @@ class RowSets:
         log = table.log
         prefixes, size = self.num_prefixes, table.size
         self._clear(domain)
-        self.slices[0].state[3] = prefixes
+        self.state[3] = prefixes
         self.slots[:], self.count[:] = 0, 0
         table.log, table.size = log, 0
         self.enter(table, size)
@@ -253,7 +210,7 @@ class RowSets:
         number = self.num_prefixes if self.form.has_table else len(self.base)
         found, units = self.count[:number].astype(np.int64), self.domain // (32 * row_sets.UNIT)
         dense = np.flatnonzero(self.slots[:number] < 0)
-        words = self.arena[: self.reserved * row_sets.UNIT].view(np.uint64).reshape(-1, row_sets.UNIT // 2)
+        words = self.arena[: self.units * row_sets.UNIT].view(np.uint64).reshape(-1, row_sets.UNIT // 2)
         step = max(1, (1 << 12) // units)
         for start in range(0, len(dense), step):
             some = dense[start : start + step]

@@ -1,8 +1,4 @@
-"""Large steps on several threads: the tuples of one thread, the same rows in the same order each time, and databases
-that stay as they were when something ends a step."""
-
-import threading
-from contextlib import contextmanager
+"""On each number of threads the tuples and tags of one; databases stay as they were when something ends a run."""
 
 import networkx as nx
 import numpy as np
@@ -15,31 +11,14 @@ from datalog.test_fused import on_threads, settings_of
 from datalog.test_interrupts import run_child
 from derivable.algebra import semirings
 from derivable.core.diagnostics import DerivableError, LimitError
-from derivable.datalog.api import evaluation
-from derivable.datalog.fused import emit, fused, partition
-from derivable.datalog.kernels import row_sets
 from derivable.datalog.run import bit_rows
 from derivable.datalog.tables import sets
-from derivable.datalog.tables.storage import Table
-from derivable.datalog.values.values import TYPES
 from drawn import examples
 
 CLOSURE = """
 type edge(x: i64, y: i64)
 rel path(x, y) = edge(x, y)
 rel path(x, z) = path(x, y), edge(y, z)
-query path
-"""
-GENERATION = """
-type edge(x: i64, y: i64)
-rel same(x, y) = edge(p, x), edge(p, y), x != y
-rel same(x, y) = edge(a, x), same(a, b), edge(b, y)
-query same
-"""
-BACKWARDS = """
-type edge(x: i64, y: i64)
-rel path(x, y) = edge(x, y)
-rel path(x + 0, z) = edge(x, y), path(y, z)
 query path
 """
 
@@ -60,30 +39,6 @@ def closure(edges):
         there = more
 
 
-@contextmanager
-def split(number, step=1000, few=0):
-    """So many threads, which share every step of kernels; gives how many shares each step had."""
-    made = []
-
-    def counted(*arguments):
-        found = shares_of(*arguments)
-        made.append(len(found))
-        return found
-
-    shares_of = partition._ranges
-    with pytest.MonkeyPatch.context() as patch, on_threads(number):
-        patch.setattr(partition, "FEW", few)
-        patch.setattr(partition, "STEP", step)
-        patch.setattr(partition, "_ranges", counted)
-        patch.setattr(fused, "FEW_ROWS", 0)
-        patch.setattr(fused, "MANY_ROWS", 0)
-        patch.setattr(fused, "ROOM", 256)
-        patch.setattr(fused, "GAIN", 0)
-        # Small runs that are one call have one thread.
-        patch.setattr(evaluation, "run_whole", lambda *given: None)
-        yield made
-
-
 def rows_of(text, facts, **given):
     (view,) = dv.Program(text).run(facts, **given).values()
     return np.stack(list(view.columns), axis=1)
@@ -97,41 +52,6 @@ def test_random_programs_agree_with_the_naive_evaluator(program, facts, num_thre
         db = dv.Program(text_of(rules)).run(facts=facts)
     for name in order:
         assert set(db[name]) == model[name]
-
-
-@pytest.mark.parametrize("text", [CLOSURE, pytest.param(BACKWARDS, marks=pytest.mark.slow), GENERATION])
-def test_rows_and_their_order(text):
-    facts = {"edge": graph(300, 450)}
-    with on_threads(1):
-        wanted = rows_of(text, facts)
-    for number in (2, 3):
-        with split(number) as made:
-            first, second = rows_of(text, facts), rows_of(text, facts)
-        # Where the last join gives the first column, each thread would go through all candidates.
-        assert (number in made) == (text != BACKWARDS)
-        assert (first == second).all()
-        assert len(first) == len(wanted)
-        assert set(map(tuple, first.tolist())) == set(map(tuple, wanted.tolist()))
-    if text != GENERATION:
-        assert set(map(tuple, wanted.tolist())) == closure(facts["edge"])
-
-
-def test_the_order_depends_on_steps_by_number_not_by_time():
-    """Steps that stop for want of room go on where they stopped."""
-    facts = {"edge": graph(600, 900)}
-    with split(2), pytest.MonkeyPatch.context() as patch:
-        wanted = rows_of(CLOSURE, facts)
-        patch.setattr(
-            sets.RowSets,
-            "reserve",
-            lambda self, part, reserve=sets.RowSets.reserve: stingy(self, part, reserve),
-        )
-        assert (rows_of(CLOSURE, facts) == wanted).all()
-
-
-def stingy(own, arena_slice, reserve):
-    """Threads never get room for sets but from the main thread."""
-    return threading.current_thread() is threading.main_thread() and reserve(own, arena_slice)
 
 
 def test_values_that_grow_out_of_reach():
@@ -149,10 +69,9 @@ def test_values_that_grow_out_of_reach():
             wanted.add((x, y))
             if y < 200000000000:
                 y = 3 * y + x
-    with split(2, 100) as made, pytest.MonkeyPatch.context() as patch:
+    with on_threads(2), pytest.MonkeyPatch.context() as patch:
         patch.setattr("derivable.datalog.tables.storage.SET_ROWS", 1)
         found = rows_of(text + "rel n(x, y) = start(x, y), n(x, _)", {"start": begin})
-    assert 2 in made
     assert set(map(tuple, found.tolist())) == wanted
 
 
@@ -240,7 +159,7 @@ def test_every_provenance_and_form_of_storage_on_each_number_of_threads(form, pr
         monkeypatch.setattr(bit_rows, "FEW_PAIRS", 0)
         monkeypatch.setattr(bit_rows.BitRows, "is_cheaper", lambda *_: True)
     elif provenance in UNTAGGED:
-        monkeypatch.setattr(bit_rows.BitRows, "pays", lambda own: False)
+        monkeypatch.setattr(bit_rows.BitRows, "pays", lambda own, recent: False)
     text, value = FORMS[form]
     edges = layered_edges()
     wanted = wanted_of(form, edges)
@@ -265,109 +184,39 @@ def test_a_large_recursion_of_exact_inference(number):
     assert dict(view.items()) == dict.fromkeys(reachable(nx.DiGraph(edges)), 1.0)
 
 
-def test_one_first_column_is_no_work_for_two():
-    facts = {"edge": np.stack([np.arange(300), np.arange(1, 301)], 1)}
-    text = "type edge(x: i64, y: i64)\nrel far(0, 1)\nrel far(x, z) = far(x, y), edge(y, z)\nquery far"
-    with split(2) as made:
-        found = rows_of(text, facts)
-    assert set(made) <= {1}
-    assert sorted(found[:, 1].tolist()) == list(range(1, 301))
-
-
-def test_two_threads_would_not_win_enough(monkeypatch):
-    facts = {"edge": graph(60, 90)}
-    with split(2) as made:
-        monkeypatch.setattr(fused, "GAIN", 1.5)
-        rows_of(CLOSURE, facts)
-        assert not made
-        dv.device.set_num_threads(3)
-        rows_of(CLOSURE, facts)
-        assert max(made) == 3
-
-
-def test_joins_that_every_thread_would_go_through_stay_on_one():
-    """The first column comes from the last join, or, behind a further join, not from that."""
-    facts = {"edge": graph(60, 90)}
-    last = "type edge(x: i64, y: i64)\nrel path(x, y) = edge(x, y)\nrel path(x, z) = edge(x, y), path(y, z)\nquery path"
-    with split(2) as made:
-        found = rows_of(last, facts)
-        assert not made
-        rows_of(last.replace("path(y, z)", "path(y, w), edge(w, z)"), facts)
-        assert max(made) == 2
-    assert set(map(tuple, found.tolist())) == reachable(nx.DiGraph(facts["edge"].tolist()))
-
-
-def test_small_steps_stay_on_one_thread():
-    with split(2, few=1 << 16) as made:
-        rows_of(CLOSURE, {"edge": graph(60, 90)})
-    assert not made
-
-
-def test_rows_asked_of_the_table_itself_stay_on_one_thread():
-    text = """
-    type edge(x: i64, y: i64)
-    rel path(x, y) = edge(x, y)
-    rel path(x, z) = path(x, y), edge(y, z), path(z, x)
-    query path
-    """
-    facts = {"edge": graph(200, 900)}
-    with on_threads(1):
-        wanted = rows_of(text, facts)
-    asked = []
-
-    def looked_at(running, table):
-        steps = enumerate(running.fused.plan.steps)
-        asked.append([k for k, step in steps if isinstance(step, emit.Probe) and running.fused.reads[k][0] is table])
-        return is_shared(running, table) and not asked[-1].append("shared")
-
-    is_shared = partition.may_be_partitioned
-    with split(2), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partition, "may_be_partitioned", looked_at)
-        found = rows_of(text, facts)
-    assert any(asked)
-    assert all(places in ([], ["shared"]) or "shared" not in places for places in asked)
-    assert set(map(tuple, found.tolist())) == set(map(tuple, wanted.tolist()))
-
-
-def test_a_failure_in_a_thread_leaves_the_database_as_it_was():
+def test_a_failure_leaves_the_database_as_it_was():
     first, more = graph(600, 900), graph(600, 40, seed=1)
-    with split(2) as made:
+    place, calls = sets.RowSets.place, []
+
+    def failing(*arguments):
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise MemoryError("in a set")
+        return place(*arguments)
+
+    with settings_of(0, 1, 256, compiled=True):
         database = dv.Program(CLOSURE).run({"edge": first}, keep=True)
         before = set(database["path"])
-        del made[:]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sets.RowSets, "place", failing(sets.RowSets.place))
-            with pytest.raises(DerivableError, match="there is not enough memory for the run: in a thread"):
+            patch.setattr(sets.RowSets, "place", failing)
+            with pytest.raises(DerivableError, match="there is not enough memory for the run: in a set"):
                 database.add({"edge": more})
-        assert 2 in made
         assert set(database["path"]) == before
         database.add({"edge": more})
     assert set(database["path"]) == closure(np.concatenate([first, more]))
 
 
-def failing(place):
-    """The second of the threads finds no memory, after some steps of the first."""
-
-    def placed(*arguments):
-        if threading.current_thread() is not threading.main_thread():
-            raise MemoryError("in a thread")
-        return place(*arguments)
-
-    return placed
-
-
 @pytest.mark.parametrize("limit", [{"tuple_limit": 50_000}, {"round_limit": 4}, {"time_limit": 1e-4}])
 def test_limits(limit):
-    with split(2), pytest.raises(LimitError, match=next(iter(limit)) if "time_limit" not in limit else "0.0001 s"):
+    with on_threads(2), pytest.raises(LimitError, match=next(iter(limit)) if "time_limit" not in limit else "0.0001 s"):
         rows_of(CLOSURE, {"edge": graph(600, 900)}, **limit)
 
 
 def test_additions_end_at_any_moment():
     run_child("""
-        from derivable.datalog.fused import fused, partition
+        from derivable.datalog.fused import fused
         from derivable.device.cpu.threads import set_num_threads
-        fused.FEW_ROWS = fused.MANY_ROWS = partition.FEW = 0
-        partition.STEP = 20_000
+        fused.FEW_ROWS = fused.MANY_ROWS = 0
         set_num_threads(2)
         program = dv.Program('''
             type edge(a: usize, b: usize)
@@ -396,35 +245,3 @@ def test_additions_end_at_any_moment():
         assert ended > 2, ended
         assert set(db["path"]) == before
     """)
-
-
-GOLDEN = """\
-  while i < stop
-    x = log0[i * 2 + 0]
-    x_1 = log0[i * 2 + 1]
-    if word <= x & x < word_1
-      key = x_1 - low2"""
-
-
-def test_the_bounds_of_a_kernel(monkeypatch):
-    monkeypatch.setattr(fused, "GAIN", 0)
-    with settings_of(0, 1 << 60, num_threads=2):
-        dv.Program("type edge(i32, i32)\nrel edge = {(0, 1)}\nrel path(x, z) = edge(x, y), edge(y, z)").run()
-        (made,) = emit._compiled.values()
-    assert GOLDEN in str(made.kernel)
-
-
-def test_supplies_do_not_overlap():
-    """Sets of two threads grow in turn; each has room of its own, and none is lost."""
-    own = sets.RowSets(2, False, 1 << 20)
-    slices = own.slices_for(2)
-    lent = [(0, own.reserved)]
-    for _ in range(6):
-        for arena_slice in slices:
-            while not own.reserve(arena_slice):
-                assert own.make_room(Table("t", (TYPES["i64"],) * 2), arena_slice, row_sets.ARENA_FULL, [])
-                break
-            start = max(int(arena_slice.state[0]), lent[-1][1])
-            assert start == lent[-1][1]
-            lent.append((start, arena_slice.end))
-    assert lent[-1][1] == own.reserved <= len(own.arena) // row_sets.UNIT
