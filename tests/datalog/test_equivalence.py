@@ -330,7 +330,7 @@ def test_limits():
 def test_the_plan_names_the_route():
     text = program_of(EQUIVALENCE).explain("plan", {"edge": [(1, 2), (2, 3)]})
     assert "union-find: e 3 values in 1 class\n" in text
-    assert text.count("by union-find") == 3
+    assert text.count("by shortcut union-find") == 3
 
 
 @pytest.mark.parametrize("bits", [False, True])
