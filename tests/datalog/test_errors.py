@@ -230,7 +230,6 @@ NEWCOMERS = {
     "semicolon_at_the_end": "rel edge = {(0, 1)};\nquery edge;",
     "exclusive_or": "rel q(2.0)\nrel p(x ^ 2) = q(x)",
     "evidence_behind_a_rule": "rel 0.3::rain()\nrel wet() = rain()\nevidence(wet)",
-    "evidence_in_one_line": "rel 0.3::rain() evidence rain() query rain",
     "comment_percent": "rel edge = {(0, 1)}\n% one edge",
     "comment_percent_behind_a_rule": "rel path(a, b) = edge(a, b) % base",
     "unequal": "rel p(x) = q(x), x <> 3",

@@ -22,6 +22,8 @@ from dataclasses import replace
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.strata import cycles
 
+PART = "#part_"
+
 
 def projected(program: r.Rules, is_tagged: bool = False) -> r.Rules:
     """The program with projections of their own relations; itself if no rule has need of them.
@@ -84,7 +86,7 @@ def _projected(
 
 def _part(atom: r.Atom, columns: list[int], relation: r.Relation, made: dict[str, r.Clause]) -> r.Atom:
     """The atom over these columns of its relation alone."""
-    name = f"#part_{relation.name.removeprefix('#')}_{'_'.join(map(str, columns))}"
+    name = f"{PART}{relation.name.removeprefix('#')}_{'_'.join(map(str, columns))}"
     if name not in made:
         terms = tuple(r.Var(f"{name}'{column}", relation.types[column]) for column in columns)
         by_column = dict(zip(columns, terms))

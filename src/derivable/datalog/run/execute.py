@@ -28,6 +28,7 @@ from derivable.datalog.fused.state import Columns
 from derivable.datalog.machine.machine import may_use_compiled
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.linear import BASE, linear_loop
+from derivable.datalog.rules.projection import PART
 from derivable.datalog.run import bit_rows, cuts, drive, tagged_drive, union_find
 from derivable.datalog.run.compile_ahead import CompileAhead, has_small_rounds
 from derivable.datalog.run.grounding import ground_stratum
@@ -159,7 +160,8 @@ class Executor(Orders):
             table = self.tables[name]
             table.visible_size = table.size
             self.complete.add(name)
-            self.finished += table.size
+            # Limits count the relations of the program alone.
+            self.finished += 0 if name.startswith(PART) else table.size
             self.stratum_effort[number].size += table.size
         with self.placed():
             warn_of_overflow(self.ram, number, self.tables, self.mode, self.symbols, self.watch)

@@ -27,7 +27,7 @@ _UNICODE = {
     "∀": "forall(y: p(y) implies q(x, y))",
 }
 _COMMENT = "comments are `// ...` to the end of the line, or `/* ... */`"
-_EVIDENCE = "divide two probabilities: that of `rel both() = goal(), seen()` by that of `rel given() = seen()`"
+_EVIDENCE = "write `evidence rain()`, and `evidence not rain()` for what was observed not to hold"
 _LISTS = "make a relation with a column for the position, or `type List = Nil() | Cons(i32, List)`"
 _COMMENTS = (
     (0, "#", "`#` begins no comment", _COMMENT),
@@ -202,10 +202,10 @@ def _like(value: str, pattern: str) -> str:
 
 
 def _evidence(place: _Place) -> Form | None:
-    """`evidence(rain).` and `evidence rain()`, after a whole clause."""
+    """`evidence(rain).`, after a whole clause."""
     is_behind = place.position == 0 or place.at(-1).text in (")", "}", ".")
-    if place.token.text == "evidence" and is_behind and (place.at(1).text == "(" or place.at(1).kind == "name"):
-        return place.form("`evidence` is ProbLog's condition", _EVIDENCE)
+    if place.token.text == "evidence" and is_behind and place.at(1).text == "(":
+        return place.form("this is ProbLog's form of evidence", _EVIDENCE)
     return None
 
 
