@@ -18,5 +18,5 @@ def test_lines_are_counted_as_often_as_they_run():
 
 def test_processor_time_has_that_of_children_and_none_of_waiting():
     burn = "import time\nwhile time.process_time() < 0.3: pass"
-    assert processor_seconds(lambda: subprocess.run([sys.executable, "-c", burn], check=True)) >= 0.29
+    assert processor_seconds(lambda: subprocess.run([sys.executable, "-c", burn], check=True)) > 0.25
     assert processor_seconds(lambda: time.sleep(0.5)) < 0.25

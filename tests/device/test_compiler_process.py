@@ -68,7 +68,9 @@ def test_a_kernel_is_on_disk_when_it_is_done(tmp_path):
     assert found["ready"] == [False, True]
     assert found["offsets"] == np.searchsorted([7, 7, 9], [7, 8, 9, 10]).tolist()
     assert (found["loaded"], found["compiled"], found["child"]) == (1, 0, 0)
-    assert (found["processes"], found["done"]) == (2, [True] * 4)
+    # On a busy machine the first is done before there is a reason for the second.
+    assert found["processes"] in (1, 2)
+    assert found["done"] == [True] * 4
 
 
 BEGUN = PROGRAM.partition("child =")[0] + "print(json.dumps(found), flush=True)\n"
