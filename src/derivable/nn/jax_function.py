@@ -143,8 +143,7 @@ def _evaluated(
         variables, numbers = [*query.variables.values(), query.fixed], query.fixed_weights
 
         def evaluate(weights: Any) -> Any:
-            values = circuit(weights, jnp.where(exclusive, 1, 1 - weights).astype(weights.dtype))
-            return values[..., 1:] / values[..., :1] if query.is_conditioned else values
+            return query.posteriors(circuit(weights, jnp.where(exclusive, 1, 1 - weights).astype(weights.dtype)))
 
     elif isinstance(record, Semiring) and record.is_scalar and not record.is_exact:
         refuse_evidence(program, evidence)

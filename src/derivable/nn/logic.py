@@ -169,8 +169,7 @@ class Logic(torch.nn.Module):
                 )
             self.inference: Any = self._varying(record, k, facts, limits, skips)
         else:
-            given = record, self.program, declared, self.outputs, k, facts, limits, observable
-            self.inference = inference_for(*given)
+            self.inference = inference_for(record, self.program, declared, self.outputs, k, facts, limits, observable)
             if (never := self.inference.never) is not None:
                 is_checked = self.carrier.has_probabilities
                 warn_of_underivable(self.program, declared, facts or {}, self.outputs, never, is_checked)

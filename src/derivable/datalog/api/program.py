@@ -383,7 +383,7 @@ class Program:
 
         facts = taken(facts, device)
         plan = self._plan_for(facts)
-        evidence = ()
+        outputs, evidence = plan.rules.outputs, ()
         if observed or plan.rules.evidence:
             from derivable.datalog.exact.evidence import checked_evidence
 
@@ -433,10 +433,8 @@ class Program:
             evaluation.run(watch, is_counted, goal, keep, is_profiled)
         else:
             evaluation.run_on(device, name, watch)
-        for hidden in evaluation.outputs.keys() - set(
-            self._plan_for(facts).rules.outputs if evidence else evaluation.outputs
-        ):
-            del evaluation.outputs[hidden]
+        if evidence:
+            evaluation.outputs = {name: evaluation.outputs[name] for name in outputs}
         return Database(evaluation, name, keep, is_default, plan.titles)
 
 

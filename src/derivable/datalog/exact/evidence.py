@@ -18,7 +18,7 @@ import numpy as np
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.diagnostics import DomainError, TypeMismatchError
 from derivable.core.progress import Deadline
-from derivable.datalog.exact.exact import Grounding, circuit_of, nodes_of_items
+from derivable.datalog.exact.exact import Grounding, absences, circuit_of, nodes_of_items
 from derivable.datalog.facts.inputs import as_tuple
 from derivable.datalog.facts.load import known_relation
 from derivable.datalog.ram.nodes import Ram
@@ -128,7 +128,7 @@ class Conditioned:
     def _logs(self, given: Sequence[float], holds: np.ndarray, fails: np.ndarray) -> np.ndarray:
         """The logarithms [*batch, root] where the items [*batch, item] may hold, and may fail."""
         facts = np.broadcast_to(np.asarray(given, np.float64), (*holds.shape[:-1], len(given)))
-        absent = np.where(self.is_exclusive, 1.0, 1.0 - facts)
+        absent = absences(facts, self.is_exclusive)
         with np.errstate(divide="ignore"):
             weights = np.log(np.concatenate([facts, holds], -1)), np.log(np.concatenate([absent, fails], -1))
         return np.asarray(self.circuit.evaluate(*weights, "log"))
@@ -140,7 +140,8 @@ class Conditioned:
         unseen = np.arange(count) > np.arange(count)[:, None]
         prefixes = self._logs(given, signs | unseen, ~signs | unseen)[:, 0]
         first = int(np.argmax(np.isneginf(prefixes)))
-        alone = self._logs(given, signs | (np.arange(count) != first), ~signs | (np.arange(count) != first))[0]
+        others = np.arange(count) != first
+        alone = self._logs(given, signs | others, ~signs | others)[0]
         item = self.items[first]
         before = "" if np.isneginf(alone) else ", given the items before it"
         return DomainError(

@@ -137,6 +137,11 @@ def ground_inputs(
     return ram, ground_facts(ram, store, watch, semiring, has_derived), variables
 
 
+def absences(weights: np.ndarray, is_exclusive: np.ndarray) -> np.ndarray:
+    """The weights [*batch, variable] of negative literals from those of positive ones; of a choice they are 1."""
+    return np.where(is_exclusive, 1.0, 1.0 - weights)
+
+
 DerivedCircuits = tuple[tuple[Derived, Circuit], ...]
 
 
@@ -184,10 +189,14 @@ class ExactQuery:
         for name, values in inputs.items():
             weights[..., self.variables[name]] = values
         for facts, circuit in self.derived:
-            values = circuit.evaluate(weights, np.where(self.exclusive, 1.0, 1.0 - weights), "real")
+            values = circuit.evaluate(weights, absences(weights, self.exclusive), "real")
             weights[..., facts.variables] = facts.probabilities(np.asarray(values))
-        values = self.circuit.evaluate(weights, np.where(self.exclusive, 1.0, 1.0 - weights), "real")
-        return values[..., 1:] / values[..., :1] if self.is_conditioned else values
+        values = self.circuit.evaluate(weights, absences(weights, self.exclusive), "real")
+        return self.posteriors(values)
+
+    def posteriors(self, roots: Any) -> Any:
+        """[*batch, output] probabilities from those [*batch, root] of the circuit's roots, arrays of any library."""
+        return roots[..., 1:] / roots[..., :1] if self.is_conditioned else roots
 
 
 def compile_exact(
@@ -338,4 +347,4 @@ class Compiled:
 
     def _weights(self, given: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
         weights = np.asarray(given, dtype=np.float64)
-        return weights, np.where(self.is_exclusive, 1.0, 1.0 - weights)
+        return weights, absences(weights, self.is_exclusive)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from derivable.datalog.tables.storage import Table
 
 CERTAIN = np.int64(-1)
-# Holes are closed when they are one in so many of the facts that are stored, so that there are few to merge.
+# Holes are closed when they are more than one in this number of the facts that are stored: then few are merged.
 MOST_HOLES = 8
 _NONE = np.empty(0, np.int64)
 # To broadcast takes longer than the facts of a small run do.

@@ -132,7 +132,7 @@ def read_facts(
 ) -> Columns:
     """The facts of one file as columns, and their probabilities if the file has them.
 
-    look  checks limits while the file is read and decompressed; it is told how many more rows there are
+    look  checks limits while the file is read and decompressed; its argument is the number of rows that were read since
 
     Raises ParseError with file, line and column for a wrong number of columns or a value that does not fit its type.
     """

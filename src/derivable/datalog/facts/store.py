@@ -23,7 +23,7 @@ class FactStore:
     """All facts of a run.
 
     inputs  the variables of each Python fact, in the order given (compile_exact)
-    look    checks the limits of the run while there are many to load; of files it is told how many rows they have
+    look    checks the limits of the run while there are many to load; of files its argument is their number of rows
     elsewhere  relation -> parts of certain facts whose columns of words [row] are tensors on a device
     """
 

@@ -71,7 +71,7 @@ class ForeignFunction:
     def _values(self, columns: Sequence[Sequence[Any]], count: int, look: Callable[[int], None] | None) -> list[Any]:
         """The values of operands [row], None where there is none.
 
-        look  is told after each MiB of texts or so that there are so many more, and looks at the memory
+        look  called after each MiB of texts or so with the number of bytes since, checks the memory limit
         """
         call, values = self.call, []
         assert call is not None
