@@ -10,6 +10,7 @@ import click
 
 from derivable.cli.report import write_facts, write_json
 from derivable.cli.user_file import provenance_option
+from derivable.core.lazy import optional_module
 
 
 @click.group("demo")
@@ -70,6 +71,7 @@ def digits_command(
     Images are split into train and test before they are paired. Prints the training time, the part of it
     in the logic layer (forward and backward), and accuracies on the test images, and writes a picture.
     """
+    optional_module("torch", "torch", "demo")
     from derivable_demos.digits import Settings, learn
     from derivable_demos.picture import digits_picture
 
@@ -106,6 +108,7 @@ def sudoku_command(grids: int, compiler: str, **shared: Any) -> None:
     The visual Sudoku task of the KLay paper: no digit is ever told. The rules, a CNF over 64 variables, are
     compiled to a circuit that gives the exact probability of validity.
     """
+    optional_module("torch", "torch", "demo")
     from derivable_demos.picture import sudoku_picture
     from derivable_demos.sudoku import Settings, learn
 
@@ -156,7 +159,6 @@ def _data(shared: dict[str, Any]) -> Any:
     """The images; also sets torch's threads, since this process has nothing else to do."""
     import torch
 
-    from derivable.core.lazy import optional_module
     from derivable.device.cpu.threads import available_cores
     from derivable_demos.handwriting import mnist, scikit_digits
 

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from importlib.util import find_spec
 
 import click
 
@@ -95,6 +96,7 @@ WORKLOADS: dict[str, Callable[[], None]] = {
     "programs": _programs,
     "folds": _folds,
 }
+OF_TORCH = "layers", "folds"
 
 
 @click.command("warm")
@@ -102,7 +104,9 @@ WORKLOADS: dict[str, Callable[[], None]] = {
 @click.option("--json", "as_json", is_flag=True, help="One JSON document with the seconds of each family.")
 def warm_command(jobs: int | None, as_json: bool) -> None:
     """Compile the usual kernels now, once on a machine, so that nothing later waits for them."""
-    seconds = _run(list(WORKLOADS), jobs or os.cpu_count() or 1)
+    has_torch = find_spec("torch") is not None
+    names = [name for name in WORKLOADS if has_torch or name not in OF_TORCH]
+    seconds = _run(names, jobs or os.cpu_count() or 1)
     if as_json:
         write_json({"seconds": seconds})
         return

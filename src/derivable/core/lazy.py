@@ -22,6 +22,14 @@ from derivable.core.interrupts import sigint_deferred
 # look for folds where operators are, and no floor may name what stands on it.
 ABOVE: dict[str, Mapping[str, str]] = {}
 
+# What to install for a package that users need only for a part of the library. On Linux, the build of torch that pip
+# chooses brings gigabytes of CUDA.
+INSTALL = {
+    "torch": "pip install 'derivable[torch]'; on Linux without a GPU, first"
+    " pip install torch --index-url https://download.pytorch.org/whl/cpu",
+    "jax": "pip install 'derivable[jax]'",
+}
+
 
 @contextmanager
 def whole_import() -> Iterator[None]:
@@ -46,14 +54,11 @@ def lazy(
     def get(name: str) -> Any:
         above = ABOVE.get(package, {})
         if name in names or name in above:
-            with whole_import():
-                module = importlib.import_module(names.get(name) or above[name])
-            value = getattr(module, name)
+            value = getattr(_imported(names.get(name) or above[name]), name)
             setattr(sys.modules[package], name, value)
             return value
         if name in paths:
-            with whole_import():
-                return importlib.import_module(paths[name])
+            return _imported(paths[name])
         elsewhere = "" if name.startswith("_") else _where(package, name, paths)
         raise AttributeError(f"module {package!r} has no attribute {name!r}{elsewhere}")
 
@@ -64,6 +69,19 @@ def lazy(
         return sorted({*special, *loaded.get("__all__", (*names, *paths)), *ABOVE.get(package, {})})
 
     return get, directory
+
+
+def _imported(module: str) -> ModuleType:
+    """A module of ours; MissingDependencyError where it needs a package of an extra that is not installed."""
+    try:
+        with whole_import():
+            return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name not in INSTALL:
+            raise
+        raise MissingDependencyError(
+            f"{module} needs {error.name}, which is not installed", hint=INSTALL[error.name]
+        ) from None
 
 
 def hidden_names(*internal: str) -> Any:
@@ -77,7 +95,7 @@ def hidden_names(*internal: str) -> Any:
 
 def _where(package: str, name: str, paths: Mapping[str, str]) -> str:
     """The end of a message that says which submodules have a public name."""
-    having = [m for m, path in paths.items() if name in getattr(importlib.import_module(path), "__all__", ())]
+    having = [m for m, path in paths.items() if name in getattr(_imported(path), "__all__", ())]
     return "".join(f"; did you mean {package}.{module}.{name}?" for module in having[:1])
 
 
@@ -118,5 +136,5 @@ def optional_module(module: str, package: str, extra: str = "") -> ModuleType:
             raise  # The package is there, but a package that it needs is missing.
         raise MissingDependencyError(
             f"this needs {package}, which is not installed",
-            hint=f"pip install 'derivable[{extra}]'" if extra else f"pip install {package}",
+            hint=INSTALL.get(package) or (f"pip install 'derivable[{extra}]'" if extra else f"pip install {package}"),
         ) from None

@@ -13,7 +13,7 @@ import numpy as np
 from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError
-from derivable.core.lazy import hidden_names
+from derivable.core.lazy import hidden_names, optional_module
 from derivable.core.registry import nearest
 
 if TYPE_CHECKING:
@@ -163,6 +163,7 @@ class Circuit(AndOrGraph):
 
     def to_torch(self, semiring: str | Semiring = "log", log_values: bool = False):
         """An `nn.Module`: m(weights[*batch, variable], negative_weights=None) -> [*batch, root]."""
+        optional_module("torch", "torch", "torch")
         from derivable.circuit.fold.torch_module import to_torch
 
         return to_torch(self, semiring, log_values)

@@ -19,6 +19,7 @@ import numpy as np
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
 from derivable.core.interrupts import sigint_deferred
+from derivable.core.lazy import optional_module
 from derivable.core.progress import NEVER
 from derivable.datalog.facts.coins import Coins
 from derivable.datalog.facts.load import load_python_facts
@@ -100,6 +101,7 @@ class Evaluation:
 
     def run_on(self, device: Any, name: str, watch: Watch) -> None:
         """Compute the outputs on a device; `name` is that of the provenance."""
+        optional_module("torch", "torch", "torch")
         from derivable.datalog.apm.run import run_on_device
 
         if self.ram.demand is not None:
