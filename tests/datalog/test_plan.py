@@ -27,7 +27,7 @@ PROJECTED = (("LEAST", -1.0), ("LEAST_ORDERED", -1.0), ("LEFT", 1e9), ("DEAR", -
 PROVENANCES = ["unit", "minmaxprob", "addmultprob", "topkproofs", "exact", "min_plus"]
 
 
-@examples(40, 80, programs(), fact_sets(), st.sampled_from([0, 1, 6]), st.booleans(), st.sampled_from([0, 1, NEVER]))
+@examples(40, 80, programs(), fact_sets(), st.sampled_from([0, 1, 6]), st.booleans(), st.sampled_from([0, NEVER]))
 def test_planned_programs_agree_with_the_naive_evaluator(program, facts, few_atoms, by_kernels, least):
     rules, order = program
     model = least_model(rules, facts, order)
@@ -36,7 +36,7 @@ def test_planned_programs_agree_with_the_naive_evaluator(program, facts, few_ato
             patch.setattr(join_order, name, value)
         for name, value in PROJECTED:
             patch.setattr(project, name, value)
-        for name, value in (("LEAST", least), ("AGAIN", 2), ("FEW_ROWS", 0)):
+        for name, value in (("LEAST", least), ("FEW_ROWS", 0)):
             patch.setattr(cuts, name, value)
         db = dv.Program(text_of(rules)).run(facts=facts)
     for name in order:
@@ -56,8 +56,7 @@ RECURSIONS = [
 @pytest.mark.parametrize(
     ("rule", "by_kernels"), [(rule, False) for rule in RECURSIONS] + [(rule, True) for rule in RECURSIONS[:2]]
 )
-@pytest.mark.parametrize(("least", "pays"), [(0, True), (2, True), (2, False), (0, False)])
-def test_clauses_of_recursions_are_cut_in_two(rule, pays, least, by_kernels, monkeypatch):
+def test_clauses_of_recursions_are_cut_in_two(rule, by_kernels, monkeypatch):
     random = np.random.default_rng(0)
     text = f"type e(i32, i32), s(i32), r(i32, i32)\nrel r(x, y) = e(x, y), y < 5\nrel {rule}\nquery r"
     facts = {"e": random.integers(0, 12, (30, 2)), "s": [(i,) for i in range(0, 12, 3)]}
@@ -65,10 +64,8 @@ def test_clauses_of_recursions_are_cut_in_two(rule, pays, least, by_kernels, mon
     assert len(expected) > len({pair for pair in map(tuple, facts["e"].tolist()) if pair[1] < 5})
     for name, value in PROJECTED:
         monkeypatch.setattr(project, name, value)
-    for name, value in (("LEAST", least), ("AGAIN", 1), ("FEW_ROWS", 0)):
-        monkeypatch.setattr(cuts, name, value)
-    asked = []
-    monkeypatch.setattr(project.Middle, "pays", lambda *given: asked.append(given) or pays)
+    for name in ("LEAST", "FEW_ROWS"):
+        monkeypatch.setattr(cuts, name, 0)
     with settings_of(0, 4) if by_kernels else nullcontext():
         program = dv.Program(text)
         for _ in range(2):
@@ -80,7 +77,6 @@ def test_clauses_of_recursions_are_cut_in_two(rule, pays, least, by_kernels, mon
         assert "#middle_" in program.explain("plan", facts=facts)
         more = {"e": [(11, 0), (2, 11), (5, 5)]}
         db.add(more)
-    assert asked
     both = {**facts, "e": np.concatenate([facts["e"], more["e"]])}
     monkeypatch.undo()
     assert set(db["r"]) == set(dv.Program(text).run(both)["r"])
@@ -91,11 +87,11 @@ def test_a_clause_is_cut_where_its_middle_is_large(monkeypatch):
     random = np.random.default_rng(0)
     text = """
     type e(u32, u32)
-    rel g(x, y) = e(p, x), e(p, y), x < y, x % 9 == 0
+    rel g(x, y) = e(p, x), e(p, y), x < y, x % 4 == 0
     rel g(x, y) = e(p, x), g(p, q), e(q, y)
     query g
     """
-    facts = {"e": random.integers(0, 600, (9_000, 2)).astype(np.uint32)}
+    facts = {"e": random.integers(0, 600, (12_000, 2)).astype(np.uint32)}
     db = dv.Program(text).run(facts, keep=True)
     shown = str(db.profile)
     assert "#middle_" in shown

@@ -7,16 +7,16 @@ goes through every path, where only its last point matters. It becomes
     r(w) :- #part_r_0_2(z), e(z, w)
 if that is estimated to pay. A tuple may then have fewer derivations, so this is for runs without tags.
 
-A clause of a recursion is cut while that runs: `sg(x, y) :- e(p, x), sg(p, q), e(q, y)` becomes
+A clause of a recursion is cut before that begins: `sg(x, y) :- e(p, x), sg(p, q), e(q, y)` becomes
     #middle_1_0(x, q) :- e(p, x), sg(p, q)
     sg(x, y) :- #middle_1_0(x, q), e(q, y)
-where the middle is one relation of the recursion more. How many rows that has is not estimated but found.
+where the middle is one relation of the recursion more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import permutations
 from math import prod
 
@@ -25,7 +25,7 @@ from derivable.datalog.ram.estimate import STORE, Estimate, Estimator
 from derivable.datalog.ram.lower import recursive_stores, store
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.literal_order import Define, Ordering, Step
-from derivable.datalog.values.values import BOOL
+from derivable.datalog.values.values import BOOL, ValueType
 
 # The nanoseconds from which a store is worth a look, which takes two tenths of a millisecond, and a look at all its
 # orders, which takes two and a half; and the part of them that may be left, as parts cost kernels too.
@@ -54,20 +54,12 @@ def parted(instruction: m.Instruction, name: str, estimator: Estimator) -> tuple
 
 @dataclass(frozen=True)
 class Middle:
-    """A clause of a recursion in two: the literals `inner`, of which `needed` is kept once, and those behind them.
-
-    ahead  nanoseconds that each row costs behind the middle, by estimate
-    """
+    """A clause of a recursion in two: the literals `inner`, of which `needed` is kept once, and those behind them."""
 
     clause: r.Clause
     inner: tuple[r.Literal, ...]
     needed: tuple[r.Var, ...]
     outer: tuple[r.Literal, ...]
-    ahead: float = field(compare=False)
-
-    def pays(self, found: int, kept: int) -> bool:
-        """Whether it pays to keep `kept` rows of those that were found."""
-        return kept <= LEFT * found and (found - kept) * self.ahead > DEAR * STORE * found
 
     def within(self, stratum: m.Stratum, name: str) -> Cut | None:
         """The stratum with two clauses instead of the one, `name` being what the first one gives; None if they have no
@@ -76,37 +68,22 @@ class Middle:
         inner = r.Clause(name, self.needed, self.inner, clause.span)
         body = r.Atom(name, self.needed, clause.span), *self.outer
         outer = r.Clause(clause.relation, clause.terms, body, clause.span)
-        ordering = Ordering(self.inner)
-        ordering.finish()
         ins, outs = (recursive_stores(part, relations) for part in (inner, outer))
-        if ins is None or outs is None or ordering.remaining:
+        if ins is None or outs is None:
             return None
-        whole = tuple(one for one in stratum.loop if one.origin is not None and one.origin.clause is clause)
-        loop = (*(one for one in stratum.loop if one not in whole), *ins, *outs)
-        made = m.Stratum(relations, True, stratum.once, loop, stratum.full)
-        return Cut(name, store(m.Origin(inner), ordering.steps), tuple(ins), made, whole)
+        others = (one for one in stratum.loop if one.origin is None or one.origin.clause is not clause)
+        made = m.Stratum(relations, True, stratum.once, (*others, *ins, *outs), stratum.full)
+        return Cut(name, tuple(variable.type for variable in self.needed), made)
 
 
 @dataclass(frozen=True)
 class Cut:
-    """What becomes of a stratum when a clause is cut in two.
-
-    name     the relation between the two
-    first    what this has for all rows that there are
-    inner    the stores that write to it
-    stratum  with both clauses
-    whole    the stores of the clause before
-    """
+    """What becomes of a stratum when a clause is cut in two: the relation between them, the types of its columns, and
+    the stratum with both clauses."""
 
     name: str
-    first: m.Store
-    inner: tuple[m.Store, ...]
+    types: tuple[ValueType, ...]
     stratum: m.Stratum
-    whole: tuple[m.Store, ...]
-
-    def undone(self, stratum: m.Stratum) -> m.Stratum:
-        """The stratum with the one clause again, and with what goes on with the rows between that are there."""
-        return replace(stratum, loop=(*(one for one in stratum.loop if one not in self.inner), *self.whole))
 
 
 def middle(stores: Sequence[m.Store], estimator: Estimator, least: float = 0) -> Middle | None:
@@ -129,8 +106,7 @@ def middle(stores: Sequence[m.Store], estimator: Estimator, least: float = 0) ->
                 cost = before + DEAR * STORE * rows + (cut.end - before) * kept / rows
                 if cost <= LEFT * as_planned and (best is None or cost - as_planned < best[0]):
                     inner, outer = _body(cut.steps[: place + 1]), _body(cut.steps[place + 1 :])
-                    found = Middle(instruction.origin.clause, inner, needed, outer, (cut.end - before) / rows)
-                    best = cost - as_planned, found
+                    best = cost - as_planned, Middle(instruction.origin.clause, inner, needed, outer)
     return None if best is None else best[1]
 
 

@@ -217,9 +217,6 @@ class Drive(Machine):
         if not self.control[w.GOES_ON]:
             watch.remaining()
             return
-        if self.executor.cuts is not None and self.executor.cuts.is_due():
-            # At the end of this round.
-            self.control[w.ROWS_LEFT] = 0
         # An error counts what the store that runs has found as others do.
         new, table = int(self.words[number, w.ROWS_THIS_ROUND]), self.tables[self.words[number, w.TARGET]]
         effort = self.executor.effort(self.stores[number])

@@ -218,8 +218,6 @@ class Executor(Orders):
         if effort.rows >= self.plan_again:
             self.plan_again = PLAN_AGAIN * max(1, effort.rows)
             rounds.change(self.instructions(number, "loop"))
-            if self.cuts is not None:
-                self.cuts.watch()
         return True
 
     def effort(self, instruction: m.Instruction) -> Effort:
@@ -282,14 +280,13 @@ class Executor(Orders):
             self.cuts = cuts.Cuts(self, number)
             if self.cuts.begin():
                 rounds = self.rounds(number)
-        while self.go_round(number, rounds, is_first):
-            rounds = self.rounds(number)
+        self.run_rounds(number, rounds, is_first)
         if self.cuts is not None:
             self.cuts.end()
             self.cuts = None
 
-    def go_round(self, number: int, rounds: Rounds, is_first: bool) -> bool:
-        """Go on with a recursion until it is at its end, or until one of its clauses is cut in two, which is true."""
+    def run_rounds(self, number: int, rounds: Rounds, is_first: bool) -> None:
+        """Go on with a recursion to its end."""
         tables = self.tables
         rows = 0
 
@@ -305,10 +302,10 @@ class Executor(Orders):
         driven: drive.Drive | None = None
         for instructions, _ in rounds.run(has_news):
             if not self.begin_round(number, rounds):
-                return False
+                return
             if bits is not None and bits.pays(rows):
                 self.solve_bits(number, bits)
-                return False
+                return
             if self.may_drive(number, instructions, rows):
                 if driven is None or driven.stores is not rounds.loop:
                     driven = drive.Drive(self, rounds.loop, rounds.relations)
@@ -318,9 +315,6 @@ class Executor(Orders):
                 for instruction in instructions:
                     self.insert(instruction)
             rows = 0
-            if self.cuts is not None and self.cuts.is_due() and self.cuts.change():
-                return True
-        return False
 
     def may_drive(
         self, number: int, instructions: list[m.Store], rows: int, kind: type[drive.Drive] | None = None

@@ -38,7 +38,7 @@ class Orders(Queries):
     def __init__(self, ram: m.Ram, facts: FactStore, algebra: Algebra, watch: Watch, tables: dict[str, Table]):
         super().__init__(tables, algebra, facts.symbols, facts.random, watch)
         self.ram, self.plans = ram, ram.plans
-        # The clauses of the recursion that runs which may be cut in two.
+        # The clauses of the recursion that runs, if some are cut in two.
         self.cuts: cuts.Cuts | None = None
         self.number = 0
         self.plan_again: float = 0
