@@ -6,6 +6,7 @@ not recorded, and so is what follows from parameters alone.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import getitem
 from typing import Any
@@ -15,10 +16,11 @@ import torch
 from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_leaves, tree_map
 
-from derivable.accelerator.trace.decompositions import DECOMPOSITIONS, Refused, assigned
+from derivable.accelerator.trace.decompositions import Refused, assigned
 from derivable.accelerator.trace.exported import call, is_exported
 from derivable.accelerator.trace.source_location import SourceLocation, calls_model, location_here, location_of
-from derivable.accelerator.trace.state import subclass_error
+from derivable.accelerator.trace.spectra import Spectrum, complex_error, decomposition
+from derivable.accelerator.trace.state import class_of, refuse_class
 from derivable.core.diagnostics import DerivableError, ShapeError, UnsupportedError
 
 # What only sizes say, so that a trace has the numbers.
@@ -60,16 +62,28 @@ class Value(torch.fx.Proxy):
     def data(self) -> Any:
         return self
 
+    @property
+    def real(self) -> Any:
+        return self  # no tensor of a trace is complex
+
     def as_subclass(self, kind: type) -> Any:
-        if kind is torch.Tensor:
-            return self
-        raise subclass_error(kind, "a tensor of the trace", location_here(self.tracer.module))
+        refuse_class(kind, "a tensor of the trace", location_here(self.tracer.module))
+        return _of_class(self, kind)
 
     def where(self, condition: Any, other: Any) -> Any:
         return torch.where(condition, self, other)  # type: ignore[call-overload]
 
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if getattr(func, "__name__", "") == "__get__":
+            return Value.__getattr__(args[0], func.__self__.__name__)
+        return super().__torch_function__(func, types, args, kwargs)
+
     def __len__(self) -> int:
         return len(self.value)
+
+    def __bool__(self) -> bool:
+        return self.tracer.condition(self)
 
     def __iter__(self) -> Iterator:
         return iter([self.select(0, k) for k in range(len(self.value))])
@@ -91,18 +105,12 @@ class Value(torch.fx.Proxy):
         self.tracer.changed(self, found, location)
 
     def _read(self, what: str) -> Any:
-        location = location_here(self.tracer.module)
-        raise location.error(
-            UnsupportedError,
-            f"{what} of a tensor that depends on the inputs: {_VALUES} cannot be traced",
-            "compute both branches and mix them with weights from 0 to 1, or let the condition be one of shapes",
-        )
+        raise value_error(what, location_here(self.tracer.module))
 
 
 for _name, _method in {"__iadd__": "add_", "__isub__": "sub_", "__imul__": "mul_", "__itruediv__": "div_"}.items():
     setattr(Value, _name, lambda self, other, method=_method: getattr(self, method)(other))
 for _what, _names in {
-    "the truth value": ("__bool__",),
     "the number": ("__float__", "__int__", "__index__", "item"),
     "the numbers": ("tolist", "numpy", "__array__"),
     "an entry": ("__contains__",),
@@ -111,11 +119,66 @@ for _what, _names in {
         setattr(Value, _name, lambda self, *rest, what=_what: self._read(what))
 
 
-class Recorder(torch.fx.Tracer):
-    """A tracer that computes what it records."""
+def value_error(what: str, location: SourceLocation) -> DerivableError:
+    """The error for a model that asks what numbers a tensor has which depends on the inputs."""
+    return location.error(
+        UnsupportedError,
+        f"{what} of a tensor that depends on the inputs: {_VALUES} cannot be traced",
+        "compute both branches and mix them with weights from 0 to 1, or let the condition be one of shapes",
+    )
 
-    def __init__(self, examples: Mapping[str, Any], symbolic: Sequence[str]):
+
+@functools.cache
+def _class_of_values(kind: type) -> type:
+    """Tensors of a trace that are of a user's class of tensors: its methods and operators, and what it inherits."""
+    above = kind.__mro__[: kind.__mro__.index(torch.Tensor)]
+    methods = {name: value for cls in reversed(above) for name, value in vars(cls).items()}
+    methods.pop("__dict__", None)
+    return type(kind.__name__, (Value, kind), methods | {"_is_param": False})
+
+
+def _of_class(value: Any, kind: type) -> Any:
+    """The same tensor of the trace as one of a class; anything else as it is."""
+    if isinstance(value, Spectrum):
+        return Spectrum(_of_class(value.vectors, kind))
+    if not isinstance(value, Value):
+        return value
+    if class_of(value) is kind:
+        return value
+    is_plain = kind is torch.Tensor
+    made: Any = Value(value.node, value.tracer) if is_plain else value.value.as_subclass(_class_of_values(kind))
+    made.node, made.tracer, made.value = value.node, value.tracer, value.value
+    return made
+
+
+def _plain(value: Any) -> Any:
+    """Tensors, of the trace and others, without a class of the user's."""
+    if isinstance(value, torch.Tensor) and not isinstance(value, Value) and class_of(value) is not torch.Tensor:
+        return value.as_subclass(torch.Tensor)
+    return _of_class(value, torch.Tensor)
+
+
+def _class_of_result(operands: Any) -> type:
+    """The class of what an operation gives, as torch decides it: the first operand's, or one below it."""
+    found: type = torch.Tensor
+    for operand in tree_leaves(operands):
+        operand = operand.vectors if isinstance(operand, Spectrum) else operand
+        if isinstance(operand, torch.Tensor) and issubclass(class_of(operand), found):
+            found = class_of(operand)
+    return found
+
+
+class Recorder(torch.fx.Tracer):
+    """A tracer that computes what it records.
+
+    flipped     the number of the condition on values that goes the other way than on the examples, if one does
+    conditions  where the model asked for the truth value of a tensor that depends on the inputs
+    """
+
+    def __init__(self, examples: Mapping[str, Any], symbolic: Sequence[str], flipped: int | None = None):
         super().__init__()
+        self.flipped = flipped
+        self.conditions: list[SourceLocation] = []
         self.examples = examples
         self.symbolic = tuple(symbolic)
         self.inputs: dict[str, torch.Tensor] = {}
@@ -178,24 +241,46 @@ class Recorder(torch.fx.Tracer):
     def create_arg(self, a: Any) -> Any:
         if isinstance(a, torch.fx.Proxy):
             return a.node
+        if isinstance(a, Spectrum):
+            error = complex_error("a Fourier transform")
+            raise location_here(self.module).error(UnsupportedError, error.message, error.hint)
         if isinstance(a, torch.nn.Parameter) and not any(a is own for own in self.root.parameters()):
             a = a.detach()  # of a module that a function has from around it
         return super().create_arg(a)
 
+    def condition(self, value: Value) -> bool:
+        """The truth value of a tensor; `trace` refuses the model unless it records the same either way."""
+        location, number = location_here(self.module), len(self.conditions)
+        if value.value.numel() != 1:
+            raise value_error("the truth value", location)
+        self.conditions.append(location)
+        return bool(value.value) != (number == self.flipped)
+
     def create_proxy(self, kind: str, target: Any, args: tuple, kwargs: dict, *rest: Any, **more: Any) -> Any:
+        of = class_of(self.inputs[target]) if kind == "placeholder" else _class_of_result((args, kwargs))
+        before = self.part
+        if hasattr(of, "bind"):  # hypervectors
+            self.part = "symbolic"
+        try:
+            found = self._recorded(kind, target, args, kwargs, *rest, **more)
+        finally:
+            self.part = before
+        return found if of is torch.Tensor else map_aggregate(found, lambda value: _of_class(value, of))
+
+    def _recorded(self, kind: str, target: Any, args: tuple, kwargs: dict, *rest: Any, **more: Any) -> Any:
         if is_exported(target):
             try:
-                return call(target, args, kwargs)
+                return call(target, map_aggregate(args, _plain), map_aggregate(kwargs, _plain))
             except Refused as error:
                 raise location_here(self.module).error(UnsupportedError, error.message, error.hint) from None
         name = name_of(target)
-        compose = None if kind == "placeholder" else DECOMPOSITIONS.get(target) or DECOMPOSITIONS.get(name)
+        compose = None if kind == "placeholder" else decomposition(name, target, args)
         if compose is not None:
             found = self._decomposed(compose, target, args, kwargs)
             if found is not NotImplemented:
                 return found
         if kind == "placeholder":
-            value, location = self.inputs[target], SourceLocation()
+            value, location = _plain(self.inputs[target]), SourceLocation()
         else:
             location = location_here(self.module)
             value = self._computed(kind, target, args, kwargs, location)
@@ -240,7 +325,8 @@ class Recorder(torch.fx.Tracer):
                 self.part = "symbolic"
                 value = self._computed("call_function", target, args, kwargs, location)  # which checks the arguments
                 self._refuse_complex(name_of(target), value, location)
-            found = compose(*args, **{key: value for key, value in kwargs.items() if key != "inplace"})
+            operands, named = map_aggregate(args, _plain), map_aggregate(kwargs, _plain)
+            found = compose(*operands, **{key: value for key, value in named.items() if key != "inplace"})  # type: ignore[misc]
         except Refused as error:
             raise location.error(UnsupportedError, error.message, error.hint) from None
         except TypeError as error:
@@ -270,7 +356,7 @@ class Recorder(torch.fx.Tracer):
         def number(value: Any) -> Any:
             if isinstance(value, Value):
                 return value.value
-            return widened(value)
+            return _plain(widened(value))
 
         args, kwargs = map_aggregate(args, number), map_aggregate(kwargs, number)  # type: ignore[assignment]
         kwargs = {key: False if key == "inplace" else value for key, value in kwargs.items()}
@@ -321,6 +407,35 @@ def record(recorder: Recorder, model: Callable) -> torch.fx.Graph:
             f"the model cannot be traced: {type(error).__name__}: {one_line(error)}",
             "a trace goes through operations on tensors; other code must not ask what they hold or are",
         ) from error
+
+
+def same_graphs(one: Recorder, graph: torch.fx.Graph, other: Recorder, other_graph: torch.fx.Graph) -> bool:
+    """Whether two recordings are the same operations on the same constants, as far as results need them."""
+    for each in (graph, other_graph):
+        each.eliminate_dead_code()
+    if len(graph.nodes) != len(other_graph.nodes):
+        return False
+    places: dict[torch.fx.Node, int] = {}
+
+    def operands(node: torch.fx.Node) -> Any:
+        return map_aggregate((node.args, node.kwargs), lambda x: places[x] if isinstance(x, torch.fx.Node) else x)
+
+    for number, (node, twin) in enumerate(zip(graph.nodes, other_graph.nodes)):
+        places[node] = places[twin] = number
+        if node.op != twin.op:
+            return False
+        if node.op == "get_attr":
+            constants = [attribute(recorder.root, str(each.target)) for recorder, each in ((one, node), (other, twin))]
+            if not torch.equal(*constants):
+                return False
+        elif node.target != twin.target or operands(node) != operands(twin):
+            return False
+    return True
+
+
+def attribute(root: Any, path: str) -> Any:
+    """What a module has at a path of names."""
+    return functools.reduce(getattr, path.split("."), root)
 
 
 def input_names(argument: str, value: Any, count: int) -> list[str]:

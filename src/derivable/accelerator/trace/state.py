@@ -6,6 +6,7 @@ counts, such as the batches of a batch norm, is left as it was.
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,28 +48,47 @@ def _entries(model: Any) -> Iterator[tuple[Key, Any]]:
                 yield (module, "", name), value
 
 
-def subclass_error(kind: type, what: str, location: SourceLocation) -> DerivableError:
-    """The error for tensors of a subclass, whose methods a trace does not see, with what there is in its place."""
-    package = kind.__module__.partition(".")[0]
-    hint = "give its numbers: `.as_subclass(torch.Tensor)`, and write its methods as operations of torch"
-    model = {"MAPTensor": "map", "HRRTensor": "hrr", "BSCTensor": "bsc", "FHRRTensor": "hrr"}.get(kind.__name__)
-    if package == "torchhd" and model is not None:
-        hint = (
-            f"write it with `dv.vsa.bind`, `bundle`, `permute` and `similarities`, model={model!r}, on "
-            "`.as_subclass(torch.Tensor)` of its tensors: torchhd.bind, multiset, permute and cosine_similarity"
+def class_of(tensor: Any) -> type:
+    """The user's class of tensors that a tensor is of; torch.Tensor for torch's own and where operations forget it."""
+    kind = type(tensor)
+    if issubclass(kind, torch.fx.Proxy):  # of the trace, whose class is made of the trace's and of the user's
+        return kind.__bases__[-1] if issubclass(kind, torch.Tensor) else torch.Tensor
+    is_own = kind.__module__.partition(".")[0] == "torch" or issubclass(kind, torch.nn.Parameter)
+    return torch.Tensor if is_own else kind
+
+
+def refuse_class(kind: type, what: str, location: SourceLocation) -> None:
+    """Raise UnsupportedError for a class of tensors that itself decides what operations of torch mean."""
+    names = ("__torch_function__", "__torch_dispatch__")
+    above = kind.__mro__[: kind.__mro__.index(torch.Tensor)]
+    changed = [name for name in names if any(name in vars(cls) for cls in above)]
+    if changed:
+        raise location.error(
+            UnsupportedError,
+            f"{what} is a {kind.__name__} of {kind.__module__.partition('.')[0]}, which decides in {changed[0]} what "
+            "operations of torch mean, and a trace does not see it",
+            "give its numbers: `.as_subclass(torch.Tensor)`, and write what it does as operations of torch",
         )
-    return location.error(
-        UnsupportedError, f"{what} is a {kind.__name__} of {package}, whose operations a trace does not see", hint
-    )
 
 
-def refuse_subclasses(model: Any) -> None:
-    """Raise UnsupportedError where a module has tensors of a subclass that is not torch's own."""
+def refuse_classes(model: Any) -> None:
+    """Raise UnsupportedError where a module has tensors whose class decides what operations of torch mean."""
     paths = _modules(model)
     for (module, table, name), value in _entries(model):
-        if isinstance(value, torch.Tensor) and type(value).__module__.partition(".")[0] != "torch":
+        if isinstance(value, torch.Tensor):
             where = paths[module] and f" of the module {paths[module]!r}"
-            raise subclass_error(type(value), f"the {_KINDS[table]} {name!r}{where}", SourceLocation())
+            refuse_class(class_of(value), f"the {_KINDS[table]} {name!r}{where}", SourceLocation())
+
+
+def copied(model: torch.nn.Module) -> torch.nn.Module:
+    """A copy of a module; tensors of a user's class, which torch refuses to copy, are copied by their numbers."""
+    of_classes: dict[int, Any] = {}
+    for (_, table, _), value in _entries(model):
+        if isinstance(value, torch.Tensor) and class_of(value) is not torch.Tensor:
+            numbers = _copied(value)
+            is_parameter = table == "_parameters"
+            of_classes[id(value)] = torch.nn.Parameter(numbers, value.requires_grad) if is_parameter else numbers
+    return copy.deepcopy(model, of_classes)
 
 
 def _modules(model: Any) -> dict[torch.nn.Module, str]:
@@ -109,15 +129,15 @@ def changes(model: Any, before: State, written: Mapping[int, SourceLocation]) ->
     written  where tensors were changed in place, by their identity
     """
     after, found = dict(_entries(model)), []
-    for key, (value, copy) in before.items():
+    for key, (value, saved) in before.items():
         now = after.get(key)
         location = written.get(id(now)) or written.get(id(value))
         if isinstance(value, torch.Tensor):
-            is_same = now is value and location is None and torch.equal(value.nan_to_num(), copy.nan_to_num())
+            is_same = now is value and location is None and torch.equal(value.nan_to_num(), saved.nan_to_num())
         else:
             is_same = now is value or now == value
         if not is_same:
-            found.append(Change(key, copy, location or SourceLocation()))
+            found.append(Change(key, saved, location or SourceLocation()))
     return found
 
 

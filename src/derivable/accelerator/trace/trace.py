@@ -1,15 +1,15 @@
 """From a PyTorch model to the operator graph: a trace of `torch.fx`, with shapes, dtypes and lines of the user's files.
 
 The trace runs the model on the example inputs while it records, so that shapes are numbers: loops over them and
-conditions on them are followed. Conditions on values are errors. Everything is computed in float64, and what comes out
-is compared with the model itself.
+conditions on them are followed. Conditions on values are errors where the operations depend on them. Everything is
+computed in float64, and what comes out is compared with the model itself.
 """
 
 from __future__ import annotations
 
-import copy
 import inspect
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -44,15 +44,28 @@ from derivable.accelerator.trace.exported import module_of
 from derivable.accelerator.trace.recording import (
     Recorder,
     Value,
+    attribute,
     call_with,
     input_names,
     name_of,
     one_line,
     record,
+    same_graphs,
+    value_error,
     widened,
 )
 from derivable.accelerator.trace.source_location import SourceLocation, calls_model, location_here, location_of
-from derivable.accelerator.trace.state import changes, refuse_subclasses, refused, restore, state_of, subclass_error
+from derivable.accelerator.trace.state import (
+    Change,
+    changes,
+    class_of,
+    copied,
+    refuse_class,
+    refuse_classes,
+    refused,
+    restore,
+    state_of,
+)
 from derivable.accelerator.trace.translate import ROWS, Ref, Translation
 from derivable.core.arguments import several
 from derivable.core.diagnostics import DerivableError, DomainError, ShapeError, UnsupportedError
@@ -95,7 +108,7 @@ def trace(model: Callable, example_inputs: Any, *, symbolic: Sequence[str] = ())
     model = uncompiled(model)
     if isinstance(model, torch.jit.ScriptModule):
         raise UnsupportedError("a scripted module hides its operations", hint="give the module that was scripted")
-    refuse_subclasses(model)
+    refuse_classes(model)
     arguments = _arguments(model, example_inputs)
     float_name = _float_name(model, arguments)
     paths = [path for path, _ in model.named_modules()] if isinstance(model, torch.nn.Module) else []
@@ -114,6 +127,7 @@ def trace(model: Callable, example_inputs: Any, *, symbolic: Sequence[str] = ())
         recorder = Recorder(examples, symbolic)
         try:
             graph = record(recorder, wide)
+            _refuse_conditions(recorder, graph, wide, written)
             made = _translate(recorder, graph, float_name)
             _compare(recorder, expected, recorder.view_changed or mode.drawn or SourceLocation())
         except UnsupportedError:
@@ -123,6 +137,22 @@ def trace(model: Callable, example_inputs: Any, *, symbolic: Sequence[str] = ())
         finally:
             restore(written)
         return made
+
+
+def _refuse_conditions(recorder: Recorder, graph: torch.fx.Graph, model: Callable, written: Sequence[Change]) -> None:
+    """Raise UnsupportedError unless the model records the same whichever way each of its conditions on values goes, as
+    where it only warns."""
+    for number, location in enumerate(recorder.conditions):
+        restore(written)
+        other = Recorder(recorder.examples, recorder.symbolic, flipped=number)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                is_same = same_graphs(recorder, graph, other, record(other, model))
+        except Exception:
+            is_same = False
+        if not is_same:
+            raise value_error("the truth value", location)
 
 
 # The model and its inputs
@@ -206,8 +236,7 @@ def _arguments(model: Callable, example_inputs: Any) -> dict[str, Any]:
             hint="give a tensor of torch or an array of NumPy, a tuple of arguments, or a mapping of names to them",
         )
     for leaf in found:
-        if type(leaf).__module__.partition(".")[0] != "torch":
-            raise subclass_error(type(leaf), "an example input", SourceLocation())
+        refuse_class(class_of(leaf), "an example input", SourceLocation())
         if leaf.layout is not torch.strided or leaf.is_meta:
             kind = "on the meta device, without numbers" if leaf.is_meta else f"{leaf.layout}"
             raise DomainError(f"an example input is {kind}", hint="give a dense tensor with numbers")
@@ -243,7 +272,7 @@ def _in_float64(model: Callable) -> Iterator[tuple[Callable, _Wide]]:
     """A copy of the model in float64 on the CPU, and new numbers in float64."""
     if isinstance(model, torch.nn.Module):
         try:
-            model = copy.deepcopy(model).cpu().double()
+            model = copied(model).cpu().double()
             _uncompile_parts(model, set())
         except Exception as error:
             raise UnsupportedError(
@@ -281,6 +310,8 @@ class _Wide(TorchFunctionMode):
         self._parameters: dict[int, tuple[torch.Tensor, Any]] = {}
 
     def _widened(self, value: Any) -> Any:
+        if isinstance(value, Value):
+            return value
         if not isinstance(value, torch.nn.Parameter):
             return widened(value)
         if id(value) not in self._parameters:
@@ -298,7 +329,10 @@ class _Wide(TorchFunctionMode):
         if name in ("rand", "randn"):  # the numbers that the model draws, which are others in float64
             kwargs = {"dtype": self._default, **(kwargs or {})}
             return widened(func(*args, **kwargs))
-        if args and _writes(name) and type(args[0]) is not Value:
+        if func in (torch.as_tensor, torch.asarray) and isinstance(args[0], Value):
+            dtype = (kwargs or {}).get("dtype")
+            return args[0] if dtype is None else args[0].to(dtype)
+        if args and _writes(name) and not isinstance(args[0], Value):
             self.written.setdefault(id(args[0]), location_here(""))
         return func(*map_aggregate(args, self._widened), **map_aggregate(kwargs or {}, self._widened))  # type: ignore[misc]
 
@@ -421,10 +455,7 @@ def _operation(
 
 def _constant(recorder: Recorder, target: str, translation: Translation, float_name: str) -> Ref:
     """A parameter or buffer under its own name, another tensor as a constant; in the model's dtype if that is exact."""
-    value: Any = recorder.root
-    for part in target.split("."):
-        value = getattr(value, part)
-    array = widened(value).numpy()
+    array = widened(attribute(recorder.root, target)).numpy()
     if array.dtype == np.float64 and float_name in ("float32", "float16"):
         with np.errstate(over="ignore"):
             narrow = array.astype(float_name)
