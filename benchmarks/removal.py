@@ -2,8 +2,8 @@
 
     python benchmarks/removal.py [--facts N] [--rounds R]
 
-The first removal of a database makes the indexes that deletion reads; later ones look at what goes. Both are the least
-seconds of the processor over rounds.
+The first removals of a database go over the rows of its relations, whose sets and indexes later ones make and read.
+Both are the least seconds of the processor over rounds.
 """
 
 from __future__ import annotations

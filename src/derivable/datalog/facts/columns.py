@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from derivable.datalog.tables import scan
 from derivable.device.cpu.memory import contiguous, empty
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class FactPart:
     def among(self, tuples: Table) -> tuple[np.ndarray, np.ndarray]:
         """(rows that are stored, their numbers there) of the facts whose tuples a table, with few, has."""
         columns, variables, holes = self.stored
-        rows, numbers = tuples.among(columns, len(variables))
+        rows, numbers = scan.among(tuples, columns, len(variables))
         stays = ~np.isin(rows, holes)
         return rows[stays], numbers[stays]
 

@@ -290,7 +290,7 @@ class Queries(State):
             probes = np.empty((batch.count, len(words)), dtype=np.int64)
             for k, column in enumerate(words):
                 probes[:, k] = column
-        return table.index(positions, node.right.relation in self.complete).matches(probes, *parts)
+        return table.matches(positions, node.right.relation in self.complete, probes, *parts)
 
     def difference(self, batch: Batch, right: m.Scan) -> Iterator[Batch]:
         table = self.tables[right.relation]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CHUNK = 1 << 16
 # Rows that an index of chains may have: their numbers have 32 bits.
 MOST_CHAINED = (1 << 31) - 1
-_NO_STAMPS = empty(0, np.int32)
+NO_STAMPS = empty(0, np.int32)
 
 
 class Index:
@@ -103,44 +103,38 @@ class Index:
             self.rows_inserted = 0
 
     def matches(
-        self, probes: np.ndarray, limit: int, stamps: np.ndarray = _NO_STAMPS, bound: int = 0
+        self, probes: np.ndarray, limit: int, stamps: np.ndarray = NO_STAMPS, bound: int = 0
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Pairs (probe numbers, row numbers), at most a chunk at a time, for probes [probe, key] int64.
 
         Of an index that may change only rows below `limit` with stamps up to `bound`, if there are stamps.
         """
         self.update()
-        count_probes = len(probes)
-        room = min(CHUNK, max(1024, 4 * count_probes))
-        left, right = empty(room, np.int64), empty(room, np.int64)
-        i, row = 0, -1
-        keys, offsets, rows = None, self.offsets, None
         if self.kind == "all":
             rows = np.arange(limit)
             rows = rows if not len(stamps) else rows[stamps[:limit] <= bound]
-            offsets, keys = np.array([0, len(rows)]), zeros(count_probes, np.int64)
-        elif offsets is not None:
-            rows, keys = self.rows, np.ascontiguousarray(probes[:, 0])
-        while i < count_probes:
-            if keys is not None:
-                count, i, row = kernels.dense_expand(offsets, rows, self.low, keys, left, right, i, row)
-            else:
-                count, i, row = kernels.chain_expand(
-                    self.table.log,
-                    self.key_columns,
-                    self.heads,
-                    self.following,
-                    probes,
-                    limit,
-                    stamps,
-                    bound,
-                    left,
-                    right,
-                    i,
-                    row,
-                )
-            if count and i == count_probes:
-                yield left[:count], right[:count]
-            elif count:
-                # Copies, because the buffers are filled again while the consumer may still hold the last chunk.
-                yield left[:count].copy(), right[:count].copy()
+            return dense_pairs(np.array([0, len(rows)]), rows, 0, zeros(len(probes), np.int64))
+        if self.offsets is not None:
+            return dense_pairs(self.offsets, self.rows, self.low, np.ascontiguousarray(probes[:, 0]))
+        chains = self.table.log, self.key_columns, self.heads, self.following, probes, limit, stamps, bound
+        return _pairs(partial(kernels.chain_expand, *chains), len(probes))
+
+
+def dense_pairs(
+    offsets: np.ndarray, rows: np.ndarray, low: int, keys: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """As `Index.matches`, for keys [probe] of a dense index."""
+    return _pairs(partial(kernels.dense_expand, offsets, rows, low, keys), len(keys))
+
+
+def _pairs(expand: Callable, num_probes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    room = min(CHUNK, max(1024, 4 * num_probes))
+    left, right = empty(room, np.int64), empty(room, np.int64)
+    i, row = 0, -1
+    while i < num_probes:
+        count, i, row = expand(left, right, i, row)
+        if count and i == num_probes:
+            yield left[:count], right[:count]
+        elif count:
+            # Copies, because the buffers are filled again while the consumer may still hold the last chunk.
+            yield left[:count].copy(), right[:count].copy()

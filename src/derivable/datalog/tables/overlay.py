@@ -15,7 +15,7 @@ import numpy as np
 
 from derivable.core.forks import renew_in_children
 from derivable.core.interrupts import sigint_deferred
-from derivable.datalog.tables.index import CHUNK, Index
+from derivable.datalog.tables.index import CHUNK, NO_STAMPS
 from derivable.datalog.tables.storage import Holes, Table
 from derivable.device.cpu.memory import contiguous
 
@@ -186,32 +186,28 @@ class OverlayTable(Table):
             ids[absent] = np.where(found < 0, -1, found + self.holes.size)
         return ids
 
-    def index(self, key_columns: tuple[int, ...], is_static: bool) -> Index:
-        return OverlayIndex(self, key_columns)  # type: ignore[return-value]
-
-
-class OverlayIndex:
-    """The index of the rows below, and that of the others."""
-
-    def __init__(self, table: OverlayTable, key_columns: tuple[int, ...]):
-        self.holes, self.count = table.holes, table.below.size
+    def matches(
+        self,
+        key_columns: tuple[int, ...],
+        is_static: bool,
+        probes: np.ndarray,
+        limit: int,
+        stamps: np.ndarray = NO_STAMPS,
+        bound: int = 0,
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        below, holes = self.below, self.holes
         # Branches of one database may be added to in several threads.
         with _indexing:
-            self.below = table.below.index(key_columns, True)
-            self.below.update()
-        self.own = table.own.index(key_columns, False) if table.own.size else None
-
-    def matches(
-        self, probes: np.ndarray, limit: int, stamps: np.ndarray | None = None, bound: int = 0
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """As `Index.matches`."""
-        for left, rows in self.below.matches(probes, self.count if len(self.holes.rows) else min(limit, self.count)):
-            if len(self.holes.rows):
-                stay = np.flatnonzero(~self.holes.has(rows))
-                left, rows = left[stay], self.holes.new(rows[stay])
-                if limit < self.holes.size:
+            if (index := below.indexes.get(key_columns)) is not None:
+                index.update()
+            pairs = below.matches(key_columns, True, probes, below.size if len(holes.rows) else min(limit, below.size))
+        for left, rows in pairs:
+            if len(holes.rows):
+                stay = np.flatnonzero(~holes.has(rows))
+                left, rows = left[stay], holes.new(rows[stay])
+                if limit < holes.size:
                     left, rows = left[rows < limit], rows[rows < limit]
             yield left, rows
-        if self.own is not None and limit > self.holes.size:
-            for left, rows in self.own.matches(probes, limit - self.holes.size):
-                yield left, rows + self.holes.size
+        if self.own.size and limit > holes.size:
+            for left, rows in self.own.matches(key_columns, False, probes, limit - holes.size):
+                yield left, rows + holes.size

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -21,7 +21,8 @@ import numpy as np
 
 from derivable.core.forks import renew_in_children
 from derivable.datalog.kernels import relations as kernels
-from derivable.datalog.tables.index import CHUNK, Index
+from derivable.datalog.tables import scan
+from derivable.datalog.tables.index import CHUNK, NO_STAMPS, Index
 from derivable.datalog.tables.packing import SHARED, Packing, distinct
 from derivable.datalog.tables.sets import RowSets
 from derivable.datalog.tables.tag_columns import longer_tags
@@ -39,8 +40,6 @@ PART = 1 << 14
 SET_ROWS = 1 << 12
 # Rows that are worth compiling kernels again for.
 MANY_ROWS = 1 << 22
-# Bits of a hash that a row of few is looked for by, more than their number has: one in 2^6 others has the same.
-FILTER_BITS = 6
 _NO_SLOTS = empty(0, np.uint32)
 _updating = threading.RLock()
 renew_in_children(globals(), _updating=threading.RLock)
@@ -62,12 +61,13 @@ class Table:
     gathered  rows that it will get, as `BulkLoad` knows already
     rows_worth_kernels  rows that a rule must go through here before it is worth a kernel
     joins_values  whether rows that are inserted change others, so that no kernel inserts here
+    passes  how often few rows were looked for by a pass over all, see `scan`
     stays  whether kernels are being compiled for the hash set that it has, so that it becomes sets for many rows alone
     """
 
     rows_worth_kernels: float = 0
     news: tuple[np.ndarray, np.ndarray] | None = None
-    gathered = 0
+    gathered = passes = 0
     joins_values = stays = False
 
     def __init__(
@@ -369,35 +369,13 @@ class Table:
             # Sets that are made have no numbers of rows, but the indexes that rules have made do.
             keys = max((key for key in self.indexes if key and isinstance(key[-1], int)), key=len, default=(0,))
             probes = np.unique(np.stack([other.column(c) for c in keys], 1), axis=0)
-            some = (rows for _, rows in self.index(keys, True).matches(probes, self.size))
+            some = (rows for _, rows in self.matches(keys, True, probes, self.size))
         parts = []
         for rows in some:
             columns = [self.column(c, rows) for c in range(width)]
             there = other.find(columns, rows.stop if isinstance(rows, slice) else len(rows)) >= 0
             parts.append(np.flatnonzero(there) if isinstance(rows, slice) else rows[there])
         return np.sort(np.concatenate(parts)) if parts else empty(0, np.int64)
-
-    def among(self, columns: Sequence[np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Which of many rows this table, with few, has: (their places, in order; their numbers here)."""
-        if not self.size:
-            return empty(0, np.int64), empty(0, np.int64)
-        places: slice | np.ndarray = slice(0, count)
-        if count > FEW and columns:
-            # Of one column few hashes of so many bits are those of a row.
-            own = [self.column(c) for c in range(len(columns))]
-            column = max(range(len(columns)), key=lambda c: len(np.unique(own[c])))
-            bits = min(20, FILTER_BITS + self.size.bit_length())
-            is_there = np.zeros(1 << bits, bool)
-            is_there[_low_hashes(own[column], bits)] = True
-            parts = [
-                start + np.flatnonzero(is_there.take(_low_hashes(columns[column][start : start + PART], bits)))
-                for start in range(0, count, PART)
-            ]
-            places = np.concatenate(parts)
-        some = [np.asarray(column[places], np.int64) for column in columns]
-        found = self.find(some, len(places) if isinstance(places, np.ndarray) else count)
-        there = np.flatnonzero(found >= 0)
-        return (places[there] if isinstance(places, np.ndarray) else there), found[there]
 
     def without(self, rows: np.ndarray) -> Table:
         """A table without tags on memory of its own, that has all but these rows, whose numbers are in order.
@@ -489,7 +467,9 @@ class Table:
         return ids
 
     def find(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
-        """Row numbers [row] int64 of rows given as word columns, -1 if absent (of untagged sets: 0 if present)."""
+        """Row numbers [row] int64 of rows given as word columns, -1 if absent (of untagged sets: any if present)."""
+        if self.set_is_stale and scan.pays(self, count):
+            return scan.find(self, self._of_probes(range(self.width)), columns, count)
         ids = empty(count, np.int64)
         self.update_set()
         if self.sets is not None:
@@ -498,19 +478,34 @@ class Table:
             kernels.place_rows(self.log, self.size, self.table, self.rows_of(columns, count), ids, False)
         return ids
 
+    def matches(
+        self,
+        key_columns: tuple[int, ...],
+        is_static: bool,
+        probes: np.ndarray,
+        limit: int,
+        stamps: np.ndarray = NO_STAMPS,
+        bound: int = 0,
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """As `Index.matches` of the index over some columns, which is not made for few probes."""
+        if key_columns and key_columns not in self.indexes and scan.pays(self, len(probes)):
+            if is_static:
+                limit, stamps = self.size, NO_STAMPS
+            return scan.matches(self, self._of_probes(key_columns), key_columns, probes, limit, stamps, bound)
+        return self.index(key_columns, is_static).matches(probes, limit, stamps, bound)
+
+    def _of_probes(self, columns: Sequence[int]) -> Table:
+        """An empty table for words of some columns, whose set numbers its rows."""
+        made = Table(self.name, [self.types[c] for c in columns])
+        made.leave_sets()
+        return made
+
     def index(self, key_columns: tuple[int, ...], is_static: bool) -> Index:
         """The index over some columns; a static table has all its rows already."""
         found = self.indexes.get(key_columns)
         if found is None:
             found = self.indexes[key_columns] = Index(self, key_columns, is_static)
         return found
-
-
-def _low_hashes(words: np.ndarray, bits: int) -> np.ndarray:
-    """Hashes [row] of so many bits, of the low 32 bits of words."""
-    if words.dtype.itemsize < 4:
-        words = words.astype(np.int32)
-    return words.astype(np.uint32) * np.uint32(0x9E3779B1) >> np.uint32(32 - bits)
 
 
 class Holes:
