@@ -25,7 +25,7 @@ from datalog.test_fused import settings_of
 from derivable.core.diagnostics import BindingError, DomainError, UnsupportedError
 from derivable.datalog.api import deletion
 from derivable.datalog.api.evaluation import Evaluation
-from derivable.datalog.tables import overlay, storage
+from derivable.datalog.tables import overlay, scan, storage
 from drawn import examples
 
 
@@ -138,7 +138,7 @@ def test_a_history_of_changes_branches_and_failures(program, facts, data, least,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(overlay, "LEAST_BELOW", least)
         # Rows are looked for by their numbers, by indexes or one by one.
-        patch.setattr(storage, "FEW", few_rows)
+        patch.setattr(scan, "FEW", few_rows)
         patch.setattr(deletion, "FEW", 1e9)
         branches = [(made.run(facts=facts, keep=True), facts)]
         for _ in range(data.draw(st.integers(2, 6))):
@@ -321,27 +321,50 @@ def test_what_has_another_derivation_stays():
     assert set(db["far"]) == {(3,), (4,)}
 
 
-def test_what_a_removal_touches_does_not_depend_on_the_rows(monkeypatch):
-    """No table is copied, and no set made again: later removals look at what goes alone."""
-    copied = []
-    for name in ("without", "_rehash", "update_set"):
+def made_of_whole_tables(monkeypatch):
+    """The sizes of tables that are copied, or get a set or an index, from now on."""
+    made = []
+    for name in ("without", "_rehash", "update_set", "index"):
         plain = getattr(storage.Table, name)
 
         def counted(table, *arguments, plain=plain):
             is_made = plain.__name__ != "update_set" or table.set_is_stale
-            copied.append(table.size if is_made else 0)
+            is_made = is_made and (plain.__name__ != "index" or arguments[0] not in table.indexes)
+            made.append((plain.__name__, table.size) if is_made else ("", 0))
             return plain(table, *arguments)
 
         monkeypatch.setattr(storage.Table, name, counted)
+    return lambda: [one for one in made if one[1] > 1000]
+
+
+def test_what_a_removal_touches_does_not_depend_on_the_rows(monkeypatch):
+    """No table is copied, and no set or index made by the first removals; later ones read what has been made since."""
     program = dv.Program(PATH)
     edges = chains(5000, 3)
     db = program.run({"edge": edges}, "unit", keep=True)
-    db.remove({"edge": edges[[5, 6]]})
-    copied.clear()
-    done = db.remove({"edge": edges[[700, 9000]]})
+    made = made_of_whole_tables(monkeypatch)
+    places = [*range(5, 9), *range(100, 2000, 19)]
+    assert db.remove({"edge": edges[places[:2]]}).recomputed == ()
+    assert made() == []
+    for place in places[2:]:
+        db.remove({"edge": edges[[place]]})
+    assert 0 < len(made()) < 10
+    before = len(made())
+    done = db.remove({"edge": edges[[3000, 9000]]})
     assert done.recomputed == ()
-    assert max(copied, default=0) < 100
-    assert set(db["path"]) == set(program.run({"edge": np.delete(edges, [5, 6, 700, 9000], 0)}, "unit")["path"])
+    assert len(made()) == before
+    left = np.delete(edges, [*places, 3000, 9000], 0)
+    assert set(db["path"]) == set(program.run({"edge": left}, "unit")["path"])
+
+
+def test_limits_do_not_count_what_goes():
+    """`tuple_limit` counts the tuples of the database."""
+    program = dv.Program(PATH)
+    edges = chains(300, 4)
+    db = program.run({"edge": edges}, "unit", keep=True)
+    size = len(edges) + len(db["path"])
+    db.remove({"edge": edges[:3]}, tuple_limit=size)
+    assert len(db["path"]) == size - len(edges) - 9
 
 
 def test_a_removal_that_reaches_much_ends_early():

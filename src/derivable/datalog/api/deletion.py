@@ -25,16 +25,17 @@ from derivable.datalog.ram.lower import recursive_stores, store
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.literal_order import order
 from derivable.datalog.run.execute import Executor
+from derivable.datalog.run.limits import PastBound
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import BOOL
 
 GONE, BACK, OLD = "#gone ", "#back ", "#old "
 # Atoms of the recursion in one rule: there is a rule of what comes back for each set of them.
 MOST_OWN = 3
-# Nanoseconds on one core: a row that a rule finds while rows go and come back (600 where 74 thousand of a million pairs
-# of a closure go, 400 where 160 thousand do), and a row of a stratum that is computed again (17 to 100 in closures).
-FOUND_ROW, NEW_ROW = 500, 30
-# Rows that are found in about the time in which a small stratum begins.
+# Nanoseconds on one core: a row that goes and may come back (600 where 74 thousand of a million pairs of a closure go,
+# 400 where 160 thousand do), and a row of a stratum that is computed again (17 to 100 in closures).
+GONE_ROW, NEW_ROW = 500, 30
+# Rows that go in about the time in which a small stratum begins.
 FEW = 1 << 10
 
 
@@ -153,17 +154,18 @@ def deleted(
     lost   relation of another stratum -> what it has lost
     facts  those that go; left: the facts that stay
     """
-    found = programs(executor.ram, number, frozenset(lost))
-    if found is None:
+    made = programs(executor.ram, number, frozenset(lost))
+    if made is None:
         return None
     own = executor.ram.strata[number].relations
     tables = dict(executor.tables)
     for name, one in lost.items():
         tables[GONE + name], tables[OLD + name] = one.gone, one.before
     seeds = {GONE + name: facts.relations[name] for name in own if name in facts.relations}
-    most = FEW + sum(tables[name].size for name in own) * NEW_ROW / FOUND_ROW
-    running, going = _run(executor, found.going, tables, seeds, most)
-    if running.has_goal():
+    most = FEW + sum(tables[name].size for name in own) * NEW_ROW / GONE_ROW
+    try:
+        going = _run(executor, made.going, tables, seeds, most)
+    except PastBound:
         return None
     # What went as a fact is none any more; what rules derive may be.
     seeds = {}
@@ -173,17 +175,8 @@ def deleted(
             if len(rows):
                 columns = [column[rows] for column in part.stored[0]]
                 seeds.setdefault(BACK + name, FactColumns()).append(columns, certain(len(rows)))
-    _, back = _run(executor, found.back, {**tables, **going}, seeds)
+    back = _run(executor, made.back, {**tables, **going}, seeds)
     return {name: Lost(tables[name], _minus(going[GONE + name], back[BACK + name])) for name in own}
-
-
-class _Bounded(Executor):
-    """A run that ends when its rules have found more than `most` rows."""
-
-    most = math.inf
-
-    def has_goal(self) -> bool:
-        return sum(effort.candidates for effort in self.efforts.values()) > self.most
 
 
 def _run(
@@ -192,25 +185,27 @@ def _run(
     tables: dict[str, Table],
     facts: dict[str, FactColumns],
     most: float = math.inf,
-) -> tuple[_Bounded, dict[str, Table]]:
-    """The run of a program of one stratum over these tables, and its relations."""
+) -> dict[str, Table]:
+    """The relations of a program of one stratum over these tables; raises PastBound for more rows than `most`."""
     (stratum,), given = ram.strata, executor.facts
     made = {name: Table(name, ram.relations[name].types) for name in stratum.relations}
+    for table in made.values():
+        # Sets by prefix are for many rows: these have few of each.
+        table.leave_sets()
     store, watch = FactStore(given.symbols, given.random, facts), executor.watch
-    running = _Bounded(ram, store, executor.algebra, watch, {**tables, **made})
-    running.most = most
+    running = Executor(ram, store, executor.algebra, watch, {**tables, **made})
     running.complete |= tables.keys()
-    running.finished, running.foreign, running.coins = watch.tuples, executor.foreign, executor.coins
+    running.foreign, running.coins = executor.foreign, executor.coins
     try:
         watch.executor = running
-        with running.placed():
+        with watch.apart(most), running.placed():
             # What spares work in a recursion over whole relations does not pay here.
             running.plain_stratum(0, running.instructions(0, "once"))
         for table in made.values():
             table.visible_size = table.size
     finally:
         watch.executor = executor
-    return running, made
+    return made
 
 
 def _minus(table: Table, other: Table) -> Table:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from derivable.core.arguments import integer, is_integer
@@ -89,6 +89,10 @@ def size_in_bytes(given: Any) -> int:
     )
 
 
+class PastBound(Exception):
+    """A run within a run has more rows than it may have, see `Watch.apart`."""
+
+
 class Watch(Deadline):
     """Looks at the limits of a run, and shows a person how far it is.
 
@@ -96,6 +100,7 @@ class Watch(Deadline):
     rows_read  of files, repeats included
     is_loading  whether facts are being loaded
     tuples    of all relations, but for what the instruction that runs now has added to `table`
+    most      of them before PastBound is raised, see `apart`
     """
 
     def __init__(self, limits: Limits, shows: bool | None = None):
@@ -108,6 +113,7 @@ class Watch(Deadline):
         self.stratum = self.round = self.tuples = self.rows_read = 0
         self.table: Table | None = None
         self.before = 0
+        self.most: float = math.inf
         self.next_check = self.began + _LOOKS
         self.base = None if limits.memory_limit is None else resident_bytes() - kept_bytes()
         self.asks_at = 0.0
@@ -147,6 +153,17 @@ class Watch(Deadline):
                 "raise round_limit, or stop there by iteration_limit",
             )
         self.remaining()
+
+    @contextmanager
+    def apart(self, most: float = math.inf) -> Iterator[None]:
+        """Have `tuple_limit` not count what a run within this one makes, which raises PastBound for more rows than
+        `most`."""
+        limits, tuples = self.limits, self.tuples
+        self.limits, self.tuples, self.most = replace(limits, tuple_limit=None), 0, most
+        try:
+            yield
+        finally:
+            self.limits, self.tuples, self.most = limits, tuples, math.inf
 
     # What it looks at
 
@@ -195,6 +212,8 @@ class Watch(Deadline):
         limit = self.limits.tuple_limit
         if limit is not None and self.num_tuples > limit:
             raise self.failure(LimitError, f"the run passed tuple_limit = {limit:,}", "raise tuple_limit")
+        if self.most < math.inf and self.num_tuples > self.most:
+            raise PastBound
         if self.end is None:
             return None
         if now >= self.end:
