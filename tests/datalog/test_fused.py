@@ -68,7 +68,10 @@ class InterpretedPacked:
 def called(own, compiled=None, *more):
     """The driver of a machine, as Python runs it."""
     kernels = [k.function for one in own.running if one.fused for k in one.fused.kept.enters.values()]
-    kernels += [*getattr(own, "kernels", ()), *getattr(own, "end_kernels", ())]
+    kernels += getattr(own, "kernels", ())
+    merge = getattr(own, "merge", None)
+    for add_up, end_round in filter(None, getattr(merge, "kernels", ())):
+        kernels += [add_up.function, end_round]
     python_lanes.ADDRESSED.update((kernel.address, kernel) for kernel in kernels)
     given = (*own.arguments(), *more)
     seen = (array.view(tiers._Array) if isinstance(array, np.ndarray) else array for array in given)
@@ -131,7 +134,6 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=F
             patch.setattr(emit_tags, "_ends_of_rounds", {})
             patch.setattr(emit_tags, "compile_kernel", interpreted)
             patch.setattr(emit_tags, "compile_packed", InterpretedPacked)
-            patch.setattr(emit_tags, "_adding_up", {})
         yield
 
 

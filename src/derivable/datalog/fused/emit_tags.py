@@ -103,18 +103,27 @@ def _merge(
     return kept
 
 
-def end_round_kernel(typed: TypedSemiring, has_stamps: bool) -> n.Kernel:
-    """The end of a round of a table that `TaggedEmitter` has written to: (memory, block) -> 0, with packed arguments.
+def end_round_kernel(typed: TypedSemiring, has_stamps: bool, is_ordered: bool) -> n.Kernel:
+    """The end of a round of a table that `SumEmitter` has written to: (memory, block) -> 0, with packed arguments.
 
     What is recent next, changed rows and then those from `visible` on, comes first in `listed`, and its length in the
     first word of the block; its stamps are `stamp`.
+
+    is_ordered  whether changed rows are listed in their order, not in that in which they were touched
     """
     k = Builder("end_round")
     memory, block = k.array("memory", "int64"), k.array("block", "int64")
     number, listed = k.scalar("number"), k.array("listed", "int64")
     visible, size, stamp = (k.scalar(name) for name in ("visible", "size", "stamp"))
     tags, pending = (_arrays(k, name, typed.plus) for name in ("tags", "pending"))
+    touched = k.array("touched", "int32")
     stamps = k.array("stamps", "int32") if has_stamps else None
+    if is_ordered:
+        with k.when(number > 0):
+            k.set(number, 0)
+            with k.loop("row", 0, visible) as row, k.when(equal(k.load(touched, row, "last"), stamp)):
+                k.store(listed, number, row)
+                k.set(number, number + 1)
     kept = _merge(k, typed, number, listed, tags, pending)
     with k.loop("new", visible, size) as new:
         k.store(listed, kept, new)
@@ -140,69 +149,24 @@ def _add_pending(
     return substitute(typed.saturated.values, operands)[0]
 
 
-# The parameters of `add_up_kernel`, and the type of each array but those of tags.
-ADD_UP = {
-    "num_candidates": "",
-    "old_size": "",
-    "listed": "",
-    "candidate_rows": "int64",
-    "next_list": "int64",
-    "touched": "bool",
-}
+class SumEmitter(InsertEmitter):
+    """Candidates to the set of their table, and their tags to its columns, as `accumulate_kernel` adds them.
 
+    It goes through the words and the tags of candidates as other stores go through the log of their driver. Besides
+    what `InsertEmitter` has, the memory has of the target its "tags", "pending" and "touched" [row], the rows that are
+    "visible" in this round, and the "next_list", of which the first "listed" rows are those touched; and "next_round",
+    the number of the next round.
 
-def add_up_kernel(typed: TypedSemiring) -> n.Kernel:
-    """Add the candidates of a round to the tags of their rows, and list the rows that become recent.
-
-    Packed, with the parameters (`ADD_UP`, `given`, `tags`, `pending`): ids [candidate] rows, those from `old` on being
-    new; touched [row], all false before and after. Older rows that say something new come first in `recent`, in order.
-    """
-    k, plus = Builder("add_up"), typed.plus
-    memory, block = k.array("memory", "int64"), k.array("block", "int64")
-    own = [k.array(name, dtype) if dtype else k.scalar(name) for name, dtype in ADD_UP.items()]
-    count, old, _, ids, recent, touched = own
-    assert isinstance(count, Expr)
-    assert isinstance(old, Expr)
-    assert isinstance(ids, n.Array)
-    assert isinstance(recent, n.Array)
-    assert isinstance(touched, n.Array)
-    given, tags, pending = (_arrays(k, name, plus) for name in ("given", "tags", "pending"))
-    known, has_older, number = k.let("known", old), k.let("has_older", False), k.let("number", 0)
-    with k.loop("i", 0, count) as i:
-        row, tag = _add_to_new(k, plus, i, ids, given, tags, old, known, typed.semiring.idempotent_plus)
-        with k.when(k.load(touched, row, "is_touched")):
-            _store(k, pending, row, _plus(plus, _load(k, pending, row, plus), tag))
-            k.continue_()
-        _store(k, pending, row, tag)
-        k.store(touched, row, True)
-        k.set(has_older, True)
-    with k.when(has_older), k.loop("j", 0, old) as j, k.when(k.load(touched, j, "is_touched")):
-        k.store(touched, j, False)
-        with k.when(~_add_pending(k, typed, tags, pending, j)):
-            k.store(recent, number, j)
-            k.set(number, number + 1)
-    with k.loop("j", old, known) as j:
-        k.store(recent, number, j)
-        k.set(number, number + 1)
-    k.store(memory, k.load(block, list(ADD_UP).index("listed"), "place"), number)
-    k.return_(0)
-    return k.kernel()
-
-
-class TaggedEmitter(InsertEmitter):
-    """Rows to the set of a table, and their tags to its columns, as `accumulate_kernel` adds them.
-
-    Besides what `InsertEmitter` has, the memory has of the target its "tags", "pending" and "touched" [row], the rows
-    that are "visible" in this round, and the "next_list", of which the first "listed" rows are those touched; and
-    "next_round", the number of the next round.
-
+    form        the sets of the table; None for one hash of row numbers
     is_certain  whether all rows are certain, whatever the tags of what they follow from
     """
 
-    def __init__(self, plan: emit.Plan, form: SetForm | None, is_certain: bool):
-        super().__init__(plan, form)
-        assert isinstance(plan.tags, TypedSemiring)
-        self.typed, self.is_certain = plan.tags, is_certain
+    def __init__(self, typed: TypedSemiring, num_columns: int, form: SetForm | None, is_certain: bool):
+        registers = tuple(Argument(c, "int64", f"r{c}") for c in range(num_columns))
+        layout = emit.Layout(max(1, num_columns), "int64", None)
+        step = emit.Rows(layout, False, (), (), tuple(enumerate(registers)))
+        super().__init__(emit.Plan((step,), registers, (), typed), form)
+        self.typed, self.is_certain = typed, is_certain
 
     def target(self) -> int:
         # These come first: the places in the block of what sets have are more than one.
@@ -220,22 +184,21 @@ class TaggedEmitter(InsertEmitter):
     def write(self, tags: tuple | None) -> None:
         k, plus = self.k, self.typed.plus
         assert tags is not None
-        with k.when(self.is_kept(tags)):
-            is_new, number = self.insert()
-            assert number is not None
-            with k.when(is_new):
-                given = tags
-                if self.is_certain:
-                    given = [k.let("one", one.item(), dtype) for one, dtype in zip(self.typed.one, self.typed.dtypes)]
-                _store(k, self.target_tags, self.size - 1, given)
+        is_new, number = self.insert()
+        assert number is not None
+        with k.when(is_new):
+            first: Sequence[Expr] = tags
             if self.is_certain:
-                return
-            with k.otherwise():
-                there, total = _load(k, self.target_tags, number, plus), k.registers("total", plus.dtypes)
-                k.set(total, _plus(plus, there, tags))
-                # What changes nothing is no news; of a sum that is not idempotent everything is.
-                with k.when(~_same(there, total)) if self.typed.semiring.idempotent_plus else nullcontext():
-                    self.add(number, tags, total)
+                first = [k.let("one", one.item(), dtype) for one, dtype in zip(self.typed.one, self.typed.dtypes)]
+            _store(k, self.target_tags, self.size - 1, first)
+        if self.is_certain:
+            return
+        with k.otherwise():
+            there, total = _load(k, self.target_tags, number, plus), k.registers("total", plus.dtypes)
+            k.set(total, _plus(plus, there, tags))
+            # What changes nothing is no news; of a sum that is not idempotent everything is.
+            with k.when(~_same(there, total)) if self.typed.semiring.idempotent_plus else nullcontext():
+                self.add(number, tags, total)
 
     def add(self, number: Expr, tags: tuple, total: tuple[n.Register, ...]) -> None:
         """Add the tags of a row that was there before."""
@@ -253,8 +216,7 @@ class TaggedEmitter(InsertEmitter):
 
 
 _compiled: dict[tuple[TypedSemiring | TypedMonoid, bool], tuple[Callable, ...]] = {}
-_ends_of_rounds: dict[tuple[TypedSemiring, bool], Any] = {}
-_adding_up: dict[TypedSemiring, Any] = {}
+_ends_of_rounds: dict[tuple[TypedSemiring, bool, bool], Any] = {}
 
 
 def is_compiled(typed: TypedSemiring) -> bool:
@@ -272,19 +234,12 @@ def compiled_tags(typed: TypedSemiring, at_once: bool) -> tuple[Callable, ...]:
     return _compiled[key]
 
 
-def compiled_end_of_round(typed: TypedSemiring, has_stamps: bool) -> Any:
+def compiled_end_of_round(typed: TypedSemiring, has_stamps: bool, is_ordered: bool) -> Any:
     """The function of `end_round_kernel`, a `tiers.Packed`."""
-    key = typed, has_stamps
+    key = typed, has_stamps, is_ordered
     if key not in _ends_of_rounds:
         _ends_of_rounds[key] = compile_packed(end_round_kernel(*key))
     return _ends_of_rounds[key]
-
-
-def compiled_adding_up(typed: TypedSemiring) -> Any:
-    """The packed kernel, see `add_up_kernel`."""
-    if typed not in _adding_up:
-        _adding_up[typed] = compile_packed(add_up_kernel(typed))
-    return _adding_up[typed]
 
 
 def compiled_join(plus: TypedMonoid) -> Callable:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from derivable.datalog.kernels.row_sets import LOG_FULL
+from derivable.datalog.kernels.row_sets import DONE, LOG_FULL
 from derivable.datalog.machine import words as w
 from derivable.device.cpu.places import call_at, hash_word, load, mix_word, pointer_at, slot_in, store, tag_of
 from derivable.device.cpu.tiers import kernel
@@ -31,11 +31,18 @@ TYPES = ("int64", "int64[]", "int64[,]", *["int64[]"] * 3, "int64[,]", "int64[]"
 @kernel
 def run(address, memory, stores, tables, indexes, control, strata, drivers, readers, activity, indexes_after, facts):
     """Run strata up to one, from the first or from where the last call left; returns why it came back."""
+    if control[w.ONLY_TABLE] >= 0:
+        reason = _add_up(address, memory, tables[control[w.ONLY_TABLE]], control)
+        return w.ENDED if reason == DONE else reason
     if control[w.ONLY] >= 0:
-        return _run_store(address, memory, stores, tables, control, activity, control[w.ONLY])
+        reason = _run_store(address, memory, stores, tables, control, activity, control[w.ONLY])
+        return w.ENDED if reason == DONE else reason
     if control[w.STRATUM] < 0:
         _clear(memory, stores, tables, indexes, indexes_after)
         _load(memory, tables, facts)
+        for table in range(len(tables)):
+            if memory[tables[table] + w.ADD_UP] != 0 and memory[tables[table] + w.NUM_CANDIDATES] > 0:
+                _add_up(address, memory, tables[table], control)
         control[w.STRATUM], control[w.NEXT] = 0, strata[0, w.FIRST_STORE]
     while control[w.STRATUM] < control[w.UNTIL]:
         s = control[w.STRATUM]
@@ -124,7 +131,8 @@ def _activate(control, table):
 def _make_ready(memory, tables, indexes, control, strata):
     """Have indexes up to date for a round, if the orders of joins are those for it; 0 if all is ready."""
     if control[w.ROUND] == 0:
-        memory[w.NEXT_ROUND], memory[w.BOUND] = 1, -1
+        memory[w.NEXT_ROUND] += 1
+        memory[w.BOUND] = memory[w.NEXT_ROUND] - 2
     if control[w.IS_PLANNED] == 0:
         control[w.IS_PLANNED] = 1
         if _is_in_doubt(memory, tables, control, strata):
@@ -169,11 +177,14 @@ def _run_store(address, memory, stores, tables, control, activity, number):
         stores[number, w.RUNS] += 1
     first, left = memory[own], memory[w.LEFT]
     size, before = memory[target + w.SIZE], memory[target + w.NUM_CANDIDATES]
-    code = call_at(stores[number, w.ENTRY], address, stores[number, w.BLOCK])
-    if memory[target + w.NUM_CANDIDATES] > before:
-        rows = pointer_at(memory[target + w.CANDIDATE_ROWS], np.int64)
-        for i in range(before, memory[target + w.NUM_CANDIDATES]):
-            store(rows, i, number)
+    if memory[target + w.ADD_UP] != 0:
+        code = _run_and_add_up(address, memory, stores[number, w.ENTRY], stores[number, w.BLOCK], target, control)
+    else:
+        code = call_at(stores[number, w.ENTRY], address, stores[number, w.BLOCK])
+        if memory[target + w.NUM_CANDIDATES] > before:
+            rows = pointer_at(memory[target + w.CANDIDATE_ROWS], np.int64)
+            for i in range(before, memory[target + w.NUM_CANDIDATES]):
+                store(rows, i, number)
     driven, added = memory[own] - first, memory[target + w.SIZE] - size
     if added > 0 or memory[target + w.LISTED] + memory[target + w.NUM_CANDIDATES] > 0:
         activity[stores[number, w.TARGET], 1] = 1
@@ -197,21 +208,41 @@ def _run_store(address, memory, stores, tables, control, activity, number):
 
 
 @kernel(is_inner=True)
+def _run_and_add_up(address, memory, entry, block, target, control):
+    """Call the kernel of a store, and add up the candidates that it writes, as often as there is room for no more."""
+    while True:
+        if control[w.IS_ADDING] == 0:
+            control[w.STORE_CODE] = call_at(entry, address, block)
+        code = _add_up(address, memory, target, control)
+        if code != DONE or control[w.STORE_CODE] != LOG_FULL:
+            return code if code != DONE else control[w.STORE_CODE]
+
+
+@kernel(is_inner=True)
+def _add_up(address, memory, at, control):
+    """Insert the candidates of a table and add up their tags, or go on with that."""
+    own = memory[at + w.ADD_UP_OWN]
+    if control[w.IS_ADDING] == 0:
+        control[w.IS_ADDING], memory[own], memory[own + 1] = 1, 0, memory[at + w.NUM_CANDIDATES]
+    code = call_at(memory[at + w.ADD_UP], address, memory[at + w.ADD_UP_BLOCK])
+    if code == DONE:
+        control[w.IS_ADDING] = memory[at + w.NUM_CANDIDATES] = 0
+    return code
+
+
+@kernel(is_inner=True)
 def _merge(address, memory, stores, at, control):
     """End the round of a table with tags, as far as candidates and tags are concerned."""
-    if memory[at + w.CANDIDATE_WORDS] == 0:
+    if memory[at + w.ADD_UP] != 0:
         return call_at(memory[at + w.END_ROUND], address, memory[at + w.END_ROUND_BLOCK])
     if memory[at + w.NUM_CANDIDATES] == 0:
         return 0
-    if memory[at + w.IS_CERTAIN] == 0 and memory[at + w.END_ROUND] == 0:
+    if memory[at + w.IS_CERTAIN] == 0:
         return w.MERGE
     if memory[at + w.SIZE] + memory[at + w.NUM_CANDIDATES] >= memory[at + w.ROOM]:
         return LOG_FULL
     insert_candidates(memory, stores, at)
-    if memory[at + w.IS_CERTAIN] != 0:
-        _list_new(memory, at)
-    else:
-        call_at(memory[at + w.END_ROUND], address, memory[at + w.END_ROUND_BLOCK])
+    _list_new(memory, at)
     end_merge(memory, at, control)
     return 0
 

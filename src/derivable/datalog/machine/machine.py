@@ -380,7 +380,7 @@ class Machine:
     def begin(self) -> None:
         """Write what is known of tables and indexes that grow."""
         self.control[:] = 0
-        self.control[w.ONLY] = -1
+        self.control[[w.ONLY, w.ONLY_TABLE]] = -1
         for number, table in enumerate(self.tables):
             table.update_set()
             self.write_rows(number)
@@ -405,7 +405,8 @@ class Machine:
             self.read_table(self.number[index.table.name])
             self.write_index(index)
             return
-        number = int(self.words[at, w.TARGET])
+        only = int(self.control[w.ONLY_TABLE])
+        number = int(self.words[at, w.TARGET]) if only < 0 else only
         table = self.tables[number]
         self.read_table(number)
         # Else a log that grows now would stay beside its successor.
@@ -421,7 +422,10 @@ class Machine:
                 table.grow_hash(table.size + 1)
         else:
             assert sets is not None
-            own = self.words[at, w.OWN] + emit_insert.OWN + self.words[at, w.POSITIONS]
+            own = self.words[at, w.OWN] + self.words[at, w.POSITIONS]
+            if self.control[w.IS_ADDING]:
+                own = self.memory[self.places_of_tables[number] + w.ADD_UP_OWN]
+            own += emit_insert.OWN
             row = [self.memory[own + c : own + c + 1] for c in range(table.width)]
             if not sets.make_room(table, code, row):
                 table.leave_sets()

@@ -11,9 +11,10 @@ stores [store, STORE_WORDS], of strata [stratum + 1, STRATUM_WORDS], and the con
 # room; the orders of joins may be others; the clock is to be looked at.
 INDEX_FULL, NEEDS_KERNEL, ENDED, STOPPED, EQUIVALENCE, MERGE, PROOFS_FULL, PLAN_AGAIN, LIMITS = range(20, 29)
 
-# The first words. Candidates and rows of drivers before a pause; of tables with tags the number of the next round, in
-# which rows become recent, and of the last one in which stable ones have.
-LEFT, NEXT_ROUND, BOUND, FIRST_FREE = range(4)
+# The first words. Candidates and rows of drivers before a pause; the same for kernels that make none, without end; of
+# tables with tags the number of the next round, in which rows become recent, and of the last one in which stable ones
+# have: rounds are numbered through all runs of a memory.
+LEFT, ENDLESS, NEXT_ROUND, BOUND, FIRST_FREE = range(5)
 
 # A table. Rows from START to STOP are recent, those below STABLE and VISIBLE are read as that.
 START, STOP, SIZE, STABLE, VISIBLE, ROW_WIDTH = range(6)
@@ -25,13 +26,16 @@ SETS, SETS_END = 13, 21
 # that will be, with its length; the packed kernel that ends its rounds, 0 without one, and its block; the round in
 # which each row became recent; whether all rows are certain.
 IS_LISTED, LIST, NEXT_LIST, LISTED, END_ROUND, END_ROUND_BLOCK, STAMPS, IS_CERTAIN, TOUCHED = range(SETS_END, 30)
-# Of one whose stores write candidates, how many there are and may be, their words, and their rows, which are the stores
-# that wrote them before they are inserted, -1 for facts; and the rows that it had before.
-NUM_CANDIDATES, CANDIDATE_ROOM, CANDIDATE_WORDS, CANDIDATE_ROWS, OLD_SIZE = range(30, 35)
+# Its candidates: how many there are and may be, and their words. Where they are added up as soon as there are some, the
+# packed kernel that does so, else 0, its block, and where its own words begin. Where they wait for the end of a round,
+# their rows, which are the stores that wrote them before they are inserted, -1 for facts; and the rows that the table
+# had before.
+NUM_CANDIDATES, CANDIDATE_ROOM, CANDIDATE_WORDS, ADD_UP, ADD_UP_BLOCK, ADD_UP_OWN = range(30, 36)
+CANDIDATE_ROWS, OLD_SIZE = range(36, 38)
 # Of proofs: what is new of the tags of recent rows, negated tags, and see `kernels.proof_fold`.
-NEWS, NEGATED, LAST, FOLLOWING, CHAINED, NUM_CHAINED, FOLDED, CHANGED = range(35, 43)
+NEWS, NEGATED, LAST, FOLLOWING, CHAINED, NUM_CHAINED, FOLDED, CHANGED = range(38, 46)
 # Where in the memory its scalars of tags are, or its factors: PART_WORDS words for each.
-PARTS, TABLE_WORDS = 43, 44
+PARTS, TABLE_WORDS = 46, 47
 # Of a scalar or factor: the tags of rows, those of candidates, and those that wait for the end of the round.
 TAGS, GIVEN, PENDING, PART_WORDS = range(4)
 
@@ -54,10 +58,12 @@ FIRST_TABLE, FIRST_STORE, LOOP, BASE, DECIDES, ONCE_IS_SIZED, LOOP_IS_SIZED, NUM
 # The control. The stratum at hand, -1 before the first, and the one to stop before; its round, 0 before the recursion;
 # the next store; whether stores run or their round is ended, the table at hand then, and what of its merge is done;
 # whether the store at hand goes on where it left; the store or index that the driver came back with; whether all is
-# ready for the round, and its orders of joins are; the only store to run, or -1.
+# ready for the round, and its orders of joins are; the only store to run, or -1; the only table whose candidates are to
+# be added up, or -1; whether they are being added up, and what the store that wrote them came back with.
 STRATUM, UNTIL, ROUND, NEXT, IS_ENDING, ENDING, STAGE, GOES_ON, AT, IS_READY, IS_PLANNED, ONLY = range(12)
+ONLY_TABLE, IS_ADDING, STORE_CODE = range(12, 15)
 # The stores of a recursion from NEXT on, and the tables, among which are all that have recent or new rows.
-STORES_STOP, TABLES_START, TABLES_STOP = range(12, 15)
+STORES_STOP, TABLES_START, TABLES_STOP = range(15, 18)
 # Bounds: the round to stop before, rows of a round that may follow, rows that all may find, and how many of these may
 # be left for the orders of joins to be in doubt; the rows of a stratum at which they are again, and the factor to that.
-ROUNDS, MOST, ROWS_LEFT, DOUBT, DOUBT_AGAIN, TIMES, CONTROL_WORDS = range(15, 22)
+ROUNDS, MOST, ROWS_LEFT, DOUBT, DOUBT_AGAIN, TIMES, CONTROL_WORDS = range(18, 25)

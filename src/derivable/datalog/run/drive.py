@@ -21,11 +21,9 @@ from derivable.datalog.run.profile import MACHINE, Effort
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit_insert
-    from derivable.datalog.kernels import row_sets
     from derivable.datalog.run.execute import Executor
 else:
     emit_insert = later("derivable.datalog.fused.emit_insert")
-    row_sets = later("derivable.datalog.kernels.row_sets")
 
 # Rows and candidates between two looks at the limits.
 PAUSE = 1 << 18
@@ -70,7 +68,7 @@ class Drive(Machine):
         self.memory[own : own + emit_insert.OWN] = start, stop
         target = int(words[w.TARGET])
         self.control[w.ONLY] = 0
-        while (code := self.call()) != row_sets.DONE:
+        while (code := self.call()) != w.ENDED:
             if code == emit_insert.PAUSED:
                 self.read_table(target)
                 self.memory[w.LEFT] = PAUSE

@@ -20,6 +20,7 @@ from derivable.datalog.facts.store import FactStore
 from derivable.datalog.fused.fused import Running
 from derivable.datalog.fused.kernel_plan import Fused
 from derivable.datalog.machine import words as w
+from derivable.datalog.machine.merges import Candidates, Proofs, Sums
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.assumed import Assumed
 from derivable.datalog.ram.join_order import LEAST_ROWS, planned, sized_relations
@@ -30,11 +31,8 @@ from derivable.datalog.tables import storage
 from derivable.datalog.tables.index import Index
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import column_of, parts_of
-from derivable.datalog.tags.proof_store import ProofStore
 from derivable.datalog.tags.tags import SemiringTags
-from derivable.datalog.tags.topkproofs import TopProofTags
 from derivable.datalog.values.values import word_of
-from derivable.device.cpu.memory import empty, longer
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit, emit_insert, emit_tags
@@ -48,18 +46,15 @@ else:
 
 # Candidates of a table that there is room for at first, and at most.
 GIVEN, MOST_GIVEN = 1 << 6, 1 << 16
-# The factor that says nothing.
-ONE = 1
+# Rounds of all runs of a memory, whose numbers have 32 bits.
+MOST_ROUNDS = 1 << 30
 
 
 class TaggedProgram(WholeProgram):
     """All stores of a program in the memory of the driver, for one run with tags after the other.
 
-    dtypes      of the columns of tags of candidates: the scalars of a tag, or as many factors as a candidate may have
-    arrays_of   [table] name -> what the driver reads and writes of it besides the table
-    stops       the strata before which a run stops: those that negate proofs, and the end
-    negated     stratum -> numbers of the tables that it negates, of proofs
-    keeps_news  [table] whether what is new of the proofs of recent rows is read
+    stops    the strata before which a run stops: those that negate proofs, and the end
+    negated  stratum -> numbers of the tables that it negates, of proofs
     """
 
     def __init__(
@@ -72,22 +67,19 @@ class TaggedProgram(WholeProgram):
         super().__init__(executor, onces, loops, rows)
         self.blocks = [None] * len(self.stores)
         algebra, ram, number_of_tables = executor.algebra, executor.ram, len(self.tables)
-        self.is_proofs = isinstance(algebra, TopProofTags)
+        in_recursion = {name for stratum in ram.strata if stratum.loop for name in stratum.relations}
         if isinstance(algebra, SemiringTags):
-            self.dtypes: tuple[str, ...] = algebra.typed.dtypes
-            self.one: tuple[Any, ...] = tuple(algebra.typed.one)
+            candidates = [Candidates(table.width, algebra.typed.dtypes, GIVEN) for table in self.tables]
+            self.merge: Sums | Proofs = Sums(self, algebra.typed, True, candidates)
         else:
             counts = [sum(scan is not None for scan in map(m.scan_of, store.query.operators)) for store in self.stores]
-            self.dtypes = ("int64",) * max(2, *counts, 0)
-            self.one = (ONE,) * len(self.dtypes)
-        self.have_parts(len(self.dtypes))
-        self.arrays_of: list[dict[str, Any]] = [{} for _ in self.tables]
-        self.is_certain = [name in ram.relations and ram.relations[name].is_certain for name in self.names]
-        in_recursion = {name for stratum in ram.strata if stratum.loop for name in stratum.relations}
-        self.keeps_news = [
-            self.is_proofs and name in in_recursion and table.stamps is None and not certain
-            for name, table, certain in zip(self.names, self.tables, self.is_certain)
-        ]
+            is_certain = [name in ram.relations and ram.relations[name].is_certain for name in self.names]
+            keeps_news = [
+                name in in_recursion and table.stamps is None and not certain
+                for name, table, certain in zip(self.names, self.tables, is_certain)
+            ]
+            self.merge = Proofs(self, max(2, *counts, 0), keeps_news, GIVEN)
+        self.is_proofs = isinstance(self.merge, Proofs)
         self.negated: dict[int, list[int]] = {}
         for stratum, store in zip(self.stratum_of, self.stores) if self.is_proofs else ():
             for node in store.query.operators:
@@ -104,7 +96,6 @@ class TaggedProgram(WholeProgram):
         self.fresh[w.ROWS_LEFT] = self.most_rows
         self.fresh[w.DOUBT] = self.most_rows - LEAST_ROWS
         self.fresh[w.TIMES] = PLAN_AGAIN
-        self.pair = np.zeros(4, np.int64)
         self.rows_of_table: dict[int, Row] = dict(self.rows)
 
     # Kernels
@@ -117,8 +108,10 @@ class TaggedProgram(WholeProgram):
 
     def other_kernels(self) -> list[Any]:
         """Packed kernels that the driver calls besides those of stores."""
-        algebra = self.executor.algebra
-        return [emit_tags.compiled_adding_up(algebra.typed)] if isinstance(algebra, SemiringTags) else []
+        if isinstance(self.merge, Proofs):
+            return []
+        pairs = [self.merge.kernels_for(self, number) for number in range(len(self.tables))]
+        return [*dict.fromkeys(one for add_up, end_round in pairs for one in (add_up.function, end_round))]
 
     def running_stores(self) -> list[Running]:
         found = super(WholeProgram, self).running_stores()
@@ -134,8 +127,7 @@ class TaggedProgram(WholeProgram):
                 self.first_other = min(self.first_other, stratum)
                 return False
             kernels.append(self.compiled(running.fused.plan, None, running.tables[0]).function)
-        others = self.other_kernels()
-        if not self.has_begun(work, [*kernels, *others]):
+        if not self.has_begun(work, [*kernels, *self.other_kernels()]):
             return False
         for number, (stratum, running) in enumerate(zip(self.stratum_of, self.running)):
             self.bind(number, must=True)
@@ -144,7 +136,6 @@ class TaggedProgram(WholeProgram):
                 if index is not None:
                     self.first_use.setdefault(index, stratum)
             self.find_constants(running.fused, self.blocks[number].tolist())
-        self.bind_adding_up(others)
         self.end_binding()
         return True
 
@@ -155,21 +146,6 @@ class TaggedProgram(WholeProgram):
             word = kept.words[part] if what == "word" else 0
             if not isinstance(word, int) and (word.type.is_wide or word.type.family in NUMBERED):
                 self.constants.append((place, word))
-
-    def bind_adding_up(self, kernels: list[Any]) -> None:
-        """Have blocks of kernels that add tags up, which live as long as their addresses are in the memory."""
-        self.add_up_blocks = []
-        for kernel in kernels:
-            for number, at in enumerate(self.places_of_tables):
-                own = [at + getattr(w, name.upper()) for name in emit_tags.ADD_UP]
-                parts = [
-                    self.place_of_part(number, what, c)
-                    for what in (w.GIVEN, w.TAGS, w.PENDING)
-                    for c in range(len(self.dtypes))
-                ]
-                self.add_up_blocks.append(np.array([*own, *parts], np.int64))
-                self.memory[at + w.END_ROUND] = kernel.address
-                self.memory[at + w.END_ROUND_BLOCK] = self.address(self.add_up_blocks[-1])
 
     # Memory
 
@@ -187,83 +163,15 @@ class TaggedProgram(WholeProgram):
 
     def write_table(self, number: int) -> None:
         super().write_table(number)
-        table, arrays, words = self.tables[number], self.arrays_of[number], {}
-        room = len(table.log)
-        if len(arrays.get("list", ())) != room:
-            arrays["list"], arrays["next_list"] = np.zeros((2, room), np.int64)
-            if self.is_proofs:
-                arrays["last"], arrays["negated"] = np.zeros((2, room), np.int64)
-                arrays["news"] = np.zeros(room if self.keeps_news[number] else 0, np.int64)
-            else:
-                arrays["touched"] = np.zeros(room, bool)
-                for c, dtype in enumerate(self.dtypes):
-                    arrays[f"pending {c}"] = np.zeros(room, dtype)
-            if self.is_certain[number]:
-                for part, one in zip(parts_of(table.tags), self.one):
-                    part[:] = one
-        for name in ("list", "next_list", "last", "negated", "touched"):
-            if name in arrays:
-                words[getattr(w, name.upper())] = self.address(arrays[name])
-        words[w.STAMPS] = 0 if table.stamps is None else self.address(table.stamps)
-        words |= {w.IS_LISTED: 1, w.IS_CERTAIN: self.is_certain[number]}
-        at = self.places_of_tables[number]
-        for place, word in words.items():
-            self.memory[at + place] = word
-        for c, part in enumerate(parts_of(table.tags)):
-            self.memory[self.place_of_part(number, w.TAGS, c)] = self.address(part)
-            if not self.is_proofs:
-                pending = self.address(arrays[f"pending {c}"])
-                self.memory[self.place_of_part(number, w.PENDING, c)] = pending
-        if not arrays.get("room"):
-            self.has_room_for(number, GIVEN)
-        self.write_news(number)
-
-    def write_news(self, number: int) -> None:
-        """Say what recent rows have as tags: of proofs those that are new, where more than one is kept."""
-        if self.is_proofs:
-            at, arrays = self.places_of_tables[number], self.arrays_of[number]
-            news = arrays["news"] if self.keeps_news[number] and self.k > 1 else self.tables[number].tags
-            self.memory[at + w.NEWS] = self.address(news)
-
-    # The proofs of a tuple that are kept in the run at hand.
-    k = 1
+        self.merge.write_table(self, number)
 
     def has_room_for(self, number: int, least: int) -> bool:
         """Make room for that number of candidates of a table; false if they are more than a small run has."""
-        arrays, at, width = self.arrays_of[number], self.places_of_tables[number], self.tables[number].width
-        room, count = arrays.get("room", 0), int(self.memory[at + w.NUM_CANDIDATES])
-        if least <= room:
-            return True
-        if least > MOST_GIVEN:
-            return False
-        room = 2 * least
-        arrays["words"] = longer(arrays.get("words", np.zeros(0, np.int64)), room * width, count * width)
-        arrays["ids"] = longer(arrays.get("ids", np.zeros(0, np.int64)), room, count)
-        names = {w.CANDIDATE_WORDS: "words", w.CANDIDATE_ROWS: "ids"}
-        if self.is_proofs:
-            arrays["following"], arrays["chained"] = np.zeros((2, room), np.int64)
-            arrays["changed"] = np.zeros(room, bool)
-            names |= {getattr(w, name.upper()): name for name in ("following", "chained", "changed")}
-        for place, name in names.items():
-            self.memory[at + place] = self.address(arrays[name])
-        for c, (dtype, one) in enumerate(zip(self.dtypes, self.one)):
-            made = np.full(room, one, dtype)
-            if count:
-                made[:count] = arrays[f"given {c}"][:count]
-            arrays[f"given {c}"] = made
-            self.memory[self.place_of_part(number, w.GIVEN, c)] = self.address(made)
-        arrays["room"] = self.memory[at + w.CANDIDATE_ROOM] = room
+        if least > self.merge.candidates[number].room:
+            if least > MOST_GIVEN:
+                return False
+            self.merge.grow_candidates(self, number, 2 * least)
         return True
-
-    def forget(self) -> None:
-        """Have no candidates, after a run that was left in its middle."""
-        for arrays in self.arrays_of:
-            for name in ("last", "touched"):
-                if name in arrays:
-                    arrays[name][:] = 0
-            if self.is_proofs:
-                for c in range(len(self.dtypes)):
-                    arrays[f"given {c}"][:] = ONE
 
     # Running
 
@@ -274,12 +182,14 @@ class TaggedProgram(WholeProgram):
             facts, row = given.relations.get(self.names[number]), self.rows_of_table.get(number)
             if facts is None and row is None:
                 continue
-            width = self.tables[number].width
-            columns, variables = ([], _NO_FACTS) if facts is None else facts.given(len(self.tables[number].types))
+            table = self.tables[number]
+            columns, variables = ([], _NO_FACTS) if facts is None else facts.given(len(table.types))
             count = len(variables) + (row is not None)
             if not self.has_room_for(number, count):
                 return False
-            words = self.arrays_of[number]["words"][: count * width].reshape(count, width)
+            if not self.is_proofs and count >= len(table.log) and not self.has_room(number, count + 1):
+                return False
+            words = self.merge.candidates[number].rows(count)
             for c, column in enumerate(columns):
                 words[: len(variables), c] = column
             if not columns:
@@ -302,34 +212,22 @@ class TaggedProgram(WholeProgram):
         is_kept = ~algebra.is_zero(tags)
         keeps_all, start = bool(is_kept.all()), 0
         for number, count in found:
-            arrays, kept = self.arrays_of[number], slice(start, start + count)
+            candidates, kept = self.merge.candidates[number], slice(start, start + count)
             part, start = tags[kept], start + count
-            if not keeps_all and not self.is_certain[number]:
+            if not keeps_all and not self.merge.is_certain[number]:
                 rows = np.flatnonzero(is_kept[kept])
-                width = self.tables[number].width
-                words = arrays["words"][: count * width].reshape(count, width)
+                words = candidates.rows(count)
                 words[: len(rows)] = words[rows]
                 part, count = part[rows], len(rows)
-            for c, column in enumerate(parts_of(part)):
-                arrays[f"given {c}"][:count] = column
-            arrays["ids"][:count] = -1
+            candidates.write_tags(part)
+            if isinstance(self.merge, Proofs):
+                self.merge.arrays[number]["candidate_rows"][:count] = -1
             self.memory[self.places_of_tables[number] + w.NUM_CANDIDATES] = count
         return True
 
     def call_with(self, algebra: Any) -> int:
         """Have the driver go on; returns why it comes back."""
-        if not self.is_proofs:
-            return self.call()
-        store: ProofStore = algebra.store
-        costs, tied, literals = store.known
-        settings = len(self.dtypes), store.k, not store.literals.denies_values, store.literals.has_triggers
-        # More of the sets may have literals of choices by now.
-        self.pair[3] = 0
-        noted = empty(len(store.offsets) if store.literals.has_triggers else 0, np.uint8)
-        sets = *store.sets, *store.made, *store.slots, store.used
-        return self.call(
-            proof_driver.run_proofs, *settings, self.pair, noted, *sets, costs, tied, *literals, store.literals.triggers
-        )
+        return self.merge.call(self, algebra.store) if isinstance(self.merge, Proofs) else self.call()
 
     def is_as_planned(self, given: FactStore, ram: m.Ram) -> bool:
         """Whether the stores that are next would join in their order in any run."""
@@ -355,7 +253,9 @@ class TaggedProgram(WholeProgram):
                     return False
             elif reason == row_sets.LOG_FULL and control[w.GOES_ON]:
                 target = int(self.words[control[w.AT], w.TARGET])
-                if not self.has_room_for(target, self.arrays_of[target]["room"] + 1):
+                if self.is_proofs and not self.has_room_for(target, self.merge.candidates[target].room + 1):
+                    return False
+                if not self.is_proofs and not self.has_room(target, 2 * len(self.tables[target].log)):
                     return False
             elif reason == row_sets.LOG_FULL:
                 number = int(control[w.ENDING])
@@ -374,24 +274,26 @@ class TaggedProgram(WholeProgram):
         self.control[:], self.activity[:] = self.fresh, 0
         self.memory[w.LEFT] = self.most_candidates
         self.memory[self.bases + w.NUM_CANDIDATES] = 0
-        if self.is_proofs and self.k != algebra.store.k:
-            self.k = algebra.store.k
-            for number in range(len(self.tables)):
-                self.write_news(number)
+        if self.memory[w.NEXT_ROUND] > MOST_ROUNDS and isinstance(self.merge, Sums):
+            self.merge.forget_rounds(self)
+        if isinstance(self.merge, Proofs):
+            self.merge.keep_proofs(self, algebra.store.k)
         for place, constant in self.constants:
             self.memory[place] = word_of(constant.value, constant.type, given.symbols)
         first = 0
         for stop in self.stops:
             # A stratum that negates has its facts before.
             if not self.has_facts(given, first, stop + 1, algebra) or not self.goes_to_end(given, ram, algebra, stop):
-                self.forget()
+                if isinstance(self.merge, Proofs):
+                    self.merge.forget()
                 return None
             first = stop + 1
             if stop in self.negated:
                 algebra.may_deny(given.may_be_denied(ram, stop))
             for number in self.negated.get(stop, ()):
                 size = int(self.memory[self.places_of_tables[number] + w.SIZE])
-                self.arrays_of[number]["negated"][:size] = algebra.negate(self.tables[number].tags[:size])
+                assert isinstance(self.merge, Proofs)
+                self.merge.arrays[number]["negated"][:size] = algebra.negate(self.tables[number].tags[:size])
         outputs = {}
         for name in self.outputs:
             number = self.number[name]

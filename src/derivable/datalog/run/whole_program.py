@@ -174,7 +174,7 @@ class WholeProgram(Machine):
         places = words[:, [w.FIRST_TABLE, w.BASE]].tolist()
         self.bases_of = [(number, base) for number, base in places if base >= 0]
         self.fresh = np.zeros_like(self.control)
-        self.fresh[[w.ONLY, w.STRATUM]] = -1
+        self.fresh[[w.ONLY, w.ONLY_TABLE, w.STRATUM]] = -1
         self.fresh[[w.MOST, w.ROUNDS]] = ENDLESS
         self.fresh[w.ROWS_LEFT] = self.most_rows
         self.outputs = ram.outputs
