@@ -287,7 +287,8 @@ class Evaluation:
         left = self.facts.fork()
         gone.relations = {name: some for name, some in gone.relations.items() if name in facts}
         for name in gone.relations:
-            left.relations[name], gone.relations[name] = without(self.facts, gone, self.ram.relations[name])
+            relation, is_tagged = self.ram.relations[name], not isinstance(self.algebra, Untagged)
+            left.relations[name], gone.relations[name] = without(self.facts, gone, relation, is_tagged)
         # What facts bring with them: the rows of their terms, and what is asked for.
         brought = [constructor.relation for constructor in self.ram.constructors.values()]
         for name in (*brought, *(() if self.ram.demand is None else self.ram.demand.outputs)):

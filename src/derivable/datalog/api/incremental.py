@@ -3,8 +3,8 @@
 A stratum that reads no changed relation stays as it is. One that reads changed relations through atoms alone goes on
 semi-naively: for each such atom its rules run once with the news of that atom, then its recursion goes on. All others
 are recomputed: what is negated, aggregated or chosen from may lose tuples, and a sum of derivations would count
-some twice. So are those that read what was recomputed and has changed, and those with tags that lose facts; without
-tags these lose what follows from them (`deletion`).
+some twice. So are those that read what was recomputed and has changed. Where equal derivations add nothing, what loses
+facts loses what follows from them, and gets back what has another derivation (`deletion`).
 """
 
 from __future__ import annotations
@@ -180,6 +180,9 @@ def every_stratum(ram: m.Ram, reason: str) -> Change:
     return Change(tuple(steps), 0)
 
 
+NONE_GOING = deletion.Going({}, {}, ())
+
+
 @dataclass(frozen=True)
 class Before:
     """A table as it was before it was added to."""
@@ -206,7 +209,8 @@ class Continuation(Executor):
     journal  relation -> its table before
     left     the facts from before that stay, gone: those that do not, lost: the relations that have fewer
     losses   relation -> what it has lost, if it is not recomputed; added: the relations that have new rows
-    sizes    relation -> rows that it had before it got more
+    sizes    relation -> rows that it had before it got more; tags: the tags of these
+    going    what goes from the stratum that is reached and may come back
     """
 
     def __init__(
@@ -225,6 +229,8 @@ class Continuation(Executor):
         self.losses: dict[str, deletion.Lost] = {}
         self.added: set[str] = set()
         self.sizes: dict[str, int] = {}
+        self.tags: dict[str, Any] = {}
+        self.going = NONE_GOING
         before, after = evaluation.facts.relations, left.relations
         self.lost = {name for name in before.keys() | after.keys() if before.get(name) is not after.get(name)}
         self.reads = reads_of(self.ram)
@@ -267,8 +273,9 @@ class Continuation(Executor):
         if reason is not None:
             self.is_anew = True
             self.recompute(number)
-        elif news & self.added or any(map(self.has_given, stratum.relations)):
+        elif self.going.gone or news & self.added or any(map(self.has_given, stratum.relations)):
             self.extend(number, news & self.added)
+        self.going = NONE_GOING
         for name in stratum.relations:
             self.reasons[name] = reason or ""
         after = sum(self.tables[name].size for name in stratum.relations)
@@ -276,9 +283,16 @@ class Continuation(Executor):
 
     def reason(self, number: int, news: Collection[str]) -> str | None:
         """Why a stratum cannot go on."""
-        stratum, algebra = self.ram.strata[number], self.algebra
+        stratum, algebra, record = self.ram.strata[number], self.algebra, self.evaluation.record
+        is_idempotent = isinstance(algebra, Untagged) or (
+            isinstance(algebra, ColumnTags)
+            and isinstance(record, Semiring)
+            and record.idempotent_plus
+            and record.saturated is None
+            and record.distributive
+        )
         for name in stratum.relations:
-            if name in self.lost and not (isinstance(algebra, Untagged) and name in self.gone.relations):
+            if name in self.lost and not (is_idempotent and name in self.gone.relations):
                 return "it has lost facts" if name.startswith("#") else f"`{name}` has lost facts"
             if self.ram.relations[name].lattice is not None:
                 return f"`{name}` has a lattice"
@@ -299,8 +313,7 @@ class Continuation(Executor):
             return "its classes are found again" if union_find.has_large_classes(self, number) else None
         if isinstance(algebra, GraphTags):
             return "its derivations are grounded again" if stratum.full else None
-        record = self.evaluation.record
-        if isinstance(record, Semiring) and record.idempotent_plus and record.saturated is None and record.distributive:
+        if is_idempotent:
             return None
         if not stratum.full and (isinstance(record, Semiring) or self.all_are_new(stratum.relations)):
             return None
@@ -321,20 +334,42 @@ class Continuation(Executor):
     # Losing
 
     def delete(self, number: int, news: frozenset[str]) -> bool:
-        """Have a stratum without tags lose what follows from what is lost; false if it is better recomputed."""
+        """Have a stratum lose what follows from what is lost; false if it is better recomputed."""
         own = self.ram.strata[number].relations
         lower = {name: self.losses[name] for name in news if name in self.losses}
         if not lower and self.lost.isdisjoint(own):
             return True
-        losses = deletion.deleted(self, number, lower, self.gone, self.left.relations)
-        if losses is None:
+        going = deletion.going(self, number, lower, self.gone, self.left.relations)
+        if going is None:
             return False
-        for name, lost in losses.items():
-            if lost.gone.size:
-                self.losses[name], self.changes[name] = lost, True
-                self.tables[name] = _losing(lost.before, lost.gone)
-                self.finished -= lost.before.size - self.tables[name].size
+        self.going = going
+        for name, gone in going.gone.items():
+            if not gone.size:
+                continue
+            before = self.tables[name]
+            self.losses[name] = deletion.Lost(before, gone)
+            self.tables[name] = _losing(before, gone)
+            self.finished -= gone.size
         return True
+
+    def lose(self, name: str) -> None:
+        """Leave what has not come back as it was of what a relation has lost."""
+        lost, table = self.losses.pop(name), self.tables[name]
+        columns = lost.gone.all_columns([np.int64] * len(table.types))
+        rows = table.find(columns, lost.gone.size)
+        has_come = rows >= 0
+        if table.tags is not None:
+            old = lost.before.find(columns, lost.gone.size)
+            has_come &= _are_equal(table.tags, rows, lost.before.tags, old)
+        # What is as it was is no news.
+        recent = table.recent
+        if isinstance(recent, np.ndarray):
+            table.recent = np.setdiff1d(recent, rows[has_come])
+        elif recent.stop - recent.start == np.count_nonzero(has_come):
+            table.recent = slice(table.size, table.size)
+        if not has_come.all():
+            gone = lost.gone.without(np.flatnonzero(has_come))
+            self.losses[name], self.changes[name] = deletion.Lost(lost.before, gone), True
 
     # Going on
 
@@ -346,6 +381,12 @@ class Continuation(Executor):
             self.write_to(name)
             self.complete.discard(name)
         first = change_stores(self.ram, number, news, isinstance(algebra, Untagged)) if news else ()
+        for name, gone in self.going.gone.items():
+            if isinstance(algebra, ColumnTags):
+                gone.new_tags, gone.tags = algebra.empty, algebra.one(len(gone.log))
+            self.tables[deletion.GONE + name] = gone
+            self.complete.add(deletion.GONE + name)
+        first += self.going.back if self.going.gone else ()
         with self.placed():
             if isinstance(algebra, GraphTags):
                 for name in stratum.relations:
@@ -354,6 +395,9 @@ class Continuation(Executor):
                 self.tagged_stratum(number, algebra, first)
             else:
                 self.plain_stratum(number, first)
+        for name in self.going.gone:
+            del self.tables[deletion.GONE + name]
+            self.complete.remove(deletion.GONE + name)
         for name in stratum.relations:
             self.settle(name)
         with self.placed():
@@ -365,12 +409,12 @@ class Continuation(Executor):
         """Make the table of a relation one that nobody else reads, and remember what it is."""
         table = self.tables[name]
         self.sizes[name] = table.size
-        if name in self.losses:
-            # Nobody else has it.
-            return
         is_shared = self.evaluation.is_shared(name)
         is_own_layer = isinstance(table, OverlayTable) and not is_shared
-        if may_be_overlaid(table) and not is_own_layer:
+        if name in self.losses:
+            # Nobody else has it.
+            pass
+        elif may_be_overlaid(table) and not is_own_layer:
             table = self.tables[name] = OverlayTable.on(table)
         elif is_shared:
             table = self.tables[name] = table.fork(with_set=True)
@@ -382,7 +426,7 @@ class Continuation(Executor):
             tags = table.new_tags(len(table.log))
             for part, old in zip(parts_of(tags), parts_of(table.tags)):
                 part[: table.size] = old[: table.size]
-            table.tags = tags
+            self.tags[name], table.tags = table.tags, tags
         # Those of rows that do not change.
         table.indexes = {key: index for key, index in table.indexes.items() if index.kind == "chain"}
         if table.stamps is not None:
@@ -392,19 +436,17 @@ class Continuation(Executor):
 
     def settle(self, name: str) -> None:
         """What is new in a table is recent for the strata to come."""
-        table, before = self.tables[name], self.evaluation.tables[name]
-        old = self.sizes[name]
+        table, old = self.tables[name], self.sizes[name]
         table.stable_size, table.visible_size = old, table.size
         table.recent = slice(old, table.size)
         if table.tags is not None:
-            given = self.journal[name].tags if name in self.journal else before.tags
-            differs = np.zeros(old, bool)
-            for part, other in zip(parts_of(table.tags), parts_of(given)):
-                differs |= (part[:old] != other[:old]).astype(bool)
-            table.recent = np.concatenate([np.flatnonzero(differs), np.arange(old, table.size)])
-            is_changed = bool(len(table.recent))
-        else:
-            is_changed = table.size > old
+            rows = slice(0, old)
+            is_same = _are_equal(table.tags, rows, self.tags[name], rows)
+            table.recent = np.concatenate([np.flatnonzero(~is_same), np.arange(old, table.size)])
+        if name in self.losses:
+            self.lose(name)
+        recent = table.recent
+        is_changed = len(recent) > 0 if isinstance(recent, np.ndarray) else recent.stop > recent.start
         self.finished += table.size - old
         self.complete.add(name)
         if is_changed:
@@ -452,7 +494,8 @@ class Continuation(Executor):
 
     def given_facts(self, name: str) -> FactColumns:
         if not self.is_anew:
-            return super().given_facts(name)
+            given, staying = super().given_facts(name), self.going.facts.get(name)
+            return given if staying is None else FactColumns.of([*given.parts, *staying.parts])
         both = [store.relations.get(name, FactColumns()) for store in (self.left, self.facts)]
         return FactColumns.of([part for facts in both for part in facts.parts])
 
@@ -475,5 +518,10 @@ def _same(old: Table, new: Table) -> bool:
         return False
     if old.tags is None:
         return True
-    pairs = zip(parts_of(old.tags), parts_of(new.tags))
-    return all(bool((a[rows] == b[: new.size]).all()) for a, b in pairs)
+    return bool(_are_equal(old.tags, rows, new.tags, slice(0, new.size)).all())
+
+
+def _are_equal(tags: Any, rows: np.ndarray | slice, others: Any, other_rows: np.ndarray | slice) -> np.ndarray:
+    """[row] whether tags of some rows are those of others."""
+    pairs = zip(parts_of(tags), parts_of(others))
+    return np.logical_and.reduce([(a[rows] == b[other_rows]).astype(bool) for a, b in pairs])

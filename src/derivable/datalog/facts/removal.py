@@ -19,9 +19,9 @@ from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.values import show_column
 
 
-def without(facts: FactStore, gone: FactStore, relation: Relation) -> tuple[FactColumns, FactColumns]:
+def without(facts: FactStore, gone: FactStore, relation: Relation, is_tagged: bool) -> tuple[FactColumns, FactColumns]:
     """The facts of a relation without those in `gone`, whose random facts are not those of `facts`; and the tuples of
-    these of which no fact is left, as certain facts.
+    these of which no fact is left, as certain facts, or if tags count all that have lost one.
 
     Raises BindingError for a fact that is not there, DomainError for a part of a choice.
     """
@@ -50,7 +50,7 @@ def without(facts: FactStore, gone: FactStore, relation: Relation) -> tuple[Fact
     rows_lost = [np.array(sorted(row for n, row in lost if n == number), np.int64) for number in range(len(parts))]
     _check_choices(facts, relation, parts, rows_lost)
     left = FactColumns.of(part.without(rows) for part, rows in zip(parts, rows_lost))
-    absent = np.array([number for number, own in enumerate(there) if lost.issuperset(own)], np.int64)
+    absent = np.array([number for number, own in enumerate(there) if is_tagged or lost.issuperset(own)], np.int64)
     lost_columns = [wanted.column(c, absent) for c in range(len(relation.types))]
     return left, FactColumns([lost_columns], [certain(len(absent))])
 

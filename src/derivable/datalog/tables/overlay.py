@@ -67,6 +67,9 @@ class OverlayTable(Table):
         if isinstance(table, OverlayTable):
             return OverlayTable(table.below, table.own.fork(with_set=True), table.gone, table.holes)
         own, gone = (Table(table.name, table.types) for _ in range(2))
+        for made in (own, gone):
+            # Sets by prefix, of which each branch has copies, have room for as many prefixes as the values are large.
+            made.leave_sets()
         return OverlayTable(table, own, gone, Holes(np.empty(0, np.int64), table.size))
 
     @property

@@ -23,7 +23,7 @@ FEW = 1 << 10
 PART = 1 << 14
 # Passes over a table before its sets and indexes are worth their making; and how many times the rows that are looked
 # for a table has at least.
-MOST_PASSES, TIMES_MORE = 16, 64
+MOST_PASSES, TIMES_MORE = 8, 64
 # Bits of a hash that a row of few is looked for by, more than their number has: one in 2^6 others has the same.
 FILTER_BITS = 6
 

@@ -25,7 +25,7 @@ from derivable.datalog.tables import scan
 from derivable.datalog.tables.index import CHUNK, NO_STAMPS, Index
 from derivable.datalog.tables.packing import SHARED, Packing, distinct
 from derivable.datalog.tables.sets import RowSets
-from derivable.datalog.tables.tag_columns import longer_tags
+from derivable.datalog.tables.tag_columns import longer_tags, parts_of
 from derivable.datalog.values.values import ValueType
 from derivable.device.cpu.memory import contiguous, empty, longer, next_length, zeros
 from derivable.device.cpu.threads import get_num_threads, run_chunks
@@ -342,6 +342,7 @@ class Table:
         made.top, made.round = self.top, self.round
         count = self.size if size is None else size
         if not count:
+            made.may_have_sets, made.may_be_built = self.may_have_sets, self.may_be_built
             return made
         made.log, made.size, made.visible_size = self.log[:count], count, count
         made.tags, made.stamps, made.shared = self.tags, self.stamps, True
@@ -378,17 +379,25 @@ class Table:
         return np.sort(np.concatenate(parts)) if parts else empty(0, np.int64)
 
     def without(self, rows: np.ndarray) -> Table:
-        """A table without tags on memory of its own, that has all but these rows, whose numbers are in order.
+        """A table on memory of its own that has all but these rows, whose numbers are in order; all are stable.
 
         The last rows have moved to their places. Its set is made when somebody asks it.
         """
         holes, log = Holes(rows, self.size), self.log
-        made, size = Table(self.name, self.types), holes.size
+        made, size = Table(self.name, self.types, self.new_tags, self.stamps is not None), holes.size
+        made.round = self.round
         if not size:
             return made
         made.log = longer(empty((16, self.width), log.dtype), size, 0)
-        made.log[:size] = log[:size]
-        made.log[holes.filled] = log[holes.movers]
+        pairs = [(made.log, log)]
+        if self.new_tags is not None:
+            made.tags = self.new_tags(len(made.log))
+            pairs += zip(parts_of(made.tags), parts_of(self.tags))
+        if self.stamps is not None:
+            made.stamps = zeros(len(made.log), np.int32)
+        for new, old in pairs:
+            new[:size] = old[:size]
+            new[holes.filled] = old[holes.movers]
         made.size = made.stable_size = made.visible_size = size
         made.recent, made.top = slice(size, size), self.top
         made.may_have_sets, made.table, made.set_is_stale = log.dtype == np.int32, made.table[:0], True
