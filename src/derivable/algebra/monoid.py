@@ -18,7 +18,7 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +27,7 @@ import numpy as np
 from derivable.algebra import expr
 from derivable.algebra.element import Element, components, compose, element_of, flatten
 from derivable.algebra.expr import parameters
-from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr
+from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, arguments_of, in_order
 from derivable.algebra.expr.types import FLOATS, Dtype
 from derivable.core.diagnostics import ShapeError, TypeMismatchError, UnsupportedError
 from derivable.core.forks import renew_in_children
@@ -238,18 +238,33 @@ def _named(function: Callable, names: Iterable[str]) -> Callable:
 
 
 def silenced(adjoints: Sequence[Argument], gradients: Sequence[Expr]) -> tuple[Expr, ...]:
-    """Gradients that are 0 where all adjoints of floats are 0, whatever they are multiplied by: 0 * inf is NaN."""
-    live = [argument for argument in adjoints if argument.dtype in FLOATS]
-    simple = [value for argument in live for value in (argument, expr.simplify(-argument))]
-    silent = expr.equal(live[0], 0) if live else None
-    for argument in live[1:]:
-        silent = expr.logical_and(silent, expr.equal(argument, 0))
-    return tuple(
-        value
-        if silent is None or isinstance(value, Constant) or value in simple
-        else expr.simplify(expr.where(silent, Constant(0, value.dtype), value))
-        for value in gradients
-    )
+    """Gradients to which an adjoint of 0 contributes 0, whatever it is multiplied by: 0 * inf is NaN.
+
+    gradients  each linear in the adjoints
+    """
+    return tuple(_silenced(adjoints, gradient) for gradient in gradients)
+
+
+def _silenced(adjoints: Sequence[Argument], gradient: Expr) -> Expr:
+    used = set(arguments_of(gradient))
+    live = [argument for argument in adjoints if argument in used]
+    factors = [expr.differentiate(gradient, argument) for argument in live]
+    if all(_is_choice_of_numbers(factor) for factor in factors):
+        return gradient
+    terms = [argument * factor for argument, factor in zip(live, factors)] if len(live) > 1 else [gradient]
+    total: Expr = Constant(0, gradient.dtype)
+    for argument, factor, term in zip(live, factors, terms):
+        if not _is_choice_of_numbers(factor):
+            term = expr.where(expr.equal(argument, 0), Constant(0, term.dtype), term)
+        total = total + (term if term.dtype == gradient.dtype else expr.cast(term, gradient.dtype))
+    return expr.simplify(total)
+
+
+def _is_choice_of_numbers(value: Expr) -> bool:
+    """Whether a factor is finite whatever the arguments are."""
+    if isinstance(value, Apply) and value.operation == "where":
+        return all(_is_choice_of_numbers(branch) for branch in value.operands[1:])
+    return isinstance(value, Constant) and math.isfinite(value.value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,7 +287,7 @@ class TypedFunction:
     def adjoints(self) -> tuple[tuple[Argument, ...], tuple[tuple[Expr, ...], ...]]:
         """(arguments that stand for the adjoints of the values, [operand][component] adjoints of the operands).
 
-        The latter are 0 where all of the former are: 0 * inf is NaN.
+        An adjoint of 0 contributes 0, whatever it is multiplied by.
         """
         flat = tuple(argument for operand in self.operands for argument in operand)
         arguments, gradients = expr.vjp(self.values, flat)
@@ -340,6 +355,9 @@ _SPECIAL = {
 }
 
 
+_POLYNOMIAL = {"add", "subtract", "multiply", "negate"}
+
+
 @dataclass(frozen=True)
 class Adjoints:
     """The vjp of an operator: with adjoints of its components as arguments, those of both operands.
@@ -364,6 +382,7 @@ class TypedMonoid:
     neutral      [component] NumPy scalars of the components' types
     commutative  None if nobody knows
     own_adjoints the derivative rule that the monoid declares, None for that of its expressions
+    skips_zeros  whether an adjoint of 0 contributes 0 whatever it is multiplied by, so that 0 * inf is not NaN
     """
 
     name: str
@@ -375,6 +394,7 @@ class TypedMonoid:
     neutral: tuple[Any, ...]
     commutative: bool | None = None
     own_adjoints: Adjoints | None = None
+    skips_zeros: bool = False
 
     def __str__(self) -> str:
         kinds = ", ".join(self.dtypes)
@@ -394,7 +414,7 @@ class TypedMonoid:
         """What generated code depends on: equal keys, equal kernels."""
         own = self.own_adjoints
         rule = () if own is None else (*own.left, *own.right)
-        return self.leaf_dtypes, self.leaf_sizes, self.left, self.right, self.values, rule
+        return self.leaf_dtypes, self.leaf_sizes, self.left, self.right, self.values, rule, self.skips_zeros
 
     @cached_property
     def dtypes(self) -> tuple[Dtype, ...]:
@@ -449,10 +469,38 @@ class TypedMonoid:
     @cached_property
     def adjoints(self) -> Adjoints:
         """The vjp, simplified. Zero-safe: it divides by nothing that the operator does not divide by."""
-        if self.own_adjoints is not None:
-            return self.own_adjoints
-        arguments, gradients = expr.vjp(self.values, (*self.left, *self.right))
-        return Adjoints(arguments, gradients[: self.size], gradients[self.size :])
+        rule = self.own_adjoints
+        if rule is None:
+            arguments, gradients = expr.vjp(self.values, (*self.left, *self.right))
+            rule = Adjoints(arguments, gradients[: self.size], gradients[self.size :])
+        if not self.skips_zeros:
+            return rule
+        left, right = (silenced(rule.arguments, side) for side in (rule.left, rule.right))
+        return Adjoints(rule.arguments, left, right)
+
+    @cached_property
+    def skipping_zeros(self) -> TypedMonoid:
+        """The operator with `skips_zeros`; itself where no factor can be other than finite."""
+        found = replace(self, skips_zeros=True)
+        rule, safe = self.adjoints, found.adjoints
+        return self if (rule.left, rule.right) == (safe.left, safe.right) else found
+
+    @cached_property
+    def shows_infinities(self) -> bool:
+        """Whether a fold's result is finite only if all numbers are that adjoints are multiplied by.
+
+        So it is with sums and products where each such number goes into the same component of what comes after it.
+        """
+        rule = self.adjoints
+        exprs = [*self.values, *rule.left, *rule.right]
+        if not {node.operation for node in in_order(exprs) if isinstance(node, Apply)} <= _POLYNOMIAL:
+            return False
+        read = set(arguments_of([*rule.left, *rule.right]))
+        return all(
+            {self.left[k], self.right[k]} <= set(arguments_of(self.values[k]))
+            for k in self.float_components
+            if {self.left[k], self.right[k]} & read
+        )
 
     def jacobian(self, side: str = "left") -> tuple[tuple[Expr, ...], ...]:
         """[component of the result][component of the operand]: partial derivatives, simplified; 0 is a constant.

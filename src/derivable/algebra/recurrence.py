@@ -109,6 +109,11 @@ def _recurrence(op: TypedMonoid) -> Recurrence:
     def plus(total: Any, sign: int, term: Expr) -> Expr:
         return total - term if sign < 0 else total + term
 
+    def applied(factor: Expr, to: Expr) -> Expr:
+        if isinstance(factor, Constant) or not op.skips_zeros:
+            return factor * to
+        return expr.where(expr.equal(to, 0), Constant(0, to.dtype), factor * to)
+
     def sign(i: int, j: int) -> int:
         return -1 if matrix[i][j][0] == "minus" else 1
 
@@ -117,13 +122,13 @@ def _recurrence(op: TypedMonoid) -> Recurrence:
         total: Any = right[i]
         for block in blocks:
             for j in block if i in block else ():
-                total = plus(total, sign(i, j), _as(entry(right, i, j) * left[j], dtypes[i]))
+                total = plus(total, sign(i, j), _as(applied(entry(right, i, j), left[j]), dtypes[i]))
         values.append(total)
     for i, j in representatives:
         (block,) = (block for block in blocks if i in block)
         total = Constant(0, block_dtypes[i])
         for k in block:
-            total = plus(total, sign(i, k) * sign(k, j), entry(right, i, k) * entry(left, k, j))
+            total = plus(total, sign(i, k) * sign(k, j), applied(entry(right, i, k), entry(left, k, j)))
         values.append(total)
     identity = tuple(np.dtype(block_dtypes[i]).type(i == j) for i, j in representatives)
     operator = TypedMonoid(

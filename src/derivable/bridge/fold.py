@@ -182,7 +182,7 @@ class Fold(Engine):
         elif structure is None:
             raise AssertionError(f"{self} has offsets or indices")
         elif self.kind == "segment_reduce":
-            groups = (element_folds.segment_reduce_vjp(self.operator, tuple(seeds), tuple(flat), structure),)
+            groups = (element_folds.segment_reduce_vjp(self.operator, tuple(seeds), tuple(flat), structure, made),)
         else:
             like = element_by_index.kept_leaves(self.operator)
             groups = element_by_index.reduce_by_index_vjp(

@@ -252,7 +252,7 @@ def _scan_back(
     answers = {leaf: torch.empty_like(values[leaf]) for leaf in op.float_leaves}
     if answers and values[0].numel():
         arrays = {**_named("g", adjoints), **_named("v", values), **_named("y", results), **_named("o", answers)}
-        _run_scan(op, arrays, values, starts, True, exclusive=exclusive, reverse=reverse)
+        _run_scan(op.skipping_zeros, arrays, values, starts, True, exclusive=exclusive, reverse=reverse)
     return list(answers.values())
 
 

@@ -28,6 +28,7 @@ from derivable.parallel.element_leaves import (
     neutral_leaves,
     outgoing_adjoints,
     prefix_arrays,
+    pulled_with,
 )
 from derivable.parallel.extremum_adjoints import (
     begin_winners,
@@ -191,7 +192,7 @@ def reduce_by_index_vjp(
     if not op.float_leaves:
         return (None,) * len(destination), (None,) * len(values)
     if needs(op).additive:
-        return _additive_vjp(op, adjoints, destination, indices, values)
+        return _additive_vjp(pulled_with(op, results), adjoints, destination, indices, values)
     incoming = incoming_adjoints(op, adjoints, destination)
     if _is_extremum(op):
         return _extremum_vjp(op, incoming[0], destination, indices, values, kept)
@@ -202,7 +203,7 @@ def reduce_by_index_vjp(
         arrays = [flat(leaves)[0] for leaves in (destination, values, results, firsts, answers)]
         if _product_vjp(_Plan(op, destination, indices, values), incoming[0], *arrays):
             return firsts, answers
-    return _generic_vjp(op, incoming, destination, indices, values, kept)
+    return _generic_vjp(pulled_with(op, results), incoming, destination, indices, values, kept)
 
 
 def _additive_vjp(op: TypedMonoid, adjoints, destination, indices, values) -> tuple[Any, Any]:
@@ -414,7 +415,7 @@ def _repair(plan: _Plan, bad: np.ndarray, adjoints, values, firsts, out) -> None
     inside = (plan.indices >= 0) & (plan.indices < plan.buckets)
     rows = np.flatnonzero(inside & bad[np.where(inside, plan.indices, 0)])
     first, answer = _generic_vjp(
-        plan.op,
+        plan.op.skipping_zeros,
         [adjoints.reshape(plan.buckets, -1)[buckets].reshape(-1)],
         [plan.destination[0][buckets]],
         number[plan.indices[rows]],

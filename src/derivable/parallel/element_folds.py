@@ -29,6 +29,7 @@ from derivable.parallel.element_leaves import (
     neutral_leaves,
     outgoing_adjoints,
     prefix_arrays,
+    pulled_with,
 )
 from derivable.parallel.element_log_sums import (
     scan_log_sums,
@@ -61,11 +62,15 @@ class ScanPlan:
             return partial(scan_log_sums, *neutral_leaves(self.op), self.reverse)
         return compiled_scan(self.op, self.width == 1, self.reverse, False)
 
-    @cached_property
-    def _back(self) -> Callable:
+    def _back(self, results: Sequence[np.ndarray], offsets: np.ndarray | None) -> Callable:
         if self.width == 1 and self.op.special == "logaddexp":
             return partial(scan_log_sums_back, self.reverse)
-        run = compiled_scan(self.op, self.width == 1, self.reverse, True)
+        if offsets is None:
+            last: Any = slice(0, 1) if self.reverse else slice(-1, None)
+        else:
+            last = np.minimum(offsets[:-1], self.rows - 1) if self.reverse else offsets[1:] - 1
+        op = pulled_with(self.op, [result[last] for result in results])
+        run = compiled_scan(op, self.width == 1, self.reverse, True)
         if self.width == 1:
             return run
         sizes = [(self.width * self.op.leaf_sizes[leaf], self.dtypes[leaf]) for leaf in self.op.float_leaves]
@@ -104,7 +109,7 @@ class ScanPlan:
                 zeros(self.shapes[leaf], self.dtypes[leaf]) if a is None else contiguous(a, self.dtypes[leaf])
                 for leaf, a in zip(floats, adjoints)
             ]
-            self._run(self._back, offsets, [*incoming, *values, *results, *answers])
+            self._run(self._back(results, offsets), offsets, [*incoming, *values, *results, *answers])
         return answers
 
 
@@ -162,7 +167,11 @@ def schedules(kind: str, op: TypedMonoid, width: int) -> tuple[str, str]:
 
 
 def segment_reduce_vjp(
-    op: TypedMonoid, adjoints: Sequence[np.ndarray | None], values: Sequence[np.ndarray], offsets: np.ndarray
+    op: TypedMonoid,
+    adjoints: Sequence[np.ndarray | None],
+    values: Sequence[np.ndarray],
+    offsets: np.ndarray,
+    results: Sequence[np.ndarray] | None = None,
 ) -> Adjoints:
     """Adjoints of the values: one vjp of the operator per element, with its exclusive prefix."""
     answers = adjoint_outputs(op, values)
@@ -173,6 +182,7 @@ def segment_reduce_vjp(
         if width == 1 and op.special == "logaddexp":
             _run_segments(segment_log_sums_back, rows, width, offsets, arrays)
             return answers
+        op = pulled_with(op, results)
         run = compiled_segments(op, width == 1, back=True)
         arrays += prefix_arrays(op, values, answers)
         scratch = _with_rows(run, [(leaf[0].size, leaf.dtype) for leaf in values])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,24 @@ def neutral_leaves(op: TypedMonoid) -> list[np.ndarray]:
         bounds = zip(op.leaf_dtypes, op.starts, op.starts[1:])
         found = op.__dict__["neutral_leaves"] = [np.array(op.neutral[i:j], dtype) for dtype, i, j in bounds]
     return found
+
+
+def pulled_with(op: TypedMonoid, last: Sequence[np.ndarray] | None) -> TypedMonoid:
+    """The operator for the derivative of a fold: one that skips adjoints of 0 where they may meet what is not finite.
+
+    last  [leaf] the results behind which no elements come; None if they are not known
+    """
+    safe = op.skipping_zeros
+    if safe is op:
+        return op
+    if last is None or not op.shows_infinities:
+        return safe
+    for leaf in op.float_leaves:
+        array = last[leaf]
+        # NumPy takes microseconds for what Python does with one number in a tenth of one.
+        if not (math.isfinite(array.item()) if array.size == 1 else np.isfinite(array).all()):
+            return safe
+    return op
 
 
 def adjoint_outputs(op: TypedMonoid, like: Sequence[np.ndarray]) -> Any:

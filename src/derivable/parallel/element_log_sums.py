@@ -200,6 +200,10 @@ def scan_log_sums_back(reverse, start, stop, first, last, width, shift, offsets,
                     row -= lanes
                     continue
             for k in range(row, max(row - lanes, 0), -1):
+                if adjoint == 0:  # whatever the shares are
+                    store(out, place(begin, k, reverse), 0)
+                    adjoint = load(adjoints, place(target, k - 1, reverse))
+                    continue
                 prefix = np.float64(load(results, place(target, k - 1, reverse)))
                 share, rest = _shares(np.float64(load(values, place(begin, k, reverse))), prefix)
                 store(out, place(begin, k, reverse), adjoint * share)
@@ -255,8 +259,9 @@ def segment_log_sums_back(start, stop, first, last, width, offsets, adjoints, va
         if head == tail:
             continue
         adjoint = np.float64(load(adjoints, s))
-        if tail - head == 1:
-            store(out, head, adjoint)
+        if adjoint == 0 or tail - head == 1:
+            for k in range(head, tail):
+                store(out, k, adjoint)
             continue
         reference, total = _log_sum_of(values, head, tail)
         if abs(reference) == np.inf:

@@ -84,6 +84,7 @@ def widened(op: TypedMonoid) -> TypedMonoid:
             tuple(np.float64(value) if dtype == "float32" else value for value, dtype in zip(op.neutral, op.dtypes)),
             op.commutative,
             own,
+            op.skips_zeros,
         )
     return _widened[op]
 

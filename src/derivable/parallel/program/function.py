@@ -48,7 +48,7 @@ class Function:
     @cached_property
     def vjp(self) -> tuple[Function, tuple[int, ...]]:
         """The function of its operands and of adjoints [result] to adjoints of some operands, and the numbers of these
-        operands; the other ones get no adjoint. Where all adjoints of results are 0, those of operands are."""
+        operands; the other ones get no adjoint. An adjoint of 0 contributes 0, whatever it is multiplied by."""
         if self.rule is None:
             arguments, (gradients,) = TypedFunction(self.name, (self.arguments,), self.values).adjoints
         else:
