@@ -18,7 +18,7 @@ from derivable.algebra.semiring import Semiring
 from derivable.core.and_or import LITERAL, TRUE
 from derivable.datalog.api.batched import RunBatch
 from derivable.datalog.exact.exact import ExactQuery, compiled_form
-from derivable.datalog.exact.ground_program import levelled
+from derivable.datalog.exact.ground_program import derivations, levelled
 from derivable.datalog.exact.parts import Parts
 from derivable.datalog.exact.unroll import normal_form
 from derivable.datalog.run.limits import Watch
@@ -76,7 +76,7 @@ class SemiringBatches(BatchInference):
         self.semiring = semiring
 
     def __call__(self, found, roots, samples, weights, watch):
-        graph = levelled(found.grounding, roots, {}, self.semiring, watch)
+        graph = derivations(found.grounding, roots, {}, self.semiring, watch, is_reused=False)
         module = SemiringInference(graph, [], self.semiring)
         return module.nest([part[0] for part in module.evaluate(weights[None])])
 

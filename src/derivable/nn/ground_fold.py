@@ -11,6 +11,7 @@ from derivable.algebra.semiring import Semiring
 from derivable.bridge.engines import Chain, Elementwise
 from derivable.bridge.protocol import Engine
 from derivable.circuit.fold.engine import GraphFold
+from derivable.circuit.fold.fixpoint import FixpointFold
 from derivable.circuit.fold.log_values import LogValues
 from derivable.datalog.exact.ground_program import GroundProgram
 from derivable.datalog.tags.random_facts import CHANCE
@@ -32,8 +33,12 @@ def tags_of_chances(numbers: np.ndarray, kinds: np.ndarray, semiring: Semiring) 
 def with_chances(ground: GroundProgram, semiring: Semiring) -> GroundProgram:
     """The program with values of the semiring for the facts whose probabilities are computed."""
     fixed = tags_of_chances(ground.fixed_weights, ground.random.kinds_of(ground.fixed), semiring)
-    # Kernels are compiled for circuits, whose children are int32.
-    return replace(ground, fixed_weights=fixed, children=ground.children.astype(np.int32))
+    return _int32(replace(ground, fixed_weights=fixed))
+
+
+def _int32(ground: GroundProgram) -> GroundProgram:
+    """Kernels are compiled for circuits, whose children are int32."""
+    return replace(ground, children=ground.children.astype(np.int32))
 
 
 def ground_fold(ground: GroundProgram, semiring: Semiring, precision: str) -> Engine:
@@ -46,6 +51,10 @@ def ground_fold(ground: GroundProgram, semiring: Semiring, precision: str) -> En
         return LogValues(ground, precision).registered()
     typed = semiring.typed(precision)
     enter = Elementwise(typed.require_fact(), [np.arange(ground.num_variables)])
-    parts = enter, GraphFold(ground, semiring, False, precision), Elementwise(typed.show)
+    if ground.has_cycles:
+        fold: Engine = FixpointFold(ground, lambda: _int32(ground.unrolled(semiring)), semiring, precision)
+    else:
+        fold = GraphFold(ground, semiring, False, precision)
+    parts = enter, fold, Elementwise(typed.show)
     needed = [part for part in parts if not (isinstance(part, Elementwise) and part.is_identity)]
     return (needed[0] if len(needed) == 1 else Chain(*needed)).registered()

@@ -518,7 +518,7 @@ class Ground:
         return self._inferences[key]
 
     def _made_inference(self, name: str, tuples: tuple[tuple, ...] | None) -> tuple[Sequence[tuple], Any]:
-        from derivable.datalog.exact.ground_program import levelled
+        from derivable.datalog.exact.ground_program import derivations, levelled
         from derivable.nn.inference import inference_on
 
         table, symbols = self.grounding.tables[name], self.grounding.facts.symbols
@@ -534,7 +534,8 @@ class Ground:
             roots = np.where(ids < 0, FALSE, np.append(nodes, FALSE)[ids])
         if self.settings.record is EXACT:
             return shown, self._exact(roots)
-        ground = levelled(self.grounding, roots, {"": self.variables}, self.semiring)
+        in_order = derivations if isinstance(self.settings.record, Semiring) else levelled
+        ground = in_order(self.grounding, roots, {"": self.variables}, self.semiring)
         return shown, inference_on(ground, [""], self.settings.record, self.settings.k)
 
     def _exact(self, roots: np.ndarray) -> Any:

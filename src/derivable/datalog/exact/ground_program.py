@@ -1,10 +1,12 @@
 """The ground program: every derivation of the outputs as flat arrays in levels, for evaluation in batches.
 
 Grounding depends on the facts that may hold, not on their probabilities, so it is done once; a provenance is then
-evaluated level by level over whole batches. The graph is acyclic:
+evaluated over whole batches, level by level where the graph is acyclic:
 
 - where plus is idempotent (godel, topkproofs), a recursive component with n tuples is unrolled n rounds (see `unroll`),
   which is exact for every provenance in which a derivation that uses a tuple to derive itself adds nothing;
+- where it takes the better of two values (godel, max_product), cycles stay in graphs that are large, or evaluated once:
+  each tuple has a best derivation (see `circuit.fold.fixpoint`);
 - where values are always saturated (addmultprob), the rounds of semi-naive evaluation are spelled out, as `Program.run`
   performs them: a derivation reads the tags its tuples have when it fires, and a tuple that is derived again does not
   fire again;
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,19 +25,23 @@ import numpy as np
 
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import godel
+from derivable.circuit.fold.fixpoint import has_best_derivations
 from derivable.circuit.graph.and_or_graph import AndOrGraph
-from derivable.circuit.kernels.and_or import heights
+from derivable.circuit.kernels.and_or import components, heights
 from derivable.core.and_or import AND, FALSE, LITERAL, NOT, OR, TRUE
 from derivable.core.graph import offsets_of
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.exact.exact import Grounding, Lowers, ground_inputs
-from derivable.datalog.exact.unroll import restrict, unroll
+from derivable.datalog.exact.unroll import MAX_UNROLLED_EDGES, TooManyEdges, restrict, unroll
 from derivable.datalog.facts.inputs import InputMapping
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.tables.tag_columns import within
 from derivable.datalog.tags.provenance import Inference
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import ColumnTags
+
+# Edges of a graph with cycles that is unrolled, and of what becomes of it: a second of work each.
+MOST_EDGES, MOST_UNROLLED = 1 << 16, 1 << 21
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +51,8 @@ class GroundProgram(AndOrGraph):
     Negations are NOT nodes, and AND and OR have children; all children are in earlier levels. Roots are the output
     tuples, outputs concatenated in order. The literal of random fact v is v + 1.
 
-    segments       (kind, first node, behind last node) of each run of one kind, in order of evaluation
+    segments       (kind, first node, behind last node) of each run of one kind, in order of evaluation; none if
+                   `has_cycles`, where nodes are in any order, and children and roots may be negated
     variables      relation -> [fact] int64: random facts of an input
     groups         arrays of random facts of which exactly one holds
     fixed          [fixed] int64: random facts written in the program; their probabilities are `fixed_weights`
@@ -57,6 +65,38 @@ class GroundProgram(AndOrGraph):
     fixed: np.ndarray
     fixed_weights: np.ndarray
     random: RandomFacts
+    has_cycles: bool = False
+
+    def unrolled(
+        self, semiring: Semiring, deadline: Deadline = NEVER, most_edges: int = MAX_UNROLLED_EDGES
+    ) -> GroundProgram:
+        """The same without cycles. Raises TooManyEdges."""
+        if not self.has_cycles:
+            return self
+        return self._in_levels(unroll(AndOrGraph(*self.arrays), deadline, semiring, most_edges))
+
+    def _in_levels(self, graph: AndOrGraph) -> GroundProgram:
+        """This program with another graph, which is acyclic, and whose children come before their parents."""
+        height = np.zeros(graph.num_nodes, dtype=np.int64)
+        heights(graph.offsets, graph.children, height)
+        signed = np.concatenate([graph.children, graph.roots])
+        negated, where = np.unique(~signed[signed < 0], return_inverse=True)
+        signed[signed < 0] = graph.num_nodes + where
+        graph = AndOrGraph(
+            np.concatenate([graph.kind, np.full(len(negated), NOT, dtype=np.uint8)]),
+            np.concatenate([graph.literal, np.zeros(len(negated), dtype=np.int32)]),
+            offsets_of(np.concatenate([graph.sizes, np.ones(len(negated), dtype=np.int64)])),
+            np.concatenate([signed[: graph.num_edges], negated]),
+            signed[graph.num_edges :],
+        )
+        height = np.concatenate([height, height[negated] + 1])
+        order = np.lexsort((graph.kind, height))
+        graph, height = graph.taken(order), height[order]
+        cuts = np.flatnonzero((np.diff(height) != 0) | (np.diff(graph.kind.astype(int)) != 0)) + 1
+        bounds = [0, *cuts.tolist(), len(order)]
+        segments = tuple((int(graph.kind[a]), a, b) for a, b in itertools.pairwise(bounds) if b > a)
+        names = ("kind", "literal", "offsets", "children", "roots")
+        return replace(self, **dict(zip(names, graph.arrays)), segments=segments, has_cycles=False)
 
     def copies(self, count: int) -> GroundProgram:
         """One program that is so many of this one; each has variables of its own, and its roots come
@@ -118,7 +158,8 @@ def ground(
     """
     record = record or provenance
     ram, grounding, variables = ground_inputs(program, inputs, facts, watch, provenance, record=record)
-    return levelled(grounding, grounding.nodes_of(ram, outputs), variables, provenance, watch or NEVER)
+    in_order = derivations if isinstance(record, Semiring) else levelled
+    return in_order(grounding, grounding.nodes_of(ram, outputs), variables, provenance, watch or NEVER)
 
 
 def levelled(
@@ -134,33 +175,46 @@ def levelled(
         graph = restrict(_spell_rounds(graph, grounding.recursive, deadline)).ordered()
     else:
         graph = unroll(graph, deadline, semiring)
+    return _program(grounding, variables, graph, False)._in_levels(graph)
+
+
+def derivations(
+    grounding: Grounding,
+    roots: np.ndarray,
+    variables: dict[str, np.ndarray],
+    semiring: Semiring,
+    deadline: Deadline = NEVER,
+    is_reused: bool = True,
+) -> GroundProgram:
+    """The derivations of nodes for values and gradients of a semiring: in levels, or with their cycles.
+
+    Where the semiring has best derivations, cycles stay if the graph is for one evaluation, or too large without them:
+    a fixpoint takes no time to prepare, and levels of a batch take a quarter of its time.
+    """
+    graph = restrict(grounding.graph.with_roots(roots))
+    has_negations = bool((graph.children < 0).any() or (graph.roots < 0).any() or (graph.literal < 0).any())
+    if graph.is_ordered or not has_best_derivations(semiring, has_negations):
+        return levelled(grounding, roots, variables, semiring, deadline)
+    program = _program(grounding, variables, graph, True)
+    if is_reused and (graph.num_edges <= MOST_EDGES or components(graph.offsets, graph.children)[1] == graph.num_nodes):
+        with suppress(TooManyEdges):
+            return program.unrolled(semiring, deadline, MOST_UNROLLED)
+    return program
+
+
+def _program(
+    grounding: Grounding, variables: dict[str, np.ndarray], graph: AndOrGraph, has_cycles: bool
+) -> GroundProgram:
     random = grounding.facts.random
-    height = np.zeros(graph.num_nodes, dtype=np.int64)
-    heights(graph.offsets, graph.children, height)
-    signed = np.concatenate([graph.children, graph.roots])
-    negated, where = np.unique(~signed[signed < 0], return_inverse=True)
-    signed[signed < 0] = graph.num_nodes + where
-    graph = AndOrGraph(
-        np.concatenate([graph.kind, np.full(len(negated), NOT, dtype=np.uint8)]),
-        np.concatenate([graph.literal, np.zeros(len(negated), dtype=np.int32)]),
-        offsets_of(np.concatenate([graph.sizes, np.ones(len(negated), dtype=np.int64)])),
-        np.concatenate([signed[: graph.num_edges], negated]),
-        signed[graph.num_edges :],
-    )
-    height = np.concatenate([height, height[negated] + 1])
-    order = np.lexsort((graph.kind, height))
-    graph, height = graph.taken(order), height[order]
-    cuts = np.flatnonzero((np.diff(height) != 0) | (np.diff(graph.kind.astype(int)) != 0)) + 1
-    bounds = [0, *cuts.tolist(), len(order)]
-    segments = tuple((int(graph.kind[a]), a, b) for a, b in itertools.pairwise(bounds) if b > a)
     return GroundProgram(
         *graph.arrays,
-        segments,
+        (),
         len(random.probabilities),
         variables,
         tuple(random.groups),
         *random.fixed(variables),
         random,
+        has_cycles,
     )
 
 

@@ -23,6 +23,10 @@ from derivable.datalog.tags.ground_graph import GroundGraph, negate
 MAX_UNROLLED_EDGES = 50_000_000
 
 
+class TooManyEdges(UnsupportedError):
+    """A graph without its cycles is too large."""
+
+
 def restrict(graph: AndOrGraph) -> AndOrGraph:
     """What the roots need. Nodes 0 and 1 stay the constants."""
     needed = graph.needed()
@@ -30,10 +34,15 @@ def restrict(graph: AndOrGraph) -> AndOrGraph:
     return graph.taken(np.flatnonzero(needed))
 
 
-def unroll(graph: AndOrGraph, deadline: Deadline = NEVER, semiring: Semiring = boolean) -> AndOrGraph:
+def unroll(
+    graph: AndOrGraph,
+    deadline: Deadline = NEVER,
+    semiring: Semiring = boolean,
+    most_edges: int = MAX_UNROLLED_EDGES,
+) -> AndOrGraph:
     """An equivalent graph without cycles, where plus is idempotent; children come before parents.
 
-    Raises UnsupportedError if plus is not idempotent and a tuple is among its own reasons.
+    Raises UnsupportedError if plus is not idempotent and a tuple is among its own reasons, and TooManyEdges.
     """
     graph = restrict(graph)
     if graph.is_ordered:
@@ -63,7 +72,8 @@ def unroll(graph: AndOrGraph, deadline: Deadline = NEVER, semiring: Semiring = b
             _copy(graph, members[starts[position] : starts[stop]], image, out)
             position = stop
             continue
-        _unroll_component(graph, members[starts[position] : starts[position + 1]], image, out, known, deadline)
+        component_nodes = members[starts[position] : starts[position + 1]]
+        _unroll_component(graph, component_nodes, image, out, known, deadline, most_edges)
         position += 1
     return restrict(out.finish().with_roots(_mapped(graph.roots, image))).ordered()
 
@@ -87,7 +97,13 @@ def _mapped(children: np.ndarray, image: np.ndarray) -> np.ndarray:
 
 
 def _unroll_component(
-    graph: AndOrGraph, nodes: np.ndarray, image: np.ndarray, out: GroundGraph, known: dict, deadline: Deadline
+    graph: AndOrGraph,
+    nodes: np.ndarray,
+    image: np.ndarray,
+    out: GroundGraph,
+    known: dict,
+    deadline: Deadline,
+    most_edges: int,
 ) -> None:
     tuples = nodes[graph.kind[nodes] == OR]
     derivations = nodes[graph.kind[nodes] == AND]
@@ -104,8 +120,8 @@ def _unroll_component(
             return
         num_edges += sum(len(parents) for parents, _ in out.edges[counted:])
         counted = len(out.edges)
-        if num_edges > MAX_UNROLLED_EDGES:
-            raise UnsupportedError(
+        if num_edges > most_edges:
+            raise TooManyEdges(
                 f"the exact provenance of a recursive component with {len(tuples)} tuples is too large",
                 hint="ask for fewer outputs, or use provenance='topkproofs'",
             )
