@@ -45,6 +45,7 @@ STAGES = {
         "show",
     ),
     "datalog": (
+        "policy",
         "kernels",
         "values",
         "tables",
@@ -59,6 +60,7 @@ STAGES = {
         "ram",
         "facts",
         "fused",
+        "shortcuts",
         "machine",
         "run",
         "apm",

@@ -12,7 +12,7 @@ import derivable as dv
 from datalog.test_fused import settings_of
 from derivable.algebra.semirings import max_product, min_plus
 from derivable.core.diagnostics import LimitError
-from derivable.datalog.fused import best_first
+from derivable.datalog.shortcuts import best_first
 from drawn import examples
 
 RULES = {
@@ -37,7 +37,7 @@ NODES = st.sampled_from([0, 1, 2, 3, 40, 300, 1 << 33])
 
 @contextmanager
 def small_queues(taken, most_times=8):
-    told = best_first.BestFirst.propagate
+    told = best_first.Propagation.propagate
 
     def propagate(self, rows):
         taken.append(len(rows))
@@ -49,7 +49,7 @@ def small_queues(taken, most_times=8):
         for name, value in (("FIRST_PREFIXES", 1), ("TIMES_PREFIXES", 1), ("FEW_ENTRIES", 2)):
             patch.setattr(best_first, name, value)
         patch.setattr(best_first, "MOST_TIMES", most_times)
-        patch.setattr(best_first.BestFirst, "propagate", propagate)
+        patch.setattr(best_first.Propagation, "propagate", propagate)
         yield
 
 
@@ -109,7 +109,7 @@ def test_few_rows_are_told_again_on_a_grid():
     plain = replace(min_plus, name="plain_lengths", fact=lambda p, v: p)
     text = "type s(i32), e(i32, i32)\nrel r(x) = s(x)\nrel r(y) = r(x) and e(x, y)\nquery r"
     made = []
-    told = best_first.BestFirst.propagate
+    told = best_first.Propagation.propagate
 
     def propagate(self, rows):
         left = told(self, rows)
@@ -117,7 +117,7 @@ def test_few_rows_are_told_again_on_a_grid():
         return left
 
     with settings_of(0, 1), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(best_first.BestFirst, "propagate", propagate)
+        patch.setattr(best_first.Propagation, "propagate", propagate)
         facts = {"s": [(0,)], "e": dv.independent(edges, lengths)}
         found = dict(dv.Program(text).run(facts, provenance=plain)["r"])
     assert {node: length for (node,), length in found.items()} == pytest.approx({**expected, 0: found[(0,)]})

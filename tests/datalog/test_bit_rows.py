@@ -17,10 +17,10 @@ from datalog.naive import fact_sets, least_model, text_of
 from datalog.test_fused import by_bits, interpreted, on_threads, settings_of
 from derivable.core.diagnostics import LimitError, OutOfMemory
 from derivable.core.graph import from_edges
-from derivable.datalog.kernels import bit_rows as kernels
 from derivable.datalog.ram.inclusions import systems_of
-from derivable.datalog.run import bit_rows
-from derivable.datalog.run.bit_rows import Condensed
+from derivable.datalog.shortcuts import bit_kernels as kernels
+from derivable.datalog.shortcuts import bit_rows
+from derivable.datalog.shortcuts.condensed import Condensed
 from derivable.datalog.tables import storage
 from drawn import examples
 

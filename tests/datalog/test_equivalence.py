@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from derivable.core.diagnostics import DerivableWarning, LimitError
-from derivable.datalog.run import union_find
+from derivable.datalog.policy.policy import under
+from derivable.datalog.shortcuts import SHORTCUTS, union_find
 
 EDGES = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=12, unique=True)
 NODES = st.lists(st.integers(0, 9), max_size=6, unique=True)
@@ -50,14 +51,8 @@ def program_of(rules, t="i64"):
 def union_finds(bits=False):
     """The relations that union-find has solved; `bits` if it always makes rows of bits where words allow it."""
     with pytest.MonkeyPatch.context() as patch:
-        solve, solved = union_find.solve_equivalence, []
-
-        def counted(executor, number):
-            found = solve(executor, number)
-            solved.extend(executor.ram.strata[number].relations if found else ())
-            return found
-
-        patch.setattr(union_find, "solve_equivalence", counted)
+        solve, solved = union_find.UnionFind.solve, []
+        patch.setattr(union_find.UnionFind, "solve", lambda own: solved.append(own.rules.relation) or solve(own))
         if bits:
             patch.setattr(union_find, "SET_ROWS", 0)
             patch.setattr(union_find, "BYTES_A_PAIR", 1 << 40)
@@ -66,8 +61,7 @@ def union_finds(bits=False):
 
 def as_it_stands(program, facts, **options):
     """The pairs that the ordinary route finds."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(union_find, "equivalence_of", lambda stratum: None)
+    with under(shortcuts=tuple(one for one in SHORTCUTS if one is not union_find.UnionFind)):
         return set(dv.Program(program.text).run(facts, **options)["e"])
 
 

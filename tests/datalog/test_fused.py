@@ -20,11 +20,11 @@ from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product
 from derivable.datalog.api import evaluation
 from derivable.datalog.fused import emit, emit_insert, emit_tags, frontier, fused
-from derivable.datalog.kernels import bit_rows as bit_kernels
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.machine import driver
 from derivable.datalog.machine.machine import Machine
-from derivable.datalog.run import bit_rows, drive
+from derivable.datalog.run import drive
+from derivable.datalog.shortcuts import bit_kernels, bit_rows, condensed
 from derivable.datalog.tables import sets, storage
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import TYPES
@@ -126,9 +126,9 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=F
             patch.setattr(sets, "_find", lambda form: interpreted(row_sets.find_kernel(form)))
             patch.setattr(sets, "_read", lambda form: interpreted(row_sets.read_kernel(form)))
             # That which turns blocks of 64 rows goes through thousands of statements for each.
-            made = {"transpose_kernel": bit_rows._compiled("transpose_kernel")}
+            made = {"transpose_kernel": condensed.compiled("transpose_kernel")}
             patch.setattr(
-                bit_rows, "_compiled", lambda name: made.get(name) or interpreted(getattr(bit_kernels, name)())
+                condensed, "_compiled", lambda name: made.get(name) or interpreted(getattr(bit_kernels, name)())
             )
             patch.setattr(emit_tags, "_compiled", {})
             patch.setattr(emit_tags, "_ends_of_rounds", {})
@@ -150,7 +150,7 @@ def by_bits():
             ("INCLUDED", -1),
         ):
             patch.setattr(bit_rows, name, value)
-        patch.setattr(bit_rows, "STRIPE", 1)
+        patch.setattr(condensed, "STRIPE", 1)
         yield
 
 

@@ -13,8 +13,9 @@ from datalog.test_best_first import small_queues
 from datalog.test_fused import settings_of
 from derivable.core.diagnostics import DerivableError, DomainError, LimitError, UnsupportedError
 from derivable.datalog.aggregates.lattices import LATTICES, Lattice
-from derivable.datalog.fused import best_first, frontier, lattice_table
+from derivable.datalog.fused import frontier, lattice_table
 from derivable.datalog.ram.interpret import interpret
+from derivable.datalog.shortcuts import best_first
 from drawn import examples
 
 # What a node and a length are written as, of small integers.
@@ -212,21 +213,21 @@ def test_values_that_get_better_than_all_before(monkeypatch, value):
     """Lengths below zero, from the first round on by the kernel, whose levels are those of values so far."""
     monkeypatch.setattr(lattice_table, "MANY_ROUNDS", 0)
     taken = []
-    made = best_first.BestFirst.propagate
+    made = best_first.Propagation.propagate
     monkeypatch.setattr(
-        best_first.BestFirst, "propagate", lambda self, rows: (taken.append(len(rows)), made(self, rows))[1]
+        best_first.Propagation, "propagate", lambda self, rows: (taken.append(len(rows)), made(self, rows))[1]
     )
     length = float if value == "f64" else int
     edges = [(x, x + 1, length(-x)) for x in range(300)] + [(x, x + 7, length(-9 * x)) for x in range(0, 280, 3)]
     program = program_of(DISTANCES, "i64", value)
-    rank = best_first.BestFirst.rank
+    rank = best_first.Propagation.rank
 
     def ranked(self, keys):
         rank(self, keys)
         # All cells are of a level that there is, also those of values that no row has yet.
         assert 0 <= self.cells.min() <= self.cells.max() < self.levels
 
-    monkeypatch.setattr(best_first.BestFirst, "rank", ranked)
+    monkeypatch.setattr(best_first.Propagation, "rank", ranked)
     found = program.run({"edge": edges, "start": [(0,)]})
     assert taken
     wanted = nx.single_source_bellman_ford_path_length(graph_of(edges), 0)

@@ -11,7 +11,7 @@ from datalog.test_fused import on_threads, settings_of
 from datalog.test_interrupts import run_child
 from derivable.algebra import semirings
 from derivable.core.diagnostics import DerivableError, LimitError
-from derivable.datalog.run import bit_rows
+from derivable.datalog.shortcuts import bit_rows
 from derivable.datalog.tables import sets
 from drawn import examples
 
@@ -159,7 +159,7 @@ def test_every_provenance_and_form_of_storage_on_each_number_of_threads(form, pr
         monkeypatch.setattr(bit_rows, "FEW_PAIRS", 0)
         monkeypatch.setattr(bit_rows.BitRows, "is_cheaper", lambda *_: True)
     elif provenance in UNTAGGED:
-        monkeypatch.setattr(bit_rows.BitRows, "pays", lambda own, recent: False)
+        monkeypatch.setattr(bit_rows.BitRows, "pays", lambda own: False)
     text, value = FORMS[form]
     edges = layered_edges()
     wanted = wanted_of(form, edges)

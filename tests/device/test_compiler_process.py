@@ -138,7 +138,7 @@ import json, time
 import numpy as np
 import derivable as dv
 from derivable.datalog.fused import fused
-from derivable.datalog.run import bit_rows
+from derivable.datalog.shortcuts import bit_rows
 from derivable.device.cpu import compiler_process
 
 compiler_process.is_worth = lambda: True

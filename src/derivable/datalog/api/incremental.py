@@ -26,9 +26,9 @@ from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.lower import store
 from derivable.datalog.rules.literal_order import order
 from derivable.datalog.rules.nodes import Atom
-from derivable.datalog.run import union_find
 from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.overflow import warn_of_overflow
+from derivable.datalog.shortcuts import shortcuts
 from derivable.datalog.tables.overlay import OverlayTable, may_be_overlaid
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import parts_of
@@ -310,7 +310,7 @@ class Continuation(Executor):
         if any(isinstance(i, m.Store) and i.origin is None for i in stratum.full):
             return "its rules are not known"
         if isinstance(algebra, Untagged):
-            return "its classes are found again" if union_find.has_large_classes(self, number) else None
+            return next(filter(None, (one.starts_over(self, number) for one in shortcuts())), None)
         if isinstance(algebra, GraphTags):
             return "its derivations are grounded again" if stratum.full else None
         if is_idempotent:

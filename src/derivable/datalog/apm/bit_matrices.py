@@ -20,8 +20,8 @@ from derivable.circuit.kernels.and_or import grouped, heights
 from derivable.datalog.apm.matrices import ROUNDS, Domain, Found, Recursion
 from derivable.datalog.kernels import device_bits as bits
 from derivable.datalog.ram.products import Product
-from derivable.datalog.run.bit_rows import Condensed, words_for
-from derivable.datalog.run.bit_rows import include as include_on_host
+from derivable.datalog.shortcuts.condensed import Condensed, words_for
+from derivable.datalog.shortcuts.condensed import include as include_on_host
 
 # Bytes up to which all of a matrix may be read in each round, and edges up to which components are looked for.
 ROUND_BYTES, MOST_EDGES = 1 << 28, 1 << 22

@@ -15,7 +15,6 @@ from derivable.core.lazy import later
 from derivable.datalog.fused import fused
 from derivable.datalog.machine.machine import may_use_compiled
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.run import bit_rows
 from derivable.datalog.tags.tags import Untagged
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class CompileAhead:
         facts, most = executor.facts.relations.items(), fused.MANY_ROWS
         many = {name for name, given in facts if sum(map(len, given.variables)) >= most}
         for number, stratum in enumerate(executor.ram.strata):
-            if many & m.relations_read(stratum.loop) and bit_rows.bit_rows(executor, number, stratum.loop) is None:
+            if many & m.relations_read(stratum.loop) and not executor.matched(number, stratum.loop):
                 may_use_compiled(most)
                 return
 

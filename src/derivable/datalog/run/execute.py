@@ -22,24 +22,23 @@ from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.facts.columns import FactColumns
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.foreign.function import ForeignError
-from derivable.datalog.fused import best_first, fused
+from derivable.datalog.fused import fused
 from derivable.datalog.fused.fused import CALL_ROWS
 from derivable.datalog.fused.state import Columns
 from derivable.datalog.machine.machine import may_use_compiled
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.ram.linear import BASE, linear_loop
 from derivable.datalog.rules.projection import PART
-from derivable.datalog.run import bit_rows, cuts, drive, tagged_drive, union_find
+from derivable.datalog.run import cuts, drive
 from derivable.datalog.run.compile_ahead import CompileAhead, has_small_rounds
 from derivable.datalog.run.grounding import ground_stratum
 from derivable.datalog.run.guard import Guard
 from derivable.datalog.run.limits import Limits, Watch
 from derivable.datalog.run.orders import Orders
 from derivable.datalog.run.overflow import warn_of_overflow
-from derivable.datalog.run.pending import Pending
 from derivable.datalog.run.profile import COLUMNS, KERNEL, MACHINE, Effort, Profile, Route, StratumEffort
 from derivable.datalog.run.queries import Found
 from derivable.datalog.run.rounds import Rounds
+from derivable.datalog.shortcuts import Shortcut, shortcuts
 from derivable.datalog.tables.bulk_load import BulkLoad
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.ground_graph import GroundGraph
@@ -48,7 +47,7 @@ from derivable.datalog.tags.tags import Algebra, ColumnTags, GraphTags, Untagged
 
 if TYPE_CHECKING:
     from derivable.datalog.fused.fused import Running
-    from derivable.datalog.run.bit_rows import BitRows
+    from derivable.datalog.run.pending import Pending
 
 # Join orders are chosen again when a recursion has so many times the rows that they were chosen for.
 PLAN_AGAIN = 16
@@ -99,6 +98,8 @@ class Executor(Orders):
         self.drives: dict[int, drive.Drive] = {}
         self.ahead = CompileAhead()
         self.goal = goal
+        # Of the stratum with tags that runs.
+        self.pending: dict[str, Pending] = {}
         # The relations of keys, and those that have rows for these, that this run writes to.
         self.keyed: set[str] = set()
         self.finished = 0
@@ -181,12 +182,13 @@ class Executor(Orders):
         """Whether the run may end, because it has the tuple that it is for."""
         return self.goal is not None and self.tables[self.goal].size > 0
 
-    def rounds(self, number: int, is_first: bool = False) -> Rounds:
-        """The rounds of a stratum whose relations have what they begin with; `is_first` if nothing is combined yet."""
+    def rounds(self, number: int, loop: tuple[m.Store, ...] | None = None) -> Rounds:
+        """The rounds of a stratum whose relations have what they begin with, `loop` being repeated in place of its own
+        instructions."""
         relations = self.stratum(number).relations
-        if is_first and (linear := self.linear(number)) is not None:
+        if loop is not None:
             self.plan_again = math.inf
-            return Rounds(relations, (linear,))
+            return Rounds(relations, loop)
         self.plan_again = PLAN_AGAIN * max(PLAN_AGAIN, sum(self.tables[name].size for name in relations))
         return Rounds(relations, self.instructions(number, "loop"))
 
@@ -195,18 +197,14 @@ class Executor(Orders):
         limits = self.watch.limits
         return limits.iteration_limit is not None or limits.round_limit is not None
 
-    def linear(self, number: int) -> m.Store | None:
-        """The loop of a stratum with a transitive rule alone, reading what there is now; None for other strata."""
-        key = "linear", number
-        if self.counts_rounds():
-            return None
-        found = self.ram.plans.get(key, key)
-        if found is key:
-            found = self.ram.plans[key] = linear_loop(self.ram.strata[number], BASE)
-        if found is not None:
-            self.tables[BASE] = self.tables[found.relation].fork()
-            self.complete.add(BASE)
-        return found
+    def matched(self, number: int, loop: tuple[m.Store, ...], has_tags: bool = False) -> list[Shortcut]:
+        """The shortcuts of the form of a recursion, in which `loop` is repeated."""
+        fitting = (one.matches(self, number, loop) for one in shortcuts() if one.has_tags == has_tags)
+        return [one for one in fitting if one is not None]
+
+    def solved(self, matched: list[Shortcut]) -> bool:
+        """Whether a shortcut ends the recursion, between two rounds."""
+        return any(one.pays() and one.solve() for one in matched) if not self.has_goal() else False
 
     def begin_round(self, number: int, rounds: Rounds) -> bool:
         """Before each round of a recursive stratum; false ends its recursion."""
@@ -267,26 +265,30 @@ class Executor(Orders):
             self.complete.remove(name)
         if stratum.loop:
             self.plain_loop(number, is_first=first is None)
-        if self.tables.pop(BASE, None) is not None:
-            self.complete.remove(BASE)
 
-    def plain_loop(self, number: int, is_first: bool) -> None:
-        is_free = is_first and not self.counts_rounds() and not self.has_goal()
-        if is_free and union_find.solve_equivalence(self, number):
+    def plain_loop(self, number: int, is_first: bool, loop: tuple[m.Store, ...] | None = None) -> None:
+        """Run the recursion of a stratum to its end.
+
+        is_first  whether nothing is combined yet
+        loop      what is repeated in place of its own instructions
+        """
+        rounds = self.rounds(number, loop)
+        is_free = is_first and not self.counts_rounds()
+        matched = self.matched(number, rounds.loop) if is_free else []
+        if self.solved(matched):
             return
-        rounds = self.rounds(number, is_first)
-        is_free = is_free and isinstance(self.algebra, Untagged) and self.watch.limits.tuple_limit is None
-        if is_free and self.goal is None and any(map(m.joins_many, rounds.loop)):
+        may_cut = is_free and loop is None and self.goal is None and self.watch.limits.tuple_limit is None
+        if may_cut and isinstance(self.algebra, Untagged) and any(map(m.joins_many, rounds.loop)):
             self.cuts = cuts.Cuts(self, number)
             if self.cuts.begin():
                 rounds = self.rounds(number)
-        self.run_rounds(number, rounds, is_first)
+                matched = self.matched(number, rounds.loop)
+        self.plain_rounds(number, rounds, matched)
         if self.cuts is not None:
             self.cuts.end()
             self.cuts = None
 
-    def run_rounds(self, number: int, rounds: Rounds, is_first: bool) -> None:
-        """Go on with a recursion to its end."""
+    def plain_rounds(self, number: int, rounds: Rounds, matched: list[Shortcut]) -> None:
         tables = self.tables
         rows = 0
 
@@ -297,24 +299,21 @@ class Executor(Orders):
             rows += table.recent.stop - table.recent.start  # type: ignore[union-attr]
             return has_some
 
-        bits: BitRows | None
-        bits = bit_rows.bit_rows(self, number, rounds.loop) if is_first and not self.counts_rounds() else None
         driven: drive.Drive | None = None
         for instructions, _ in rounds.run(has_news):
             if not self.begin_round(number, rounds):
                 return
-            if bits is not None and bits.pays(rows):
-                self.solve_bits(number, bits)
-                return
             if self.may_drive(number, instructions, rows):
                 if driven is None or driven.stores is not rounds.loop:
                     driven = drive.Drive(self, rounds.loop, rounds.relations)
-                driven.run(bits.least - bits.pairs if bits is not None and bits.is_open else drive.ENDLESS)
+                driven.run(min((one.rows_left for one in matched), default=drive.ENDLESS))
                 rounds.look_at_all()
             else:
                 for instruction in instructions:
                     self.insert(instruction)
             rows = 0
+            if self.solved(matched):
+                return
 
     def may_drive(
         self, number: int, instructions: list[m.Store], rows: int, kind: type[drive.Drive] | None = None
@@ -344,23 +343,6 @@ class Executor(Orders):
             # Few of its stores have kernels by then, and without these it costs more than it spares.
             return False
         return rows <= drive.LARGE
-
-    def solve_bits(self, number: int, bits: BitRows) -> None:
-        """End the recursion of a stratum with rows of bits."""
-        rules = {store.relation: store for store in reversed(bits.loop)}
-        total = self.stratum_effort[number]
-        with self.effort(bits.loop[0]):
-            for table, sets, size in bits.solve():
-                self.watch.enter(table)
-                table.to_prefix_sets(sets, size)
-                added = self.watch.leave()
-                effort = self.effort(rules[table.name])
-                effort.by("shortcut rows of bits")
-                effort.candidates += added
-                self.credit(effort, added)
-                effort.grew(self.watch.round, added)
-        total.note = str(bits)
-        self.watch.remaining()
 
     def part(self, instruction: m.Instruction) -> Table | None:
         """The new table of an instruction that makes a part of what another one needs; None for all others."""
@@ -444,6 +426,8 @@ class Executor(Orders):
 
     def tagged_stratum(self, number: int, algebra: ColumnTags, first: tuple[m.Instruction, ...] | None = None) -> None:
         """As `plain_stratum`."""
+        from derivable.datalog.run.pending import Pending
+
         stratum = self.ram.strata[number]
         stamp = 1 + max(self.tables[name].round for name in stratum.relations)
         any_order = self.watch.limits.iteration_limit is None
@@ -453,6 +437,7 @@ class Executor(Orders):
             )
             for name in stratum.relations
         }
+        self.pending = pending
         effort = self.stratum_effort[number]
         instructions = self.instructions(number, "once") if first is None else first
         while True:
@@ -478,6 +463,8 @@ class Executor(Orders):
 
     def tagged_rounds(self, number: int, pending: dict[str, Pending], stamp: int) -> int:
         """Go on with a recursion from what is recent in round `stamp`; returns the last round."""
+        from derivable.datalog.run import tagged_drive
+
         stratum, effort = self.ram.strata[number], self.stratum_effort[number]
 
         rows = 0
@@ -494,43 +481,27 @@ class Executor(Orders):
 
         rounds = self.rounds(number)
         any_order = self.watch.limits.iteration_limit is None
-        only = best_first.only_rule(stratum) if any_order and self.counts is None else None
+        matched = self.matched(number, rounds.loop, has_tags=True) if any_order else []
+        if self.solved(matched):
+            return stamp
         driven: tagged_drive.TaggedDrive | None = None
         for instructions, active in rounds.run(has_news):
             if not self.begin_round(number, rounds):
                 break
             stamp, there, rows = stamp + 1, rows, 0
-            if only is not None and self.propagated_best_first(instructions[0], pending[only.relation]):
-                continue
-            if tagged_drive.may_drive(self, instructions, list(pending.values()), there, only is not None):
+            if tagged_drive.may_drive(self, instructions, list(pending.values()), there, bool(matched)):
                 if driven is None or driven.stores is not rounds.loop:
                     driven = tagged_drive.TaggedDrive(self, rounds.loop, stratum.relations)
-                stamp = driven.run_from(stamp, pending, only is not None)
+                stamp = driven.run_from(stamp, pending, bool(matched))
                 rounds.look_at_all()
-                continue
-            for instruction in instructions:
-                self.collect(instruction, pending[instruction.relation], stamp)
-            for name in active:
-                effort.rows += self.merge(pending[name], stamp)
+            else:
+                for instruction in instructions:
+                    self.collect(instruction, pending[instruction.relation], stamp)
+                for name in active:
+                    effort.rows += self.merge(pending[name], stamp)
+            if self.solved(matched):
+                break
         return stamp
-
-    def propagated_best_first(self, store: m.Store, pending: Pending) -> bool:
-        """Go on with the only rule of a recursion best tag first, if that can be done; some rows may be left."""
-        table, frontier = pending.table, pending.sums and pending.sums.frontier
-        if frontier is None or not frontier.most or frontier.gave_up or table.sets is None:
-            return False
-        best = best_first.BestFirst(self, store, table, frontier)
-        if not best.is_possible():
-            return False
-        before = table.size
-        self.watch.enter(table)
-        with self.effort(store) as effort:
-            effort.by("shortcut best first")
-            table.recent = best.propagate(best_first.waiting_rows(table, frontier))
-            effort.candidates += best.made
-            self.credit(effort, table.size - before)
-        self.watch.leave()
-        return not len(table.recent)
 
     def collect(self, instruction: m.Instruction, pending: Pending, stamp: int) -> None:
         """Run an instruction; what it finds waits for the end of round `stamp`."""

@@ -15,10 +15,11 @@ from derivable.core.and_or import TRUE
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.aggregates.lattices import LATTICES
 from derivable.datalog.foreign.standard import predicate_of
-from derivable.datalog.fused import best_first
 from derivable.datalog.fused.lattice_table import LatticeTable
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.execute import Executor
+from derivable.datalog.shortcuts import shortcuts
+from derivable.datalog.shortcuts.best_first import BestFirst, Propagation, only_rule
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import ColumnTags, Untagged
 from derivable.device.cpu.memory import empty, zeros
@@ -34,7 +35,7 @@ def run_lattices(executor: Executor, number: int) -> None:
         types = executor.ram.relations[name].types
         keeps_log = not stratum.reads_news_alone
         runner.tables[name] = LatticeTable(name, types, LATTICES[lattice], executor.symbols, keeps_log)
-    only = best_first.only_rule(stratum, 2) if stratum.loop else None
+    only = only_rule(stratum, 2) if stratum.loop and BestFirst in shortcuts() else None
     if only is not None and only.relation in lattices and not runner.counts_rounds() and runner.counts is None:
         table = runner.tables[only.relation]
         assert isinstance(table, LatticeTable)
@@ -64,17 +65,9 @@ def _finish(executor: Executor, number: int, table: LatticeTable) -> None:
         return
     # In the order that is best now.
     (store,) = executor.instructions(number, "loop")
-    best = best_first.BestFirst(executor, store, found, frontier, table.value_type)
-    if not best.is_possible():
-        return
-    before = found.size
-    executor.watch.enter(found)
-    with executor.effort(store) as effort:
-        effort.by("shortcut best first")
-        table.wait(best.propagate(table.all_waiting()))
-        effort.candidates += best.made
-        executor.credit(effort, found.size - before)
-    executor.watch.leave()
+    propagation = Propagation(executor, store, found, frontier, table.value_type)
+    if propagation.is_possible():
+        table.wait(propagation.run(table.all_waiting()))
 
 
 def _table_of(like: Table, columns: list[np.ndarray], count: int, tags: Any) -> Table:

@@ -33,6 +33,9 @@ from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.overflow import looks_of, warn_of_overflow
 from derivable.datalog.run.profile import MACHINE, Effort, Profile, StratumEffort
 from derivable.datalog.scalars.nodes import Const
+from derivable.datalog.shortcuts import shortcuts
+from derivable.datalog.shortcuts.linear import Linear
+from derivable.datalog.shortcuts.union_find import UnionFind
 from derivable.datalog.tables import storage
 from derivable.datalog.tables.index import Index
 from derivable.datalog.tables.storage import Table
@@ -152,7 +155,7 @@ class WholeProgram(Machine):
         words = self.strata
         for number, stratum in enumerate(ram.strata):
             words[number, w.BASE] = self.number.get(f"{BASE} {number}", -1)
-            rules = equivalence_of(stratum) if stratum.loop else None
+            rules = equivalence_of(stratum) if stratum.loop and UnionFind in shortcuts() else None
             if rules is not None and all(t.family != "float" for t in executor.tables[rules.relation].types):
                 names = (rules.relation, *sorted(rules.steps))
                 words[number, w.DECIDES] = self.number[names[not rules.is_transitive]]
@@ -211,7 +214,7 @@ class WholeProgram(Machine):
                     rows.append((one.relation, row))
             onces.append(once)
             name = f"{BASE} {number}"
-            linear = None if is_tagged else linear_loop(stratum, name)
+            linear = linear_loop(stratum, name) if Linear in shortcuts() and not is_tagged else None
             if linear is not None:
                 executor.tables[name] = Table(name, executor.tables[linear.relation].types)
             loops.append(stratum.loop if linear is None else (linear,))
@@ -496,7 +499,7 @@ class WholeProgram(Machine):
 
 def _is_other(ram: m.Ram, stratum: m.Stratum, is_tagged: bool) -> bool:
     """Whether a stratum is not run store by store."""
-    rules = equivalence_of(stratum) if stratum.loop and not is_tagged else None
+    rules = equivalence_of(stratum) if stratum.loop and not is_tagged and UnionFind in shortcuts() else None
     is_solved = rules is not None and rules.is_transitive and bool(rules.is_symmetric or rules.given)
     has_lattice = any(ram.relations[name].lattice is not None for name in stratum.relations)
     return (

@@ -6,23 +6,23 @@ The pairs of a class are rows of bits, all of them equal, or are inserted as the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Self
 
 import numpy as np
 
 from derivable.circuit.kernels.and_or import grouped
-from derivable.datalog.kernels.union_find import number_trees, unite
+from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.equivalence import Equivalence, equivalence_of
-from derivable.datalog.run.bit_rows import BYTES_A_PAIR, Condensed, Side, include, units_of, words_for
+from derivable.datalog.shortcuts.bit_rows import BYTES_A_PAIR
+from derivable.datalog.shortcuts.condensed import Condensed, compiled, include, units_of, words_for
+from derivable.datalog.shortcuts.shortcut import Run, Shortcut, count_round
 from derivable.datalog.tables.index import CHUNK
 from derivable.datalog.tables.sets import RowSets
 from derivable.datalog.tables.storage import SET_ROWS, Table
 from derivable.device.cpu.memory import empty, zeros
-
-if TYPE_CHECKING:
-    from derivable.datalog.run.execute import Executor
+from derivable.device.cpu.tiers import kernel
 
 # Values that lie between bounds so many times as far from one another as there are pairs are numbered without sorting.
 DENSE, FEW_VALUES = 4, 1 << 10
@@ -30,54 +30,80 @@ DENSE, FEW_VALUES = 4, 1 << 10
 SAMPLE, LARGE = 64, 24
 
 
-def solve_equivalence(executor: Executor, number: int) -> bool:
-    """End the recursion of a stratum that makes an equivalence; false if it is to run as it stands."""
-    rules = _rules_of(executor, number)
-    if rules is None:
-        return False
-    ram, table = executor.ram, executor.tables[rules.relation]
-    if not table.size or table.new_tags is not None or any(t.family == "float" for t in table.types):
-        return False
-    classes = _classes(executor, rules)
-    if classes is None or not _is_within_limits(executor, table, classes):
-        return False
-    total = executor.stratum_effort[number]
-    executor.watch.begin_round(number, total.rounds)
-    total.rounds += 1
-    executor.watch.enter(table)
-    first, *others = (executor.effort(store) for store in ram.strata[number].loop)
-    with first:
-        classes.insert_into(table, executor)
-    added = executor.watch.leave()
-    for effort in (first, *others):
-        effort.by("shortcut union-find")
-    first.candidates += classes.pairs
-    first.rows += added
-    first.grew(executor.watch.round, added)
-    total.rows += added
-    number_of_classes = len(classes.bounds) - 1
-    ending = "class" if number_of_classes == 1 else "classes"
-    total.note = f"union-find: {rules.relation} {len(classes.values):,} values in {number_of_classes:,} {ending}"
-    executor.watch.remaining()
-    return True
+class UnionFind(Shortcut):
+    """The recursion of a stratum that may be an equivalence."""
+
+    name = "union-find"
+
+    def __init__(self, run: Run, number: int, rules: Equivalence):
+        self.run, self.number, self.rules, self.table = run, number, rules, run.tables[rules.relation]
+        self.classes: Classes | None = None
+        self.is_decided = False
+
+    @classmethod
+    def matches(cls, run: Run, number: int, loop: tuple[m.Store, ...]) -> Self | None:
+        # What goes on with other rules is no recursion of these.
+        rules = _rules_of(run, number) if len(loop) == len(run.ram.strata[number].loop) else None
+        if rules is None:
+            return None
+        table = run.tables[rules.relation]
+        has_floats = any(t.family == "float" for t in table.types)
+        return None if table.new_tags is not None or has_floats else cls(run, number, rules)
+
+    def pays(self) -> bool:
+        # The pairs before the recursion decide.
+        if self.is_decided or not self.table.size:
+            return False
+        self.is_decided, self.classes = True, _classes(self.run, self.rules)
+        return self.classes is not None and self.is_within_limits(self.classes)
+
+    def is_within_limits(self, classes: Classes) -> bool:
+        """Whether no limit will be passed; the error of rounds says which rule grew, and how fast."""
+        watch, pairs = self.run.watch, classes.pairs
+        limits, tuples = watch.limits, watch.num_tuples + pairs - self.table.size
+        is_few = limits.tuple_limit is None or tuples <= limits.tuple_limit
+        return is_few and (limits.memory_limit is None or 2 * BYTES_A_PAIR * pairs <= limits.memory_limit)
+
+    def solve(self) -> bool:
+        run, table, classes = self.run, self.table, self.classes
+        assert classes is not None
+        total = count_round(run, self.number)
+        run.watch.enter(table)
+        first, *others = (run.effort(store) for store in run.ram.strata[self.number].loop)
+        with first:
+            classes.insert_into(table, run.watch.remaining)
+        added = run.watch.leave()
+        for effort in (first, *others):
+            effort.by(self.route())
+        first.candidates += classes.pairs
+        first.rows += added
+        first.grew(run.watch.round, added)
+        total.rows += added
+        number = len(classes.bounds) - 1
+        ending = "class" if number == 1 else "classes"
+        total.note = f"union-find: {self.rules.relation} {len(classes.values):,} values in {number:,} {ending}"
+        run.watch.remaining()
+        return True
+
+    @classmethod
+    def starts_over(cls, run: Run, number: int) -> str | None:
+        # Rules join all pairs of a class that grows.
+        rules = _rules_of(run, number)
+        is_large = rules is not None and _has_large_classes(run.tables[rules.relation])
+        return "its classes are found again" if is_large else None
 
 
-def _rules_of(executor: Executor, number: int) -> Equivalence | None:
+def _rules_of(run: Run, number: int) -> Equivalence | None:
     """What the recursion of a stratum says: found once a program."""
-    key, ram = ("equivalence", number), executor.ram
+    key, ram = ("equivalence", number), run.ram
     rules = ram.plans.get(key, key)
     if rules is key:
         rules = ram.plans[key] = equivalence_of(ram.strata[number])
     return rules
 
 
-def has_large_classes(executor: Executor, number: int) -> bool:
-    """Whether a stratum has made an equivalence whose classes are so large that to find all anew is faster than to go
-    on by its rules, which join all pairs of a class that grows."""
-    rules = _rules_of(executor, number)
-    if rules is None:
-        return False
-    table = executor.tables[rules.relation]
+def _has_large_classes(table: Table) -> bool:
+    """Whether a table is an equivalence whose classes are large."""
     if not table.size:
         return False
     are_bits = not table.has_log
@@ -113,7 +139,7 @@ class Classes:
     def pairs(self) -> int:
         return int((self.sizes**2).sum())
 
-    def insert_into(self, table: Table, executor: Executor) -> None:
+    def insert_into(self, table: Table, look: Callable[[], Any]) -> None:
         """Have a table hold all pairs."""
         low, high = int(self.values.min()), int(self.values.max())
         width = words_for(high + 1)
@@ -123,11 +149,11 @@ class Classes:
             and RowSets.holds([low, low], [high, high])
             and 8 * (high + 1) * width <= BYTES_A_PAIR * self.pairs
         ):
-            table.to_prefix_sets(self.bits(high + 1, width, executor), self.pairs)
+            table.to_prefix_sets(self.bits(high + 1, width, look), self.pairs)
         else:
-            self.insert_pairs(table, executor)
+            self.insert_pairs(table, look)
 
-    def insert_pairs(self, table: Table, executor: Executor) -> None:
+    def insert_pairs(self, table: Table, look: Callable[[], Any]) -> None:
         sizes, starts = (np.repeat(column, self.sizes) for column in (self.sizes, self.bounds[:-1]))
         ends = np.cumsum(sizes)
         begin = 0
@@ -138,34 +164,26 @@ class Classes:
             each, count = sizes[begin:end], int(ends[end - 1]) - before
             places = np.arange(count) + np.repeat(starts[begin:end] + each - ends[begin:end] + before, each)
             columns = [np.repeat(self.values[begin:end], each), self.values[places]]
-            table.insert(columns, count, executor.watch.remaining)
-            executor.watch.remaining()
+            table.insert(columns, count, look)
+            look()
             begin = end
 
-    def bits(self, rows: int, width: int, executor: Executor) -> RowSets:
+    def bits(self, rows: int, width: int, look: Callable[[], Any]) -> RowSets:
         """Sets of rows of bits [row, `width`]: that of the first value of a class is filled, the others are copies."""
-        words, look = zeros(rows * width, np.uint64), executor.watch.remaining
+        words = zeros(rows * width, np.uint64)
         order = self.values.astype(np.int32)
         filled = np.stack([np.repeat(order[self.bounds[:-1]], self.sizes), order], 1)
-        Side([rows, rows], 1).fill(filled, words, width)
+        compiled("fill_kernel")(0, len(filled), 0, 1, width, filled.reshape(-1), words.view(np.uint32))
         count = len(self.bounds) - 1
         condensed = Condensed({}, rows, count, order, self.bounds, empty(0, np.int64), zeros(count + 1, np.int64))
         include(condensed, words, width, look)
         return RowSets.of_bits(words.view(np.uint32), np.arange(rows), units_of(width))
 
 
-def _is_within_limits(executor: Executor, table: Table, classes: Classes) -> bool:
-    """Whether no limit will be passed; the error of the recursion as it stands says which rule grew, and how fast."""
-    limits, pairs = executor.watch.limits, classes.pairs
-    tuples = executor.watch.num_tuples + pairs - table.size
-    is_few = limits.tuple_limit is None or tuples <= limits.tuple_limit
-    return is_few and (limits.memory_limit is None or 2 * BYTES_A_PAIR * pairs <= limits.memory_limit)
-
-
-def _classes(executor: Executor, rules: Equivalence) -> Classes | None:
+def _classes(run: Run, rules: Equivalence) -> Classes | None:
     """The classes that the rules make of the pairs there are; None if they may make something else of them."""
     names = (rules.relation, *sorted(rules.steps))
-    tables = [executor.tables[name] for name in names]
+    tables = [run.tables[name] for name in names]
     if not rules.is_transitive or not (rules.is_symmetric or rules.given):
         # A symmetric relation has the same values in both columns, as few others do.
         deciding = tables[0] if rules.is_transitive else tables[1]
@@ -235,3 +253,37 @@ def _numbered(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, Sequence[np.nd
         is_there[column - low] = True
     number = np.cumsum(is_there) - 1
     return np.flatnonzero(is_there) + low, [number[column - low] for column in columns]
+
+
+# Trees of numbered nodes (Tarjan 1975): a node's parent is never larger than the node.
+
+
+@kernel
+def unite(left, right, parent):
+    """Have the nodes left [pair] and right [pair] in one tree of `parent` [node], which begins with node n at n."""
+    for i in range(len(left)):
+        a, b = left[i], right[i]
+        # Each node on the way gets its grandparent, which halves the path.
+        while parent[a] != a:
+            parent[a] = parent[parent[a]]
+            a = parent[a]
+        while parent[b] != b:
+            parent[b] = parent[parent[b]]
+            b = parent[b]
+        if a < b:
+            parent[b] = a
+        else:
+            parent[a] = b
+
+
+@kernel
+def number_trees(parent, component):
+    """Fill component [node] with the number of its tree, in the order of their roots; returns how many there are."""
+    count = 0
+    for node in range(len(parent)):
+        if parent[node] == node:
+            component[node] = count
+            count += 1
+        else:
+            component[node] = component[parent[node]]
+    return count

@@ -11,22 +11,24 @@ The fixpoint is the same, whatever is told first.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog.fused import fused, kernel_plan
-from derivable.datalog.fused.frontier import Frontier
-from derivable.datalog.fused.state import State
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars.nodes import Var
+from derivable.datalog.shortcuts.shortcut import Run, Shortcut, count_round
 from derivable.datalog.tables.ordered_index import is_moved
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import parts_of
 from derivable.datalog.values.values import ValueType
 from derivable.device.cpu.memory import full
 from derivable.parallel.order import order_of
+
+if TYPE_CHECKING:
+    from derivable.datalog.fused.frontier import Frontier
 
 # Levels of a queue, powers of two: of one for the rows of a prefix, and of one for all rows.
 LEVELS, ALL_LEVELS = 1 << 10, 1 << 14
@@ -57,15 +59,50 @@ def only_rule(stratum: m.Stratum, number: int = 1) -> m.Store | None:
     return store if kept and all(isinstance(term, Var) for term in terms[:-number]) else None
 
 
-class BestFirst:
+class BestFirst(Shortcut):
+    """A recursion of one rule with tags."""
+
+    name, has_tags = "best first", True
+
+    def __init__(self, run: Run, number: int, relation: str):
+        self.run, self.number, self.relation = run, number, relation
+        self.propagation: Propagation | None = None
+
+    @classmethod
+    def matches(cls, run: Run, number: int, loop: tuple[m.Store, ...]) -> Self | None:
+        only = only_rule(run.ram.strata[number])
+        return None if only is None or run.counts is not None else cls(run, number, only.relation)
+
+    def pays(self) -> bool:
+        sums, table = self.run.pending[self.relation].sums, self.run.tables[self.relation]
+        frontier = sums and sums.frontier
+        if frontier is None or not frontier.most or frontier.gave_up or table.sets is None:
+            return False
+        if not number_recent(table):
+            return False
+        # In the order that is best now.
+        (store,) = self.run.instructions(self.number, "loop")
+        self.propagation = Propagation(self.run, store, table, frontier)
+        return self.propagation.is_possible()
+
+    def solve(self) -> bool:
+        assert self.propagation is not None
+        count_round(self.run, self.number)
+        table, frontier = self.propagation.table, self.propagation.frontier
+        table.visible_size = table.size
+        table.recent = self.propagation.run(waiting_rows(table, frontier))
+        return not len(table.recent)
+
+
+class Propagation:
     """The rest of a recursion, from the rows of its table that were not told.
 
     made, told  candidates, and rows that were told, by full pauses
     values      the type of a column that has a lattice, the tags of whose table are its values; None with tags
     """
 
-    def __init__(self, state: State, store: m.Store, table: Table, frontier: Frontier, values: ValueType | None = None):
-        self.state, self.table, self.sign = state, table, frontier.sign
+    def __init__(self, state: Any, store: m.Store, table: Table, frontier: Frontier, values: ValueType | None = None):
+        self.state, self.store, self.table, self.sign = state, store, table, frontier.sign
         self.levels = LEVELS if table.width > 1 else ALL_LEVELS
         self.cells = np.zeros(CELLS * self.levels, np.int32)
         self.lasts = np.full(self.levels, -1, np.int32)
@@ -106,7 +143,7 @@ class BestFirst:
             # All rows are put in order first.
             return False
         if self.values is not None:
-            from derivable.datalog.fused.emit_best import EXACT
+            from derivable.datalog.shortcuts.emit_best import EXACT
 
             tags = table.tags[: table.size]
             low = 0 if self.values == "uint64" else -EXACT
@@ -116,6 +153,18 @@ class BestFirst:
         tables = [table, *(table for table, _ in found.reads.values())]
         tags = [parts_of(table.tags)[0][: table.size] for table in tables if table.tags is not None]
         return all(not len(part) or float((self.sign * part).max()) <= one for part in tags)
+
+    def run(self, rows: np.ndarray) -> np.ndarray:
+        """As `propagate`, recorded as what the rule has cost."""
+        run, before = self.state, self.table.size
+        run.watch.enter(self.table)
+        with run.effort(self.store) as effort:
+            effort.by(BestFirst.route())
+            left = self.propagate(rows)
+            effort.candidates += self.made
+            run.credit(effort, self.table.size - before)
+        run.watch.leave()
+        return left
 
     def propagate(self, rows: np.ndarray) -> np.ndarray:
         """Propagate these rows and all that follows from them; returns rows that wait for rounds."""
@@ -132,7 +181,7 @@ class BestFirst:
         at, number, total = 0, FIRST_PREFIXES, len(self.starts) - 1
         while at < total:
             before, stop = table.size, min(at + number, total)
-            left = self.run(at, stop)
+            left = self.run_kernel(at, stop)
             if left is not None:
                 table.update_set()
                 return left
@@ -199,10 +248,11 @@ class BestFirst:
         self.lasts[levels] = np.arange(count)
         return int(levels[-1]), count
 
-    def run(self, group: int, stop: int) -> np.ndarray | None:
+    def run_kernel(self, group: int, stop: int) -> np.ndarray | None:
         """Run the kernel on prefixes; None, or the rows that wait if it cannot go on."""
-        from derivable.datalog.fused import emit, emit_best
+        from derivable.datalog.fused import emit
         from derivable.datalog.kernels import row_sets
+        from derivable.datalog.shortcuts import emit_best
 
         table, found, state = self.table, self.fused, self.state
         assert found is not None
@@ -272,9 +322,12 @@ class BestFirst:
 
 def number_waiting(table: Table, frontier: Frontier) -> int:
     """About how many rows of a table were not told."""
+    return number_recent(table) + sum(len(part) for _, parts in frontier.rows for part in parts)
+
+
+def number_recent(table: Table) -> int:
     recent = table.recent
-    count = recent.stop - recent.start if isinstance(recent, slice) else len(recent)
-    return count + sum(len(part) for _, parts in frontier.rows for part in parts)
+    return recent.stop - recent.start if isinstance(recent, slice) else len(recent)
 
 
 def waiting_rows(table: Table, frontier: Frontier) -> np.ndarray:

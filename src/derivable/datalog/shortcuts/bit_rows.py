@@ -11,26 +11,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 
-from derivable.circuit.kernels.and_or import components, grouped
 from derivable.core.graph import from_edges
 from derivable.datalog.ram import inclusions
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.inclusions import EDGES, Inclusion, System
 from derivable.datalog.ram.join_order import planned
+from derivable.datalog.shortcuts.condensed import LOOK, Condensed, compiled, include, units_of, words_for
+from derivable.datalog.shortcuts.shortcut import Run, Shortcut, count_round
 from derivable.datalog.tables.bulk_load import BulkLoad
 from derivable.datalog.tables.index import CHUNK
 from derivable.datalog.tables.sets import MAX_FIRST, RowSets
 from derivable.datalog.tables.storage import PART, Table
 from derivable.device.cpu.memory import empty, zeros
 from derivable.device.cpu.threads import get_num_threads, run_chunks
-
-if TYPE_CHECKING:
-    from derivable.datalog.run.execute import Executor
 
 # Pairs from which on rows of bits are worth a look, and words of them for each pair that there is.
 FEW_PAIRS, WORDS_A_PAIR = 1 << 16, 8
@@ -43,86 +40,10 @@ MOST_WORDS, MOST_MATRICES = 8, 1 << 10
 MOST_ROWS = 1 << 31
 # Bounds go from rule to rule as often as there are rules in a row.
 MOST_RULES = 1 << 8
-# Columns of a sample; words of rows that go into others at once, which stay in cache; those between looks at the clock.
-SAMPLE, STRIPE, LOOK = 256, 32, 1 << 25
+# Columns of a sample.
+SAMPLE = 256
 # Words that a thread turns at least: fewer take less than to hand them over.
 TURNED = 1 << 15
-# Bits are a whole number of units of the sets.
-_UNIT_BITS = 256
-
-
-@cache
-def _compiled(name: str) -> Callable:
-    from derivable.datalog.kernels import bit_rows as kernels
-    from derivable.kernel.emit_numba import compile_kernel
-
-    return compile_kernel(getattr(kernels, name)())
-
-
-def bit_rows(executor: Executor, number: int, loop: tuple[m.Store, ...]) -> BitRows | None:
-    """What turns the recursion of a stratum, whose loop is this, to rows of bits; None if its rules say more."""
-    if len(loop) > MOST_RULES:
-        return None
-    stratum = executor.stratum(number)
-    key = "inclusions", number, len(loop), *(() if executor.cuts is None else executor.cuts.key)
-    systems = executor.ram.plans.get(key)
-    if systems is None:
-        systems = executor.ram.plans[key] = inclusions.systems_of(stratum, loop)
-    is_wide = any(len(executor.tables[name].types) > 2 for system in systems for name in system.passing)
-    # Systems that see a relation from different sides are there for pairs.
-    return None if not systems or (is_wide and len(systems) > 1) else BitRows(executor, systems, loop)
-
-
-@dataclass
-class Condensed:
-    """The strongly connected components of a system's inclusions, in the order to follow them in; see `condense`.
-
-    first_rows  relation -> the number of its row 0
-    """
-
-    first_rows: dict[str, int]
-    rows: int
-    count: int
-    order: np.ndarray
-    bounds: np.ndarray
-    links: np.ndarray
-    ends: np.ndarray
-
-    @staticmethod
-    def of(first_rows: dict[str, int], offsets: np.ndarray, sources: np.ndarray) -> Condensed:
-        """Of rows x that each include rows sources[offsets[x]] .. sources[offsets[x + 1]]."""
-        component, count = components(offsets, sources)
-        bounds, order = grouped(component, count)
-        links, ends, linked = empty(len(sources), np.int64), empty(count + 1, np.int64), np.full(count, -1)
-        arrays = (offsets, sources, component, bounds, links, ends, linked, order)
-        number = _compiled("link_kernel")(count, *arrays)
-        return Condensed(first_rows, len(component), count, order, bounds, links[:number], ends)
-
-
-def words_for(bits: int) -> int:
-    """Words of 64 bits of a row of so many bits: a whole number of units of the sets."""
-    return -(-bits // _UNIT_BITS) * (_UNIT_BITS // 64)
-
-
-def units_of(width: int) -> int:
-    return width * 64 // _UNIT_BITS
-
-
-def include(condensed: Condensed, words: np.ndarray, width: int, look: Callable[[], Any]) -> None:
-    """Follow all inclusions; threads have words of their own of all rows."""
-    each = max(1, condensed.rows + len(condensed.links))
-    step = max(STRIPE * get_num_threads(), LOOK // each // STRIPE * STRIPE)
-
-    def part(start: int, stop: int) -> None:
-        for begin in range(low + start * STRIPE, min(low + stop * STRIPE, high), STRIPE):
-            end = min(begin + STRIPE, high)
-            arrays = (condensed.order, words, condensed.bounds, condensed.links, condensed.ends)
-            _compiled("include_kernel")(begin, end, condensed.count, width, *arrays)
-
-    for low in range(0, width, step):
-        high = min(low + step, width)
-        run_chunks(part, -(-(high - low) // STRIPE), 1)
-        look()
 
 
 class Side:
@@ -156,23 +77,37 @@ class Side:
             pairs[:, 0] = self.numbers([part[:, c].astype(np.int64) for c in self.keys])
             pairs[:, 1] = part[:, self.passing]
             part, places = pairs, (0, 1)
-        _compiled("fill_kernel")(0, len(part), *places, width, part.reshape(-1), words.view(np.uint32))
+        compiled("fill_kernel")(0, len(part), *places, width, part.reshape(-1), words.view(np.uint32))
 
 
-class BitRows:
+class BitRows(Shortcut):
     """A recursion that may go on with rows of bits.
 
     reach  relation -> for each column a bound that all its values are below
     """
 
-    def __init__(self, executor: Executor, systems: tuple[System, ...], loop: tuple[m.Store, ...]):
-        self.executor, self.systems, self.loop = executor, systems, loop
-        self.tables = {name: executor.tables[name] for system in systems for name in system.passing}
-        self.look = executor.watch.remaining
+    name = "rows of bits"
+
+    def __init__(self, run: Run, number: int, systems: tuple[System, ...], loop: tuple[m.Store, ...]):
+        self.run, self.number, self.systems, self.loop = run, number, systems, loop
+        self.tables = {name: run.tables[name] for system in systems for name in system.passing}
+        self.look = run.watch.remaining
         self.least: float = FEW_PAIRS
         self.reach: dict[str, list[int]] = {}
         self.edges: dict[int, np.ndarray] = {}
         self.condensed: list[Condensed] = []
+
+    @classmethod
+    def matches(cls, run: Run, number: int, loop: tuple[m.Store, ...]) -> Self | None:
+        if len(loop) > MOST_RULES:
+            return None
+        key = "inclusions", number, len(loop), *(() if run.cuts is None else run.cuts.key)
+        systems = run.ram.plans.get(key)
+        if systems is None:
+            systems = run.ram.plans[key] = inclusions.systems_of(run.stratum(number), loop)
+        is_wide = any(len(run.tables[name].types) > 2 for system in systems for name in system.passing)
+        # Systems that see a relation from different sides are there for pairs.
+        return None if not systems or (is_wide and len(systems) > 1) else cls(run, number, systems, loop)
 
     @property
     def pairs(self) -> int:
@@ -182,22 +117,32 @@ class BitRows:
             count += table.size
         return count
 
-    # Whether it pays
+    @property
+    def recent(self) -> int:
+        """The pairs that are not propagated yet."""
+        count = 0
+        for table in self.tables.values():
+            count += table.size - table.visible_size
+        return count
 
     @property
-    def is_open(self) -> bool:
-        """Whether it is still to be decided."""
-        return self.least < np.inf
+    def rows_left(self) -> float:
+        return self.least - self.pairs
 
-    def pays(self, recent: int) -> bool:
-        """Whether to go on with rows of bits before a round of `recent` rows, each of which will find about one more.
+    # Whether it pays
+
+    def pays(self) -> bool:
+        """Whether to go on with rows of bits before a round, each of whose recent rows will find about one more.
 
         Looks closely once, when there are enough pairs.
         """
-        if self.pairs + recent < self.least:
+        if self.least == math.inf:
+            return False
+        recent = self.recent
+        if not recent or self.pairs + recent < self.least:
             return False
         if not all(map(_is_in_reach, self.tables.values())):
-            self.least = np.inf
+            self.least = math.inf
             return False
         # To go through all pairs for this would cost what a small recursion does.
         self.reach = {name: _about(table) for name, table in self.tables.items()}
@@ -205,7 +150,7 @@ class BitRows:
         self.least = max(self.least, self.words() / WORDS_A_PAIR)
         if self.pairs + recent < self.least:
             return False
-        self.least = np.inf
+        self.least = math.inf
         self.reach = {name: _exactly(table) for name, table in self.tables.items()}
         self.spread()
         if not self.read_edges() or self.is_too_large():
@@ -225,15 +170,12 @@ class BitRows:
 
     def is_cheaper(self, expected: float) -> bool:
         """Whether rows of bits cost less than to tell the pairs to come, and neither takes what limits forbid."""
-        words, limits = self.words(), self.executor.watch.limits
+        words, limits = self.words(), self.run.watch.limits
         # To turn a system to its other side takes both at once.
         needed = 8 * words * (1 if self.is_upright else 2)
         if needed > max(SMALL, BYTES_A_PAIR * expected):
             return False
-        if (
-            limits.tuple_limit is not None
-            and self.executor.watch.num_tuples + expected - self.pairs > limits.tuple_limit
-        ):
+        if limits.tuple_limit is not None and self.run.watch.num_tuples + expected - self.pairs > limits.tuple_limit:
             # The error says then which rule grew, and how fast.
             return False
         if limits.memory_limit is not None and 2 * needed > limits.memory_limit:
@@ -290,19 +232,19 @@ class BitRows:
 
     def edges_of(self, store: m.Store, most: float) -> np.ndarray | None:
         """[column, edge] keys of targets and of sources; None if there are more than `most`."""
-        executor, number = self.executor, len(store.query.terms)
+        run, number = self.run, len(store.query.terms)
         copied = m.copied_relation(store.query)
         if copied is not None:
-            table = executor.tables[copied]
+            table = run.tables[copied]
             return np.stack([table.column(c) for c in range(number)]) if table.size <= most else None
-        (store,) = planned(executor.ram, (EDGES, id(store)), (store,), executor.statistics, True)
+        (store,) = planned(run.ram, (EDGES, id(store)), (store,), run.statistics, True)
         assert isinstance(store, m.Store)
-        table = executor.part(store)
+        table = run.part(store)
         assert table is not None
-        counts, executor.counts = executor.counts, None
+        counts, run.counts = run.counts, None
         try:
             gathered, count = BulkLoad(table, self.look), 0
-            for columns, found, _ in executor.stored(store, keep=False):
+            for columns, found, _ in run.stored(store, keep=False):
                 gathered.add(columns, found)
                 count += found
                 if count > most:
@@ -310,9 +252,9 @@ class BitRows:
             gathered.flush()
             return np.stack([table.column(c) for c in range(number)])
         finally:
-            executor.counts = counts
-            del executor.tables[EDGES]
-            executor.running.pop(id(store), None)
+            run.counts = counts
+            del run.tables[EDGES]
+            run.running.pop(id(store), None)
 
     def condense(self, system: System) -> Condensed:
         """The components of a system's inclusions."""
@@ -374,7 +316,24 @@ class BitRows:
 
     # Rows of bits
 
-    def solve(self) -> Iterator[tuple[Table, RowSets, int]]:
+    def solve(self) -> bool:
+        run, rules = self.run, {store.relation: store for store in reversed(self.loop)}
+        total = count_round(run, self.number)
+        with run.effort(self.loop[0]):
+            for table, sets, size in self.solved():
+                run.watch.enter(table)
+                table.to_prefix_sets(sets, size)
+                added = run.watch.leave()
+                effort = run.effort(rules[table.name])
+                effort.by(self.route())
+                effort.candidates += added
+                run.credit(effort, added)
+                effort.grew(run.watch.round, added)
+        total.note = str(self)
+        run.watch.remaining()
+        return True
+
+    def solved(self) -> Iterator[tuple[Table, RowSets, int]]:
         """All pairs of each table, as sets, and how many they are."""
         rows: dict[str, _Rows] = {}
         size = -1
@@ -474,7 +433,7 @@ class _Rows:
         step = max(get_num_threads(), LOOK // 512 // self.width)
 
         def part(start: int, stop: int) -> None:
-            _compiled("transpose_kernel")(low + start, low + stop, *sizes, words, columns, empty(64, np.uint64))
+            compiled("transpose_kernel")(low + start, low + stop, *sizes, words, columns, empty(64, np.uint64))
 
         for low in range(0, bands, step):
             run_chunks(part, min(step, bands - low), max(1, TURNED // (64 * self.width)))

@@ -1,0 +1,1 @@
+"""What runs by what: the ways that the executor may take, and what they cost."""

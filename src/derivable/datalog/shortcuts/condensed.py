@@ -1,0 +1,84 @@
+"""Rows of bits that include one another: the strongly connected components of inclusions, and how they are followed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from derivable.circuit.kernels.and_or import components, grouped
+from derivable.device.cpu.memory import empty
+from derivable.device.cpu.threads import get_num_threads, run_chunks
+
+# Words of rows that go into others at once, which stay in cache; those between looks at the clock.
+STRIPE, LOOK = 32, 1 << 25
+# Bits are a whole number of units of the sets.
+_UNIT_BITS = 256
+
+
+def compiled(name: str) -> Callable:
+    """A kernel of `bit_kernels`."""
+    return _compiled(name)
+
+
+@cache
+def _compiled(name: str) -> Callable:
+    from derivable.datalog.shortcuts import bit_kernels
+    from derivable.kernel.emit_numba import compile_kernel
+
+    return compile_kernel(getattr(bit_kernels, name)())
+
+
+@dataclass
+class Condensed:
+    """The strongly connected components of a system's inclusions, in the order to follow them in; see `condense`.
+
+    first_rows  relation -> the number of its row 0
+    """
+
+    first_rows: dict[str, int]
+    rows: int
+    count: int
+    order: np.ndarray
+    bounds: np.ndarray
+    links: np.ndarray
+    ends: np.ndarray
+
+    @staticmethod
+    def of(first_rows: dict[str, int], offsets: np.ndarray, sources: np.ndarray) -> Condensed:
+        """Of rows x that each include rows sources[offsets[x]] .. sources[offsets[x + 1]]."""
+        component, count = components(offsets, sources)
+        bounds, order = grouped(component, count)
+        links, ends, linked = empty(len(sources), np.int64), empty(count + 1, np.int64), np.full(count, -1)
+        arrays = (offsets, sources, component, bounds, links, ends, linked, order)
+        number = compiled("link_kernel")(count, *arrays)
+        return Condensed(first_rows, len(component), count, order, bounds, links[:number], ends)
+
+
+def words_for(bits: int) -> int:
+    """Words of 64 bits of a row of so many bits: a whole number of units of the sets."""
+    return -(-bits // _UNIT_BITS) * (_UNIT_BITS // 64)
+
+
+def units_of(width: int) -> int:
+    return width * 64 // _UNIT_BITS
+
+
+def include(condensed: Condensed, words: np.ndarray, width: int, look: Callable[[], Any]) -> None:
+    """Follow all inclusions; threads have words of their own of all rows."""
+    each = max(1, condensed.rows + len(condensed.links))
+    step = max(STRIPE * get_num_threads(), LOOK // each // STRIPE * STRIPE)
+
+    def part(start: int, stop: int) -> None:
+        for begin in range(low + start * STRIPE, min(low + stop * STRIPE, high), STRIPE):
+            end = min(begin + STRIPE, high)
+            arrays = (condensed.order, words, condensed.bounds, condensed.links, condensed.ends)
+            compiled("include_kernel")(begin, end, condensed.count, width, *arrays)
+
+    for low in range(0, width, step):
+        high = min(low + step, width)
+        run_chunks(part, -(-(high - low) // STRIPE), 1)
+        look()

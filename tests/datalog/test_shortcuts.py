@@ -1,0 +1,97 @@
+"""Whatever shortcuts recursions may take, their tuples and tags are the same, and each is a record of one list."""
+
+import ast
+import inspect
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+import derivable as dv
+from datalog.formulas import model_of
+from datalog.naive import splits
+from datalog.programs import MonotoneRule, RichRule, closures, inputs, sources
+from datalog.test_fused import NEVER, SET_ROWS, by_bits, settings_of, small_levels
+from derivable.datalog.policy.policy import under
+from derivable.datalog.run import execute
+from derivable.datalog.shortcuts import SHORTCUTS
+from drawn import examples
+
+SUBSETS = st.sets(st.sampled_from(SHORTCUTS)).map(lambda chosen: tuple(one for one in SHORTCUTS if one in chosen))
+
+
+@examples(5, 80, sources(rule=RichRule), inputs(), SUBSETS, st.data())
+def test_random_programs_have_the_same_tuples(source, facts, chosen, data):
+    source.rules += data.draw(closures(source))
+    program = dv.Program(source.text())
+    wanted = model_of(program.syntax, facts, source.derived)
+    first, *rest = data.draw(splits(facts, 2))
+    with settings_of(0, data.draw(SET_ROWS)), by_bits(), under(shortcuts=chosen):
+        found, branch = program.run(facts), program.run(first, keep=True).fork()
+        for part in rest:
+            branch.add(part)
+    for name in source.derived:
+        assert set(found[name]) == set(branch[name]) == wanted[name], name
+
+
+@examples(6, 60, sources(rule=RichRule), inputs(), SUBSETS)
+def test_small_runs_have_the_same_tuples(source, facts, chosen):
+    program = dv.Program(source.text())
+    wanted = model_of(program.syntax, facts, source.derived)
+    with settings_of(0, NEVER, is_whole=True), under(shortcuts=chosen):
+        found = program.run(facts)
+    for name in source.derived:
+        assert set(found[name]) == wanted[name], name
+
+
+RULES, PROVENANCES = sources(max_relations=3, rule=MonotoneRule), ("minmaxprob", "max_product", "min_plus", "exact")
+
+
+@examples(6, 80, RULES, inputs(), SUBSETS, st.sampled_from(PROVENANCES), st.data())
+def test_random_programs_have_the_same_tags(source, facts, chosen, provenance, data):
+    source.rules += data.draw(closures(source))
+    chance = st.sampled_from([0.25, 0.5, 0.75])
+    facts = {name: [(data.draw(chance), row) for row in rows] for name, rows in facts.items()}
+    set_rows, tags = data.draw(SET_ROWS), []
+    for shortcuts in (SHORTCUTS, chosen):
+        with settings_of(0, set_rows), small_levels(), by_bits(), under(shortcuts=shortcuts):
+            found = dv.Program(source.text()).run(facts, provenance)
+        tags.append({name: dict(found[name].items()) for name in source.derived})
+    assert tags[0] == tags[1]
+
+
+# (rule, provenance, what shows that the shortcut was taken)
+FORMS = {
+    "union-find": ("rel p(y, x) = p(x, y)\nrel p(x, z) = p(x, y), p(y, z)", "unit", "shortcut union-find"),
+    "transitive as linear": ("rel p(x, z) = p(x, y), p(y, z)", "unit", "#base"),
+    "rows of bits": ("rel p(x, z) = p(x, y), e(y, z)", "unit", "shortcut rows of bits"),
+    "best first": ("rel p(x, z) = p(x, y), e(y, z)", "minmaxprob", "shortcut best first"),
+}
+
+
+@pytest.mark.parametrize("shortcut", SHORTCUTS, ids=lambda one: one.name)
+def test_each_is_taken_where_it_is_in_the_list(shortcut):
+    rule, provenance, sign = FORMS[shortcut.name]
+    random = np.random.default_rng(0)
+    edges = [tuple(row) for row in np.unique(random.integers(0, 60, (150, 2)), axis=0).tolist()]
+    facts = {"e": edges if provenance == "unit" else [(k % 7 / 8 + 0.1, row) for k, row in enumerate(edges)]}
+    program = dv.Program(f"type e(i32, i32)\nrel p(x, y) = e(x, y)\n{rule}\nquery p")
+    shown, found = [], []
+    for shortcuts in ((shortcut,), ()):
+        with settings_of(0, 1, 64, compiled=True), small_levels(64), by_bits(), under(shortcuts=shortcuts):
+            shown.append(program.explain("plan", facts, provenance=provenance))
+            found.append(program.run(facts, provenance)["p"])
+    assert sign in shown[0]
+    assert sign not in shown[1]
+    assert set(found[0]) == set(found[1])
+    assert found[0].tag_list() == found[1].tag_list() if provenance != "unit" else True
+
+
+def test_the_executor_knows_the_list_alone():
+    named = [
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(ast.parse(inspect.getsource(execute)))
+        if isinstance(node, ast.ImportFrom) and "shortcuts" in (node.module or "")
+        for alias in node.names
+    ]
+    assert sorted(named) == ["derivable.datalog.shortcuts.Shortcut", "derivable.datalog.shortcuts.shortcuts"]
