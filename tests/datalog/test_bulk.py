@@ -316,7 +316,7 @@ def test_rows_stay_in_a_hash_until_what_enters_them_in_sets_is_compiled(monkeypa
     table.may_be_built, inserted = False, set()
     monkeypatch.setattr(storage, "SET_ROWS", 50)
     for is_at_hand in (False, False, True, True):
-        monkeypatch.setattr(sets.RowSets, "is_at_hand", lambda width, numbered, there=is_at_hand: there)
+        monkeypatch.setattr(sets.PrefixSets, "is_at_hand", lambda width, numbered, there=is_at_hand: there)
         rows = rng.integers(0, 30, (100, 2))
         table.insert(list(rows.T), len(rows))
         inserted |= set(map(tuple, rows.tolist()))

@@ -186,7 +186,7 @@ def test_a_large_recursion_of_exact_inference(number):
 
 def test_a_failure_leaves_the_database_as_it_was():
     first, more = graph(600, 900), graph(600, 40, seed=1)
-    place, calls = sets.RowSets.place, []
+    place, calls = sets.PrefixSets.place, []
 
     def failing(*arguments):
         calls.append(arguments)
@@ -198,7 +198,7 @@ def test_a_failure_leaves_the_database_as_it_was():
         database = dv.Program(CLOSURE).run({"edge": first}, keep=True)
         before = set(database["path"])
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sets.RowSets, "place", failing)
+            patch.setattr(sets.PrefixSets, "place", failing)
             with pytest.raises(DerivableError, match="there is not enough memory for the run: in a set"):
                 database.add({"edge": more})
         assert set(database["path"]) == before

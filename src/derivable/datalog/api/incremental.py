@@ -437,7 +437,7 @@ class Continuation(Executor):
     def settle(self, name: str) -> None:
         """What is new in a table is recent for the strata to come."""
         table, old = self.tables[name], self.sizes[name]
-        table.stable_size, table.visible_size = old, table.size
+        table.visible_size = table.size
         table.recent = slice(old, table.size)
         if table.tags is not None:
             rows = slice(0, old)

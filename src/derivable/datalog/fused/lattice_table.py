@@ -120,7 +120,7 @@ class LatticeTable(Table):
         self.gathered, count = 0, len(rows)
         if not self.keeps_log:
             self.size = 0
-        start = self.stable_size = self.size
+        start = self.size
         if count:
             values = self.found.tags[rows]
             if self.frontier is not None:

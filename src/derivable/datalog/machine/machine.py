@@ -174,7 +174,7 @@ class Machine:
     def read_rows(self, number: int) -> None:
         """Have a table know which rows are recent, stable and visible."""
         at, table = self.places_of_tables[number], self.tables[number]
-        start, stop, _, table.stable_size, table.visible_size = self.memory[at : at + w.VISIBLE + 1].tolist()
+        start, stop, _, _, table.visible_size = self.memory[at : at + w.VISIBLE + 1].tolist()
         table.recent = slice(start, stop)
 
     def write_index(self, index: Index) -> None:

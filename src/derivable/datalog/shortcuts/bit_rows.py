@@ -24,7 +24,7 @@ from derivable.datalog.shortcuts.condensed import LOOK, Condensed, compiled, inc
 from derivable.datalog.shortcuts.shortcut import Run, Shortcut, count_round
 from derivable.datalog.tables.bulk_load import BulkLoad
 from derivable.datalog.tables.index import CHUNK
-from derivable.datalog.tables.sets import MAX_FIRST, RowSets
+from derivable.datalog.tables.sets import MAX_FIRST, PrefixSets
 from derivable.datalog.tables.storage import PART, Table
 from derivable.device.cpu.memory import empty, zeros
 from derivable.device.cpu.threads import get_num_threads, run_chunks
@@ -333,7 +333,7 @@ class BitRows(Shortcut):
         run.watch.remaining()
         return True
 
-    def solved(self) -> Iterator[tuple[Table, RowSets, int]]:
+    def solved(self) -> Iterator[tuple[Table, PrefixSets, int]]:
         """All pairs of each table, as sets, and how many they are."""
         rows: dict[str, _Rows] = {}
         size = -1
@@ -351,13 +351,13 @@ class BitRows(Shortcut):
             counts = part.counts(self.look)
             there = None if len(part.side.keys) == 1 else np.flatnonzero(counts)
             if there is None:
-                sets = RowSets.of_bits(bits, np.arange(part.side.rows), units)
+                sets = PrefixSets.of_bits(bits, np.arange(part.side.rows), units)
             else:
                 digits = np.unravel_index(there, [part.side.reach[c] for c in part.side.keys])
                 prefixes = np.empty((len(there), len(digits)), np.int32)
                 for c, column in zip(part.side.keys, digits):
                     prefixes[:, c] = column
-                sets = RowSets.of_bits(bits, there, units, prefixes)
+                sets = PrefixSets.of_bits(bits, there, units, prefixes)
             yield table, sets, int(counts.sum())
 
     def __str__(self) -> str:
@@ -457,7 +457,9 @@ def _is_in_reach(table: Table) -> bool:
     """Whether the values of a table may be those of sets."""
     if not table.may_have_sets or table.new_tags is not None:
         return False
-    return table.sets is not None or not table.size or RowSets.can_hold([table.column(c) for c in range(table.width)])
+    return (
+        table.sets is not None or not table.size or PrefixSets.can_hold([table.column(c) for c in range(table.width)])
+    )
 
 
 def _about(table: Table) -> list[int]:

@@ -19,7 +19,7 @@ from derivable.datalog.shortcuts.bit_rows import BYTES_A_PAIR
 from derivable.datalog.shortcuts.condensed import Condensed, compiled, include, units_of, words_for
 from derivable.datalog.shortcuts.shortcut import Run, Shortcut, count_round
 from derivable.datalog.tables.index import CHUNK
-from derivable.datalog.tables.sets import RowSets
+from derivable.datalog.tables.sets import PrefixSets
 from derivable.datalog.tables.storage import SET_ROWS, Table
 from derivable.device.cpu.memory import empty, zeros
 from derivable.device.cpu.tiers import kernel
@@ -146,7 +146,7 @@ class Classes:
         if (
             self.pairs >= SET_ROWS
             and table.may_have_sets
-            and RowSets.holds([low, low], [high, high])
+            and PrefixSets.holds([low, low], [high, high])
             and 8 * (high + 1) * width <= BYTES_A_PAIR * self.pairs
         ):
             table.to_prefix_sets(self.bits(high + 1, width, look), self.pairs)
@@ -168,7 +168,7 @@ class Classes:
             look()
             begin = end
 
-    def bits(self, rows: int, width: int, look: Callable[[], Any]) -> RowSets:
+    def bits(self, rows: int, width: int, look: Callable[[], Any]) -> PrefixSets:
         """Sets of rows of bits [row, `width`]: that of the first value of a class is filled, the others are copies."""
         words = zeros(rows * width, np.uint64)
         order = self.values.astype(np.int32)
@@ -177,7 +177,7 @@ class Classes:
         count = len(self.bounds) - 1
         condensed = Condensed({}, rows, count, order, self.bounds, empty(0, np.int64), zeros(count + 1, np.int64))
         include(condensed, words, width, look)
-        return RowSets.of_bits(words.view(np.uint32), np.arange(rows), units_of(width))
+        return PrefixSets.of_bits(words.view(np.uint32), np.arange(rows), units_of(width))
 
 
 def _classes(run: Run, rules: Equivalence) -> Classes | None:

@@ -56,8 +56,8 @@ class OverlayTable(Table):
         self.below, self.own, self.gone, self.holes = below, own, gone, holes
         self.new_tags = self.tags = self.stamps = None
         self.may_have_sets = self.may_be_built = self.set_is_stale = self.shared = False
-        self.top, self.round = below.top, below.round
-        self.stable_size = self.visible_size = self.size
+        self.round = below.round
+        self.visible_size = self.size
         self.recent: slice | np.ndarray = slice(self.size, self.size)
         self.indexes: dict = {}
 
@@ -114,7 +114,7 @@ class OverlayTable(Table):
         for start in range(0, self.own.size, CHUNK):
             rows = slice(start, min(start + CHUNK, self.own.size))
             plain.insert([self.own.column(c, rows) for c in range(len(self.types))], rows.stop - rows.start)
-        for name in ("recent", "stable_size", "visible_size", "round"):
+        for name in ("recent", "visible_size", "round"):
             setattr(plain, name, getattr(self, name))
         with sigint_deferred():
             self.__class__ = Table  # type: ignore[assignment]

@@ -39,7 +39,7 @@ def _read(form: row_sets.SetForm) -> Callable:
     return emit_numba.compile_kernel(row_sets.read_kernel(form))
 
 
-class RowSets:
+class PrefixSets:
     """One set of last values per prefix.
 
     arena  the memory of the sets
@@ -66,12 +66,12 @@ class RowSets:
         return len(self.arena) // row_sets.UNIT
 
     @staticmethod
-    def of_bits(bits: np.ndarray, rows: np.ndarray, units: int, prefixes: np.ndarray | None = None) -> RowSets:
+    def of_bits(bits: np.ndarray, rows: np.ndarray, units: int, prefixes: np.ndarray | None = None) -> PrefixSets:
         """Sets that are all dense: that of prefix k is row rows[k] of `bits` [row * units * UNIT] uint32.
 
         prefixes  [prefix, column] int32 of relations of more than two columns; of pairs each number is one
         """
-        made = RowSets(2 if prefixes is None else 1 + prefixes.shape[1], False, units * row_sets.UNIT * 32)
+        made = PrefixSets(2 if prefixes is None else 1 + prefixes.shape[1], False, units * row_sets.UNIT * 32)
         made._grow_firsts(1 << max(0, len(rows) - 1).bit_length())
         made.arena = bits
         made.base[: len(rows)], made.slots[: len(rows)] = rows * units, -1
@@ -99,7 +99,7 @@ class RowSets:
     @staticmethod
     def can_hold(columns: Sequence[np.ndarray]) -> bool:
         """Whether values are in reach; there is at least one row."""
-        return RowSets.holds([int(c.min()) for c in columns], [int(c.max()) for c in columns])
+        return PrefixSets.holds([int(c.min()) for c in columns], [int(c.max()) for c in columns])
 
     @staticmethod
     def holds(lows: Sequence[int], highs: Sequence[int]) -> bool:

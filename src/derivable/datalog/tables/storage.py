@@ -5,7 +5,7 @@ sorted or merged. A row's life: pending (in the candidates of a round), recent (
 stable. Untagged recent rows are a slice of the log; tagged ones a list of row numbers, because a better tag makes an
 old row recent again; a stamp, the round in which it last became recent, tells the parts apart.
 
-The set is one hash of row numbers while the table is small or has values that are no small integers, else `RowSets`.
+The set is one hash of row numbers while the table is small or has values that are no small integers, else `PrefixSets`.
 Rows without tags that come in bulk are sorted instead, and enter the set when somebody asks it.
 """
 
@@ -24,7 +24,7 @@ from derivable.datalog.kernels import relations as kernels
 from derivable.datalog.tables import scan
 from derivable.datalog.tables.index import CHUNK, NO_STAMPS, Index
 from derivable.datalog.tables.packing import SHARED, Packing, distinct
-from derivable.datalog.tables.sets import RowSets
+from derivable.datalog.tables.sets import PrefixSets
 from derivable.datalog.tables.tag_columns import longer_tags, parts_of
 from derivable.datalog.values.values import ValueType
 from derivable.device.cpu.memory import contiguous, empty, longer, next_length, zeros
@@ -57,7 +57,6 @@ class Table:
     stamps  [capacity] int32, the round in which a row last became recent, or None where no rule asks what is stable
     recent  row numbers, or a slice of the log
     news    the recent rows, and [row] what is new of their tags; None for their tags
-    top     a guess of the largest integer that its last column will hold
     gathered  rows that it will get, as `BulkLoad` knows already
     rows_worth_kernels  rows that a rule must go through here before it is worth a kernel
     joins_values  whether rows that are inserted change others, so that no kernel inserts here
@@ -81,7 +80,7 @@ class Table:
         self.types = tuple(types)
         self.width = max(1, len(self.types))
         self.size = 0
-        self.sets: RowSets | None = None
+        self.sets: PrefixSets | None = None
         self.may_have_sets = bool(self.types) and all(t.family != "float" for t in self.types)
         self.may_be_built = bool(self.types) and new_tags is None
         self.set_is_stale = self.shared = False
@@ -91,14 +90,18 @@ class Table:
         self.tags: Any = None if new_tags is None else new_tags(FIRST)
         self.stamps: np.ndarray | None = zeros(FIRST, np.int32) if has_stamps else None
         self.recent: slice | np.ndarray = slice(0, 0)
-        self.stable_size = 0
         self.visible_size = 0
         self.round = 0
-        self.top = 0
         self.indexes: dict[tuple[Any, ...], Index] = {}
 
     def __len__(self) -> int:
         return self.size
+
+    @property
+    def stable_size(self) -> int:
+        """The rows before the recent ones, which are a slice."""
+        assert isinstance(self.recent, slice)
+        return self.recent.start
 
     @property
     def elsewhere(self) -> tuple[Any, ...] | None:
@@ -191,7 +194,7 @@ class Table:
     def take_news(self) -> bool:
         """Make the rows that are not propagated yet the recent ones; false if there are none."""
         stable, size = self.visible_size, self.size
-        self.stable_size, self.visible_size, self.recent = stable, size, slice(stable, size)
+        self.visible_size, self.recent = size, slice(stable, size)
         return size > stable
 
     # Rows that came as sets
@@ -220,7 +223,7 @@ class Table:
             cuts = np.unique(np.searchsorted(ends, [self.size * k // threads for k in range(1, threads)], "right"))
             prefixes, rows = [0, *cuts.tolist(), None], [0, *(ends[cuts - 1] * (cuts > 0)).tolist()]
 
-        def read(start: int, stop: int, sets: RowSets) -> None:
+        def read(start: int, stop: int, sets: PrefixSets) -> None:
             for k in range(start, stop):
                 filled = rows[k]
                 for part in sets.parts(PART, prefixes[k] or 0, prefixes[k + 1]):
@@ -231,11 +234,11 @@ class Table:
         run_chunks(read, len(rows), 1, self.sets)
         return columns
 
-    def to_prefix_sets(self, sets: RowSets, size: int) -> None:
+    def to_prefix_sets(self, sets: PrefixSets, size: int) -> None:
         """Have the `size` rows of these sets, among them all that there are; nobody has news of them any more."""
         self.sets, self.size, self._log, self.table = sets, size, None, self.table[:0]
         self.set_is_stale = self.shared = False
-        self.stable_size = self.visible_size = size
+        self.visible_size = size
         self.recent = slice(size, size)
         self.indexes.clear()
 
@@ -262,11 +265,11 @@ class Table:
             return False
         there = list(self.log[: self.size].T) if self.size else []
         parts = [part for part in (columns, there) if len(part)]
-        if not all(map(RowSets.can_hold, parts)):
+        if not all(map(PrefixSets.can_hold, parts)):
             self.may_have_sets = False
             return False
         top = max((int(part[-1].max()) for part in parts), default=0)
-        self.sets = RowSets(self.width, self.new_tags is not None, self._domain(top))
+        self.sets = PrefixSets(self.width, self.new_tags is not None, top + 1)
         log = empty(self.log.shape, np.int32)
         log[: self.size] = self.log[: self.size]
         self.log, self.table = log, self.table[:0]
@@ -278,7 +281,7 @@ class Table:
         """Whether sets of its rows may be made now: what makes them was compiled in time, or rows are very many."""
         if self.stays and self.size < MANY_ROWS:
             return False
-        return RowSets.is_at_hand(self.width, self.new_tags is not None) or self.size >= MANY_ROWS
+        return PrefixSets.is_at_hand(self.width, self.new_tags is not None) or self.size >= MANY_ROWS
 
     def leave_sets(self) -> None:
         """Go over, for good, to the set that numbers its rows and holds any values."""
@@ -314,7 +317,7 @@ class Table:
 
         lows, highs  between which the values of each column are
         """
-        self.may_have_sets = self.may_have_sets and RowSets.holds(lows, highs)
+        self.may_have_sets = self.may_have_sets and PrefixSets.holds(lows, highs)
         dtype = np.int32 if self.may_have_sets else np.int64
         self.log = longer(empty((16, self.width), dtype), len(rows), 0)
         packing.unpack(rows, self.log)
@@ -327,7 +330,7 @@ class Table:
         tops  [column] the largest values
         """
         is_short = rows.dtype == np.int32 and self.may_have_sets and len(rows) > 0
-        self.may_have_sets = is_short and RowSets.holds([0] * len(tops), tops)
+        self.may_have_sets = is_short and PrefixSets.holds([0] * len(tops), tops)
         self.log = rows if self.may_have_sets else rows.astype(np.int64, copy=False)
         self.size = self.visible_size = len(rows)
         self.table, self.tags, self.set_is_stale = self.table[:0], tags, True
@@ -339,7 +342,7 @@ class Table:
         Tags and stamps are those of this table: who is going to change them puts copies in their place first.
         """
         made = Table(self.name, self.types, self.new_tags, self.stamps is not None)
-        made.top, made.round = self.top, self.round
+        made.round = self.round
         count = self.size if size is None else size
         if not count:
             made.may_have_sets, made.may_be_built = self.may_have_sets, self.may_be_built
@@ -398,8 +401,8 @@ class Table:
         for new, old in pairs:
             new[:size] = old[:size]
             new[holes.filled] = old[holes.movers]
-        made.size = made.stable_size = made.visible_size = size
-        made.recent, made.top = slice(size, size), self.top
+        made.size = made.visible_size = size
+        made.recent = slice(size, size)
         made.may_have_sets, made.table, made.set_is_stale = log.dtype == np.int32, made.table[:0], True
         return made
 
@@ -419,7 +422,7 @@ class Table:
         with _updating:
             if self.set_is_stale and self.may_have_sets and self._has_sets_at_hand():
                 top = int(self.log[: self.size, -1].max())
-                sets = RowSets(self.width, self.new_tags is not None, self._domain(top))
+                sets = PrefixSets(self.width, self.new_tags is not None, top + 1)
                 # To enter rows is to count them again from the first; others may read this table meanwhile.
                 counted = copy.copy(self)
                 counted.size = 0
@@ -432,10 +435,6 @@ class Table:
                 self.log = self.log.astype(np.int64, copy=False)
                 self._rehash(max(64, 2 * self.size))
             self.set_is_stale = False
-
-    def _domain(self, top: int) -> int:
-        # Widening means to build all again; a guess far above what is there would make dense sets too large.
-        return max(top, self.top if self.top <= 2 * top else 0) + 1
 
     def insert(
         self, columns: Sequence[np.ndarray], count: int, check_budget: Callable[[], Any] | None = None
