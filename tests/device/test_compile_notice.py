@@ -15,7 +15,7 @@ from derivable.device.cpu import compile_notice
 compile_notice.PATIENCE = {patience}
 import numpy as np
 from derivable.circuit.kernels.and_or import heights
-heights(np.array([0, 0, 1]), np.zeros(1, np.int32), np.zeros(2, np.int32))
+heights(np.array([0, 0, 1]), np.zeros(1, np.int16), np.zeros(2, np.int16))
 """
 
 

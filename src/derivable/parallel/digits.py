@@ -26,7 +26,7 @@ def _encode(column: np.ndarray) -> np.ndarray:
     return np.where(negative, ~bits, bits | np.uint64(1 << 63))
 
 
-@kernel
+@kernel("uint64[] int64[] uint64 uint64 int64[] int64[]")
 def _radix_pass(key, order, shift, mask, histogram, out):
     """Stable counting sort of `order` by one digit of `key`; False if all digits are equal (`out` is untouched)."""
     n = len(order)

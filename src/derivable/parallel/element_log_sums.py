@@ -18,38 +18,38 @@ import math
 
 import numpy as np
 
-from derivable.device.cpu.compiling import njit
-from derivable.device.cpu.lane_exp import exp_and_complement, logarithm, minimum
-from derivable.device.cpu.lane_rows import (
-    backwards,
-    first_lane,
-    last_lane,
-    load_line,
-    moved_up,
-    num_lanes,
-    store_line,
-    zero_line,
-)
-from derivable.device.cpu.lanes import (
+from derivable.device.cpu.lines import (
     absolute,
     add,
     all_set,
+    backwards,
     bit_and,
     divide,
+    exp_and_complement,
+    first_lane,
+    last_lane,
     less,
     like,
+    load_line,
+    logarithm,
+    minimum,
+    moved_up,
     multiply,
     multiply_add,
+    num_lanes,
+    store_line,
     subtract,
+    zero_line,
 )
 from derivable.device.cpu.places import hidden, load, store
+from derivable.device.cpu.tiers import kernel
 
 # A value may be so much above the reference, in nats, and the sums so large, before there is a new one.
 FAR_ABOVE = 4.0
 LARGE_SUM = 1024.0
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def hidden_zero(dtype):
     """Zero in all lanes of a float dtype, unknown to the compiler.
 
@@ -59,7 +59,7 @@ def hidden_zero(dtype):
     return like(zero_line(dtype), hidden(0))
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def load_run(array, position, falling, example):
     """array[position], array[position + 1], ..., or downward."""
     if falling:
@@ -67,7 +67,7 @@ def load_run(array, position, falling, example):
     return load_line(array, position, example)
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def store_run(array, position, falling, x):
     if falling:
         store_line(array, position - num_lanes(x) + 1, backwards(x))
@@ -75,12 +75,12 @@ def store_run(array, position, falling, x):
         store_line(array, position, x)
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def place(begin, row, reverse):
     return begin - row if reverse else begin + row
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def segment_rows(offsets, s, reverse, shift):
     """Where segment s begins, where its first result goes, and how many rows are folded; -1 if it is empty and the
     scan exclusive."""
@@ -89,7 +89,7 @@ def segment_rows(offsets, s, reverse, shift):
     return begin, place(begin, shift, reverse), tail - head - shift
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def _sums(line, zero):
     """The prefixes of one line."""
     line = add(line, moved_up(line, 1, zero))
@@ -97,7 +97,7 @@ def _sums(line, zero):
     return add(line, moved_up(line, 4, zero))
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def _linear(weights, adjoints, carry, zero):
     """r with r[i] = adjoints[i] + weights[i] * r[i - 1], where r[-1] is `carry`."""
     one = like(zero, 1.0)
@@ -110,7 +110,7 @@ def _linear(weights, adjoints, carry, zero):
     return multiply_add(weights, carry, adjoints)
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def log_sum(a, b):
     if a == b:
         return a + math.log(2.0)
@@ -121,7 +121,11 @@ def log_sum(a, b):
     return a + b
 
 
-@njit(cache=True, nogil=True)
+@kernel(
+    "float32[] bool int64 int64 int64 int64 int64 int64 int64[] float32[] float32[]",
+    "float64[] bool int64 int64 int64 int64 int64 int64 int64[] float64[] float64[]",
+    has_python=False,
+)
 def scan_log_sums(neutral, reverse, start, stop, first, last, width, shift, offsets, values, out):
     zero = hidden_zero(np.float64)
     one = like(zero, 1.0)
@@ -160,7 +164,7 @@ def scan_log_sums(neutral, reverse, start, stop, first, last, width, shift, offs
             row = end
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(is_inner=True)
 def _shares(a, b):
     """The derivatives of log(exp(a) + exp(b)); 0 where both are -inf."""
     if a == b:
@@ -168,7 +172,11 @@ def _shares(a, b):
     return 1.0 / (1.0 + math.exp(b - a)), 1.0 / (1.0 + math.exp(a - b))
 
 
-@njit(cache=True, nogil=True)
+@kernel(
+    "bool int64 int64 int64 int64 int64 int64 int64[] float32[] float32[] float32[] float32[]",
+    "bool int64 int64 int64 int64 int64 int64 int64[] float64[] float64[] float64[] float64[]",
+    has_python=False,
+)
 def scan_log_sums_back(reverse, start, stop, first, last, width, shift, offsets, adjoints, values, results, out):
     zero = hidden_zero(np.float64)
     one = like(zero, 1.0)
@@ -212,7 +220,7 @@ def scan_log_sums_back(reverse, start, stop, first, last, width, shift, offsets,
         store(out, begin, adjoint)
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def _log_sum_of(values, row, tail):
     """(reference, sum of exp(value - reference)) of the rows, at least one."""
     zero = zero_line(np.float64)
@@ -238,7 +246,11 @@ def _log_sum_of(values, row, tail):
     return reference, total + first_lane(last_lane(_sums(sums, zero)))
 
 
-@njit(cache=True, nogil=True)
+@kernel(
+    "float32[] int64 int64 int64 int64 int64 int64[] float32[] float32[]",
+    "float64[] int64 int64 int64 int64 int64 int64[] float64[] float64[]",
+    has_python=False,
+)
 def segment_log_sums(neutral, start, stop, first, last, width, offsets, values, out):
     for s in range(start, stop):
         head, tail = load(offsets, s), load(offsets, s + 1)
@@ -249,7 +261,11 @@ def segment_log_sums(neutral, start, stop, first, last, width, offsets, values, 
             store(out, s, reference + math.log(total))
 
 
-@njit(cache=True, nogil=True)
+@kernel(
+    "int64 int64 int64 int64 int64 int64[] float32[] float32[] float32[]",
+    "int64 int64 int64 int64 int64 int64[] float64[] float64[] float64[]",
+    has_python=False,
+)
 def segment_log_sums_back(start, stop, first, last, width, offsets, adjoints, values, out):
     """Adjoint times share. Values of +inf share alike; several of -inf with nothing else have no share."""
     zero = zero_line(np.float64)

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from derivable.device.cpu.compiling import njit
-from derivable.device.cpu.lanes import prefetch, prefetch_to_write
+from derivable.device.cpu.lines import prefetch, prefetch_to_write
 from derivable.device.cpu.places import load, store
+from derivable.device.cpu.tiers import kernel
 from derivable.parallel.element_kernels import AHEAD, WIDE_AHEAD
 
 
-@njit(cache=True, nogil=True)
+@kernel(
+    "int64 int64 float32[] int32[] float32[]",
+    "int64 int64 float64[] int32[] float64[]",
+    has_python=False,
+)
 def keep_of_destination(start, stop, adjoints, winners, firsts):
     """The adjoints [item] that stay with the destination."""
     zero = adjoints.dtype.type(0)
@@ -22,7 +26,11 @@ def keep_of_destination(start, stop, adjoints, winners, firsts):
         store(firsts, m, load(adjoints, m) if load(winners, m) < 0 else zero)
 
 
-@njit(cache=True, nogil=True)
+@kernel(
+    "int64 int64 int64 int64 int64 int64 int64[] int32[] float32[]",
+    "int64 int64 int64 int64 int64 int64 int64[] int32[] float64[]",
+    has_python=False,
+)
 def clear_won(start, stop, first, last, width, buckets, indices, winners, firsts):
     """Zero for the adjoints [item] that rows won, by rows, for far more buckets than rows."""
     limit = np.uint64(buckets)
@@ -38,7 +46,10 @@ def clear_won(start, stop, first, last, width, buckets, indices, winners, firsts
                     store(firsts, k * width + j, 0)
 
 
-@njit(cache=True, nogil=True)
+@kernel(
+    "int64 int64 int64 int64 int64 int64 int64[] int32[]",
+    has_python=False,
+)
 def begin_winners(start, stop, first, last, width, buckets, indices, winners):
     """No winners yet [item] where rows go, by rows, for far more buckets than rows."""
     limit = np.uint64(buckets)
@@ -52,7 +63,11 @@ def begin_winners(start, stop, first, last, width, buckets, indices, winners):
                 store(winners, k * width + j, -1)
 
 
-@njit(cache=True, nogil=True)
+@kernel(
+    "int64 int64 int64 float32[] int32[] float32[]",
+    "int64 int64 int64 float64[] int32[] float64[]",
+    has_python=False,
+)
 def scatter_adjoint(start, stop, width, adjoints, winners, out):
     """The adjoints [item] to the rows of `out` that won, for few items; all others are zero before."""
     column, column_ahead = start % width, (start + AHEAD) % width
@@ -65,7 +80,11 @@ def scatter_adjoint(start, stop, width, adjoints, winners, out):
         column_ahead = column_ahead + 1 if column_ahead + 1 < width else 0
 
 
-@njit(cache=True, nogil=True)
+@kernel(
+    "int64 int64 int64 int64 int64 int64 int64[] float32[] int32[] float32[]",
+    "int64 int64 int64 int64 int64 int64 int64[] float64[] int32[] float64[]",
+    has_python=False,
+)
 def gather_adjoint(start, stop, first, last, width, buckets, indices, adjoints, winners, out):
     """`scatter_adjoint` by rows, for few rows of many columns for each bucket: vector code."""
     limit = np.uint64(buckets)

@@ -12,13 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from derivable.device.cpu.compiling import njit
-from derivable.device.cpu.lanes import prefetch
+from derivable.device.cpu.lines import prefetch
 from derivable.device.cpu.places import load, magnitude_bits, of_bits, store
+from derivable.device.cpu.tiers import kernel
 from derivable.parallel.element_kernels import AHEAD
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(
+    "int64 int64 int64 int64 int64 int64 int64[] float32[] float32[] float32[] float32[]",
+    "int64 int64 int64 int64 int64 int64 int64[] float64[] float64[] float64[] float64[]",
+    has_python=False,
+)
 def divide(start, stop, first, last, width, buckets, indices, values, scaled, bounds, out):
     """Of several columns. `scaled` [bucket, column]: product times adjoint.
 
@@ -42,7 +46,11 @@ def divide(start, stop, first, last, width, buckets, indices, values, scaled, bo
                 store(out, e * width + j, 0)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(
+    "int64 int64 int64 int64 int64 int64 int64[] float32[] bool float32[] float32[]",
+    "int64 int64 int64 int64 int64 int64 int64[] float64[] bool float64[] float64[]",
+    has_python=False,
+)
 def divide_single(start, stop, first, last, width, buckets, indices, values, far, pairs, out):
     """Of a single column. pairs [bucket, 2]: product times adjoint, and the product of the factors larger than 1."""
     limit = np.uint64(buckets)

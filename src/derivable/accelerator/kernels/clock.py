@@ -26,7 +26,7 @@ TAKEN, PUSHED, FREE, CURRENT, LEFT, DONE = range(STATE)
 NEVER = 1 << 62
 
 
-@kernel
+@kernel("int64[] int64[,] int64[,] int64[] int64[] int64 int64 int64[,] int64[] int64[] int64[]")
 def clock(units, needs, columns, offsets, numbers, interval, depth, state, writes, begin, end):
     """Say when each instruction is taken and done.
 

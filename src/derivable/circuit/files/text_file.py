@@ -61,7 +61,7 @@ class TextFile:
         what    what the file is, such as "an SDD file"
         """
         numbers = np.zeros(fields.count("<"), np.int64)
-        code, position, value = text.parse_header(self.array, word.encode(), numbers)
+        code, position, value = text.parse_header(self.array, np.frombuffer(word.encode(), np.uint8), numbers)
         if code == text.MISSING_HEADER:
             if position >= len(self.data):
                 self.fail_empty(f"{what} starts with `{word} {fields}`")

@@ -12,7 +12,7 @@ from derivable.core.graph import number_components
 from derivable.device.cpu.tiers import kernel
 
 
-@kernel
+@kernel("int32[] int64[] int32[]", "int64[] int64[] int32[]")
 def _group(keys, starts, order):
     for key in keys:
         starts[key + 1] += 1
@@ -32,7 +32,10 @@ def grouped(keys: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     return starts, order
 
 
-@kernel
+@kernel(
+    "uint8[] int64[] int64[] int32[] int64[] int64[] bool[]",
+    "uint8[] int64[] int64[] int64[] int64[] int64[] bool[]",
+)
 def _certain(kind, offsets, parent_offsets, parents, waiting, queue, certain):
     count = 0
     for n in range(len(kind)):
@@ -79,7 +82,7 @@ def certain_nodes(kind: np.ndarray, offsets: np.ndarray, children: np.ndarray) -
     return certain
 
 
-@kernel
+@kernel("int64[] int32[] int64[] int64 bool[]", "int64[] int64[] int64[] int64 bool[]")
 def _reach(offsets, children, stack, count, seen):
     while count > 0:
         count -= 1
@@ -106,7 +109,7 @@ def reachable(offsets: np.ndarray, children: np.ndarray, roots: np.ndarray) -> n
     return seen
 
 
-@kernel
+@kernel("int64[] int64[] int64[] int64[] int64[] int64[] int64[] int64[]")
 def _reach_parts(offsets, children, roots, root_offsets, mark, stack, found, starts):
     """Fills starts [part + 1], and, if it is long enough, found: the nodes that the roots of each part are made of.
 
@@ -162,7 +165,7 @@ def components(offsets: np.ndarray, children: np.ndarray) -> tuple[np.ndarray, i
     return component, int(_number_components(offsets, nodes, index, low, component, stack, path, next_edge))
 
 
-@kernel
+@kernel("int64[] int32[] int32[]", "int64[] int64[] int64[]")
 def heights(offsets, children, height):
     """Fills height [node] of an ordered graph; a negation is a step of its own."""
     for n in range(len(height)):
@@ -173,7 +176,7 @@ def heights(offsets, children, height):
         height[n] = best + 1
 
 
-@kernel
+@kernel("uint8[] int64[] int64[] int64[] int64[] int64[]")
 def representatives(kind, offsets, children, uses, alias, merged):
     """alias [node]: the child a node with one child stands for; merged [node]: the conjunction that takes it up."""
     size = len(kind)

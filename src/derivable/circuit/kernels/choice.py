@@ -376,7 +376,7 @@ def _set_of(elements, size, set_offsets, set_elements, set_hash, table, stamp_gr
     return np.int64(-1), slot, code_sum
 
 
-@kernel
+@kernel("uint8[] int32[] int64[] int32[] int64[] int64[] int64[] bool[] int64 int64")
 def analyse(kind, literal, offsets, children, group_of, value_of, group_size, is_decision, pair_budget, support_limit):
     """Prove what can be proven, one pass over nodes in topological order.
 
@@ -486,9 +486,11 @@ def analyse(kind, literal, offsets, children, group_of, value_of, group_size, is
         if at + local > len(imp_groups):
             bigger_groups = np.empty(2 * len(imp_groups) + local, np.int32)
             bigger_masks = np.empty(len(bigger_groups), np.uint64)
-            bigger_groups[:at], bigger_masks[:at] = imp_groups[:at], imp_masks[:at]
+            for i in range(at):
+                bigger_groups[i], bigger_masks[i] = imp_groups[i], imp_masks[i]
             imp_groups, imp_masks = bigger_groups, bigger_masks
-        imp_groups[at : at + local], imp_masks[at : at + local] = local_groups[:local], local_masks[:local]
+        for i in range(local):
+            imp_groups[at + i], imp_masks[at + i] = local_groups[i], local_masks[i]
         imp_offsets[node + 1] = at + local
 
         # The support, and for and-nodes whether the children's are disjoint.
@@ -529,9 +531,11 @@ def analyse(kind, literal, offsets, children, group_of, value_of, group_size, is
                 continue
             if at + size > len(set_elements):
                 bigger = np.empty(2 * len(set_elements) + size, np.int32)
-                bigger[:at] = set_elements[:at]
+                for i in range(at):
+                    bigger[i] = set_elements[i]
                 set_elements = bigger
-            set_elements[at : at + size] = elements[:size]
+            for i in range(size):
+                set_elements[at + i] = elements[i]
             set_offsets[sets + 1] = at + size
             set_hash[sets] = code_sum
             table[slot] = sets
@@ -566,7 +570,7 @@ def _drop_implied(start, stop, kind, literal, children, group_size, imp_offsets,
     return dropped
 
 
-@kernel
+@kernel("uint8[] int64[] int32[] int64[] bool[] bool[] bool[]")
 def needed_nodes(kind, offsets, children, roots, is_false, proven, keep):
     """Walk down from the roots through proven nodes.
 

@@ -7,10 +7,13 @@ import numpy as np
 from derivable.circuit.kernels.hashcons import GOLDEN, finalized
 from derivable.circuit.kernels.scaled import DOWN, UP
 from derivable.core.and_or import AND, LITERAL, OR
-from derivable.device.cpu.compiling import njit
+from derivable.device.cpu.tiers import kernel
 
 
-@njit(cache=True, nogil=True)
+@kernel(
+    "uint8[] int64[] int32[] float64[] int64[] float64[]",
+    has_python=False,
+)
 def choice_shares(kind, offsets, children, mantissa, exponent, shares):
     """shares [edge]: for the edges of an or-node that has mass, each child's part of its value; else 0.
 
@@ -37,7 +40,10 @@ def choice_shares(kind, offsets, children, mantissa, exponent, shares):
             shares[last] = 2.0
 
 
-@njit(cache=True, nogil=True)
+@kernel(
+    "uint8[] int32[] int64[] int32[] int64 float64[] float64[] uint64 int64 int64[] int8[,]",
+    has_python=False,
+)
 def draw_models(kind, literal, offsets, children, root, shares, positive_share, seed, first, stack, samples):
     """Draw models of `root` in proportion to their weight, into samples [sample, variable] int8 (0 or 1).
 

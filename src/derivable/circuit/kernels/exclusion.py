@@ -47,7 +47,7 @@ def _decided(kind, literal, offsets, children, n, mark, budget):
     return True
 
 
-@kernel
+@kernel("uint8[] int32[] int64[] int32[] int8[] int64 bool[]")
 def decisions(kind, literal, offsets, children, mark, budget, decided):
     """Fills decided [node]: false for or-nodes with two children that hold no opposite literals directly.
 
@@ -58,7 +58,7 @@ def decisions(kind, literal, offsets, children, mark, budget, decided):
         decided[n] = kind[n] != OR or _decided(kind, literal, offsets, children, n, mark, budget)
 
 
-@kernel
+@kernel("uint8[] int32[] int64[] int32[] int64[] int64[] uint64[,] uint64[,] bool[]")
 def find_overlap(kind, literal, offsets, children, nodes, place, worlds, tables, watched):
     """Evaluate 64 worlds in a word; look for a watched or-node with two true children in one world.
 

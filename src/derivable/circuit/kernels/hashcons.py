@@ -26,9 +26,7 @@ import numpy as np
 
 from derivable.core import splitmix64
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
-from derivable.device.cpu.compiling import njit
-from derivable.device.cpu.lanes import count_less, item, prefetch
-from derivable.device.cpu.pointers import pointer, scratch
+from derivable.device.cpu.lines import count_less, item, pointer, prefetch, scratch
 from derivable.device.cpu.tiers import kernel
 
 # Return codes of `insert_nodes`.
@@ -45,7 +43,7 @@ GOLDEN, MIX_A, MIX_B = (np.uint64(x) for x in (splitmix64.STEP, *(factor for _, 
 _LATER = 8  # or-nodes that wait for their lines of the table
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(is_inner=True, inline="always")
 def finalized(value):
     """As `splitmix64.finalized`, of a uint64."""
     value = (value ^ (value >> np.uint64(30))) * MIX_A
@@ -53,39 +51,39 @@ def finalized(value):
     return value ^ (value >> np.uint64(31))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(is_inner=True, inline="always")
 def mix(value):
     """Disperse the bits of a uint64."""
     return finalized(np.uint64(value) + GOLDEN)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(is_inner=True, inline="always")
 def pair_key(this, x, y):
     """The key of an AND or OR of the two different nodes `x` and `y`, none of them a constant."""
     key = (np.uint64(min(x, y)) << np.uint64(32)) | np.uint64(max(x, y))
     return key | SECOND if this == OR else key
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(is_inner=True, inline="always")
 def wide_key(this, value):
     """The key of an AND or OR of more than two nodes; `value` is the sum of their mixed ids."""
     return mix(value + np.uint64(this)) | WIDE
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(is_inner=True, inline="always")
 def literal_key(number):
     key = np.uint64(abs(np.int64(number)))
     return key | SECOND if number < 0 else key
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(is_inner=True, inline="always")
 def first_slot(key, last):
     """Where the probing for a key starts: the position of an entry in a table whose last position is `last`."""
     value = (key ^ (key >> np.uint64(32))) * GOLDEN
     return ((value ^ (value >> np.uint64(32))) << np.uint64(1)) & last
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(is_inner=True, inline="always")
 def find(table, last, key):
     """The position of the entry of an exact key, or the free one where it belongs."""
     slot = first_slot(key, last)
@@ -94,7 +92,7 @@ def find(table, last, key):
     return slot
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(is_inner=True, inline="always")
 def enter(key, node, table, last):
     """Enter a node that is known to be new."""
     slot = first_slot(key, last)
@@ -104,7 +102,7 @@ def enter(key, node, table, last):
     table[slot + np.uint64(1)] = node
 
 
-@kernel
+@kernel("uint64[] uint64[]")
 def move_table(old, table):
     """Enter the entries of a table in an empty, larger one; they are known to differ."""
     last = np.uint64(len(table) - 1)
@@ -113,7 +111,7 @@ def move_table(old, table):
             enter(old[entry], old[entry + 1], table, last)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(is_inner=True, inline="always")
 def simplified_pair(this, x, y):
     """What an AND or OR of two nodes is without a node of its own, or -1."""
     neutral = TRUE if this == AND else FALSE
@@ -124,7 +122,7 @@ def simplified_pair(this, x, y):
     return y if x == neutral else x
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(is_inner=True, inline="always")
 def pointers(kind, literal, info, offsets, children, table):
     """The state as the functions below take it: pointers, and the last position in the table."""
     return (
@@ -144,7 +142,7 @@ def write_node(this, number, top, node, end, state):
     offsets[node + 1] = end
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(is_inner=True, inline="always")
 def add_node(this, number, top, node, end, slot, key, state):
     """Write a new node, whose last edge is before `end`, and its entry in the table."""
     _, _, _, _, _, table, _ = state
@@ -206,7 +204,7 @@ def place_wide(this, size, value, top, stamp, node, end, state):
     return node
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(is_inner=True, inline="always")
 def place_node(this, size, value, top, stamp, node, end, state):
     """The id of a node as `distinct` found it; `node` if it is new and has been added."""
     _, _, _, _, children, _, _ = state
@@ -215,7 +213,7 @@ def place_node(this, size, value, top, stamp, node, end, state):
     return place_wide(this, size, value, top, stamp, node, end, state)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(is_inner=True, inline="always")
 def next_stamp(stamp, info, count):
     """A stamp that none of the `count` nodes carries."""
     if stamp == _LAST_STAMP:
@@ -224,7 +222,7 @@ def next_stamp(stamp, info, count):
     return stamp + 1
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(is_inner=True, inline="always")
 def distinct(this, parts, first, last, stamp, end, state):
     """Stamp the different children parts[first:last] of an AND or OR and write them behind the other edges.
 
@@ -251,7 +249,7 @@ def distinct(this, parts, first, last, stamp, end, state):
     return found, size, value, top
 
 
-@kernel
+@kernel("uint8[] int32[] int64[] int32[] bool uint8[] int32[] int32[] int64[] int32[] uint64[] int64[] int32[]")
 def insert_nodes(
     new_kind, new_literal, new_offsets, new_children, absolute,
     kind, literal, info, offsets, children, table, counts, ids,
@@ -317,7 +315,9 @@ def insert_nodes(
     return code, bad_node, bad_child
 
 
-@kernel
+@kernel(
+    "uint8[] int32[] int32[] int32[] int64 int64 int32[] uint8[] int32[] int32[] int64[] int32[] uint64[] int64[]",
+)
 def insert_decompositions(
     letters, names, numbers, elements, line, first, node_of,
     kind, literal, info, offsets, children, table, counts,
@@ -397,7 +397,7 @@ def insert_decompositions(
     return line, first
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(is_inner=True, inline="always")
 def has_key(keys, count, key):
     found = False
     for i in range(count):
@@ -405,7 +405,7 @@ def has_key(keys, count, key):
     return found
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(is_inner=True, inline="always")
 def enter_late(keys, nodes, count, table, last):
     """Enter the nodes that wait; returns how many wait afterwards."""
     for i in range(count):
@@ -413,7 +413,7 @@ def enter_late(keys, nodes, count, table, last):
     return 0
 
 
-@kernel
+@kernel("uint8[] int32[] int64[] int32[] int64[] int64[] int64 uint8[]")
 def mark_reachable(kind, info, offsets, children, cuts, roots, top, reached):
     """Find the nodes below `roots`, and where in the sorted circuit those of each height and kind will be.
 
@@ -450,12 +450,14 @@ def mark_reachable(kind, info, offsets, children, cuts, roots, top, reached):
     return node_starts, edge_starts
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(is_inner=True, inline="always")
 def bucket_of(this, height):
     return np.int64(this) if this <= LITERAL else 2 * np.int64(height) + np.int64(this) - 2
 
 
-@kernel
+@kernel(
+    "int64 int64 int64[] uint8[] int32[] int32[] int64[] uint8[] int64[,] int64[,] int32[] uint8[] int32[] int64[]",
+)
 def number_nodes(
     begin, end, cuts, kind, literal, info, offsets, reached, node_starts, edge_starts, position,
     out_kind, out_literal, out_offsets,
@@ -485,7 +487,7 @@ def number_nodes(
             out_kind[new] = this
 
 
-@kernel
+@kernel("int64 int64 int64[] int64[] int32[] uint8[] int32[] int64[] int32[]")
 def move_children(begin, end, cuts, offsets, children, reached, position, out_offsets, out_children):
     """Copy the children of the nodes of the chunks begin:end, renumbered, ascending in nodes of at most `SHORT`."""
     row, places, out = scratch(np.int32, _ROW), pointer(position), pointer(out_children)

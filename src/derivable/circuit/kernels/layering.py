@@ -6,7 +6,7 @@ from derivable.core.and_or import AND, OR
 from derivable.device.cpu.tiers import kernel
 
 
-@kernel
+@kernel("uint8[] int64[] int32[] int64[] int32[] int32[]")
 def layer_bounds(kind, offsets, children, roots, first, last):
     """Paper 000, section 3.1: leaves in layer 0, and-nodes in odd layers, or-nodes in even ones.
 

@@ -20,28 +20,32 @@ from derivable.algebra import semirings
 from derivable.algebra.expr.emit_numba import DECORATOR
 from derivable.algebra.expr.generated import load_generated
 from derivable.circuit.kernels.levels import GRADIENT, VALUES, level_kernels
-from derivable.device.cpu.compiling import njit
-from derivable.device.cpu.lane_exp import LOG2_E, exp_and_complement, maximum, minimum
-from derivable.device.cpu.lane_rows import load_rows, store_rows
-from derivable.device.cpu.lanes import (
+from derivable.device.cpu.lines import (
     add,
     any_set,
     bit_and,
     divide,
     equal,
+    exp_and_complement,
     less,
     like,
     load,
+    load_rows,
+    maximum,
+    minimum,
     multiply,
     select,
     store,
+    store_rows,
     subtract,
     zero_of,
 )
+from derivable.device.cpu.tiers import kernel
 from derivable.kernel.emit_numba import emit_numba
 
 # Numbers of bits; see the proof.
 ZERO_BITS = 800.0
+LOG2_E = math.log2(math.e)
 LARGEST_SEED = 2.0**100
 # What `log_rows` returns beside the number of tiles left to the scaled kernel.
 BAD_WEIGHT = -1
@@ -50,7 +54,7 @@ forward: Any = None
 backward: Any = None
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def lane_max(values, slot):
     """The largest lane of one slot."""
     if values.ndim == 1:
@@ -213,9 +217,10 @@ def compiled_log_rows() -> Callable[..., int]:
     Its text goes into one module with that of the sums and products, so that compiled code on disk is not taken for
     other ones: Numba looks at the file of the function alone.
     """
+    compiling = "derivable.device.cpu.compiling"
     fold = level_kernels(semirings.real, "float64").fold
     own = (name for name in log_rows.__code__.co_names if name not in ("forward", "backward", "math", "np"))
     names = ", ".join(sorted(name for name in own if name in globals()))
-    header = f"from {__name__} import {names}, njit\n\n\n{DECORATOR}\n"
+    header = f"from {__name__} import {names}\nfrom {compiling} import njit\n\n\n{DECORATOR}\n"
     text = f"{emit_numba(fold.forward, fold.backward)}\n\n{header}{inspect.getsource(log_rows)}"
     return load_generated(text, "log_levels").log_rows

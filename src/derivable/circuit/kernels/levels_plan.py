@@ -22,7 +22,7 @@ import numpy as np
 
 from derivable.circuit.kernels.level_passes import COUNT, FACTORS, FIRST, PAIRS, SINGLES, START
 from derivable.core.and_or import AND, LITERAL, NOT, OR
-from derivable.device.cpu.lanes import item
+from derivable.device.cpu.lines import item
 from derivable.device.cpu.pages import empty_pages, zero_pages
 from derivable.device.cpu.threads import run_chunks
 from derivable.device.cpu.tiers import kernel
@@ -91,7 +91,7 @@ def plan_program(kind, literal, offsets, children, roots, num_variables, in_orde
     return runs, terms, positive, negative, operand[roots, 0], num_slots, statistics
 
 
-@kernel
+@kernel("uint8[] int64[] int32[] int64[] uint8[]", "uint8[] int64[] int64[] int64[] uint8[]")
 def _count_uses(kind, offsets, children, roots, uses):
     """uses [node] uint8, zeros: uses by or-nodes, and `_OTHER` for each other one; not less than `_OTHER` is enough."""
     for root in roots:
@@ -103,7 +103,7 @@ def _count_uses(kind, offsets, children, roots, uses):
             uses[child] = min(item(uses, child) + step, _OTHER)
 
 
-@kernel
+@kernel("uint8[] int64[] int32[] uint8[]", "uint8[] int64[] int64[] uint8[]")
 def _part_mixed(kind, offsets, children, uses):
     """Count `_OTHER` for and-nodes that a sum with other children uses, so that they get slots of their own."""
     rounds, changed = 0, True
@@ -131,7 +131,7 @@ def _part_mixed(kind, offsets, children, uses):
             changed = True
 
 
-@kernel
+@kernel("uint8[] int64[] int32[] uint8[] int32[] int16[]", "uint8[] int64[] int64[] uint8[] int32[] int16[]")
 def _shapes_of(kind, offsets, children, uses, level, shape):
     """Levels and shapes of slots.
 
@@ -174,7 +174,7 @@ def _shapes_of(kind, offsets, children, uses, level, shape):
     return num_inner, num_levels
 
 
-@kernel
+@kernel("uint8[] int64[] int32[] float64[,] float64[]", "uint8[] int64[] int64[] float64[,] float64[]")
 def _measure(kind, offsets, children, sizes, statistics):
     """Write the largest degree and count of a node, at least 1, and the number of operations to `statistics`.
 
@@ -206,7 +206,7 @@ def _measure(kind, offsets, children, sizes, statistics):
     statistics[0], statistics[1], statistics[2] = max_degree, max_count, operations
 
 
-@kernel
+@kernel("int32[] int16[] int64 int32[] int32[]")
 def _sort_inner(level, shape, num_levels, by_shape, inner):
     """inner [slot] int32: the nodes with slots of their own by level, shape, node; two stable counting sorts."""
     starts = np.zeros(_SHAPES + 1, np.int64)
@@ -228,7 +228,10 @@ def _sort_inner(level, shape, num_levels, by_shape, inner):
         level_starts[level[node]] += 1
 
 
-@kernel
+@kernel(
+    "uint8[] int32[] int64[] int32[] int16[] int32[] int32[,] int32[] int32[]",
+    "uint8[] int32[] int64[] int64[] int16[] int32[] int32[,] int32[] int32[]",
+)
 def _assign_slots(kind, literal, offsets, children, shape, inner, operand, positive, negative):
     """Write positive and negative [variable] and what a node is as an operand; returns the number of slots.
 
@@ -271,7 +274,10 @@ def _assign_slots(kind, literal, offsets, children, shape, inner, operand, posit
     return next_slot + 1
 
 
-@kernel
+@kernel(
+    "uint8[] int64[] int32[] int32[] int16[] int32[] int32[,] int32[] int32[,]",
+    "uint8[] int64[] int64[] int32[] int16[] int32[] int32[,] int32[] int32[,]",
+)
 def _lay_out(kind, offsets, children, level, shape, inner, operand, starts, runs):
     """Write the runs, and where the operands of each inner slot start, starts [inner slot + 1] int32.
 
@@ -314,7 +320,10 @@ def _lay_out(kind, offsets, children, level, shape, inner, operand, starts, runs
     return run + 1
 
 
-@kernel
+@kernel(
+    "int64 int64 uint8[] int64[] int32[] int16[] int32[,] int64 int32[] int32[]",
+    "int64 int64 uint8[] int64[] int64[] int16[] int32[,] int64 int32[] int32[]",
+)
 def _write_terms(begin, end, kind, offsets, children, shape, operand, first_slot, starts, terms):
     """Write the terms of the inner slots of the nodes whose edges start at begin:end.
 

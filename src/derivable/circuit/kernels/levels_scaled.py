@@ -14,30 +14,35 @@ import numpy as np
 
 from derivable.circuit.kernels.levels import GRADIENT, VALUES
 from derivable.circuit.kernels.levels_log import lane_max
-from derivable.device.cpu.compiling import njit
-from derivable.device.cpu.lane_exp import exp_and_complement, maximum, minimum, power_of_two, reduce_exp
-from derivable.device.cpu.lane_rows import load_rows, store_rows
-from derivable.device.cpu.lanes import (
+from derivable.device.cpu.lines import (
     add,
     any_set,
     bit_and,
     bits_of,
     divide,
     equal,
+    exp_and_complement,
     float_of_bits,
     item,
     less,
     like,
     load,
+    load_rows,
+    maximum,
+    minimum,
     multiply,
+    power_of_two,
+    reduce_exp,
     select,
     shift_left,
     shift_right,
     store,
+    store_rows,
     subtract,
     to_integer,
     zero_of,
 )
+from derivable.device.cpu.tiers import kernel
 
 NOTHING = -(2**61)
 # A lower bound of this many nats outweighs any sum of terms that float64 can hold.
@@ -46,7 +51,7 @@ LN2_HIGH = 6.93147180369123816490e-01
 LN2_LOW = 1.90821492927058770002e-10
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def normalise(m, e):
     """The same number with 1 <= |m| < 2, or (0, NOTHING)."""
     bits = bits_of(m)
@@ -57,7 +62,7 @@ def normalise(m, e):
     return select(vanished, m, scaled), select(vanished, nothing, maximum(add(e, shift), nothing))
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def scaled_add(m, e, m2, e2):
     """Their sum, not normalised: |result| is at most |m| + |m2|, at the larger exponent."""
     top = maximum(e, e2)
@@ -68,7 +73,7 @@ def scaled_add(m, e, m2, e2):
     ), top
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def forward_scaled(mantissas, exponents, runs, terms):
     """`levels.forward` for scaled numbers."""
     for run in range(runs.shape[0]):
@@ -104,7 +109,7 @@ def forward_scaled(mantissas, exponents, runs, terms):
             store(exponents, slot, e)
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def accumulate(mantissas, exponents, slot, m, e):
     """Add a scaled number to one slot."""
     m, e = scaled_add(load(mantissas, slot), load(exponents, slot), m, e)
@@ -112,7 +117,7 @@ def accumulate(mantissas, exponents, slot, m, e):
     store(exponents, slot, e)
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def backward_scaled(mantissas, exponents, adjoints, powers, runs, terms, prefix, prefix_powers):
     """`levels.backward` for scaled numbers; the adjoints are `adjoints` times 2 to the `powers`."""
     for run in range(runs.shape[0] - 1, -1, -1):
@@ -148,7 +153,7 @@ def backward_scaled(mantissas, exponents, adjoints, powers, runs, terms, prefix,
                     accumulate(adjoints, powers, i, m, e)
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def scaled_exp(x, bound):
     """exp of log weights as scaled numbers; finite weights are taken between -bound and bound."""
     vanished = equal(x, like(x, -np.inf))
@@ -157,19 +162,19 @@ def scaled_exp(x, bound):
     return select(vanished, like(m, 0.0), m), select(vanished, like(e, NOTHING), e)
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def log_of(m, e):
     """Natural logarithm of a scaled scalar."""
     return math.log(m) + (e * LN2_HIGH + e * LN2_LOW) if m > 0.0 else -np.inf
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def collapse(m, e):
     """The scaled scalar as a float64, which may be zero or infinite."""
     return math.ldexp(m, max(min(e, 5000), -5000)) if m != 0.0 else 0.0
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def collapse_slot(mantissas, exponents, slot):
     """Replace the scaled number of a slot by its float64 in `mantissas`."""
     if mantissas.ndim == 1:
@@ -179,7 +184,17 @@ def collapse_slot(mantissas, exponents, slot):
             mantissas[slot, lane] = collapse(mantissas[slot, lane], exponents[slot, lane])
 
 
-@njit(cache=True, nogil=True)
+# A tile has one row or a line of lanes, of weights of either width.
+_SIGNATURES = [
+    f"int64 int64 int64 {dtype}[,] {dtype}[,] bool bool int32[] int32[] int32[,] int32[] int32[] "
+    f"float64[{axes}] float64[{axes}] float64[{axes}] {dtype}[,] {dtype}[,] {dtype}[,] {dtype}[,] "
+    f"int64[{axes}] int64[{axes}] int64[{axes}] float64 bool[]"
+    for dtype in ("float32", "float64")
+    for axes in ("", ",")
+]
+
+
+@kernel(*_SIGNATURES, has_python=False)
 def log_rows_scaled(
     start,
     stop,

@@ -12,27 +12,14 @@ offending token, and a number for the message. Nothing here builds a message or 
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
-from derivable.core.lazy import whole_import
-
-with whole_import():
-    from llvmlite import ir
-    from numba import types
-    from numba.extending import intrinsic
-
-    from derivable.device.cpu.compiling import njit
-    from derivable.device.cpu.lanes import item
-    from derivable.device.cpu.places import trailing_zeros
-    from derivable.device.cpu.pointers import pointer
-
-# Numba passes the typing context itself; type checkers need not know.
-_intrinsic: Any = intrinsic
-
+from derivable.device.cpu.lines import eight_bytes, item, pointer
+from derivable.device.cpu.places import trailing_zeros
+from derivable.device.cpu.tiers import kernel
 
 OK = 0
 EXPECTED_NUMBER = 1  # a token that is not an integer
@@ -61,7 +48,7 @@ _BELOW_TOP = np.uint64(0x4646464646464646)  # takes bytes above the nine to 128 
 _TOPS = np.uint64(0x8080808080808080)
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def skip_blanks(data, stop, position):
     """The next position that is not a blank within the line."""
     while position < stop and (data[position] == SPACE or data[position] == TAB):
@@ -69,7 +56,7 @@ def skip_blanks(data, stop, position):
     return position
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def skip_line(data, stop, position):
     """The start of the next line."""
     while position < stop and data[position] != NEWLINE and data[position] != RETURN:
@@ -77,7 +64,7 @@ def skip_line(data, stop, position):
     return position + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def next_line(data, stop, position):
     """The first byte of the next line that is neither blank nor a comment; stop at the end of the file."""
     while position < stop:
@@ -93,18 +80,18 @@ def next_line(data, stop, position):
     return stop
 
 
-@njit(cache=True, nogil=True)
+@kernel("const uint8[]", has_python=False)
 def first_line(content):
     """The first byte of a file that belongs neither to a comment nor to a blank line; its length if there is none."""
     return next_line(pointer(content), len(content), 0)
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def at_end(data, stop, position):
     return position >= stop or data[position] == NEWLINE or data[position] == RETURN
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def read_number(data, stop, position):
     """(code, position after it, value) of the integer at or after `position` on the same line.
 
@@ -129,19 +116,7 @@ def read_number(data, stop, position):
     return OK, position, -value if negative else value
 
 
-@_intrinsic
-def _eight_bytes(typingctx, data, position):
-    """data[position : position + 8] as a little-endian uint64."""
-
-    def codegen(context, builder, signature, args):
-        place = builder.bitcast(builder.gep(args[0], [args[1]]), ir.IntType(64).as_pointer())
-        word = builder.load(place, align=1)
-        return word if sys.byteorder == "little" else builder.bswap(word)
-
-    return types.uint64(data, types.int64), codegen
-
-
-@njit(cache=True, nogil=True, inline="always")
+@kernel(is_inner=True, inline="always")
 def plain_number(data, stop, position) -> tuple[Any, Any]:
     """(position after it, value) of the number of one to seven digits that follows one space; (-1, 0) for all else.
 
@@ -152,7 +127,7 @@ def plain_number(data, stop, position) -> tuple[Any, Any]:
         return np.int64(-1), np.int64(0)
     negative = data[position + 1] == MINUS
     start = position + 1 + negative
-    word = _eight_bytes(data, start)
+    word = eight_bytes(data, start)
     # The top bit of each byte that is no digit; a carry out of one reaches only bytes behind it.
     other = ((word + _BELOW_TOP) | (word - _ZEROS)) & _TOPS
     digits = trailing_zeros(other) >> 3
@@ -170,7 +145,7 @@ def plain_number(data, stop, position) -> tuple[Any, Any]:
     return start + digits, -value if negative else value
 
 
-@njit(cache=True, nogil=True)
+@kernel(is_inner=True)
 def number_at(data, stop, position):
     """(code, position, value, where it starts) of the integer at or after `position` on the same line."""
     after, value = plain_number(data, stop, position)
@@ -181,7 +156,7 @@ def number_at(data, stop, position):
     return code, position, value, token
 
 
-@njit(cache=True, nogil=True)
+@kernel("const uint8[] const uint8[] int64[]", has_python=False)
 def parse_header(content, word, numbers):
     """Find the line `word number number ...`: (code, position, 0); the position after it if OK."""
     data, stop = pointer(content), len(content)
@@ -214,7 +189,10 @@ def grammar(**lines: tuple[int, ...]) -> np.ndarray:
     return table
 
 
-@njit(cache=True, nogil=True)
+@kernel(
+    "const uint8[] int64 int64 int64 uint8[,] int64 int64 uint8[] uint8[] int32[] int32[] int32[] int32[]",
+    has_python=False,
+)
 def parse_lines(
     content, position, until, num_variables, grammar, lines, end, defined, kinds, names, places, numbers, elements
 ):
@@ -299,7 +277,7 @@ def parse_lines(
         lines += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel("const uint8[] uint8[] int64[] int64[] int32[]", has_python=False)
 def parse_d4(content, kinds, starts, places, numbers):
     """The lines of D4's dialect, in any order: `o|a|t|f id 0` declares, `source target literal* 0` is an edge.
 

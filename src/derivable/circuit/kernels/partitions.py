@@ -15,9 +15,7 @@ import numpy as np
 
 from derivable.circuit.kernels.hashcons import mix
 from derivable.core.and_or import LITERAL, OR, TRUE
-from derivable.device.cpu.compiling import njit
-from derivable.device.cpu.lanes import item
-from derivable.device.cpu.pointers import pointer, scratch
+from derivable.device.cpu.lines import item, pointer, scratch
 from derivable.device.cpu.tiers import kernel
 
 LANES = 4  # points
@@ -27,14 +25,14 @@ _MODULUS = 2**31 - 1
 WELL_PLACED, NO_PLACE, OTHER_LEAF, NOT_INNER, PRIME_ELSEWHERE, SUB_ELSEWHERE = range(6)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(is_inner=True, inline="always")
 def _reduced(value):
     """A number below 2^62 modulo 2^31 - 1."""
     value = (value & _MODULUS) + (value >> 31)
     return value - _MODULUS if value >= _MODULUS else value
 
 
-@kernel
+@kernel("uint8[] int32[] int32[] int32[] int64 int64 int8[] int32[]")
 def first_not_partition(letters, names, numbers, elements, line, first, fixed, values):
     """Evaluate lines of an SDD file, as `parse_bytes.parse_lines` writes them, until primes do not add up to one.
 
@@ -77,7 +75,7 @@ def first_not_partition(letters, names, numbers, elements, line, first, fixed, v
     return line, first
 
 
-@kernel
+@kernel("uint8[] int32[] int32[] int32[] int32[] int64 int64 int32[] int32[] int32[] int32[] int32[] int32[]")
 def first_misplaced(
     letters, names, numbers, elements, places, line, first, left, right, variable, begin, end, place_of,
 ):  # fmt: skip

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from derivable.core.and_or import AND, FALSE, LITERAL, OR
-from derivable.device.cpu.compiling import njit
 from derivable.device.cpu.tiers import kernel
 
 
-@kernel
+@kernel("uint8[] int32[] int64[] int32[] int64[] uint64[,]")
 def fold_scopes(kind, literal, offsets, children, position, scopes):
     """Which variables each node mentions, for the variables with a position in this pass.
 
@@ -41,7 +40,7 @@ def fold_scopes(kind, literal, offsets, children, position, scopes):
     return overlapping, uneven
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(is_inner=True, inline="always")
 def _emit(start, size, tree_size, parts, count):
     """Cut positions [start, start + size) into aligned blocks of powers of two, numbered as a heap."""
     stop = start + size
@@ -84,7 +83,7 @@ def missing_blocks(scope, whole, tree_size, parts):
     return count
 
 
-@kernel
+@kernel("uint8[] int64[] int32[] int64[] uint64[,] uint64[] int64 int64[] int64[] int64[]")
 def edge_gaps(kind, offsets, children, roots, scopes, required, tree_size, owners, blocks, parts):
     """For every or-edge and every root: the blocks of variables that are missing there.
 
@@ -115,7 +114,7 @@ def edge_gaps(kind, offsets, children, roots, scopes, required, tree_size, owner
     return count
 
 
-@kernel
+@kernel("uint8[] int32[] int64[] int32[] int64[] int64[]")
 def order_of_appearance(kind, literal, offsets, children, roots, order):
     """Number the variables in the order in which a walk down from the roots meets them; the rest follow.
 

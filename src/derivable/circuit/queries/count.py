@@ -63,10 +63,11 @@ def _without_free(circuit: Circuit, mentioned: np.ndarray) -> Circuit:
 def _count_by_residues(circuit: Circuit, num_mentioned: int, bits: int) -> list[int]:
     num_primes = bits // 30 + 2  # each prime has more than 30 bits; the last one is the check
     primes = _primes_below_2_31(num_primes)
-    values = empty((circuit.num_nodes, min(PRIMES_AT_ONCE, num_primes)), np.uint32)
+    room = empty(circuit.num_nodes * min(PRIMES_AT_ONCE, num_primes), np.uint32)
     counts, modulus = [0] * circuit.num_roots, 1
     for start in range(0, num_primes, PRIMES_AT_ONCE):
         chunk = primes[start : start + PRIMES_AT_ONCE]
+        values = room[: circuit.num_nodes * len(chunk)].reshape(-1, len(chunk))
         fold_residues(
             circuit.kind,
             circuit.offsets,
@@ -75,7 +76,7 @@ def _count_by_residues(circuit: Circuit, num_mentioned: int, bits: int) -> list[
             np.array([-pow(p, -1, 2**32) % 2**32 for p in chunk], np.uint64),
             np.array([2**32 % p for p in chunk], np.uint64),
             np.array([2**31 % p for p in chunk], np.uint64),
-            values[:, : len(chunk)],
+            values,
         )
         for column, prime in enumerate(chunk):
             factor = pow(2, num_mentioned, prime) * pow(2**32, -1, prime)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from derivable.core.splitmix64 import STEP
-from derivable.datalog.kernels.proofs import next_literal
+from derivable.datalog.kernels.proofs import LITERALS, SETS, next_literal
 from derivable.device.cpu.tiers import kernel
 
 # What spreads states over the slots of a hash.
@@ -83,7 +83,10 @@ def _enter_state(state, mass, diagram, count):
     return count + 1
 
 
-@kernel
+@kernel(
+    f"int64[] float64[] {SETS} uint64[] {LITERALS} (int64[] int64[] uint64[] uint64[] int64[] uint64[] int64[] "
+    "uint64[,] float64[,] int64[])",
+)
 def chances_of(tags, found, blocks, heads, offsets, tied, literals, diagram):
     """The exact probabilities [set] that one of the proofs holds; -1 for those that need too much room.
 

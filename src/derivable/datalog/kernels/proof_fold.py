@@ -16,11 +16,21 @@ from __future__ import annotations
 import numpy as np
 
 from derivable.datalog.kernels.multi_block_fold import ENDLESS, LOST, WANTED_SPAN, fold_multi_block
-from derivable.datalog.kernels.proofs import ONE, ZERO, conflict, cost_of_word, is_simpler, resolve_choices, unite
+from derivable.datalog.kernels.proofs import (
+    LITERALS,
+    ONE,
+    SETS,
+    ZERO,
+    conflict,
+    cost_of_word,
+    is_simpler,
+    resolve_choices,
+    unite,
+)
 from derivable.device.cpu.tiers import kernel
 
 
-@kernel
+@kernel("int64[] int64[] int64[] int64[]")
 def chain(ids, last, following, touched):
     """Link the candidates [candidate] of each row; returns the number of rows, which `touched` lists.
 
@@ -38,7 +48,7 @@ def chain(ids, last, following, touched):
     return number
 
 
-@kernel
+@kernel(f"int64 int64 uint8[] {SETS} uint64[] uint64[]")
 def note_literals(start, stop, noted, blocks, heads, offsets, tied, triggers):
     """Fills noted [set]: 1 if a proof of the set has a literal of a choice, 3 if one of these is a trigger, else 0."""
     width, zero = blocks.shape[1] - 1, np.uint64(0)
@@ -52,7 +62,7 @@ def note_literals(start, stop, noted, blocks, heads, offsets, tied, triggers):
         noted[number] = 3 if of_triggers else 1 if of_choices else 0
 
 
-@kernel
+@kernel(f"int64 int64 int64[] int64[] bool[] uint8[] {SETS} {SETS} int64[] uint64[] {LITERALS} uint64[]")
 def are_possible(
     start, stop, a, b, found, noted, blocks, heads, offsets, to_blocks, to_heads, used, costs, tied, literals, triggers
 ):
@@ -288,7 +298,10 @@ def _fold_narrow(start, stop, given, limits, sets, room, used, costs, tied, lite
     return stop
 
 
-@kernel
+@kernel(
+    "int64 int64 int64[] int64[] int64[] int64[] int64[] int64 int64[] int64[] bool bool[] int64 bool bool "
+    f"{SETS} {SETS} int64[] int64[] int64[] uint64[] {LITERALS} uint64[]",
+)
 def fold(
     start,
     stop,

@@ -30,7 +30,7 @@ import math
 
 import numpy as np
 
-from derivable.device.cpu.places import trailing_zeros
+from derivable.device.cpu.places import load, store, trailing_zeros
 from derivable.device.cpu.tiers import kernel
 
 # The cost of a probability of 1/e, and of what has probability 0.
@@ -38,6 +38,9 @@ SCALE, IMPOSSIBLE = float(1 << 36), 1 << 48
 ZERO, ONE = 0, 1
 # Pairs of proofs that a product is made of at once; those of more are marked.
 MOST, LONG = 1 << 12, -1
+# The types of `blocks`, `heads` and `offsets`, and of `literals`, for the signatures of kernels.
+SETS = "uint64[,] int64[,] int64[]"
+LITERALS = "(int64[] int64[] float64[] int64[] int64[] int64[] int64[] int64[] int64[] float64[])"
 # Pairs of literals that are compared sooner than the choices of a union are resolved.
 MOST_PAIRS = 64
 
@@ -81,7 +84,7 @@ def _number_of_literals(blocks, heads, row):
     return count
 
 
-@kernel
+@kernel("int64[] uint64[,] int64[,] int64[,]")
 def list_literals(rows, blocks, heads, found):
     """Fills found [2, literal]: for each literal of some proofs its place among the rows, and its number."""
     width, total = blocks.shape[1] - 1, 0
@@ -118,7 +121,7 @@ def _list_tied(blocks, heads, row, tied, numbers, where):
 
 
 @kernel(is_inner=True)
-def _choose(words, count, literals):
+def _choose(blocks, count, literals):
     """Note what the listed literals say of their choices; -1 if they contradict each other, 0 if no value is denied, 1
     if some are, and 2 if literals went: denied values go where another value is used."""
     fact, _, chances, choice, sizes, numbers, where, chosen, denied, sums = literals
@@ -137,7 +140,8 @@ def _choose(words, count, literals):
         if chosen[g] == f + 1:
             return -1
         if chosen[g]:
-            words[where[i]] &= ~(np.uint64(1) << np.uint64(numbers[i] & 63))
+            word = load(blocks, where[i]) & ~(np.uint64(1) << np.uint64(numbers[i] & 63))
+            store(blocks, where[i], word)
             found = 2
         elif sizes[g]:
             denied[g] += 1
@@ -153,7 +157,7 @@ def resolve_choices(blocks, heads, row, costs, tied, literals):
     """Resolve the choices of a proof with literals of choices, and compute its cost; false if it contradicts itself."""
     fact, _, _, choice, _, numbers, where, chosen, denied, sums = literals
     count = _list_tied(blocks, heads, row, tied, numbers, where)
-    found, total = _choose(blocks.reshape(-1), count, literals), 0
+    found, total = _choose(blocks, count, literals), 0
     for i in range(count):
         f = fact[numbers[i]]
         g = choice[f if f >= 0 else ~f]
@@ -390,7 +394,9 @@ def _has_room(num_rows, num_blocks, num_candidates, blocks, heads, offsets, to_b
     return True
 
 
-@kernel
+@kernel(
+    f"int64 int64 int64[] int64[] int64[] int64 {SETS} {SETS} int64[] int64[] int64[] uint64[] {LITERALS} uint64[]",
+)
 def multiply(
     start,
     stop,
@@ -487,7 +493,7 @@ def _are_equal(blocks, heads, first, second, count):
     return True
 
 
-@kernel
+@kernel(f"int64 int64 int64[] int64[] int64[] int64 {SETS} {SETS} int64[] int64[]")
 def add(start, stop, tags, segments, found, k, blocks, heads, offsets, to_blocks, to_heads, order, spare, used):
     """The sums [segment] of the sets of each segment from `start` on; returns where room has come to its end.
 
@@ -530,7 +536,7 @@ def add(start, stop, tags, segments, found, k, blocks, heads, offsets, to_blocks
     return stop
 
 
-@kernel
+@kernel(f"int64 int64 int64[] int64 int64[] int64 {SETS} {SETS} int64[] int64[] int64[] uint64[] {LITERALS}")
 def deny(
     start,
     stop,

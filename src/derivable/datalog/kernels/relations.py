@@ -14,7 +14,7 @@ from derivable.device.cpu.tiers import kernel
 DIGIT_BITS = 10
 
 
-@kernel
+@kernel("int64[,] int64 uint32[] int64[,] int64[] bool")
 def place_rows(log, size, table, rows, ids, appends):
     """Find each of `rows` [row, column]; writes its number in the log to `ids` and returns the new size.
 
@@ -55,7 +55,7 @@ def place_rows(log, size, table, rows, ids, appends):
     return size
 
 
-@kernel
+@kernel("int32[,] int64 uint32[]", "int64[,] int64 uint32[]")
 def rehash_rows(log, size, table):
     """Fill an empty table with the first `size` rows of the log, which are distinct."""
     slots = len(table) // 2
@@ -70,7 +70,7 @@ def rehash_rows(log, size, table):
         table[2 * slot + 1] = tag_of(h)
 
 
-@kernel
+@kernel("int32[,] int64[] int32[] int32[] int64 int64", "int64[,] int64[] int32[] int32[] int64 int64")
 def chain_append(log, key_columns, heads, following, start, stop):
     """Enter rows start..stop of the log into a chained hash index over some of its columns, at least one."""
     for i in range(start, stop):
@@ -82,7 +82,10 @@ def chain_append(log, key_columns, heads, following, start, stop):
         heads[slot] = i
 
 
-@kernel
+@kernel(
+    "int32[,] int64[] int32[] int32[] int64[,] int64 int32[] int64 int64[] int64[] int64 int64",
+    "int64[,] int64[] int32[] int32[] int64[,] int64 int32[] int64 int64[] int64[] int64 int64",
+)
 def chain_expand(log, key_columns, heads, following, probes, limit, stamps, bound, left, right, i, row):
     """Matches of `probes` [probe, key] in a chained index, from probe `i` (chain position `row`, -1 for its start).
 
@@ -116,7 +119,7 @@ def chain_expand(log, key_columns, heads, following, probes, limit, stamps, boun
     return count, i, np.int64(-1)
 
 
-@kernel
+@kernel("int64[] int64 int64[]")
 def dense_offsets(keys, low, offsets):
     """Where the rows of each key begin in their order: those of k from offsets[k - low] to offsets[k - low + 1].
 
@@ -133,7 +136,7 @@ def dense_offsets(keys, low, offsets):
     return ascends
 
 
-@kernel
+@kernel("int64[] int64 int64[] int64[]")
 def dense_rows(keys, low, offsets, rows):
     """Counting sort of rows by key: rows of key k are rows[offsets[k - low]:offsets[k - low + 1]], ascending.
 
@@ -149,7 +152,7 @@ def dense_rows(keys, low, offsets, rows):
     offsets[len(offsets) - 1] = len(keys)
 
 
-@kernel
+@kernel("int64[] int64[] int64 int64[] int64[] int64[] int64 int64")
 def dense_expand(offsets, rows, low, keys, left, right, i, position):
     """Matches of keys [probe] in a dense index, from probe `i`; as `chain_expand`."""
     count = 0
@@ -173,7 +176,7 @@ def dense_expand(offsets, rows, low, keys, left, right, i, position):
     return count, i, np.int64(-1)
 
 
-@kernel
+@kernel("int64[] int64[] int64[]")
 def sort_by_digits(words, other, counts):
     """Sort `words`, as if they had no signs, by one digit after another of the bits that vary, the lowest first.
 

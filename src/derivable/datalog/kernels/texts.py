@@ -59,14 +59,14 @@ def _is_same_text(data, start, other, at, length):
     return True
 
 
-@kernel
+@kernel("const uint8[] int64[] int64[] int64 int64[]")
 def hash_texts(data, starts, stops, mask, hashes):
     """The hashes [text] of the texts data[starts[i]:stops[i]]; `mask`: the bits that count."""
     for i in range(len(starts)):
         hashes[i] = _hash_text(data, starts[i], stops[i], mask)
 
 
-@kernel
+@kernel("uint8[] int64[] int64 uint32[] const uint8[] int64[] int64[] int64[] int64[] bool")
 def place_texts(data, offsets, size, table, given, starts, stops, hashes, places, appends):
     """Find the texts given[starts[i]:stops[i]]; writes their numbers to `places` and returns the new number of texts.
 
@@ -105,7 +105,7 @@ def place_texts(data, offsets, size, table, given, starts, stops, hashes, places
     return size
 
 
-@kernel
+@kernel("uint8[] int64[] int64[,] uint8[] int64[]")
 def join_texts(data, offsets, rows, joined, ends):
     """Write the texts of the numbers rows[i] [row, column] behind each other to `joined`; text `i` ends at ends[i]."""
     end = np.int64(0)
@@ -117,7 +117,7 @@ def join_texts(data, offsets, rows, joined, ends):
         ends[i] = end
 
 
-@kernel
+@kernel("const uint8[] int64[] int64 uint32[] int64")
 def rehash_texts(data, offsets, size, table, mask):
     """Fill an empty table with the first `size` texts, which are distinct; `mask`: the bits of hashes that count."""
     slots = len(table) // 2

@@ -28,7 +28,7 @@ from derivable.device.cpu.tiers import kernel
 TYPES = ("int64", "int64[]", "int64[,]", *["int64[]"] * 3, "int64[,]", "int64[]", *["int64[,]"] * 3, "int64[]")
 
 
-@kernel
+@kernel(" ".join(TYPES))
 def run(address, memory, stores, tables, indexes, control, strata, drivers, readers, activity, indexes_after, facts):
     """Run strata up to one, from the first or from where the last call left; returns why it came back."""
     if control[w.ONLY_TABLE] >= 0:

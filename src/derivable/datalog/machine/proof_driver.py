@@ -26,7 +26,7 @@ _OF_RUN = ("int64", "int64", "bool", "bool", "int64[]", "uint8[]")
 TYPES = (*driver.TYPES, *_OF_RUN, *_SETS, *_SLOTS, *_SLOTS, "int64[]", *_KNOWN)
 
 
-@kernel
+@kernel(" ".join(TYPES))
 def run_proofs(
     address,
     memory,

@@ -258,7 +258,7 @@ def _numbered(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, Sequence[np.nd
 # Trees of numbered nodes (Tarjan 1975): a node's parent is never larger than the node.
 
 
-@kernel
+@kernel("int64[] int64[] int64[]")
 def unite(left, right, parent):
     """Have the nodes left [pair] and right [pair] in one tree of `parent` [node], which begins with node n at n."""
     for i in range(len(left)):
@@ -276,7 +276,7 @@ def unite(left, right, parent):
             parent[a] = b
 
 
-@kernel
+@kernel("int64[] int64[]")
 def number_trees(parent, component):
     """Fill component [node] with the number of its tree, in the order of their roots; returns how many there are."""
     count = 0

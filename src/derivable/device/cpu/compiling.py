@@ -53,7 +53,7 @@ def njit(*, cache: bool = False, **options: Any) -> Any:
     """
 
     def dispatcher(function: Any) -> Any:
-        settings = {"nopython": True, "boundscheck": None, "no_cfunc_wrapper": True} | options
+        settings = {"nopython": True, "boundscheck": None, "no_cfunc_wrapper": True, "error_model": "numpy"} | options
         made: Any = KernelDispatcher(function, targetoptions=settings)
         if cache:
             made._cache = _KernelCache(function)
@@ -71,11 +71,13 @@ def packed(function: Any) -> Any:
     return made
 
 
-def type_of(name: str) -> Any:
-    """Numba's type of "int64", a scalar, of "int64[]", an array, or of "int64[,]", one with two axes."""
-    scalar, _, axes = name.partition("[")
+def type_of(kind: object_code.Kind) -> Any:
+    """Numba's type of arguments, see `object_code.Kind`."""
+    if isinstance(kind, tuple):
+        return numba.types.Tuple([type_of(part) for part in kind])
+    scalar, _, axes = kind.removeprefix("const ").partition("[")
     found = numba.from_dtype(np.dtype(scalar))
-    return numba.types.Array(found, axes.count(",") + 1, "C") if axes else found
+    return numba.types.Array(found, axes.count(",") + 1, "C", readonly="const " in kind) if axes else found
 
 
 def type_of_intrinsic(intrinsic: Any) -> Any:

@@ -1,14 +1,15 @@
-"""Object code of what Numba has compiled, with an entry that takes words: see `object_code`."""
+"""Object code of what Numba has compiled, with an entry that Python calls: see `object_code`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from types import FunctionType
 from typing import Any
 
 import numba
+import numpy as np
 from llvmlite import binding as llvm
 from llvmlite import ir
 
@@ -18,12 +19,13 @@ from derivable.device.cpu.compiling import cgutils, empty_module, populate_array
 from derivable.device.cpu.object_code import Kind
 
 types: Any = numba.types
-# What calls Python or Numba's run time; and what raises, or for what LLVM calls functions that few systems have.
-_FOREIGN = re.compile("_?Py|NRT_|numba_")
-_UNSAFE = re.compile(r"picklebuf|NumbaEnv|\b[su](?:div|rem) i128|\b(?:half|bfloat|fp128|x86_fp80)\b|@llvm\.powi")
-# The function that frees an array, which arguments without an owner never are.
-_FREES = "NRT_MemInfo_call_dtor"
-_I32, _I64, _BYTES = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
+# What calls Numba's run time, or Intel's library of vectors; and what LLVM calls functions for that few systems have.
+_FOREIGN = re.compile("NRT_|numba_|__svml")
+_UNSAFE = re.compile(r"NumbaEnv|\b[su](?:div|rem) i128|\b(?:half|bfloat|fp128|x86_fp80)\b|@llvm\.powi")
+# What a function that raises an error has in its code.
+_RAISES = "picklebuf"
+_I32, _I64, _BYTE, _BYTES = ir.IntType(32), ir.IntType(64), ir.IntType(8), ir.IntType(8).as_pointer()
+_DOUBLE, _VOID = ir.DoubleType(), ir.VoidType()
 
 
 class Unsupported(Exception):
@@ -31,35 +33,33 @@ class Unsupported(Exception):
 
 
 def emit(function: FunctionType, compiled: Any, is_packed: bool) -> None:
-    """Write the object code of a kernel, unless there is that already.
+    """Write the object code of a kernel to the user's cache, unless there is that already.
 
     compiled   Numba's result
     is_packed  whether it is called as a function of C, see `tiers.Packed`
     """
-    arguments = compiled.signature.args
     try:
-        kinds = object_code.PACKED if is_packed else tuple(map(_kind, arguments))
+        kinds = object_code.PACKED if is_packed else tuple(map(_kind, compiled.signature.args))
         if object_code.has_file(function, kinds):
             return
     except Unsupported:
         return
     try:
-        result = "" if is_packed else _result(compiled.signature.return_type)
-        externals, code = _emitted(compiled, object_code.symbol(function, kinds), is_packed)
+        externals, code = emitted(compiled, object_code.symbol(function, kinds), is_packed)
     except Unsupported:
-        result, externals, code = "", [], b""
+        externals, code = [], b""
     except Exception as error:
         # Another version of Numba may have other parts. It loads the kernel itself.
         warn(f"kernels are loaded by Numba alone, as object code cannot be written: {type(error).__name__}: {error}")
-        result, externals, code = "", [], b""
-    object_code.keep(function, kinds, result, externals, code)
+        externals, code = [], b""
+    object_code.keep(function, kinds, externals, code)
 
 
 def _kind(of: Any) -> Kind:
     if isinstance(of, types.BaseTuple) and not isinstance(of, types.BaseNamedTuple) and len(of):
         return tuple(map(_kind, of))
-    if isinstance(of, types.Array) and of.layout == "C" and of.mutable and of.aligned and of.ndim:
-        return f"{_kind(of.dtype)}[{',' * (of.ndim - 1)}]"
+    if isinstance(of, types.Array) and of.layout == "C" and of.aligned and of.ndim:
+        return f"{'' if of.mutable else 'const '}{_kind(of.dtype)}[{',' * (of.ndim - 1)}]"
     if isinstance(of, types.Literal) or not (_is_integer(of) or of in (types.float32, types.float64)):
         raise Unsupported
     return str(of)
@@ -69,34 +69,23 @@ def _is_integer(of: Any) -> bool:
     return isinstance(of, types.Boolean) or (isinstance(of, types.Integer) and of.bitwidth <= 64)
 
 
-def _result(of: Any) -> str:
-    """The words of a result as `struct` reads them, "?" for a truth value; those of a tuple in parentheses."""
-    if of == types.none:
-        return ""
-    if isinstance(of, types.BaseTuple):
-        if not len(of) or any(isinstance(part, (types.BaseTuple, types.Boolean)) for part in of):
-            raise Unsupported
-        return f"({''.join(map(_result, of))})"
-    if isinstance(of, types.Boolean):
-        return "?"
-    if isinstance(of, types.Float):
-        return "d"
-    if not _is_integer(of):
-        raise Unsupported
-    return "q" if of.signed else "Q"
+def emitted(compiled: Any, symbol: str, is_packed: bool = False) -> tuple[list[str], bytes]:
+    """The functions of other libraries that a kernel calls, and its code with an entry of that name.
 
-
-def _emitted(compiled: Any, symbol: str, is_packed: bool) -> tuple[list[str], bytes]:
-    """The functions of other libraries that it calls, and its code."""
+    Raises Unsupported where only Numba can load it.
+    """
     if not object_code.can_be_written():
         raise Unsupported
     library = compiled.library
     machine = target_machine(library)
     entry = empty_module(library, symbol)
     native = compiled.target_context.declare_function(entry, compiled.fndesc)
-    (_write_function if is_packed else _write_entry)(entry, symbol, native, compiled)
-    ends = ir.IRBuilder(ir.Function(entry, ir.FunctionType(ir.VoidType(), [_BYTES]), _FREES).append_basic_block())
-    ends.ret_void()
+    if is_packed:
+        _write_function(entry, symbol, native, compiled)
+    else:
+        _Entry(entry, symbol, native, compiled).write()
+    for write in (_write_allocation, _write_release, _write_ldexp):
+        write(entry)
     module = whole_module(library)
     module.link_in(llvm.parse_assembly(cgutils.normalize_ir_text(str(entry))))
     for part in (*module.functions, *module.global_variables):
@@ -110,38 +99,66 @@ def _emitted(compiled: Any, symbol: str, is_packed: bool) -> tuple[list[str], by
         for part in (*module.functions, *module.global_variables)
         if part.is_declaration and not part.name.startswith("llvm.")
     ]
-    if any(map(_FOREIGN.match, externals)) or _UNSAFE.search(str(module)):
+    unknown = [name for name in externals if name.startswith(("Py", "_Py")) and name not in object_code.OF_PYTHON]
+    text = str(module)
+    if unknown or any(map(_FOREIGN.match, externals)) or _UNSAFE.search(text):
+        raise Unsupported
+    if is_packed and _RAISES in text:
         raise Unsupported
     return externals, machine.emit_object(module)
 
 
+# What Numba's run time does for arrays that a kernel makes for itself, and for powers of two
+
+
+def _defined(module: ir.Module, name: str, result: Any, *parameters: Any) -> tuple[ir.IRBuilder, Sequence[Any]]:
+    function = ir.Function(module, ir.FunctionType(result, parameters), name)
+    return ir.IRBuilder(function.append_basic_block()), function.args
+
+
+def _of_library(module: ir.Module, name: str, result: Any, *parameters: Any) -> ir.Function:
+    return cgutils.get_or_insert_function(module, ir.FunctionType(result, parameters), name)
+
+
+# Bytes of the header of an array's memory, which begins with the number of references; where it has the address.
+_HEADER, _ADDRESS = 64, 24
+
+
+def _write_allocation(module: ir.Module) -> None:
+    """`NRT_MemInfo_alloc_aligned`: memory with a header before it, as compiled code reads that."""
+    builder, (size, alignment) = _defined(module, "NRT_MemInfo_alloc_aligned", _BYTES, _I64, _I32)
+    alignment = builder.zext(alignment, _I64)
+    total = builder.add(builder.add(size, alignment), _I64(_HEADER))
+    memory = builder.call(_of_library(module, "malloc", _BYTES, _I64), [total])
+    with builder.if_then(cgutils.is_null(builder, memory), likely=False):
+        builder.ret(memory)
+    first = builder.add(builder.ptrtoint(memory, _I64), builder.add(alignment, _I64(_HEADER - 1)))
+    builder.store(_I64(1), builder.bitcast(memory, _I64.as_pointer()))
+    at = builder.bitcast(builder.gep(memory, [_I64(_ADDRESS)]), _I64.as_pointer())
+    builder.store(builder.and_(first, builder.neg(alignment)), at)
+    builder.ret(memory)
+
+
+def _write_release(module: ir.Module) -> None:
+    """`NRT_MemInfo_call_dtor`: frees the memory of an array, once nothing refers to it."""
+    builder, (memory,) = _defined(module, "NRT_MemInfo_call_dtor", _VOID, _BYTES)
+    builder.call(_of_library(module, "free", _VOID, _BYTES), [memory])
+    builder.ret_void()
+
+
+def _write_ldexp(module: ir.Module) -> None:
+    """`numba_ldexp`: the C library's."""
+    builder, (number, power) = _defined(module, "numba_ldexp", _DOUBLE, _DOUBLE, _I32)
+    builder.ret(builder.call(_of_library(module, "ldexp", _DOUBLE, _DOUBLE, _I32), [number, power]))
+
+
+# Entries
+
+
 def _write_function(module: ir.Module, symbol: str, native: Any, compiled: Any) -> None:
     """The function of C; a kernel that could raise is not written."""
-    function = ir.Function(module, ir.FunctionType(_I64, [_I64, _I64]), symbol)
-    builder = ir.IRBuilder(function.append_basic_block())
-    builder.ret(_call(builder, native, compiled, function.args)[1])
-
-
-def _write_entry(module: ir.Module, symbol: str, native: Any, compiled: Any) -> None:
-    """A function of the address of the words of all arguments, with those of the result behind."""
-    function = ir.Function(module, ir.FunctionType(_I32, [_BYTES]), symbol)
-    builder = ir.IRBuilder(function.append_basic_block())
-    words = _words(builder, builder.bitcast(function.args[0], _I64.as_pointer()))
-    context = compiled.target_context
-    flags: list[Any] = []
-    arguments = [_argument(context, builder, of, words, flags) for of in compiled.signature.args]
-    needed = _I32(object_code.NEEDED)
-    together = reduce(builder.and_, flags, needed)
-    with builder.if_then(builder.icmp_unsigned("!=", together, needed), likely=False):
-        builder.ret(_I32(object_code.REFUSED))
-    status, result = _call(builder, native, compiled, arguments)
-    of = compiled.signature.return_type
-    parts = [(of, result)]
-    if isinstance(of, types.BaseTuple):
-        parts = list(zip(of, cgutils.unpack_tuple(builder, result, len(of))))
-    for part, value in parts if of != types.none else ():
-        builder.store(_wide(builder, part, value), builder.bitcast(next(words), _wide_type(part).as_pointer()))
-    builder.ret(status.code)
+    builder, arguments = _defined(module, symbol, _I64, _I64, _I64)
+    builder.ret(_call(builder, native, compiled, arguments)[1])
 
 
 def _call(builder: Any, native: Any, compiled: Any, arguments: Sequence[Any]) -> tuple[Any, Any]:
@@ -149,66 +166,218 @@ def _call(builder: Any, native: Any, compiled: Any, arguments: Sequence[Any]) ->
     return compiled.target_context.call_conv.call_function(builder, native, of.return_type, of.args, arguments)
 
 
-def _words(builder: Any, first: Any) -> Iterator[Any]:
-    """Pointers to one word after the other."""
-    number = 0
-    while True:
-        yield builder.gep(first, [_I64(number)])
-        number += 1
+class _Entry:
+    """A built-in function of Python with positional arguments: looks at their types, calls the kernel without the lock
+    of Python, and gives its result; NotImplemented for arguments of other types.
+    """
 
+    def __init__(self, module: ir.Module, symbol: str, native: Any, compiled: Any):
+        self.module, self.native, self.compiled = module, native, compiled
+        parameters = _BYTES, _BYTES.as_pointer(), _I64
+        self.builder, (_, self.objects, self.number) = _defined(module, symbol, _BYTES, *parameters)
+        self.otherwise = self.builder.append_basic_block("otherwise")
 
-def _argument(context: Any, builder: Any, of: Any, words: Iterator[Any], flags: list[Any]) -> Any:
-    """An argument from its words; the flags of arrays are appended to `flags`."""
-    if isinstance(of, types.BaseTuple):
-        return context.make_tuple(builder, of, [_argument(context, builder, part, words, flags) for part in of])
-    if not isinstance(of, types.Array):
-        word = builder.load(builder.bitcast(next(words), _wide_type(of).as_pointer()))
-        return _narrow(builder, of, word)
-    element = context.get_data_type(of.dtype)
-    array = builder.inttoptr(builder.load(next(words)), _BYTES)
-    flags.append(_field(builder, array, object_code.FLAGS, _I32))
-    address = _field(builder, array, object_code.DATA, _I64)
-    extents = _field(builder, array, object_code.SHAPE, _I64.as_pointer())
-    shape = [builder.load(builder.gep(extents, [_I64(axis)])) for axis in range(of.ndim)]
-    size = _I64(context.get_abi_sizeof(element))
-    strides = [size]
-    for extent in shape[:0:-1]:
-        strides.insert(0, builder.mul(strides[0], extent))
-    made = context.make_array(of)(context, builder)
-    populate_array(
-        made,
-        data=builder.inttoptr(address, element.as_pointer()),
-        shape=cgutils.pack_array(builder, shape),
-        strides=cgutils.pack_array(builder, strides),
-        itemsize=size,
-        meminfo=None,
-    )
-    return made._getvalue()
+    def write(self) -> None:
+        builder, of = self.builder, self.compiled.signature
+        self.need(builder.icmp_unsigned("==", self.number, _I64(len(of.args))))
+        arguments = [self.argument(kind, self.item(self.objects, i)) for i, kind in enumerate(of.args)]
+        state = builder.call(self.python("PyEval_SaveThread", _BYTES), [])
+        status, result = _call(builder, self.native, self.compiled, arguments)
+        builder.call(self.python("PyEval_RestoreThread", _VOID, _BYTES), [state])
+        with builder.if_then(status.is_error, likely=False):
+            self.raise_error(builder.bitcast(status.excinfoptr, _BYTES))
+        builder.ret(self.result(of.return_type, result))
+        builder.position_at_end(self.otherwise)
+        builder.ret(self.known("_Py_NotImplementedStruct"))
 
+    def raise_error(self, of: Any) -> None:
+        """Raise what a kernel has raised, which Numba writes as a pickle of a class and its arguments."""
+        builder = self.builder
+        take = self.python("PyBytes_FromStringAndSize", _BYTES, _BYTES, _I64)
+        text = builder.call(take, [self.field(of, 0, _BYTES), builder.zext(self.field(of, 8, _I32), _I64)])
+        read = self.python("PyObject_CallOneArg", _BYTES, _BYTES, _BYTES)
+        error = builder.call(read, [self.object(object_code.LOADS), text])
+        get = self.python("PyTuple_GetItem", _BYTES, _BYTES, _I64)
+        raising = self.python("PyErr_SetObject", _VOID, _BYTES, _BYTES)
+        builder.call(raising, [builder.call(get, [error, _I64(0)]), builder.call(get, [error, _I64(1)])])
+        self.release(text)
+        self.release(error)
+        builder.ret(ir.Constant(_BYTES, None))
 
-def _field(builder: Any, array: Any, place: int, of: Any) -> Any:
-    return builder.load(builder.bitcast(builder.gep(array, [_I64(place)]), of.as_pointer()))
+    # What Python has
 
+    def python(self, name: str, result: Any, *parameters: Any) -> ir.Function:
+        return _of_library(self.module, name, result, *parameters)
 
-def _wide_type(of: Any) -> Any:
-    return ir.DoubleType() if isinstance(of, types.Float) else _I64
+    def object(self, name: str) -> Any:
+        """The address of an object of Python or NumPy, see `object_code.OF_PYTHON`."""
+        return (
+            cgutils.add_global_variable(self.module, _BYTE, name)
+            if name not in self.module.globals
+            else (self.module.globals[name])
+        )
 
+    def known(self, name: str) -> Any:
+        """An object, as a new reference."""
+        found = self.object(name)
+        self.builder.call(self.python("Py_IncRef", _VOID, _BYTES), [found])
+        return found
 
-def _narrow(builder: Any, of: Any, word: Any) -> Any:
-    """The number of a type in a word."""
-    if isinstance(of, types.Boolean):
-        return builder.icmp_unsigned("!=", word, _I64(0))
-    if isinstance(of, types.Float):
-        return word if of.bitwidth == 64 else builder.fptrunc(word, ir.FloatType())
-    return word if of.bitwidth == 64 else builder.trunc(word, ir.IntType(of.bitwidth))
+    def release(self, of: Any) -> None:
+        """Give up a reference."""
+        self.builder.call(self.python("Py_DecRef", _VOID, _BYTES), [of])
 
+    def need(self, condition: Any) -> None:
+        """Go on where this holds; elsewhere arguments are of other types."""
+        following = self.builder.append_basic_block()
+        self.builder.cbranch(condition, following, self.otherwise)
+        self.builder.position_at_end(following)
 
-def _wide(builder: Any, of: Any, value: Any) -> Any:
-    """The word of a number."""
-    if isinstance(of, types.Boolean):
-        return builder.zext(value, _I64)
-    if isinstance(of, types.Float):
-        return value if of.bitwidth == 64 else builder.fpext(value, ir.DoubleType())
-    if of.bitwidth == 64:
-        return value
-    return (builder.sext if of.signed else builder.zext)(value, _I64)
+    def field(self, of: Any, offset: int, kind: Any) -> Any:
+        """What an object has some bytes behind its beginning."""
+        builder = self.builder
+        return builder.load(builder.bitcast(builder.gep(of, [_I64(offset)]), kind.as_pointer()))
+
+    def item(self, objects: Any, number: int) -> Any:
+        return self.builder.load(self.builder.gep(objects, [_I64(number)]))
+
+    def has_type(self, of: Any, name: str) -> Any:
+        return self.builder.icmp_unsigned("==", self.field(of, object_code.TYPE, _BYTES), self.object(name))
+
+    # Arguments
+
+    def argument(self, of: Any, value: Any) -> Any:
+        if isinstance(of, types.BaseTuple):
+            return self.tuple(of, value)
+        if isinstance(of, types.Array):
+            return self.array(of, value)
+        if of == types.int64:
+            return self.integer(value)
+        if of == types.boolean:
+            return self.truth(value)
+        if of == types.float64:
+            # NumPy's have their number where Python's have it.
+            is_float = self.has_type(value, "PyFloat_Type")
+            self.need(self.builder.or_(is_float, self.has_type(value, object_code.scalar_type("float64"))))
+        else:
+            self.need(self.has_type(value, object_code.scalar_type(str(of))))
+        return self.field(value, object_code.NUMBER, self.compiled.target_context.get_data_type(of))
+
+    def integer(self, value: Any) -> Any:
+        builder = self.builder
+        found = cgutils.alloca_once(builder, _I64)
+        with builder.if_else(self.has_type(value, "PyLong_Type")) as (of_python, of_numpy):
+            with of_python:
+                number = builder.call(self.python("PyLong_AsLongLong", _I64, _BYTES), [value])
+                builder.store(number, found)
+                with builder.if_then(builder.icmp_signed("==", number, _I64(-1)), likely=False):
+                    error = builder.call(self.python("PyErr_Occurred", _BYTES), [])
+                    with builder.if_then(cgutils.is_not_null(builder, error), likely=False):
+                        builder.call(self.python("PyErr_Clear", _VOID), [])
+                        builder.branch(self.otherwise)
+            with of_numpy:
+                self.need(self.has_type(value, object_code.scalar_type("int64")))
+                builder.store(self.field(value, object_code.NUMBER, _I64), found)
+        return builder.load(found)
+
+    def truth(self, value: Any) -> Any:
+        builder = self.builder
+        found = cgutils.alloca_once(builder, ir.IntType(1))
+        with builder.if_else(self.has_type(value, "PyBool_Type")) as (of_python, of_numpy):
+            with of_python:
+                builder.store(builder.icmp_unsigned("==", value, self.object("_Py_TrueStruct")), found)
+            with of_numpy:
+                self.need(self.has_type(value, object_code.scalar_type("bool")))
+                number = self.field(value, object_code.NUMBER, _BYTE)
+                builder.store(builder.icmp_unsigned("!=", number, _BYTE(0)), found)
+        return builder.load(found)
+
+    def tuple(self, of: Any, value: Any) -> Any:
+        builder = self.builder
+        self.need(self.has_type(value, "PyTuple_Type"))
+        self.need(builder.icmp_unsigned("==", self.field(value, object_code.LENGTH, _I64), _I64(len(of))))
+        items = builder.bitcast(builder.gep(value, [_I64(object_code.ITEMS)]), _BYTES.as_pointer())
+        parts = [self.argument(part, self.item(items, i)) for i, part in enumerate(of)]
+        return self.compiled.target_context.make_tuple(builder, of, parts)
+
+    def array(self, of: Any, value: Any) -> Any:
+        builder, context = self.builder, self.compiled.target_context
+        self.need(self.has_type(value, object_code.ARRAY_TYPE))
+        self.need(builder.icmp_unsigned("==", self.field(value, object_code.AXES, _I32), _I32(of.ndim)))
+        needed = _I32(object_code.READABLE | (object_code.WRITEABLE if of.mutable else 0))
+        flags = self.field(value, object_code.FLAGS, _I32)
+        self.need(builder.icmp_unsigned("==", builder.and_(flags, needed), needed))
+        dtype = self.field(value, object_code.DTYPE, _BYTES)
+        number, order = self.field(dtype, object_code.DTYPE_NUMBER, _I32), self.field(dtype, object_code.ORDER, _BYTE)
+        same = [n for n, code in enumerate(object_code.CODES) if np.dtype(code) == str(of.dtype)]
+        is_same = [builder.icmp_unsigned("==", number, _I32(n)) for n in same]
+        self.need(reduce(builder.or_, is_same))
+        self.need(builder.icmp_unsigned("!=", order, _BYTE(ord(">"))))
+        element = context.get_data_type(of.dtype)
+        extents = self.field(value, object_code.SHAPE, _I64.as_pointer())
+        shape = [builder.load(builder.gep(extents, [_I64(axis)])) for axis in range(of.ndim)]
+        size = _I64(context.get_abi_sizeof(element))
+        strides: list[Any] = [size]
+        for extent in shape[:0:-1]:
+            strides.insert(0, builder.mul(strides[0], extent))
+        made = context.make_array(of)(context, builder)
+        populate_array(
+            made,
+            data=self.field(value, object_code.DATA, element.as_pointer()),
+            shape=cgutils.pack_array(builder, shape),
+            strides=cgutils.pack_array(builder, strides),
+            itemsize=size,
+            meminfo=None,
+        )
+        return made._getvalue()
+
+    # Results
+
+    def result(self, of: Any, value: Any) -> Any:
+        """What Python gets, as a new reference. Where it has no memory for that, it finds out itself."""
+        builder = self.builder
+        if of == types.none:
+            return self.known("_Py_NoneStruct")
+        if isinstance(of, types.BaseTuple):
+            made = builder.call(self.python("PyTuple_New", _BYTES, _I64), [_I64(len(of))])
+            for i, (part, item) in enumerate(zip(of, cgutils.unpack_tuple(builder, value, len(of)))):
+                put = self.python("PyTuple_SetItem", _I32, _BYTES, _I64, _BYTES)
+                builder.call(put, [made, _I64(i), self.result(part, item)])
+            return made
+        if isinstance(of, types.Array):
+            return self.new_array(of, value)
+        if isinstance(of, types.Boolean):
+            return builder.call(self.python("PyBool_FromLong", _BYTES, _I64), [builder.zext(value, _I64)])
+        if isinstance(of, types.Float):
+            wide = value if of.bitwidth == 64 else builder.fpext(value, _DOUBLE)
+            return builder.call(self.python("PyFloat_FromDouble", _BYTES, _DOUBLE), [wide])
+        if not _is_integer(of):
+            raise Unsupported
+        if of.bitwidth < 64:
+            value = (builder.sext if of.signed else builder.zext)(value, _I64)
+        name = "PyLong_FromLongLong" if of.signed else "PyLong_FromUnsignedLongLong"
+        return builder.call(self.python(name, _BYTES, _I64), [value])
+
+    def new_array(self, of: Any, value: Any) -> Any:
+        """A copy of an array that the kernel has made, whose memory is freed."""
+        builder, context = self.builder, self.compiled.target_context
+        if of.layout != "C":
+            raise Unsupported
+        array = context.make_array(of)(context, builder, value)
+        integer = self.python("PyLong_FromLongLong", _BYTES, _I64)
+        shape = builder.call(self.python("PyTuple_New", _BYTES, _I64), [_I64(of.ndim)])
+        put = self.python("PyTuple_SetItem", _I32, _BYTES, _I64, _BYTES)
+        for axis, extent in enumerate(cgutils.unpack_tuple(builder, array.shape, of.ndim)):
+            builder.call(put, [shape, _I64(axis), builder.call(integer, [extent])])
+        given = builder.call(self.python("PyTuple_New", _BYTES, _I64), [_I64(2)])
+        builder.call(put, [given, _I64(0), shape])
+        builder.call(put, [given, _I64(1), self.known(object_code.dtype_symbol(str(of.dtype)))])
+        make = self.python("PyObject_CallObject", _BYTES, _BYTES, _BYTES)
+        made = builder.call(make, [self.object(object_code.EMPTY), given])
+        self.release(given)
+        with builder.if_then(cgutils.is_not_null(builder, made), likely=True):
+            size = builder.mul(array.nitems, array.itemsize)
+            data = builder.bitcast(array.data, _BYTES)
+            cgutils.raw_memcpy(builder, self.field(made, object_code.DATA, _BYTES), data, size, 1)
+        builder.call(self.python("NRT_decref", _VOID, _BYTES), [builder.bitcast(array.meminfo, _BYTES)])
+        return made

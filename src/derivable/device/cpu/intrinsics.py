@@ -20,6 +20,8 @@ class Intrinsic:
 
     @cached_property
     def _numba_type_(self) -> Any:
+        if hasattr(self.code, "_numba_type_"):
+            return self.code._numba_type_
         from derivable.device.cpu.compiling import type_of_intrinsic
 
         return type_of_intrinsic(self.code)

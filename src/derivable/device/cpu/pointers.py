@@ -10,6 +10,7 @@ itself is `scratch`.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from derivable.core.lazy import whole_import
@@ -19,7 +20,7 @@ with whole_import():
     from numba import extending, types
 
     from derivable.device.cpu.compiling import cgutils
-    from derivable.device.cpu.lanes import intrinsic
+    from derivable.device.cpu.lanes import LINE_BYTES, intrinsic
 
 _with_constants: Any = extending.intrinsic(prefer_literal=True)
 
@@ -48,3 +49,40 @@ def scratch(typingctx, dtype, count):
         return cgutils.alloca_once(builder, context.get_data_type(element), ir.IntType(64)(count.literal_value))
 
     return types.CPointer(element)(dtype, count), codegen
+
+
+@intrinsic
+def eight_bytes(typingctx, data, position):
+    """data[position : position + 8] as a little-endian uint64."""
+
+    def codegen(context, builder, signature, args):
+        place = builder.bitcast(builder.gep(args[0], [args[1]]), ir.IntType(64).as_pointer())
+        word = builder.load(place, align=1)
+        return word if sys.byteorder == "little" else builder.bswap(word)
+
+    return types.uint64(data, types.int64), codegen
+
+
+@intrinsic
+def stream(typingctx, target, source):
+    """Write the line at address `source` to address `target`, a multiple of its size, past the caches."""
+
+    def codegen(context, builder, signature, args):
+        line = ir.VectorType(ir.IntType(64), LINE_BYTES // 8)
+        to, of = (builder.inttoptr(address, line.as_pointer()) for address in args)
+        stored = builder.store(builder.load(of, align=1), to, align=LINE_BYTES)
+        stored.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
+def fence(typingctx):
+    """Let no later write be seen before the streamed ones."""
+
+    def codegen(context, builder, signature, args):
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), codegen

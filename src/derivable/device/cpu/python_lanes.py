@@ -202,7 +202,7 @@ def _compiled_meanings() -> dict[Any, Callable]:
 def meaning_of(value: Any) -> Callable | None:
     """What an intrinsic means; None for anything else."""
     if isinstance(value, Intrinsic):
-        return _TABLES[value.module.rpartition(".")[2]].get(value.name)
+        return _TABLES.get(value.module.rpartition(".")[2], {}).get(value.name)
     if type(value).__name__ == "_Intrinsic":
         return _compiled_meanings().get(value)
     return None

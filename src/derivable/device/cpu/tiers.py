@@ -1,10 +1,12 @@
 """Kernels in two tiers: interpreted by Python while that is faster, compiled by Numba as soon as it is not.
 
-Compiling a kernel takes from tenths of a second to many seconds, once on a machine. A small input is done by Python in
-milliseconds, by the very same text: `kernel` makes a function that Numba compiles, and that runs as it stands on small
-inputs until it has taken `PATIENCE` in all, or, if Numba's cache on disk has it, `LOADING`. Where Numba is not imported
-yet, that waits until all kernels together have taken what the import takes. So a program that asks one small question
-compiles nothing, and a training loop compiles what it runs often.
+Kernels written by hand are compiled when the package is built, for the types that their decorator lists, and are linked
+as soon as Python has run kernels as long as importing what links them takes, or at once where that is imported.
+Compiling others, and those whose text has changed since, takes from tenths of a second to many seconds, once on a
+machine. A small input is done by Python in milliseconds, by the very same text: `kernel` makes a function that Numba
+compiles, and that runs as it stands on small inputs until it has taken `PATIENCE` in all, or, if Numba's cache on disk
+has it, `LOADING`. Where Numba is not imported yet, that waits until all kernels together have taken what the import
+takes. So a program that asks one small question compiles nothing, and a training loop compiles what it runs often.
 
 Python runs the text in a copy of its module's names: kernels that it calls are interpreted as well, intrinsics are
 their meaning in Python, and arrays give integers of Python, so that nothing is narrower than in the compiled tier.
@@ -42,8 +44,6 @@ PATIENCE = 0.25
 LOADING, ENTRY, IMPORTING, LINKING = 0.01, 4e-6, 0.2, 0.03
 # Those after which a kernel's object code is looked for, which is linked in less.
 FINDING = 0.001
-# Calls of linked kernels for which Numba's own, which are faster by microseconds, are worth loading, or importing it.
-MANY_CALLS, CALLS = 1 << 10, 1 << 14
 # Seconds after which what another process has not compiled is compiled here.
 LONGEST_WAIT = 30.0
 # Floats from here on, and NaN, are no int64.
@@ -146,12 +146,12 @@ _PYTHON_NUMPY, _PYTHON_MATH = _NumPy(), _Math()
 _environments: dict[int, dict[str, Any]] = {}
 
 
-# Seconds that Python has run kernels in this process, and calls of linked ones.
-_spent_in_all, _calls = 0.0, 0
+# Seconds that Python has run kernels in this process.
+_spent_in_all = 0.0
 
 
 def has_numba() -> bool:
-    """Whether Numba has been imported: kernels are then loaded by it alone."""
+    """Whether Numba has been imported."""
     return "numba" in sys.modules
 
 
@@ -174,7 +174,7 @@ class Compilable(ABC):
 
     def is_linkable(self, types: Sequence[object_code.Kind] = ()) -> bool:
         """Whether it is called without Numba for parameters of these types; to look opens files."""
-        return not has_numba() and object_code.has_code(self.py_func, self.kinds(types))
+        return object_code.has_code(self.py_func, self.kinds(types))
 
     @abstractmethod
     def compile_for(self, types: Sequence[str]) -> None:
@@ -193,7 +193,7 @@ class Compilable(ABC):
             if self.is_linkable(types) or waits or not compiler_process.is_worth():
                 return True
             # Another process finds what is in Numba's cache, and writes what needs no Numba here.
-            if (has_numba() or object_code.only_numba(self.py_func, self.kinds(types))) and self.is_cached:
+            if object_code.only_numba(self.py_func, self.kinds(types)) and self.is_cached:
                 return True
             self._compilation = compiler_process.begun(self.__module__, self.__name__, types, is_urgent)
         if waits:
@@ -212,20 +212,31 @@ class Compilable(ABC):
 class Kernel(Compilable):
     """A compiled function that Python may run instead; other kernels call it as they call any function of Numba.
 
-    is_inner  whether kernels alone call it: what Python would call it by, a sixth of compiling it, is not made
+    signatures  what it is compiled for when the package is built, see `object_code.parsed`
+    is_inner    whether kernels alone call it: what Python would call it by, a sixth of compiling it, is not made
+    has_python  whether Python may run it
     """
 
-    def __init__(self, function: FunctionType, is_inner: bool = False, **options: Any):
+    def __init__(
+        self,
+        function: FunctionType,
+        *signatures: str,
+        is_inner: bool = False,
+        has_python: bool = True,
+        **options: Any,
+    ):
         super().__init__(function)
-        self.is_inner = is_inner
+        self.signatures = signatures
+        self.is_inner, self.has_python = is_inner, has_python
         self.options = options | {"no_cpython_wrapper": True} if is_inner else options
+        # Numba looks here whether to inline it.
+        self.targetoptions = options
         self.__doc__ = function.__doc__
         self._run: Callable = self._first
         self._spent = 0.0
         self._looks_at = FINDING
-        # What is linked without Numba for arguments of some types, and how often that has been called.
-        self._links: dict[tuple | None, object_code.Linked | None] = {None: None}
-        self._num_calls = 0
+        # What is linked for arguments of some types; None where only Numba has it.
+        self._links: dict[Sequence[object_code.Kind], Callable | None] = {}
 
     @cached_property
     def dispatcher(self) -> Any:
@@ -235,11 +246,14 @@ class Kernel(Compilable):
 
         return njit(cache=True, nogil=True, **self.options)(self.py_func)
 
-    def compile_for(self, types: Sequence[str]) -> None:
-        """types  "int64" is a scalar, "int64[]" an array, "int64[,]" one with two axes"""
+    def kinds(self, types: Sequence[object_code.Kind]) -> Sequence[object_code.Kind]:
+        return object_code.parsed(self.signatures[0]) if self.signatures else tuple(types)
+
+    def compile_for(self, types: Sequence[object_code.Kind]) -> None:
+        """types  see `object_code.Kind`; none for those that it lists first"""
         from derivable.device.cpu.compiling import type_of
 
-        self.dispatcher.compile(tuple(map(type_of, types)))
+        self.dispatcher.compile(tuple(map(type_of, self.kinds(types))))
 
     @property
     def is_cached(self) -> bool:
@@ -248,7 +262,7 @@ class Kernel(Compilable):
     @property
     def is_compiled(self) -> bool:
         """Whether the compiled tier has taken over."""
-        return self._run is self.__dict__.get("dispatcher")
+        return self._run != self._first
 
     def compiled_form(self, *arguments: Any) -> Callable:
         """What does the same for arguments of the types of these, and must not get others.
@@ -257,6 +271,9 @@ class Kernel(Compilable):
         """
         if not self.is_compiled:
             return self
+        kinds = object_code.kinds_of(arguments)
+        if kinds is not None and (link := self._link(kinds)):
+            return link
         from derivable.device.cpu.compiling import compiled_for
 
         return compiled_for(self.dispatcher, arguments)
@@ -266,7 +283,8 @@ class Kernel(Compilable):
         return self.dispatcher._numba_type_
 
     def __call__(self, *arguments: Any) -> Any:
-        return self._run(*arguments)
+        result = self._run(*arguments)
+        return self._otherwise(arguments) if result is NotImplemented else result
 
     def __reduce__(self) -> Any:
         return _find, (self.__module__, self.__name__)
@@ -275,9 +293,8 @@ class Kernel(Compilable):
         assert not self.is_inner, f"{self.__name__} is called by kernels alone"
         tier = os.environ.get("DERIVABLE_TIER", "")
         largest = _largest(arguments)
-        if tier != "interpreted" and (
-            tier == "compiled" or self._spent > PATIENCE or largest > SMALL or self._is_there(arguments, largest)
-        ):
+        is_worth = tier == "compiled" or self._spent > PATIENCE or largest > SMALL
+        if not self.has_python or (tier != "interpreted" and (is_worth or self._is_there(arguments, largest))):
             return self.compiled(*arguments)
         begin = time.perf_counter()
         with np.errstate(all="ignore"):
@@ -297,45 +314,54 @@ class Kernel(Compilable):
         seconds = self._spent + expected
         if seconds <= self._looks_at or (has_numba() and seconds <= LOADING):
             return False
-        if not has_numba():
-            if "llvmlite" not in sys.modules and _spent_in_all + expected <= LINKING:
-                return False
-            key = object_code.seen(arguments, [])
-            if key is not None and self.is_linkable(object_code.kinds_of(key)):
-                return True
-            if _spent_in_all <= IMPORTING:
-                return False
+        if "llvmlite" not in sys.modules and _spent_in_all + expected <= LINKING:
+            return False
+        kinds = object_code.kinds_of(arguments)
+        if (self.signatures or kinds is not None) and self.is_linkable(kinds or ()):
+            return True
+        if not has_numba() and _spent_in_all <= IMPORTING:
+            return False
         self._looks_at = 2 * seconds
         return _is_cached(self.dispatcher)
 
     def compiled(self, *arguments: Any) -> Any:
         """Call it compiled, whatever the sizes of its arguments."""
         if self._run == self._first:
-            self._run = self.dispatcher if has_numba() else self._linked
-        return self._run(*arguments)
+            self._run = _refuse
+        return self(*arguments)
 
-    def _linked(self, *arguments: Any) -> Any:
-        """Call what is linked without Numba, until that is worth it."""
-        global _calls
-        _calls += 1
-        self._num_calls += 1
-        if _calls <= CALLS and (self._num_calls <= MANY_CALLS or not has_numba()):
-            words: list[Any] = []
-            key = object_code.seen(arguments, words)
-            if key is not None and key not in self._links:
-                self._links[key] = object_code.linked(self.py_func, object_code.kinds_of(key))
-            link = self._links[key]
-            if link is not None and (result := link(words)) is not NotImplemented:
+    def _link(self, kinds: Sequence[object_code.Kind]) -> Callable | None:
+        """What is linked for arguments of these types, a built-in function; None if only Numba has it."""
+        if kinds not in self._links:
+            self._links[kinds] = object_code.linked(self.py_func, kinds)
+        return self._links[kinds]
+
+    def _otherwise(self, arguments: tuple) -> Any:
+        """Call it for arguments of other types than the last ones."""
+        tried = [*map(object_code.parsed, self.signatures), object_code.kinds_of(arguments)]
+        for kinds in filter(None, tried):
+            link = self._link(kinds)
+            if link is not None and (result := link(*arguments)) is not NotImplemented:
+                self._run = link
                 return result
-        self._run = self.dispatcher
+        if not any(self._links.values()):
+            self._run = self.dispatcher
         return self.dispatcher(*arguments)
 
 
-def kernel(function: Any = None, **options: Any) -> Any:
-    """Decorator: a kernel of two tiers. options  `is_inner`, and Numba's, such as error_model="numpy"."""
-    if function is None:
-        return lambda decorated: Kernel(decorated, **options)
-    return Kernel(function)
+def _refuse(*arguments: Any) -> Any:
+    return NotImplemented
+
+
+def kernel(*signatures: Any, **options: Any) -> Any:
+    """Decorator: a kernel of two tiers, see `Kernel`.
+
+    signatures  the types that it is called with; a kernel that generated code has comes without
+    options     `is_inner`, `has_python`, and Numba's, such as inline="always"
+    """
+    if signatures and callable(signatures[0]):
+        return Kernel(signatures[0])
+    return lambda function: Kernel(function, *signatures, **options)
 
 
 class Packed(Compilable):
@@ -364,13 +390,13 @@ class Packed(Compilable):
 
     @property
     def is_cached(self) -> bool:
-        if has_numba() or object_code.only_numba(self.py_func, object_code.PACKED):
+        if object_code.only_numba(self.py_func, object_code.PACKED):
             return _is_on_disk(self._compiled)
         return self.is_linkable()
 
     @cached_property
     def address(self) -> int:
-        address = None if has_numba() else object_code.address(self.py_func)
+        address = object_code.address(self.py_func)
         if address is not None:
             return address
         self._compiled.compile()

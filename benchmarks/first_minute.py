@@ -1,0 +1,204 @@
+"""How long the first answer takes: in a fresh process with empty caches, in the next one, and call by call after it.
+
+    python benchmarks/first_minute.py [CASE ...] [--calls 40] [--repeats 1] [--json FILE]
+
+Each case runs in two processes that share caches of their own, empty before the first. "First" is the time from the
+start of what the case needs, PyTorch or JAX imported before, to its first answer: building a layer or a program is
+part of it. Behind it are the second call, the tenth, the worst of those after the first, and where it was. Times
+are wall times, and of the processor in parentheses. A warm call is the median of those of the second process after
+the first ten.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Call = Callable[[], object]
+SUM = "rel sum_2(a + b) = digit_1(a), digit_2(b)"
+CLOSURE = "type edge(a: usize, b: usize)\nrel path(a, b) = edge(a, b) or (path(a, c) and edge(c, b))\nquery path"
+GRID = """
+    type dash(a: i32, b: i32), dot(a: i32)
+    rel joined(a, b) = dash(a, b) or dash(b, a)
+    rel reached(a, b) = dot(a), joined(a, b)
+    rel reached(a, b) = reached(a, c), joined(c, b)
+    rel connected() = reached(a, b), dot(b), a != b
+"""
+SIDE, BATCH, NODES = 6, 8, 40
+
+
+def readme() -> Call:
+    import torch
+
+    import derivable as dv
+
+    digits = dv.categorical(range(10))
+    layer = dv.nn.Logic(
+        SUM, inputs={"digit_1": digits, "digit_2": digits}, outputs={"sum_2": range(19)}, provenance="exact"
+    )
+    first = torch.full((1, 10), 0.1, requires_grad=True)
+    second = torch.full((1, 10), 0.1)
+    return lambda: layer(digit_1=first, digit_2=second)[0, 7].backward()
+
+
+def recursion(provenance: str) -> Call:
+    import numpy as np
+
+    import derivable as dv
+
+    rng = np.random.default_rng(0)
+    pairs = np.unique(rng.integers(0, NODES, (60, 2)), axis=0).tolist()
+    weights = rng.uniform(0.5, 0.9, len(pairs)).tolist()
+    facts: list[Any] = list(map(tuple, pairs))
+    if provenance != "unit":
+        facts = list(zip(weights, facts))
+    program = dv.Program(CLOSURE)
+    return lambda: program.run({"edge": facts}, provenance=provenance)
+
+
+def grid(provenance: str, varying: bool = False, **options: Any) -> Call:
+    import torch
+
+    import derivable as dv
+
+    cells = range(SIDE * SIDE)
+    dashes = [(c, c + 1) for c in cells if c % SIDE < SIDE - 1] + [(c, c + SIDE) for c in cells if c + SIDE < SIDE**2]
+    inputs = {"dash": dv.varying() if varying else dv.independent(dashes), "dot": dv.independent(list(cells))}
+    layer = dv.nn.Logic(GRID, inputs=inputs, outputs="connected", provenance=provenance, **options)
+    generator = torch.Generator().manual_seed(0)
+    dash = torch.rand(BATCH, len(dashes), generator=generator, requires_grad=True)
+    dots = torch.full((BATCH, SIDE * SIDE), 0.01)
+    dots[:, [0, SIDE**2 - 1]] = 0.99
+    if varying:
+        one = torch.rand(len(dashes), generator=generator, requires_grad=True)
+        return lambda: layer(dash=[(dashes, one)] * BATCH, dot=dots).sum().backward()
+    return lambda: layer(dash=dash, dot=dots).sum().backward()
+
+
+def circuit() -> Call:
+    import numpy as np
+
+    import derivable as dv
+
+    variables = dv.circuit.variables("a b c d e f g h")
+    formula = variables[0]
+    for i in range(1, len(variables)):
+        formula = (formula & variables[i]) | (~variables[i - 1] & variables[i])
+    made = dv.circuit.compile(formula)
+    weights = np.full((16, len(variables)), -0.7)
+    return lambda: made.value_and_gradient(weights, None, "log")
+
+
+def scan() -> Call:
+    import torch
+
+    import derivable as dv
+
+    @dv.parallel.operator(identity=(1.0, 0.0))
+    def after(a, b):
+        return a[0] * b[0], a[1] * b[0] + b[1]
+
+    values = torch.linspace(0.5, 0.9, 100_000, requires_grad=True), torch.ones(100_000)
+    return lambda: dv.parallel.scan(after, values)[1].sum().backward()
+
+
+def einsum() -> Call:
+    import torch
+
+    import derivable as dv
+
+    a, b = (torch.rand(64, 64, requires_grad=True) for _ in range(2))
+    return lambda: dv.tensor.einsum("ij,jk->ik", a, b, semiring="max_product").sum().backward()
+
+
+PROVENANCES = ("unit", "minmaxprob", "addmultprob", "topkproofs", "exact")
+CASES: dict[str, Callable[[], Call]] = {
+    "README, exact": readme,
+    **{f"recursion, {p}": lambda p=p: recursion(p) for p in PROVENANCES},
+    "grid 6x6, topkproofs 1": lambda: grid("topkproofs", k=1),
+    "grid 6x6, topkproofs 3": lambda: grid("topkproofs", k=3),
+    "grid 6x6, exact": lambda: grid("exact"),
+    "grid 6x6, topkproofs, varying": lambda: grid("topkproofs", varying=True),
+    "circuit, log": circuit,
+    "scan, own operator": scan,
+    "einsum, max_product": einsum,
+}
+
+
+def measure(name: str, calls: int) -> None:
+    """Print the wall and processor seconds of the first answer and of each call after it."""
+    import torch  # noqa: F401
+
+    clocks, seconds = (time.perf_counter, time.process_time), []
+    begin = [clock() for clock in clocks]
+    call = CASES[name]()
+    for _ in range(calls):
+        call()
+        end = [clock() for clock in clocks]
+        seconds.append([b - a for a, b in zip(begin, end)])
+        begin = [clock() for clock in clocks]
+    print(json.dumps(seconds))
+
+
+def measured(name: str, calls: int) -> dict[str, list[list[float]]]:
+    """process -> call -> (wall, processor) seconds"""
+    with tempfile.TemporaryDirectory() as caches:
+        environment = {**os.environ, "DERIVABLE_CACHE_DIR": caches}
+        environment.pop("DERIVABLE_TIER", None)
+        command = [sys.executable, __file__, name, "--calls", str(calls), "--measure"]
+        found = {}
+        for process in ("fresh", "second"):
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise SystemExit(f"{name}: {done.stderr.strip().splitlines()[-1]}")
+            found[process] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def shown(seconds: list[float]) -> str:
+    return f"{1e3 * seconds[0]:.1f} ({1e3 * seconds[1]:.1f})"
+
+
+def row(name: str, process: str, calls: list[list[float]], warm: float) -> str:
+    worst = max(range(1, len(calls)), key=lambda i: calls[i][0])
+    cells = [shown(calls[0]), shown(calls[1]), shown(calls[9]), f"{shown(calls[worst])} at {worst + 1}"]
+    return f"| {name} | {process} | {' | '.join(cells)} | {1e3 * warm:.2f} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", default=list(CASES))
+    parser.add_argument("--calls", type=int, default=40)
+    parser.add_argument("--repeats", type=int, default=1, help="the quickest first answer of several stands")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.calls < 11:
+        parser.error("warm calls are those after the first ten")
+    if given.measure:
+        return measure(given.cases[0], given.calls)
+    print("| case, milliseconds | process | first | 2nd | 10th | worst after the first | warm |")
+    print("|---|---|---:|---:|---:|---:|---:|")
+    everything = {}
+    for name in given.cases:
+        tries = [measured(name, given.calls) for _ in range(given.repeats)]
+        found = everything[name] = min(tries, key=lambda one: one["fresh"][0][1])
+        warm = statistics.median(wall for wall, _ in found["second"][10:])
+        for process, calls in found.items():
+            print(row(name, process, calls, warm), flush=True)
+    if given.json:
+        given.json.write_text(json.dumps(everything))
+    return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Compiles the kernels when the package is built: for this machine, or for the processors that the environment names.
+
+DERIVABLE_PROCESSORS  names of LLVM, such as "x86-64-v2 x86-64-v3", for a wheel that others install; "none" compiles
+                      nothing, and each kernel is compiled where it is used first
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+VARIABLE = "DERIVABLE_PROCESSORS"
+FOLDER = "derivable/device/cpu/compiled"
+
+
+class KernelHook(BuildHookInterface):
+    """The files are in the source tree of an editable install, else in the wheel, which is then one of a platform."""
+
+    folder = ""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        wanted = os.environ.get(VARIABLE, "native").split()
+        if self.target_name != "wheel" or wanted == ["none"]:
+            return
+        sources = Path(self.root) / "src"
+        if version == "editable":
+            self.compile(sources, sources / FOLDER, wanted)
+            return
+        self.folder = tempfile.mkdtemp()
+        for path in self.compile(sources, Path(self.folder), wanted):
+            build_data["force_include"][str(path)] = f"{FOLDER}/{path.name}"
+            build_data["pure_python"], build_data["tag"] = False, f"py3-none-{platform(wanted)}"
+
+    def compile(self, sources: Path, folder: Path, wanted: list[str]) -> list[Path]:
+        """One file for a processor; what cannot be compiled here is compiled where it is used first."""
+        environment = {**os.environ, "PYTHONPATH": str(sources)}
+        made = []
+        for processor in wanted:
+            path = folder / f"{processor}.objects"
+            command = [sys.executable, "-m", "derivable.device.cpu.build_kernels", str(path)]
+            done = subprocess.run([*command, *([] if processor == "native" else [processor])], env=environment)
+            if done.returncode == 0:
+                made.append(path)
+            else:
+                self.app.display_warning(f"derivable: kernels are not compiled for {processor}, but at their first use")
+        return made
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def platform(wanted: list[str]) -> str:
+    """The platform of a wheel. The kernels call the C library alone, and nothing of it that is new."""
+    name = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    return name.replace("linux_", "manylinux_2_17_") if wanted != ["native"] else name

@@ -1,0 +1,110 @@
+"""Compile the kernels that are written by hand, for the types that they list, into one file: when a package is built.
+
+    python -m derivable.device.cpu.build_kernels FILE [PROCESSOR]
+
+A processor is one of LLVM's names, such as x86-64-v3; without one it is this machine's. Modules are compiled by as many
+processes as there are cores, in a cache of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from importlib import import_module
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from derivable.device.cpu import object_code
+from derivable.device.cpu.threads import available_cores
+
+SOURCES = Path(__file__).parents[3]
+# Those that take longest begin first.
+_LONGEST = ("datalog.machine.proof_driver", "circuit.kernels.choice", "datalog.machine.driver")
+_Codes = dict[str, tuple[str, list[str], bytes]]
+
+
+def modules() -> list[str]:
+    """The modules that have kernels with types."""
+    paths = (
+        path
+        for path in (SOURCES / "derivable").rglob("*.py")
+        if re.search(r"^@kernel\((?!\w+=)", path.read_text(), re.M)
+    )
+    names = {".".join(path.relative_to(SOURCES).with_suffix("").parts) for path in paths}
+    first = [name for name in (f"derivable.{name}" for name in _LONGEST) if name in names]
+    return [*first, *sorted(names.difference(first))]
+
+
+def kernels_of(module: str) -> Iterator[Any]:
+    from derivable.device.cpu.tiers import Kernel
+
+    for value in vars(import_module(module)).values():
+        if isinstance(value, Kernel) and value.__module__ == module and value.signatures:
+            yield value
+
+
+def compile_module(module: str, path: Path, features: list[str]) -> _Codes:
+    """The code of the kernels of a module: symbol -> (stamp, functions of other libraries, code).
+
+    path      where it may be already, for this text of the module
+    features  what the processor has
+    """
+    from derivable.device.cpu.compiling import type_of
+    from derivable.device.cpu.emit_object import Unsupported, emitted
+
+    codes: _Codes = {}
+    before = object_code.read_package(path)
+    if before[2].get("features") != features:
+        before = (None, 0, {})
+    for kernel in kernels_of(module):
+        for kinds in map(object_code.parsed, kernel.signatures):
+            symbol, stamp = object_code.symbol(kernel.py_func, kinds), object_code.stamp(module)
+            known = object_code.code_in(before, symbol, stamp)
+            if known is not None:
+                codes[symbol] = (stamp, *known)
+                continue
+            types = tuple(map(type_of, kinds))
+            kernel.dispatcher.compile(types)
+            try:
+                codes[symbol] = (stamp, *emitted(kernel.dispatcher.overloads[types], symbol))
+            except Unsupported:
+                raise TypeError(f"{module}.{kernel.__name__} needs Numba when it runs, for {kinds}") from None
+    return codes
+
+
+def build(path: Path, processor: str = "") -> int:
+    """Compile all for a processor; returns how many there are."""
+    features = sorted(FEATURES[processor]) if processor else _features()
+    names = modules()
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["DERIVABLE_CACHE_DIR"] = cache
+        if processor:
+            os.environ["NUMBA_CPU_NAME"] = processor
+            os.environ["NUMBA_CPU_FEATURES"] = ",".join(f"+{feature}" for feature in features)
+        with ProcessPoolExecutor(available_cores(), get_context("spawn")) as pool:
+            parts = list(pool.map(compile_module, names, [path] * len(names), [features] * len(names)))
+    codes = {symbol: code for part in parts for symbol, code in part.items()}
+    object_code.write_package(path, features, codes)
+    return len(codes)
+
+
+# What processors of these levels have, by LLVM's names.
+_V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
+_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
+_V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+FEATURES = {"x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4}
+
+
+def _features() -> list[str]:
+    from llvmlite import binding as llvm
+
+    return sorted(name for name, is_there in llvm.get_host_cpu_features().items() if is_there)
+
+
+if __name__ == "__main__":
+    print(f"{build(Path(sys.argv[1]), *sys.argv[2:])} kernels")
