@@ -195,18 +195,19 @@ class Torch(Arrays):
     def _product_by(self, times: Callable, operands: Sequence[torch.Tensor]) -> Callable:
         """What multiplies: of real numbers such that zero times an infinity is zero in all derivatives too."""
         assert self.semiring is not None
-        if self.semiring.name == "real" and (self.is_exact or is_recorded(operands)):
+        multiplies = self.semiring.zero == 0 and self.semiring.typed("float64").times.special == "mul"
+        if multiplies and (self.is_exact or is_recorded(operands)):
             return lambda left, right: (exact_times(left, right),)
         return partial(self._exact_product, times) if self.is_exact else times
 
     def _exact_product(self, times: Callable, left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor]:
-        """The product, and zero where one factor is zero and the other one is not finite.
+        """The product, and zero where it is no number and a factor is zero.
 
         Factors are replaced before they are multiplied: the derivative of what is left out would be NaN.
         """
         assert self.semiring is not None
         zero, one = self.semiring.zero, self.semiring.one
-        is_nothing = ((left == zero) & ~right.isfinite()) | ((right == zero) & ~left.isfinite())
+        is_nothing = times(left.detach(), right.detach())[0].isnan() & ((left == zero) | (right == zero))
         left, right = (torch.where(is_nothing, one, x) for x in (left, right))
         return (torch.where(is_nothing, zero, times(left, right)[0]),)
 

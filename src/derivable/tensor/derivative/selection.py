@@ -351,13 +351,22 @@ class _Reals:
                     operands.append(real)
                 lets, (found,) = from_scalars((self.product,), dict(zip(self.factors, operands)), self.fresh)
                 around.append(lambda inner: bound(lets, inner))
-                return found
+                return self.zero_by_a_factor(found, operands, around)
             case t.Apply():
                 lets = []
                 found = self.operand(node, scope, lets)
                 around.append(lambda inner: bound(lets, inner))
                 return found
         return node
+
+    def zero_by_a_factor(self, product: t.Node, factors: Sequence[t.Node], around: list[Around]) -> t.Node:
+        """The product, and where it is no number, the zero of the semiring if a factor is: -inf + NaN is -inf."""
+        name, zero = self.fresh("p"), t.Number(float(self.record.zero))
+        around.append(lambda inner: t.Let(name, product, inner))
+        found = t.Var(name)
+        is_zero = t.Apply("logical_or", tuple(t.Apply("equal", (factor, zero)) for factor in factors))
+        is_none = t.Apply("logical_and", (t.Apply("not_equal", (found, found)), is_zero))
+        return t.Apply("where", (is_none, zero, found))
 
     def operand(self, node: t.Node, scope: _Scope, lets: Bindings) -> t.Node:
         """What stands in a function: a number that has no value is the zero of the semiring."""
