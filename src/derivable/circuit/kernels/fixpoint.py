@@ -69,9 +69,10 @@ def best_values(
 ):
     """Fills values and chosen [row, node]; returns the first row that has no fixpoint, -1 if all have one.
 
-    kind, literal, offsets, children, owner  the graph and the parent of each edge; the nodes of a component are side by
-              side, the components of their children before them
-    parts     [component + 1] where the nodes of each begin
+    The nodes of a component are side by side, the components of their children before them.
+
+    owner     [edge] the parent
+    parts     [component + 1] where the nodes of each component begin
     up_edges  the edges in which a node is a child within its component, from up_offsets [node + 1]
     times     MUL, ADD, MIN or MAX
     sign      1 if larger values are better, -1 if smaller ones are
