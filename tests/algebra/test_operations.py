@@ -14,6 +14,8 @@ from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.expr.types import DTYPES, INTEGERS, LIMITS, numpy_dtype, promote
 from derivable.core.diagnostics import UnsupportedError
 from derivable.device.cpu import lanes, tiers
+from derivable.device.cpu.llvm_code import compile_kernel
+from derivable.kernel.build import Builder, substitute
 from triton_process import printed_by
 
 jax = pytest.importorskip("jax")
@@ -179,7 +181,25 @@ def lanes_route(exprs, arguments, x, y, as_lines):
     return [out.ravel()[: x.size] for out in outs]
 
 
-COMPILED = ("numba", "scalars", "lines")
+def llvm_route(exprs, arguments, x, y, as_lines=False):
+    """The instructions of LLVM in a kernel of the loop IR, row by row or by lines."""
+    width = 64 // x.dtype.itemsize if as_lines else 1
+    columns = [np.resize(column, -(-x.size // width) * width) for column in (x, y)]
+    outs = [np.empty(columns[0].shape, types.computed_in(e.dtype)) for e in exprs]
+    k = Builder("table", max(width, 8))
+    count, *given = k.scalar("count"), *(k.array(name, x.dtype) for name in ("xs", "ys"))
+    results = [k.array("out", out.dtype) for out in outs]
+    with k.loop("i", 0, count, step=width) as i:
+        registers = [k.register(a.name, a.dtype) for a in arguments]
+        for register, array in zip(registers, given):
+            (k.load_line if as_lines else k.load_into)(register, array, i)
+        for array, value in zip(results, substitute(exprs, dict(zip(arguments, registers)))):
+            (k.store_line if as_lines else k.store)(array, i, value)
+    compile_kernel(k.kernel())(len(columns[0]), *columns, *outs)
+    return [out[: x.size] for out in outs]
+
+
+COMPILED = ("numba", "scalars", "lines", "llvm", "llvm lines")
 ROUTES = [*COMPILED, "jnp", "torch"]
 # Compilers take seconds for each type. Those of the widths between have the same texts, and wait for the long suite.
 BETWEEN = ("int16", "int32", "uint8", "uint16", "uint32")
@@ -188,7 +208,7 @@ BETWEEN = ("int16", "int32", "uint8", "uint16", "uint32")
 @pytest.mark.parametrize(
     ("dtype", "route"),
     [
-        pytest.param(*case, marks=pytest.mark.slow if case[0] in BETWEEN and case[1] != "torch" else ())
+        pytest.param(*case, marks=pytest.mark.slow if case[0] in BETWEEN and case[1] not in ("torch", "llvm") else ())
         for case in itertools.product(EDGES, ROUTES)
     ],
 )
@@ -197,6 +217,10 @@ def test_texts_mean_what_the_row_says(dtype, route):
     x, y = values_of(dtype, route)
     if route == "torch" and dtype in ("uint16", "uint32", "uint64"):
         pytest.skip("torch has these types in name only")
+    if route == "llvm lines" and dtype not in ("int64", "float32", "float64"):
+        pytest.skip("no lines hold these")
+    if route == "llvm lines":
+        found.pop("tanh", None)
     if route in ("scalars", "lines"):
         if dtype == "bool":
             pytest.skip("masks are tried on the results of comparisons")
@@ -209,6 +233,8 @@ def test_texts_mean_what_the_row_says(dtype, route):
         got = numba_route(exprs, arguments, x, y)
     elif route in ("scalars", "lines"):
         got = lanes_route(exprs, arguments, x, y, route == "lines")
+    elif route.startswith("llvm"):
+        got = llvm_route(exprs, arguments, x, y, route == "llvm lines")
     elif route == "jnp":
         got = jax.jit(expr.compile_jnp(exprs, arguments))(x, y)
     else:
@@ -228,8 +254,11 @@ def test_powers_whose_base_or_exponent_the_compiler_knows(route):
     with np.errstate(all="ignore"):
         expected = [np.power(columns[0], np.full(columns[0].shape, c)) for c in exponents]
         expected += [np.power(np.full(columns[1].shape, c), columns[1]) for c in bases]
-    got = numba_route(exprs, arguments, *columns)
-    if route != "numba":
+    if route.startswith("llvm"):
+        got = llvm_route(exprs, arguments, *columns, route == "llvm lines")
+    elif route == "numba":
+        got = numba_route(exprs, arguments, *columns)
+    else:
         got = lanes_route(exprs, arguments, *columns, route == "lines")
     for ours, theirs in zip(got, expected):
         check("power", ours, theirs, "float64")
@@ -244,7 +273,7 @@ def test_what_a_target_has_not():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("route", ["numba", "jnp", "torch"])
+@pytest.mark.parametrize("route", ["numba", "llvm", "jnp", "torch"])
 def test_half_precision_is_rounded_single_precision(dtype, route):
     pytest.importorskip("ml_dtypes")
     found, arguments = applications(dtype)
@@ -260,6 +289,8 @@ def test_half_precision_is_rounded_single_precision(dtype, route):
         np.testing.assert_array_equal(value.astype(float), oracle.astype(value.dtype).astype(float), name)
     if route == "numba":
         got = numba_route(exprs, arguments, x.astype(np.float32), y.astype(np.float32))
+    elif route == "llvm":
+        got = llvm_route(exprs, arguments, x.astype(np.float32), y.astype(np.float32))
     elif route == "jnp":
         got = expr.compile_jnp(exprs, arguments)(x, y)
     else:
@@ -291,6 +322,8 @@ def values_by(route, exprs, argument, x):
     if route == "numba":
         compiled = expr.compile_numba(exprs, [argument])
         return [list(column) for column in zip(*(compiled(value) for value in x))]
+    if route == "llvm":
+        return [out.tolist() for out in llvm_route(exprs, [argument, argument], x, x)]
     if route == "jnp":
         return [np.asarray(value).tolist() for value in jax.jit(expr.compile_jnp(exprs, [argument]))(x)]
     column = torch.tensor(x.astype(float) if argument.dtype == "bfloat16" else x).to(getattr(torch, argument.dtype))
@@ -299,10 +332,11 @@ def values_by(route, exprs, argument, x):
 
 def types_of(route) -> list[types.Dtype]:
     missing = {"torch": ("uint16", "uint32", "uint64"), "numba": ("float16", "bfloat16")}
+    missing["llvm"] = missing["numba"]
     return [dtype for dtype in DTYPES if dtype not in missing.get(route, ())]
 
 
-@pytest.mark.parametrize("route", ["interpret", "numba", "jnp", "torch"])
+@pytest.mark.parametrize("route", ["interpret", "numba", "llvm", "jnp", "torch"])
 def test_casts(route):
     """Integers wrap around, floats lose their fractions; of what does not fit nothing is said."""
     pytest.importorskip("ml_dtypes")
@@ -322,7 +356,7 @@ def test_casts(route):
                 assert ours == expected, (source, cast.dtype, value)
 
 
-@pytest.mark.parametrize("route", ["interpret", "numba", "jnp", "torch"])
+@pytest.mark.parametrize("route", ["interpret", "numba", "llvm", "jnp", "torch"])
 @pytest.mark.parametrize("source", ["float32", "float64"])
 def test_saturating_casts(route, source):
     edges = [2.0**k for k in (7, 8, 15, 16, 31, 32, 63, 64)]

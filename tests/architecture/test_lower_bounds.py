@@ -95,7 +95,5 @@ def test_the_oldest_versions_run(tmp_path):
             "path(0, 2)",
             "path(1, 2)",
         ]
-        # Numba 0.61 has an llvmlite that writes no object code for processes without Numba.
-        assert "older than that of Numba 0.62" in output("-m", "derivable", "--version")
     finally:
         subprocess.run(["rm", "-rf", environment], check=True)

@@ -1,4 +1,4 @@
-"""The loop IR: what it means, how it prints, what the validator refuses, and that Numba's source does the same."""
+"""The loop IR: what it means, how it prints, what the validator refuses, and that compiled kernels do the same."""
 
 import copy
 import itertools
@@ -10,13 +10,17 @@ import golden_files
 from derivable.algebra.expr.functions import exp, less
 from derivable.algebra.expr.nodes import Argument, Constant
 from derivable.core.diagnostics import LayoutError, TypeMismatchError, UnsupportedError
+from derivable.device.cpu import llvm_code
 from derivable.device.cpu.tiers import _Array, interpreted
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder
 from derivable.kernel.check import check
-from derivable.kernel.emit_numba import compile_kernel, emit_numba, has_line_form
+from derivable.kernel.emit_llvm import emit_llvm
+from derivable.kernel.emit_numba import compile_kernel, emit_numba
 from derivable.kernel.interpret import interpret
+from derivable.kernel.lines import has_line_form
 from kernel import kernels
+from kernel.random_kernels import Drawn
 
 
 def same(found, expected):
@@ -41,6 +45,44 @@ def test_numba_does_what_the_interpreter_says(name):
     same(found if isinstance(found, tuple) else () if found is None else (found,), expected)
 
 
+@pytest.mark.parametrize("name", kernels.CASES)
+def test_llvm_does_what_the_interpreter_says(name):
+    kernel, arguments = kernels.CASES[name]()
+    theirs = copy.deepcopy(arguments)
+    expected = interpret(kernel, *theirs)
+    found = llvm_code.compile_kernel(kernel, by_row="scalars" in name)(*arguments)
+    same(arguments, theirs)
+    same(found if isinstance(found, tuple) else () if found is None else (found,), expected)
+
+
+def bits(values):
+    """Numbers as they lie in memory, but all NaN alike."""
+    arrays = [np.array(value) for value in values]
+    return [np.where(np.isnan(a), np.nan, a).astype(a.dtype).tobytes() if a.dtype.kind == "f" else a for a in arrays]
+
+
+def check_drawn(compile_kernel, drawn):
+    kernel, arguments = drawn.k.kernel(), drawn.arguments
+    theirs = copy.deepcopy(arguments)
+    with np.errstate(all="ignore"):
+        expected = interpret(kernel, *theirs)
+    found = compile_kernel(kernel)(*arguments)
+    for name, ours, wanted in zip(kernel.parameters, bits(arguments), bits(theirs), strict=True):
+        assert np.array_equal(ours, wanted), (name, str(kernel))
+    assert [np.array(a).tolist() for a in bits(found)] == [np.array(b).tolist() for b in bits(expected)], str(kernel)
+
+
+@pytest.mark.parametrize("start", [0, *(pytest.param(start, marks=pytest.mark.slow) for start in range(10, 500, 10))])
+def test_drawn_kernels_mean_the_same_to_llvm(start):
+    for seed in range(start, start + 10):
+        check_drawn(llvm_code.compile_kernel, Drawn(seed))
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))])
+def test_drawn_kernels_mean_the_same_to_numba(seed):
+    check_drawn(compile_kernel, Drawn(seed, small=True))
+
+
 def test_tables_of_hashes():
     """Python's tier agrees too, and the bits are those of the slots."""
     kernel, arguments = kernels.tables()
@@ -59,6 +101,11 @@ def test_tables_of_hashes():
 def test_printed_form_and_source(name):
     kernel, _ = kernels.CASES[name]()
     golden_files.compare(f"kernel/{name}", f"{kernel}\n\n{emit_numba(kernel)}")
+
+
+@pytest.mark.parametrize("name", ["segment_sums", "lines"])
+def test_text_of_llvm(name):
+    golden_files.compare(f"kernel/{name}_llvm", emit_llvm(kernels.CASES[name]()[0]))
 
 
 def test_segment_sums_mean_sums():

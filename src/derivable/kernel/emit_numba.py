@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +23,7 @@ from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
 from derivable.kernel import nodes as n
 from derivable.kernel.build import substitute
 from derivable.kernel.emit import Printer, indented, infix
+from derivable.kernel.lines import line_row
 
 SUPPORT = "derivable.device.cpu"
 _HEADER = "import math\n\nimport numpy as np\n"
@@ -37,11 +38,6 @@ _SUPPORTING: dict[str, set[str]] = {
     | {"slot_in", "store_scalar", "tag_of"},
 }
 _RENAMED = {"load_scalar": "load as load_scalar", "store_scalar": "store as store_scalar"}
-
-
-def has_line_form(exprs: Iterable[Expr]) -> bool:
-    """Whether every operation of these expressions works on lines."""
-    return all(not isinstance(node, Apply) or _line_row(node) is not None for node in in_order(tuple(exprs)))
 
 
 def compile_kernel(kernel: n.Kernel) -> Callable:
@@ -211,7 +207,7 @@ class _Printer(Printer):
                 row = "multiply_add({0}, {1}, {2})"
             else:
                 parts = operands
-                found = _line_row(node)
+                found = line_row(node)
                 if found is None:
                     raise UnsupportedError(f"{node.operation} on {node.dtype} has no form on lines")
                 row = found
@@ -404,13 +400,6 @@ class _Printer(Printer):
 
 def _is_product(node: Expr) -> bool:
     return isinstance(node, Apply) and node.operation == "multiply" and node.dtype in ("float32", "float64")
-
-
-def _line_row(node: Apply) -> str | None:
-    if node.operation == "cast":
-        pair = node.operands[0].dtype, node.dtype
-        return {("int64", "float64"): "to_float({0})", ("float64", "int64"): "to_integer({0})"}.get(pair)
-    return OPERATIONS[node.operation].text("lanes", node.dtype)
 
 
 def _range(first: str, last: str, down: bool, step: int) -> str:

@@ -12,7 +12,8 @@ from functools import partial
 from derivable.algebra.expr.nodes import Apply, Expr, in_order
 from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.recurrence import recurrence_of
-from derivable.kernel.emit_numba import compile_kernel, has_line_form
+from derivable.device.cpu.llvm_code import compile_kernel
+from derivable.kernel.lines import has_line_form
 from derivable.kernel.schedule import Schedule
 from derivable.parallel import index_kernels, segment_kernels
 from derivable.parallel.fold_kernels import only_selects, widened

@@ -22,7 +22,7 @@ from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import TypedSemiring
 from derivable.circuit.kernels.level_passes import Arrays, Passes, Registers, applied
 from derivable.kernel import nodes as n
-from derivable.kernel.emit_numba import has_line_form
+from derivable.kernel.lines import has_line_form
 from derivable.kernel.schedule import Schedule
 
 

@@ -1,0 +1,328 @@
+"""How Python calls compiled kernels: one function of C for all of them, compiled once, which CPython calls directly.
+
+A kernel takes the address of words of 64 bits (see `kernel.emit_llvm`). The function here makes them of Python's
+objects as a *form* says, a list of words that stays in memory: the kernel's address, what its parameters and results
+are, and the addresses of some of Python's objects. Of an array it reads the object of NumPy, as NumPy's headers lay it
+out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from derivable.core.diagnostics import UnsupportedError
+from derivable.kernel import nodes as n
+from derivable.kernel.emit_llvm import ENTRY, held_dtype, result_types, written_arrays
+
+# Where the fields of Python's objects begin, behind the type that all have last.
+_HEAD = object.__basicsize__
+# Of an array: its numbers, its dtype, its flags; of a dtype: the letter of its kind, its order of bytes, its size.
+_DATA, _DTYPE, _FLAGS = _HEAD, _HEAD + 40, _HEAD + 48
+_KIND, _ORDER, _ITEMSIZE = _HEAD + 8, _HEAD + 10, _HEAD + 24
+# What a parameter or result is; an array has its dtype's size and letter beside the first bit here.
+_INTEGER, _FLOAT, _TRUTH, _UNSIGNED = range(4)
+_ARRAY, _WRITTEN = 1 << 32, 1 << 33
+# Flags of arrays: C order and aligned, and may be written.
+_NEEDED, _WRITEABLE = 0x1 | 0x100, 0x400
+# The words of a form before those of parameters and results.
+_FIELDS = 7
+_METHOD_FASTCALL = 0x80
+
+
+def _text(message: str) -> str:
+    return f'[{len(message) + 1} x i8] c"{message}\\00"'
+
+
+TEXT = f"""; ptr {ENTRY}(PyObject *form, PyObject *const *arguments, Py_ssize_t count)
+
+@of_number = private constant {_text("a kernel takes %zd arguments, and %zd are passed")}
+@of_array = private constant {_text("argument %zd of a kernel is no aligned array in C order of its dtype")}
+
+define ptr @{ENTRY}(ptr %self, ptr %arguments, i64 %count) nounwind {{
+entry:
+  %form = call ptr @PyLong_AsVoidPtr(ptr %self)
+  %kernel = load ptr, ptr %form
+  %at1 = getelementptr i64, ptr %form, i64 1
+  %parameters = load i64, ptr %at1
+  %at2 = getelementptr i64, ptr %form, i64 2
+  %results = load i64, ptr %at2
+  %at3 = getelementptr i64, ptr %form, i64 3
+  %error = load ptr, ptr %at3
+  %at4 = getelementptr i64, ptr %form, i64 4
+  %none = load ptr, ptr %at4
+  %at5 = getelementptr i64, ptr %form, i64 5
+  %array_type = load ptr, ptr %at5
+  %kinds = getelementptr i64, ptr %form, i64 {_FIELDS}
+  %kinds_of_results = getelementptr i64, ptr %kinds, i64 %parameters
+  %size = add i64 %parameters, %results
+  %words = alloca i64, i64 %size
+  %fits = icmp eq i64 %count, %parameters
+  br i1 %fits, label %test, label %other_number
+
+other_number:
+  call i32 (ptr, ptr, ...) @PyErr_Format(ptr %error, ptr @of_number, i64 %parameters, i64 %count)
+  ret ptr null
+
+test:
+  %k = phi i64 [ 0, %entry ], [ %following, %next ]
+  %more = icmp slt i64 %k, %parameters
+  br i1 %more, label %argument, label %run
+
+argument:
+  %place = getelementptr ptr, ptr %arguments, i64 %k
+  %object = load ptr, ptr %place
+  %kind_at = getelementptr i64, ptr %kinds, i64 %k
+  %kind = load i64, ptr %kind_at
+  %word_at = getelementptr i64, ptr %words, i64 %k
+  switch i64 %kind, label %array [
+    i64 {_INTEGER}, label %integer
+    i64 {_FLOAT}, label %float
+    i64 {_TRUTH}, label %truth
+    i64 {_UNSIGNED}, label %unsigned
+  ]
+
+integer:
+  %number = call i64 @PyLong_AsLongLong(ptr %object)
+  store i64 %number, ptr %word_at
+  %maybe1 = icmp eq i64 %number, -1
+  br i1 %maybe1, label %check, label %next
+
+unsigned:
+  %bits = call i64 @PyLong_AsUnsignedLongLongMask(ptr %object)
+  store i64 %bits, ptr %word_at
+  %maybe2 = icmp eq i64 %bits, -1
+  br i1 %maybe2, label %check, label %next
+
+float:
+  %real = call double @PyFloat_AsDouble(ptr %object)
+  store double %real, ptr %word_at
+  %maybe3 = fcmp oeq double %real, -1.0
+  br i1 %maybe3, label %check, label %next
+
+truth:
+  %holds = call i32 @PyObject_IsTrue(ptr %object)
+  %wide = sext i32 %holds to i64
+  store i64 %wide, ptr %word_at
+  %maybe4 = icmp eq i32 %holds, -1
+  br i1 %maybe4, label %check, label %next
+
+check:
+  %raised = call ptr @PyErr_Occurred()
+  %fine = icmp eq ptr %raised, null
+  br i1 %fine, label %next, label %fail
+
+array:
+  %type_at = getelementptr i8, ptr %object, i64 {_HEAD - 8}
+  %type = load ptr, ptr %type_at
+  %is_array = icmp eq ptr %type, %array_type
+  br i1 %is_array, label %fields, label %maybe_array
+
+maybe_array:
+  %is_kind_of_array = call i32 @PyType_IsSubtype(ptr %type, ptr %array_type)
+  %not_array = icmp eq i32 %is_kind_of_array, 0
+  br i1 %not_array, label %refused, label %fields
+
+fields:
+  %flags_at = getelementptr i8, ptr %object, i64 {_FLAGS}
+  %flags = load i32, ptr %flags_at
+  %is_written = and i64 %kind, {_WRITTEN}
+  %reads = icmp eq i64 %is_written, 0
+  %needed = select i1 %reads, i32 {_NEEDED}, i32 {_NEEDED | _WRITEABLE}
+  %has = and i32 %flags, %needed
+  %has_flags = icmp eq i32 %has, %needed
+  %dtype_at = getelementptr i8, ptr %object, i64 {_DTYPE}
+  %dtype = load ptr, ptr %dtype_at
+  %letter_at = getelementptr i8, ptr %dtype, i64 {_KIND}
+  %letter = load i8, ptr %letter_at
+  %order_at = getelementptr i8, ptr %dtype, i64 {_ORDER}
+  %order = load i8, ptr %order_at
+  %item_at = getelementptr i8, ptr %dtype, i64 {_ITEMSIZE}
+  %item = load i64, ptr %item_at
+  %item_shifted = shl i64 %item, 8
+  %letter_wide = zext i8 %letter to i64
+  %of_dtype = or i64 %item_shifted, %letter_wide
+  %wanted = and i64 %kind, {_ARRAY - 1}
+  %same = icmp eq i64 %of_dtype, %wanted
+  %native = icmp ne i8 %order, {ord(">" if sys.byteorder == "little" else "<")}
+  %good1 = and i1 %same, %native
+  %good2 = and i1 %good1, %has_flags
+  br i1 %good2, label %take, label %refused
+
+take:
+  %data_at = getelementptr i8, ptr %object, i64 {_DATA}
+  %data = load i64, ptr %data_at
+  store i64 %data, ptr %word_at
+  br label %next
+
+refused:
+  call i32 (ptr, ptr, ...) @PyErr_Format(ptr %error, ptr @of_array, i64 %k)
+  ret ptr null
+
+next:
+  %following = add i64 %k, 1
+  br label %test
+
+run:
+  %thread = call ptr @PyEval_SaveThread()
+  call void %kernel(ptr %words)
+  call void @PyEval_RestoreThread(ptr %thread)
+  %first = getelementptr i64, ptr %words, i64 %parameters
+  switch i64 %results, label %several [
+    i64 0, label %nothing
+    i64 1, label %single
+  ]
+
+nothing:
+  %shared = call ptr @Py_NewRef(ptr %none)
+  ret ptr %shared
+
+single:
+  %made = call ptr @boxed(ptr %kinds_of_results, ptr %first)
+  ret ptr %made
+
+several:
+  %tuple = call ptr @PyTuple_New(i64 %results)
+  %failed = icmp eq ptr %tuple, null
+  br i1 %failed, label %fail, label %part
+
+part:
+  %p = phi i64 [ 0, %several ], [ %after, %set ]
+  %part_kind = getelementptr i64, ptr %kinds_of_results, i64 %p
+  %part_word = getelementptr i64, ptr %first, i64 %p
+  %part_made = call ptr @boxed(ptr %part_kind, ptr %part_word)
+  %part_failed = icmp eq ptr %part_made, null
+  br i1 %part_failed, label %fail, label %set
+
+set:
+  call i32 @PyTuple_SetItem(ptr %tuple, i64 %p, ptr %part_made)
+  %after = add i64 %p, 1
+  %rest = icmp slt i64 %after, %results
+  br i1 %rest, label %part, label %done
+
+done:
+  ret ptr %tuple
+
+fail:
+  ret ptr null
+}}
+
+define internal ptr @boxed(ptr %kind_at, ptr %word_at) nounwind {{
+entry:
+  %kind = load i64, ptr %kind_at
+  %word = load i64, ptr %word_at
+  switch i64 %kind, label %integer [
+    i64 {_FLOAT}, label %float
+    i64 {_TRUTH}, label %truth
+    i64 {_UNSIGNED}, label %unsigned
+  ]
+
+integer:
+  %a = call ptr @PyLong_FromLongLong(i64 %word)
+  ret ptr %a
+
+unsigned:
+  %b = call ptr @PyLong_FromUnsignedLongLong(i64 %word)
+  ret ptr %b
+
+float:
+  %real = load double, ptr %word_at
+  %c = call ptr @PyFloat_FromDouble(double %real)
+  ret ptr %c
+
+truth:
+  %d = call ptr @PyBool_FromLong(i64 %word)
+  ret ptr %d
+}}
+
+declare ptr @PyLong_AsVoidPtr(ptr)
+declare i64 @PyLong_AsLongLong(ptr)
+declare i64 @PyLong_AsUnsignedLongLongMask(ptr)
+declare double @PyFloat_AsDouble(ptr)
+declare i32 @PyObject_IsTrue(ptr)
+declare ptr @PyErr_Occurred()
+declare i32 @PyErr_Format(ptr, ptr, ...)
+declare i32 @PyType_IsSubtype(ptr, ptr)
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
+declare ptr @Py_NewRef(ptr)
+declare ptr @PyTuple_New(i64)
+declare i32 @PyTuple_SetItem(ptr, i64, ptr)
+declare ptr @PyLong_FromLongLong(i64)
+declare ptr @PyLong_FromUnsignedLongLong(i64)
+declare ptr @PyFloat_FromDouble(double)
+declare ptr @PyBool_FromLong(i64)
+"""
+
+
+class _Method(ctypes.Structure):
+    """CPython's PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+# What the functions that were made refer to.
+_alive: list[Any] = []
+
+
+def function(kernel: n.Kernel, address: int, caller: int) -> Callable:
+    """The function of Python for a kernel.
+
+    address  of its code, which takes words
+    caller   of the code of `TEXT`
+    """
+    _check_layout()
+    written = written_arrays(kernel)
+    kinds = [_kind_of(kernel, parameter, parameter in written) for parameter in kernel.parameters]
+    results = [_number_of(dtype) for dtype in result_types(kernel)]
+    known = [id(TypeError), id(None), id(np.ndarray), 0]
+    words = [address, len(kinds), len(results), *known, *kinds, *results]
+    form = (ctypes.c_int64 * len(words))(*words)
+    method = _Method(kernel.name.encode(), caller, _METHOD_FASTCALL, None)
+    _alive.append((form, method))
+    new = ctypes.pythonapi.PyCFunction_NewEx
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    return new(ctypes.addressof(method), ctypes.addressof(form), None)
+
+
+def _kind_of(kernel: n.Kernel, parameter: n.Register | n.Array, is_written: bool) -> int:
+    if not isinstance(parameter, n.Array):
+        return _number_of(parameter.dtype)
+    dtype = np.dtype(held_dtype(parameter, kernel.lanes))
+    return _ARRAY | is_written * _WRITTEN | dtype.itemsize << 8 | ord(dtype.kind)
+
+
+def _number_of(dtype: str) -> int:
+    if dtype == "uint64":
+        return _UNSIGNED
+    return {"b": _TRUTH, "f": _FLOAT}.get(np.dtype(dtype).kind, _INTEGER)
+
+
+@cache
+def _check_layout() -> None:
+    """Raise UnsupportedError unless objects are laid out as is said here."""
+    array, read = np.zeros(3, np.int16), ctypes.c_int64.from_address
+    dtype = array.dtype
+    if (
+        sys.implementation.name != "cpython"
+        or sys.maxsize <= 1 << 32
+        or read(id(array) + _HEAD - 8).value != id(np.ndarray)
+        or read(id(array) + _DATA).value != array.ctypes.data
+        or read(id(array) + _DTYPE).value != id(dtype)
+        or ctypes.c_int.from_address(id(array) + _FLAGS).value != array.flags.num
+        or ctypes.string_at(id(dtype) + _KIND, 3) != b"ih="
+        or read(id(dtype) + _ITEMSIZE).value != 2
+    ):
+        raise UnsupportedError(
+            f"kernels are for CPython of 64 bits and NumPy 2, not {sys.implementation.name} with NumPy {np.__version__}"
+        )

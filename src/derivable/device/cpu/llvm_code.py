@@ -1,0 +1,155 @@
+"""Kernels that LLVM compiles from their text when they are first asked for, and that are on disk for later processes.
+
+A file is found by what its code was made from: the text, the version of LLVM and the processor. Nothing here needs
+Numba.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from derivable.core.cache import cache_directory
+from derivable.core.diagnostics import DerivableError
+from derivable.core.files import atomic_write
+from derivable.core.forks import renew_in_children
+from derivable.core.interrupts import sigint_deferred
+from derivable.device.cpu import llvm_calls
+from derivable.kernel import nodes as n
+from derivable.kernel.emit_llvm import ENTRY, emit_llvm
+
+# Changes with how code is made from text.
+_FORMAT = 1
+_SIZE = hashlib.sha256().digest_size
+_lock = threading.RLock()
+renew_in_children(globals(), _lock=threading.RLock)
+# By what code was made from: its address.
+_addresses: dict[str, int] = {}
+# By address, name and parameters: what Python calls.
+_functions: dict[tuple, Callable] = {}
+
+
+def compile_kernel(kernel: n.Kernel, by_row: bool = False) -> Callable:
+    """The function of a kernel: it takes numbers and arrays of NumPy, and runs without Python's lock.
+
+    Arrays are aligned, in C order, and of the kernel's types, or else it raises TypeError.
+
+    by_row  whether arrays of lines are [position], scalars in the place of lines, and not [position, lane]
+    """
+    address = address_of(emit_llvm(kernel, by_row))
+    key = address, kernel.name, kernel.parameters
+    found = _functions.get(key)
+    if found is None:
+        caller = address_of(llvm_calls.TEXT)
+        found = _functions.setdefault(key, llvm_calls.function(kernel, address, caller))
+    return found
+
+
+def address_of(text: str) -> int:
+    """The address of the function `entry` of a module, which is compiled unless it is in this process or on disk."""
+    digest = hashlib.sha256(f"{_target()}\0{text}".encode()).hexdigest()[:40]
+    found = _addresses.get(digest)
+    if found is not None:
+        return found
+    # Code that is linked twice after a Ctrl-C would have its name twice.
+    with sigint_deferred(), _lock:
+        if digest not in _addresses:
+            name = f"derivable_{digest}"
+            path = cache_directory() / "objects" / f"{digest}.o"
+            code = _read(path)
+            if code is None:
+                code, may_be_kept = _compiled(text.replace(f"@{ENTRY}(", f"@{name}("))
+                if may_be_kept:
+                    _keep(path, code)
+            _addresses[digest] = _link(name, code)
+        return _addresses[digest]
+
+
+def _read(path: Any) -> bytes | None:
+    """The code in a file that is whole; None without."""
+    try:
+        found = path.read_bytes()
+    except OSError:
+        return None
+    code = found[_SIZE:]
+    return code if found[:_SIZE] == hashlib.sha256(code).digest() else None
+
+
+def _keep(path: Any, code: bytes) -> None:
+    # Where nothing can be written, each process compiles anew.
+    with suppress(OSError, DerivableError):
+        path.parent.mkdir(exist_ok=True)
+        with atomic_write(path, "wb") as file:
+            file.write(hashlib.sha256(code).digest() + code)
+
+
+def _compiled(text: str) -> tuple[bytes, bool]:
+    """(object code, whether a process finds all that it calls without anything else that this one has loaded)"""
+    from llvmlite import binding as llvm
+
+    module = llvm.parse_assembly(text)
+    declared = {function.name for function in module.functions}
+    machine = _machine()
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = True
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    # Where somebody has told LLVM of a library of vector functions, loops call those.
+    called = {f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")}
+    return machine.emit_object(module), called <= declared
+
+
+@cache
+def _target() -> str:
+    from llvmlite import binding as llvm
+
+    features = llvm.get_host_cpu_features().flatten()
+    return f"{_FORMAT} {llvm.llvm_version_info} {llvm.get_host_cpu_name()} {features}"
+
+
+@cache
+def _machine() -> Any:
+    """What makes code for this processor."""
+    from llvmlite import binding as llvm
+
+    _initialize()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=3,
+        reloc="static" if target.name.startswith("x86") else "default",
+        codemodel="jitdefault",
+        jit=True,
+    )
+
+
+@cache
+def _initialize() -> None:
+    from llvmlite import binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+@cache
+def _engine() -> Any:
+    """What links."""
+    from llvmlite import binding as llvm
+
+    _initialize()
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+
+
+def _link(name: str, code: bytes) -> int:
+    from llvmlite import binding as llvm
+
+    engine = _engine()
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return engine.get_function_address(name)
