@@ -193,9 +193,9 @@ class _TileFold:
     """
 
     def __init__(self, kernels: LevelKernels, plan: Plan, has_gradient: bool, lanes: int):
-        fold, dtypes = kernels.fold, kernels.buffer_dtypes(lanes)
+        fold, dtypes = kernels.fold, kernels.buffer_dtypes
         self.num_slots, self.lanes = plan.num_slots, lanes
-        self.kernel = kernels.gradient if has_gradient else kernels.values
+        self.kernel = kernels.compiled(has_gradient, lanes == 1)
         self.has_gradient, self.several = has_gradient, len(dtypes)
         numbers = len(plan.runs), plan.num_variables, plan.num_roots
         self.program = plan.runs, plan.terms, *numbers, plan.positive, plan.negative, plan.root_slots
