@@ -43,6 +43,9 @@ class KernelHook(BuildHookInterface):
         made = []
         for processor in wanted:
             path = folder / f"{processor}.objects"
+            if (known := sources / FOLDER / path.name).exists() and not path.exists():
+                # What has not changed since is taken from there.
+                shutil.copy(known, path)
             command = [sys.executable, "-m", "derivable.device.cpu.build_kernels", str(path)]
             done = subprocess.run([*command, *([] if processor == "native" else [processor])], env=environment)
             if done.returncode == 0:

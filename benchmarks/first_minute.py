@@ -73,7 +73,7 @@ def grid(provenance: str, varying: bool = False, **options: Any) -> Call:
     cells = range(SIDE * SIDE)
     dashes = [(c, c + 1) for c in cells if c % SIDE < SIDE - 1] + [(c, c + SIDE) for c in cells if c + SIDE < SIDE**2]
     inputs = {"dash": dv.varying() if varying else dv.independent(dashes), "dot": dv.independent(list(cells))}
-    layer = dv.nn.Logic(GRID, inputs=inputs, outputs="connected", provenance=provenance, **options)
+    layer = dv.nn.Logic(GRID, inputs=inputs, outputs={"connected": ()}, provenance=provenance, **options)
     generator = torch.Generator().manual_seed(0)
     dash = torch.rand(BATCH, len(dashes), generator=generator, requires_grad=True)
     dots = torch.full((BATCH, SIDE * SIDE), 0.01)
@@ -103,9 +103,7 @@ def scan() -> Call:
 
     import derivable as dv
 
-    @dv.parallel.operator(identity=(1.0, 0.0))
-    def after(a, b):
-        return a[0] * b[0], a[1] * b[0] + b[1]
+    after = dv.parallel.operator(lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), neutral=(1.0, 0.0))
 
     values = torch.linspace(0.5, 0.9, 100_000, requires_grad=True), torch.ones(100_000)
     return lambda: dv.parallel.scan(after, values)[1].sum().backward()

@@ -39,9 +39,8 @@ def test_signatures_are_parsed():
 def test_kernels_list_a_type_for_each_parameter(module):
     kernels = list(build_kernels.kernels_of(module))
     assert kernels
-    for kernel in kernels:
-        for kinds in map(object_code.parsed, kernel.signatures):
-            assert len(kinds) == kernel.py_func.__code__.co_argcount, kernel.__name__
+    for kernel, kinds in kernels:
+        assert len(kinds) == kernel.py_func.__code__.co_argcount, kernel.__name__
 
 
 def test_a_stamp_is_of_texts_and_constants(monkeypatch):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from itertools import product, starmap
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,6 +38,13 @@ def _find(form: row_sets.SetForm) -> Callable:
 @cache
 def _read(form: row_sets.SetForm) -> Callable:
     return emit_numba.compile_kernel(row_sets.read_kernel(form))
+
+
+def built_kernels() -> Iterator[tuple[Any, tuple[str, ...]]]:
+    """Those of the usual rows, which the package brings compiled, with the types of their arguments."""
+    for form in starmap(row_sets.SetForm, product((1, 2, 3, 4), (False, True))):
+        yield _insert(form), tuple(row_sets.insert_kernel(form).types)
+        yield _find(form), tuple(row_sets.find_kernel(form).types)
 
 
 class PrefixSets:

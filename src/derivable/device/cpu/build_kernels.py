@@ -33,19 +33,23 @@ def modules() -> list[str]:
     paths = (
         path
         for path in (SOURCES / "derivable").rglob("*.py")
-        if re.search(r"^@kernel\((?!\w+=)", path.read_text(), re.M)
+        if re.search(r"^@kernel\((?!\w+=)|^def built_kernels", path.read_text(), re.M)
     )
     names = {".".join(path.relative_to(SOURCES).with_suffix("").parts) for path in paths}
     first = [name for name in (f"derivable.{name}" for name in _LONGEST) if name in names]
     return [*first, *sorted(names.difference(first))]
 
 
-def kernels_of(module: str) -> Iterator[Any]:
+def kernels_of(module: str) -> Iterator[tuple[Any, tuple[object_code.Kind, ...]]]:
+    """The kernels of a module, each for the types of some arguments: generated ones are those of `built_kernels`."""
     from derivable.device.cpu.tiers import Kernel
 
-    for value in vars(import_module(module)).values():
-        if isinstance(value, Kernel) and value.__module__ == module and value.signatures:
-            yield value
+    known = vars(import_module(module))
+    for value in known.values():
+        if isinstance(value, Kernel) and value.__module__ == module:
+            yield from ((value, object_code.parsed(signature)) for signature in value.signatures)
+    if "built_kernels" in known:
+        yield from known["built_kernels"]()
 
 
 def compile_module(module: str, path: Path, features: list[str]) -> _Codes:
@@ -61,19 +65,18 @@ def compile_module(module: str, path: Path, features: list[str]) -> _Codes:
     before = object_code.read_package(path)
     if before[2].get("features") != features:
         before = (None, 0, {})
-    for kernel in kernels_of(module):
-        for kinds in map(object_code.parsed, kernel.signatures):
-            symbol, stamp = object_code.symbol(kernel.py_func, kinds), object_code.stamp(module)
-            known = object_code.code_in(before, symbol, stamp)
-            if known is not None:
-                codes[symbol] = (stamp, *known)
-                continue
-            types = tuple(map(type_of, kinds))
-            kernel.dispatcher.compile(types)
-            try:
-                codes[symbol] = (stamp, *emitted(kernel.dispatcher.overloads[types], symbol))
-            except Unsupported:
-                raise TypeError(f"{module}.{kernel.__name__} needs Numba when it runs, for {kinds}") from None
+    for kernel, kinds in kernels_of(module):
+        symbol, stamp = object_code.symbol(kernel.py_func, kinds), object_code.stamp(kernel.__module__)
+        known = object_code.code_in(before, symbol, stamp)
+        if known is not None:
+            codes[symbol] = (stamp, *known)
+            continue
+        types = tuple(map(type_of, kinds))
+        kernel.dispatcher.compile(types)
+        try:
+            codes[symbol] = (stamp, *emitted(kernel.dispatcher.overloads[types], symbol))
+        except Unsupported:
+            raise TypeError(f"{module}.{kernel.__name__} needs Numba when it runs, for {kinds}") from None
     return codes
 
 

@@ -230,7 +230,7 @@ def write_package(path: Path, features: Sequence[str], codes: Mapping[str, tuple
 
 
 def _from_package(function: FunctionType, kinds: Sequence[Kind]) -> tuple[list[str], bytes] | None:
-    if not function.__module__.startswith("derivable."):
+    if not function.__module__.startswith(("derivable.", "derivable_")):
         return None
     return code_in(_package(), symbol(function, kinds), stamp(function.__module__))
 
