@@ -141,6 +141,10 @@ class Groups:
             self.runs = runs_of(lambda rows: [body.column(c, rows) for c in range(width)], body.size)
             if self.runs is not None:
                 return None, [body.column(c, self.runs) for c in range(width)], len(self.runs)
+        if not width and body.size and self.groups is None:
+            # All rows are one run.
+            self.runs = np.zeros(1, np.int64)
+            return None, [], 1
         columns = [body.column(c) for c in range(width)]
         if self.groups is not None:
             self.groups.leave_sets()
@@ -151,7 +155,7 @@ class Groups:
             numbers = self.groups.find(columns, body.size)
             return np.where(numbers < 0, count, numbers), keys, count
         if not width:
-            return np.zeros(body.size, dtype=np.int64), [], 1
+            return np.zeros(0, np.int64), [], 1
         lows = [int(column.min(initial=0)) for column in columns]
         sizes = [int(column.max(initial=0)) - low + 1 for column, low in zip(columns, lows)]
         product = 1

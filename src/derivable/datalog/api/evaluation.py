@@ -151,6 +151,7 @@ class Evaluation:
         executor = Executor(self.ram, self.facts, self.algebra, watch, None, goal, begun)
         executor.foreign, executor.coins = self.foreign, self.coins
         executor.counts = {} if is_counted else None
+        executor.only_outputs = not (is_kept or is_profiled or is_counted or goal)
         self.iteration_limit = watch.limits.iteration_limit
         with self.watched_by(watch):
             with self.weighing(self.algebra, executor.tables, watch):

@@ -17,6 +17,7 @@ from derivable.algebra.expr.functions import cast, equal
 from derivable.algebra.expr.nodes import Argument, Constant, Expr, in_order
 from derivable.algebra.semiring import TypedSemiring
 from derivable.core.and_or import TRUE as CERTAIN
+from derivable.datalog.fused.emit_intersection import emit_intersection
 from derivable.datalog.kernels.row_sets import SetForm, SetParameters, find, find_words
 from derivable.device.cpu.tiers import Compilable
 from derivable.kernel import nodes as n
@@ -89,6 +90,22 @@ class Probe:
 
 
 @dataclass(frozen=True)
+class Intersect:
+    """A join: the values that an atom has for one variable below its keys, by a trie, "dense" or "hash".
+
+    Such steps follow one another; what their atoms have in common is bound.
+
+    count     how many there are, in the first of them
+    register  of the variable, in the last of them; None if all that matters is whether there is a value
+    """
+
+    index: str
+    keys: tuple[Term, ...]
+    count: int
+    register: Argument | None
+
+
+@dataclass(frozen=True)
 class Condition:
     """Only where this holds."""
 
@@ -117,7 +134,7 @@ class Factor:
     """The tags times that of the one row of a table."""
 
 
-Step = Rows | Match | Probe | Condition | Define | Count | Factor
+Step = Rows | Match | Probe | Intersect | Condition | Define | Count | Factor
 
 
 @dataclass(frozen=True)
@@ -140,7 +157,7 @@ class Plan:
     @property
     def num_loops(self) -> int:
         """Loops whose positions a kernel returns."""
-        return sum(isinstance(s, Count) or (isinstance(s, Match) and not s.only_exists) for s in self.steps)
+        return num_loops(self.steps)
 
 
 @dataclass(frozen=True)
@@ -186,7 +203,7 @@ def compiled(emitter: type[Emitter], *arguments: Any) -> RuleKernel:
 class Emitter:
     """Candidates to columns: (i, stop, room, *positions, *arguments, *columns) -> (written, i, *positions, *counts).
 
-    Other emitters have their own loop round the driver, and write each row elsewhere.
+    Other emitters have their own loop round the driver, or write each row elsewhere.
     """
 
     def __init__(self, plan: Plan):
@@ -234,18 +251,22 @@ class Emitter:
         return RuleKernel(kernel, compile_kernel(kernel), tuple(self.parameters), count, tuple(columns))
 
     def emit(self) -> RuleKernel:
+        kinds = ["int64"] * len(self.plan.outputs)
+        if isinstance(self.plan.tags, TypedSemiring):
+            kinds += self.plan.tags.dtypes
+        return self.finished(kinds)
+
+    def finished(self, kinds: list[str]) -> RuleKernel:
+        """The kernel, which writes to columns of these kinds."""
         k, plan = self.k, self.plan
         self.i, stop, self.room = k.scalar("i"), k.scalar("stop"), k.scalar("room")
         self.begin()
         self.written = k.let("written", 0)
-        kinds = ["int64"] * len(plan.outputs)
         with k.while_(self.i < stop):
             self.driver()
             k.set(self.i, self.i + 1)
         k.return_(self.written, self.i, *self.positions, *self.counts.values())
-        if isinstance(plan.tags, TypedSemiring):
-            kinds += plan.tags.dtypes
-        elif plan.tags == "rows":
+        if plan.tags == "rows":
             kinds += ["int64"] * len(self.rows)
         # Columns to write come last, wherever they were needed first.
         k.parameters.extend(self.columns)
@@ -309,6 +330,10 @@ class Emitter:
         (operand,) = typed.discard.operands
         return ~substitute(typed.discard.values, dict(zip(operand, tags)))[0]
 
+    def counter_behind(self, number: int) -> n.Register | None:
+        """What counts the rows that come to a step, if that is all that happens to them."""
+        return None
+
     # Steps
 
     def rest(self, number: int, tags: tuple | None) -> None:
@@ -343,6 +368,8 @@ class Emitter:
                 self.rest(number + 1, self.times(tags, "tags", number, Constant(0, "int64")))
             case Probe():
                 self.probe(number, step, tags)
+            case Intersect():
+                emit_intersection(self, number, tags)
             case Match(index="dense"):
                 self.dense(number, step, tags)
             case Match(index="range"):
@@ -420,6 +447,11 @@ class Emitter:
                 self.rest(number + 1, tags)
             return
         at = next(self.free)
+        counter = None if step.repeats else self.counter_behind(number + 1)
+        if counter is not None:
+            with k.when(inside):
+                k.set(counter, counter + k.load(offsets, key + 1, "end") - k.load(offsets, key, "start"))
+            return
         with k.when(inside):
             with k.when(at < 0):
                 k.load_into(at, offsets, key)
@@ -516,9 +548,7 @@ class Emitter:
         with ExitStack() as blocks:
             if isinstance(typed, TypedSemiring):
                 blocks.enter_context(k.when(self.is_kept(tags or ())))
-            with k.when(equal(self.written, self.room)):
-                # The rows at hand come again.
-                k.return_(self.written, self.i, *self.positions, *(count - 1 for count in self.counts.values()))
+            self.leave_if_full()
             kinds = ["int64"] * len(values) + list(typed.dtypes if isinstance(typed, TypedSemiring) else ())
             if typed == "rows":
                 self.rows = list(tags or ())
@@ -527,9 +557,18 @@ class Emitter:
             del k.parameters[len(k.parameters) - len(kinds) :]
             for column, value in zip(self.columns, (*values, *(tags or ()))):
                 k.store(column, self.written, value)
-            k.set(self.written, self.written + 1)
-            if self.found is not None:
-                k.set(self.found, 1)
+            self.has_written()
+
+    def has_written(self) -> None:
+        self.k.set(self.written, self.written + 1)
+        if self.found is not None:
+            self.k.set(self.found, 1)
+
+    def leave_if_full(self) -> None:
+        k = self.k
+        with k.when(equal(self.written, self.room)):
+            # The rows at hand come again.
+            k.return_(self.written, self.i, *self.positions, *(count - 1 for count in self.counts.values()))
 
 
 def _name(what: str, step: int) -> str:
@@ -548,11 +587,17 @@ def first_free_loop(plan: Plan) -> int:
         match step:
             case Define(register=register, value=value) if register in needed:
                 needed |= {node for node in in_order((value,)) if isinstance(node, Argument)}
-            case Count(register=register) if register in needed:
+            case Count(register=register) | Intersect(register=register) if register in needed:
                 return number + 1
             case Match(takes=takes) if any(register in needed for _, register in takes):
                 return number + 1
     return 1
+
+
+def num_loops(steps: Sequence[Step]) -> int:
+    """How many loops are inside that of the driver."""
+    loops = (isinstance(s, Count) or (isinstance(s, Match) and not s.only_exists) for s in steps)
+    return sum(loops) + sum(isinstance(s, Intersect) and s.register is not None for s in steps)
 
 
 def bound_by(step: Step) -> set[Argument]:
@@ -562,7 +607,25 @@ def bound_by(step: Step) -> set[Argument]:
             return {register for _, register in takes}
         case Define(register=register) | Count(register=register):
             return {register}
+        case Intersect(register=Argument() as register):
+            return {register}
     return set()
+
+
+def read_by(step: Step) -> set[Argument]:
+    """The registers and words that a step reads."""
+    match step:
+        case Match(keys=keys, within=within):
+            read = [term for _, term in (*keys, *within)]
+        case Probe(terms=terms) | Intersect(keys=terms):
+            read = list(terms)
+        case Condition(holds=value) | Define(value=value):
+            read = [value]
+        case Count(low=low, number=number):
+            read = [low, number]
+        case _:
+            read = []
+    return {node for node in in_order(tuple(read)) if isinstance(node, Argument)}
 
 
 def word_of_value(value: Expr) -> Expr:

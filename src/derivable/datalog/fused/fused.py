@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,28 +12,37 @@ from derivable.core.lazy import later
 from derivable.datalog.fused.kernel_plan import MOST_LOOPS, Fused, plan
 from derivable.datalog.fused.state import State
 from derivable.datalog.ram import nodes as m
+from derivable.datalog.ram.join_order import size_class
+from derivable.datalog.scalars.nodes import Var
 from derivable.datalog.tables.index import Index
 from derivable.datalog.tables.ordered_index import OrderedIndex
 from derivable.datalog.tables.tag_columns import column_of, parts_of
+from derivable.datalog.tables.trie import Trie
 from derivable.datalog.tags.tags import SemiringTags, Untagged
-from derivable.device.cpu.memory import empty
+from derivable.device.cpu.memory import empty, longer, next_length
 
 if TYPE_CHECKING:
-    from derivable.datalog.fused import emit, emit_insert
+    from derivable.datalog.fused import emit, emit_distinct, emit_insert
     from derivable.datalog.tables.storage import Table
     from derivable.kernel import build
 else:
     build, emit = later("derivable.kernel.build"), later("derivable.datalog.fused.emit")
+    emit_distinct = later("derivable.datalog.fused.emit_distinct")
     emit_insert = later("derivable.datalog.fused.emit_insert")
 
 # Rows that a store must have seen before its kernel is asked for, and before it is compiled for that.
 FEW_ROWS, MANY_ROWS = 1 << 12, 1 << 16
+# Rows of a driver whose joins may be worth a kernel, though it has fewer itself.
+DRIVEN_ROWS = 1 << 10
 # Rows for which what links kernels without Numba is imported.
 LINKED_ROWS = 1 << 13
 # Rows for which nothing else serves while another process compiles it.
 PATIENT_ROWS = 1 << 22
 # A look at a store that finds nothing costs as much as some rows.
 CALL_ROWS = 16
+# Rows that are written at once to where they stay, at most, and however few a limit leaves room for; and rows of the
+# driver between looks at the clock then.
+MOST_WRITTEN, FEW_WRITTEN, COUNTED_ROWS = 1 << 18, 1 << 10, 1 << 12
 # Candidates, which stay in cache until they are entered; and rows of the driver between looks at the clock.
 ROOM, DRIVER_ROWS = 1 << 14, 1 << 16
 
@@ -77,20 +87,55 @@ class Running:
             return False
         if not self.fused.kept.is_worth_columns:
             return False
-        if self.kernel is None and (seen >= MANY_ROWS or emit.is_compiled(emit.Emitter, self.fused.plan)):
-            made = emit.compiled(emit.Emitter, self.fused.plan)
-            self.kernel = made if seen >= PATIENT_ROWS or made.is_ready() else None
-            self.waits = self.kernel is None
+        if self.kernel is None:
+            self.kernel = self.kernel_by(seen, emit.Emitter)
         return self.kernel is not None
+
+    def kernel_by(self, seen: int, *emitter: Any) -> emit.RuleKernel | None:
+        """The kernel by an emitter and its arguments, if it is worth it and runs now."""
+        assert self.fused is not None
+        kind, *arguments = emitter
+        if seen < MANY_ROWS and not emit.is_compiled(kind, self.fused.plan, *arguments):
+            return None
+        made = emit.compiled(kind, self.fused.plan, *arguments)
+        self.waits = seen < PATIENT_ROWS and not made.is_ready()
+        return None if self.waits else made
+
+    def distinct_kernel(self, counts_only: bool) -> emit.RuleKernel | None:
+        """The kernel of a store that writes rows which are all different, if it is worth it and runs now.
+
+        counts_only  whether nothing but their number is written
+        """
+        if not isinstance(self.driver, m.Scan) or (seen := self.seen_now()) is None or not self.is_distinct:
+            return None
+        if counts_only:
+            return self.kernel_by(seen, emit_distinct.CountEmitter)
+        return self.kernel_by(seen, emit_distinct.RowEmitter, "int32" if self.has_small_words() else "int64")
 
     def seen_now(self) -> int | None:
         """How many rows it has seen with those that are due, once these are worth a plan of its kernel."""
         start, stop = self.driven()
-        seen = self.seen + stop - start
+        seen = self.seen + max(stop - start, self.expected_rows if stop - start >= DRIVEN_ROWS else 0)
         if seen < FEW_ROWS or any(seen < table.rows_worth_kernels for table in self.tables):
             return None
         self.plan()
         return seen
+
+    @cached_property
+    def expected_rows(self) -> int:
+        """The most rows that an operator is estimated to give, in a store that runs once, without tags."""
+        if self.is_recursive or not isinstance(self.state.mode, Untagged):
+            return 0
+        if not any(isinstance(node, m.Join) for node in self.store.query.operators[1:]):
+            return 0
+        # To estimate takes as long as to go through some thousand rows: once for tables of these sizes.
+        key = "expected", id(self.store), *(size_class(table.size) for table in self.tables)
+        owner, rows = self.state.plans.get(key, (None, 0))
+        if owner is not self.store:
+            estimates = self.state.estimates(self.store)
+            rows = int(max((estimate.rows for estimate in estimates), default=0))
+            self.state.plans[key] = self.store, rows
+        return rows
 
     def may_insert(self, table: Table) -> bool:
         """Whether a kernel that inserts what it finds is worth compiling, or is compiled."""
@@ -106,6 +151,15 @@ class Running:
     def is_whole(self) -> bool:
         """Whether its kernel computes the whole store."""
         return self.fused is not None and self.fused.kept.prefix is None
+
+    @property
+    def is_distinct(self) -> bool:
+        """Whether its kernel computes the whole store, joins some relations, and writes rows that are all different."""
+        is_plain = isinstance(self.state.mode, Untagged) and self.state.counts is None
+        if not (is_plain and self.is_whole and self.store.query.has_distinct_rows):
+            return False
+        assert self.fused is not None
+        return self.fused.kept.is_worth_columns
 
     def why_columns(self) -> tuple[str, str]:
         """Why the store ran over columns, or a part of it, and what it would need to run as a kernel, "" if nothing."""
@@ -219,6 +273,44 @@ class Running:
             yield found[:number], written, _tags(state.mode, fused, found[number:])
             self.settle()
 
+    def written(self, table: Table, kernel: emit.RuleKernel) -> Iterator[int]:
+        """Write rows that are all different to a table that has none; how many there are so far, again and again.
+
+        kernel  `distinct_kernel`, which counts them if it has no columns
+        """
+        fused = self.fused
+        assert fused is not None
+        self.begin()
+        counts_only = not kernel.columns
+        i, end = self.driven()
+        bounds = {step: self.state.bounds_of(scan) for step, scan in fused.kept.scans.items()}
+        arguments: list[Any] = []
+        for what, step, place in kernel.parameters:
+            arguments += argument_of(fused, bounds, None, what, step, place)
+        positions, count = [-1] * kernel.num_positions, 0
+        log = empty((0, table.width), np.int64) if counts_only else empty((ROOM, table.width), kernel.columns[0])
+        while i < end:
+            if not counts_only and count == len(log):
+                log = longer(log, next_length(len(log), count + ROOM), count)
+            stop, room, left = min(end, i + COUNTED_ROWS), min(len(log) - count, MOST_WRITTEN), self.state.deadline.room
+            if left is not None:
+                room = min(room, max(left + 1, FEW_WRITTEN))
+            rows = [] if counts_only else [log[count : count + room].reshape(-1)]
+            written, i, *positions = kernel.function(i, stop, room, *positions, *arguments, *rows)
+            count += written
+            table.gathered = count
+            self.found += written
+            yield count
+        table.gathered = 0
+        table.hold_distinct(log, count)
+
+    def has_small_words(self) -> bool:
+        """Whether all columns that the store writes are those of tables with words of 32 bits."""
+        small = [s for s, table in zip(self.scans, self.tables) if table.word_type == np.int32]
+        known = {term.name for scan in small for term in scan.terms if isinstance(term, Var)}
+        names = self.store.query.names
+        return names is not None and known.issuperset(names)
+
 
 def argument_of(fused: Fused, bounds: dict[int, tuple[int, int]], rows: Any, what: str, step: int, part: int) -> Any:
     if what == "word":
@@ -249,6 +341,8 @@ def argument_of(fused: Fused, bounds: dict[int, tuple[int, int]], rows: Any, wha
 
 
 def _of_index(index: Index, what: str, part: int) -> Any:
+    if isinstance(index, Trie):
+        return index.argument(what)
     if isinstance(index, OrderedIndex) and what in ("places", "top"):
         return index.places if what == "places" else len(index.places)
     match what:

@@ -6,6 +6,7 @@ in arithmetic, or, for tags that are no semiring's, with negation. What is left 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from derivable.datalog.scalars.nodes import Const, Var
 from derivable.datalog.tables.index import Index
 from derivable.datalog.tables.ordered_index import LEAST, is_moved, ordered_index
 from derivable.datalog.tables.storage import Table
+from derivable.datalog.tables.trie import trie
 from derivable.datalog.tags.tags import SemiringTags, Untagged
 from derivable.datalog.values.values import ValueType, word_of
 
@@ -45,13 +47,14 @@ class _Unsupported(Exception):
 
 @dataclass(frozen=True)
 class Read:
-    """How a step reads a relation: row by row, by an index over `keys`, ordered by column `by` if there is one, or by
-    the set of its rows."""
+    """How a step reads a relation: row by row, by an index over `keys`, ordered by column `by` if there is one, by a
+    trie of these, or by the set of its rows."""
 
     scan: m.Scan
     keys: tuple[int, ...] | None = None
     by: int | None = None
     is_set: bool = False
+    is_trie: bool = False
 
     def of(self, state: State) -> tuple[Table, Index | None]:
         """The table and its index."""
@@ -62,6 +65,8 @@ class Read:
             return table, None
         if self.by is None:
             return table, table.index(self.keys, self.scan.relation in state.complete)
+        if self.is_trie:
+            return table, trie(table, self.keys, self.by)
         index = ordered_index(table, self.keys, self.by)
         index.is_static = True
         return table, index
@@ -97,7 +102,7 @@ class Kept:
     @cached_property
     def is_worth_columns(self) -> bool:
         """Whether a kernel that writes columns is faster than columns: of one relation it is not."""
-        return any(isinstance(step, (emit.Match, emit.Probe, emit.Count)) for step in self.plan.steps)
+        return any(isinstance(step, (emit.Match, emit.Probe, emit.Intersect, emit.Count)) for step in self.plan.steps)
 
     @cached_property
     def scans(self) -> dict[int, m.Scan]:
@@ -205,18 +210,25 @@ class _Planner:
         prefix: m.Operator | None = None
         reason = ""
         outputs: tuple[Expr, ...] = ()
-        number, loops = 0, 0
+        number = 0
         marks: dict[int, tuple[m.Operator, ...]] = {}
+        behind = 0
         for number, node in enumerate(nodes):
             before = len(self.steps)
             try:
-                self.step(node, project.later[number])
+                if number < behind:
+                    # It is one of those that are intersected.
+                    pass
+                elif len(common := self.intersected(nodes, number)) > 1:
+                    self.intersect(common, project.later[number + len(common) - 1])
+                    behind = number + len(common)
+                else:
+                    self.step(node, project.later[number])
             except _Unsupported as unsupported:
                 reason = str(unsupported)
                 del self.steps[before:]
                 break
-            loops += isinstance(node, (m.Join, m.Generate))
-            if loops > MOST_LOOPS:
+            if emit.num_loops(self.steps) > MOST_LOOPS:
                 return None
             prefix = node
             if self.state.counts is not None:
@@ -369,6 +381,42 @@ class _Planner:
         only_exists = plain and not takes and not repeats
         layout = emit.Layout(table.width, "int64", None) if index.kind in ("dense", "range") else _log_of(table)
         self.steps.append(emit.Match(layout, index.kind, keys, repeats, takes, only_exists, is_stamped, within))
+
+    def intersected(self, nodes: Sequence[m.Operator], number: int) -> list[m.Scan]:
+        """The scans of the joins from a place on that are about one more variable, whose values are intersected."""
+        found: list[m.Scan] = []
+        variable: str | None = None
+        for node in nodes[number:]:
+            if self.tags is not None or self.state.counts is not None or not isinstance(node, m.Join):
+                break
+            scan, keys = node.right, m.bindings(node.right, self.registers)
+            names = {term.name for term in scan.terms if isinstance(term, Var)}.difference(self.registers)
+            is_one = len(keys.fresh) == 1 and not keys.repeats and keys.keys and node.range is None
+            if not is_one or not self.has_trie(scan) or (variable is not None and names != {variable}):
+                break
+            (variable,) = names
+            found.append(scan)
+        return found
+
+    def has_trie(self, scan: m.Scan) -> bool:
+        """Whether a relation has all its rows, in a table."""
+        is_table = isinstance(self.state.tables[scan.relation], Table)
+        return is_table and scan.part == "all" and scan.relation in self.state.complete
+
+    def intersect(self, scans: Sequence[m.Scan], needed: frozenset[str]) -> None:
+        """Steps for the values that these have in common for one variable that is not bound yet."""
+        bindings = [m.bindings(scan, self.registers) for scan in scans]
+        keys = [tuple(self.term(term) for _, term in one.keys) for one in bindings]
+        ((name, column),) = bindings[0].fresh.items()
+        term = scans[0].terms[column]
+        assert isinstance(term, Var)
+        register = self.register(name, term.type) if name in needed else None
+        for number, (scan, one, terms) in enumerate(zip(scans, bindings, keys), 1):
+            (by,) = one.fresh.values()
+            _, index = self.read(Read(scan, tuple(c for c, _ in one.keys), by, is_trie=True))
+            assert index is not None
+            count = len(scans) if number == 1 else 0
+            self.steps.append(emit.Intersect(index.kind, terms, count, register if number == len(scans) else None))
 
     def bounds_in(self, found: m.Range, scan: m.Scan) -> tuple[tuple[str, Expr], ...]:
         """The bounds of a range as an ordered index takes them; it has one run if the relation does not change."""

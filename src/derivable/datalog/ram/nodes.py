@@ -119,6 +119,22 @@ class Project:
         )
 
     @cached_property
+    def has_distinct_rows(self) -> bool:
+        """Whether no row comes twice without tags: all that is bound is taken, or there is no more to it than that
+        something is there."""
+        taken = {term.name for term in self.terms if isinstance(term, Var)}
+        for step in self.steps:
+            if isinstance(step.node, (Generate, RuleProbability)):
+                return False
+            scan, found = scan_of(step.node), step.bindings
+            if scan is None or found is None or isinstance(step.node, Difference):
+                continue
+            only_exists = isinstance(step.node, Join) and not step.takes and not found.repeats
+            if not only_exists and (None in scan.terms or not taken.issuperset(found.fresh)):
+                return False
+        return True
+
+    @cached_property
     def names(self) -> tuple[str, ...] | None:
         """The names of the columns that it takes as they are; None if it computes some."""
         found = tuple(term.name for term in self.terms if isinstance(term, Var))
@@ -216,6 +232,20 @@ class Ram:
     tagged: Ram | None = field(default=None, repr=False)
     distributed: Ram | None = field(default=None, repr=False)
     plans: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def counted(self) -> frozenset[str]:
+        """The relations of which nothing but the number of rows is read: what `count` without groups counts, if one
+        rule writes it."""
+        readers = [one for stratum in self.strata for one in stratum.full]
+        read = relations_read(one for one in readers if isinstance(one, Store) or one.operator != "count")
+        read |= {one.body for one in readers if isinstance(one, AggregateRule) and (one.num_group or one.groups)}
+        counts = {one.body for one in readers if isinstance(one, AggregateRule)}
+        written = [one.relation for one in readers]
+        alone = {name for stratum in self.strata if not stratum.is_recursive for name in stratum.relations}
+        timed = any(stratum.timed is not None for stratum in self.strata)
+        found = (name for name in counts & alone if written.count(name) == 1)
+        return frozenset() if timed else frozenset(found).difference(read, self.outputs)
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy and another process get: plans have kernels and memory of this process."""

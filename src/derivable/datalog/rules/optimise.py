@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from derivable.datalog.rules import nodes as r
+from derivable.datalog.rules.join_keys import with_join_keys
 from derivable.datalog.rules.share import share
 from derivable.datalog.rules.simplify import simplify
 from derivable.datalog.rules.strata import dependents, needed_for
@@ -13,7 +14,7 @@ from derivable.datalog.rules.strata import dependents, needed_for
 
 def optimise(program: r.Rules, narrow: bool = True) -> r.Rules:
     """The optimised program; `narrow` if only its outputs matter."""
-    program = share(simplify(program))
+    program = share(with_join_keys(simplify(program)))
     return reached(program) if narrow else program
 
 

@@ -109,6 +109,8 @@ class Executor(Orders):
             self.finished = sum(map(len, begun.tables.values()))
         self.graph: GroundGraph | None = algebra.graph if isinstance(algebra, GraphTags) else None
         self.efforts: dict[int, Effort] = {}
+        # Whether relations that are no outputs need not be there at the end.
+        self.only_outputs = False
         # Whether the facts that a stratum is offered are all that it has, not only those that are added.
         self.is_anew = False
         self.stratum_effort = [StratumEffort() for _ in ram.strata]
@@ -415,9 +417,19 @@ class Executor(Orders):
 
     def insert_first(self, store: m.Store, table: Table, effort: Effort, guard: Guard | None) -> None:
         """Insert the rows of a store, which may be many, in a table that has none yet."""
-        effort.by(KERNEL if self.running_of(store).is_ready() else COLUMNS)
+        running = self.running_of(store)
+        only_number = self.only_outputs and self.watch.room is None and store.relation in self.ram.counted
+        kernel = running.distinct_kernel(only_number)
+        if kernel is not None:
+            effort.by(KERNEL)
+            for count in running.written(table, kernel):
+                self.watch.remaining()
+                effort.candidates = count
+            return
+        by_kernel = not running.is_distinct and running.is_ready()
+        effort.by(KERNEL if by_kernel else COLUMNS)
         gathered = BulkLoad(table, self.watch.remaining, self.watch.room)
-        for columns, count, _ in self.stored(store, False, guard):
+        for columns, count, _ in self.by_kernel(running, False) if by_kernel else self.by_columns(running, guard):
             effort.candidates += count
             gathered.add(columns, count)
         gathered.flush()
