@@ -74,7 +74,7 @@ def test_rules_agree_with_the_reference(body, data):
     meaning = interpret(program.lowered(facts), facts)
     words = data.draw(st.sampled_from([(1, 8, 1 << 18), (0, 0, 0), (0, 1, 1)]))
     with pytest.MonkeyPatch.context() as patch, settings_of(0, data.draw(SET_ROWS), data.draw(st.integers(1, 4))):
-        patch.setattr(fused, "COUNTED_ROWS", 2)
+        patch.setattr(fused, "DRIVEN_FIRST", 2)
         for name, value in zip(("WORDS", "MORE_WORDS", "FEW_WORDS"), words):
             patch.setattr(trie, name, value)
         found = program.run(facts, keep=data.draw(st.booleans()))
@@ -132,18 +132,22 @@ def test_counts_of_what_is_independent_are_multiplied(monkeypatch):
         "chains": (paths @ paths).sum(),
         "bowties": (here**2).sum(),
         "none": 0,
+        "four": (paths**2).sum(),
+        "five": (paths @ adjacency * paths).sum(),
     }
     bodies = {
         "stars": "e(a, b), e(a, c), e(a, d)",
         "chains": "e(a, b), e(b, c), e(c, d), e(d, f)",
         "bowties": "e(a, b), e(b, c), e(a, c), e(a, d), e(d, f), e(a, f)",
         "none": "e(a, b), e(a, c), e(a, d), d > 100",
+        "four": "e(a, b), e(b, c), e(a, d), e(d, c)",
+        "five": "e(a, b), e(b, c), e(c, d), e(a, f), e(f, d)",
     }
     for name, body in bodies.items():
         names = [v for v in "abcdf" if v in body]
         text = f"type e(i64, i64)\nrel n(x) = x := count({', '.join(names)}: {body})\nquery n"
         with settings_of(0, 1):
-            monkeypatch.setattr(fused, "COUNTED_ROWS", 2)
+            monkeypatch.setattr(fused, "DRIVEN_FIRST", 2)
             assert list(dv.Program(text).run({"e": edges}, "unit", keep=False)["n"]) == [(wanted[name],)], name
 
 

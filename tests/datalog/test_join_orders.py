@@ -16,7 +16,7 @@ from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.symbols import SymbolTable
 
 # How many times the rows of the best order, and rows that do not matter.
-TIMES, FEW = 20, 50
+TIMES, FEW = 5, 50
 # Rows after which an order is given up.
 MOST = 1_000_000
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 
+from derivable.algebra.expr.functions import equal
 from derivable.algebra.expr.nodes import Argument
-from derivable.datalog.fused.emit import Emitter, Intersect, Plan, RuleKernel, bound_by, read_by
+from derivable.datalog.fused.emit import Emitter, Intersect, Plan, RuleKernel, bound_by, num_loops, read_by
 from derivable.kernel import nodes as n
+
+# Numbers that are remembered, a power of two, and registers on which they depend at most.
+REMEMBERED, MOST_KEYS = 1 << 14, 2
 
 
 class RowEmitter(Emitter):
@@ -33,14 +38,15 @@ class CountEmitter(Emitter):
     """The number of rows: (i, stop, room, *positions, *arguments) -> (written, i, *positions).
 
     Steps that have no register in common but those that are bound already are counted by themselves, and the numbers
-    multiplied: of paths a, b, c the edges to b and those from b.
+    multiplied: of paths a, b, c the edges to b and those from b. A number that depends on few of the registers that are
+    bound comes again, and is remembered (Kalinsky, Etsion and Kimelfeld 2017).
 
-    wanted  the steps that are counted now
+    wanted  the steps that are counted now, and done: those before them
     """
 
     def __init__(self, plan: Plan):
         super().__init__(plan)
-        self.wanted = frozenset(range(len(plan.steps)))
+        self.wanted, self.done = frozenset(range(len(plan.steps))), frozenset[int]()
 
     def emit(self) -> RuleKernel:
         self.columns = []
@@ -55,24 +61,59 @@ class CountEmitter(Emitter):
         return None if any(step >= number for step in self.wanted) else self.written
 
     def rest(self, number: int, tags: tuple | None) -> None:
-        ahead = [step for step in self.wanted if step >= number]
+        ahead = sorted(step for step in self.wanted if step >= number)
         if not ahead:
             self.k.set(self.written, self.written + 1)
             return
-        parts = _independent(self.plan, sorted(ahead))
-        if len(parts) == 1:
-            super().rest(min(ahead), tags)
-            return
-        k, wanted, written = self.k, self.wanted, self.written
+        k, before = self.k, (self.wanted, self.done, self.written)
+        self.done |= {step for step in self.wanted if step < number}
+        parts = _independent(self.plan, ahead)
         product = k.let("product", 1)
         with ExitStack() as blocks:
             for part in parts:
-                self.wanted, self.written = frozenset(part), k.let("part", 0)
-                super().rest(part[0], tags)
+                self.wanted = frozenset(part)
+                if len(parts) == 1 and not self.repeats(part):
+                    super().rest(part[0], tags)
+                    break
+                self.written = k.let("part", 0)
+                self.remembered(part, tags)
                 blocks.enter_context(k.when(self.written > 0))
                 k.set(product, product * self.written)
-            k.set(written, written + product)
-        self.wanted, self.written = wanted, written
+            else:
+                k.set(before[2], before[2] + product)
+        self.wanted, self.done, self.written = before
+
+    def repeats(self, part: Sequence[int]) -> list[Argument]:
+        """The registers on which the number of a part depends, if they have the same values again; none if not, or if
+        it is not worth to remember it."""
+        steps = [self.plan.steps[number] for number in part]
+        if num_loops(steps) < 2 and not any(isinstance(step, Intersect) for step in steps):
+            return []
+        bound = set().union(*(bound_by(self.plan.steps[number]) for number in self.done))
+        read = set().union(*(read_by(step) for step in steps)) & bound
+        return sorted(read, key=lambda one: one.index) if read < bound and len(read) <= MOST_KEYS else []
+
+    def remembered(self, part: Sequence[int], tags: tuple | None) -> None:
+        """Have `written` be the number of a part."""
+        k, count = self.k, self.written
+        keys = [self.value(register) for register in self.repeats(part)]
+        if not keys:
+            super().rest(part[0], tags)
+            return
+        # Of each place the keys, and the number plus one.
+        known = self.array("known", "int64", part[0], len(keys))
+        slot, _ = k.hash(keys, REMEMBERED)
+        place = k.let("place", slot * (len(keys) + 1))
+        k.set(count, k.load(known, place + len(keys), "number") - 1)
+        is_there = count >= 0
+        for c, key in enumerate(keys):
+            is_there = is_there & equal(k.load(known, place + c, "key"), key)
+        with k.when(~is_there):
+            k.set(count, 0)
+            super().rest(part[0], tags)
+            for c, key in enumerate(keys):
+                k.store(known, place + c, key)
+            k.store(known, place + len(keys), count + 1)
 
 
 def _independent(plan: Plan, numbers: list[int]) -> list[list[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from derivable.datalog.tables.ordered_index import OrderedIndex
 from derivable.datalog.tables.tag_columns import column_of, parts_of
 from derivable.datalog.tables.trie import Trie
 from derivable.datalog.tags.tags import SemiringTags, Untagged
-from derivable.device.cpu.memory import empty, longer, next_length
+from derivable.device.cpu.memory import empty, longer, next_length, zeros
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit, emit_distinct, emit_insert
@@ -40,9 +41,11 @@ LINKED_ROWS = 1 << 13
 PATIENT_ROWS = 1 << 22
 # A look at a store that finds nothing costs as much as some rows.
 CALL_ROWS = 16
-# Rows that are written at once to where they stay, at most, and however few a limit leaves room for; and rows of the
-# driver between looks at the clock then.
-MOST_WRITTEN, FEW_WRITTEN, COUNTED_ROWS = 1 << 18, 1 << 10, 1 << 12
+# Rows that are written at once to where they stay, at most, and however few a limit leaves room for.
+MOST_WRITTEN, FEW_WRITTEN = 1 << 18, 1 << 10
+# Rows of the driver that are counted or written for first, and seconds between looks at the clock, which say how many
+# there are at once from then on: a row may be joined with very many.
+DRIVEN_FIRST, BETWEEN_LOOKS = 1 << 8, 0.01
 # Candidates, which stay in cache until they are entered; and rows of the driver between looks at the clock.
 ROOM, DRIVER_ROWS = 1 << 14, 1 << 16
 
@@ -289,14 +292,17 @@ class Running:
             arguments += argument_of(fused, bounds, None, what, step, place)
         positions, count = [-1] * kernel.num_positions, 0
         log = empty((0, table.width), np.int64) if counts_only else empty((ROOM, table.width), kernel.columns[0])
+        driven = DRIVEN_FIRST
         while i < end:
             if not counts_only and count == len(log):
                 log = longer(log, next_length(len(log), count + ROOM), count)
-            stop, room, left = min(end, i + COUNTED_ROWS), min(len(log) - count, MOST_WRITTEN), self.state.deadline.room
+            stop, room, left = min(end, i + driven), min(len(log) - count, MOST_WRITTEN), self.state.deadline.room
             if left is not None:
                 room = min(room, max(left + 1, FEW_WRITTEN))
             rows = [] if counts_only else [log[count : count + room].reshape(-1)]
+            began = perf_counter()
             written, i, *positions = kernel.function(i, stop, room, *positions, *arguments, *rows)
+            driven = 2 * driven if perf_counter() - began < BETWEEN_LOOKS else max(1, driven // 2)
             count += written
             table.gathered = count
             self.found += written
@@ -315,6 +321,8 @@ class Running:
 def argument_of(fused: Fused, bounds: dict[int, tuple[int, int]], rows: Any, what: str, step: int, part: int) -> Any:
     if what == "word":
         return (fused.words[part],)
+    if what == "known":
+        return (zeros(emit_distinct.REMEMBERED * (part + 1), np.int64),)
     table, index = fused.reads[step]
     match what:
         case "log":

@@ -244,7 +244,7 @@ class Ram:
         written = [one.relation for one in readers]
         alone = {name for stratum in self.strata if not stratum.is_recursive for name in stratum.relations}
         timed = any(stratum.timed is not None for stratum in self.strata)
-        found = (name for name in counts & alone if written.count(name) == 1)
+        found = (name for name in counts & alone if written.count(name) == 1 and self.relations[name].keys is None)
         return frozenset() if timed else frozenset(found).difference(read, self.outputs)
 
     def __getstate__(self) -> dict[str, Any]:

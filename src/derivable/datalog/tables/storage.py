@@ -329,11 +329,11 @@ class Table:
         if not size:
             return
         rows = log[:size]
-        if log.dtype == np.int64 and len(rows) and self.may_have_sets and RowSets.can_hold(list(rows.T)):
+        if log.dtype == np.int64 and len(rows) and self.may_have_sets and PrefixSets.can_hold(list(rows.T)):
             log = longer(empty((16, self.width), np.int32), size, 0)
             np.copyto(log[:size], rows, casting="unsafe")
         tops = [int(rows[:, 0].max(initial=0)), *([0] * (self.width - 1))]
-        self.may_have_sets = self.may_have_sets and log.dtype == np.int32 and RowSets.holds([0], tops)
+        self.may_have_sets = self.may_have_sets and log.dtype == np.int32 and PrefixSets.holds([0], tops)
         self.log = log if self.may_have_sets else log.astype(np.int64, copy=False)
         self.table, self.size, self.set_is_stale = self.table[:0], size, True
 

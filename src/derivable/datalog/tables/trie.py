@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from derivable.datalog.kernels import relations as kernels
 from derivable.datalog.tables.index import Index
 from derivable.datalog.tables.packing import WORD_BITS, Packing, distinct
 from derivable.datalog.tables.storage import Table
@@ -39,13 +40,20 @@ class Trie(Index):
         self.low, self.numbers = low, Table("keys", [table.types[c] for c in key_columns])
         self.kind = "dense" if len(keys) == 1 and high - low <= 4 * table.size + 1024 else "hash"
         if self.kind == "dense":
-            number, count = keys[0] - low, high - low + 1
+            offsets = np.empty(high - low + 2, np.int64)
+            if not kernels.dense_offsets(keys[0], low, offsets):
+                rows = np.empty(table.size, np.int64)
+                kernels.dense_rows(keys[0], low, offsets, rows)
+                values = values[rows]
+            number, count = np.repeat(np.arange(high - low + 1), np.diff(offsets)), high - low + 1
         else:
             self.numbers.leave_sets()
             number = self.numbers.insert(keys, table.size)
             count = self.numbers.size
-        number, self.values = _in_order(number, values)
-        degrees = np.bincount(number, minlength=count)
+        # Rows that were loaded in bulk are in order already, and so is each list of another column by the first one.
+        if not ((number[1:] > number[:-1]) | (number[1:] == number[:-1]) & (values[1:] > values[:-1])).all():
+            number, values = _in_order(number, values)
+        self.values, degrees = values, np.bincount(number, minlength=count)
         self.offsets = np.concatenate([[0], np.cumsum(degrees)])
         self._make_bits(number, degrees)
 
