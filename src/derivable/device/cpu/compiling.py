@@ -46,11 +46,16 @@ with whole_import():
 __all__ = ["cgutils", "models", "njit", "populate_array"]
 
 
-def njit(*, cache: bool = False, **options: Any) -> Any:
+def njit(*, cache: bool = False, is_inner: bool = False, **options: Any) -> Any:
     """Numba's decorator, without the form of a function that C would call: making it takes a twentieth of the time.
 
-    cache  whether its compiled forms are on disk for later processes
+    cache     whether its compiled forms are on disk for later processes
+    is_inner  whether compiled functions alone call it, and have its arrays as long as it runs: it makes none, counts no
+              references to them, which takes two atomic instructions for each array of a call, and has no form that
+              Python would call, a sixth of compiling it
     """
+    if is_inner:
+        options |= {"no_cpython_wrapper": True, "_nrt": False}
 
     def dispatcher(function: Any) -> Any:
         settings = {"nopython": True, "boundscheck": None, "no_cfunc_wrapper": True, "error_model": "numpy"} | options

@@ -213,7 +213,7 @@ class Kernel(Compilable):
     """A compiled function that Python may run instead; other kernels call it as they call any function of Numba.
 
     signatures  what it is compiled for when the package is built, see `object_code.parsed`
-    is_inner    whether kernels alone call it: what Python would call it by, a sixth of compiling it, is not made
+    is_inner    whether kernels alone call it, see `compiling.njit`
     has_python  whether Python may run it
     """
 
@@ -228,7 +228,7 @@ class Kernel(Compilable):
         super().__init__(function)
         self.signatures = signatures
         self.is_inner, self.has_python = is_inner, has_python
-        self.options = options | {"no_cpython_wrapper": True} if is_inner else options
+        self.options = options
         # Numba looks here whether to inline it.
         self.targetoptions = options
         self.__doc__ = function.__doc__
@@ -244,7 +244,7 @@ class Kernel(Compilable):
         with whole_import():
             from derivable.device.cpu.compiling import njit
 
-        return njit(cache=True, nogil=True, **self.options)(self.py_func)
+        return njit(cache=True, nogil=True, is_inner=self.is_inner, **self.options)(self.py_func)
 
     def kinds(self, types: Sequence[object_code.Kind]) -> Sequence[object_code.Kind]:
         return object_code.parsed(self.signatures[0]) if self.signatures else tuple(types)
