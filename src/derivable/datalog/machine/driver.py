@@ -65,27 +65,34 @@ def run(address, memory, stores, tables, indexes, control, strata, drivers, read
             control[w.IS_ENDING], control[w.ENDING] = 1, control[w.TABLES_START]
         # Of these some have recent rows, or new ones.
         first_active, last_active = control[w.TABLES_START], control[w.TABLES_STOP]
-        rows = news = 0
-        for table in range(control[w.ENDING], last_active):
-            at = tables[table]
-            if (is_once or activity[table, 1] != 0) and memory[at + w.IS_LISTED] != 0:
-                reason = _merge(address, memory, stores, at, control)
-                if reason != 0:
-                    control[w.ENDING] = table
-                    return reason
-        for table in range(first_active, last_active):
-            if is_once or activity[table, 1] != 0:
+        news = 1
+        if control[w.IS_ENDING] == 1:
+            for table in range(control[w.ENDING], last_active):
                 at = tables[table]
-                new = memory[at + w.SIZE] - memory[at + w.VISIBLE]
-                rows += new
-                news += new if memory[at + w.IS_LISTED] == 0 else memory[at + w.LISTED]
-        control[w.ROUND] += 1
-        control[w.ROWS_LEFT] -= rows
-        if news > 0:
-            if news > control[w.MOST] or control[w.ROWS_LEFT] <= 0 or control[w.ROUND] >= control[w.ROUNDS]:
-                return w.STOPPED
-            if loop < stop and is_once and not _has_begun(memory, tables, strata, s, indexes_after):
-                return w.EQUIVALENCE
+                if (is_once or activity[table, 1] != 0) and memory[at + w.IS_LISTED] != 0:
+                    reason = _merge(address, memory, stores, at, control)
+                    if reason != 0:
+                        control[w.ENDING] = table
+                        return reason
+            rows = news = 0
+            for table in range(first_active, last_active):
+                if is_once or activity[table, 0] != 0 or activity[table, 1] != 0:
+                    at = tables[table]
+                    new = memory[at + w.SIZE] - memory[at + w.VISIBLE]
+                    rows += new
+                    if memory[at + w.WAITING] != 0:
+                        # No round of pieces is large.
+                        news += min(1, new + memory[at + w.NUM_WAITING])
+                    else:
+                        news += new if memory[at + w.IS_LISTED] == 0 else memory[at + w.LISTED]
+            control[w.ROUND] += 1
+            control[w.ROWS_LEFT] -= rows
+            if news > 0:
+                if news > control[w.MOST] or control[w.ROWS_LEFT] <= 0 or control[w.ROUND] >= control[w.ROUNDS]:
+                    control[w.IS_ENDING] = 2
+                    return w.STOPPED
+                if loop < stop and is_once and not _has_begun(memory, tables, strata, s, indexes_after):
+                    return w.EQUIVALENCE
         control[w.IS_ENDING] = control[w.IS_READY] = 0
         if loop == stop or news == 0:
             strata[s, w.NUM_ROUNDS] = control[w.ROUND] - 1
@@ -105,13 +112,15 @@ def run(address, memory, stores, tables, indexes, control, strata, drivers, read
         for table in range(first_active, last_active):
             if is_once or activity[table, 0] != 0 or activity[table, 1] != 0:
                 at = tables[table]
-                if memory[at + w.IS_LISTED] == 0:
-                    memory[at + w.START] = memory[at + w.STABLE] = memory[at + w.STOP]
-                    memory[at + w.STOP] = memory[at + w.VISIBLE] = memory[at + w.SIZE]
-                else:
+                if memory[at + w.IS_LISTED] != 0:
                     memory[at + w.LIST], memory[at + w.NEXT_LIST] = memory[at + w.NEXT_LIST], memory[at + w.LIST]
                     memory[at + w.STOP], memory[at + w.LISTED] = memory[at + w.LISTED], 0
                     memory[at + w.STABLE] = memory[at + w.VISIBLE] = memory[at + w.SIZE]
+                elif memory[at + w.WAITING] != 0:
+                    take_piece(memory, at)
+                else:
+                    memory[at + w.START] = memory[at + w.STABLE] = memory[at + w.STOP]
+                    memory[at + w.STOP] = memory[at + w.VISIBLE] = memory[at + w.SIZE]
                 activity[table, 0], activity[table, 1] = memory[at + w.STOP] - memory[at + w.START], 0
                 if activity[table, 0] != 0:
                     control[w.NEXT] = min(control[w.NEXT], readers[table, 0])
@@ -125,6 +134,31 @@ def _activate(control, table):
     """Have a table between those that have recent or new rows."""
     control[w.TABLES_START] = min(control[w.TABLES_START], table)
     control[w.TABLES_STOP] = max(control[w.TABLES_STOP], table + 1)
+
+
+@kernel(is_inner=True)
+def take_piece(memory, at):
+    """Make some rows of a table that wait the recent ones, those of the last pair; its new rows wait from now on.
+
+    The last rows first, and few at once: what is written is read again while it is in cache, and so are the sets of the
+    prefixes that they have.
+    """
+    waiting, number = memory[at + w.WAITING], memory[at + w.NUM_WAITING]
+    if memory[at + w.SIZE] > memory[at + w.VISIBLE]:
+        memory[waiting + 2 * number], memory[waiting + 2 * number + 1] = memory[at + w.VISIBLE], memory[at + w.SIZE]
+        memory[at + w.VISIBLE] = memory[at + w.SIZE]
+        number += 1
+    memory[at + w.START] = memory[at + w.STOP] = memory[at + w.SIZE]
+    if number > 0:
+        last = waiting + 2 * (number - 1)
+        start, stop = memory[last], memory[last + 1]
+        if stop - start > w.PIECE and number < w.MOST_WAITING:
+            start = stop - w.PIECE
+            memory[last + 1] = start
+        else:
+            number -= 1
+        memory[at + w.START], memory[at + w.STOP] = start, stop
+    memory[at + w.NUM_WAITING] = number
 
 
 @kernel(is_inner=True)

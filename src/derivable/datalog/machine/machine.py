@@ -168,7 +168,12 @@ class Machine:
         """Which rows of a table are recent, stable and visible."""
         table, at, recent = self.tables[number], self.places_of_tables[number], self.tables[number].recent
         assert isinstance(recent, slice)
-        words = recent.start, recent.stop, table.size, table.stable_size, table.visible_size, table.width
+        start, stop, waiting = recent.start, recent.stop, int(self.memory[at + w.WAITING])
+        if waiting:
+            start = max(start, stop - w.PIECE)
+            self.memory[waiting : waiting + 2] = recent.start, start
+            self.memory[at + w.NUM_WAITING] = start > recent.start
+        words = start, stop, table.size, table.stable_size, table.visible_size, table.width
         self.memory[at : at + w.LOG] = words
 
     def read_rows(self, number: int) -> None:
@@ -176,6 +181,9 @@ class Machine:
         at, table = self.places_of_tables[number], self.tables[number]
         start, stop, _, _, table.visible_size = self.memory[at : at + w.VISIBLE + 1].tolist()
         table.recent = slice(start, stop)
+        if self.memory[at + w.NUM_WAITING]:
+            # Rows between those that wait are offered again, unless the machine itself goes on.
+            table.visible_size = int(self.memory[self.memory[at + w.WAITING]])
 
     def write_index(self, index: Index) -> None:
         """An index that grows with its table."""

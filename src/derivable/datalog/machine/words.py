@@ -35,7 +35,11 @@ CANDIDATE_ROWS, OLD_SIZE = range(36, 38)
 # Of proofs: what is new of the tags of recent rows, negated tags, and see `kernels.proof_fold`.
 NEWS, NEGATED, LAST, FOLLOWING, CHAINED, NUM_CHAINED, FOLDED, CHANGED = range(38, 46)
 # Where in the memory its scalars of tags are, or its factors: PART_WORDS words for each.
-PARTS, TABLE_WORDS = 46, 47
+PARTS = 46
+# Of one whose rows become recent in pieces, of at most PIECE rows: where in the memory the rows that wait are, as pairs
+# of a start and a stop, 0 if all rows become recent at once; and how many pairs there are, at most MOST_WAITING.
+WAITING, NUM_WAITING, TABLE_WORDS = range(47, 50)
+PIECE, MOST_WAITING = 1 << 12, 32
 # Of a scalar or factor: the tags of rows, those of candidates, and those that wait for the end of the round.
 TAGS, GIVEN, PENDING, PART_WORDS = range(4)
 

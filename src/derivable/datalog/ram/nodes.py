@@ -173,6 +173,12 @@ class Store:
 Instruction = Store | AggregateRule
 
 
+def reads_news_alone(loop: Sequence[Store], relations: Sequence[str]) -> bool:
+    """Whether the stores of a recursion read recent rows of its relations, and no others of them."""
+    scans = [scan_of(step.node) for store in loop for step in store.query.steps[1:]]
+    return not any(scan is not None and scan.relation in relations for scan in scans)
+
+
 @dataclass(frozen=True)
 class Timed:
     """The programs of a `rules.timed.Timed`, with its columns and readings."""
@@ -208,8 +214,7 @@ class Stratum:
     @cached_property
     def reads_news_alone(self) -> bool:
         """Whether the rules of a recursion read recent rows of its relations, and no others of them."""
-        scans = [scan_of(step.node) for store in self.loop for step in store.query.steps[1:]]
-        return not any(scan is not None and scan.relation in self.relations for scan in scans)
+        return reads_news_alone(self.loop, self.relations)
 
 
 @dataclass(frozen=True)

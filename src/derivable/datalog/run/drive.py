@@ -8,6 +8,7 @@ rows that are at hand, is the same machine with one store as its bound.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -36,17 +37,25 @@ LOOKS = 0.01
 class Drive(Machine):
     """The recursion of a stratum, or one store, for one run.
 
-    fused  what the only store was bound to, if it is one of a recursion
+    loop       its stores
+    fused      what the only store was bound to, if it is one of a recursion
+    in_pieces  whether rows become recent in pieces, the last ones first, and not round after round: no rule reads other
+               rows of these relations
     """
 
     executor: Executor
 
-    def __init__(self, executor: Executor, stores: Sequence[m.Store], relations: Sequence[str]):
+    def __init__(
+        self, executor: Executor, stores: Sequence[m.Store], relations: Sequence[str], in_pieces: bool = False
+    ):
+        self.loop, self.in_pieces = stores, in_pieces
         names = dict.fromkeys([*relations, *(store.relation for store in stores)])
         super().__init__(executor, [[*names]], [((), stores)])
         self.fused: Fused | None = None
         # Rows of a part of a rule are none of the program.
         self.places_of_sizes = self.bases[[name in executor.ram.relations for name in self.names]] + w.SIZE
+        for at in self.places_of_tables if in_pieces else ():
+            self.memory[at + w.WAITING] = self.allocate(2 * w.MOST_WAITING)
 
     def is_urgent(self, number: int) -> bool:
         # Where rounds are large, a kernel that writes what it finds to columns serves as well.
@@ -81,19 +90,25 @@ class Drive(Machine):
         words[w.RUNS :] = 0
         return True
 
-    def run(self, most: float = ENDLESS) -> None:
-        """Run the round that has begun, and those that follow while they are small.
+    def run(self, most: float = inf) -> bool:
+        """Run the round that has begun, and those that follow while they are small, or pieces.
 
         most  rows after which it comes back
+        Returns whether there are pieces to go on with.
         """
-        control, watch = self.control, self.executor.watch
-        self.began, self.first_round, self.ended = perf_counter(), watch.round - 1, 1
+        control = self.control
+        self.began, self.first_round, self.ended = perf_counter(), self.executor.watch.round - 1, 1
         self.begin()
         control[w.ROUND] = control[w.UNTIL] = 1
         self.activity[:, 0] = self.memory[self.bases + w.STOP] > self.memory[self.bases + w.START]
         self.activity[:, 1] = 0
         control[w.STORES_STOP], control[w.TABLES_STOP] = len(self.stores), len(self.tables)
         control[w.MOST] = LARGE
+        return self.go_on(most)
+
+    def go_on(self, most: float = inf) -> bool:
+        """As `run`, from where that came back with pieces."""
+        control, watch = self.control, self.executor.watch
         control[w.ROUNDS], control[w.ROWS_LEFT] = self.limits(most)
         while (reason := self.call()) not in (w.ENDED, w.STOPPED):
             if reason == w.NEEDS_KERNEL:
@@ -107,11 +122,14 @@ class Drive(Machine):
             if watch.limits.tuple_limit is not None or perf_counter() - self.began > LOOKS:
                 self.look()
         # The last round is left to who called.
-        control[w.ROUND] = self.strata[0, w.NUM_ROUNDS] if reason == w.ENDED else control[w.ROUND] - 1
+        rounds = control[w.ROUND]
+        control[w.ROUND] = self.strata[0, w.NUM_ROUNDS] if reason == w.ENDED else rounds - 1
         self.account()
         for number in range(len(self.tables)):
             self.read_table(number)
             self.end_round(number)
+        control[w.ROUND] = rounds
+        return self.in_pieces and reason == w.STOPPED
 
     def begin(self) -> None:
         super().begin()
@@ -126,7 +144,7 @@ class Drive(Machine):
         executor, limits = self.executor, self.executor.watch.limits
         stratum = executor.stratum_effort[executor.number]
         given = [n - stratum.rounds + 2 for n in (limits.iteration_limit, limits.round_limit) if n is not None]
-        rows = min(executor.plan_again - stratum.rows, most)
+        rows = min(executor.plan_again - stratum.rows, most, ENDLESS)
         if limits.tuple_limit is not None:
             # The error names the round that passed the limit.
             rows = min(rows, limits.tuple_limit - executor.watch.num_tuples + 1)

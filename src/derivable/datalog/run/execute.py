@@ -215,9 +215,19 @@ class Executor(Orders):
             return False
         self.watch.begin_round(number, effort.rounds)
         effort.rounds += 1
-        if effort.rows >= self.plan_again:
-            self.plan_again = PLAN_AGAIN * max(1, effort.rows)
-            rounds.change(self.instructions(number, "loop"))
+        self.look_for_orders(number, rounds)
+        return True
+
+    def look_for_orders(self, number: int, rounds: Rounds) -> bool:
+        """Choose the orders of a recursion again, if it has grown enough; whether they are others."""
+        rows = self.stratum_effort[number].rows
+        if rows < self.plan_again:
+            return False
+        self.plan_again = PLAN_AGAIN * max(1, rows)
+        loop = self.instructions(number, "loop")
+        if loop == rounds.loop:
+            return False
+        rounds.change(loop)
         return True
 
     def effort(self, instruction: m.Instruction) -> Effort:
@@ -302,13 +312,18 @@ class Executor(Orders):
             return has_some
 
         driven: drive.Drive | None = None
+        in_pieces = not self.counts_rounds() and m.reads_news_alone(rounds.loop, rounds.relations)
         for instructions, _ in rounds.run(has_news):
             if not self.begin_round(number, rounds):
                 return
-            if self.may_drive(number, instructions, rows):
-                if driven is None or driven.stores is not rounds.loop:
-                    driven = drive.Drive(self, rounds.loop, rounds.relations)
-                driven.run(min((one.rows_left for one in matched), default=drive.ENDLESS))
+            if self.may_drive(number, instructions, rows, in_pieces):
+                if driven is None or driven.loop is not rounds.loop:
+                    driven = drive.Drive(self, rounds.loop, rounds.relations, in_pieces)
+                goes_on = driven.run(min((one.rows_left for one in matched), default=math.inf))
+                while goes_on and self.watch.room != 0 and not self.look_for_orders(number, rounds):
+                    if self.solved(matched):
+                        return
+                    goes_on = driven.go_on(min((one.rows_left for one in matched), default=math.inf))
                 rounds.look_at_all()
             else:
                 for instruction in instructions:
@@ -318,7 +333,12 @@ class Executor(Orders):
                 return
 
     def may_drive(
-        self, number: int, instructions: list[m.Store], rows: int, kind: type[drive.Drive] | None = None
+        self,
+        number: int,
+        instructions: list[m.Store],
+        rows: int,
+        in_pieces: bool = False,
+        kind: type[drive.Drive] = drive.Drive,
     ) -> bool:
         """Whether the driver runs a round of so many recent rows, and those behind it: it has to be worth its loading.
 
@@ -339,12 +359,12 @@ class Executor(Orders):
         are_small = all(has_small_rounds(self.effort(one)) for one in instructions)
         if not may_use_compiled(work, is_urgent=are_small):
             if work >= fused.MANY_ROWS and are_small:
-                self.ahead.prepare(self, instructions, kind or drive.Drive)
+                self.ahead.prepare(self, instructions, kind)
             return False
         if rows > fused.FEW_ROWS and work < fused.MANY_ROWS:
             # Few of its stores have kernels by then, and without these it costs more than it spares.
             return False
-        return rows <= drive.LARGE
+        return in_pieces or rows <= drive.LARGE
 
     def part(self, instruction: m.Instruction) -> Table | None:
         """The new table of an instruction that makes a part of what another one needs; None for all others."""
@@ -502,7 +522,7 @@ class Executor(Orders):
                 break
             stamp, there, rows = stamp + 1, rows, 0
             if tagged_drive.may_drive(self, instructions, list(pending.values()), there, bool(matched)):
-                if driven is None or driven.stores is not rounds.loop:
+                if driven is None or driven.loop is not rounds.loop:
                     driven = tagged_drive.TaggedDrive(self, rounds.loop, stratum.relations)
                 stamp = driven.run_from(stamp, pending, bool(matched))
                 rounds.look_at_all()

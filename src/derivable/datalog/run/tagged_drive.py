@@ -50,7 +50,7 @@ def may_drive(
         return False
     if any(one.sums and one.sums.frontier and one.sums.frontier.rows for one in pending):
         return False
-    if not executor.may_drive(executor.number, instructions, rows, TaggedDrive):
+    if not executor.may_drive(executor.number, instructions, rows, kind=TaggedDrive):
         return False
     work = executor.plans["work", executor.number]
     relations = executor.ram.relations
