@@ -73,6 +73,19 @@ def test_attributes_of_objects_are_there():
     assert compiling.type_of("int64[,]") == numba.typeof(np.zeros((2, 2), np.int64))
 
 
+@pytest.mark.parametrize("is_inner", [False, True])
+def test_inner_functions_count_no_references(is_inner):
+    @compiling.njit(is_inner=is_inner)
+    def swapped(values, others):
+        for _ in range(others[0]):
+            values, others = others, values
+        return values[0]
+
+    swapped.compile(2 * (compiling.type_of("int64[]"),))
+    (text,) = swapped.inspect_llvm().values()
+    assert ("NRT_incref" in text) is not is_inner
+
+
 def test_no_other_module_uses_parts_of_numba():
     inner = re.compile(r"\bnumba\.(core|np|misc|typed|cpython)\b")
     users = {path.name for path in SOURCES.rglob("*.py") if inner.search(path.read_text())}

@@ -88,7 +88,8 @@ def run_proofs(
         count = memory[at + w.NUM_CANDIDATES]
         if control[w.STAGE] == 0 and memory[at + w.SIZE] + count >= memory[at + w.ROOM]:
             return LOG_FULL
-        a, b = _factors_at(memory, at, 0, count), _factors_at(memory, at, 1, count)
+        factors = memory[at + w.PARTS] + w.GIVEN
+        a, b = array_at(memory[factors], count, np.int64), array_at(memory[factors + w.PART_WORDS], count, np.int64)
         if control[w.STAGE] == 0:
             for i in range(count):
                 number = _list_factors(memory, at, i, num_factors)
@@ -206,12 +207,6 @@ def run_proofs(
         end_merge(memory, at, control)
         if k > FEW_PROOFS:
             return w.LIMITS
-
-
-@kernel(is_inner=True)
-def _factors_at(memory, at, part, count):
-    """One factor of each candidate."""
-    return array_at(memory[memory[at + w.PARTS] + w.PART_WORDS * part + w.GIVEN], count, np.int64)
 
 
 @kernel(is_inner=True)
