@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-quarter test-all lint types bench docs release simulators clean
+.PHONY: demo test test-quarter test-all lint types bench docs release simulators kernels clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@echo "derivable: making $(VENV), once; a few minutes, most of them downloads"
@@ -53,17 +53,24 @@ simulators:
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+# What a wheel has compiled kernels for.
+PROCESSORS ?= $(if $(filter x86_64,$(shell uname -m)),x86-64-v2 x86-64-v3,native)
+
 # Wheel and sdist in dist/. The wheel, which is made from the sdist, is installed into a fresh environment that knows nothing
 # of the clone; README's examples and the demo run there.
 release: $(STAMP)
 	rm -rf dist
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt build
-	$(BIN)/python -m build --outdir dist
+	DERIVABLE_PROCESSORS="$(PROCESSORS)" $(BIN)/python -m build --outdir dist
 	$(PYTHON) -m venv dist/environment
 	dist/environment/bin/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
 	dist/environment/bin/python -m pip install --quiet --constraint constraints.txt "$$(echo dist/*.whl)[demo]"
 	cd dist/environment && PATH=$$PWD/bin:$$PATH bin/python -P $(CURDIR)/tests/documentation.py $(CURDIR)/README.md $$(mktemp -d)
 	cd dist/environment && bin/derivable --version && bin/derivable demo digits
+
+# The kernels whose text has changed; without this each is compiled where it is used first.
+kernels: $(STAMP)
+	$(BIN)/python -m derivable.device.cpu.build_kernels
 
 clean:
 	rm -rf $(VENV) site dist

@@ -211,10 +211,10 @@ def test_limits_and_what_is_kept_take_the_other_way():
 def test_another_process_compiles_the_driver_for_the_types_that_it_is_called_with():
     for compiled, types in ((driver.run, driver.TYPES), (proof_driver.run_proofs, proof_driver.TYPES)):
         program = dv.Program(CLOSURE)
+        compiled.compile_for(types)
+        before = len(compiled.dispatcher.overloads)
         with whole(compiled=True):
             program.run(
                 {"edge": [(0.5, (0, 1))]}, "topkproofs" if compiled is proof_driver.run_proofs else "minmaxprob"
             )
-        before = len(compiled.dispatcher.overloads)
-        compiled.compile_for(types)
         assert len(compiled.dispatcher.overloads) == before

@@ -47,7 +47,13 @@ def _conjunction(n, offsets, children, times, one, values, chosen):
     return True, product
 
 
-@kernel(error_model="numpy")
+@kernel(
+    "uint8[] int32[] int64[] int64[] int64[] int64[] int64[] int64[] int64 int64 float32 float32 "
+    "float32[,] float32[,] int64[,] int64[] bool[]",
+    "uint8[] int32[] int64[] int64[] int64[] int64[] int64[] int64[] int64 int64 float64 float64 "
+    "float64[,] float64[,] int64[,] int64[] bool[]",
+    error_model="numpy",
+)
 def best_values(
     kind,
     literal,
@@ -155,7 +161,13 @@ def best_values(
     return -1
 
 
-@kernel(error_model="numpy")
+@kernel(
+    "uint8[] int32[] int64[] int64[] int64 float32 float32[,] int64[,] int64[] float32[,] float32[,] "
+    "float32[] int64[,] int64[]",
+    "uint8[] int32[] int64[] int64[] int64 float64 float64[,] int64[,] int64[] float64[,] float64[,] "
+    "float64[] int64[,] int64[]",
+    error_model="numpy",
+)
 def best_adjoints(
     kind, literal, offsets, children, times, one, values, chosen, roots, seeds, gradient, adjoints, order, cursors
 ):

@@ -1,8 +1,9 @@
 """Compile the kernels that are written by hand, for the types that they list, into one file: when a package is built.
 
-    python -m derivable.device.cpu.build_kernels FILE [PROCESSOR]
+    python -m derivable.device.cpu.build_kernels [FILE [PROCESSOR]]
 
-A processor is one of LLVM's names, such as x86-64-v3; without one it is this machine's. Modules are compiled by as many
+A processor is one of LLVM's names, such as x86-64-v3; without one it is this machine's. Without a file it is that of an
+editable install. Modules are compiled by as many
 processes as there are cores, in a cache of their own.
 """
 
@@ -110,4 +111,5 @@ def _features() -> list[str]:
 
 
 if __name__ == "__main__":
-    print(f"{build(Path(sys.argv[1]), *sys.argv[2:])} kernels")
+    file, *processor = sys.argv[1:] or [object_code.package_folder() / "native.objects"]
+    print(f"{build(Path(file), *processor)} kernels")
