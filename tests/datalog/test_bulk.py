@@ -12,7 +12,7 @@ import derivable as dv
 from datalog.test_fused import on_threads
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.kernels import relations
-from derivable.datalog.tables import bulk_load, packing, sets, storage
+from derivable.datalog.tables import bulk_load, packing, row_set, sets
 from derivable.datalog.tables import index as indexes
 from derivable.datalog.tables.packing import Packing, distinct
 from derivable.datalog.tables.storage import Table
@@ -72,7 +72,7 @@ def test_orders_are_stable(columns, many):
 @contextmanager
 def small_bulks(rows=4, most=16):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "SET_ROWS", rows)
+        patch.setattr(row_set, "SET_ROWS", rows)
         patch.setattr(bulk_load, "MOST", most)
         patch.setattr(bulk_load, "FEW", rows)
         yield
@@ -247,7 +247,7 @@ KINDS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64
 @pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "exact"])
 def test_facts_of_arrays_lie_as_their_callers_have_them(provenance, is_bulk, monkeypatch):
     if is_bulk:
-        monkeypatch.setattr(storage, "SET_ROWS", 1)
+        monkeypatch.setattr(row_set, "SET_ROWS", 1)
     program = dv.Program("type r(i64, u64)\nrel t(y, x + 1) = r(x, y)\nquery r\nquery t")
     rows = np.array([[5, 7], [1, 100], [5, 7], [0, 0], [3, 2], [1, 99]])
     expected = sorted(set(map(tuple, rows.tolist())))
@@ -300,12 +300,12 @@ def test_indexes_over_tables_in_order_and_out_of_order(data):
 
 
 def test_rows_that_came_as_sets_are_viewed_in_the_log(monkeypatch):
-    monkeypatch.setattr(storage, "SET_ROWS", 1)
+    monkeypatch.setattr(row_set, "SET_ROWS", 1)
     table = Table("t", (I64, I64))
-    table.may_be_built = False
+    table.row_set.may_be_sorted = False
     table.insert([np.array([3, 1, 2, 2]), np.array([5, 6, 7, 8])], 4)
-    assert table.sets is not None
-    table.to_prefix_sets(table.sets, 4)
+    assert table.row_set.prefix_sets is not None
+    table.to_prefix_sets(table.row_set.prefix_sets, 4)
     assert not table.has_log
     assert [table.view(c, slice(0, 4)).tolist() for c in range(2)] == [[1, 2, 2, 3], [6, 7, 8, 5]]
     assert table.has_log
@@ -313,14 +313,14 @@ def test_rows_that_came_as_sets_are_viewed_in_the_log(monkeypatch):
 
 def test_rows_stay_in_a_hash_until_what_enters_them_in_sets_is_compiled(monkeypatch):
     table, rng = Table("t", (I64, I64)), np.random.default_rng(0)
-    table.may_be_built, inserted = False, set()
-    monkeypatch.setattr(storage, "SET_ROWS", 50)
+    table.row_set.may_be_sorted, inserted = False, set()
+    monkeypatch.setattr(row_set, "SET_ROWS", 50)
     for is_at_hand in (False, False, True, True):
         monkeypatch.setattr(sets.PrefixSets, "is_at_hand", lambda width, numbered, there=is_at_hand: there)
         rows = rng.integers(0, 30, (100, 2))
         table.insert(list(rows.T), len(rows))
         inserted |= set(map(tuple, rows.tolist()))
-        assert (table.sets is not None) == is_at_hand
+        assert (table.row_set.prefix_sets is not None) == is_at_hand
         assert table.size == len(inserted) == len(set(map(tuple, table.log[: table.size].tolist())))
         assert (table.find(list(rows.T), len(rows)) >= 0).all()
         assert (table.find([np.array([31]), np.array([0])], 1) < 0).all()

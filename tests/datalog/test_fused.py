@@ -25,7 +25,7 @@ from derivable.datalog.machine import driver
 from derivable.datalog.machine.machine import Machine
 from derivable.datalog.run import drive
 from derivable.datalog.shortcuts import bit_kernels, bit_rows, condensed
-from derivable.datalog.tables import sets, storage
+from derivable.datalog.tables import row_set, sets, storage
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import TYPES
 from derivable.device.cpu import python_lanes, threads, tiers
@@ -108,7 +108,7 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=F
         patch.setattr(fused, "MANY_ROWS", few)
         patch.setattr(fused, "ROOM", room)
         patch.setattr(fused, "DRIVER_ROWS", 2)
-        patch.setattr(storage, "SET_ROWS", set_rows)
+        patch.setattr(row_set, "SET_ROWS", set_rows)
         patch.setattr(drive, "PAUSE", room)
         # Of some runs most rounds are large ones.
         patch.setattr(drive, "LARGE", 2 if room % 2 else drive.LARGE)
@@ -412,9 +412,9 @@ def test_sets_become_dense_and_widen():
             rows = rng.integers(0, top, (20_000, 2))
             ids = table.insert(list(rows.T), len(rows))
             numbers = [expected.setdefault(row, len(expected)) for row in map(tuple, rows.tolist())]
-            table.update_set()
-            assert table.sets is not None
-            assert (table.sets.slots < 0).any() == (top < 5000 or not numbered)
+            table.row_set.update(table)
+            assert table.row_set.prefix_sets is not None
+            assert (table.row_set.prefix_sets.slots < 0).any() == (top < 5000 or not numbered)
             if numbered:
                 assert ids.tolist() == numbers
         assert table.size == len(expected)
@@ -427,7 +427,7 @@ def test_sets_are_given_up_where_each_prefix_has_one_row():
     table = Table("t", [I64] * 3)
     for part in np.array_split(rows, 10):
         table.insert([part, part % 7, part % 5], len(part))
-    assert table.sets is None
+    assert table.row_set.prefix_sets is None
     assert table.size == len(rows)
     table.insert([rows, rows % 7, rows % 5], len(rows))
     assert table.size == len(rows)

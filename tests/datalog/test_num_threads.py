@@ -70,7 +70,7 @@ def test_values_that_grow_out_of_reach():
             if y < 200000000000:
                 y = 3 * y + x
     with on_threads(2), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("derivable.datalog.tables.storage.SET_ROWS", 1)
+        patch.setattr("derivable.datalog.tables.row_set.SET_ROWS", 1)
         found = rows_of(text + "rel n(x, y) = start(x, y), n(x, _)", {"start": begin})
     assert set(map(tuple, found.tolist())) == wanted
 

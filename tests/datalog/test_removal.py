@@ -25,7 +25,9 @@ from datalog.test_fused import settings_of
 from derivable.core.diagnostics import BindingError, DomainError, UnsupportedError
 from derivable.datalog.api import deletion
 from derivable.datalog.api.evaluation import Evaluation
-from derivable.datalog.tables import overlay, scan, storage
+from derivable.datalog.tables import overlay, scan
+from derivable.datalog.tables.row_set import RowSet
+from derivable.datalog.tables.storage import Table
 from drawn import examples
 
 
@@ -365,16 +367,17 @@ def test_what_has_another_derivation_stays():
 def made_of_whole_tables(monkeypatch):
     """The sizes of tables that are copied, or get a set or an index, from now on."""
     made = []
-    for name in ("without", "_rehash", "update_set", "index"):
-        plain = getattr(storage.Table, name)
+    for owner, name in ((Table, "without"), (Table, "index"), (RowSet, "_rehash"), (RowSet, "update")):
+        plain = getattr(owner, name)
 
-        def counted(table, *arguments, plain=plain):
-            is_made = plain.__name__ != "update_set" or table.set_is_stale
-            is_made = is_made and (plain.__name__ != "index" or arguments[0] not in table.indexes)
+        def counted(of, *arguments, plain=plain):
+            is_made = plain.__name__ != "update" or of.is_stale
+            is_made = is_made and (plain.__name__ != "index" or arguments[0] not in of.indexes)
+            table = of if isinstance(of, Table) else arguments[0]
             made.append((plain.__name__, table.size) if is_made else ("", 0))
-            return plain(table, *arguments)
+            return plain(of, *arguments)
 
-        monkeypatch.setattr(storage.Table, name, counted)
+        monkeypatch.setattr(owner, name, counted)
     return lambda: [one for one in made if one[1] > 1000]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import derivable as dv
 from datalog.test_fused import by_bits, on_threads, settings_of
 from derivable.datalog.kernels import row_sets
-from derivable.datalog.tables import sets, storage
+from derivable.datalog.tables import row_set, storage
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import TYPES
 from derivable.kernel.interpret import interpret
@@ -39,7 +39,7 @@ def test_each_row_is_recent_once_and_found_again(data):
     few = data.draw(st.sampled_from([st.integers(0, 2), st.integers(0, 9)]))
     table, rows, recent = Table("r", [I64] * width), set(), []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "SET_ROWS", data.draw(st.sampled_from([1, 6])))
+        patch.setattr(row_set, "SET_ROWS", data.draw(st.sampled_from([1, 6])))
         patch.setattr(storage, "PART", 1)
         for _ in range(data.draw(st.integers(1, 6))):
             count = data.draw(st.integers(0, 60))
@@ -59,8 +59,8 @@ def test_each_row_is_recent_once_and_found_again(data):
         assert table.size == len(rows)
         assert set(recent) == rows
         assert len(recent) == len(rows)
-        if table.sets is not None and not table.sets.form.numbered:
-            table.to_prefix_sets(table.sets, table.size)
+        if table.row_set.prefix_sets is not None and not table.row_set.prefix_sets.form.numbered:
+            table.to_prefix_sets(table.row_set.prefix_sets, table.size)
         from_sets = [table.column(c, dtype=np.int64).tolist() for c in range(width)]
         assert list(zip(*from_sets)) == rows_of(table)
         assert set(rows_of(table)) == rows
@@ -74,11 +74,11 @@ def test_threads_read_the_columns_of_one(pairs, width, number):
     with settings_of(0, 1, compiled=True), pytest.MonkeyPatch.context() as patch:
         patch.setattr(storage, "SHARED", 0)
         table = Table("r", [I64] * width)
-        table.may_be_built = False
+        table.row_set.may_be_sorted = False
         table.insert([np.array(column) for column in zip(*rows)], len(rows))
-        assert table.sets is not None
-        assert table.sets.sizes().sum() == len(rows)
-        table.to_prefix_sets(table.sets, table.size)
+        assert table.row_set.prefix_sets is not None
+        assert table.row_set.prefix_sets.sizes().sum() == len(rows)
+        table.to_prefix_sets(table.row_set.prefix_sets, table.size)
         one = table.all_columns([np.int64] * width)
         with on_threads(number):
             several = table.all_columns([np.int64] * width)
@@ -93,17 +93,17 @@ def test_the_kernel_reads_sets_in_parts(pairs, room, width):
     rows = sorted({(a, a + 1, b)[3 - width :] if width < 3 else (a, a + 1, b) for a, b in pairs})
     with settings_of(0, 1):
         table = Table("r", [I64] * width)
-        table.may_be_built = False
+        table.row_set.may_be_sorted = False
         table.insert([np.array(column) for column in zip(*rows)], len(rows))
-        assert table.sets is not None
-        found, x, at, stop = [], 0, 0, table.sets.num_prefixes if width == 3 else len(table.sets.base)
-        room = max(room, int(table.sets.slots.max()))
+        made = table.row_set.prefix_sets
+        assert made is not None
+        found, x, at, stop = [], 0, 0, made.num_prefixes if width == 3 else len(made.base)
+        room = max(room, int(made.slots.max()))
         while x < stop:
             log = np.zeros(room * width, np.int32)
-            arguments = [x, at, stop, room, *table.sets.find_arguments, log]
+            arguments = [x, at, stop, room, *made.find_arguments, log]
             count, x, at = (
-                value.item()
-                for value in interpret(row_sets.read_kernel(sets.row_sets.SetForm(width, False)), *arguments)
+                value.item() for value in interpret(row_sets.read_kernel(row_sets.SetForm(width, False)), *arguments)
             )
             found += map(tuple, log.reshape(room, width)[:count].tolist())
     assert sorted(found) == rows

@@ -71,6 +71,6 @@ def test_a_table_is_not_gone_through_for_ever(monkeypatch):
     table = Table("r", [I64])
     table.insert([np.arange(5000)], 5000)
     for _ in range(3 * scan.MOST_PASSES):
-        assert table.find([np.array([17, 6000])], 2).tolist() == [0, -1] or table.set_is_stale
-    assert table.passes == scan.MOST_PASSES
-    assert not table.set_is_stale
+        assert table.find([np.array([17, 6000])], 2).tolist() == [0, -1] or table.row_set.is_stale
+    assert table.row_set.passes == scan.MOST_PASSES
+    assert not table.row_set.is_stale

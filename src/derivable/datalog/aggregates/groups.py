@@ -147,7 +147,7 @@ class Groups:
             return None, [], 1
         columns = [body.column(c) for c in range(width)]
         if self.groups is not None:
-            self.groups.leave_sets()
+            self.groups.row_set.leave(self.groups)
             count = self.groups.size
             keys = [self.groups.column(c) for c in range(width)]
             if self.has_tags:
@@ -172,7 +172,7 @@ class Groups:
                 rest = rest // size
             return number, keys[::-1], product
         seen = Table("groups", body.types[:width])
-        seen.leave_sets()
+        seen.row_set.leave(seen)
         number = seen.insert(columns, body.size)
         return number, [seen.column(c) for c in range(width)], seen.size
 

@@ -176,7 +176,7 @@ def _run(
     made = {name: Table(name, ram.relations[name].types) for name in stratum.relations}
     for table in made.values():
         # Sets by prefix are for many rows: these have few of each.
-        table.leave_sets()
+        table.row_set.leave(table)
     store, watch = FactStore(given.symbols, given.random, facts), executor.watch
     running = Executor(ram, store, Untagged(), watch, {**tables, **made})
     running.complete |= tables.keys()

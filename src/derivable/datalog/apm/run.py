@@ -42,6 +42,7 @@ from derivable.datalog.run.profile import Profile
 from derivable.datalog.run.queries import Batch, Queries
 from derivable.datalog.scalars import arithmetic
 from derivable.datalog.scalars.nodes import Const, Expr
+from derivable.datalog.tables.row_set import RowSet
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import column_of, parts_of
 from derivable.datalog.tags.proof_lanes import ProofLanes
@@ -380,18 +381,17 @@ class DeviceTable(Table):
         super().__init__(name, types, new_tags)
         self.part: Part | None = part
         self.size = self.visible_size = len(part)
-        self.set_is_stale = True
         if self.size:
             self.tags = part.tags
         # What these are depends on the rows.
-        del self._log, self.may_have_sets
+        del self._log, self.row_set
 
     def __getattr__(self, name: str) -> Any:
         part = self.__dict__.get("part")
-        if name not in ("_log", "may_have_sets") or part is None:
+        if name not in ("_log", "row_set") or part is None:
             raise AttributeError(name)
         rows, tops = part.arrays.rows_to_host(part.ordered)
-        self.may_have_sets = bool(self.types) and all(t.family != "float" for t in self.types)
+        self.row_set = RowSet.of(self.types, self.new_tags is not None)
         self.hold(rows, tops, self.tags)
         return self.__dict__[name]
 
@@ -405,7 +405,7 @@ class DeviceTable(Table):
         return None if self.part is None else self.part.whole[: len(self.types)]
 
     def __getstate__(self) -> dict[str, Any]:
-        self.may_have_sets  # noqa: B018
+        self.row_set  # noqa: B018
         return {**vars(self), "part": None}
 
 

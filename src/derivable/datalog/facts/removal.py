@@ -29,7 +29,7 @@ def without(facts: FactStore, gone: FactStore, relation: Relation, is_tagged: bo
     columns, variables = gone.relations[relation.name].joined(len(relation.types))
     wanted = Table(relation.name, relation.types)
     # Tuples have numbers in a hash alone.
-    wanted.may_have_sets = wanted.may_be_built = False
+    wanted.row_set.leave(wanted)
     tuples = wanted.insert(columns, len(variables))
     # tuple -> (part, row) of its facts.
     there: list[list[tuple[int, int]]] = [[] for _ in range(wanted.size)]

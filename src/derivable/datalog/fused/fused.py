@@ -147,7 +147,7 @@ class Running:
         assert self.fused is not None
         if not self.fused.kept.is_worth_columns and self.driver.part != "recent":
             return False
-        form = None if table.sets is None else table.sets.form
+        form = table.row_set.form
         return seen >= MANY_ROWS or emit.is_compiled(emit_insert.InsertEmitter, self.fused.plan, form)
 
     @property
@@ -338,12 +338,12 @@ def argument_of(fused: Fused, bounds: dict[int, tuple[int, int]], rows: Any, wha
         case "limit" | "bound":
             return (bounds[step][what == "bound"],)
         case "table":
-            return (table.table,)
+            return (table.row_set.slots,)
         case "table_size":
-            return (len(table.table) // 2,)
+            return (len(table.row_set.slots) // 2,)
         case "sets":
-            assert table.sets is not None
-            return table.sets.find_arguments
+            assert table.row_set.prefix_sets is not None
+            return table.row_set.prefix_sets.find_arguments
     assert index is not None
     return (_of_index(index, what, part),)
 

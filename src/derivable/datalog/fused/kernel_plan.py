@@ -60,7 +60,7 @@ class Read:
         """The table and its index."""
         table = state.tables[self.scan.relation]
         if self.is_set:
-            table.update_set()
+            table.row_set.update(table)
         if self.keys is None:
             return table, None
         if self.by is None:
@@ -73,7 +73,7 @@ class Read:
 
     def layout(self, table: Table, index: Index | None) -> tuple:
         """What a kernel depends on."""
-        form = table.sets.form if self.is_set and table.sets is not None else None
+        form = table.row_set.form if self.is_set else None
         return table.word_type.char, form, index and index.kind, table.tags is None
 
 
@@ -133,7 +133,7 @@ class Fused:
 
 def layout_of(table: Table) -> emit.Layout:
     """The layout of a table whose set is queried."""
-    return emit.Layout(table.width, str(table.word_type), None if table.sets is None else table.sets.form)
+    return emit.Layout(table.width, str(table.word_type), table.row_set.form)
 
 
 def _log_of(table: Table) -> emit.Layout:

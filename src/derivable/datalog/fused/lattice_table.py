@@ -39,7 +39,7 @@ class LatticeTable(Table):
         self, name: str, types: Sequence[ValueType], lattice: Lattice, symbols: SymbolTable, keeps_log: bool = True
     ):
         super().__init__(name, types)
-        self.may_have_sets = self.may_be_built = False
+        self.row_set.may_have_prefixes = self.row_set.may_be_sorted = False
         self.lattice, self.symbols, self.keeps_log = lattice, symbols, keeps_log
         self.value_type, self.dtype = self.types[-1], column_dtype(self.types[-1])
         self.found = Table(name, self.types[:-1], lambda count: empty(count, self.dtype))

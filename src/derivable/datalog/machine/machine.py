@@ -23,7 +23,7 @@ from derivable.datalog.fused.fused import Running
 from derivable.datalog.fused.kernel_plan import Fused
 from derivable.datalog.machine import words as w
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.tables import storage
+from derivable.datalog.tables import row_set
 from derivable.datalog.tables.index import Index
 from derivable.datalog.tables.storage import Table
 from derivable.device.cpu.tiers import has_numba
@@ -139,12 +139,12 @@ class Machine:
     def write_table(self, number: int) -> None:
         """What kernels read of a table, as it is now."""
         table, at = self.tables[number], self.places_of_tables[number]
-        if table.sets is None and table.may_have_sets and table.size >= storage.SET_ROWS:
-            table.enter_sets()
-        sets, log = table.sets, table.log
+        if table.size >= row_set.SET_ROWS:
+            table.row_set.enter(table)
+        sets, log = table.row_set.prefix_sets, table.log
         if sets is None:
-            arrays = log, table.table
-            words = [min(len(log), len(table.table) // 4), len(table.table) // 2]
+            arrays = log, table.row_set.slots
+            words = [min(len(log), len(table.row_set.slots) // 4), len(table.row_set.slots) // 2]
         else:
             found = sets.find_arguments
             arrays = log, sets.count, sets.state, *found[2:5], *found[6:]
@@ -238,7 +238,7 @@ class Machine:
         running, words = self.running[number], self.words[number]
         if not must and not self.may_plan(number):
             return False
-        stale = [table for table in running.tables if table.set_is_stale]
+        stale = [table for table in running.tables if table.row_set.is_stale]
         table, kernel, found = self.tables[words[w.TARGET]], self.kernel(number), running.fused
         words[w.ENTRY] = 0
         if kernel is None or found is None or not (must or self.is_worth(number, kernel)):
@@ -252,7 +252,7 @@ class Machine:
         words[w.BLOCK], words[w.POSITIONS] = self.address(block), kernel.num_positions
         words[w.ENTRY] = kernel.function.address
         self.bound.add(number)
-        inserted = [table for table in stale if not table.set_is_stale]
+        inserted = [table for table in stale if not table.row_set.is_stale]
         for other in sorted(self.bound - {number}) if inserted else ():
             # Their logs may be of another type now.
             if any(table in inserted for table in self.running[other].tables):
@@ -272,7 +272,7 @@ class Machine:
         found = running.fused
         if found is None or found.kept.prefix is not None:
             return None
-        form = None if table.sets is None else table.sets.form
+        form = table.row_set.form
         kernel = found.kept.enters.get(form)
         if kernel is None:
             kernel = found.kept.enters[form] = self.compiled(found.plan, form, table)
@@ -284,7 +284,7 @@ class Machine:
             kernel = self.kernel(number)
             if kernel is not None:
                 kernel.is_ready(is_urgent=True)
-                self.tables[self.words[number, w.TARGET]].stays = True
+                self.tables[self.words[number, w.TARGET]].row_set.stays = True
 
     def compiled(self, plan: emit.Plan, form: row_sets.SetForm | None, table: Table) -> emit.RuleKernel:
         """The kernel of a plan that writes to a table."""
@@ -340,7 +340,7 @@ class Machine:
 
     def part_of(self, number: int, what: str, part: int = 0) -> list[int]:
         """Where the memory has a part of a table."""
-        at, sets = self.places_of_tables[number], self.tables[number].sets
+        at, sets = self.places_of_tables[number], self.tables[number].row_set.prefix_sets
         if what == "sets":
             assert sets is not None
             return list(range(at + w.SETS, at + w.SETS + len(sets.find_arguments)))
@@ -390,7 +390,7 @@ class Machine:
         self.control[:] = 0
         self.control[[w.ONLY, w.ONLY_TABLE]] = -1
         for number, table in enumerate(self.tables):
-            table.update_set()
+            table.row_set.update(table)
             self.write_rows(number)
         for number in range(len(self.tables)):
             self.changed(number)
@@ -419,15 +419,14 @@ class Machine:
         self.read_table(number)
         # Else a log that grows now would stay beside its successor.
         self.addresses[number] = (), []
-        sets = table.sets
+        sets = table.row_set.prefix_sets
         if code == row_sets.LOG_FULL:
             length = len(table.log)
             if table.size == length:
                 # Many small tables would come back for each doubling.
                 table.grow_log(4 * length if length < FEW else length + 1)
-            may_enter = sets is None and table.may_have_sets and table.size >= storage.SET_ROWS
-            if sets is None and not (may_enter and table.enter_sets()):
-                table.grow_hash(table.size + 1)
+            if sets is None and not (table.size >= row_set.SET_ROWS and table.row_set.enter(table)):
+                table.row_set.grow(table, table.size + 1)
         else:
             assert sets is not None
             own = self.words[at, w.OWN] + self.words[at, w.POSITIONS]
@@ -436,10 +435,10 @@ class Machine:
             own += emit_insert.OWN
             row = [self.memory[own + c : own + c + 1] for c in range(table.width)]
             if not sets.make_room(table, code, row):
-                table.leave_sets()
+                table.row_set.leave(table)
         self.changed(number)
 
 
 def _layout(table: Table) -> tuple:
     """What kernels that write to a table, or read it, depend on."""
-    return table.word_type.char, None if table.sets is None else table.sets.form
+    return table.word_type.char, table.row_set.form

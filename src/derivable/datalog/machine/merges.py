@@ -64,7 +64,7 @@ class Candidates:
 
 def kernels_of(table: Table, typed: TypedSemiring, is_certain: bool, is_ordered: bool) -> tuple[Any, Any]:
     """The kernel that adds up candidates of a table as it is, and the packed one that ends its rounds."""
-    form = None if table.sets is None else table.sets.form
+    form = table.row_set.form
     add_up = emit.compiled(emit_tags.SumEmitter, typed, len(table.types), form, is_certain)
     return add_up, emit_tags.compiled_end_of_round(typed, table.stamps is not None, is_ordered)
 

@@ -388,7 +388,7 @@ class Executor(Orders):
             if not isinstance(instruction, m.Store):
                 columns, count, _ = self.special(instruction, effort)
                 table.insert(columns, count)
-            elif not table.size and table.may_be_built:
+            elif not table.size and table.row_set.may_be_sorted:
                 guard = self.guard_of(self.running_of(instruction))
                 self.insert_first(instruction, table, effort, guard)
             else:
@@ -421,9 +421,8 @@ class Executor(Orders):
 
     def inserted(self, running: Running, table: Table, effort: Effort) -> bool:
         """Have the kernel of a store insert its rows; whether that is compiled."""
-        table.update_set()
-        if table.sets is None and table.may_have_sets:
-            table.enter_sets()
+        table.row_set.update(table)
+        table.row_set.enter(table)
         single = self.drives.get(id(running.store))
         if single is None or single.running[0] is not running or single.tables[-1] is not table:
             recursive = self.stratum(self.number).relations if running.is_recursive else ()

@@ -61,7 +61,7 @@ def _finish(executor: Executor, number: int, table: LatticeTable) -> None:
     frontier, found = table.frontier, table.found
     if frontier is None or frontier.gave_up or not frontier.most:
         return
-    if found.sets is None and not (found.size and found.may_have_sets and found.enter_sets()):
+    if not found.size or not found.row_set.enter(found):
         return
     # In the order that is best now.
     (store,) = executor.instructions(number, "loop")

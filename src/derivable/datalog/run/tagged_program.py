@@ -27,7 +27,7 @@ from derivable.datalog.ram.join_order import LEAST_ROWS, planned, sized_relation
 from derivable.datalog.ram.statistics import Statistics
 from derivable.datalog.run.execute import PLAN_AGAIN, Begun, Executor
 from derivable.datalog.run.whole_program import NUMBERED, ROWS_A_STORE, Row, WholeProgram, profile_of
-from derivable.datalog.tables import storage
+from derivable.datalog.tables import row_set
 from derivable.datalog.tables.index import Index
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import column_of, parts_of
@@ -90,7 +90,7 @@ class TaggedProgram(WholeProgram):
         is_sized = w.ONCE_IS_SIZED, w.LOOP_IS_SIZED
         for number, stores in enumerate(zip(onces, loops)):
             self.strata[number, list(is_sized)] = [bool(sized_relations(some)) for some in stores]
-        self.most_rows = storage.SET_ROWS + ROWS_A_STORE * len(self.stores)
+        self.most_rows = row_set.SET_ROWS + ROWS_A_STORE * len(self.stores)
         # Candidates may be rows that there are already.
         self.most_of_table = [self.most_rows + MOST_GIVEN] * number_of_tables
         self.fresh[w.ROWS_LEFT] = self.most_rows

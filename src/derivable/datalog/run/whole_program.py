@@ -36,7 +36,7 @@ from derivable.datalog.scalars.nodes import Const
 from derivable.datalog.shortcuts import shortcuts
 from derivable.datalog.shortcuts.linear import Linear
 from derivable.datalog.shortcuts.union_find import UnionFind
-from derivable.datalog.tables import storage
+from derivable.datalog.tables import row_set
 from derivable.datalog.tables.index import Index
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import Algebra, ColumnTags, Untagged
@@ -148,7 +148,7 @@ class WholeProgram(Machine):
         super().__init__(executor, relations, [*zip(onces, loops)], others)
         for table in self.tables:
             # Small ones never do, and all have the layout for which kernels are bound.
-            table.may_have_sets = False
+            table.row_set.may_have_prefixes = False
         # The arguments of all stores of a form, and the first stratum that reads an index.
         self.blocks, self.first_use, self.kernels = [], {}, []
         self.rows = [(self.number[name], row) for name, row in rows]
@@ -161,10 +161,10 @@ class WholeProgram(Machine):
                 words[number, w.DECIDES] = self.number[names[not rules.is_transitive]]
         is_sized, number_of_stores = any(map(sized_relations, own)), len(self.stores)
         # In another order rows would come in another order too, and so they do where a recursion has sets of them.
-        self.most_rows = LEAST_ROWS if is_sized else storage.SET_ROWS + ROWS_A_STORE * number_of_stores
+        self.most_rows = LEAST_ROWS if is_sized else row_set.SET_ROWS + ROWS_A_STORE * number_of_stores
         in_recursion = {name for stratum in ram.strata if stratum.loop for name in stratum.relations}
         is_small = [is_sized or name not in ram.relations or name in in_recursion for name in self.names]
-        self.most_of_table = [min(storage.SET_ROWS if small else MOST_ROWS, self.most_rows) for small in is_small]
+        self.most_of_table = [min(row_set.SET_ROWS if small else MOST_ROWS, self.most_rows) for small in is_small]
         self.once = np.array(
             [place for place, store in enumerate(self.stores) if store.relation not in in_recursion], int
         )
@@ -264,7 +264,7 @@ class WholeProgram(Machine):
             return False
         for table in self.tables:
             table.grow_log(ROOM)
-            table.grow_hash(ROOM)
+            table.row_set.grow(table, ROOM)
         self.begin()
         return True
 
@@ -396,7 +396,7 @@ class WholeProgram(Machine):
         table = self.tables[number]
         self.read_table(number)
         table.grow_log(least)
-        table.grow_hash(len(table.log))
+        table.row_set.grow(table, len(table.log))
         self.changed(number)
         return True
 
@@ -466,7 +466,7 @@ class WholeProgram(Machine):
         is_all, count = number == self.number_of_strata, int(self.strata[number, w.FIRST_STORE])
         once = self.once[self.once < count]
         # Many candidates would be sorted.
-        if not (is_all or count) or (self.words[once, w.CANDIDATES] >= storage.SET_ROWS).any():
+        if not (is_all or count) or (self.words[once, w.CANDIDATES] >= row_set.SET_ROWS).any():
             return None
         outputs = {}
         for name in self.outputs if is_all else ram.first(number).outputs:

@@ -76,7 +76,7 @@ class BestFirst(Shortcut):
     def pays(self) -> bool:
         sums, table = self.run.pending[self.relation].sums, self.run.tables[self.relation]
         frontier = sums and sums.frontier
-        if frontier is None or not frontier.most or frontier.gave_up or table.sets is None:
+        if frontier is None or not frontier.most or frontier.gave_up or table.row_set.form is None:
             return False
         if not number_recent(table):
             return False
@@ -137,7 +137,8 @@ class Propagation:
             return False
         if self.values is None and not isinstance(found.plan.tags, TypedSemiring):
             return False
-        if table.sets is None or table.sets.domain > MOST_VALUES:
+        sets = table.row_set.prefix_sets
+        if sets is None or sets.domain > MOST_VALUES:
             return False
         if table.size > FEW_ROWS and WAITING * number_waiting(table, self.frontier) < table.size:
             # All rows are put in order first.
@@ -173,8 +174,9 @@ class Propagation:
             if index is not None:
                 index.update()
         table = self.table
-        assert table.sets is not None
-        self.local = full(table.sets.domain, self.absent, np.float64)
+        sets = table.row_set.prefix_sets
+        assert sets is not None
+        self.local = full(sets.domain, self.absent, np.float64)
         table.leave_set_behind()
         self.group(rows)
         self.rank(self.sign * table.tags[rows])
@@ -183,7 +185,7 @@ class Propagation:
             before, stop = table.size, min(at + number, total)
             left = self.run_kernel(at, stop)
             if left is not None:
-                table.update_set()
+                table.row_set.update(table)
                 return left
             at, number = stop, TIMES_PREFIXES * number
             if table.size - before >= self.levels:

@@ -455,16 +455,18 @@ class _Rows:
 
 def _is_in_reach(table: Table) -> bool:
     """Whether the values of a table may be those of sets."""
-    if not table.may_have_sets or table.new_tags is not None:
+    if not table.row_set.may_have_prefixes or table.new_tags is not None:
         return False
     return (
-        table.sets is not None or not table.size or PrefixSets.can_hold([table.column(c) for c in range(table.width)])
+        table.row_set.form is not None
+        or not table.size
+        or PrefixSets.can_hold([table.column(c) for c in range(table.width)])
     )
 
 
 def _about(table: Table) -> list[int]:
     """Bounds of the values of a table, in reach: that of its last column at most twice what it must be."""
-    sets = table.sets
+    sets = table.row_set.prefix_sets
     if sets is None:
         return [int(table.column(c).max(initial=0)) + 1 for c in range(table.width)]
     if sets.form.has_table:
@@ -484,8 +486,8 @@ def _exactly(table: Table) -> list[int]:
 
 def tuples_of(table: Table) -> Iterator[np.ndarray]:
     """The rows [row, column] int32 of a table whose values fit; a part lies where the one before it was."""
-    if table.sets is not None:
-        yield from table.sets.parts(PART)
+    if table.row_set.prefix_sets is not None:
+        yield from table.row_set.prefix_sets.parts(PART)
         return
     for start in range(0, table.size, CHUNK):
         yield np.ascontiguousarray(table.log[start : min(start + CHUNK, table.size)], np.int32)

@@ -19,8 +19,9 @@ from derivable.datalog.shortcuts.bit_rows import BYTES_A_PAIR
 from derivable.datalog.shortcuts.condensed import Condensed, compiled, include, units_of, words_for
 from derivable.datalog.shortcuts.shortcut import Run, Shortcut, count_round
 from derivable.datalog.tables.index import CHUNK
+from derivable.datalog.tables.row_set import SET_ROWS
 from derivable.datalog.tables.sets import PrefixSets
-from derivable.datalog.tables.storage import SET_ROWS, Table
+from derivable.datalog.tables.storage import Table
 from derivable.device.cpu.memory import empty, zeros
 from derivable.device.cpu.tiers import kernel
 
@@ -108,8 +109,8 @@ def _has_large_classes(table: Table) -> bool:
         return False
     are_bits = not table.has_log
     if are_bits:
-        assert table.sets is not None
-        first, second = next(table.sets.parts(SAMPLE)).T
+        assert table.row_set.prefix_sets is not None
+        first, second = next(table.row_set.prefix_sets.parts(SAMPLE)).T
     else:
         rows = np.arange(0, table.size, max(1, table.size // SAMPLE))
         first, second = table.column(0, rows), table.column(1, rows)
@@ -145,7 +146,7 @@ class Classes:
         width = words_for(high + 1)
         if (
             self.pairs >= SET_ROWS
-            and table.may_have_sets
+            and table.row_set.may_have_prefixes
             and PrefixSets.holds([low, low], [high, high])
             and 8 * (high + 1) * width <= BYTES_A_PAIR * self.pairs
         ):

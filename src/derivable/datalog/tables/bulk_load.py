@@ -39,7 +39,7 @@ class BulkLoad:
         self.table, self.look = table, look or (lambda: None)
         self.most = MOST if room is None else max(FEW, min(MOST, room))
         # What is gathered is not counted before it is sorted.
-        self.gathers = table.may_be_built and not table.size and (room is None or room >= FEW)
+        self.gathers = table.row_set.may_be_sorted and not table.size and (room is None or room >= FEW)
         self.columns: list[np.ndarray] = []
         self.waiting = 0
         self.words = empty(0, np.uint64)

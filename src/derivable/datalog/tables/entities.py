@@ -256,7 +256,7 @@ class EntityStore:
 def _table(constructor: Constructor) -> Table:
     # Of rows without tags nobody promises a number.
     table = Table(f"fields of {constructor.name}", constructor.fields, _no_tags)
-    table.may_have_sets = False
+    table.row_set.may_have_prefixes = False
     return table
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from derivable.core.forks import renew_in_children
 from derivable.core.interrupts import sigint_deferred
 from derivable.datalog.tables.index import CHUNK, NO_STAMPS
+from derivable.datalog.tables.row_set import RowSet
 from derivable.datalog.tables.storage import Holes, Table
 from derivable.device.cpu.memory import contiguous
 
@@ -52,10 +53,9 @@ class OverlayTable(Table):
 
     def __init__(self, below: Table, own: Table, gone: Table, holes: Holes):
         # Not that of `Table`: there is no log.
-        self.name, self.types, self.width = below.name, below.types, below.width
+        self.name, self.types = below.name, below.types
         self.below, self.own, self.gone, self.holes = below, own, gone, holes
         self.new_tags = self.tags = self.stamps = None
-        self.may_have_sets = self.may_be_built = self.set_is_stale = self.shared = False
         self.round = below.round
         self.visible_size = self.size
         self.recent: slice | np.ndarray = slice(self.size, self.size)
@@ -69,7 +69,7 @@ class OverlayTable(Table):
         own, gone = (Table(table.name, table.types) for _ in range(2))
         for made in (own, gone):
             # Sets by prefix, of which each branch has copies, have room for as many prefixes as the values are large.
-            made.leave_sets()
+            made.row_set.leave(made)
         return OverlayTable(table, own, gone, Holes(np.empty(0, np.int64), table.size))
 
     @property
@@ -95,14 +95,9 @@ class OverlayTable(Table):
         return self.log.dtype
 
     @property
-    def sets(self):  # type: ignore[override]
+    def row_set(self) -> RowSet:  # type: ignore[override]
         self.merge()
-        return self.sets
-
-    @property
-    def table(self) -> np.ndarray:  # type: ignore[override]
-        self.merge()
-        return self.table
+        return self.row_set
 
     @property
     def rows_worth_kernels(self) -> float:
@@ -132,9 +127,6 @@ class OverlayTable(Table):
         gone.insert(hidden.all_columns([np.int64] * len(self.types)), hidden.size)
         rows = np.sort(np.concatenate([self.holes.rows, self.below.rows_in(hidden)]))
         return OverlayTable(self.below, self.own.without(own), gone, Holes(rows, self.below.size))
-
-    def update_set(self) -> None:
-        self.below.update_set()
 
     def column(self, position: int, rows: slice | np.ndarray | None = None, dtype: Any = np.int64) -> np.ndarray:
         count, holes = self.holes.size, self.holes

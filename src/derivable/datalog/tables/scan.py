@@ -30,9 +30,9 @@ FILTER_BITS = 6
 
 def pays(table: Table, count: int) -> bool:
     """Whether to look for that number of rows by a pass over a table, which counts it."""
-    if table.size <= FEW or count * TIMES_MORE > table.size or table.passes == MOST_PASSES:
+    if table.size <= FEW or count * TIMES_MORE > table.size or table.row_set.passes == MOST_PASSES:
         return False
-    table.passes += 1
+    table.row_set.passes += 1
     return True
 
 

@@ -5,29 +5,25 @@ sorted or merged. A row's life: pending (in the candidates of a round), recent (
 stable. Untagged recent rows are a slice of the log; tagged ones a list of row numbers, because a better tag makes an
 old row recent again; a stamp, the round in which it last became recent, tells the parts apart.
 
-The set is one hash of row numbers while the table is small or has values that are no small integers, else `PrefixSets`.
-Rows without tags that come in bulk are sorted instead, and enter the set when somebody asks it.
+A table is made of parts: its log, the set that finds rows (`RowSet`), tags in columns, and indexes. Rows without tags
+that come in bulk are sorted, and enter the set when somebody asks it.
 """
 
 from __future__ import annotations
 
-import copy
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
 
-from derivable.core.forks import renew_in_children
-from derivable.datalog.kernels import relations as kernels
-from derivable.datalog.tables import scan
+from derivable.datalog.tables import row_set, scan
 from derivable.datalog.tables.index import CHUNK, NO_STAMPS, Index
 from derivable.datalog.tables.packing import SHARED, Packing, distinct
+from derivable.datalog.tables.row_set import RowSet
 from derivable.datalog.tables.sets import PrefixSets
 from derivable.datalog.tables.tag_columns import longer_tags, parts_of
 from derivable.datalog.values.values import ValueType
-from derivable.device.cpu.memory import contiguous, empty, longer, next_length, zeros
+from derivable.device.cpu.memory import empty, longer, next_length, zeros
 from derivable.device.cpu.threads import get_num_threads, run_chunks
 
 # Rows that a table has room for at first.
@@ -36,23 +32,14 @@ FIRST = 1 << 6
 FEW = 1 << 10
 # Rows that are read out of sets at once.
 PART = 1 << 14
-# A table of so many rows goes over to sets by prefix.
-SET_ROWS = 1 << 12
-# Rows that are worth compiling kernels again for.
-MANY_ROWS = 1 << 22
-_NO_SLOTS = empty(0, np.uint32)
-_updating = threading.RLock()
-renew_in_children(globals(), _updating=threading.RLock)
 
 
 class Table:
     """The rows of one relation; see the module's docstring.
 
-    log     [capacity, max(arity, 1)] int64 (a nullary relation has one column of zeros); int32 with `sets`; of rows
-            that came as sets it is written when somebody reads it
-    sets    the set of its rows by prefix, instead of the hash set `table`
-    set_is_stale  whether the rows, which are distinct, are in neither yet
-    shared  whether another table has the same log, so that it must not be written to
+    log     [capacity, max(arity, 1)] int64 (a nullary relation has one column of zeros); int32 with sets by prefix; of
+            rows that came as sets it is written when somebody reads it
+    row_set what finds rows
     tags    [capacity] made by `new_tags`, or None for untagged tables
     stamps  [capacity] int32, the round in which a row last became recent, or None where no rule asks what is stable
     recent  row numbers, or a slice of the log
@@ -60,14 +47,12 @@ class Table:
     gathered  rows that it will get, as `BulkLoad` knows already
     rows_worth_kernels  rows that a rule must go through here before it is worth a kernel
     joins_values  whether rows that are inserted change others, so that no kernel inserts here
-    passes  how often few rows were looked for by a pass over all, see `scan`
-    stays  whether kernels are being compiled for the hash set that it has, so that it becomes sets for many rows alone
     """
 
     rows_worth_kernels: float = 0
     news: tuple[np.ndarray, np.ndarray] | None = None
-    gathered = passes = 0
-    joins_values = stays = False
+    gathered = 0
+    joins_values = False
 
     def __init__(
         self,
@@ -78,14 +63,9 @@ class Table:
     ):
         self.name = name
         self.types = tuple(types)
-        self.width = max(1, len(self.types))
         self.size = 0
-        self.sets: PrefixSets | None = None
-        self.may_have_sets = bool(self.types) and all(t.family != "float" for t in self.types)
-        self.may_be_built = bool(self.types) and new_tags is None
-        self.set_is_stale = self.shared = False
+        self.row_set = RowSet.of(self.types, new_tags is not None)
         self._log: np.ndarray | None = empty((FIRST, self.width), np.int64)
-        self.table = zeros(8 * FIRST, np.uint32)
         self.new_tags = new_tags
         self.tags: Any = None if new_tags is None else new_tags(FIRST)
         self.stamps: np.ndarray | None = zeros(FIRST, np.int32) if has_stamps else None
@@ -96,6 +76,11 @@ class Table:
 
     def __len__(self) -> int:
         return self.size
+
+    @property
+    def width(self) -> int:
+        """The columns of the log."""
+        return max(1, len(self.types))
 
     @property
     def stable_size(self) -> int:
@@ -179,13 +164,8 @@ class Table:
 
     def grow_log(self, least: int) -> None:
         """Make room for at least so many rows, and their tags."""
-        log, capacity = self.log, next_length(len(self.log), least)
-        if self.shared:
-            made = longer(empty((16, self.width), log.dtype), capacity, 0)
-            made[: self.size] = log[: self.size]
-            self.log, self.shared = made, False
-        else:
-            self.log = longer(log, capacity, self.size)
+        capacity = next_length(len(self.log), least)
+        self.log = longer(self.log, capacity, self.size)
         if self.stamps is not None:
             self.stamps = longer(self.stamps, capacity, self.size)
         if self.new_tags is not None:
@@ -202,24 +182,25 @@ class Table:
     def _write_log(self) -> None:
         """Write the rows of the sets to the log, prefix after prefix."""
         # Several threads may read what a run has returned.
-        with _updating:
+        with row_set.updating:
             if self._log is not None:
                 return
-            assert self.sets is not None
+            assert self.row_set.prefix_sets is not None
             log, filled = longer(empty((16, self.width), np.int32), self.size, 0), 0
-            for rows in self.sets.parts(PART):
+            for rows in self.row_set.prefix_sets.parts(PART):
                 log[filled : filled + len(rows)] = rows
                 filled += len(rows)
             self._log = log
 
     def _columns_of_sets(self, dtypes: Mapping[int, Any]) -> list[np.ndarray]:
         """Columns of the log as `_write_log` makes it, by their positions."""
-        assert self.sets is not None
+        sets = self.row_set.prefix_sets
+        assert sets is not None
         columns = [empty(self.size, dtype) for dtype in dtypes.values()]
         # The first prefix of each thread, and the row of that.
         prefixes, rows, threads = [0, None], [0], get_num_threads()
-        if threads > 1 and self.size >= SHARED and not self.sets.form.numbered:
-            ends = np.cumsum(self.sets.sizes())
+        if threads > 1 and self.size >= SHARED and not sets.form.numbered:
+            ends = np.cumsum(sets.sizes())
             cuts = np.unique(np.searchsorted(ends, [self.size * k // threads for k in range(1, threads)], "right"))
             prefixes, rows = [0, *cuts.tolist(), None], [0, *(ends[cuts - 1] * (cuts > 0)).tolist()]
 
@@ -231,13 +212,13 @@ class Table:
                         column[filled : filled + len(part)] = part[:, position]
                     filled += len(part)
 
-        run_chunks(read, len(rows), 1, self.sets)
+        run_chunks(read, len(rows), 1, sets)
         return columns
 
     def to_prefix_sets(self, sets: PrefixSets, size: int) -> None:
         """Have the `size` rows of these sets, among them all that there are; nobody has news of them any more."""
-        self.sets, self.size, self._log, self.table = sets, size, None, self.table[:0]
-        self.set_is_stale = self.shared = False
+        self.size, self._log, self.row_set = size, None, RowSet(True, is_stale=True)
+        self.row_set.prefix_sets, self.row_set.is_stale = sets, False
         self.visible_size = size
         self.recent = slice(size, size)
         self.indexes.clear()
@@ -247,56 +228,11 @@ class Table:
         if self.stamps is not None:
             self.stamps[rows] = stamp
 
-    def _rehash(self, slots: int) -> None:
-        self.table = zeros(2 << int(slots - 1).bit_length(), np.uint32)
-        kernels.rehash_rows(self.log, self.size, self.table)
-
-    def grow_hash(self, least: int) -> None:
-        """Make room for at least so many rows, and for those of the log, in the hash of row numbers."""
-        if 4 * least > len(self.table):
-            self._rehash(4 * max(least, len(self.log)))
-
-    def enter_sets(self, columns: Sequence[np.ndarray] = ()) -> bool:
-        """Go over to sets if the rows and the given ones are in reach, else never; whether it is done. Where what
-        enters rows is not compiled yet, the hash of row numbers serves meanwhile, and until rows are many: kernels that
-        are compiled for it would have to be compiled again.
-        """
-        if not self._has_sets_at_hand():
-            return False
-        there = list(self.log[: self.size].T) if self.size else []
-        parts = [part for part in (columns, there) if len(part)]
-        if not all(map(PrefixSets.can_hold, parts)):
-            self.may_have_sets = False
-            return False
-        top = max((int(part[-1].max()) for part in parts), default=0)
-        self.sets = PrefixSets(self.width, self.new_tags is not None, top + 1)
-        log = empty(self.log.shape, np.int32)
-        log[: self.size] = self.log[: self.size]
-        self.log, self.table = log, self.table[:0]
-        size, self.size = self.size, 0
-        self.sets.enter(self, size)
-        return True
-
-    def _has_sets_at_hand(self) -> bool:
-        """Whether sets of its rows may be made now: what makes them was compiled in time, or rows are very many."""
-        if self.stays and self.size < MANY_ROWS:
-            return False
-        return PrefixSets.is_at_hand(self.width, self.new_tags is not None) or self.size >= MANY_ROWS
-
-    def leave_sets(self) -> None:
-        """Go over, for good, to the set that numbers its rows and holds any values."""
-        self.may_have_sets = self.may_be_built = False
-        if self.sets is not None or self.set_is_stale:
-            self.log = self.log.astype(np.int64)
-            self.sets, self.set_is_stale, self.shared = None, False, False
-            self._rehash(max(64, 2 * self.size))
-
     def leave_set_behind(self) -> None:
-        """Make the set of the rows, which others add to the log, when somebody asks it; `leave_sets` is for good."""
-        assert self.sets is not None
+        """Make the set of the rows, which others add to the log, when somebody asks it."""
         if not self.has_log:
             self._write_log()
-        self.sets, self.set_is_stale = None, True
+        self.row_set = RowSet(self.row_set.may_have_prefixes, is_stale=True)
 
     def _build(self, columns: Sequence[np.ndarray], check_budget: Callable[[], Any] | None = None) -> bool:
         """Make the given rows those of the table, which has none, in order; False if they do not fit in words."""
@@ -317,11 +253,11 @@ class Table:
 
         lows, highs  between which the values of each column are
         """
-        self.may_have_sets = self.may_have_sets and PrefixSets.holds(lows, highs)
-        dtype = np.int32 if self.may_have_sets else np.int64
+        self.row_set = RowSet(self.row_set.may_have_prefixes and PrefixSets.holds(lows, highs), is_stale=True)
+        dtype = np.int32 if self.row_set.may_have_prefixes else np.int64
         self.log = longer(empty((16, self.width), dtype), len(rows), 0)
         packing.unpack(rows, self.log)
-        self.table, self.size, self.set_is_stale = self.table[:0], len(rows), True
+        self.size = len(rows)
 
     def hold_distinct(self, log: np.ndarray, size: int) -> None:
         """Have the first `size` rows of a log [row, column], all different, as those of this table, which has none; a
@@ -343,11 +279,11 @@ class Table:
         rows  int64, or int32 without negative ones
         tops  [column] the largest values
         """
-        is_short = rows.dtype == np.int32 and self.may_have_sets and len(rows) > 0
-        self.may_have_sets = is_short and PrefixSets.holds([0] * len(tops), tops)
-        self.log = rows if self.may_have_sets else rows.astype(np.int64, copy=False)
+        is_short = rows.dtype == np.int32 and self.row_set.may_have_prefixes and len(rows) > 0
+        self.row_set = RowSet(is_short and PrefixSets.holds([0] * len(tops), tops), is_stale=True)
+        self.log = rows if self.row_set.may_have_prefixes else rows.astype(np.int64, copy=False)
         self.size = self.visible_size = len(rows)
-        self.table, self.tags, self.set_is_stale = self.table[:0], tags, True
+        self.tags = tags
 
     def fork(self, size: int | None = None, with_set: bool = False) -> Table:
         """A table with the first `size` rows, all if it is None, on the same memory until one of the two gets more.
@@ -358,19 +294,22 @@ class Table:
         made = Table(self.name, self.types, self.new_tags, self.stamps is not None)
         made.round = self.round
         count = self.size if size is None else size
+        is_small = self.log.dtype == np.int64 and count < row_set.SET_ROWS
         if not count:
-            made.may_have_sets, made.may_be_built = self.may_have_sets, self.may_be_built
+            made.row_set.may_have_prefixes = self.row_set.may_have_prefixes
+            made.row_set.may_be_sorted = self.row_set.may_be_sorted
             return made
-        made.log, made.size, made.visible_size = self.log[:count], count, count
-        made.tags, made.stamps, made.shared = self.tags, self.stamps, True
-        if self.log.dtype == np.int64 and count < SET_ROWS:
-            made.may_have_sets = self.may_have_sets
-            made._rehash(max(64, 2 * count))
-            return made
-        made.may_have_sets = self.log.dtype == np.int32
-        made.table, made.set_is_stale = made.table[:0], not with_set or self.set_is_stale
-        if not made.set_is_stale:
-            made.sets, made.table = deepcopy(self.sets), self.table.copy()
+        # What lies on a buffer does not grow into the memory behind it.
+        made.log, made.size, made.visible_size = np.asarray(self.log[:count].data), count, count
+        made.tags, made.stamps = self.tags, self.stamps
+        if with_set and not is_small:
+            made.row_set = self.row_set.copy()
+        else:
+            made.row_set = RowSet(self.log.dtype == np.int32, is_stale=True)
+        if is_small:
+            made.row_set.may_have_prefixes = self.row_set.may_have_prefixes
+            made.row_set.grow(made, count)
+            made.row_set.is_stale = False
         return made
 
     def rows_in(self, other: Table) -> np.ndarray:
@@ -378,8 +317,7 @@ class Table:
         width = len(self.types)
         if not other.size or not self.size:
             return empty(0, np.int64)
-        has_numbers = not self.set_is_stale and (self.sets is None or self.sets.form.numbered)
-        if width and self.size > FEW and has_numbers:
+        if width and self.size > FEW and self.row_set.has_numbers:
             rows = self.find(other.all_columns([np.int64] * width), other.size)
             return np.sort(rows[rows >= 0])
         some = [slice(0, self.size)]
@@ -417,7 +355,7 @@ class Table:
             new[holes.filled] = old[holes.movers]
         made.size = made.visible_size = size
         made.recent = slice(size, size)
-        made.may_have_sets, made.table, made.set_is_stale = log.dtype == np.int32, made.table[:0], True
+        made.row_set = RowSet(log.dtype == np.int32, is_stale=True)
         return made
 
     def first_rows(self, size: int) -> Table:
@@ -425,30 +363,8 @@ class Table:
         made = Table.__new__(Table)
         vars(made).update(vars(self))
         made.log, made.size, made.visible_size = self.log[:size].copy(), size, size
-        made.table, made.set_is_stale, made.may_have_sets, made.indexes = _NO_SLOTS, True, False, {}
+        made.row_set, made.indexes = RowSet(False, is_stale=True), {}
         return made
-
-    def update_set(self) -> None:
-        """Enter rows that were built in bulk into the set."""
-        if not self.set_is_stale:
-            return
-        # Several threads may ask what a run has returned.
-        with _updating:
-            if self.set_is_stale and self.may_have_sets and self._has_sets_at_hand():
-                top = int(self.log[: self.size, -1].max())
-                sets = PrefixSets(self.width, self.new_tags is not None, top + 1)
-                # To enter rows is to count them again from the first; others may read this table meanwhile.
-                counted = copy.copy(self)
-                counted.size = 0
-                if sets.enter(counted, self.size):
-                    self.sets = sets
-                else:
-                    # Its prefixes are nearly all different.
-                    self.leave_sets()
-            elif self.set_is_stale:
-                self.log = self.log.astype(np.int64, copy=False)
-                self._rehash(max(64, 2 * self.size))
-            self.set_is_stale = False
 
     def insert(
         self, columns: Sequence[np.ndarray], count: int, check_budget: Callable[[], Any] | None = None
@@ -458,47 +374,16 @@ class Table:
         Returns the rows' numbers [row] int64 (not of untagged sets).
         check_budget  checks the limits of the run while there are many
         """
-        ids = empty(count, np.int64)
-        if not count:
-            return ids
-        if not self.size and self.may_be_built and count >= SET_ROWS and self._build(columns, check_budget):
-            return ids
-        self.update_set()
-        done = 0
-        if self.sets is not None or (self.may_have_sets and self.size + count >= SET_ROWS):
-            columns = [contiguous(column, np.int64) for column in columns]
-            if self.sets is None:
-                self.enter_sets(columns)
-        if self.sets is not None:
-            done = self.sets.insert(self, columns, 0, count, ids)
-            if done == count:
-                return ids
-            self.leave_sets()
-        for start in range(done, count, CHUNK):
-            if check_budget is not None:
-                check_budget()
-            stop = min(start + CHUNK, count)
-            needed, log = self.size + stop - start, self.log
-            if needed > len(log):
-                self.grow_log(needed)
-                log = self.log
-            if 4 * needed > len(self.table):
-                self._rehash(4 * needed)
-            rows = self.rows_of(columns if stop - start == count else [c[start:stop] for c in columns], stop - start)
-            self.size = kernels.place_rows(log, self.size, self.table, rows, ids[start:stop], True)
-        return ids
+        is_bulk = not self.size and self.row_set.may_be_sorted and count >= row_set.SET_ROWS
+        if not count or (is_bulk and self._build(columns, check_budget)):
+            return empty(count, np.int64)
+        return self.row_set.insert(self, columns, count, check_budget)
 
     def find(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
         """Row numbers [row] int64 of rows given as word columns, -1 if absent (of untagged sets: any if present)."""
-        if self.set_is_stale and scan.pays(self, count):
+        if self.row_set.is_stale and scan.pays(self, count):
             return scan.find(self, self._of_probes(range(self.width)), columns, count)
-        ids = empty(count, np.int64)
-        self.update_set()
-        if self.sets is not None:
-            self.sets.find(columns, count, ids)
-        else:
-            kernels.place_rows(self.log, self.size, self.table, self.rows_of(columns, count), ids, False)
-        return ids
+        return self.row_set.find(self, columns, count)
 
     def matches(
         self,
@@ -519,7 +404,7 @@ class Table:
     def _of_probes(self, columns: Sequence[int]) -> Table:
         """An empty table for words of some columns, whose set numbers its rows."""
         made = Table(self.name, [self.types[c] for c in columns])
-        made.leave_sets()
+        made.row_set.leave(made)
         return made
 
     def index(self, key_columns: tuple[int, ...], is_static: bool) -> Index:
