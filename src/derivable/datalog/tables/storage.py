@@ -264,14 +264,15 @@ class Table:
         log without rows if nothing but their number will be asked. Words of 32 bits are not negative."""
         if not size:
             return
-        rows = log[:size]
-        if log.dtype == np.int64 and len(rows) and self.may_have_sets and PrefixSets.can_hold(list(rows.T)):
+        rows, is_short = log[:size], self.row_set.may_have_prefixes
+        if is_short and log.dtype == np.int64 and len(rows) and PrefixSets.can_hold(list(rows.T)):
             log = longer(empty((16, self.width), np.int32), size, 0)
             np.copyto(log[:size], rows, casting="unsafe")
         tops = [int(rows[:, 0].max(initial=0)), *([0] * (self.width - 1))]
-        self.may_have_sets = self.may_have_sets and log.dtype == np.int32 and PrefixSets.holds([0], tops)
-        self.log = log if self.may_have_sets else log.astype(np.int64, copy=False)
-        self.table, self.size, self.set_is_stale = self.table[:0], size, True
+        is_short = is_short and log.dtype == np.int32 and PrefixSets.holds([0], tops)
+        self.row_set = RowSet(is_short, is_stale=True)
+        self.log = log if is_short else log.astype(np.int64, copy=False)
+        self.size = size
 
     def hold(self, rows: np.ndarray, tops: Sequence[int], tags: Any) -> None:
         """Have these distinct rows [row, column], in their order, and their tags; their set is made when somebody asks.

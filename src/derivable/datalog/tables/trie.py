@@ -47,7 +47,7 @@ class Trie(Index):
                 values = values[rows]
             number, count = np.repeat(np.arange(high - low + 1), np.diff(offsets)), high - low + 1
         else:
-            self.numbers.leave_sets()
+            self.numbers.row_set.leave(self.numbers)
             number = self.numbers.insert(keys, table.size)
             count = self.numbers.size
         # Rows that were loaded in bulk are in order already, and so is each list of another column by the first one.
@@ -88,9 +88,9 @@ class Trie(Index):
             case "top":
                 return len(self.offsets) - 1  # type: ignore[arg-type]
             case "key_table":
-                return self.numbers.table
+                return self.numbers.row_set.slots
             case "key_slots":
-                return len(self.numbers.table) // 2
+                return len(self.numbers.row_set.slots) // 2
             case "key_words":
                 return self.numbers.log.reshape(-1)
         return getattr(self, what)
