@@ -483,3 +483,15 @@ def test_a_run_of_proofs_is_one_run(monkeypatch):
     found[0, 2].backward()
     assert p.grad.tolist() == pytest.approx([0.7 * 0.8, 0.7 * 0.5, 0.6])
     assert len(derived) == 1
+
+
+@pytest.mark.parametrize("provenance", ["unit", "difftopkproofs"])
+def test_evidence_is_refused_with_who_takes_it(provenance):
+    ctx = scallopy.ScallopContext(provenance=provenance)
+    ctx.add_relation("calls", (str,))
+    ctx.add_rule("alarm() = calls(_)")
+    with pytest.raises(DerivableError, match=r"a context takes no evidence, .*`evidence not alarm\(\)`") as caught:
+        ctx.add_program("evidence not alarm()")
+    assert "dv.Program(text).run()" in caught.value.hint
+    assert 'provenance="exact"' in caught.value.hint
+    assert caught.value.span.length > 0

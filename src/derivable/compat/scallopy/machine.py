@@ -18,6 +18,7 @@ import numpy as np
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
 from derivable.core.and_or import FALSE
+from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.api.database import RelationView
@@ -27,6 +28,7 @@ from derivable.datalog.facts.load import tuple_columns
 from derivable.datalog.facts.program_facts import load_program_facts
 from derivable.datalog.facts.store import FactStore, add_terms, new_store
 from derivable.datalog.rules.nodes import Atom, Clause, Relation, Var
+from derivable.datalog.rules.text import evidence_text
 from derivable.datalog.run.demand_facts import demanded
 from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.foreign_join import ForeignFacts
@@ -242,9 +244,15 @@ class Machine:
             # They may come from another process.
             foreign.register()
         self.scope, self.program = scope, _ScopedProgram(text, scope)
-        from derivable.datalog.exact.exact import refuse_evidence
-
-        refuse_evidence(self.program)
+        for item in self.program.evidence:
+            raise UnsupportedError(
+                f"a context takes no evidence, as scallopy has none: `{evidence_text(item)}`",
+                hint="leave the item out, or give the text to `dv.Program(text).run()`, or to `dv.nn.Logic` with "
+                'provenance="exact", which take evidence',
+                source="<program>",
+                text=text,
+                span=item.span,
+            )
         self.ram = self.program.lowered()
         self.relations: dict[str, Relation] = {
             name: relation for name, relation in self.ram.relations.items() if not name.startswith("#")
