@@ -210,3 +210,31 @@ def test_results_in_compressed_rows_are_of_their_owners(monkeypatch):
         assert isinstance(found, sp.csr_array)
         np.testing.assert_allclose(found.toarray(), factor * R.toarray())
     assert len(converted) == 1
+
+
+def test_the_second_call_of_a_compiled_kernel_by_a_matrix(monkeypatch):
+    """Kernels take gradients as one axis, whatever the axes of the input."""
+    monkeypatch.setenv("DERIVABLE_TIER", "compiled")
+    types = {"A": dv.tensor.matrix, "U": dv.tensor.matrix}
+    loss = dv.tensor.parse("sum(<i, r> in A) sum(<k, a> in r) (a * U(i, k)) ** 2.0", types)
+    step = dv.tensor.value_and_gradient(loss, ["U"])
+    rng = np.random.default_rng(0)
+    A, U = sp.csr_array(rng.random((5, 4)) * (rng.random((5, 4)) < 0.6)), rng.random((5, 4))
+    for _ in range(3):
+        value, (found,) = step(A=A, U=U)
+        dense = A.toarray()
+        assert value == pytest.approx(((dense * U) ** 2).sum())
+        np.testing.assert_allclose(found, 2 * dense**2 * U)
+
+
+@pytest.mark.parametrize("names", [["A"], "A"])
+def test_only_gradients_by_the_entries(names):
+    types = {"A": dv.tensor.matrix, "X": dv.tensor.vector}
+    loss = dv.tensor.parse("sum(<i, r> in A) (sum(<j, a> in r) a * X(j)) ** 2.0", types)
+    step = dv.tensor.value_and_gradient(loss, names, pattern="own", output="csr")
+    A, x = sp.csr_array(np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]])), np.array([1.0, 2.0, 3.0])
+    for _ in range(2):
+        value, found = step(A=A, X=x)
+        by_hand = 2 * np.outer(A @ x, x) * (A.toarray() != 0)
+        assert value == pytest.approx(((A @ x) ** 2).sum())
+        np.testing.assert_allclose((found if names == "A" else found[0]).toarray(), by_hand)

@@ -317,7 +317,9 @@ class CallRecorder:
                 arguments.append(self._constant(value))
         run = built.runner(sources)
         if run is built.run:
-            run = run.compiled_form(*given)
+            # Kernels take gradients as one axis, as the texts of these arguments do.
+            flat = [x.reshape(-1) if name == "gradient" else x for (_, name, _), x in zip(built.arguments, given)]
+            run = run.compiled_form(*flat)
             if run is built.run:
                 # It is looked at again once it is compiled.
                 self.lines.insert(0, f"if {self._constant(run)}.is_compiled: break")

@@ -83,7 +83,9 @@ class ValueAndGradient:
         patterns |= {} if isinstance(pattern, str) else by_name(pattern, "pattern")
         derivatives = {name: gradient(program, name, pattern=patterns[name]) for name in self.wrt}
         full = [name for name in self.wrt if patterns[name] == "full" or not program.inputs[name].order]
-        self._whole = _with_gradients(program, {name: derivatives[name] for name in full}, formats)
+        self._is_joint = bool(full)
+        whole = {name: derivatives[name] for name in full}
+        self._whole = _with_gradients(program, whole, formats) if full else compile(program, formats)
         self._own = {name: compile(of, formats, output=output) for name, of in derivatives.items() if name not in full}
 
     def __repr__(self) -> str:
@@ -92,7 +94,7 @@ class ValueAndGradient:
     def __call__(self, **values: Any) -> Any:
         is_torch, jax = has_torch(values.values()), imported("jax")
         given = {name: _untracked(name, value) for name, value in values.items()}
-        value, found = self._whole(**given)
+        value, found = self._whole(**given) if self._is_joint else (self._whole(**given), {})
         found |= {name: kernel(**given) for name, kernel in self._own.items()}
         if is_torch:
             value, found = in_torch(value), {name: in_torch(each) for name, each in found.items()}
