@@ -393,6 +393,8 @@ def test_a_header_of_other_words_is_no_fact(tmp_path, first, body):
         "name,value\nann,name\nbob,carl\n",
         "x2,x7\ny1,z3\nu1,v4\n",
         "payer,payee\nann,payer\nBob,Carl\n",
+        "城市,国家\n北京,中国\n上海,日本\n巴黎,法国\n",
+        "עיר,מדינה\nירושלים,ישראל\nפריז,צרפת\nרומא,איטליה\n",
     ],
 )
 def test_facts_of_words_are_no_header(tmp_path, text):
@@ -400,6 +402,18 @@ def test_facts_of_words_are_no_header(tmp_path, text):
     rows = {tuple(line.split(",")) for line in text.splitlines()}
     for columns in ("src: String, dst: String", "String, String"):
         assert set(dv.Program(f"type e({columns})\nquery e").run({"e": tmp_path / "e.csv"})["e"]) == rows
+
+
+@pytest.mark.parametrize("names", [("城市", "人口"), ("עיר", "תושבים")])
+def test_types_tell_a_header_in_scripts_without_case(tmp_path, names):
+    path = tmp_path / "e.csv"
+    path.write_text(",".join(names) + "\n北京,2\nפריז,3\n")
+    assert set(dv.Program("type e(String, i32)\nquery e").run({"e": path})["e"]) == {("北京", 2), ("פריז", 3)}
+    program = dv.Program("type e(place: String, people: i32)\nquery e")
+    with pytest.raises(ParseError, match="is not of type i32") as caught:
+        program.run({"e": path})
+    assert "header=true" in caught.value.hint
+    assert set(program.run({"e": dv.datalog.FactFile(path, header=True)})["e"]) == {("北京", 2), ("פריז", 3)}
 
 
 @pytest.mark.parametrize(
