@@ -156,13 +156,13 @@ def test_types_come_back(dtype):
 @pytest.mark.parametrize("given", [np.asarray, torch.from_numpy], ids=["NumPy", "torch"])
 def test_indices_of_32_bits_are_not_converted(given, monkeypatch):
     seen = []
-    plain = element_by_index.reduce_by_index
+    plain = element_by_index.IndexPlan.apply
 
-    def watched(op, destination, indices, values, **options):
+    def watched(plan, operands, indices):
         seen.append(indices.dtype)
-        return plain(op, destination, indices, values, **options)
+        return plain(plan, operands, indices)
 
-    monkeypatch.setattr(element_by_index, "reduce_by_index", watched)
+    monkeypatch.setattr(element_by_index.IndexPlan, "apply", watched)
     values = np.array([1.0, 2.0, 3.0, 4.0])
     for dtype in ("int8", "int32", "int64"):
         indices = np.array([0, 1, 0, -1], dtype)

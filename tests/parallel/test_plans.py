@@ -29,14 +29,14 @@ def test_the_same_call_has_the_same_fold():
 
 def test_folds_go_with_their_operator():
     gc.collect()
-    before = len(arrays._folds)
+    before = len(arrays._known_operators)
     operators = [P.operator(lambda a, b, k=k: a + b + 0 * k, neutral=0.0) for k in range(5)]
     for operator in operators:
         fold_of(operator, np.ones(3))
-    assert len(arrays._folds) == before + 5
+    assert len(arrays._known_operators) == before + 5
     del operator, operators
     gc.collect()
-    assert len(arrays._folds) <= before
+    assert len(arrays._known_operators) <= before
 
 
 def test_plans_do_not_pile_up():
@@ -84,3 +84,33 @@ def test_rows_that_do_not_stand_one_after_the_other(tier, monkeypatch):
         plain = torch.tensor(values, requires_grad=True)
         torch.cumprod(plain / 20, 0).sum().backward()
         np.testing.assert_allclose(tensor.grad, plain.grad, rtol=1e-12)
+
+
+@pytest.mark.parametrize("operator", ["add", "mul", "max"])
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_plans_of_buckets(operator, shape):
+    """The same shapes again, with other numbers: nothing of a call before is in a result."""
+    rng, kept = np.random.default_rng(0), []
+    function = {"add": np.add, "mul": np.multiply, "max": np.maximum}[operator]
+    for dtype in (np.int64, np.int32, np.int64):
+        first, values, indices = rng.random((4, *shape)), rng.random((9, *shape)), rng.integers(0, 4, 9).astype(dtype)
+        expected = first.copy()
+        function.at(expected, indices, values)
+        before = first.copy()
+        found = P.reduce_by_index(first, operator, indices, values)
+        np.testing.assert_allclose(found, expected)
+        np.testing.assert_array_equal(first, before)
+        kept.append((found, expected))
+        leaves = [torch.tensor(x, requires_grad=True) for x in (first, values)]
+        seed = torch.tensor(rng.random((4, *shape)))
+        result = P.reduce_by_index(leaves[0], operator, torch.tensor(indices), leaves[1])
+        of_first, of_values = torch.autograd.grad(result, leaves, seed)
+        if operator == "add":
+            np.testing.assert_array_equal(of_first, seed)
+            np.testing.assert_array_equal(of_values, seed[indices.astype(np.int64)])
+            of_first.fill_(-1.0)
+            assert (seed >= 0).all()
+        if operator == "mul":
+            np.testing.assert_allclose(of_values, (seed * result.detach())[indices.astype(np.int64)] / values)
+    for found, expected in kept:
+        np.testing.assert_allclose(found, expected)

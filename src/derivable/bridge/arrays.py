@@ -15,6 +15,8 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from derivable.algebra.element import Element, flatten
 from derivable.algebra.monoid import SCALAR, Monoid, TypedMonoid
 from derivable.algebra.monoids import NAMED, resolve, semiring_of
@@ -35,6 +37,8 @@ _MODULES = {
 
 def library_name(array: Any) -> str:
     """ "NumPy", "torch" or "JAX"; whatever is no array counts as NumPy's."""
+    if type(array) is np.ndarray:
+        return "NumPy"
     # An array of a library that was never imported cannot exist, so asking imports nothing.
     # The same holds for a library that another thread is importing, whose module may still lack these names.
     if isinstance(array, getattr(sys.modules.get("torch"), "Tensor", ())):
@@ -83,11 +87,15 @@ def prepared(
 def _prepared(
     kind: Any, operator: AnyOperator, arguments: Sequence[tuple[str, Any]], options: Any, structure: Any
 ) -> tuple[ModuleType, Fold, list[Any]]:
-    groups = groups_of(operator, arguments)
-    named = [leaf for _, group in groups for leaf in group]
-    library = _common_library([*named, *structure])
+    known = _known(operator)
+    calls, groups = known.calls, None
+    for _, value in arguments:
+        if known.element.shape is None or not hasattr(value, "dtype"):
+            groups = groups_of(operator, arguments)
+            break
+    named = arguments if groups is None else [leaf for _, group in groups for leaf in group]
+    library = _common_library((*named, *structure))
     leaves = [library.as_leaf(leaf, name) for name, leaf in named]
-    folds, calls = _known(operator)
     # The steps of a loop have the same types and shapes, which are checked once.
     call = (kind, options, *[leaf.dtype for leaf in leaves], *[leaf.shape for leaf in leaves])
     fold = calls.get(call)
@@ -95,9 +103,10 @@ def _prepared(
         if len(calls) >= _CALLS:
             calls.clear()
         remaining = iter(leaves)
+        groups = groups_of(operator, arguments) if groups is None else groups
         groups = [(what, [(name, next(remaining)) for name, _ in group]) for what, group in groups]
         check_shapes(operator, groups)
-        fold, parameters = fold_of(library, kind, operator, groups, options, folds)
+        fold, parameters = fold_of(library, kind, operator, groups, options, known.folds)
         if parameters:
             held = [("what the operator holds", tensor) for tensor in parameters]
             if _common_library([*named, *structure, *held]) is not library:
@@ -124,6 +133,10 @@ def _with_parameters(
 
 def element_of(operator: AnyOperator) -> Element:
     """How the elements are nested that an operator, or the plus of a semiring, takes."""
+    return _known(operator).element
+
+
+def _element_of(operator: AnyOperator) -> Element:
     if isinstance(operator, Monoid):
         return operator.element
     ring = semiring_of(operator)
@@ -133,29 +146,28 @@ def element_of(operator: AnyOperator) -> Element:
 def groups_of(operator: AnyOperator, arguments: Sequence[tuple[str, Any]]) -> list[Group]:
     """The leaves of arguments. Raises ShapeError for another nesting than the operator's."""
     element = element_of(operator)
-    for what, value in arguments:
-        if isinstance(value, str | Monoid | Semiring):
-            raise OperatorError(
-                f"{what} is {value if isinstance(value, str) else value.name!r}, and no array",
-                hint="the operator stands before the values: scan(op, values)",
-            )
-        refuse_trace(value)
     return [(what, _named_leaves(element, what, value)) for what, value in arguments]
 
 
 def _named_leaves(element: Element, what: str, value: Any) -> list[tuple[str, Any]]:
     if element.shape is not None and hasattr(value, "dtype"):
         return [(what, value)]
+    if isinstance(value, str | Monoid | Semiring):
+        raise OperatorError(
+            f"{what} is {value if isinstance(value, str) else value.name!r}, and no array",
+            hint="the operator stands before the values: scan(op, values)",
+        )
+    refuse_trace(value)
     leaves = flatten(element, value, what)
     if len(leaves) == 1:
         return [(what, leaves[0])]
     return [(f"leaf {k} of {what}", leaf) for k, leaf in enumerate(leaves)]
 
 
-def _common_library(arrays: list[tuple[str, Any]]) -> ModuleType:
+def _common_library(arrays: Sequence[tuple[str, Any]]) -> ModuleType:
     """Raises TypeMismatchError for torch tensors beside other arrays. NumPy arrays beside JAX's become JAX's."""
     names = [library_name(array) for _, array in arrays]
-    if len(names) == 1:
+    if names.count(names[0]) == len(names):
         return _module(names[0])
     if "torch" in names and set(names) != {"torch"}:
         ours, other = names.index("torch"), next(k for k, name in enumerate(names) if name != "torch")
@@ -230,24 +242,42 @@ def _checked_shape(element: Element, what: str, leaves: Sequence[tuple[str, Any]
     return first
 
 
-# The folds of an operator that is alive, by its identity: the same call again has the same fold, which knows itself.
-# Beside them stand the folds by types and shapes too, for calls that are in order.
-_folds: dict[int, tuple[weakref.ref, tuple[dict, dict]]] = {}
+class _Known:
+    """What an operator that is alive has: the same call again has the same fold, which knows itself.
+
+    element  how its elements are nested
+    folds    by kind, options and types
+    calls    by types and shapes too, of calls that are in order
+    """
+
+    __slots__ = ("calls", "element", "folds")
+
+    def __init__(self, operator: AnyOperator):
+        self.element = _element_of(operator)
+        self.folds: dict[tuple, Fold] = {}
+        self.calls: dict[tuple, Fold] = {}
+
+
+# By the identity of operators, and by the names of those that have one.
+_known_operators: dict[int, tuple[weakref.ref, _Known]] = {}
+_known_names: dict[str, _Known] = {}
 _CALLS = 64
 
 
-def _known(operator: Any) -> tuple[dict, dict]:
-    entry = _folds.get(id(operator))
+def _known(operator: Any) -> _Known:
+    if type(operator) is str:
+        found = _known_names.get(operator)
+        if found is None and operator in NAMED:
+            found = _known_names[operator] = _known(NAMED[operator])
+        ring = None if found is not None else semiring_of(operator)
+        return found or (_Known(operator) if ring is None else _known(ring))
+    entry = _known_operators.get(id(operator))
     if entry is not None and entry[0]() is operator:
         return entry[1]
-    if isinstance(operator, str) and operator in NAMED:
-        return _known(NAMED[operator])
-    if isinstance(operator, str) and (ring := semiring_of(operator)) is not None:
-        return _known(ring)
-    known: tuple[dict, dict] = {}, {}
+    known = _Known(operator)
     if isinstance(operator, Monoid | Semiring):
         number = id(operator)
-        _folds[number] = weakref.ref(operator, lambda _: _folds.pop(number, None)), known
+        _known_operators[number] = weakref.ref(operator, lambda _: _known_operators.pop(number, None)), known
     return known
 
 

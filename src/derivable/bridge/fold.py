@@ -102,14 +102,15 @@ class Fold(Engine):
 
     def apply(self, structure: np.ndarray | None, operands: Arrays) -> list[np.ndarray]:
         """The results [leaf], in the types and with the batch and element axes of the operands."""
-        plan = self._plan(operands)
+        plan = self._plan(structure, operands)
         return self._run(structure, operands, keep=False)[0] if plan is None else plan.apply(operands, structure)
 
     def apply_keeping(self, structure: Any, operands: Arrays, *, whole: bool = False) -> tuple[list, list]:
         """Keeps those of `element_by_index.reduce_by_index_keeping`, with the batch and element axes of the operands;
         nothing for other folds and where it would not help."""
-        plan = self._plan(operands)
-        return self._run(structure, operands, True, whole) if plan is None else (plan.apply(operands, structure), [])
+        plan = self._plan(structure, operands)
+        keeps = plan is None or (self.kind == "reduce_by_index" and (plan.keeps or whole))
+        return self._run(structure, operands, True, whole) if keeps else (plan.apply(operands, structure), [])
 
     def kept_whole(self, shapes: Sequence[Shape], dtype: Any) -> list[tuple[Shape, str]]:
         _, element_by_index = _kernels()
@@ -157,9 +158,12 @@ class Fold(Engine):
         return results, [array.reshape(-1, *operands[leaf].shape[1:]) for leaf, array in zip(like, kept)]
 
     def pull(self, structure: Any, adjoints: Adjoints, operands: Arrays, results: Arrays, kept: Arrays = ()) -> list:
-        plan = self._plan(operands)
+        plan = self._plan(structure, operands)
         if plan is not None and self.float_leaves:
-            return plan.pull(adjoints, operands, results, structure)
+            if self.kind == "scan":
+                return plan.pull(adjoints, operands, results, structure)
+            if plan.is_additive:
+                return plan.pull(adjoints, operands, structure)
         element_folds, element_by_index = _kernels()
         leaves = self.leaves
         flat = [self._flat(k % leaves, operand) for k, operand in enumerate(operands)]
@@ -200,22 +204,26 @@ class Fold(Engine):
             for operand in self.float_operands
         ]
 
-    def _plan(self, operands: Sequence[np.ndarray]) -> Any:
-        """The plan of a scan in its operator's types; kept by shapes, because the steps of a loop have the same."""
-        if self.kind != "scan":
+    def _plan(self, structure: Any, operands: Sequence[np.ndarray]) -> Any:
+        """The plan of a scan, or of a reduce-by-index that one thread does, in its operator's types; kept by shapes,
+        because the steps of a loop have the same."""
+        if self.kind == "segment_reduce":
             return None
-        shapes = tuple([operand.shape for operand in operands])
-        for operand, dtype in zip(operands, self._dtypes):
+        for operand, dtype in zip(operands, self._dtypes * self.groups):
             if operand.dtype != dtype:
                 return None
-        plans = self._plans
-        plan = plans.get(shapes)
-        if plan is None:
+        plans, shapes = self._plans, tuple([operand.shape for operand in operands])
+        key = shapes if self.kind == "scan" else (*shapes, structure.dtype)
+        if key not in plans:
             if len(plans) >= _PLANS:
                 plans.clear()
-            element_folds, _ = _kernels()
-            plan = plans[shapes] = element_folds.ScanPlan(self.operator, shapes, self.exclusive, self.reverse)
-        return plan
+            element_folds, element_by_index = _kernels()
+            if self.kind == "scan":
+                plans[key] = element_folds.ScanPlan(self.operator, shapes, self.exclusive, self.reverse)
+            else:
+                plan = element_by_index.IndexPlan(self.operator, shapes, structure.dtype)
+                plans[key] = plan if plan.is_whole else None
+        return plans[key]
 
     @cached_property
     def _plans(self) -> dict:

@@ -113,7 +113,7 @@ def _check(form: str, operator: Any, axis: Any = 0) -> None:
 
     form  how the fold is called
     """
-    if not (isinstance(operator, str | Monoid | Semiring) or callable(operator)):
+    if not (isinstance(operator, (str, Monoid, Semiring)) or callable(operator)):
         raise OperatorError(
             f"the operator of the fold is a {type(operator).__name__}",
             hint=f'the arguments are {form}, where op is a name such as "add", an operator or a semiring',

@@ -23,6 +23,7 @@ from derivable.device.cpu.memory import contiguous
 
 _NAMES = {dtype: str(dtype).removeprefix("torch.") for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
 _HALF = (torch.float16, torch.bfloat16)
+_INDICES = (torch.int64, torch.int32)
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
@@ -55,6 +56,8 @@ def as_integers(value: Any, what: str) -> torch.Tensor:
 
 def as_indices(value: Any) -> torch.Tensor:
     """[n] int32 as they are, others as int64. Raises as `as_integers` does."""
+    if type(value) is torch.Tensor and value.dtype in _INDICES and value.dim() == 1:
+        return as_leaf(value, "indices")
     tensor = _checked(value, "indices")
     return tensor if tensor.dtype == torch.int32 else tensor.to(torch.int64)
 

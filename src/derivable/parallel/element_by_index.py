@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from derivable.algebra.monoid import TypedMonoid
-from derivable.device.cpu.memory import empty, empty_like, full
+from derivable.device.cpu.memory import contiguous, empty, empty_like, full, zeros
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
 from derivable.parallel.element_cuts import (
     clear,
@@ -102,6 +104,68 @@ def reduce_by_index_keeping(
     parts = _fold_by_index(plan, "index_prefixes", values, results, flat(kept))
     shaped = [part.reshape(-1, *leaf.shape[1:]) for part, leaf in zip(parts, destination)]
     return results, (*kept, *shaped)
+
+
+class IndexPlan:
+    """A reduce-by-index of leaves of known shapes [bucket or row, *batch, *element]: what does not depend on the
+    numbers is found once.
+
+    shapes   those of the destination, and then of the values
+    indices  their dtype
+
+    is_whole     whether one thread does all of it, which `apply` and `pull` are for
+    is_additive  whether the vjp only spreads adjoints, which `pull` is for
+    keeps        whether `reduce_by_index_keeping` keeps something
+    """
+
+    def __init__(self, op: TypedMonoid, shapes: Sequence[tuple[int, ...]], indices: np.dtype):
+        leaves = len(op.leaf_sizes)
+        self.shapes, self.dtypes = shapes, tuple(np.dtype(dtype) for dtype in op.leaf_dtypes)
+        like = [
+            [
+                np.broadcast_to(np.zeros((), dtype), (shape[0], math.prod(shape[1:]) // size, size))
+                for shape, dtype, size in zip(given, self.dtypes, op.leaf_sizes)
+            ]
+            for given in (shapes[:leaves], shapes[leaves:])
+        ]
+        self._plan = plan = _Plan(op, like[0], np.empty(0, indices), like[1])
+        self.is_whole = plan.parts == 1 and plan.narrowest >= plan.width and plan.smallest >= plan.rows
+        self.is_additive = needs(op).additive and op.skipping_zeros is op
+        self.keeps = _keeps(plan)
+        self._range = (0, plan.rows, 0, plan.width, plan.width, plan.buckets)
+
+    @cached_property
+    def _forward(self) -> Callable:
+        return self._plan.kernel("index")
+
+    @cached_property
+    def _back(self) -> Callable:
+        return self._plan.kernel("index_back")
+
+    def apply(self, operands: Sequence[np.ndarray], indices: np.ndarray) -> list[np.ndarray]:
+        """The results [leaf] of the destination and the values."""
+        results = []
+        for shape, dtype, operand in zip(self.shapes, self.dtypes, operands):
+            results.append(result := empty(shape, dtype))
+            np.copyto(result, operand)
+        values = operands[len(results) :]
+        self._forward(*self._range, indices, *[array.ravel() for array in (*values, *results)])
+        return results
+
+    def pull(
+        self, adjoints: Sequence[np.ndarray | None], operands: Sequence[np.ndarray], indices: np.ndarray
+    ) -> list[np.ndarray]:
+        """Adjoints [float leaf] of the destination and then of the values."""
+        count, op = len(self.dtypes), self._plan.op
+        firsts, answers = [], []
+        for leaf, adjoint in zip(op.float_leaves, adjoints):
+            shape, dtype = self.shapes[leaf], self.dtypes[leaf]
+            firsts.append(zeros(shape, dtype) if adjoint is None else contiguous(adjoint, dtype))
+            answers.append(empty(self.shapes[count + leaf], dtype))
+        arrays = [array.ravel() for array in (*operands[count:], *firsts, *answers)]
+        self._back(*self._range, indices, *arrays)
+        # Nobody writes to adjoints, and results have memory of their own.
+        return [*(first.copy() for first in firsts), *answers]
 
 
 def kept_leaves(op: TypedMonoid) -> tuple[int, ...]:
