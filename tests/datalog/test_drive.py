@@ -18,10 +18,13 @@ from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product, min_plus
 from derivable.core.diagnostics import LimitError
 from derivable.datalog.fused import fused
-from derivable.datalog.machine import driver
+from derivable.datalog.machine import driver, recursion
 from derivable.datalog.machine import words as w
+from derivable.datalog.machine.machine import Machine
+from derivable.datalog.machine.merges import ENDLESS
+from derivable.datalog.machine.recursion import Recursion
 from derivable.datalog.ram.interpret import interpret
-from derivable.datalog.run import compile_ahead, drive, execute
+from derivable.datalog.run import compile_ahead, execute, profile
 from derivable.datalog.shortcuts import bit_rows
 from drawn import examples
 
@@ -60,8 +63,10 @@ def counted():
     made = []
     with pytest.MonkeyPatch.context() as patch:
         for name in ("run", "insert"):
-            call = getattr(drive.Drive, name)
-            patch.setattr(drive.Drive, name, lambda own, *given, call=call: made.append(own) or call(own, *given))
+            call = getattr(Recursion, name)
+            patch.setattr(
+                Recursion, name, lambda own, *given, call=call, **named: made.append(own) or call(own, *given, **named)
+            )
         yield made
 
 
@@ -134,7 +139,7 @@ def test_larger_rounds_come_back():
     with settings_of(NEVER, NEVER):
         wanted = found(text, edges)
     with settings_of(0, 1, 1 << 20, compiled=True), counted() as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drive, "LARGE", 100)
+        patch.setattr(recursion, "LARGE", 100)
         assert found(text, edges) == wanted
     assert len(made) > 2
 
@@ -190,7 +195,7 @@ def test_rows_that_wait_where_joins_get_other_orders_are_not_left_out(text, edge
         patch.setattr(w, "PIECE", piece)
         patch.setattr(execute, "PLAN_AGAIN", 1)
         patch.setattr(execute.Executor, "look_for_orders", lambda own, number, rounds: True)
-        patch.setattr(drive.Drive, "limits", lambda own, most: (drive.ENDLESS, 3))
+        patch.setattr(Recursion, "limits", lambda own, most: (ENDLESS, 3))
         tuples, *_ = found(text, edges)
     assert tuples == wanted
 
@@ -205,13 +210,15 @@ def test_larger_rounds_of_a_first_run_wait_for_kernels():
     edges = [tuple(edge) for edge in np.random.default_rng(0).integers(0, 60, (200, 2)).tolist()]
     with settings_of(NEVER, NEVER):
         wanted = found(CLOSURE, edges)
-    begun, run = [], drive.Drive.run
+    begun, run = [], Recursion.run
     for many in (1, NEVER):
         with settings_of(0, 1, 1 << 20, compiled=True), pytest.MonkeyPatch.context() as patch:
             patch.setattr(fused, "FEW_ROWS", 100)
             patch.setattr(fused, "MANY_ROWS", many)
             patch.setattr(
-                drive.Drive, "run", lambda own, *given: begun.append(own.executor.watch.round) or run(own, *given)
+                Recursion,
+                "run",
+                lambda own, *given, **named: begun.append(own.executor.watch.round) or run(own, *given, **named),
             )
             assert found(CLOSURE, edges) == wanted
     first, later = begun
@@ -303,7 +310,7 @@ def test_kernels_that_come_later_read_indexes_as_they_are(late, monkeypatch):
     facts = {"e": np.random.default_rng(1).integers(0, 25, (45, 2)).astype(np.uint32)}
     with settings_of(NEVER, NEVER):
         wanted = dv.Program(text).run(facts)
-    asked, bind = {}, drive.Drive.bind
+    asked, bind = {}, Machine.bind
 
     def is_worth(own, number, kernel):
         asked[number] = asked.get(number, 0) + 1
@@ -315,8 +322,8 @@ def test_kernels_that_come_later_read_indexes_as_they_are(late, monkeypatch):
             assert own.memory[at + w.INDEXED] == index.rows_inserted
         return found
 
-    monkeypatch.setattr(drive.Drive, "is_worth", is_worth)
-    monkeypatch.setattr(drive.Drive, "bind", bound)
+    monkeypatch.setattr(Machine, "is_worth", is_worth)
+    monkeypatch.setattr(Machine, "bind", bound)
     with settings_of(0, 1 << 12, 1 << 20):
         found = dv.Program(text).run(facts)
     assert asked[late] > 2
@@ -423,7 +430,7 @@ def test_a_run_waits_for_its_kernels_no_longer_than_it_runs_without(monkeypatch)
 
     monkeypatch.setattr(type(driver.run), "waits", waits)
     monkeypatch.setattr(execute, "may_use_compiled", lambda *given, **named: False)
-    monkeypatch.setattr(drive.Drive, "prepare", lambda own: prepared.append(len(own.stores)))
+    monkeypatch.setattr(Machine, "prepare", lambda own: prepared.append(len(own.stores)))
     for module in (compile_ahead, execute):
         monkeypatch.setattr(module, "perf_counter", clock)
     monkeypatch.setattr(time, "monotonic", clock)
@@ -451,7 +458,7 @@ def test_a_store_that_runs_as_a_kernel_becomes_worth_one_that_inserts(monkeypatc
     monkeypatch.setattr(fused.Running, "is_ready", lambda own: own.settle() is None)
     monkeypatch.setattr(execute, "may_use_compiled", lambda *given, **named: False)
     # As if each round had many.
-    monkeypatch.setattr(compile_ahead, "SMALL", -1)
+    monkeypatch.setattr(profile, "SMALL", -1)
     with settings_of(0, 1 << 12):
         assert len(program.run()["n"]) == 301
     assert len(seen) >= 300

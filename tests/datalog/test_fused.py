@@ -21,9 +21,8 @@ from derivable.algebra.semirings import max_product
 from derivable.datalog.api import evaluation
 from derivable.datalog.fused import emit, emit_insert, emit_tags, frontier, fused
 from derivable.datalog.kernels import row_sets
-from derivable.datalog.machine import driver
+from derivable.datalog.machine import driver, recursion
 from derivable.datalog.machine.machine import Machine
-from derivable.datalog.run import drive
 from derivable.datalog.shortcuts import bit_kernels, bit_rows, condensed
 from derivable.datalog.tables import row_set, sets, storage
 from derivable.datalog.tables.storage import Table
@@ -44,6 +43,10 @@ def interpreted(kernel):
     return run
 
 
+# By their addresses, which are no others' as long as they live.
+PACKED = {}
+
+
 class InterpretedPacked:
     """A kernel with packed arguments, whose address is a number that nothing else has."""
 
@@ -51,6 +54,7 @@ class InterpretedPacked:
 
     def __init__(self, kernel):
         self.kernel, self.address = kernel, -1 - id(self)
+        PACKED[self.address] = self
 
     def __call__(self, memory, block):
         words = [int(memory[int(place)]) for place in block]
@@ -67,12 +71,7 @@ class InterpretedPacked:
 
 def called(own, compiled=None, *more):
     """The driver of a machine, as Python runs it."""
-    kernels = [k.function for one in own.running if one.fused for k in one.fused.kept.enters.values()]
-    kernels += getattr(own, "kernels", ())
-    merge = getattr(own, "merge", None)
-    for add_up, end_round in filter(None, getattr(merge, "kernels", ())):
-        kernels += [add_up.function, end_round]
-    python_lanes.ADDRESSED.update((kernel.address, kernel) for kernel in kernels)
+    python_lanes.ADDRESSED.update(PACKED)
     given = (*own.arguments(), *more)
     seen = (array.view(tiers._Array) if isinstance(array, np.ndarray) else array for array in given)
     return tiers.interpreted(driver.run if compiled is None else compiled)(own.address(own.memory), *seen)
@@ -109,9 +108,11 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=F
         patch.setattr(fused, "ROOM", room)
         patch.setattr(fused, "DRIVER_ROWS", 2)
         patch.setattr(row_set, "SET_ROWS", set_rows)
-        patch.setattr(drive, "PAUSE", room)
+        patch.setattr(recursion, "PAUSE", room)
+        # Limits are looked at whenever there is no room.
+        patch.setattr(recursion, "LOOKS", 0.0)
         # Of some runs most rounds are large ones.
-        patch.setattr(drive, "LARGE", 2 if room % 2 else drive.LARGE)
+        patch.setattr(recursion, "LARGE", 2 if room % 2 else recursion.LARGE)
         patch.setattr(storage, "PART", 1)
         if not is_whole:
             patch.setattr(evaluation, "run_whole", lambda *given: None)

@@ -15,7 +15,7 @@ from datalog.test_tags import CAPACITY, LUKASIEWICZ
 from datalog.test_whole_program import MORE
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.machine import driver, proof_driver
-from derivable.datalog.run.tagged_program import TaggedProgram
+from derivable.datalog.run import whole_program
 from drawn import examples
 
 PROVENANCES = [
@@ -36,15 +36,15 @@ TYPES = "type late(x: i64)\ntype f(x: i64, v: f64)\ntype h(v: f32), over(v: f32)
 @contextmanager
 def whole(compiled=False):
     """Whole programs from the first run on; the numbers of strata that were run in this way, None where one failed."""
-    made, run = [], TaggedProgram.run
+    made, finish = [], whole_program.finish
 
-    def recorded(own, *given):
-        found = run(own, *given)
+    def recorded(*given):
+        found = finish(*given)
         made.append(None if found is None else found.number_of_strata)
         return found
 
     with settings_of(0, 1 << 12, 1 << 20, compiled, is_whole=True), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TaggedProgram, "run", recorded)
+        patch.setattr(whole_program, "finish", recorded)
         yield made
 
 
@@ -118,6 +118,18 @@ def test_more_than_a_small_run_is_left_to_others():
         found = [rows(program.run(given, "topkproofs", k=2)) for given in (small, large, small)]
     assert found == wanted
     assert made == [2, None, 2]
+
+
+@pytest.mark.parametrize("provenance", ["minmaxprob", "topkproofs"])
+def test_strata_that_have_ended_stay_where_a_run_is_no_small_one(provenance):
+    text = "type edge(i32, i32)\nrel on(x, y) = edge(x, y), x >= 0\nrel path(x, y) = on(x, y)\n"
+    program = dv.Program(text + "rel path(x, z) = path(x, y), on(y, z)\nquery path")
+    facts = {"edge": [(0.5 + k / 400, (k, k + 1)) for k in range(120)]}
+    with settings_of(NEVER, NEVER, compiled=True):
+        wanted = rows(program.run(facts, provenance, k=2))
+    with whole(compiled=True) as made:
+        assert rows(program.run(facts, provenance, k=2)) == wanted
+    assert made == [len(program.run(facts, provenance, keep=True).profile.strata) - 1]
 
 
 def test_proofs_that_come_back_are_left_to_others():

@@ -13,7 +13,8 @@ import derivable as dv
 from datalog.test_drive import RULES, STRATUM
 from datalog.test_fused import NEVER, settings_of
 from datalog.test_num_threads import CLOSURE
-from derivable.datalog.run.whole_program import WholeProgram
+from derivable.datalog.machine.whole_program import WholeProgram
+from derivable.datalog.run import whole_program
 from drawn import examples
 
 # A transitive rule, which reads what was before it; an equivalence in some spellings; texts; three atoms; negation of
@@ -34,15 +35,15 @@ MORE = [
 @contextmanager
 def whole(compiled=False):
     """Whole programs from the first run on; the runs that were made in this way."""
-    made, run = [], WholeProgram.run
+    made, finish = [], whole_program.finish
 
-    def recorded(own, *given):
-        found = run(own, *given)
+    def recorded(*given):
+        found = finish(*given)
         made.append(found is not None)
         return found
 
     with settings_of(0, 1 << 12, 1 << 20, compiled, is_whole=True), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(WholeProgram, "run", recorded)
+        patch.setattr(whole_program, "finish", recorded)
         yield made
 
 

@@ -35,7 +35,7 @@ from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.products import Product
 from derivable.datalog.rules.nodes import AggregateRule
 from derivable.datalog.run.draw import drawn
-from derivable.datalog.run.execute import Begun, Executor
+from derivable.datalog.run.execute import Executor, FinishedStrata
 from derivable.datalog.run.foreign_join import generate
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.profile import Profile
@@ -154,7 +154,7 @@ def run_on_device(
         rounds[loop.text] = number + 1, rounds.get(loop.text, (0, 0))[1] + size
         return True
 
-    def host(begun: Begun | None = None) -> Executor:
+    def host(begun: FinishedStrata | None = None) -> Executor:
         made = Executor(ram, facts, algebra, watch, begun=begun)
         made.foreign, made.coins = queries.foreign, coins
         return made
@@ -199,7 +199,7 @@ def run_on_device(
                 before = executor.profile()
                 before.strata = before.strata[: strata.stop]
                 copies = {name: _copy(table) for name, table in tables.items()}
-                executor = host(Begun(strata.stop, copies | there, lambda: before))
+                executor = host(FinishedStrata(strata.stop, copies | there, lambda: before))
                 tables = executor.run()
     tables = {name: tables[name] for name in ram.outputs}
     for relation in there:

@@ -51,12 +51,7 @@ ROOM, DRIVER_ROWS = 1 << 14, 1 << 16
 
 
 class Running:
-    """What a run knows of a store: how many rows it has seen, and its kernel.
-
-    has_candidates  whether its kernel writes candidates with their tags, see `emit_insert.CandidateEmitter`
-    """
-
-    has_candidates = False
+    """What a run knows of a store: how many rows it has seen, and its kernel."""
 
     def __init__(self, state: State, store: m.Store):
         self.state, self.store = state, store
@@ -183,7 +178,7 @@ class Running:
         # To plan is to make sets of rows that are to be asked, which may change a layout.
         while (signature := self._layouts()) != self.signature:
             self.signature, self.kernel = signature, None
-            self.fused = plan(self.state, self.store, self.has_candidates, self.has_candidates)
+            self.fused = plan(self.state, self.store, self.state.has_candidates, self.state.has_candidates)
 
     def _layouts(self) -> tuple:
         return (type(self.state.mode), *(table.word_type.char for table in self.tables))

@@ -47,7 +47,10 @@ class State:
     coins     the random facts of rules
     counts    rows of each operator, by its identity, if they are to be counted
     plans     what the program keeps for its next runs
+    has_candidates  whether all kernels write candidates with their tags, see `emit_insert.CandidateEmitter`
     """
+
+    has_candidates = False
 
     def __init__(
         self,

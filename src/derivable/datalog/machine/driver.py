@@ -12,7 +12,6 @@ drivers  [store] int64: the table that it goes through
 readers  [table, 2] int64: the first store of a recursion that goes through its recent rows, and the one behind the last
 activity  [table, 2] int64: whether it has recent rows, and whether it has got new ones in this round
 indexes_after  [table, index] int64: where the words of its indexes begin that are made when it is complete, or -1
-facts    [word] int64: how many relations have facts, and of each its table, its rows and these by columns
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from derivable.device.cpu.places import call_at, hash_word, load, mix_word, poin
 from derivable.device.cpu.tiers import kernel
 
 # The types of the parameters of `run`.
-TYPES = ("int64", "int64[]", "int64[,]", *["int64[]"] * 3, "int64[,]", "int64[]", *["int64[,]"] * 3, "int64[]")
+TYPES = ("int64", "int64[]", "int64[,]", *["int64[]"] * 3, "int64[,]", "int64[]", *["int64[,]"] * 3)
 
 
 @kernel(" ".join(TYPES))
-def run(address, memory, stores, tables, indexes, control, strata, drivers, readers, activity, indexes_after, facts):
+def run(address, memory, stores, tables, indexes, control, strata, drivers, readers, activity, indexes_after):
     """Run strata up to one, from the first or from where the last call left; returns why it came back."""
     if control[w.ONLY_TABLE] >= 0:
         reason = _add_up(address, memory, tables[control[w.ONLY_TABLE]], control)
@@ -39,10 +38,7 @@ def run(address, memory, stores, tables, indexes, control, strata, drivers, read
         return w.ENDED if reason == DONE else reason
     if control[w.STRATUM] < 0:
         _clear(memory, stores, tables, indexes, indexes_after)
-        _load(memory, tables, facts)
-        for table in range(len(tables)):
-            if memory[tables[table] + w.ADD_UP] != 0 and memory[tables[table] + w.NUM_CANDIDATES] > 0:
-                _add_up(address, memory, tables[table], control)
+        _insert_facts(address, memory, tables, control)
         control[w.STRATUM], control[w.NEXT] = 0, strata[0, w.FIRST_STORE]
     while control[w.STRATUM] < control[w.UNTIL]:
         s = control[w.STRATUM]
@@ -187,7 +183,7 @@ def _has_begun(memory, tables, strata, s, indexes_after):
     if decides >= 0 and memory[tables[first] + w.SIZE] > 0 and _have_columns_one_sum(memory, tables[decides]):
         return False
     if base >= 0:
-        _copy(memory, tables[first], tables[base])
+        _insert_rows(memory, tables[base], memory[tables[first] + w.LOG], memory[tables[first] + w.SIZE])
         _complete(memory, base, tables[base], indexes_after)
     return True
 
@@ -405,18 +401,16 @@ def _clear(memory, stores, tables, indexes, indexes_after):
 
 
 @kernel(is_inner=True)
-def _load(memory, tables, facts):
-    """Insert the facts in their tables, which have room for them."""
-    place = 1
-    for _ in range(facts[0]):
-        at, count = tables[facts[place]], facts[place + 1]
-        width, place = memory[at + w.ROW_WIDTH], place + 2
-        log = pointer_at(memory[at + w.LOG], np.int64)
-        for i in range(count):
-            for c in range(width):
-                store(log, memory[at + w.SIZE] * width + c, facts[place + c * count + i])
-            _insert(memory, at)
-        place += width * count
+def _insert_facts(address, memory, tables, control):
+    """Insert the candidates of tables, which have room for them, but for those that wait for the end of a round."""
+    for table in range(len(tables)):
+        at = tables[table]
+        count = memory[at + w.NUM_CANDIDATES]
+        if count > 0 and memory[at + w.ADD_UP] != 0:
+            _add_up(address, memory, at, control)
+        elif count > 0 and memory[at + w.IS_LISTED] == 0:
+            _insert_rows(memory, at, memory[at + w.CANDIDATE_WORDS], count)
+            memory[at + w.NUM_CANDIDATES] = 0
 
 
 @kernel(is_inner=True)
@@ -447,14 +441,13 @@ def _insert(memory, at):
 
 
 @kernel(is_inner=True)
-def _copy(memory, source, target):
-    """Insert the rows of a table in one that has none, and room for them."""
-    width = memory[source + w.ROW_WIDTH]
-    given, log = pointer_at(memory[source + w.LOG], np.int64), pointer_at(memory[target + w.LOG], np.int64)
-    for i in range(memory[source + w.SIZE]):
+def _insert_rows(memory, at, words, count):
+    """Insert rows, whose words are at an address, in a table that has room for them."""
+    width, log, rows = memory[at + w.ROW_WIDTH], pointer_at(memory[at + w.LOG], np.int64), pointer_at(words, np.int64)
+    for i in range(count):
         for c in range(width):
-            store(log, i * width + c, load(given, i * width + c))
-        _insert(memory, target)
+            store(log, memory[at + w.SIZE] * width + c, load(rows, i * width + c))
+        _insert(memory, at)
 
 
 @kernel(is_inner=True)

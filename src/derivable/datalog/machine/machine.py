@@ -1,9 +1,10 @@
 """The machine: relations as tables, stores of rules and their kernels in one memory of words, and a driver over it.
 
 The driver of `machine.driver` calls the kernels of all stores of some strata, round after round, and comes back with a
-reason: room for rows, a store that has no kernel, a look at the limits. Whoever runs the machine does something about
-it and calls the driver again. A run of a stratum's recursion, of one store (`run.drive`) and of a whole program
-(`run.whole_program`) differ in bounds: which strata, from which round on, whether one store only.
+reason: room for rows, a store that has no kernel, a look at the limits. A handler does something about it, and the
+driver is called again. A run of a stratum's recursion, of one store (`machine.recursion`) and of a whole program
+(`machine.whole_program`) differ in bounds: which strata, from which round on, whether one store only; and in handlers.
+What tags are, and when they are added up, is a merge that the machine has (`machine.merges`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import operator
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +33,13 @@ if TYPE_CHECKING:
     from derivable.datalog.fused import emit, emit_insert
     from derivable.datalog.kernels import row_sets
     from derivable.datalog.machine import driver
+    from derivable.datalog.machine.merges import Merge
 else:
     emit, emit_insert = later("derivable.datalog.fused.emit"), later("derivable.datalog.fused.emit_insert")
     row_sets, driver = later("derivable.datalog.kernels.row_sets"), later("derivable.datalog.machine.driver")
 
-# As good as no limit.
-ENDLESS = 1 << 62
+# How a profile names what a machine has done.
+ROUTE = "kernel in the driver"
 # Rows of a log that grows to four times as many.
 FEW = 1 << 10
 
@@ -62,6 +64,10 @@ def may_use_compiled(
     return compiled.is_ready(types, is_urgent, waits=is_urgent and work >= fused.PATIENT_ROWS)
 
 
+# What is done about a reason: whether the machine goes on.
+Handlers = Mapping[int, Callable[[int], bool]]
+
+
 class Machine:
     """Stores of some strata in one memory.
 
@@ -71,7 +77,9 @@ class Machine:
     bases     [table] where its words begin in the memory
     layouts   [table] what kernels were bound to
     bound     the stores whose kernels are at hand
-    indexes_after, facts  see `driver`
+    merge     what tags are
+    has_room  whether indexes have room for all rows that their tables have room for
+    indexes_after  see `driver`
     """
 
     def __init__(
@@ -79,17 +87,18 @@ class Machine:
         executor: Any,
         relations: Sequence[Sequence[str]],
         stores: Sequence[tuple[Sequence[m.Store], Sequence[m.Store]]],
+        merge: Merge,
         others: Sequence[str] = (),
+        has_room: bool = False,
     ):
         """relations, stores: [stratum] what it computes, and by what before its recursion and in it."""
-        self.executor = executor
+        self.executor, self.merge, self.has_room = executor, merge, has_room
         self.stores = [store for once, loop in stores for store in (*once, *loop)]
-        self.names = [*(name for own in relations for name in own), *others]
+        self.names = [*(name for names in relations for name in names), *others]
         self.number = {name: number for number, name in enumerate(self.names)}
         self.tables: list[Table] = [executor.tables[name] for name in self.names]
-        self.running = self.running_stores()
         self.bases = w.FIRST_FREE + w.TABLE_WORDS * np.arange(len(self.tables))
-        self.places_of_tables: list[int] = self.bases.tolist()
+        self.bases_of_tables: list[int] = self.bases.tolist()
         self.addresses: list[tuple[tuple, list[int]]] = [((), []) for _ in self.tables]
         self.used = w.FIRST_FREE + w.TABLE_WORDS * len(self.tables)
         self.memory = np.zeros(self.used + 64 * len(self.stores), np.int64)
@@ -101,7 +110,6 @@ class Machine:
         self.indexes: dict[Index, int] = {}
         self.index_bases = np.zeros(0, np.int64)
         self.indexes_after = np.zeros((len(self.tables), 0), np.int64)
-        self.facts = np.zeros(1, np.int64)
         self.control = np.zeros(w.CONTROL_WORDS, np.int64)
         self.strata = np.zeros((len(relations) + 1, w.STRATUM_WORDS), np.int64)
         self.strata[:, [w.BASE, w.DECIDES]] = -1
@@ -117,10 +125,20 @@ class Machine:
         for number, table in enumerate(reads):
             if table >= 0 and is_recent[number]:
                 self.readers[table] = min(self.readers[table, 0], number), number + 1
+        merge.attach(self)
 
-    def running_stores(self) -> list[Running]:
-        """[store] what the run knows of it."""
-        return [self.executor.running_of(store) for store in self.stores]
+    def running(self, number: int) -> Running:
+        """What the run knows of a store."""
+        return self.executor.running_of(self.stores[number])
+
+    def run(self, handlers: Handlers) -> int:
+        """Have the driver go on until it ends, or until a reason has no handler, or one that leaves the rest to others;
+        returns the reason."""
+        while (reason := self.merge.call(self)) != w.ENDED:
+            handle = handlers.get(reason)
+            if handle is None or not handle(reason):
+                break
+        return reason
 
     # The memory
 
@@ -138,7 +156,7 @@ class Machine:
 
     def write_table(self, number: int) -> None:
         """What kernels read of a table, as it is now."""
-        table, at = self.tables[number], self.places_of_tables[number]
+        table, at = self.tables[number], self.bases_of_tables[number]
         if table.size >= row_set.SET_ROWS:
             table.row_set.enter(table)
         sets, log = table.row_set.prefix_sets, table.log
@@ -146,9 +164,9 @@ class Machine:
             arrays = log, table.row_set.slots
             words = [min(len(log), len(table.row_set.slots) // 4), len(table.row_set.slots) // 2]
         else:
-            found = sets.find_arguments
-            arrays = log, sets.count, sets.state, *found[2:5], *found[6:]
-            words = [len(log), sets.units, *found[:2], *found[5:6]]
+            arguments = sets.find_arguments
+            arrays = log, sets.count, sets.state, *arguments[2:5], *arguments[6:]
+            words = [len(log), sets.units, *arguments[:2], *arguments[5:6]]
         # To look up addresses takes longer than all the rest, and few arrays are new.
         known = self.addresses[number]
         if len(known[0]) != len(arrays) or not all(map(operator.is_, known[0], arrays)):
@@ -163,30 +181,13 @@ class Machine:
         memory = self.memory
         memory[at + w.LOG : at + w.LOG + len(words)] = words
         memory[at + w.SIZE] = table.size
-
-    def write_rows(self, number: int) -> None:
-        """Which rows of a table are recent, stable and visible."""
-        table, at, recent = self.tables[number], self.places_of_tables[number], self.tables[number].recent
-        assert isinstance(recent, slice)
-        start, stop, waiting = recent.start, recent.stop, int(self.memory[at + w.WAITING])
-        if waiting:
-            start = max(start, stop - w.PIECE)
-            self.memory[waiting : waiting + 2] = recent.start, start
-            self.memory[at + w.NUM_WAITING] = start > recent.start
-        words = start, stop, table.size, table.stable_size, table.visible_size, table.width
-        self.memory[at : at + w.LOG] = words
-
-    def read_rows(self, number: int) -> None:
-        """Have a table know which rows are recent, stable and visible."""
-        at, table = self.places_of_tables[number], self.tables[number]
-        start, stop, _, _, table.visible_size = self.memory[at : at + w.VISIBLE + 1].tolist()
-        table.recent = slice(start, stop)
-        if self.memory[at + w.NUM_WAITING]:
-            # Rows between those that wait are offered again, unless the machine itself goes on.
-            table.visible_size = int(self.memory[self.memory[at + w.WAITING]])
+        self.merge.write_table(self, number)
 
     def write_index(self, index: Index) -> None:
         """An index that grows with its table."""
+        if self.has_room and len(index.following) < (room := len(index.table.log)):
+            index.heads, index.rows_inserted = index.heads[:0], 0
+            index.make_room(room)
         index.update()
         at, table, address = self.indexes[index], index.table, self.address
         self.memory[at : at + w.INDEX_WORDS] = [
@@ -209,7 +210,7 @@ class Machine:
 
     def read_table(self, number: int) -> None:
         """Have a table, and its indexes, know the rows that it has now."""
-        table, at = self.tables[number], self.places_of_tables[number]
+        table, at = self.tables[number], self.bases_of_tables[number]
         table.size = int(self.memory[at + w.SIZE])
         for index, at in self.indexes.items():
             if index.table is table:
@@ -225,7 +226,7 @@ class Machine:
         if (layout := _layout(table)) != self.layouts[number]:
             self.layouts[number] = layout
             for other in sorted(self.bound):
-                if self.words[other, w.TARGET] == number or table in self.running[other].tables:
+                if self.words[other, w.TARGET] == number or table in self.running(other).tables:
                     self.bind(other, must=True)
 
     # Kernels
@@ -235,47 +236,47 @@ class Machine:
 
         must  whether it is compiled although it has not been worth that yet
         """
-        running, words = self.running[number], self.words[number]
+        running, words = self.running(number), self.words[number]
         if not must and not self.may_plan(number):
             return False
         stale = [table for table in running.tables if table.row_set.is_stale]
-        table, kernel, found = self.tables[words[w.TARGET]], self.kernel(number), running.fused
+        table, kernel, plan = self.tables[words[w.TARGET]], self.kernel(number), running.fused
         words[w.ENTRY] = 0
-        if kernel is None or found is None or not (must or self.is_worth(number, kernel)):
+        if kernel is None or plan is None or not (must or self.is_worth(number, kernel)):
             return False
         if not words[w.OWN]:
             words[w.OWN] = self.allocate(emit_insert.OWN + kernel.num_positions + table.width)
-        for _, index in found.reads.values():
+        for _, index in plan.reads.values():
             if index is not None:
                 self.update_index(index)
-        block = self.blocks[number] = np.array(self.places(number, found, kernel), np.int64)
+        block = self.blocks[number] = np.array(self.places(number, plan, kernel), np.int64)
         words[w.BLOCK], words[w.POSITIONS] = self.address(block), kernel.num_positions
         words[w.ENTRY] = kernel.function.address
         self.bound.add(number)
         inserted = [table for table in stale if not table.row_set.is_stale]
         for other in sorted(self.bound - {number}) if inserted else ():
             # Their logs may be of another type now.
-            if any(table in inserted for table in self.running[other].tables):
+            if any(table in inserted for table in self.running(other).tables):
                 self.bind(other, must=True)
         return True
 
     def may_plan(self, number: int) -> bool:
         """Whether a store goes through so many rows that all tables may have one log, which a kernel reads."""
-        running = self.running[number]
+        running = self.running(number)
         start, stop = running.driven()
         return all(running.seen + stop - start >= table.rows_worth_kernels for table in running.tables)
 
     def kernel(self, number: int) -> emit.RuleKernel | None:
         """The kernel of a store for the layouts that tables have now, if there may be one."""
-        running, table = self.running[number], self.tables[self.words[number, w.TARGET]]
+        running, table = self.running(number), self.tables[self.words[number, w.TARGET]]
         running.plan()
-        found = running.fused
-        if found is None or found.kept.prefix is not None:
+        plan = running.fused
+        if plan is None or plan.kept.prefix is not None:
             return None
         form = table.row_set.form
-        kernel = found.kept.enters.get(form)
+        kernel = plan.kept.enters.get(form)
         if kernel is None:
-            kernel = found.kept.enters[form] = self.compiled(found.plan, form, table)
+            kernel = plan.kept.enters[form] = self.merge.kernel(plan.plan, form)
         return kernel
 
     def prepare(self) -> None:
@@ -286,16 +287,12 @@ class Machine:
                 kernel.is_ready(is_urgent=True)
                 self.tables[self.words[number, w.TARGET]].row_set.stays = True
 
-    def compiled(self, plan: emit.Plan, form: row_sets.SetForm | None, table: Table) -> emit.RuleKernel:
-        """The kernel of a plan that writes to a table."""
-        return emit.compiled(emit_insert.InsertEmitter, plan, form)
-
     def is_worth(self, number: int, kernel: emit.RuleKernel) -> bool:
         """Whether a kernel is to be had by now, for what it would have saved: it is compiled for many rows alone."""
         function: Any = kernel.function
         if "address" in vars(function):
             return True
-        running = self.running[number]
+        running = self.running(number)
         function.wanted += running.seen - running.counted
         running.counted = running.seen
         start, stop = running.driven()
@@ -303,23 +300,19 @@ class Machine:
         if wanted < fused.MANY_ROWS:
             return wanted >= fused.FEW_ROWS and function.is_cached
         # Where rounds are large, a kernel that writes what it finds to columns serves as well.
-        is_urgent = self.is_urgent(number)
+        is_urgent = self.executor.effort(self.stores[number]).has_small_rounds
         return kernel.is_ready(is_urgent, waits=is_urgent and wanted >= fused.PATIENT_ROWS)
 
-    def is_urgent(self, number: int) -> bool:
-        """Whether nothing serves as well as the kernel of a store meanwhile."""
-        return True
-
-    def places(self, number: int, found: Fused, kernel: emit.RuleKernel) -> list[int]:
+    def places(self, number: int, plan: Fused, kernel: emit.RuleKernel) -> list[int]:
         """Where the memory has the arguments of a kernel."""
         words = self.words[number]
         own, target = int(words[w.OWN]), int(words[w.TARGET])
-        bounds = {step: self.executor.bounds_of(scan) for step, scan in found.kept.scans.items()}
+        bounds = {step: self.executor.bounds_of(scan) for step, scan in plan.kept.scans.items()}
         places: list[int] = []
         values: list[int] = []
-        kept = self.arrays[number] = []
+        arrays = self.arrays[number] = []
         for what, step, part in kernel.parameters:
-            scan = found.kept.scans.get(step)
+            scan = plan.kept.scans.get(step)
             if what == "own":
                 places.append(own + part)
             elif what in ("left", "next_round"):
@@ -327,11 +320,14 @@ class Machine:
             elif what.startswith("target "):
                 places += self.part_of(target, what.removeprefix("target "), part)
             elif what != "word" and scan is not None and scan.relation in self.number:
-                places += self.growing(found.reads[step], scan, what, part)
+                if what == "sets":
+                    places += self.part_of(self.number[scan.relation], what)
+                else:
+                    places.append(self.growing(plan.reads[step], scan, what, part))
             else:
-                for value in fused.argument_of(found, bounds, None, what, step, part):
+                for value in fused.argument_of(plan, bounds, None, what, step, part):
                     if isinstance(value, np.ndarray):
-                        kept.append(value)
+                        arrays.append(value)
                     places.append(-1 - len(values))
                     values.append(self.address(value) if isinstance(value, np.ndarray) else int(value))
         at = self.allocate(len(values))
@@ -340,7 +336,7 @@ class Machine:
 
     def part_of(self, number: int, what: str, part: int = 0) -> list[int]:
         """Where the memory has a part of a table."""
-        at, sets = self.places_of_tables[number], self.tables[number].row_set.prefix_sets
+        at, sets = self.bases_of_tables[number], self.tables[number].row_set.prefix_sets
         if what == "sets":
             assert sets is not None
             return list(range(at + w.SETS, at + w.SETS + len(sets.find_arguments)))
@@ -350,31 +346,35 @@ class Machine:
 
     def have_parts(self, count: int) -> None:
         """Have words for scalars of tags, or factors, of all tables."""
-        for at in self.places_of_tables:
+        for at in self.bases_of_tables:
             self.memory[at + w.PARTS] = self.allocate(w.PART_WORDS * count)
 
     def place_of_part(self, number: int, what: int, part: int) -> int:
         """Where the memory has an address of a scalar of the tags of a table."""
-        return int(self.memory[self.places_of_tables[number] + w.PARTS]) + w.PART_WORDS * part + what
+        return int(self.memory[self.bases_of_tables[number] + w.PARTS]) + w.PART_WORDS * part + what
 
-    def growing(self, read: tuple[Table, Index | None], scan: m.Scan, what: str, part: int) -> list[int]:
-        """The same of a step that reads a relation that grows."""
+    def growing(self, read: tuple[Table, Index | None], scan: m.Scan, what: str, part: int) -> int:
+        """Where the memory has an argument of a step that reads a relation that grows."""
         index, number = read[1], self.number[scan.relation]
         match what:
-            case "log" | "sets" | "list" | "tags" | "stamps":
-                return self.part_of(number, what, part)
+            case "tags" if scan.part == "recent":
+                return self.part_of(number, self.merge.recent_tags, part)[0]
+            case "log" | "list" | "tags" | "stamps" | "negated":
+                return self.part_of(number, what, part)[0]
+            case "float_log":
+                return self.part_of(number, "log")[0]
             case "bound":
-                return [w.BOUND]
+                return w.BOUND
             case "limit":
                 is_stable = scan.part == "stable" and read[0].tags is None
-                return self.part_of(number, "stable" if is_stable else "visible")
+                return self.part_of(number, "stable" if is_stable else "visible")[0]
             case "table":
-                return self.part_of(number, "hash")
+                return self.part_of(number, "hash")[0]
             case "table_size":
-                return self.part_of(number, "hash_slots")
+                return self.part_of(number, "hash_slots")[0]
         assert index is not None
         place = {"heads": w.HEADS, "heads_size": w.NUM_HEADS, "following": w.FOLLOWING_ROWS}[what]
-        return [self.place_of_index(index) + place]
+        return self.place_of_index(index) + place
 
     def place_of_index(self, index: Index) -> int:
         """Where the memory has the words of an index that grows."""
@@ -391,7 +391,7 @@ class Machine:
         self.control[[w.ONLY, w.ONLY_TABLE]] = -1
         for number, table in enumerate(self.tables):
             table.row_set.update(table)
-            self.write_rows(number)
+            self.merge.write_rows(self, number)
         for number in range(len(self.tables)):
             self.changed(number)
 
@@ -403,21 +403,21 @@ class Machine:
     def arguments(self) -> tuple[np.ndarray, ...]:
         """The arrays of the driver, see there."""
         arrays = self.memory, self.words, self.bases, self.index_bases, self.control, self.strata, self.drivers
-        return *arrays, self.readers, self.activity, self.indexes_after, self.facts
+        return *arrays, self.readers, self.activity, self.indexes_after
 
-    def make_room(self, code: int) -> None:
+    def make_room(self, code: int) -> bool:
         """Make room for what a store, or an index, has none; a table may leave its sets for that."""
         at = int(self.control[w.AT])
         if code == w.INDEX_FULL:
             index = list(self.indexes)[at]
             self.read_table(self.number[index.table.name])
             self.write_index(index)
-            return
+            return True
         only = int(self.control[w.ONLY_TABLE])
         number = int(self.words[at, w.TARGET]) if only < 0 else only
         table = self.tables[number]
         self.read_table(number)
-        # Else a log that grows now would stay beside its successor.
+        # Drop references first: growing must free the old log.
         self.addresses[number] = (), []
         sets = table.row_set.prefix_sets
         if code == row_sets.LOG_FULL:
@@ -431,12 +431,13 @@ class Machine:
             assert sets is not None
             own = self.words[at, w.OWN] + self.words[at, w.POSITIONS]
             if self.control[w.IS_ADDING]:
-                own = self.memory[self.places_of_tables[number] + w.ADD_UP_OWN]
+                own = self.memory[self.bases_of_tables[number] + w.ADD_UP_OWN]
             own += emit_insert.OWN
             row = [self.memory[own + c : own + c + 1] for c in range(table.width)]
             if not sets.make_room(table, code, row):
                 table.row_set.leave(table)
         self.changed(number)
+        return True
 
 
 def _layout(table: Table) -> tuple:

@@ -1,4 +1,4 @@
-"""What ends a round besides new rows: candidates with tags are added up."""
+"""What tags are to the machine: what kernels write, when that is added up, and what ends a round besides new rows."""
 
 from __future__ import annotations
 
@@ -10,23 +10,28 @@ import numpy as np
 from derivable.algebra.semiring import TypedSemiring
 from derivable.core.lazy import later
 from derivable.datalog.machine import words as w
-from derivable.datalog.machine.machine import ENDLESS, Machine
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import parts_of
-from derivable.datalog.tags.proof_store import ProofStore
 from derivable.device.cpu.memory import empty, longer
 from derivable.device.cpu.pages import zero_pages
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit, emit_insert, emit_tags
-    from derivable.datalog.machine import proof_driver
+    from derivable.datalog.kernels.row_sets import SetForm
+    from derivable.datalog.machine import driver, proof_driver
+    from derivable.datalog.machine.machine import Machine
+    from derivable.datalog.tags.proof_store import ProofStore
 else:
     emit, emit_insert = later("derivable.datalog.fused.emit"), later("derivable.datalog.fused.emit_insert")
     emit_tags = later("derivable.datalog.fused.emit_tags")
-    proof_driver = later("derivable.datalog.machine.proof_driver")
+    driver, proof_driver = later("derivable.datalog.machine.driver"), later("derivable.datalog.machine.proof_driver")
 
+# Candidates of a store between two times that they are added up: these stay in cache.
+CANDIDATES = 1 << 12
 # The set of proofs that changes no product.
 ONE = 1
+# As good as no limit.
+ENDLESS = 1 << 62
 
 
 class Candidates:
@@ -62,43 +67,137 @@ class Candidates:
             array[: len(part)] = part
 
 
-def kernels_of(table: Table, typed: TypedSemiring, is_certain: bool, is_ordered: bool) -> tuple[Any, Any]:
-    """The kernel that adds up candidates of a table as it is, and the packed one that ends its rounds."""
-    form = table.row_set.form
-    add_up = emit.compiled(emit_tags.SumEmitter, typed, len(table.types), form, is_certain)
-    return add_up, emit_tags.compiled_end_of_round(typed, table.stamps is not None, is_ordered)
+class Merge:
+    """No tags: rows are inserted where kernels find them, and nothing is merged.
+
+    candidates   [table] room for facts, and for what kernels write; none where these insert and no facts are written
+    certain      the relations whose rows are certain, whatever the tags of what they follow from
+    recent_tags  what kernels read as the tags of recent rows
+    """
+
+    has_tags = False
+    recent_tags = "tags"
+
+    def __init__(self, room: int = 0, certain: frozenset[str] = frozenset()):
+        """room  of each table for candidates at first; 0 if all have one room, or none"""
+        self.room, self.certain = room, certain
+        self.candidates: Sequence[Candidates] = ()
+
+    def attach(self, machine: Machine) -> None:
+        """Have what the tables of a machine need."""
+        if self.room:
+            self.candidates = [Candidates(table.width, (), self.room) for table in machine.tables]
+
+    def kernel(self, plan: emit.Plan, form: SetForm | None) -> emit.RuleKernel:
+        """The kernel of a plan that writes to a table with these sets."""
+        return emit.compiled(emit_insert.InsertEmitter, plan, form)
+
+    def kernels_of(self, table: Table) -> Sequence[Any]:
+        """The packed kernels that the driver calls for a table as it is, besides those of stores."""
+        return ()
+
+    def driver(self) -> tuple[Any, Sequence[str]]:
+        """What runs the stores, and the types of its parameters."""
+        return driver.run, driver.TYPES
+
+    def call(self, machine: Machine) -> int:
+        """Have the driver go on; returns why it comes back."""
+        return machine.call()
+
+    def write_table(self, machine: Machine, number: int) -> None:
+        """Write what the driver and kernels read of a table besides its rows."""
+        if self.candidates:
+            self.write_candidates(machine, number)
+
+    def write_candidates(self, machine: Machine, number: int) -> None:
+        """Write where the candidates of a table are."""
+        candidates, at = self.candidates[number], machine.bases_of_tables[number]
+        words = machine.address(candidates.words), candidates.room
+        machine.memory[[at + w.CANDIDATE_WORDS, at + w.CANDIDATE_ROOM]] = words
+        for part, array in enumerate(candidates.tags):
+            machine.memory[machine.place_of_part(number, w.GIVEN, part)] = machine.address(array)
+
+    def grow_candidates(self, machine: Machine, number: int, room: int) -> None:
+        """Have room for more candidates of a table, with those that there are."""
+        count = int(machine.memory[machine.bases_of_tables[number] + w.NUM_CANDIDATES])
+        self.candidates[number].grow(room, count)
+        self.write_candidates(machine, number)
+
+    def write_rows(self, machine: Machine, number: int) -> None:
+        """Write which rows of a table are recent, stable and visible."""
+        table, at, recent = machine.tables[number], machine.bases_of_tables[number], machine.tables[number].recent
+        assert isinstance(recent, slice)
+        start, stop, waiting = recent.start, recent.stop, int(machine.memory[at + w.WAITING])
+        if waiting:
+            start = max(start, stop - w.PIECE)
+            machine.memory[waiting : waiting + 2] = recent.start, start
+            machine.memory[at + w.NUM_WAITING] = start > recent.start
+        words = start, stop, table.size, table.stable_size, table.visible_size, table.width
+        machine.memory[at : at + w.LOG] = words
+
+    def read_rows(self, machine: Machine, number: int, is_ended: bool = False) -> None:
+        """Have a table know which of its rows are recent, or will be as its round has ended, stable and visible."""
+        at, table = machine.bases_of_tables[number], machine.tables[number]
+        start, stop, _, _, table.visible_size = machine.memory[at : at + w.VISIBLE + 1].tolist()
+        table.recent = slice(start, stop)
+        if machine.memory[at + w.NUM_WAITING]:
+            # Rows between those that wait are offered again, unless the machine itself goes on.
+            table.visible_size = int(machine.memory[machine.memory[at + w.WAITING]])
+
+    def begin_run(self, machine: Machine, algebra: Any) -> None:
+        """Begin a run with tags of this algebra in a memory that is used again."""
+
+    def end_run(self, is_whole: bool) -> None:
+        """End a run, which may have been left in its middle."""
 
 
-class Sums:
+class Sums(Merge):
     """Tags of a semiring. A row that is new in a round adds up its tags at once, one that was there before in a column
     of its own, which the end of the round adds to its tags; see `fused.emit_tags`.
 
     is_ordered  whether rows that change are recent in their order, not in that in which they were touched
     lists       [table] the rows that are recent, and room for those that will be, or the other way round
     touched     [table] the round in which a row was touched last; pending: its tags of this round
-    candidates  [table] all the same unless tables have some at the same time
     """
 
-    def __init__(self, machine: Machine, typed: TypedSemiring, is_ordered: bool, candidates: Sequence[Candidates]):
-        tables, relations = machine.tables, machine.executor.ram.relations
-        self.typed, self.is_ordered, self.candidates = typed, is_ordered, candidates
-        self.is_certain = [t.name in relations and relations[t.name].is_certain for t in tables]
-        machine.have_parts(len(typed.dtypes))
+    has_tags = True
+
+    def __init__(self, typed: TypedSemiring, certain: frozenset[str], is_ordered: bool, room: int = 0):
+        super().__init__(room, certain)
+        self.typed, self.is_ordered = typed, is_ordered
+
+    def attach(self, machine: Machine) -> None:
+        tables, dtypes = machine.tables, self.typed.dtypes
+        if self.room:
+            self.candidates = [Candidates(table.width, dtypes, self.room) for table in tables]
+        else:
+            self.candidates = [Candidates(max(table.width for table in tables), dtypes, CANDIDATES)] * len(tables)
+        machine.have_parts(len(dtypes))
         machine.memory[w.ENDLESS] = ENDLESS
         self.lists = [[np.empty(0, np.int64), np.empty(0, np.int64)] for _ in tables]
         self.touched = [zero_pages(0, np.int32) for _ in tables]
-        self.pending = [[np.empty(0, dtype) for dtype in typed.dtypes] for _ in tables]
-        # What kernels were bound for, and where the memory has their arguments.
+        self.pending = [[np.empty(0, dtype) for dtype in dtypes] for _ in tables]
+        # What tables were bound to, and where the memory has the arguments of that.
         self.kernels: list[tuple[Any, Any] | None] = [None] * len(tables)
         self.blocks: list[Any] = [None] * len(tables)
 
-    def kernels_for(self, machine: Machine, number: int) -> tuple[Any, Any]:
-        return kernels_of(machine.tables[number], self.typed, self.is_certain[number], self.is_ordered)
+    def kernel(self, plan: emit.Plan, form: SetForm | None) -> emit.RuleKernel:
+        return emit.compiled(emit_insert.CandidateEmitter, plan)
+
+    def kernels_for(self, table: Table) -> tuple[emit.RuleKernel, Any]:
+        """The kernel that adds up the candidates of a table as it is, and the packed one that ends its rounds."""
+        form, is_certain = table.row_set.form, table.name in self.certain
+        add_up = emit.compiled(emit_tags.SumEmitter, self.typed, len(table.types), form, is_certain)
+        return add_up, emit_tags.compiled_end_of_round(self.typed, table.stamps is not None, self.is_ordered)
+
+    def kernels_of(self, table: Table) -> Sequence[Any]:
+        add_up, end_round = self.kernels_for(table)
+        return add_up.function, end_round
 
     def write_table(self, machine: Machine, number: int) -> None:
-        """What kernels read and write of a table besides its rows."""
         self.bind(machine, number)
-        table, at, memory = machine.tables[number], machine.places_of_tables[number], machine.memory
+        self.write_candidates(machine, number)
+        table, at, memory = machine.tables[number], machine.bases_of_tables[number], machine.memory
         room, lists, address = len(table.log), self.lists[number], machine.address
         if memory[at + w.NEXT_LIST] and memory[at + w.NEXT_LIST] == address(lists[0]):
             lists.reverse()
@@ -108,58 +207,48 @@ class Sums:
             lists[:] = [longer(rows, room, min(int(count), len(rows))) for rows, count in zip(lists, used)]
             self.pending[number] = [longer(part, room, len(part)) for part in self.pending[number]]
         memory[[at + w.LIST, at + w.NEXT_LIST]] = [*map(address, lists)]
-        memory[at + w.TOUCHED] = address(self.touched[number])
+        memory[at + w.TOUCHED], memory[at + w.IS_LISTED] = address(self.touched[number]), 1
         if table.stamps is not None:
             memory[at + w.STAMPS] = address(table.stamps)
-        candidates = self.candidates[number]
-        memory[[at + w.CANDIDATE_WORDS, at + w.CANDIDATE_ROOM]] = address(candidates.words), candidates.room
-        memory[at + w.IS_LISTED] = 1
-        columns = ((w.TAGS, parts_of(table.tags)), (w.PENDING, self.pending[number]), (w.GIVEN, candidates.tags))
-        for what, parts in columns:
+        for what, parts in ((w.TAGS, parts_of(table.tags)), (w.PENDING, self.pending[number])):
             for part, array in enumerate(parts):
                 memory[machine.place_of_part(number, what, part)] = address(array)
 
     def bind(self, machine: Machine, number: int) -> None:
         """Have the kernels of a table for the layout that it has now."""
-        kernels, at = self.kernels_for(machine, number), machine.places_of_tables[number]
+        kernels, at = self.kernels_for(machine.tables[number]), machine.bases_of_tables[number]
         if kernels == self.kernels[number]:
             return
         self.kernels[number], (add_up, end_round) = kernels, kernels
-        own = int(machine.memory[at + w.ADD_UP_OWN])
-        if not own:
-            own = machine.allocate(emit_insert.OWN + machine.tables[number].width)
-            machine.memory[at + w.ADD_UP_OWN] = own
-        places: list[int] = []
+        words = int(machine.memory[at + w.ADD_UP_OWN])
+        if not words:
+            words = machine.allocate(emit_insert.OWN + machine.tables[number].width)
+            machine.memory[at + w.ADD_UP_OWN] = words
+        arguments: list[int] = []
         for what, _, part in add_up.parameters:
             match what:
                 case "own":
-                    places.append(own + part)
+                    arguments.append(words + part)
                 case "left":
-                    places.append(w.ENDLESS)
+                    arguments.append(w.ENDLESS)
                 case "next_round":
-                    places.append(w.NEXT_ROUND)
+                    arguments.append(w.NEXT_ROUND)
                 case "log":
-                    places.append(at + w.CANDIDATE_WORDS)
+                    arguments.append(at + w.CANDIDATE_WORDS)
                 case "tags":
-                    places.append(machine.place_of_part(number, w.GIVEN, part))
+                    arguments.append(machine.place_of_part(number, w.GIVEN, part))
                 case _:
-                    places += machine.part_of(number, what.removeprefix("target "), part)
+                    arguments += machine.part_of(number, what.removeprefix("target "), part)
         parts = range(len(self.typed.dtypes))
         ends = [*(at + word for word in (w.LISTED, w.NEXT_LIST, w.VISIBLE, w.SIZE)), w.NEXT_ROUND]
         ends += [machine.place_of_part(number, what, part) for what in (w.TAGS, w.PENDING) for part in parts]
         ends += [at + w.TOUCHED, *([at + w.STAMPS] if machine.tables[number].stamps is not None else ())]
-        blocks = self.blocks[number] = np.array(places, np.int64), np.array(ends, np.int64)
-        words = add_up.function.address, machine.address(blocks[0]), end_round.address, machine.address(blocks[1])
-        machine.memory[[at + w.ADD_UP, at + w.ADD_UP_BLOCK, at + w.END_ROUND, at + w.END_ROUND_BLOCK]] = words
-
-    def grow_candidates(self, machine: Machine, number: int, room: int) -> None:
-        """Have room for more candidates of a table, without those that there are."""
-        self.candidates[number].grow(room, 0)
-        self.write_table(machine, number)
+        blocks = self.blocks[number] = np.array(arguments, np.int64), np.array(ends, np.int64)
+        entries = add_up.function.address, machine.address(blocks[0]), end_round.address, machine.address(blocks[1])
+        machine.memory[[at + w.ADD_UP, at + w.ADD_UP_BLOCK, at + w.END_ROUND, at + w.END_ROUND_BLOCK]] = entries
 
     def write_rows(self, machine: Machine, number: int) -> None:
-        """Which rows of a table are recent and visible."""
-        table, at, memory = machine.tables[number], machine.places_of_tables[number], machine.memory
+        table, at, memory = machine.tables[number], machine.bases_of_tables[number], machine.memory
         recent = table.recent
         rows = np.arange(recent.start, recent.stop) if isinstance(recent, slice) else recent
         current = self.lists[number][0]
@@ -169,92 +258,104 @@ class Sums:
         memory[at : at + w.LOG] = 0, len(rows), table.size, 0, table.visible_size, table.width
         memory[[at + w.NEXT_LIST, at + w.LISTED]] = 0
 
-    def forget_rounds(self, machine: Machine) -> None:
-        """Number rounds from the first one on again."""
-        machine.memory[w.NEXT_ROUND] = 0
-        for touched in self.touched:
-            touched[:] = 0
-
-    def recent(self, machine: Machine, number: int, is_ended: bool = False) -> np.ndarray:
-        """The rows of a table that are recent, or that will be as its round has ended."""
-        at, memory = machine.places_of_tables[number], machine.memory
+    def read_rows(self, machine: Machine, number: int, is_ended: bool = False) -> None:
+        at, table, memory = machine.bases_of_tables[number], machine.tables[number], machine.memory
+        table.visible_size, table.round = int(memory[at + w.VISIBLE]), int(memory[w.NEXT_ROUND]) - 1
         place, count = (w.NEXT_LIST, w.LISTED) if is_ended else (w.LIST, w.STOP)
         first, second = self.lists[number]
         rows = first if memory[at + place] == machine.address(first) else second
-        return rows[: memory[at + count]].copy()
+        table.recent = rows[: memory[at + count]].copy()
+
+    def begin_run(self, machine: Machine, algebra: Any) -> None:
+        # Rounds are numbered through all runs, with 32 bits.
+        if machine.memory[w.NEXT_ROUND] >= 1 << 30:
+            machine.memory[w.NEXT_ROUND] = 0
+            for touched in self.touched:
+                touched[:] = 0
 
 
-class Proofs:
+class Proofs(Merge):
     """Sets of proofs. Candidates, which have a number of factors each, wait for the end of their round, where
     `machine.proof_driver` multiplies and adds them up.
 
-    arrays      [table] name of a word -> what the driver has of a row or of a candidate besides the table
-    keeps_news  [table] whether what is new of the proofs of recent rows is read
-    k           proofs of a tuple in the run at hand
+    arrays  [table] name of a word -> what the driver has of a row or of a candidate besides the table
+    k       proofs of a tuple in the run at hand, and the sets of all
     """
 
-    def __init__(self, machine: Machine, num_factors: int, keeps_news: Sequence[bool], room: int):
-        tables, relations = machine.tables, machine.executor.ram.relations
-        self.num_factors, self.keeps_news, self.k = num_factors, keeps_news, 1
-        self.is_certain = [t.name in relations and relations[t.name].is_certain for t in tables]
-        machine.have_parts(num_factors)
-        self.candidates = [Candidates(table.width, ["int64"] * num_factors, room, ONE) for table in tables]
-        self.arrays: list[dict[str, np.ndarray]] = [{} for _ in tables]
+    has_tags = True
+    recent_tags = "news"
+
+    def __init__(self, num_factors: int, certain: frozenset[str], with_news: set[str], room: int):
+        """with_news  the relations of whose recent rows the new proofs are read"""
+        super().__init__(room, certain)
+        self.num_factors, self.with_news, self.k = num_factors, with_news, 1
+        self.store: ProofStore | None = None
         # Room for two sets and their product, and how many sets are noted.
         self.pair = np.zeros(4, np.int64)
 
+    def attach(self, machine: Machine) -> None:
+        machine.have_parts(self.num_factors)
+        factors = ["int64"] * self.num_factors
+        self.candidates = [Candidates(table.width, factors, self.room, ONE) for table in machine.tables]
+        self.arrays: list[dict[str, np.ndarray]] = [{} for _ in machine.tables]
+
+    def kernel(self, plan: emit.Plan, form: SetForm | None) -> emit.RuleKernel:
+        return emit.compiled(emit_insert.CandidateEmitter, plan)
+
+    def driver(self) -> tuple[Any, Sequence[str]]:
+        return proof_driver.run_proofs, proof_driver.TYPES
+
     def write_table(self, machine: Machine, number: int) -> None:
-        """What kernels read and write of a table besides its rows."""
-        table, arrays, candidates = machine.tables[number], self.arrays[number], self.candidates[number]
-        at, room = machine.places_of_tables[number], len(table.log)
+        table, arrays, at = machine.tables[number], self.arrays[number], machine.bases_of_tables[number]
+        room, memory, address = len(table.log), machine.memory, machine.address
         if len(arrays.get("list", ())) != room:
             arrays |= {name: np.zeros(room, np.int64) for name in ("list", "next_list", "last", "negated")}
             # The driver exchanges the two.
-            machine.memory[[at + w.LIST, at + w.NEXT_LIST]] = [
-                machine.address(arrays[name]) for name in ("list", "next_list")
-            ]
-            arrays["own_news"] = np.zeros(room if self.keeps_news[number] else 0, np.int64)
-            if self.is_certain[number]:
+            memory[[at + w.LIST, at + w.NEXT_LIST]] = address(arrays["list"]), address(arrays["next_list"])
+            memory[[at + w.LAST, at + w.NEGATED]] = address(arrays["last"]), address(arrays["negated"])
+            arrays["news"] = np.zeros(room if table.name in self.with_news else 0, np.int64)
+            if table.name in self.certain:
                 table.tags[:] = ONE
-        if len(arrays.get("candidate_rows", ())) != candidates.room:
-            arrays |= {name: np.zeros(candidates.room, np.int64) for name in ("following", "chained")}
-            arrays["changed"] = np.zeros(candidates.room, bool)
-            count = int(machine.memory[at + w.NUM_CANDIDATES])
-            rows = arrays.get("candidate_rows", np.zeros(0, np.int64))
-            arrays["candidate_rows"] = longer(rows, candidates.room, min(count, len(rows)))
-        # What recent rows have as tags: those that are new, where more than one is kept.
-        arrays["news"] = arrays["own_news"] if self.keeps_news[number] and self.k > 1 else table.tags
-        lasting = "last", "negated", "news", "following", "chained", "changed", "candidate_rows"
-        words: dict[str, Any] = {name: machine.address(arrays[name]) for name in lasting}
-        words |= {"candidate_words": machine.address(candidates.words), "candidate_room": candidates.room}
-        words |= {"stamps": 0 if table.stamps is None else machine.address(table.stamps)}
-        words |= {"is_listed": 1, "is_certain": self.is_certain[number]}
-        for name, word in words.items():
-            machine.memory[at + getattr(w, name.upper())] = word
-        machine.memory[machine.place_of_part(number, w.TAGS, 0)] = machine.address(table.tags)
-        for c, array in enumerate(candidates.tags):
-            machine.memory[machine.place_of_part(number, w.GIVEN, c)] = machine.address(array)
+        memory[[at + w.IS_LISTED, at + w.IS_CERTAIN]] = 1, table.name in self.certain
+        memory[at + w.STAMPS] = 0 if table.stamps is None else address(table.stamps)
+        memory[machine.place_of_part(number, w.TAGS, 0)] = address(table.tags)
+        self.write_news(machine, number)
+        self.write_candidates(machine, number)
 
-    def grow_candidates(self, machine: Machine, number: int, room: int) -> None:
-        """Have room for more candidates of a table, with those that there are."""
-        self.candidates[number].grow(room, int(machine.memory[machine.places_of_tables[number] + w.NUM_CANDIDATES]))
-        self.write_table(machine, number)
+    def write_news(self, machine: Machine, number: int) -> None:
+        """Write what recent rows have as tags: those that are new, where more than one proof is kept."""
+        table = machine.tables[number]
+        news = self.arrays[number]["news"] if table.name in self.with_news and self.k > 1 else table.tags
+        machine.memory[machine.bases_of_tables[number] + w.NEWS] = machine.address(news)
 
-    def forget(self) -> None:
-        """Have no candidates, after a run that was left in its middle."""
-        for arrays, candidates in zip(self.arrays, self.candidates):
+    def write_candidates(self, machine: Machine, number: int) -> None:
+        super().write_candidates(machine, number)
+        arrays, room, at = self.arrays[number], self.candidates[number].room, machine.bases_of_tables[number]
+        if len(arrays.get("candidate_rows", ())) == room:
+            return
+        count = int(machine.memory[at + w.NUM_CANDIDATES])
+        arrays["candidate_rows"] = longer(arrays.get("candidate_rows", np.zeros(0, np.int64)), room, count)
+        arrays |= {"following": np.zeros(room, np.int64), "chained": np.zeros(room, np.int64)}
+        arrays["changed"] = np.zeros(room, bool)
+        for name in ("candidate_rows", "following", "chained", "changed"):
+            machine.memory[at + getattr(w, name.upper())] = machine.address(arrays[name])
+
+    def begin_run(self, machine: Machine, algebra: Any) -> None:
+        self.store = algebra.store
+        if self.k != algebra.store.k:
+            self.k = algebra.store.k
+            for number in range(len(machine.tables)):
+                self.write_news(machine, number)
+
+    def end_run(self, is_whole: bool) -> None:
+        self.store = None
+        for arrays, candidates in () if is_whole else zip(self.arrays, self.candidates):
             arrays["last"][:] = 0
             candidates.clear()
 
-    def keep_proofs(self, machine: Machine, k: int) -> None:
-        """Keep that many proofs of a tuple from now on."""
-        if self.k != k:
-            self.k = k
-            for number in range(len(machine.tables)):
-                self.write_table(machine, number)
-
-    def call(self, machine: Machine, store: ProofStore) -> int:
-        """Have the driver go on, with these sets; returns why it comes back."""
+    def call(self, machine: Machine) -> int:
+        store = self.store
+        assert store is not None
         costs, tied, literals = store.known
         settings = self.num_factors, store.k, not store.literals.denies_values, store.literals.has_triggers
         # More of the sets may have literals of choices by now.

@@ -39,7 +39,6 @@ def run_proofs(
     readers,
     activity,
     indexes_after,
-    facts,
     num_factors,
     k,
     is_bounded,
@@ -79,9 +78,7 @@ def run_proofs(
     """
     literals = (fact, opposite, chances, choice, sizes, numbers, where, chosen, denied, sums)
     while True:
-        code = run(
-            address, memory, stores, tables, indexes, control, strata, drivers, readers, activity, indexes_after, facts
-        )
+        code = run(address, memory, stores, tables, indexes, control, strata, drivers, readers, activity, indexes_after)
         if code != w.MERGE:
             return code
         at = tables[control[w.ENDING]]

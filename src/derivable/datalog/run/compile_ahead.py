@@ -14,28 +14,20 @@ from typing import TYPE_CHECKING
 from derivable.core.lazy import later
 from derivable.datalog.fused import fused
 from derivable.datalog.machine.machine import may_use_compiled
+from derivable.datalog.machine.recursion import Recursion
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.tags.tags import Untagged
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit
     from derivable.datalog.machine import driver
-    from derivable.datalog.run import drive
     from derivable.datalog.run.execute import Executor
-    from derivable.datalog.run.profile import Effort
     from derivable.device.cpu.tiers import Compilable
 else:
     driver = later("derivable.datalog.machine.driver")
 
-# Rows that cost about as much as a call of a kernel from Python.
-SMALL = 1 << 8
 # Seconds that a run waits for a kernel between two looks at its limits.
 WAIT = 0.05
-
-
-def has_small_rounds(effort: Effort) -> bool:
-    """Whether a store costs a call more than rows, of which only a kernel that inserts them spares it."""
-    return effort.candidates <= SMALL * effort.runs
 
 
 class CompileAhead:
@@ -60,11 +52,11 @@ class CompileAhead:
                 may_use_compiled(most)
                 return
 
-    def prepare(self, executor: Executor, stores: Sequence[m.Store], kind: type[drive.Drive]) -> None:
-        """Begin with the kernels of stores, as a drive of this kind has them, and wait for the driver."""
+    def prepare(self, executor: Executor, stores: Sequence[m.Store]) -> None:
+        """Begin with the kernels of stores, and wait for the driver."""
         if new := [store for store in stores if id(store) not in self.prepared]:
             self.prepared.update(map(id, new))
-            kind(executor, new, executor.stratum(executor.number).relations).prepare()
+            Recursion(executor, new, executor.stratum(executor.number).relations).machine.prepare()
         self.wait(executor, driver.run)
 
     def wait(self, executor: Executor, kernel: Compilable | emit.RuleKernel) -> None:

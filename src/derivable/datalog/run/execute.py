@@ -10,7 +10,7 @@ of recursion.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,11 +25,13 @@ from derivable.datalog.foreign.function import ForeignError
 from derivable.datalog.fused import fused
 from derivable.datalog.fused.fused import CALL_ROWS
 from derivable.datalog.fused.state import Columns
+from derivable.datalog.machine import recursion
 from derivable.datalog.machine.machine import may_use_compiled
+from derivable.datalog.machine.recursion import Recursion
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules.projection import PART
-from derivable.datalog.run import cuts, drive
-from derivable.datalog.run.compile_ahead import CompileAhead, has_small_rounds
+from derivable.datalog.run import cuts
+from derivable.datalog.run.compile_ahead import CompileAhead
 from derivable.datalog.run.grounding import ground_stratum
 from derivable.datalog.run.guard import Guard
 from derivable.datalog.run.limits import Limits, Watch
@@ -43,7 +45,7 @@ from derivable.datalog.tables.bulk_load import BulkLoad
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.ground_graph import GroundGraph
 from derivable.datalog.tags.random_facts import VALUE
-from derivable.datalog.tags.tags import Algebra, ColumnTags, GraphTags, Untagged
+from derivable.datalog.tags.tags import Algebra, ColumnTags, GraphTags, SemiringTags, Untagged
 
 if TYPE_CHECKING:
     from derivable.datalog.fused.fused import Running
@@ -55,7 +57,7 @@ PLAN_AGAIN = 16
 MOST_WAITING = 1 << 20
 
 
-class Begun(NamedTuple):
+class FinishedStrata(NamedTuple):
     """What the first strata of a run have found: the tables that others read, and what says what they have spent."""
 
     number_of_strata: int
@@ -64,8 +66,8 @@ class Begun(NamedTuple):
 
 
 class Executor(Orders):
-    """One run of a RAM program over its facts. After `run`, `tables` has every relation, of those that had begun what
-    they say.
+    """One run of a RAM program over its facts. After `run`, `tables` has every relation, of the strata of `begun` their
+    outputs alone.
 
     efforts         what each instruction has cost, by its identity
     stratum_effort  what each stratum has cost
@@ -79,7 +81,7 @@ class Executor(Orders):
         watch: Watch | None = None,
         tables: dict[str, Table] | None = None,
         goal: str | None = None,
-        begun: Begun | None = None,
+        begun: FinishedStrata | None = None,
     ):
         watch = watch or Watch(Limits())
         new_tags = None if isinstance(algebra, Untagged) else algebra.empty
@@ -95,7 +97,7 @@ class Executor(Orders):
         self.facts = facts
         self.watch = watch
         # What runs single stores by kernels.
-        self.drives: dict[int, drive.Drive] = {}
+        self.machines: dict[int, Recursion] = {}
         self.ahead = CompileAhead()
         self.goal = goal
         # Of the stratum with tags that runs.
@@ -127,7 +129,7 @@ class Executor(Orders):
         self.watch.executor = None
         self.give_reasons()
         self.running.clear()
-        self.drives.clear()
+        self.machines.clear()
         for table in self.tables.values():
             table.indexes.clear()
         return self.tables
@@ -311,19 +313,19 @@ class Executor(Orders):
             rows += table.recent.stop - table.recent.start  # type: ignore[union-attr]
             return has_some
 
-        driven: drive.Drive | None = None
+        machine: Recursion | None = None
         in_pieces = not self.counts_rounds() and m.reads_news_alone(rounds.loop, rounds.relations)
         for instructions, _ in rounds.run(has_news):
             if not self.begin_round(number, rounds):
                 return
             if self.may_drive(number, instructions, rows, in_pieces):
-                if driven is None or driven.loop is not rounds.loop:
-                    driven = drive.Drive(self, rounds.loop, rounds.relations, in_pieces)
-                goes_on = driven.run(min((one.rows_left for one in matched), default=math.inf))
+                if machine is None or machine.stores is not rounds.loop:
+                    machine = Recursion(self, rounds.loop, rounds.relations, in_pieces)
+                goes_on = machine.run(min((one.rows_left for one in matched), default=math.inf))
                 while goes_on and self.watch.room != 0 and not self.look_for_orders(number, rounds):
                     if self.solved(matched):
                         return
-                    goes_on = driven.go_on(min((one.rows_left for one in matched), default=math.inf))
+                    goes_on = machine.go_on(min((one.rows_left for one in matched), default=math.inf))
                 rounds.look_at_all()
             else:
                 for instruction in instructions:
@@ -332,18 +334,11 @@ class Executor(Orders):
             if self.solved(matched):
                 return
 
-    def may_drive(
-        self,
-        number: int,
-        instructions: list[m.Store],
-        rows: int,
-        in_pieces: bool = False,
-        kind: type[drive.Drive] = drive.Drive,
-    ) -> bool:
+    def may_drive(self, number: int, instructions: list[m.Store], rows: int, in_pieces: bool = False) -> bool:
         """Whether the driver runs a round of so many recent rows, and those behind it: it has to be worth its loading.
 
         What a stratum has cost so far counts with the runs of the program before this one. While the driver is being
-        compiled, so are the kernels of the instructions, as a drive of this kind has them.
+        compiled, so are the kernels of the instructions.
         """
         if self.counts is not None or self.goal is not None:
             return False
@@ -356,15 +351,15 @@ class Executor(Orders):
             table = self.tables[name]
             if table.joins_values or self.stratum_effort[number].rows < table.rows_worth_kernels:
                 return False
-        are_small = all(has_small_rounds(self.effort(one)) for one in instructions)
+        are_small = all(self.effort(one).has_small_rounds for one in instructions)
         if not may_use_compiled(work, is_urgent=are_small):
             if work >= fused.MANY_ROWS and are_small:
-                self.ahead.prepare(self, instructions, kind)
+                self.ahead.prepare(self, instructions)
             return False
         if rows > fused.FEW_ROWS and work < fused.MANY_ROWS:
             # Few of its stores have kernels by then, and without these it costs more than it spares.
             return False
-        return in_pieces or rows <= drive.LARGE
+        return in_pieces or rows <= recursion.LARGE
 
     def part(self, instruction: m.Instruction) -> Table | None:
         """The new table of an instruction that makes a part of what another one needs; None for all others."""
@@ -396,7 +391,7 @@ class Executor(Orders):
                 may_insert = has_kernel and self.counts is None and not table.joins_values and running.may_insert(table)
                 if may_insert and self.inserted(running, table, effort):
                     parts = ()
-                elif not (may_insert and has_small_rounds(effort)) and running.is_ready():
+                elif not (may_insert and effort.has_small_rounds) and running.is_ready():
                     effort.by(KERNEL)
                     parts = self.by_kernel(running, keep=False)
                 else:
@@ -423,12 +418,12 @@ class Executor(Orders):
         """Have the kernel of a store insert its rows; whether that is compiled."""
         table.row_set.update(table)
         table.row_set.enter(table)
-        single = self.drives.get(id(running.store))
-        if single is None or single.running[0] is not running or single.tables[-1] is not table:
+        single = self.machines.get(id(running.store))
+        if single is None or single.machine.tables[-1] is not table:
             recursive = self.stratum(self.number).relations if running.is_recursive else ()
             read = [scan.relation for scan in running.scans if scan.relation in recursive]
             names = [name for name in read if name != table.name]
-            single = self.drives[id(running.store)] = drive.Drive(self, (running.store,), names)
+            single = self.machines[id(running.store)] = Recursion(self, (running.store,), names)
         if not may_use_compiled(fused.MANY_ROWS, is_urgent=False) or not single.insert(effort):
             return False
         effort.by(MACHINE)
@@ -494,7 +489,6 @@ class Executor(Orders):
 
     def tagged_rounds(self, number: int, pending: dict[str, Pending], stamp: int) -> int:
         """Go on with a recursion from what is recent in round `stamp`; returns the last round."""
-        from derivable.datalog.run import tagged_drive
 
         stratum, effort = self.ram.strata[number], self.stratum_effort[number]
 
@@ -515,15 +509,20 @@ class Executor(Orders):
         matched = self.matched(number, rounds.loop, has_tags=True) if any_order else []
         if self.solved(matched):
             return stamp
-        driven: tagged_drive.TaggedDrive | None = None
+        machine: Recursion | None = None
         for instructions, active in rounds.run(has_news):
             if not self.begin_round(number, rounds):
                 break
             stamp, there, rows = stamp + 1, rows, 0
-            if tagged_drive.may_drive(self, instructions, list(pending.values()), there, bool(matched)):
-                if driven is None or driven.loop is not rounds.loop:
-                    driven = tagged_drive.TaggedDrive(self, rounds.loop, stratum.relations)
-                stamp = driven.run_from(stamp, pending, bool(matched))
+            if self.may_drive_tags(instructions, list(pending.values()), there, bool(matched)):
+                if machine is None or machine.stores is not rounds.loop:
+                    machine = Recursion(self, rounds.loop, stratum.relations)
+                before = [self.running_of(store).found for store in rounds.loop]
+                looks_again = bool(matched) and pending[stratum.relations[0]].may_have_order
+                machine.run(stamp=stamp, looks_again=looks_again)
+                stamp = machine.stamp
+                for store, count in zip(rounds.loop, before):
+                    pending[store.relation].count += self.running_of(store).found - count
                 rounds.look_at_all()
             else:
                 for instruction in instructions:
@@ -533,6 +532,26 @@ class Executor(Orders):
             if self.solved(matched):
                 break
         return stamp
+
+    def may_drive_tags(
+        self, instructions: list[m.Store], pending: Sequence[Pending], rows: int, may_be_best_first: bool
+    ) -> bool:
+        """The same of a round with tags.
+
+        It has the tags of a semiring, while no row waits for better ones to be propagated, or is to. Stores run in
+        their order, as over columns, on which the bits of sums depend.
+        """
+        if not isinstance(self.algebra, SemiringTags):
+            return False
+        if may_be_best_first and pending[0].may_have_order and pending[0].is_many:
+            return False
+        if any(one.has_waiting_rows for one in pending) or not self.may_drive(self.number, instructions, rows):
+            return False
+        merge, work = recursion.merge_of(self), self.plans["work", self.number]
+        kernels = dict.fromkeys(kernel for one in pending for kernel in merge.kernels_of(one.table))
+        # Of all, so that those that are not there begin to be compiled now.
+        are_there = ["address" in vars(kernel) or may_use_compiled(work, kernel) for kernel in kernels]
+        return all(are_there)
 
     def collect(self, instruction: m.Instruction, pending: Pending, stamp: int) -> None:
         """Run an instruction; what it finds waits for the end of round `stamp`."""
@@ -576,6 +595,16 @@ class Executor(Orders):
                 parts = []
         if guard is None or guard.surprise is None:
             yield from parts
+
+    def offer(self, store: m.Store, add: Callable[[Columns, int, Any], None]) -> None:
+        """Run a store with tags over columns, or by a kernel that writes these; `add` is offered what it finds."""
+        with self.effort(store) as effort:
+            self.watch.enter(self.tables[store.relation])
+            effort.by(KERNEL if self.running_of(store).is_ready() else COLUMNS)
+            for columns, count, tags in self.stored(store):
+                effort.candidates += count
+                add(columns, count, tags)
+            self.credit(effort, self.watch.leave())
 
     def merge(self, pending: Pending, stamp: int) -> int:
         """The end of round `stamp` for a table; returns how many rows are new."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from derivable.datalog.fused.frontier import direction
 from derivable.datalog.fused.tag_accumulator import TagAccumulator, fold
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.profile import Effort
@@ -48,6 +49,23 @@ class Pending:
         """Whether the columns of a part are read after the next part is made."""
         return self.sums is None
 
+    @property
+    def is_many(self) -> bool:
+        """Whether there have been so many candidates that they are added up as they come."""
+        algebra = self.algebra
+        return isinstance(algebra, SemiringTags) and TagAccumulator.is_ready(self.count, algebra.typed)
+
+    @property
+    def may_have_order(self) -> bool:
+        """Whether its best tags may be propagated first, once there are many."""
+        algebra = self.algebra
+        return self.sums is None and isinstance(algebra, SemiringTags) and direction(algebra.typed) != 0
+
+    @property
+    def has_waiting_rows(self) -> bool:
+        """Whether rows wait for better tags to be propagated."""
+        return self.sums is not None and self.sums.frontier is not None and bool(self.sums.frontier.rows)
+
     def add(self, part: Part, stamp: int, effort: Effort | None, is_kept: bool = True) -> None:
         """One more part of round `stamp`. Tags of a part that is not kept are not to be discarded."""
         if self.sums is not None and not is_kept:
@@ -61,7 +79,7 @@ class Pending:
         algebra = self.algebra
         if self.is_certain:
             return
-        if isinstance(algebra, SemiringTags) and TagAccumulator.is_ready(self.count, algebra.typed):
+        if isinstance(algebra, SemiringTags) and self.is_many:
             self.sums = self.sums or TagAccumulator(self.table, algebra.typed, self.any_order)
             self.sum_up(stamp)
 

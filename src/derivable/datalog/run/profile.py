@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
+from derivable.datalog.machine.machine import ROUTE
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.text import operator_texts
 from derivable.datalog.rules.text import rule_text
@@ -20,7 +21,9 @@ _LAST = 5
 
 # The ways in which the rows of a store are computed, besides shortcuts: over columns; by a kernel that writes
 # candidates to columns; by a kernel that the machine calls, see `machine.driver`.
-COLUMNS, KERNEL, MACHINE = "columns", "kernel", "kernel in the driver"
+COLUMNS, KERNEL, MACHINE = "columns", "kernel", ROUTE
+# Rows that cost about as much as a call of a kernel from Python.
+SMALL = 1 << 8
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,11 @@ class Effort:
     def grew(self, number: int, rows: int) -> None:
         """It found so many rows in a round."""
         self.last.append((number, rows))
+
+    @property
+    def has_small_rounds(self) -> bool:
+        """Whether the store costs a call more than rows, of which only a kernel that inserts them spares it."""
+        return self.candidates <= SMALL * self.runs
 
     def recent_growth(self, number: int) -> int:
         """What it found in the last rounds before and with this one."""

@@ -71,7 +71,7 @@ def _run(
     for name in own:
         made.tables[name].indexes.clear()
     made.running.clear()
-    made.drives.clear()
+    made.machines.clear()
     return made.tables
 
 

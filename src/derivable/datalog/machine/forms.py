@@ -100,7 +100,7 @@ class _Reader:
         return e.operator, e.type.name, *map(self.expression, e.operands)
 
 
-class Sharing:
+class FormBinding:
     """What stores of one form have of the plan of the first of them."""
 
     def __init__(self, form: Form, fused: Fused):

@@ -1,0 +1,290 @@
+"""Recursions in the machine: the round of a stratum that has begun, and those behind it while they are small.
+
+A round that goes through Python costs as much as some thousand rows. The machine comes back for room, for a look at
+the limits, for a store that has no kernel, and for other join orders, which larger rounds need. A store alone, over
+rows that are at hand, is the same machine with one store as its bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import inf
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.core.lazy import later
+from derivable.datalog.fused.kernel_plan import Fused
+from derivable.datalog.machine import words as w
+from derivable.datalog.machine.machine import ROUTE, Handlers, Machine
+from derivable.datalog.machine.merges import ENDLESS, Merge, Sums
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.tags.tags import SemiringTags
+
+if TYPE_CHECKING:
+    from derivable.datalog.fused import emit_insert
+    from derivable.datalog.kernels import row_sets
+else:
+    emit_insert = later("derivable.datalog.fused.emit_insert")
+    row_sets = later("derivable.datalog.kernels.row_sets")
+
+# Rows and candidates between two looks at the limits.
+PAUSE = 1 << 18
+# Rows of a round from which its stores cost far more than calls of them from Python.
+LARGE = 1 << 14
+# Seconds between looks at the limits where tables get room.
+LOOKS = 0.01
+
+
+def merge_of(executor: Any) -> Merge:
+    """What the tags of a run are to the machine of one of its strata."""
+    if not isinstance(executor.algebra, SemiringTags):
+        return Merge()
+    certain = frozenset(name for name, relation in executor.ram.relations.items() if relation.is_certain)
+    return Sums(executor.algebra.typed, certain, is_ordered=False)
+
+
+class Recursion:
+    """The recursion of a stratum, or one store, for one run.
+
+    plan         what the only store was bound to, if it is one of a recursion
+    in_pieces    whether rows become recent in pieces, the last ones first, and not round after round: no rule reads
+                 other rows of these relations
+    looks_again  whether who called is to see, after some candidates, if the recursion goes on best tag first
+    """
+
+    def __init__(self, executor: Any, stores: Sequence[m.Store], relations: Sequence[str], in_pieces: bool = False):
+        names = dict.fromkeys([*relations, *(store.relation for store in stores)])
+        self.executor, self.stores, self.in_pieces = executor, stores, in_pieces
+        self.machine = machine = Machine(executor, [[*names]], [((), stores)], merge_of(executor))
+        self.plan: Fused | None = None
+        self.looks_again = False
+        # Rows of a part of a rule are none of the program.
+        self.sizes_at = machine.bases[[name in executor.ram.relations for name in machine.names]] + w.SIZE
+        for at in machine.bases_of_tables if in_pieces else ():
+            waiting = machine.allocate(2 * w.MOST_WAITING)
+            machine.memory[at + w.WAITING] = waiting
+
+    def handlers(self) -> Handlers:
+        """What is done about reasons of one store alone."""
+        codes = row_sets.ARENA_FULL, row_sets.LOG_FULL, row_sets.OUT_OF_REACH, row_sets.PREFIXES_FULL, w.INDEX_FULL
+        return {**dict.fromkeys(codes, self.make_room), emit_insert.PAUSED: self.pause}
+
+    # One store
+
+    def insert(self, effort: Any) -> bool:
+        """Insert what the only store finds in the rows that it is to go through now; false if it has no kernel yet."""
+        machine, running, words = self.machine, self.machine.running(0), self.machine.words[0]
+        start, stop = running.driven()
+        self.begin()
+        # Of a recursion what grows is in the memory, and the kernel is bound once.
+        running.plan()
+        if running.fused is not self.plan or not words[w.ENTRY]:
+            if not machine.bind(0):
+                return False
+            self.plan = running.fused if running.is_recursive else None
+        running.driven_rows += stop - start
+        at = words[w.OWN]
+        machine.memory[at : at + emit_insert.OWN] = start, stop
+        machine.control[w.ONLY] = 0
+        machine.run(self.handlers())
+        machine.read_table(int(words[w.TARGET]))
+        effort.candidates += int(words[w.CANDIDATES])
+        running.found += int(words[w.CANDIDATES])
+        words[w.RUNS :] = 0
+        return True
+
+    # Rounds
+
+    def run(self, most: float = inf, stamp: int | None = None, looks_again: bool = False) -> bool:
+        """Run the round that has begun, and those that follow while they are small, or pieces.
+
+        most   rows after which it comes back
+        stamp  the round in which rows with tags that the first round finds become recent
+        Returns whether there are pieces to go on with.
+        """
+        machine, control = self.machine, self.machine.control
+        self.looks_again = looks_again
+        self.began, self.first_round, self.ended = perf_counter(), self.executor.watch.round - 1, 1
+        if stamp is not None:
+            machine.memory[[w.NEXT_ROUND, w.BOUND]] = stamp, stamp - 2
+        self.begin()
+        control[w.ROUND] = control[w.UNTIL] = 1
+        machine.activity[:, 0] = machine.memory[machine.bases + w.STOP] > machine.memory[machine.bases + w.START]
+        machine.activity[:, 1] = 0
+        control[w.STORES_STOP], control[w.TABLES_STOP] = len(self.stores), len(machine.tables)
+        control[w.MOST] = LARGE
+        return self.go_on(most)
+
+    def go_on(self, most: float = inf) -> bool:
+        """As `run`, from where that came back with pieces."""
+        machine, control = self.machine, self.machine.control
+        control[w.ROUNDS], control[w.ROWS_LEFT] = self.limits(most)
+        reason = machine.run({**self.handlers(), w.NEEDS_KERNEL: self.bind_or_run_over_columns})
+        # The last round is left to who called.
+        rounds = control[w.ROUND]
+        control[w.ROUND] = machine.strata[0, w.NUM_ROUNDS] if reason == w.ENDED else rounds - 1
+        self.account()
+        for number in range(len(machine.tables)):
+            machine.read_table(number)
+            machine.merge.read_rows(machine, number, is_ended=True)
+        control[w.ROUND] = rounds
+        return self.in_pieces and reason == w.STOPPED
+
+    @property
+    def stamp(self) -> int:
+        """The round in which rows with tags that the last round found become recent."""
+        return int(self.machine.memory[w.NEXT_ROUND])
+
+    def begin(self) -> None:
+        self.machine.begin()
+        self.machine.memory[w.LEFT], self.sizes = PAUSE, self.sizes_now()
+
+    def limits(self, most: float) -> tuple[int, int]:
+        """(rounds that may end, rows that they may find)"""
+        executor, limits = self.executor, self.executor.watch.limits
+        stratum = executor.stratum_effort[executor.number]
+        rounds = [n - stratum.rounds + 2 for n in (limits.iteration_limit, limits.round_limit) if n is not None]
+        rows = min(executor.plan_again - stratum.rows, most, ENDLESS)
+        if limits.tuple_limit is not None:
+            # The error names the round that passed the limit.
+            rows = min(rows, limits.tuple_limit - executor.watch.num_tuples + 1)
+        return min(rounds, default=ENDLESS), int(max(1, rows))
+
+    # Handlers
+
+    def make_room(self, reason: int) -> bool:
+        machine, watch = self.machine, self.executor.watch
+        machine.make_room(reason)
+        if machine.control[w.ONLY] >= 0:
+            watch.remaining()
+        elif watch.limits.tuple_limit is not None or perf_counter() - self.began > LOOKS:
+            self.look()
+        return True
+
+    def pause(self, reason: int) -> bool:
+        machine = self.machine
+        machine.memory[w.LEFT] = PAUSE
+        if machine.control[w.ONLY] < 0:
+            self.look()
+            if self.looks_again:
+                machine.control[w.ROWS_LEFT] = 0
+        else:
+            machine.read_table(int(machine.words[0, w.TARGET]))
+            self.executor.watch.remaining()
+        return True
+
+    def bind_or_run_over_columns(self, reason: int) -> bool:
+        """Have the kernel of a store, or run it in this round over columns."""
+        machine, control, executor = self.machine, self.machine.control, self.executor
+        number = int(control[w.AT])
+        running, target = machine.running(number), int(machine.words[number, w.TARGET])
+        tables = [machine.number[table.name] for table in running.tables if table.name in machine.number]
+        tables = list(dict.fromkeys([*tables, target]))
+        for table in tables:
+            machine.read_table(table)
+            machine.merge.read_rows(machine, table)
+        if machine.bind(number):
+            return True
+        kernel = machine.kernel(number) if machine.may_plan(number) else None
+        if kernel is not None:
+            executor.ahead.wait(executor, kernel)
+        began, before, sizes = perf_counter(), machine.tables[target].size, self.sizes_now()
+        self.pass_rounds()
+        if machine.merge.has_tags:
+            executor.offer(self.stores[number], partial(self.add, target))
+        else:
+            executor.insert(self.stores[number], has_kernel=False)
+        for table in tables:
+            machine.changed(table)
+        self.sizes += self.sizes_now() - sizes
+        if machine.tables[target].size > before or machine.memory[machine.bases_of_tables[target] + w.LISTED]:
+            machine.activity[target, 1] = 1
+            control[w.TABLES_START] = min(control[w.TABLES_START], target)
+            control[w.TABLES_STOP] = max(control[w.TABLES_STOP], target + 1)
+        control[w.NEXT] += 1
+        self.began += perf_counter() - began
+        return True
+
+    def add(self, number: int, columns: list[np.ndarray], count: int, tags: Any) -> None:
+        """Add candidates of a table over columns, as kernels do."""
+        machine, candidates = self.machine, self.machine.merge.candidates[number]
+        rows = np.flatnonzero(~self.executor.algebra.is_zero(tags))
+        if len(rows) < count:
+            columns, count, tags = [column[rows] for column in columns], len(rows), tags[rows]
+        machine.control[w.ONLY_TABLE] = number
+        room = dict.fromkeys(self.handlers(), machine.make_room)
+        for start in range(0, count, candidates.room):
+            stop = min(count, start + candidates.room)
+            words = candidates.rows(stop - start)
+            # A nullary relation has one column of zeros.
+            words[:] = 0
+            for c, column in enumerate(columns):
+                words[:, c] = column[start:stop]
+            candidates.write_tags(tags[start:stop])
+            machine.memory[machine.bases_of_tables[number] + w.NUM_CANDIDATES] = stop - start
+            machine.run(room)
+        machine.control[w.ONLY_TABLE] = -1
+        machine.read_table(number)
+
+    # What a run records
+
+    def sizes_now(self) -> int:
+        """Rows of the relations of the program."""
+        return int(self.machine.memory[self.sizes_at].sum())
+
+    def pass_rounds(self) -> None:
+        """Rounds have ended since."""
+        passed, watch = int(self.machine.control[w.ROUND]) - self.ended, self.executor.watch
+        self.ended += passed
+        watch.round += passed
+        self.executor.stratum_effort[self.executor.number].rounds += passed
+
+    def account(self) -> None:
+        """Record in the profile and the watch what was done since; seconds are shared by rows."""
+        self.pass_rounds()
+        executor, all_words, now = self.executor, self.machine.words, perf_counter()
+        # A store that was left while its candidates were added up has new rows alone after that.
+        costs = [sum(did) for did in all_words[:, w.RUNS : w.ROWS_THIS_ROUND].tolist()]
+        second, self.began = (now - self.began) / max(1, sum(costs)), now
+        for number, cost in enumerate(costs):
+            if not cost:
+                continue
+            words, running = all_words[number], self.machine.running(number)
+            effort, row = executor.effort(self.stores[number]), words.tolist()
+            effort.by(ROUTE)
+            effort.runs += row[w.RUNS]
+            effort.candidates += row[w.CANDIDATES]
+            effort.rows += row[w.ROWS]
+            effort.seconds += second * cost
+            running.driven_rows += row[w.DRIVEN]
+            running.found += row[w.CANDIDATES]
+            for last in range(max(0, row[w.NUM_NOTED] - w.MOST_NOTES), row[w.NUM_NOTED]):
+                at = w.NOTES + 2 * (last % w.MOST_NOTES)
+                effort.grew(self.first_round + row[at], row[at + 1])
+            words[w.RUNS : w.ROWS_THIS_ROUND] = 0
+            words[w.NUM_NOTED] = 0
+        sizes = self.sizes_now()
+        added, self.sizes = sizes - self.sizes, sizes
+        executor.watch.tuples += added
+        executor.stratum_effort[executor.number].rows += added
+
+    def look(self) -> None:
+        """Look at the limits in the middle of a round."""
+        self.account()
+        machine, watch, number = self.machine, self.executor.watch, int(self.machine.control[w.AT])
+        for table in range(len(machine.tables)):
+            machine.read_table(table)
+        if not machine.control[w.GOES_ON]:
+            watch.remaining()
+            return
+        # An error counts what the store that runs has found as others do.
+        new = int(machine.words[number, w.ROWS_THIS_ROUND])
+        target, effort = machine.tables[machine.words[number, w.TARGET]], self.executor.effort(self.stores[number])
+        watch.tuples -= new
+        watch.table, watch.before, effort.is_running = target, target.size - new, True
+        watch.remaining()
+        effort.is_running = False
+        watch.leave()

@@ -1,0 +1,499 @@
+"""All stores of a program in one memory, which is used by one small run after the other.
+
+To make tables and machines and to bind kernels costs a small run some hundred times what its rules cost. A run writes
+its facts as candidates, has the driver go through all strata, and copies the outputs. Rows come in the order of other
+runs. A run that is no small one leaves the rest to others: the strata before that have ended stay.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.core.collection import gc_paused
+from derivable.core.lazy import later
+from derivable.datalog.facts.store import FactStore
+from derivable.datalog.fused import fused
+from derivable.datalog.fused.kernel_plan import Fused
+from derivable.datalog.machine import words as w
+from derivable.datalog.machine.forms import Form, FormBinding
+from derivable.datalog.machine.machine import Machine, may_use_compiled
+from derivable.datalog.machine.merges import ENDLESS, Merge, Proofs, Sums
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.ram.assumed import Assumed
+from derivable.datalog.ram.join_order import LEAST_ROWS, planned, sized_relations
+from derivable.datalog.ram.statistics import Statistics
+from derivable.datalog.scalars.nodes import Const
+from derivable.datalog.tables import row_set
+from derivable.datalog.tables.index import Index
+from derivable.datalog.tables.storage import Table
+from derivable.datalog.tables.tag_columns import column_of, parts_of
+from derivable.datalog.tags.tags import SemiringTags, Untagged
+from derivable.datalog.values.values import word_of
+
+if TYPE_CHECKING:
+    from derivable.datalog.fused import emit, emit_insert
+    from derivable.datalog.kernels import row_sets
+else:
+    emit, emit_insert = later("derivable.datalog.fused.emit"), later("derivable.datalog.fused.emit_insert")
+    row_sets = later("derivable.datalog.kernels.row_sets")
+
+# Facts of a small run, and those more for each store.
+MOST_FACTS, FACTS_A_STORE = 1 << 10, 4
+# Rows that a table has room for at first, and rows more of a run for each store.
+ROOM, ROWS_A_STORE = 1 << 6, 1 << 6
+# Rows of a table that no recursion has.
+MOST_ROWS = 1 << 15
+# Candidates of a run, and those more for each store.
+MOST_CANDIDATES, CANDIDATES_A_STORE = 1 << 16, 1 << 8
+# Candidates of a table with tags at the end of a round.
+MOST_WAITING = 1 << 16
+# Orders of joins are looked at again when a recursion has so many times the rows that they were chosen for.
+PLAN_AGAIN = 16
+# Runs between looks for kernels.
+LOOKS = 8
+# Stores that take as long over columns as importing what loads kernels.
+MANY_STORES = 300
+# The families of values that are numbered as they come.
+NUMBERED = "text", "duration", "tensor"
+Row = tuple[Const, ...]
+
+
+def merge_of(executor: Any, stores: Sequence[m.Store]) -> Merge:
+    """What tags are to a machine whose memory is used again."""
+    algebra, ram = executor.algebra, executor.ram
+    if isinstance(algebra, Untagged):
+        return Merge(ROOM)
+    certain = frozenset(name for name, relation in ram.relations.items() if relation.is_certain)
+    if isinstance(algebra, SemiringTags):
+        return Sums(algebra.typed, certain, True, ROOM)
+    counts = [sum(scan is not None for scan in map(m.scan_of, store.query.operators)) for store in stores]
+    in_recursion = {name for stratum in ram.strata if stratum.loop for name in stratum.relations}
+    with_news = {name for name in in_recursion - certain if executor.tables[name].stamps is None}
+    return Proofs(max(2, *counts, 0), certain, with_news, ROOM)
+
+
+class WholeProgram:
+    """All stores of a program in the memory of a machine, for one run after the other.
+
+    constants    (where the memory has it, constant) of those whose words differ from run to run
+    once         the stores that write to relations of no recursion
+    facts_left   facts that the run at hand may have still
+    rows         number of a table -> rows of constants, of rules that read nothing
+    runs         how many there were before kernels were bound, -1 once they are
+    first_other  the number of the first stratum that has a store without a kernel, as far as that is known
+    stops        the strata before which a run stops: those that negate proofs, and the end
+    negated      stratum -> numbers of the tables whose proofs it negates
+    """
+
+    def __init__(
+        self,
+        executor: Any,
+        stores: Sequence[tuple[Sequence[m.Store], Sequence[m.Store]]],
+        rows: Sequence[tuple[str, Row]],
+        bases: Sequence[str],
+        decides: Sequence[str],
+        saved: int,
+    ):
+        """stores   [stratum] what computes it before its recursion, and in it
+        bases    [stratum] the relation with what its recursion reads of before it, "" without one
+        decides  [stratum] the relation that says whether it may be an equivalence, "" without one
+        saved    what a run saves, in rows
+        """
+        ram, relations = executor.ram, [stratum.relations for stratum in executor.ram.strata]
+        all_stores = [store for once, loop in stores for store in (*once, *loop)]
+        computed = {name for names in relations for name in names}
+        for table in executor.tables.values():
+            # Small ones never do, and all have the layout for which kernels are bound.
+            table.row_set.may_have_prefixes = False
+        merge, others = merge_of(executor, all_stores), [name for name in executor.tables if name not in computed]
+        executor.has_candidates = merge.has_tags
+        self.machine = machine = Machine(executor, relations, stores, merge, others, has_room=True)
+        number, count, words = machine.number, len(all_stores), machine.strata
+        self.saved, self.runs, self.outputs = saved, 0, ram.outputs
+        # The first stratum that reads an index.
+        self.first_use: dict[Index, int] = {}
+        self.rows: dict[int, list[Row]] = {}
+        for name, row in rows:
+            self.rows.setdefault(number[name], []).append(row)
+        words[:-1, w.BASE] = [number.get(name, -1) for name in bases]
+        words[:-1, w.DECIDES] = [number.get(name, -1) for name in decides]
+        self.bases_of = [(table, base) for table, base in words[:, [w.FIRST_TABLE, w.BASE]].tolist() if base >= 0]
+        self.stratum_of = np.searchsorted(words[1:, w.FIRST_STORE], np.arange(count), "right").tolist()
+        in_recursion = {name for stratum in ram.strata if stratum.loop for name in stratum.relations}
+        self.once = np.array([k for k, store in enumerate(all_stores) if store.relation not in in_recursion], int)
+        most_rows = row_set.SET_ROWS + ROWS_A_STORE * count
+        sized = [[bool(sized_relations(part)) for part in parts] for parts in stores]
+        if merge.has_tags:
+            words[:-1, [w.ONCE_IS_SIZED, w.LOOP_IS_SIZED]] = sized
+            # Candidates may be rows that there are already.
+            self.most_of_table = [most_rows + MOST_WAITING] * len(machine.tables)
+        else:
+            # In another order rows would come in another order too, and so they do where a recursion has sets of them.
+            is_sized = any(map(any, sized))
+            most_rows = LEAST_ROWS if is_sized else most_rows
+            is_small = [is_sized or name not in ram.relations or name in in_recursion for name in machine.names]
+            self.most_of_table = [min(row_set.SET_ROWS if small else MOST_ROWS, most_rows) for small in is_small]
+        self.most_facts = self.facts_left = MOST_FACTS + FACTS_A_STORE * count
+        self.most_candidates = MOST_CANDIDATES + CANDIDATES_A_STORE * count
+        self.fresh = np.zeros_like(machine.control)
+        self.fresh[[w.ONLY, w.ONLY_TABLE, w.STRATUM]] = -1
+        self.fresh[[w.MOST, w.ROUNDS]] = ENDLESS
+        self.fresh[w.ROWS_LEFT], self.fresh[w.DOUBT] = most_rows, most_rows - LEAST_ROWS
+        self.fresh[w.TIMES] = PLAN_AGAIN
+        self.constants: list[tuple[int, Const]] = []
+        self.number_of_strata = self.first_other = len(ram.strata)
+        self.negated: dict[int, list[int]] = {}
+        for stratum, store in zip(self.stratum_of, all_stores) if isinstance(merge, Proofs) else ():
+            for node in store.query.operators:
+                if isinstance(node, m.Difference):
+                    self.negated.setdefault(stratum, []).append(number[node.right.relation])
+        self.stops = [*sorted(self.negated), self.number_of_strata]
+        # [stratum] its first table, the number of tables for each behind the last.
+        self.first_tables: list[int] = [*words[:, w.FIRST_TABLE].tolist(), int(words[-1, w.FIRST_TABLE])]
+
+    # Kernels
+
+    def is_bound(self) -> bool:
+        """Whether all stores have their kernels, which are loaded or compiled for many runs alone."""
+        if self.runs < 0:
+            return True
+        self.runs += 1
+        is_due = self.runs % LOOKS == 1 or (self.saved >= fused.FEW_ROWS and self.runs < LOOKS)
+        if fused.FEW_ROWS and not is_due:
+            return False
+        work = fused.FEW_ROWS + self.runs * self.saved
+        if not may_use_compiled(work, *self.machine.merge.driver(), len(self.machine.stores) >= MANY_STORES):
+            return False
+        with gc_paused():
+            return self.bind(work)
+
+    def bind(self, work: int) -> bool:
+        """Bind all stores, if the kernels of all are there."""
+        machine, merge, planned_forms = self.machine, self.machine.merge, []
+        for numbers, forms in self.forms():
+            running = machine.running(numbers[0])
+            running.plan()
+            if running.fused is None or running.fused.kept.prefix is not None:
+                self.first_other = min(self.first_other, self.stratum_of[numbers[0]])
+                return False
+            planned_forms.append((numbers, forms, running.fused, merge.kernel(running.fused.plan, None)))
+        kernels = [kernel.function for *_, kernel in planned_forms]
+        kernels += [kernel for table in machine.tables for kernel in merge.kernels_of(table)]
+        # Of all, so that those that are not there begin to be compiled now.
+        are_there = ["address" in vars(one) or may_use_compiled(work, one) for one in dict.fromkeys(kernels)]
+        if not all(are_there):
+            return False
+        for table in machine.tables:
+            table.grow_log(ROOM)
+            table.row_set.grow(table, ROOM)
+        machine.blocks = []
+        machine.begin()
+        for numbers, forms, plan, kernel in planned_forms:
+            self.bind_form(numbers, forms, FormBinding(forms[0], plan), plan, kernel)
+        self.part_indexes()
+        self.runs = -1
+        # What refers to one another would stay until Python looks for such.
+        machine.executor.running.clear()
+        for table in machine.tables:
+            table.indexes.clear()
+        return True
+
+    def forms(self) -> list[tuple[list[int], list[Form]]]:
+        """The numbers of the stores of each form, and these as such; a store that is no such is alone."""
+        kinds: dict[tuple, int] = {}
+        tables = self.machine.executor.tables.items()
+        kind_of = {name: kinds.setdefault(table.types, len(kinds)) for name, table in tables}
+        groups: dict[Any, tuple[list[int], list[Form]]] = {}
+        for number, store in enumerate(self.machine.stores):
+            form = Form.of(store, kind_of.__getitem__)
+            numbers, forms = groups.setdefault((number, None) if form is None else (-1, form.key), ([], []))
+            numbers.append(number)
+            if form is None:
+                form = Form((), tuple(scan for scan in map(m.scan_of, store.query.operators) if scan is not None), ())
+            forms.append(form)
+        return list(groups.values())
+
+    def bind_form(
+        self, numbers: list[int], forms: list[Form], binding: FormBinding, plan: Fused, kernel: emit.RuleKernel
+    ) -> None:
+        """Bind the stores of one form to their kernel: where the memory has its arguments, for all of them at once.
+
+        Each argument lies in something of the store, so many words behind its begin.
+        """
+        machine, count, length = self.machine, len(numbers), emit_insert.OWN + kernel.num_positions
+        read = [[machine.number[scan.relation] for scan in form.scans] for form in forms]
+        length += machine.tables[machine.words[numbers[0], w.TARGET]].width
+        stores_at = machine.allocate(count * length) + length * np.arange(count)
+        sources = [part for what, _, part in kernel.parameters if what == "word"]
+        words_at = machine.allocate(count * len(sources)) + len(sources) * np.arange(count)
+        targets = machine.bases[machine.words[numbers, w.TARGET]]
+        # [store] where it begins, and the offset of each argument behind one of these.
+        begins: dict[Any, np.ndarray] = {
+            "memory": np.zeros(count, np.int64),
+            "own": stores_at,
+            "word": words_at,
+            "target": targets,
+            "target parts": machine.memory[targets + w.PARTS],
+        }
+        arguments: list[tuple[Any, int]] = []
+        for what, step, part in kernel.parameters:
+            name = what.removeprefix("target ").upper()
+            if what == "own":
+                arguments.append(("own", part))
+            elif what in ("left", "bound"):
+                arguments.append(("memory", getattr(w, name)))
+            elif what == "word":
+                arguments.append(("word", sum(key == "word" for key, _ in arguments)))
+            elif what == "target given":
+                arguments.append(("target parts", w.PART_WORDS * part + w.GIVEN))
+            elif what.startswith("target "):
+                arguments.append(("target", getattr(w, name)))
+            elif step not in binding.scan_of:
+                # The factor of a rule with a probability.
+                arguments.append(
+                    ("memory", self.constant_array(fused.argument_of(plan, {}, None, what, step, part)[0]))
+                )
+            else:
+                number, scan = binding.scan_of[step], plan.kept.scans[step]
+                keys = binding.keys_of[step] if what in ("heads", "heads_size", "following") else None
+                is_part = what == "tags" and not (scan.part == "recent" and machine.merge.recent_tags != "tags")
+                key = number, keys, is_part
+                if key not in begins:
+                    begins[key] = self.begins_of(numbers, [one[number] for one in read], keys, is_part)
+                word = machine.growing(plan.reads[step], scan, what, part)
+                arguments.append((key, word - int(begins[key][0])))
+        blocks = np.stack([begins[begin] for begin, _ in arguments], 1)
+        blocks += np.array([offset for _, offset in arguments], np.int64)
+        machine.blocks.append(blocks)
+        machine.words[numbers, w.OWN], machine.words[numbers, w.POSITIONS] = stores_at, kernel.num_positions
+        machine.words[numbers, w.BLOCK] = [machine.address(block) for block in blocks]
+        machine.words[numbers, w.ENTRY] = kernel.function.address
+        for form, at in zip(forms, words_at.tolist() if sources else ()):
+            words = binding.words_of(form)
+            for place, source in enumerate(sources, at):
+                word = words[source]
+                if isinstance(word, int):
+                    machine.memory[place] = word
+                    continue
+                machine.memory[place] = word_of(word.value, word.type, machine.executor.symbols)
+                # Those that are numbered are so in each run.
+                if word.type.is_wide or word.type.family in NUMBERED:
+                    self.constants.append((place, word))
+
+    def constant_array(self, array: np.ndarray) -> int:
+        """Where the memory has the address of an array that no run changes."""
+        at = self.machine.allocate(1)
+        self.machine.arrays.append(array)
+        self.machine.memory[at] = self.machine.address(array)
+        return at
+
+    def begins_of(
+        self, numbers: list[int], tables: list[int], keys: tuple[int, ...] | None, is_part: bool
+    ) -> np.ndarray:
+        """[store] where the words of a table that it reads begin, or those of its tags, or of its index over some
+        columns."""
+        machine = self.machine
+        if keys is None:
+            return machine.memory[machine.bases[tables] + w.PARTS] if is_part else machine.bases[tables]
+        indexes = [machine.tables[table].index(keys, False) for table in tables]
+        for number, index in zip(numbers, indexes):
+            stratum = self.stratum_of[number]
+            self.first_use[index] = min(stratum, self.first_use.get(index, stratum))
+        return np.array([machine.place_of_index(index) for index in indexes], np.int64)
+
+    def part_indexes(self) -> None:
+        """Have those indexes apart that no store of their table's stratum reads."""
+        machine, first = self.machine, self.machine.strata[1:, w.FIRST_TABLE]
+        after: list[list[int]] = [[] for _ in machine.tables]
+        growing = []
+        for index, at in machine.indexes.items():
+            table = machine.number[index.table.name]
+            is_later = table >= first[-1] or self.first_use[index] > np.searchsorted(first, table, "right")
+            (after[table] if is_later else growing).append(at)
+        machine.index_bases = np.array(growing, np.int64)
+        machine.indexes_after = np.full((len(after), max(map(len, after), default=0)), -1, np.int64)
+        for table, indexes in enumerate(after):
+            machine.indexes_after[table, : len(indexes)] = indexes
+
+    # Room
+
+    def has_room(self, number: int, least: int) -> bool:
+        """Make room for that number of rows in a table; false if they are more than a small run has."""
+        if least > self.most_of_table[number]:
+            return False
+        table = self.machine.tables[number]
+        self.machine.read_table(number)
+        table.grow_log(least)
+        table.row_set.grow(table, len(table.log))
+        self.machine.changed(number)
+        return True
+
+    def have_bases_room(self) -> bool:
+        """Make room for what a recursion reads of what was before it."""
+        tables = self.machine.tables
+        sizes = [(base, len(tables[number].log)) for number, base in self.bases_of]
+        return all(len(tables[base].log) >= size or self.has_room(base, size) for base, size in sizes)
+
+    def make_room(self, reason: int) -> bool:
+        machine, control = self.machine, self.machine.control
+        target = int(machine.words[control[w.AT], w.TARGET]) if control[w.GOES_ON] else int(control[w.ENDING])
+        at = machine.bases_of_tables[target]
+        if not control[w.GOES_ON]:
+            return self.has_room(target, int(machine.memory[at + w.SIZE] + machine.memory[at + w.NUM_CANDIDATES]) + 1)
+        if isinstance(machine.merge, Proofs):
+            room = machine.merge.candidates[target].room
+            if room < MOST_WAITING:
+                machine.merge.grow_candidates(machine, target, 2 * room)
+            return room < MOST_WAITING
+        # Of a recursion that goes on, the rows before it stay where they are.
+        has_room = self.has_room(target, 2 * len(machine.tables[target].log))
+        return has_room and (bool(control[w.ROUND] > 0) or self.have_bases_room())
+
+    # Running
+
+    def run(self, facts: FactStore, ram: m.Ram, algebra: Any) -> int:
+        """Run the program over facts, as far as this is a small run; returns the number of strata that have ended."""
+        machine, merge, control = self.machine, self.machine.merge, self.machine.control
+        self.facts_left = self.most_facts
+        control[:], machine.activity[:] = self.fresh, 0
+        machine.memory[w.LEFT] = self.most_candidates
+        merge.begin_run(machine, algebra)
+        for place, constant in self.constants:
+            machine.memory[place] = word_of(constant.value, constant.type, facts.symbols)
+        handlers: dict[int, Callable[[int], bool]] = {row_sets.LOG_FULL: self.make_room}
+        if merge.has_tags:
+            handlers[w.PLAN_AGAIN] = partial(self.is_as_planned, facts, ram)
+        if isinstance(merge, Proofs):
+            handlers[w.PROOFS_FULL] = lambda reason: algebra.store.make_wanted_room() is None
+            handlers[w.LIMITS] = lambda reason: algebra.store.deadline.remaining() is None
+        first, is_whole = 0, False
+        for stop in self.stops:
+            # A stratum that negates has its facts before.
+            control[w.UNTIL] = stop
+            is_whole = self.write_facts(facts, first, stop + 1, algebra) and machine.run(handlers) == w.ENDED
+            if not is_whole:
+                break
+            first = stop + 1
+            if stop in self.negated:
+                algebra.may_deny(facts.may_be_denied(ram, stop))
+            for number in self.negated.get(stop, ()):
+                assert isinstance(merge, Proofs)
+                size = int(machine.memory[machine.bases_of_tables[number] + w.SIZE])
+                merge.arrays[number]["negated"][:size] = algebra.negate(machine.tables[number].tags[:size])
+        merge.end_run(is_whole)
+        if not is_whole:
+            machine.memory[machine.bases + w.NUM_CANDIDATES] = 0
+        if merge.has_tags:
+            # Where dropped proofs may come back, another run offers all rows again.
+            return 0 if algebra.has_dropped() else max(0, int(control[w.STRATUM]))
+        number = max(0, int(control[w.STRATUM]))
+        once = self.once
+        if number < self.number_of_strata:
+            once = once[once < machine.strata[number, w.FIRST_STORE]]
+        # Many candidates would be sorted.
+        return 0 if machine.words[once, w.CANDIDATES].max(initial=0) >= row_set.SET_ROWS else number
+
+    def write_facts(self, facts: FactStore, first: int, stop: int, algebra: Any) -> bool:
+        """Write the facts of strata as candidates; false if they are too many."""
+        machine, merge, start, end = self.machine, self.machine.merge, self.first_tables[first], self.first_tables[stop]
+        columns_of = {machine.number.get(name, end): columns for name, columns in facts.relations.items()}
+        numbers = columns_of.keys() | self.rows.keys() if self.rows else columns_of
+        counts, variables_of = [], []
+        for number in sorted(number for number in numbers if start <= number < end):
+            table, rows = machine.tables[number], self.rows.get(number, ())
+            columns, variables = [], _NO_FACTS
+            if number in columns_of:
+                columns, variables = columns_of[number].given(len(table.types))
+            count, candidates = len(variables) + len(rows), merge.candidates[number]
+            self.facts_left -= count
+            if self.facts_left < 0:
+                return False
+            if count > candidates.room:
+                merge.grow_candidates(machine, number, 2 * count)
+            if count >= len(table.log) and not self.has_room(number, count + 1):
+                return False
+            words = candidates.rows(count)
+            if not columns:
+                words[:] = 0
+            for c, column in enumerate(columns):
+                words[: len(variables), c] = column
+            for k, row in enumerate(rows, len(variables)):
+                words[k] = [word_of(term.value, term.type, facts.symbols) for term in row] or [0]
+            machine.memory[machine.bases_of_tables[number] + w.NUM_CANDIDATES] = count
+            counts.append((number, count))
+            variables_of.append(np.append(variables, [-1] * len(rows)) if rows else variables)
+        if counts and merge.has_tags:
+            self.write_tags(counts, variables_of, algebra)
+        return merge.has_tags or self.have_bases_room()
+
+    def write_tags(self, counts: list[tuple[int, int]], variables_of: list[np.ndarray], algebra: Any) -> None:
+        """Write the tags of the facts of some tables; those that are to be discarded are left out."""
+        machine, merge, start = self.machine, self.machine.merge, 0
+        variables = np.concatenate(variables_of)
+        is_random = variables >= 0
+        tags = algebra.one(len(variables))
+        if is_random.any():
+            if isinstance(merge, Proofs):
+                tags[is_random] = algebra.store.singles_of(variables_of)
+            else:
+                tags[is_random] = algebra.fact_tags(variables[is_random])
+        is_possible = ~algebra.is_zero(tags)
+        are_all_possible = bool(is_possible.all())
+        for number, count in counts:
+            candidates, rows = merge.candidates[number], slice(start, start + count)
+            part, start = tags[rows], start + count
+            if not are_all_possible and machine.names[number] not in merge.certain:
+                possible = np.flatnonzero(is_possible[rows])
+                words = candidates.rows(count)
+                words[: len(possible)] = words[possible]
+                part = part[possible]
+                machine.memory[machine.bases_of_tables[number] + w.NUM_CANDIDATES] = len(possible)
+            candidates.write_tags(part)
+            if isinstance(merge, Proofs):
+                merge.arrays[number]["candidate_rows"][:count] = -1
+
+    def is_as_planned(self, facts: FactStore, ram: m.Ram, reason: int) -> bool:
+        """Whether the stores that are next would join in their order in any run."""
+        machine = self.machine
+        number = int(machine.control[w.STRATUM])
+        part = "once" if machine.control[w.ROUND] == 0 else "loop"
+        for table in range(len(machine.tables)):
+            machine.read_table(table)
+        stores, tables = getattr(ram.strata[number], part), dict(zip(machine.names, machine.tables))
+        known = Assumed(Statistics(tables, facts.symbols), ram.strata[number], {})
+        return all(map(operator.is_, planned(ram, (number, part), stores, known, False), stores))
+
+    # Outcome
+
+    def rows_of(self, name: str) -> Table:
+        """The rows of a relation, and their tags, which the next run does not change."""
+        number = self.machine.number[name]
+        size = int(self.machine.memory[self.machine.bases_of_tables[number] + w.SIZE])
+        made = self.machine.tables[number].first_rows(size)
+        if self.machine.merge.has_tags:
+            made.tags = column_of([part[:size].copy() for part in parts_of(made.tags)])
+            made.stamps = None
+        return made
+
+    def spent(self, until: int) -> Callable[[], tuple[list[tuple[m.Store, list[int]]], list[int]]]:
+        """What says of the first strata, also after other runs, what each store did, as (stratum, runs, candidates, new
+        rows, cost), and how many rounds there were."""
+        machine, count = self.machine, int(self.machine.strata[until, w.FIRST_STORE])
+        words, rounds = machine.words[:count].copy(), machine.strata[:until, w.NUM_ROUNDS].copy()
+        return partial(_spent, machine.stores[:count], self.stratum_of[:count], words, rounds)
+
+
+def _spent(
+    stores: list[m.Store], strata: list[int], words: np.ndarray, rounds: np.ndarray
+) -> tuple[list[tuple[m.Store, list[int]]], list[int]]:
+    costs = words[:, w.RUNS : w.ROWS].sum(axis=1)
+    did = np.stack([strata, words[:, w.RUNS], words[:, w.CANDIDATES], words[:, w.ROWS], costs], 1)
+    return [*zip(stores, did.tolist())], rounds.tolist()
+
+
+_NO_FACTS = np.zeros(0, np.int64)
