@@ -33,7 +33,7 @@ GRID = """
     rel reached(a, b) = reached(a, c), joined(c, b)
     rel connected() = reached(a, b), dot(b), a != b
 """
-SIDE, BATCH, NODES = 6, 8, 40
+BATCH, NODES = 8, 40
 
 
 def readme() -> Call:
@@ -65,19 +65,19 @@ def recursion(provenance: str) -> Call:
     return lambda: program.run({"edge": facts}, provenance=provenance)
 
 
-def grid(provenance: str, varying: bool = False, **options: Any) -> Call:
+def grid(provenance: str, side: int = 6, varying: bool = False, **options: Any) -> Call:
     import torch
 
     import derivable as dv
 
-    cells = range(SIDE * SIDE)
-    dashes = [(c, c + 1) for c in cells if c % SIDE < SIDE - 1] + [(c, c + SIDE) for c in cells if c + SIDE < SIDE**2]
+    cells = range(side * side)
+    dashes = [(c, c + 1) for c in cells if c % side < side - 1] + [(c, c + side) for c in cells if c + side < side**2]
     inputs = {"dash": dv.varying() if varying else dv.independent(dashes), "dot": dv.independent(list(cells))}
     layer = dv.nn.Logic(GRID, inputs=inputs, outputs={"connected": ()}, provenance=provenance, **options)
     generator = torch.Generator().manual_seed(0)
     dash = torch.rand(BATCH, len(dashes), generator=generator, requires_grad=True)
-    dots = torch.full((BATCH, SIDE * SIDE), 0.01)
-    dots[:, [0, SIDE**2 - 1]] = 0.99
+    dots = torch.full((BATCH, side * side), 0.01)
+    dots[:, [0, side**2 - 1]] = 0.99
     if varying:
         one = torch.rand(len(dashes), generator=generator, requires_grad=True)
         return lambda: layer(dash=[(dashes, one)] * BATCH, dot=dots).sum().backward()
@@ -124,7 +124,7 @@ CASES: dict[str, Callable[[], Call]] = {
     **{f"recursion, {p}": lambda p=p: recursion(p) for p in PROVENANCES},
     "grid 6x6, topkproofs 1": lambda: grid("topkproofs", k=1),
     "grid 6x6, topkproofs 3": lambda: grid("topkproofs", k=3),
-    "grid 6x6, exact": lambda: grid("exact"),
+    "grid 3x3, exact": lambda: grid("exact", side=3),
     "grid 6x6, topkproofs, varying": lambda: grid("topkproofs", varying=True),
     "circuit, log": circuit,
     "scan, own operator": scan,
