@@ -134,3 +134,12 @@ def test_views_may_be_read_by_several_threads():
         thread.join()
     expected = [(a, b) for a in range(81) for b in range(a + 1, 81)]
     assert found == [(list(map(list, expected)), expected, True, False)] * 4
+
+
+def test_a_table_has_twelve_parts():
+    """What finds rows, and how, is a part of its own."""
+    table = Table("r", [I64, I64])
+    table.insert([np.arange(5000), np.arange(5000)], 5000)
+    table.find([np.arange(2), np.arange(2)], 2)
+    assert len(vars(table)) <= 12
+    assert len(vars(table.fork())) <= 12
