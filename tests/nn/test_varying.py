@@ -650,3 +650,28 @@ def test_that_a_weight_does_not_hold_is_the_sum_of_the_others(provenance, u):
         torch.testing.assert_close(found[name].reshape(values.shape), values)
         (mine,), (other,) = (torch.autograd.grad(x.sum(), colour, retain_graph=True) for x in (found[name], values))
         torch.testing.assert_close(mine, other)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    "values", [[0.5] * 5, [0.7, 0.5, 0.5, 0.7, 0.5], [0.6, 0.5, 0.6, 0.5, 0.1], [0.2, 0.2, 0.3, 0.4, 0.3]]
+)
+def test_ties_go_by_the_order_of_the_facts(values, reverse):
+    """Of equal values a maximum takes the fact that was given first, a minimum the last, however they are derived."""
+    edges = [(0, 1), (1, 3), (0, 2), (2, 3), (0, 3)]
+    edges, paths = (edges[::-1], [(0, 1), (2, 3), (4,)]) if reverse else (edges, [(0, 1), (2, 3), (4,)])
+    paths = [tuple(4 - k for k in path) for path in paths] if reverse else paths
+    text = "type edge(i32, i32)\nrel path(a, b) = edge(a, b)\nrel path(a, c) = path(a, b), edge(b, c)"
+    layer = dv.nn.Logic(text, {"edge": dv.varying()}, {"path": [(0, 3)]}, "minmaxprob")
+    p = torch.tensor(values, dtype=torch.float64, requires_grad=True)
+    found = layer([(edges, p)])
+    least = [min(path, key=lambda k: (values[k], -k)) for path in paths]
+    best = max(least, key=lambda k: (values[k], -k))
+    (gradient,) = torch.autograd.grad(found.sum(), p)
+    assert found.item() == values[best]
+    assert gradient.tolist() == [float(k == best) for k in range(5)]
+    fixed = dv.nn.Logic(text, {"edge": dv.independent(edges)}, {"path": [(0, 3)]}, "minmaxprob")
+    (other,) = torch.autograd.grad(fixed(p[None]).sum(), p)
+    # Another subgradient, of a fact with that value.
+    assert sorted(other.tolist()) == [0.0, 0.0, 0.0, 0.0, 1.0]
+    assert values[int(other.argmax())] == values[best]
