@@ -60,7 +60,7 @@ def facts_of(draw):
     return {name: draw(st.lists(st.tuples(*[value] * width), max_size=14)) for name, width in widths.items()}
 
 
-@examples(25, 600, bodies(), st.data())
+@examples(15, 600, bodies(), st.data())
 def test_rules_agree_with_the_reference(body, data):
     names, literals = body
     facts = facts_of(data.draw)
