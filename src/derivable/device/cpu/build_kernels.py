@@ -111,5 +111,5 @@ def _features() -> list[str]:
 
 
 if __name__ == "__main__":
-    file, *processor = sys.argv[1:] or [object_code.package_folder() / "native.objects"]
+    file, *processor = sys.argv[1:] or [str(object_code.package_folder() / "native.objects")]
     print(f"{build(Path(file), *processor)} kernels")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from derivable.device.cpu.intrinsics import Intrinsic
 
 _MODULES = {
@@ -13,7 +15,7 @@ _MODULES = {
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
-def __getattr__(name: str) -> Intrinsic:
+def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(name)
     return Intrinsic(f"derivable.device.cpu.{_MODULE_OF.get(name, 'lanes')}", name)
