@@ -24,7 +24,7 @@ from derivable.datalog.machine.machine import Machine
 from derivable.datalog.machine.merges import ENDLESS
 from derivable.datalog.machine.recursion import Recursion
 from derivable.datalog.ram.interpret import interpret
-from derivable.datalog.run import compile_ahead, execute, profile
+from derivable.datalog.run import compile_ahead, execute, profile, stores
 from derivable.datalog.shortcuts import bit_rows
 from drawn import examples
 
@@ -429,7 +429,8 @@ def test_a_run_waits_for_its_kernels_no_longer_than_it_runs_without(monkeypatch)
         return len(waited) < 10_000
 
     monkeypatch.setattr(type(driver.run), "waits", waits)
-    monkeypatch.setattr(execute, "may_use_compiled", lambda *given, **named: False)
+    for module in (execute, stores):
+        monkeypatch.setattr(module, "may_use_compiled", lambda *given, **named: False)
     monkeypatch.setattr(Machine, "prepare", lambda own: prepared.append(len(own.stores)))
     for module in (compile_ahead, execute):
         monkeypatch.setattr(module, "perf_counter", clock)
@@ -456,7 +457,8 @@ def test_a_store_that_runs_as_a_kernel_becomes_worth_one_that_inserts(monkeypatc
 
     monkeypatch.setattr(fused.Running, "run", counted)
     monkeypatch.setattr(fused.Running, "is_ready", lambda own: own.settle() is None)
-    monkeypatch.setattr(execute, "may_use_compiled", lambda *given, **named: False)
+    for module in (execute, stores):
+        monkeypatch.setattr(module, "may_use_compiled", lambda *given, **named: False)
     # As if each round had many.
     monkeypatch.setattr(profile, "SMALL", -1)
     with settings_of(0, 1 << 12):

@@ -1,6 +1,4 @@
-"""The RAM machine: strata in order, semi-naive rounds, any tags.
-
-Untagged rows go straight into their table; tagged ones wait for the end of the round, where equal rows are added up.
+"""The RAM machine: strata in order, semi-naive rounds, any tags; `stores` is how one store of a round runs.
 
 What happens when: `run` calls `run_stratum` for each stratum, that one of `plain_stratum`, `tagged_stratum` and
 `grounding.ground_stratum`, and these `insert` or `collect` for each instruction; `begin_round` comes before each round
@@ -13,12 +11,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from derivable.datalog.aggregates.groups import Context, run_aggregate
-from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.facts.columns import FactColumns
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.foreign.function import ForeignError
@@ -33,28 +29,22 @@ from derivable.datalog.rules.projection import PART
 from derivable.datalog.run import cuts
 from derivable.datalog.run.compile_ahead import CompileAhead
 from derivable.datalog.run.grounding import ground_stratum
-from derivable.datalog.run.guard import Guard
 from derivable.datalog.run.limits import Limits, Watch
-from derivable.datalog.run.orders import Orders
 from derivable.datalog.run.overflow import warn_of_overflow
-from derivable.datalog.run.profile import COLUMNS, KERNEL, MACHINE, Effort, Profile, Route, StratumEffort
-from derivable.datalog.run.queries import Found
+from derivable.datalog.run.profile import COLUMNS, KERNEL, Profile, Route
 from derivable.datalog.run.rounds import Rounds
+from derivable.datalog.run.stores import Stores
 from derivable.datalog.shortcuts import Shortcut, shortcuts
-from derivable.datalog.tables.bulk_load import BulkLoad
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.ground_graph import GroundGraph
 from derivable.datalog.tags.random_facts import VALUE
 from derivable.datalog.tags.tags import Algebra, ColumnTags, GraphTags, SemiringTags, Untagged
 
 if TYPE_CHECKING:
-    from derivable.datalog.fused.fused import Running
     from derivable.datalog.run.pending import Pending
 
 # Join orders are chosen again when a recursion has so many times the rows that they were chosen for.
 PLAN_AGAIN = 16
-# Rows of a store with tags that wait until it is known to end.
-MOST_WAITING = 1 << 20
 
 
 class FinishedStrata(NamedTuple):
@@ -65,12 +55,9 @@ class FinishedStrata(NamedTuple):
     profile: Callable[[], Profile]
 
 
-class Executor(Orders):
+class Executor(Stores):
     """One run of a RAM program over its facts. After `run`, `tables` has every relation, of the strata of `begun` their
     outputs alone.
-
-    efforts         what each instruction has cost, by its identity
-    stratum_effort  what each stratum has cost
     """
 
     def __init__(
@@ -94,10 +81,6 @@ class Executor(Orders):
                 tables |= begun.tables
             tables |= {name: Table(name, r.types, new_tags, name in stable) for name, r in relations.items()}
         super().__init__(ram, facts, algebra, watch, tables)
-        self.facts = facts
-        self.watch = watch
-        # What runs single stores by kernels.
-        self.machines: dict[int, Recursion] = {}
         self.ahead = CompileAhead()
         self.goal = goal
         # Of the stratum with tags that runs.
@@ -110,12 +93,8 @@ class Executor(Orders):
             self.complete |= begun.tables.keys()
             self.finished = sum(map(len, begun.tables.values()))
         self.graph: GroundGraph | None = algebra.graph if isinstance(algebra, GraphTags) else None
-        self.efforts: dict[int, Effort] = {}
-        # Whether relations that are no outputs need not be there at the end.
-        self.only_outputs = False
         # Whether the facts that a stratum is offered are all that it has, not only those that are added.
         self.is_anew = False
-        self.stratum_effort = [StratumEffort() for _ in ram.strata]
 
     def run(self) -> dict[str, Table]:
         self.watch.executor = self
@@ -231,15 +210,6 @@ class Executor(Orders):
             return False
         rounds.change(loop)
         return True
-
-    def effort(self, instruction: m.Instruction) -> Effort:
-        """What an instruction has cost so far."""
-        found = self.efforts.get(id(instruction))
-        if found is None:
-            found = self.efforts[id(instruction)] = Effort(instruction, self.number)
-            if self.counts is not None and isinstance(instruction, m.Store):
-                found.estimates = [estimate.rows for estimate in self.estimates(instruction)]
-        return found
 
     def profile(self) -> Profile:
         """What the run has spent so far."""
@@ -361,93 +331,6 @@ class Executor(Orders):
             return False
         return in_pieces or rows <= recursion.LARGE
 
-    def part(self, instruction: m.Instruction) -> Table | None:
-        """The new table of an instruction that makes a part of what another one needs; None for all others."""
-        if instruction.relation in self.tables:
-            return None
-        assert isinstance(instruction, m.Store)
-        types = tuple(term.type for term in instruction.query.terms)
-        made = self.tables[instruction.relation] = Table(instruction.relation, types)
-        return made
-
-    def insert(self, instruction: m.Instruction, has_kernel: bool = True) -> None:
-        """Run an instruction and enter what it finds.
-
-        has_kernel  whether a kernel may compute the whole of it
-        """
-        table, guard = self.tables[instruction.relation], None
-        if isinstance(instruction, m.Store):
-            self.warn_of_product(instruction)
-        with self.effort(instruction) as effort:
-            self.watch.enter(table)
-            if not isinstance(instruction, m.Store):
-                columns, count, _ = self.special(instruction, effort)
-                table.insert(columns, count)
-            elif not table.size and table.row_set.may_be_sorted:
-                guard = self.guard_of(self.running_of(instruction))
-                self.insert_first(instruction, table, effort, guard)
-            else:
-                running = self.running_of(instruction)
-                may_insert = has_kernel and self.counts is None and not table.joins_values and running.may_insert(table)
-                if may_insert and self.inserted(running, table, effort):
-                    parts = ()
-                elif not (may_insert and effort.has_small_rounds) and running.is_ready():
-                    effort.by(KERNEL)
-                    parts = self.by_kernel(running, keep=False)
-                else:
-                    effort.by(COLUMNS)
-                    guard = self.guard_of(running)
-                    parts = self.by_columns(running, guard)
-                for columns, count, _ in parts:
-                    effort.candidates += count
-                    table.insert(columns, count)
-            added = self.watch.leave()
-            if added:
-                self.credit(effort, added)
-                effort.grew(self.watch.round, added)
-        if (other := self.in_another_order(instruction, guard)) is not None:
-            self.insert(other, has_kernel)
-
-    def credit(self, effort: Effort, rows: int) -> None:
-        """An instruction has found that number of new rows; those of a part of a rule are none of the program."""
-        effort.rows += rows
-        if effort.instruction.relation in self.ram.relations:
-            self.stratum_effort[self.number].rows += rows
-
-    def inserted(self, running: Running, table: Table, effort: Effort) -> bool:
-        """Have the kernel of a store insert its rows; whether that is compiled."""
-        table.row_set.update(table)
-        table.row_set.enter(table)
-        single = self.machines.get(id(running.store))
-        if single is None or single.machine.tables[-1] is not table:
-            recursive = self.stratum(self.number).relations if running.is_recursive else ()
-            read = [scan.relation for scan in running.scans if scan.relation in recursive]
-            names = [name for name in read if name != table.name]
-            single = self.machines[id(running.store)] = Recursion(self, (running.store,), names)
-        if not may_use_compiled(fused.MANY_ROWS, is_urgent=False) or not single.insert(effort):
-            return False
-        effort.by(MACHINE)
-        return True
-
-    def insert_first(self, store: m.Store, table: Table, effort: Effort, guard: Guard | None) -> None:
-        """Insert the rows of a store, which may be many, in a table that has none yet."""
-        running = self.running_of(store)
-        only_number = self.only_outputs and self.watch.room is None and store.relation in self.ram.counted
-        kernel = running.distinct_kernel(only_number)
-        if kernel is not None:
-            effort.by(KERNEL)
-            for count in running.written(table, kernel):
-                self.watch.remaining()
-                effort.candidates = count
-            return
-        by_kernel = not running.is_distinct and running.is_ready()
-        effort.by(KERNEL if by_kernel else COLUMNS)
-        gathered = BulkLoad(table, self.watch.remaining, self.watch.room)
-        for columns, count, _ in self.by_kernel(running, False) if by_kernel else self.by_columns(running, guard):
-            effort.candidates += count
-            gathered.add(columns, count)
-        gathered.flush()
-
     # Tag columns
 
     def tagged_stratum(self, number: int, algebra: ColumnTags, first: tuple[m.Instruction, ...] | None = None) -> None:
@@ -553,59 +436,6 @@ class Executor(Orders):
         are_there = ["address" in vars(kernel) or may_use_compiled(work, kernel) for kernel in kernels]
         return all(are_there)
 
-    def collect(self, instruction: m.Instruction, pending: Pending, stamp: int) -> None:
-        """Run an instruction; what it finds waits for the end of round `stamp`."""
-        if isinstance(instruction, m.Store):
-            self.warn_of_product(instruction)
-        with self.effort(instruction) as effort:
-            before = effort.candidates
-            self.watch.enter(pending.table)
-            guard = self._collect(instruction, pending, stamp, effort)
-            self.watch.leave()
-            if effort.candidates > before:
-                effort.grew(self.watch.round, effort.candidates - before)
-        if (other := self.in_another_order(instruction, guard)) is not None:
-            self.collect(other, pending, stamp)
-
-    def _collect(self, instruction: m.Instruction, pending: Pending, stamp: int, effort: Effort) -> Guard | None:
-        is_kept = pending.keeps_columns
-        if not isinstance(instruction, m.Store):
-            pending.add(self.special(instruction, effort), stamp, effort)
-            return None
-        running = self.running_of(instruction)
-        by_kernel = running.is_ready()
-        effort.by(KERNEL if by_kernel else COLUMNS)
-        guard = None if by_kernel else self.guard_of(running)
-        for part in self.by_kernel(running, is_kept) if by_kernel else self.whole_by_columns(running, guard):
-            effort.candidates += part[1]
-            pending.add(part, stamp, effort, is_kept or not by_kernel)
-            pending.look(self.watch)
-        return guard
-
-    def whole_by_columns(self, running: Running, guard: Guard | None) -> Iterator[Found]:
-        """As `by_columns`, but nothing of a store that ends early: tags are not to be added twice."""
-        parts, count = [], 0
-        for part in self.by_columns(running, guard):
-            parts.append(part)
-            count += part[1]
-            if guard is not None:
-                guard.is_open &= count < MOST_WAITING and (self.watch.room is None or count <= self.watch.room)
-            if guard is None or not guard.is_open:
-                yield from parts
-                parts = []
-        if guard is None or guard.surprise is None:
-            yield from parts
-
-    def offer(self, store: m.Store, add: Callable[[Columns, int, Any], None]) -> None:
-        """Run a store with tags over columns, or by a kernel that writes these; `add` is offered what it finds."""
-        with self.effort(store) as effort:
-            self.watch.enter(self.tables[store.relation])
-            effort.by(KERNEL if self.running_of(store).is_ready() else COLUMNS)
-            for columns, count, tags in self.stored(store):
-                effort.candidates += count
-                add(columns, count, tags)
-            self.credit(effort, self.watch.leave())
-
     def merge(self, pending: Pending, stamp: int) -> int:
         """The end of round `stamp` for a table; returns how many rows are new."""
         self.watch.enter(pending.table)
@@ -613,7 +443,7 @@ class Executor(Orders):
         self.watch.leave()
         return added
 
-    # Facts and special instructions
+    # Facts
 
     def given_facts(self, name: str) -> FactColumns:
         """The facts that a relation is to begin with."""
@@ -622,15 +452,3 @@ class Executor(Orders):
     def fact_columns(self, name: str) -> tuple[Columns, np.ndarray]:
         """(columns [row] int64, variables) of these."""
         return self.given_facts(name).joined(len(self.ram.relations[name].types))
-
-    def special(self, rule: AggregateRule, effort: Effort) -> tuple[Columns, int, Any]:
-        """Columns, count and tags of an aggregate."""
-        effort.route = Route(COLUMNS, "aggregates work on columns")
-        table = self.tables[rule.relation]
-        body = self.tables[rule.body]
-        groups = None if rule.groups is None else self.tables[rule.groups]
-        written = self.ram.source, self.ram.text, self.ram.plans.setdefault("said", set())
-        context = Context(self.mode, self.symbols, self.facts.random, self.watch, *written)
-        found = run_aggregate(rule, table.types, body, groups, context)
-        effort.candidates += found[1]
-        return found

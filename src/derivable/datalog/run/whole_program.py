@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from derivable.core.collection import gc_paused
+from derivable.core.lazy import later
 from derivable.core.progress import NEVER
 from derivable.datalog.facts.store import FactStore, new_store
 from derivable.datalog.fused import fused
-from derivable.datalog.machine.whole_program import Row, WholeProgram
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.equivalence import Equivalence, equivalence_of
 from derivable.datalog.ram.linear import BASE, linear_loop
@@ -26,6 +26,12 @@ from derivable.datalog.shortcuts.linear import Linear
 from derivable.datalog.shortcuts.union_find import UnionFind
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import Algebra, ColumnTags, Untagged
+
+if TYPE_CHECKING:
+    from derivable.datalog.machine import whole_program
+    from derivable.datalog.machine.whole_program import Row, WholeProgram
+else:
+    whole_program = later("derivable.datalog.machine.whole_program")
 
 # What a small run saves, in rows.
 SAVED = 256
@@ -134,7 +140,7 @@ def small_program(ram: m.Ram, algebra: Algebra, most: int | None = None) -> Whol
             decides.append("")
         else:
             decides.append((rules.relation, *sorted(rules.steps))[not rules.is_transitive])
-    return WholeProgram(executor, stores, rows, bases, decides, saved_by(ram))
+    return whole_program.WholeProgram(executor, stores, rows, bases, decides, saved_by(ram))
 
 
 def _is_other(ram: m.Ram, stratum: m.Stratum, is_tagged: bool) -> bool:
