@@ -148,19 +148,6 @@ def test_changes_of_what_is_compiled(monkeypatch):
             kernel(**wrong)
 
 
-def test_a_cached_call_is_made_anew_for_what_has_been_compiled(monkeypatch):
-    kernel, given = compile(program("columns"), {"A": "csr"}), {"A": matrix(), "s": 0.5}
-    expected = kernel(**given)
-    first = kernel.__call__
-    kernel(**given)
-    assert kernel.__call__ is first
-    monkeypatch.setenv("DERIVABLE_TIER", "compiled")
-    for _ in range(3):
-        np.testing.assert_array_equal(kernel(**given), expected)
-    assert kernel.__call__ is not first
-    assert kernel.__call__.__name__ == "cached"
-
-
 def test_an_input_that_is_gone_is_no_input_that_is_missing():
     kernel, held = compile(program("columns")), hold(coordinates(matrix()), "csr", 2)
     kernel(A=held, s=0.5)

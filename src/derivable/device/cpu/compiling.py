@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -88,14 +88,6 @@ def type_of(kind: object_code.Kind) -> Any:
 def type_of_intrinsic(intrinsic: Any) -> Any:
     """Numba's type of an intrinsic, from where Numba enters it: its context learns of it between two compilations."""
     return next(kind for value, kind in builtin_registry.globals if value is intrinsic)
-
-
-def compiled_for(dispatcher: Any, arguments: Sequence[Any]) -> Any:
-    """What a dispatcher has compiled for arguments of these types; itself if there is nothing."""
-    try:
-        return dispatcher.get_overload(tuple(map(dispatcher.typeof_pyval, arguments)))
-    except KeyError:
-        return dispatcher
 
 
 def is_on_disk(function: Any) -> bool:

@@ -260,25 +260,6 @@ class Kernel(Compilable):
         return _is_cached(self.dispatcher)
 
     @property
-    def is_compiled(self) -> bool:
-        """Whether the compiled tier has taken over."""
-        return self._run != self._first
-
-    def compiled_form(self, *arguments: Any) -> Callable:
-        """What does the same for arguments of the types of these, and must not get others.
-
-        Once the compiled tier has taken over, that is what it compiled for them, without a look at tiers and types.
-        """
-        if not self.is_compiled:
-            return self
-        kinds = object_code.kinds_of(arguments)
-        if kinds is not None and (link := self._link(kinds)):
-            return link
-        from derivable.device.cpu.compiling import compiled_for
-
-        return compiled_for(self.dispatcher, arguments)
-
-    @property
     def _numba_type_(self) -> Any:
         return self.dispatcher._numba_type_
 

@@ -228,7 +228,9 @@ class Call:
             case "scalar":
                 return self.scalars[name]
             case "array":
-                return self.held[name].arrays[part]
+                # What a user's format gives need not lie in order; kernels take nothing else.
+                array = self.held[name].arrays[part]
+                return array if array.flags.c_contiguous and array.flags.aligned else np.array(array, order="C")
             case "size":
                 of = self.held[name]
                 return of.shape[int(part[1:])] if part in of.format.axis_sizes else of.arrays[part]

@@ -143,6 +143,9 @@ class CallRecorder:
 
         kept  by name, the arrays that a kept pattern was found from
         """
+        arrays = [held.arrays[part] for part in held.format.arrays]
+        if not all(array.flags.c_contiguous and array.flags.aligned for array in arrays):
+            return False
         x = f"_x{len(self.lines)}"
         self.lines.append(f"{x} = {name}")
         structure = {part for part in held.arrays if held.format.arrays.get(part) != "real"}
@@ -194,12 +197,11 @@ class CallRecorder:
         return True
 
     def _is_like(self, local: str, shape: tuple[int, ...], array: np.ndarray) -> str:
-        """Whether it is an array of that shape, and compiled code takes it as it takes that one."""
+        """Whether it is an array of that shape and type, which compiled code takes."""
         is_right = f"{local}.dtype is {self._constant(array.dtype)} and {local}.shape == {shape}"
-        flags = array.flags
-        order = "carray" if flags.carray else "c_contiguous"
-        more = f" and {local}.flags.aligned" if flags.aligned and not flags.carray else ""
-        return f"(_type({local}) is _ndarray and {is_right} and {local}.flags.{order}{more})"
+        flags = ("carray",) if array.flags.carray else ("c_contiguous", "aligned")
+        order = " and ".join(f"{local}.flags.{flag}" for flag in flags)
+        return f"(_type({local}) is _ndarray and {is_right} and {order})"
 
     def number(self, name: str, value: Any, of: Type) -> bool:
         """Take a real number as it comes, and integers and truth values if they are what they were."""
@@ -315,15 +317,7 @@ class CallRecorder:
                 arguments.append(f"_cleared({value.shape}, {self._constant(value.dtype)})")
             else:
                 arguments.append(self._constant(value))
-        run = built.runner(sources)
-        if run is built.run:
-            # Kernels take gradients as one axis, as the texts of these arguments do.
-            flat = [x.reshape(-1) if name == "gradient" else x for (_, name, _), x in zip(built.arguments, given)]
-            run = run.compiled_form(*flat)
-            if run is built.run:
-                # It is looked at again once it is compiled.
-                self.lines.insert(0, f"if {self._constant(run)}.is_compiled: break")
-        return f"{self._constant(run)}({', '.join(arguments)})"
+        return f"{self._constant(built.runner(sources))}({', '.join(arguments)})"
 
     def cached(self, of: CachedCalls) -> CachedCall:
         """The function, by which that may be called from now on."""

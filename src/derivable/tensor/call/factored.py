@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.core.diagnostics import LayoutError, ShapeError
+from derivable.device.cpu.llvm_code import compile_kernel
 from derivable.kernel.build import Builder
-from derivable.kernel.emit_numba import compile_kernel
 from derivable.tensor.language import nodes as t
 from derivable.tensor.lower.results import filled, has_nan
 from derivable.tensor.values.values import Coordinates, linear

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.expr.functions import apply, lift
+from derivable.device.cpu.llvm_code import compile_kernel
 from derivable.kernel.build import Builder
-from derivable.kernel.emit_numba import compile_kernel
 
 
 def table_of(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

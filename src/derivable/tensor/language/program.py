@@ -137,7 +137,7 @@ class Program:
                 "optimised"       the cheapest program that was found, and what it gains
                 "physical"        with the definitions of the storage of its inputs
                 "loops"           the kernels, as loop IR
-                "source"          their text for Numba
+                "source"          their text for LLVM
                 "passes"          what each pass did: how long it took, operations and cost of loops before and after
                 the name of a pass, as "fusion": the program after it
         values  inputs as of a call, by whose sizes, entries and storage it goes. Without them matrices are taken to be

@@ -10,9 +10,9 @@ from typing import Any
 from derivable.algebra.expr.functions import apply
 from derivable.algebra.expr.nodes import Constant, Expr, in_order
 from derivable.algebra.semiring import Semiring
+from derivable.device.cpu.llvm_code import compile_kernel
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder
-from derivable.kernel.emit_numba import compile_kernel
 from derivable.tensor.analysis.axes import Axes, Known, axes_of, inputs_known
 from derivable.tensor.analysis.bound import Closure, Destination, NeededEarlier, Scalar, Stored
 from derivable.tensor.analysis.loop_steps import loop_steps

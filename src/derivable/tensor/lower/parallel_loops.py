@@ -18,11 +18,11 @@ import numpy as np
 from derivable.algebra.expr.functions import apply
 from derivable.algebra.expr.nodes import Expr
 from derivable.algebra.semiring import TypedSemiring
+from derivable.device.cpu.llvm_code import compile_kernel
 from derivable.device.cpu.memory import full
 from derivable.device.cpu.threads import get_num_threads, run_chunks
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, substitute
-from derivable.kernel.emit_numba import compile_kernel
 from derivable.tensor.lower.coalesce import coalesced
 from derivable.tensor.lower.prefetch import with_prefetches
 from derivable.tensor.lower.results import INSIDE, WITH_NAN

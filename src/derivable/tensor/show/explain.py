@@ -11,7 +11,7 @@ import numpy as np
 from derivable.core.diagnostics import DerivableError, DomainError, UnsupportedError
 from derivable.core.registry import nearest
 from derivable.kernel import nodes as n
-from derivable.kernel.emit_numba import emit_numba
+from derivable.kernel.emit_llvm import emit_llvm
 from derivable.tensor.analysis.axes import size_inputs
 from derivable.tensor.call.compilation import Kernel, compile
 from derivable.tensor.formats.format import Format
@@ -80,7 +80,7 @@ def _stage(kernel: Kernel, stage: str, values: Mapping[str, Any]) -> str:
 
 
 def _source(kernel: n.Kernel) -> str:
-    return emit_numba(with_prefetches(kernel))
+    return emit_llvm(with_prefetches(kernel))
 
 
 # A program's way
