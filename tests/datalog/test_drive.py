@@ -4,6 +4,7 @@ import itertools
 import math
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -198,6 +199,26 @@ def test_rows_that_wait_where_joins_get_other_orders_are_not_left_out(text, edge
         patch.setattr(Recursion, "limits", lambda own, most: (ENDLESS, 3))
         tuples, *_ = found(text, edges)
     assert tuples == wanted
+
+
+def test_a_kernel_is_looked_for_on_disk_when_it_is_worth_twice_as_much():
+    looks = []
+
+    class Missing:
+        wanted = looked_for = 0
+
+        @property
+        def is_cached(self):
+            looks.append(self.wanted)
+            return False
+
+    running = SimpleNamespace(seen=0, counted=0, driven=lambda: (running.seen, running.seen + 10))
+    machine, kernel = SimpleNamespace(running=lambda number: running), SimpleNamespace(function=Missing())
+    while running.seen < fused.MANY_ROWS - 10:
+        assert not Machine.is_worth(machine, 0, kernel)
+        running.seen += 10
+    assert len(looks) == (fused.MANY_ROWS // fused.FEW_ROWS).bit_length() - 1
+    assert looks[0] == pytest.approx(fused.FEW_ROWS, abs=10)
 
 
 def test_a_limit_of_tuples_ends_pieces():

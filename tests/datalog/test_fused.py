@@ -50,7 +50,7 @@ PACKED = {}
 class InterpretedPacked:
     """A kernel with packed arguments, whose address is a number that nothing else has."""
 
-    wanted, is_cached = 0, True
+    wanted, looked_for, is_cached = 0, 0, True
 
     def __init__(self, kernel):
         self.kernel, self.address = kernel, -1 - id(self)

@@ -298,7 +298,11 @@ class Machine:
         start, stop = running.driven()
         wanted = function.wanted + stop - start
         if wanted < fused.MANY_ROWS:
-            return wanted >= fused.FEW_ROWS and function.is_cached
+            # To look for it costs as much as some thousand rows.
+            if wanted < max(fused.FEW_ROWS, 2 * function.looked_for):
+                return False
+            function.looked_for = wanted
+            return function.is_cached
         # Where rounds are large, a kernel that writes what it finds to columns serves as well.
         is_urgent = self.executor.effort(self.stores[number]).has_small_rounds
         return kernel.is_ready(is_urgent, waits=is_urgent and wanted >= fused.PATIENT_ROWS)

@@ -353,8 +353,8 @@ class Packed(Compilable):
 
     def __init__(self, function: FunctionType):
         super().__init__(function)
-        # What it would have saved so far, in the measure of who calls it.
-        self.wanted = 0
+        # What it would have saved so far, in the measure of who calls it, and what when it was looked for on disk.
+        self.wanted = self.looked_for = 0
 
     @cached_property
     def _compiled(self) -> Any:
