@@ -260,6 +260,11 @@ class Kernel(Compilable):
         return _is_cached(self.dispatcher)
 
     @property
+    def is_compiled(self) -> bool:
+        """Whether the compiled tier has taken over."""
+        return self._run != self._first
+
+    @property
     def _numba_type_(self) -> Any:
         return self.dispatcher._numba_type_
 
