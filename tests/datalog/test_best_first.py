@@ -12,6 +12,7 @@ import derivable as dv
 from datalog.test_fused import settings_of
 from derivable.algebra.semirings import max_product, min_plus
 from derivable.core.diagnostics import LimitError
+from derivable.datalog.policy.costs import under
 from derivable.datalog.shortcuts import best_first
 from drawn import examples
 
@@ -43,12 +44,8 @@ def small_queues(taken, most_times=8):
         taken.append(len(rows))
         return told(self, rows)
 
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("LEVELS", 4), ("ALL_LEVELS", 8), ("CELLS", 2), ("QUEUE_ROWS", 1), ("TOLD_ROWS", 2)):
-            patch.setattr(best_first, name, value)
-        for name, value in (("FIRST_PREFIXES", 1), ("TIMES_PREFIXES", 1), ("FEW_ENTRIES", 2)):
-            patch.setattr(best_first, name, value)
-        patch.setattr(best_first, "MOST_TIMES", most_times)
+    sizes = under(queue_levels=4, cells_a_level=2, queue_rows=1, few_entries=2, first_prefixes=1, prefix_times=1)
+    with sizes, under(look_rows=2, most_times=most_times), pytest.MonkeyPatch.context() as patch:
         patch.setattr(best_first.Propagation, "propagate", propagate)
         yield
 

@@ -17,11 +17,11 @@ from datalog.naive import fact_sets, least_model, text_of
 from datalog.test_fused import by_bits, interpreted, on_threads, settings_of
 from derivable.core.diagnostics import LimitError, OutOfMemory
 from derivable.core.graph import from_edges
+from derivable.datalog.policy.costs import under
 from derivable.datalog.ram.inclusions import systems_of
 from derivable.datalog.shortcuts import bit_kernels as kernels
 from derivable.datalog.shortcuts import bit_rows
 from derivable.datalog.shortcuts.condensed import Condensed
-from derivable.datalog.tables import storage
 from drawn import examples
 
 CLOSURES = {
@@ -298,8 +298,7 @@ def test_any_number_of_threads_finds_the_same():
     edges = np.random.default_rng(1).integers(0, 3000, (4000, 2)).astype(np.uint32)
     found = []
     for number in (1, 2, 3):
-        with on_threads(number), by_bits(), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(storage, "SHARED", 0)
+        with on_threads(number), by_bits(), under(shared_rows=0):
             found.append(dv.Program(closure("left")).run({"edge": edges})["path"].columns)
     for columns in found[1:]:
         for a, b in zip(found[0], columns):

@@ -12,7 +12,8 @@ import derivable as dv
 from datalog.test_fused import on_threads
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.kernels import relations
-from derivable.datalog.tables import bulk_load, packing, row_set, sets
+from derivable.datalog.policy.costs import under
+from derivable.datalog.tables import bulk_load, packing, sets
 from derivable.datalog.tables import index as indexes
 from derivable.datalog.tables.packing import Packing, distinct
 from derivable.datalog.tables.storage import Table
@@ -45,8 +46,7 @@ def test_packed_rows_sort_like_rows_and_come_back(columns):
     bits = sum((int(column.max()) - int(column.min())).bit_length() for column in columns)
     assert (packing is None) == (bits > 64)
     if packing is not None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("derivable.datalog.tables.packing.PART", 7)
+        with under(cache_rows=7):
             found = distinct(packing.pack(columns))
             back = np.empty((len(found), len(columns)), np.int64)
             packing.unpack(found, back)
@@ -71,10 +71,7 @@ def test_orders_are_stable(columns, many):
 
 @contextmanager
 def small_bulks(rows=4, most=16):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_set, "SET_ROWS", rows)
-        patch.setattr(bulk_load, "MOST", most)
-        patch.setattr(bulk_load, "FEW", rows)
+    with under(set_rows=rows, most_bulk=most, bulk_rows=rows):
         yield
 
 
@@ -195,10 +192,8 @@ def test_large_joins_are_sorted_and_right():
 @given(st.lists(st.integers(0, 6), max_size=40), st.integers(1, 5), st.booleans(), st.integers(1, 3))
 def test_words_and_runs_in_parts(words, part, is_sorted, num_threads):
     given_words = np.array(sorted(words) if is_sorted else words, np.uint64)
-    with pytest.MonkeyPatch.context() as patch, on_threads(num_threads):
-        patch.setattr(packing, "PART", part)
+    with pytest.MonkeyPatch.context() as patch, on_threads(num_threads), under(cache_rows=part, shared_rows=2):
         patch.setattr(order, "PART", part)
-        patch.setattr(packing, "SHARED", 2)
         column = given_words.view(np.int64).copy()
         if len(words):
             runs = order.runs_of(lambda rows: [column[rows]], len(words))
@@ -228,13 +223,12 @@ WORDS = st.lists(
 
 @examples(60, 300, WORDS, st.sampled_from(["compiled", "interpreted"]), st.integers(1, 3))
 def test_words_are_sorted_by_the_digits_that_vary(words, tier, num_threads):
-    with pytest.MonkeyPatch.context() as patch, on_threads(num_threads):
+    costs = under(digit_words=0, shared_rows=8)
+    with pytest.MonkeyPatch.context() as patch, on_threads(num_threads), costs:
         patch.setenv("DERIVABLE_TIER", tier)
         if tier == "interpreted":
             # One that the compiled tier has not taken over.
             patch.setattr(relations, "sort_by_digits", kernel(relations.sort_by_digits.py_func))
-        patch.setattr(packing, "MANY", 0)
-        patch.setattr(packing, "SHARED", 8)
         given_words = np.array(words, np.uint64)
         packing.sort(given_words)
         assert given_words.tolist() == sorted(words)
@@ -245,9 +239,9 @@ KINDS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64
 
 @pytest.mark.parametrize("is_bulk", [False, True])
 @pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "exact"])
-def test_facts_of_arrays_lie_as_their_callers_have_them(provenance, is_bulk, monkeypatch):
+def test_facts_of_arrays_lie_as_their_callers_have_them(provenance, is_bulk, costs):
     if is_bulk:
-        monkeypatch.setattr(row_set, "SET_ROWS", 1)
+        costs(set_rows=1)
     program = dv.Program("type r(i64, u64)\nrel t(y, x + 1) = r(x, y)\nquery r\nquery t")
     rows = np.array([[5, 7], [1, 100], [5, 7], [0, 0], [3, 2], [1, 99]])
     expected = sorted(set(map(tuple, rows.tolist())))
@@ -299,8 +293,8 @@ def test_indexes_over_tables_in_order_and_out_of_order(data):
     assert index.values_of(1 - column).tolist() == [rows[k][1 - column] for k in index.rows.tolist()]
 
 
-def test_rows_that_came_as_sets_are_viewed_in_the_log(monkeypatch):
-    monkeypatch.setattr(row_set, "SET_ROWS", 1)
+def test_rows_that_came_as_sets_are_viewed_in_the_log(costs):
+    costs(set_rows=1)
     table = Table("t", (I64, I64))
     table.row_set.may_be_sorted = False
     table.insert([np.array([3, 1, 2, 2]), np.array([5, 6, 7, 8])], 4)
@@ -311,10 +305,10 @@ def test_rows_that_came_as_sets_are_viewed_in_the_log(monkeypatch):
     assert table.has_log
 
 
-def test_rows_stay_in_a_hash_until_what_enters_them_in_sets_is_compiled(monkeypatch):
+def test_rows_stay_in_a_hash_until_what_enters_them_in_sets_is_compiled(monkeypatch, costs):
     table, rng = Table("t", (I64, I64)), np.random.default_rng(0)
     table.row_set.may_be_sorted, inserted = False, set()
-    monkeypatch.setattr(row_set, "SET_ROWS", 50)
+    costs(set_rows=50)
     for is_at_hand in (False, False, True, True):
         monkeypatch.setattr(sets.PrefixSets, "is_at_hand", lambda width, numbered, there=is_at_hand: there)
         rows = rng.integers(0, 30, (100, 2))

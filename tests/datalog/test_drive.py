@@ -19,13 +19,14 @@ from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product, min_plus
 from derivable.core.diagnostics import LimitError
 from derivable.datalog.fused import fused
-from derivable.datalog.machine import driver, recursion
+from derivable.datalog.machine import driver
 from derivable.datalog.machine import words as w
 from derivable.datalog.machine.machine import Machine
 from derivable.datalog.machine.merges import ENDLESS
 from derivable.datalog.machine.recursion import Recursion
+from derivable.datalog.policy.costs import under
 from derivable.datalog.ram.interpret import interpret
-from derivable.datalog.run import compile_ahead, execute, profile, stores
+from derivable.datalog.run import compile_ahead, execute, stores
 from derivable.datalog.shortcuts import bit_rows
 from drawn import examples
 
@@ -139,8 +140,7 @@ def test_larger_rounds_come_back():
     text = CLOSURE + "rel path(x, z) = path(x, y), path(y, z)"
     with settings_of(NEVER, NEVER):
         wanted = found(text, edges)
-    with settings_of(0, 1, 1 << 20, compiled=True), counted() as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recursion, "LARGE", 100)
+    with settings_of(0, 1, 1 << 20, compiled=True), counted() as made, under(large_round=100):
         assert found(text, edges) == wanted
     assert len(made) > 2
 
@@ -174,12 +174,10 @@ def test_pieces_find_what_rounds_find_and_no_row_is_in_two(text, edges, piece, m
         database = dv.Program(text).run({"edge": edges}, "unit", keep=True)
         (wanted,) = map(set, database.values())
         candidates = [rule.candidates for rule in database.profile.rules]
-    with settings_of(0, 1), pytest.MonkeyPatch.context() as patch:
+    with settings_of(0, 1), under(far_off=again, few_pairs=few_pairs), pytest.MonkeyPatch.context() as patch:
         patch.setattr(w, "PIECE", piece)
         patch.setattr(w, "MOST_WAITING", most)
         # They come back on the way, for orders of joins and for a look at rows of bits, which do not pay.
-        patch.setattr(execute, "PLAN_AGAIN", again)
-        patch.setattr(bit_rows, "FEW_PAIRS", few_pairs)
         patch.setattr(bit_rows, "MOST_ROWS", 0)
         database = dv.Program(text).run({"edge": edges}, "unit", keep=True)
         (tuples,) = map(set, database.values())
@@ -192,9 +190,8 @@ def test_pieces_find_what_rounds_find_and_no_row_is_in_two(text, edges, piece, m
 def test_rows_that_wait_where_joins_get_other_orders_are_not_left_out(text, edges, piece, room):
     with settings_of(NEVER, NEVER):
         wanted, *_ = found(text, edges)
-    with settings_of(0, 1, room), pytest.MonkeyPatch.context() as patch:
+    with settings_of(0, 1, room), under(far_off=1), pytest.MonkeyPatch.context() as patch:
         patch.setattr(w, "PIECE", piece)
-        patch.setattr(execute, "PLAN_AGAIN", 1)
         patch.setattr(execute.Executor, "look_for_orders", lambda own, number, rounds: True)
         patch.setattr(Recursion, "limits", lambda own, most: (ENDLESS, 3))
         tuples, *_ = found(text, edges)
@@ -233,9 +230,8 @@ def test_larger_rounds_of_a_first_run_wait_for_kernels():
         wanted = found(CLOSURE, edges)
     begun, run = [], Recursion.run
     for many in (1, NEVER):
-        with settings_of(0, 1, 1 << 20, compiled=True), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fused, "FEW_ROWS", 100)
-            patch.setattr(fused, "MANY_ROWS", many)
+        costs = under(few_rows=100, many_rows=many)
+        with settings_of(0, 1, 1 << 20, compiled=True), costs, pytest.MonkeyPatch.context() as patch:
             patch.setattr(
                 Recursion,
                 "run",
@@ -481,8 +477,7 @@ def test_a_store_that_runs_as_a_kernel_becomes_worth_one_that_inserts(monkeypatc
     for module in (execute, stores):
         monkeypatch.setattr(module, "may_use_compiled", lambda *given, **named: False)
     # As if each round had many.
-    monkeypatch.setattr(profile, "SMALL", -1)
-    with settings_of(0, 1 << 12):
+    with settings_of(0, 1 << 12), under(small_round=-1):
         assert len(program.run()["n"]) == 301
     assert len(seen) >= 300
     assert seen == sorted(set(seen))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from derivable.core.diagnostics import DerivableWarning, LimitError
-from derivable.datalog.policy.policy import under
+from derivable.datalog.policy.costs import under
 from derivable.datalog.shortcuts import SHORTCUTS, union_find
 
 EDGES = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=12, unique=True)
@@ -50,12 +50,10 @@ def program_of(rules, t="i64"):
 @contextmanager
 def union_finds(bits=False):
     """The relations that union-find has solved; `bits` if it always makes rows of bits where words allow it."""
-    with pytest.MonkeyPatch.context() as patch:
+    costs = {"set_rows": 0, "bytes_a_pair": 1 << 40} if bits else {}
+    with pytest.MonkeyPatch.context() as patch, under(**costs):
         solve, solved = union_find.UnionFind.solve, []
         patch.setattr(union_find.UnionFind, "solve", lambda own: solved.append(own.rules.relation) or solve(own))
-        if bits:
-            patch.setattr(union_find, "SET_ROWS", 0)
-            patch.setattr(union_find, "BYTES_A_PAIR", 1 << 40)
         yield solved
 
 
@@ -99,8 +97,7 @@ def test_pairs_that_are_added(large, rules, edges, more, bits):
         f"type edge(i64, i64), node(i64), e(i64, i64)\n{rules}\nrel own(y) = e(0, y)\n"
         "rel other(y) = e(y, y), not e(0, y)\nquery e\nquery own\nquery other"
     )
-    with union_finds(bits), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(union_find, "LARGE", large)
+    with union_finds(bits), under(large_class=large):
         db = program.run({"edge": edges}, keep=True)
         done = db.add({"edge": more})
     wanted = classes_of(edges + more)
@@ -333,9 +330,7 @@ def test_many_classes_are_read_as_any_relation(bits):
     rng = np.random.default_rng(5)
     edges = rng.integers(0, 900, (700, 2)) * 3
     wanted = classes_of(edges.tolist())
-    with union_finds(bits), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(union_find, "CHUNK", 100)
-        patch.setattr(union_find, "SET_ROWS", 0 if bits else 1 << 60)
+    with union_finds(bits), under(chunk=100, set_rows=0 if bits else 1 << 60):
         view = program_of(BASE + TURNED + "rel e(x, z) = e(x, y), e(y, z)").run({"edge": edges})["e"]
     assert set(zip(*(column.tolist() for column in view.columns))) == wanted
     assert len(view) == len(wanted)

@@ -335,11 +335,10 @@ def test_functions_in_bodies_tags_and_recursion():
         assert set(program.run(provenance="unit")[name]) == interpret(program.lowered(), {})[name]
 
 
-def test_functions_of_scalars_are_parts_of_kernels(monkeypatch):
+def test_functions_of_scalars_are_parts_of_kernels(monkeypatch, costs):
     from derivable.datalog.fused import fused
 
-    monkeypatch.setattr(fused, "FEW_ROWS", 1)
-    monkeypatch.setattr(fused, "MANY_ROWS", 1)
+    costs(few_rows=1, many_rows=1)
     plans = []
     plan = fused.plan
     monkeypatch.setattr(fused, "plan", lambda *given: plans.append(plan(*given)) or plans[-1])

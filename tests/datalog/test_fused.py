@@ -19,12 +19,13 @@ from datalog.naive import fact_sets, least_model, programs, text_of
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product
 from derivable.datalog.api import evaluation
-from derivable.datalog.fused import emit, emit_insert, emit_tags, frontier, fused
+from derivable.datalog.fused import emit, emit_insert, emit_tags
 from derivable.datalog.kernels import row_sets
-from derivable.datalog.machine import driver, recursion
+from derivable.datalog.machine import driver
 from derivable.datalog.machine.machine import Machine
-from derivable.datalog.shortcuts import bit_kernels, bit_rows, condensed
-from derivable.datalog.tables import row_set, sets, storage
+from derivable.datalog.policy.costs import under
+from derivable.datalog.shortcuts import bit_kernels, condensed
+from derivable.datalog.tables import sets
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import TYPES
 from derivable.device.cpu import python_lanes, threads, tiers
@@ -102,18 +103,11 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=F
 
     is_whole  whether small runs of a program are one call
     """
-    with pytest.MonkeyPatch.context() as patch, on_threads(num_threads):
-        patch.setattr(fused, "FEW_ROWS", few)
-        patch.setattr(fused, "MANY_ROWS", few)
-        patch.setattr(fused, "ROOM", room)
-        patch.setattr(fused, "DRIVER_ROWS", 2)
-        patch.setattr(row_set, "SET_ROWS", set_rows)
-        patch.setattr(recursion, "PAUSE", room)
-        # Limits are looked at whenever there is no room.
-        patch.setattr(recursion, "LOOKS", 0.0)
-        # Of some runs most rounds are large ones.
-        patch.setattr(recursion, "LARGE", 2 if room % 2 else recursion.LARGE)
-        patch.setattr(storage, "PART", 1)
+    costs = {"few_rows": few, "many_rows": few, "cache_rows": room, "look_rows": room, "set_rows": set_rows}
+    if room % 2:
+        # Most rounds are large ones.
+        costs["large_round"] = 2
+    with pytest.MonkeyPatch.context() as patch, on_threads(num_threads), under(**costs):
         if not is_whole:
             patch.setattr(evaluation, "run_whole", lambda *given: None)
         if not compiled:
@@ -141,17 +135,8 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=F
 @contextmanager
 def by_bits():
     """Recursions that can end in rows of bits do so in their first round."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in (
-            ("FEW_PAIRS", 0),
-            ("WORDS_A_PAIR", NEVER),
-            ("SMALL", NEVER),
-            ("MOST_WORDS", NEVER),
-            ("WORD", -1),
-            ("INCLUDED", -1),
-        ):
-            patch.setattr(bit_rows, name, value)
-        patch.setattr(condensed, "STRIPE", 1)
+    costs = {"few_pairs": 0, "words_a_pair": NEVER, "small_bytes": NEVER, "most_words": NEVER, "stripe": 1}
+    with under(**costs, word_ns=-1.0, included_ns=-1.0):
         yield
 
 
@@ -198,9 +183,7 @@ def test_tags_agree_with_those_over_columns(program, facts, set_rows, provenance
 
 @contextmanager
 def small_levels(round_rows=1):
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("LEVELS", 2), ("FEWEST_ROWS", 1), ("ROUND_ROWS", round_rows), ("LEVEL_ROUNDS", 1)):
-            patch.setattr(frontier, name, value)
+    with under(levels=2, least_level=1, level_rows=round_rows, level_rounds=1):
         yield
 
 

@@ -31,6 +31,7 @@ from datalog.naive import fact_sets, least_model, programs, splits, text_of
 from datalog.test_fused import settings_of
 from derivable.core.diagnostics import DerivableError, LimitError, TypeMismatchError, UnsupportedError
 from derivable.datalog.api import evaluation
+from derivable.datalog.policy.costs import under
 from derivable.datalog.tables import overlay
 from drawn import examples
 
@@ -81,8 +82,7 @@ def test_adding_by_kernels_and_by_columns_with_layers_and_without(program, facts
     rules, order = program
     parts = data.draw(splits(facts, 3))
     made = dv.Program(text_of(rules))
-    with settings_of(few, set_rows), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(overlay, "LEAST_BELOW", least)
+    with settings_of(few, set_rows), under(layer_rows=least):
         db = made.run(facts=parts[0], keep=True)
         db.add(parts[1])
         branch = db.fork()

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog.test_fused import SET_ROWS, settings_of
-from derivable.datalog.fused import emit, fused, kernel_plan
+from derivable.datalog.fused import emit, kernel_plan
+from derivable.datalog.policy.costs import under
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.tables import trie
 from derivable.datalog.tables.storage import Table
@@ -73,8 +74,8 @@ def test_rules_agree_with_the_reference(body, data):
     program = dv.Program(text)
     meaning = interpret(program.lowered(facts), facts)
     words = data.draw(st.sampled_from([(1, 8, 1 << 18), (0, 0, 0), (0, 1, 1)]))
-    with pytest.MonkeyPatch.context() as patch, settings_of(0, data.draw(SET_ROWS), data.draw(st.integers(1, 4))):
-        patch.setattr(fused, "DRIVEN_FIRST", 2)
+    costs, kernels = under(driven_first=2), settings_of(0, data.draw(SET_ROWS), data.draw(st.integers(1, 4)))
+    with pytest.MonkeyPatch.context() as patch, kernels, costs:
         for name, value in zip(("WORDS", "MORE_WORDS", "FEW_WORDS"), words):
             patch.setattr(trie, name, value)
         found = program.run(facts, keep=data.draw(st.booleans()))
@@ -103,11 +104,10 @@ def hubs():
 
 
 @pytest.mark.parametrize("moved", [0, 1 << 20, -1000])
-def test_cliques_of_hubs_agree_with_networkx(moved, plans, monkeypatch):
+def test_cliques_of_hubs_agree_with_networkx(moved, plans, monkeypatch, costs):
     edges = hubs()
     sizes = [len(clique) for clique in nx.enumerate_all_cliques(nx.Graph(edges.tolist()))]
-    monkeypatch.setattr(fused, "FEW_ROWS", 0)
-    monkeypatch.setattr(fused, "MANY_ROWS", 0)
+    costs(few_rows=0, many_rows=0)
     text = """type e(i64, i64), four(i64, i64, i64, i64), n(usize)
         rel four(a, b, c, d) = e(a, b), e(a, c), e(b, c), e(a, d), e(b, d), e(c, d)
         rel n(x) = x := count(a, b, c: e(a, b), e(b, c), e(a, c))
@@ -146,8 +146,7 @@ def test_counts_of_what_is_independent_are_multiplied(monkeypatch):
     for name, body in bodies.items():
         names = [v for v in "abcdf" if v in body]
         text = f"type e(i64, i64)\nrel n(x) = x := count({', '.join(names)}: {body})\nquery n"
-        with settings_of(0, 1):
-            monkeypatch.setattr(fused, "DRIVEN_FIRST", 2)
+        with settings_of(0, 1), under(driven_first=2):
             assert list(dv.Program(text).run({"e": edges}, "unit", keep=False)["n"]) == [(wanted[name],)], name
 
 

@@ -13,7 +13,7 @@ from datalog.test_best_first import small_queues
 from datalog.test_fused import settings_of
 from derivable.core.diagnostics import DerivableError, DomainError, LimitError, UnsupportedError
 from derivable.datalog.aggregates.lattices import LATTICES, Lattice
-from derivable.datalog.fused import frontier, lattice_table
+from derivable.datalog.policy.costs import under
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.shortcuts import best_first
 from drawn import examples
@@ -72,11 +72,8 @@ def test_shortest_paths_are_those_of_dijkstra(key, value, edges, few):
     graph = graph_of(edges)
     graph.add_node(0)
     wanted = {(named(v), length(d)) for v, d in nx.single_source_dijkstra_path_length(graph, 0).items()}
-    with settings_of(few, 2, compiled=True), pytest.MonkeyPatch.context() as patch:
-        # Rows wait for better ones from the third on.
-        patch.setattr(frontier, "ROUND_ROWS", 1)
-        patch.setattr(frontier, "FEWEST_ROWS", 1)
-        patch.setattr(frontier, "LEVEL_ROUNDS", 2)
+    # Rows wait for better ones from the third on.
+    with settings_of(few, 2, compiled=True), under(level_rows=1, least_level=1, level_rounds=2):
         assert rows(program.run(facts)["distance"]) == wanted
     assert interpret(program.lowered(), facts)["distance"] == wanted
 
@@ -209,9 +206,9 @@ def test_best_values_first_are_those_of_rounds(value, rule, edges, most_times, f
 
 
 @pytest.mark.parametrize("value", ["f64", "i32"])
-def test_values_that_get_better_than_all_before(monkeypatch, value):
+def test_values_that_get_better_than_all_before(monkeypatch, costs, value):
     """Lengths below zero, from the first round on by the kernel, whose levels are those of values so far."""
-    monkeypatch.setattr(lattice_table, "MANY_ROUNDS", 0)
+    costs(few_rows=0)
     taken = []
     made = best_first.Propagation.propagate
     monkeypatch.setattr(
@@ -305,9 +302,7 @@ def test_random_rules_are_those_of_the_interpreter(rules, edges, own, few):
     program = dv.Program(text)
     facts = {"edge": edges, "own": own}
     model = interpret(program.lowered(), facts)
-    with settings_of(few, 2, compiled=True), pytest.MonkeyPatch.context() as patch:
-        for name, value in (("ROUND_ROWS", 1), ("FEWEST_ROWS", 1), ("LEVEL_ROUNDS", 2)):
-            patch.setattr(frontier, name, value)
+    with settings_of(few, 2, compiled=True), under(level_rows=1, least_level=1, level_rounds=2):
         found = program.run(facts)
     assert {name: rows(found[name]) for name in RULES} == {name: model[name] for name in RULES}
 

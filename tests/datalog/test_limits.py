@@ -109,9 +109,9 @@ def test_bad_limits(option):
             dv.Program("rel a(1)").run(**{option: bad})
 
 
-def test_a_run_ends_before_the_machine_has_no_memory(monkeypatch):
+def test_a_run_ends_before_the_machine_has_no_memory(monkeypatch, costs):
     """Without a limit a run ends when it has taken what there was, but for a tenth."""
-    monkeypatch.setattr(limits, "_LOOKS", 0.0)
+    costs(look_seconds=0.0)
     taken = iter(range(10**8, 10**12, 10**8))
     monkeypatch.setattr(limits, "resident_bytes", lambda: next(taken))
     monkeypatch.setattr(limits, "available_bytes", lambda: max(0, 10**10 - next(taken)))
@@ -215,7 +215,7 @@ def test_bad_goals():
 # Progress
 
 
-def test_a_long_run_shows_how_far_it_is(monkeypatch):
+def test_a_long_run_shows_how_far_it_is(monkeypatch, costs):
     notes = []
 
     @contextlib.contextmanager
@@ -224,8 +224,7 @@ def test_a_long_run_shows_how_far_it_is(monkeypatch):
         yield lambda amount=1, note="": notes.append(note)
 
     monkeypatch.setattr(limits, "progress", bar)
-    monkeypatch.setattr(limits, "_QUIET", 0.05)
-    monkeypatch.setattr(limits, "_SHOWS", 0.01)
+    costs(quiet_seconds=0.05, show_seconds=0.01)
     program = dv.Program(DIVERGING)
     with pytest.raises(CompileTimeout):
         program.run({"start": [0]}, time_limit=0.4, progress=True)
@@ -234,9 +233,7 @@ def test_a_long_run_shows_how_far_it_is(monkeypatch):
     assert "tuples" in notes[-1]
     assert "a second" in notes[-1]
     notes.clear()
-    monkeypatch.setattr(limits, "_LOOKS", 0.0)
-    monkeypatch.setattr(limits, "_QUIET", 0.0)
-    monkeypatch.setattr(limits, "_SHOWS", 0.0)
+    costs(look_seconds=0.0, quiet_seconds=0.0, show_seconds=0.0)
     program.run({"start": range(1 << 17)}, iteration_limit=1, progress=True)
     assert notes[0] == "loading facts"
     notes.clear()

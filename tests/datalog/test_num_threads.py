@@ -11,7 +11,8 @@ from datalog.test_fused import on_threads, settings_of
 from datalog.test_interrupts import run_child
 from derivable.algebra import semirings
 from derivable.core.diagnostics import DerivableError, LimitError
-from derivable.datalog.shortcuts import bit_rows
+from derivable.datalog.policy.costs import under
+from derivable.datalog.shortcuts import SHORTCUTS, bit_rows
 from derivable.datalog.tables import sets
 from drawn import examples
 
@@ -69,8 +70,7 @@ def test_values_that_grow_out_of_reach():
             wanted.add((x, y))
             if y < 200000000000:
                 y = 3 * y + x
-    with on_threads(2), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("derivable.datalog.tables.row_set.SET_ROWS", 1)
+    with on_threads(2), under(set_rows=1):
         found = rows_of(text + "rel n(x, y) = start(x, y), n(x, _)", {"start": begin})
     assert set(map(tuple, found.tolist())) == wanted
 
@@ -154,12 +154,12 @@ CASES = [(form, name) for form in FORMS for name in sorted(NAMES) if form != "ro
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("form", "provenance"), CASES)
-def test_every_provenance_and_form_of_storage_on_each_number_of_threads(form, provenance, monkeypatch):
+def test_every_provenance_and_form_of_storage_on_each_number_of_threads(form, provenance, monkeypatch, costs):
     if form == "rows of bits":
-        monkeypatch.setattr(bit_rows, "FEW_PAIRS", 0)
+        costs(few_pairs=0)
         monkeypatch.setattr(bit_rows.BitRows, "is_cheaper", lambda *_: True)
     elif provenance in UNTAGGED:
-        monkeypatch.setattr(bit_rows.BitRows, "pays", lambda own: False)
+        costs(shortcuts=tuple(one for one in SHORTCUTS if one is not bit_rows.BitRows))
     text, value = FORMS[form]
     edges = layered_edges()
     wanted = wanted_of(form, edges)
@@ -214,9 +214,9 @@ def test_limits(limit):
 
 def test_additions_end_at_any_moment():
     run_child("""
-        from derivable.datalog.fused import fused
+        from derivable.datalog.policy.costs import under
         from derivable.device.cpu.threads import set_num_threads
-        fused.FEW_ROWS = fused.MANY_ROWS = 0
+        under(few_rows=0, many_rows=0).__enter__()
         set_num_threads(2)
         program = dv.Program('''
             type edge(a: usize, b: usize)

@@ -118,7 +118,7 @@ def test_columns_are_distinct_rows():
     assert sorted(calls) == [0, 1, 2]
 
 
-def test_traced_functions_are_fused(monkeypatch):
+def test_traced_functions_are_fused(monkeypatch, costs):
     @dv.datalog.function(traced=True)
     def bent(x: int, y: int) -> int:
         return dv.where(x < y, x * 2, x - y)
@@ -132,8 +132,7 @@ def test_traced_functions_are_fused(monkeypatch):
         return x < 3
 
     assert run("type q(f64)\nrel r($inverse(x)) = q(x)", "r", {"q": [4.0, 0.0]}) == {(0.25,)}
-    monkeypatch.setattr(fused, "FEW_ROWS", 1)
-    monkeypatch.setattr(fused, "MANY_ROWS", 1)
+    costs(few_rows=1, many_rows=1)
     plans = []
     plan = fused.plan
     monkeypatch.setattr(fused, "plan", lambda *given: plans.append(plan(*given)) or plans[-1])

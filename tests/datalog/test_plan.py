@@ -13,17 +13,23 @@ from datalog.naive import fact_sets, least_model, programs, text_of
 from datalog.test_drive import check_profile
 from datalog.test_errors import compare
 from datalog.test_fused import NEVER, settings_of
-from derivable.datalog.fused import fused
-from derivable.datalog.ram import join_order, project, statistics
+from derivable.datalog.policy.costs import under
+from derivable.datalog.ram import join_order, statistics
 from derivable.datalog.ram.nodes import Store
 from derivable.datalog.ram.statistics import summary_of
-from derivable.datalog.run import cuts, execute, profile
+from derivable.datalog.run import execute, profile
 from drawn import examples
 
 # Settings under which every clause takes the best order found, whatever it costs to look for it.
-ALWAYS = (("LEAST_ROWS", 0), ("LEAST_SAVING", -1e9), ("CLEARLY", 1e9), ("LOOK", 0.0))
+ALWAYS = {"planned_rows": 0, "least_saving_ns": -1e9, "clearly": 1e9, "plan_ns": 0.0}
 # Settings under which every column that nothing needs is projected away.
-PROJECTED = (("LEAST", -1.0), ("LEAST_ORDERED", -1.0), ("LEFT", 1e9), ("DEAR", -1e9), ("FEW_ATOMS", 0))
+PROJECTED = {
+    "least_parted_ns": -1.0,
+    "least_ordered_ns": -1.0,
+    "part_left": 1e9,
+    "part_dear": -1e9,
+    "parted_atoms": 0,
+}
 PROVENANCES = ["unit", "minmaxprob", "addmultprob", "topkproofs", "exact", "min_plus"]
 
 
@@ -31,13 +37,8 @@ PROVENANCES = ["unit", "minmaxprob", "addmultprob", "topkproofs", "exact", "min_
 def test_planned_programs_agree_with_the_naive_evaluator(program, facts, few_atoms, by_kernels, least):
     rules, order = program
     model = least_model(rules, facts, order)
-    with pytest.MonkeyPatch.context() as patch, settings_of(0, 4) if by_kernels else nullcontext():
-        for name, value in (*ALWAYS, ("FEW_ATOMS", few_atoms)):
-            patch.setattr(join_order, name, value)
-        for name, value in PROJECTED:
-            patch.setattr(project, name, value)
-        for name, value in (("LEAST", least), ("FEW_ROWS", 0)):
-            patch.setattr(cuts, name, value)
+    always = under(**ALWAYS, **PROJECTED, ordered_atoms=few_atoms, cut_rows=least, cut_sizes=0)
+    with always, settings_of(0, 4) if by_kernels else nullcontext():
         db = dv.Program(text_of(rules)).run(facts=facts)
     for name in order:
         assert set(db[name]) == model[name]
@@ -56,17 +57,13 @@ RECURSIONS = [
 @pytest.mark.parametrize(
     ("rule", "by_kernels"), [(rule, False) for rule in RECURSIONS] + [(rule, True) for rule in RECURSIONS[:2]]
 )
-def test_clauses_of_recursions_are_cut_in_two(rule, by_kernels, monkeypatch):
+def test_clauses_of_recursions_are_cut_in_two(rule, by_kernels):
     random = np.random.default_rng(0)
     text = f"type e(i32, i32), s(i32), r(i32, i32)\nrel r(x, y) = e(x, y), y < 5\nrel {rule}\nquery r"
     facts = {"e": random.integers(0, 12, (30, 2)), "s": [(i,) for i in range(0, 12, 3)]}
     expected = set(dv.Program(text).run(facts)["r"])
     assert len(expected) > len({pair for pair in map(tuple, facts["e"].tolist()) if pair[1] < 5})
-    for name, value in PROJECTED:
-        monkeypatch.setattr(project, name, value)
-    for name in ("LEAST", "FEW_ROWS"):
-        monkeypatch.setattr(cuts, name, 0)
-    with settings_of(0, 4) if by_kernels else nullcontext():
+    with under(**PROJECTED, cut_rows=0, cut_sizes=0), settings_of(0, 4) if by_kernels else nullcontext():
         program = dv.Program(text)
         for _ in range(2):
             db = program.run(facts, keep=True)
@@ -78,11 +75,10 @@ def test_clauses_of_recursions_are_cut_in_two(rule, by_kernels, monkeypatch):
         more = {"e": [(11, 0), (2, 11), (5, 5)]}
         db.add(more)
     both = {**facts, "e": np.concatenate([facts["e"], more["e"]])}
-    monkeypatch.undo()
     assert set(db["r"]) == set(dv.Program(text).run(both)["r"])
 
 
-def test_a_clause_is_cut_where_its_middle_is_large(monkeypatch):
+def test_a_clause_is_cut_where_its_middle_is_large():
     """The same generation, as one rule."""
     random = np.random.default_rng(0)
     text = """
@@ -96,8 +92,8 @@ def test_a_clause_is_cut_where_its_middle_is_large(monkeypatch):
     shown = str(db.profile)
     assert "#middle_" in shown
     check_profile(db, {})
-    monkeypatch.setattr(cuts, "LEAST", 1 << 60)
-    whole = dv.Program(text).run(facts, keep=True)
+    with under(cut_rows=1 << 60):
+        whole = dv.Program(text).run(facts, keep=True)
     assert "#middle_" not in str(whole.profile)
     assert all(np.array_equal(*map(np.sort, pair)) for pair in zip(db["g"].columns, whole["g"].columns))
     assert len(db["g"]) == len(whole["g"])
@@ -108,7 +104,7 @@ ATOMS = [0, 1, 4, 5]
 
 
 @pytest.mark.parametrize("provenance", PROVENANCES)
-def test_all_orders_of_a_body_have_the_same_rows_and_tags(provenance, monkeypatch):
+def test_all_orders_of_a_body_have_the_same_rows_and_tags(provenance, monkeypatch, costs):
     """The search is made to give each order in turn; sums of floats may differ in the last bits, nothing else may."""
     rng = np.random.default_rng(0)
     facts = {
@@ -121,8 +117,7 @@ def test_all_orders_of_a_body_have_the_same_rows_and_tags(provenance, monkeypatc
     text = f"type e(i32, i32), u(i32), f(i32, i32)\nrel q(x, w) = {', '.join(BODY)}"
     expected = dv.Program(text).run(facts=facts, provenance=provenance)["q"]
     assert len(expected) > 2
-    for name, value in ALWAYS:
-        monkeypatch.setattr(join_order, name, value)
+    costs(**ALWAYS)
     seen = set()
     orders = list(itertools.permutations(ATOMS))[:: 5 if provenance == "exact" else 1]
     for atoms in orders:
@@ -155,7 +150,7 @@ def star(size=4000):
     return {"likes": likes, "few": np.arange(5)[:, None], "rare": np.arange(10)[:, None]}
 
 
-def test_a_star_is_not_joined_with_itself(monkeypatch):
+def test_a_star_is_not_joined_with_itself(costs):
     """In the order in which the body is written it goes through a million pairs."""
     program, facts = dv.Program(STAR), star(1000)
 
@@ -166,7 +161,7 @@ def test_a_star_is_not_joined_with_itself(monkeypatch):
     planned = work()
     assert set(program.run(facts)["q"]) == {(a, b) for a in range(5) for b in range(10) if a != b}
     assert planned < 300
-    monkeypatch.setattr(join_order, "LEAST_ROWS", 1 << 60)
+    costs(planned_rows=1 << 60)
     written = work()
     assert written > 1000 * planned
 
@@ -181,8 +176,8 @@ def test_orders_are_kept_by_size_class():
     assert len(plans) == len(before) + 1
 
 
-def test_plans_do_not_pile_up(monkeypatch):
-    monkeypatch.setattr(join_order, "MOST_PLANS", 6)
+def test_plans_do_not_pile_up(costs):
+    costs(most_plans=6)
     program = dv.Program(STAR)
     for size in (600, 1200, 2400, 4800, 700, 1500):
         found = program.run(star(size))
@@ -261,9 +256,9 @@ query reached"""
 
 
 @pytest.fixture
-def clock(monkeypatch):
+def clock(monkeypatch, costs):
     """Every look at the clock is a millisecond after the last. Kernels, which look less often, are not asked."""
-    monkeypatch.setattr(fused, "FEW_ROWS", NEVER)
+    costs(few_rows=NEVER)
     looks = itertools.count()
 
     def look():
@@ -316,16 +311,12 @@ CHAINS = [
 
 
 @pytest.mark.parametrize(("rule", "by_kernels"), [(rule, False) for rule in CHAINS] + [(CHAINS[0], True)])
-def test_columns_that_nothing_needs_are_projected_away(rule, by_kernels, monkeypatch):
+def test_columns_that_nothing_needs_are_projected_away(rule, by_kernels):
     random = np.random.default_rng(0)
     text = f"type e(i32, i32), s(i32)\nrel {rule}\nquery r"
     facts = {"e": random.integers(0, 30, (60, 2)), "s": [(i,) for i in range(0, 30, 3)]}
     expected = set(dv.Program(text).run(facts)["r"])
-    for name, value in ALWAYS:
-        monkeypatch.setattr(join_order, name, value)
-    for name, value in PROJECTED:
-        monkeypatch.setattr(project, name, value)
-    with settings_of(0, 4) if by_kernels else nullcontext():
+    with under(**ALWAYS, **PROJECTED), settings_of(0, 4) if by_kernels else nullcontext():
         program = dv.Program(text)
         db = program.run(facts, keep=True)
         assert set(db["r"]) == expected
@@ -335,13 +326,10 @@ def test_columns_that_nothing_needs_are_projected_away(rule, by_kernels, monkeyp
         more = {"e": [(40, 41), (1, 40), (41, 0)]}
         db.add(more)
     both = {**facts, "e": np.concatenate([facts["e"], more["e"]])}
-    monkeypatch.undo()
     assert set(db["r"]) == set(dv.Program(text).run(both)["r"])
     tags = {**facts, "s": {(i,): 0.5 + i / 100 for i in range(0, 30, 3)}}
-    for name, value in PROJECTED:
-        monkeypatch.setattr(project, name, value)
-    tagged = dict(dv.Program(text).run(tags, provenance="addmultprob")["r"].items())
-    monkeypatch.undo()
+    with under(**PROJECTED):
+        tagged = dict(dv.Program(text).run(tags, provenance="addmultprob")["r"].items())
     assert tagged == dict(dv.Program(text).run(tags, provenance="addmultprob")["r"].items())
 
 

@@ -6,7 +6,6 @@ import pytest
 import derivable as dv
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.statistics import Statistics
-from derivable.datalog.run import guard
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.symbols import SymbolTable
 
@@ -101,16 +100,16 @@ def hub(n=2000):
 
 
 @pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "addmultprob", "exact"])
-def test_a_join_that_gives_far_more_than_was_estimated_ends_early(provenance, monkeypatch):
-    monkeypatch.setattr(guard, "LEAST", 1 << 12)
+def test_a_join_that_gives_far_more_than_was_estimated_ends_early(provenance, costs):
+    costs(guard_rows=1 << 12)
     facts = hub()
     rows = {**facts, "start": {(0,): 0.5} if provenance != "unit" else [(0,)]}
     program = dv.Program(HUB)
     found = program.run(rows, provenance=provenance)["go"]
     assert set(found) == {(x,) for x in range(48)}
     counted = program._profile(rows, "unit").counts
-    assert guard.LEAST <= max(counted.values()) < 5000
-    monkeypatch.setattr(guard, "LEAST", 1 << 60)
+    assert 1 << 12 <= max(counted.values()) < 5000
+    costs(guard_rows=1 << 60)
     other = program.run(rows, provenance=provenance)["go"]
     assert found.tag_list() == other.tag_list()
     assert max(program._profile(rows, "unit").counts.values()) > 10_000

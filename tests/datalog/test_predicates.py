@@ -13,7 +13,6 @@ import derivable as dv
 from datalog.test_apm import run_apm
 from datalog.test_fused import settings_of
 from derivable.datalog.foreign.standard import PREDICATES
-from derivable.datalog.fused import fused
 from derivable.datalog.ram.check import check_ram
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.rules.check import check_generator
@@ -110,9 +109,8 @@ def test_ranges_of_all_types(t):
     assert found["shifted"] == {(a, b, min(x + 1, high)) for a, b in rows for x in range(a, b)}
 
 
-def test_ranges_in_kernels(monkeypatch):
-    monkeypatch.setattr(fused, "FEW_ROWS", 1)
-    monkeypatch.setattr(fused, "MANY_ROWS", 1)
+def test_ranges_in_kernels(monkeypatch, costs):
+    costs(few_rows=1, many_rows=1)
     text = """type e(i32, i32), w(i32)
     rel r(x, z) = e(x, y), e(y, n), z in x..=n
     rel inside(x, z) = e(x, y), w(z), e(y, n), range(x, n, z)

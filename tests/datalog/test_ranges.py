@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import derivable as dv
 from datalog.test_fused import settings_of
 from datalog.test_plan import ALWAYS
-from derivable.datalog.ram import estimate, join_order, lower
+from derivable.datalog.policy.costs import under
+from derivable.datalog.ram import estimate, lower
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.check import check_ram
 from derivable.datalog.ram.interpret import interpret
@@ -60,9 +61,7 @@ SEARCHES = st.sampled_from([-1e12, 1e12])
 @contextlib.contextmanager
 def planned(search):
     """Every join is planned, for this cost of a search in an ordered index."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in ALWAYS:
-            patch.setattr(join_order, name, value)
+    with under(**ALWAYS), pytest.MonkeyPatch.context() as patch:
         patch.setattr(estimate, "SEARCH", search)
         yield
 

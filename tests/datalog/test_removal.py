@@ -25,7 +25,7 @@ from datalog.test_fused import settings_of
 from derivable.core.diagnostics import BindingError, DomainError, UnsupportedError
 from derivable.datalog.api import deletion
 from derivable.datalog.api.evaluation import Evaluation
-from derivable.datalog.tables import overlay, scan
+from derivable.datalog.policy.costs import under
 from derivable.datalog.tables.row_set import RowSet
 from derivable.datalog.tables.storage import Table
 from drawn import examples
@@ -100,8 +100,7 @@ def test_removing_from_sets_and_layers(program, facts, data, set_rows, least):
     rules, order = program
     parts = data.draw(splits(facts, 3))
     made = dv.Program(text_of(rules))
-    with settings_of(1 << 60, set_rows), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(overlay, "LEAST_BELOW", least)
+    with settings_of(1 << 60, set_rows), under(layer_rows=least), pytest.MonkeyPatch.context() as patch:
         # However much goes, it goes row by row.
         patch.setattr(deletion, "FEW", 1e9)
         db = made.run(facts=united(*parts), keep=True)
@@ -137,10 +136,8 @@ def test_a_history_of_changes_branches_and_failures(program, facts, data, least,
     def fails(*_):
         raise KeyboardInterrupt
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(overlay, "LEAST_BELOW", least)
-        # Rows are looked for by their numbers, by indexes or one by one.
-        patch.setattr(scan, "FEW", few_rows)
+    # Rows are looked for by their numbers, by indexes or one by one.
+    with under(layer_rows=least, few=few_rows), pytest.MonkeyPatch.context() as patch:
         patch.setattr(deletion, "FEW", 1e9)
         branches = [(made.run(facts=facts, keep=True), facts)]
         for _ in range(data.draw(st.integers(2, 6))):

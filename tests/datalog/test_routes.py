@@ -16,9 +16,8 @@ from datalog.programs import MonotoneRule, RichRule, closures, inputs, questions
 from datalog.test_apm import run_apm
 from datalog.test_fused import SET_ROWS, by_bits, settings_of
 from datalog.test_plan import ALWAYS, PROJECTED
-from derivable.datalog.ram import join_order, project
+from derivable.datalog.policy.costs import under
 from derivable.datalog.ram.interpret import interpret
-from derivable.datalog.run import cuts
 from derivable.datalog.syntax.nodes import Query
 from derivable.datalog.syntax.parse import parse
 from drawn import examples
@@ -30,13 +29,7 @@ PROGRAMS = sources(rule=RichRule)
 def planned(few_atoms):
     """Every body is planned, whatever that costs, by trying all orders of up to so many atoms, and cut in two in a
     recursion."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in (*ALWAYS, ("FEW_ATOMS", few_atoms)):
-            patch.setattr(join_order, name, value)
-        for name, value in PROJECTED:
-            patch.setattr(project, name, value)
-        for name in ("LEAST", "FEW_ROWS"):
-            patch.setattr(cuts, name, 0)
+    with under(**ALWAYS, **PROJECTED, ordered_atoms=few_atoms, cut_rows=0, cut_sizes=0):
         yield
 
 

@@ -3,14 +3,13 @@
 import threading
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
 from datalog.test_fused import by_bits, on_threads, settings_of
 from derivable.datalog.kernels import row_sets
-from derivable.datalog.tables import row_set, storage
+from derivable.datalog.policy.costs import under
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import TYPES
 from derivable.kernel.interpret import interpret
@@ -38,9 +37,7 @@ def test_each_row_is_recent_once_and_found_again(data):
     width, kind = data.draw(st.integers(1, 3)), data.draw(st.sampled_from(KINDS))
     few = data.draw(st.sampled_from([st.integers(0, 2), st.integers(0, 9)]))
     table, rows, recent = Table("r", [I64] * width), set(), []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_set, "SET_ROWS", data.draw(st.sampled_from([1, 6])))
-        patch.setattr(storage, "PART", 1)
+    with under(set_rows=data.draw(st.sampled_from([1, 6])), cache_rows=1):
         for _ in range(data.draw(st.integers(1, 6))):
             count = data.draw(st.integers(0, 60))
             columns = [
@@ -71,8 +68,7 @@ def test_each_row_is_recent_once_and_found_again(data):
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 700)), min_size=8), st.integers(1, 3), st.integers(2, 4))
 def test_threads_read_the_columns_of_one(pairs, width, number):
     rows = sorted({(a, a % 3, b)[3 - width :] if width < 3 else (a, a % 3, b) for a, b in pairs})
-    with settings_of(0, 1, compiled=True), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "SHARED", 0)
+    with settings_of(0, 1, compiled=True), under(shared_rows=0):
         table = Table("r", [I64] * width)
         table.row_set.may_be_sorted = False
         table.insert([np.array(column) for column in zip(*rows)], len(rows))

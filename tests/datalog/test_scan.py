@@ -1,10 +1,9 @@
 """Few rows looked for by a pass over many, and by what is made after some passes; the oracle is Python."""
 
 import numpy as np
-import pytest
 from hypothesis import strategies as st
 
-from derivable.datalog.tables import scan
+from derivable.datalog.policy.costs import policy, under
 from derivable.datalog.tables.overlay import OverlayTable
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import TYPES
@@ -43,11 +42,7 @@ def test_rows_and_matches_are_found_with_and_without_passes(data):
         # It is read as a whole.
         limit, stamps = len(rows), np.zeros(0, np.int32)
     numbers = {one: number for number, one in enumerate(rows)}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan, "FEW", data.draw(st.sampled_from([0, 1 << 60])))
-        patch.setattr(scan, "TIMES_MORE", 0)
-        patch.setattr(scan, "PART", 7)
-        patch.setattr(scan, "MOST_PASSES", 3)
+    with under(few=data.draw(st.sampled_from([0, 1 << 60])), rows_a_pass=0, cache_rows=7, most_passes=3):
         for _ in range(4):
             assert table.find(columns_of(probes, width), len(probes)).tolist() == [
                 numbers.get(probe, -1) for probe in probes
@@ -66,11 +61,11 @@ def test_rows_and_matches_are_found_with_and_without_passes(data):
             ]
 
 
-def test_a_table_is_not_gone_through_for_ever(monkeypatch):
-    monkeypatch.setattr(scan, "FEW", 0)
+def test_a_table_is_not_gone_through_for_ever(costs):
+    costs(few=0)
     table = Table("r", [I64])
     table.insert([np.arange(5000)], 5000)
-    for _ in range(3 * scan.MOST_PASSES):
+    for _ in range(3 * policy().most_passes):
         assert table.find([np.array([17, 6000])], 2).tolist() == [0, -1] or table.row_set.is_stale
-    assert table.row_set.passes == scan.MOST_PASSES
+    assert table.row_set.passes == policy().most_passes
     assert not table.row_set.is_stale

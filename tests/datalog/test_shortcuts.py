@@ -12,7 +12,7 @@ from datalog.formulas import model_of
 from datalog.naive import splits
 from datalog.programs import MonotoneRule, RichRule, closures, inputs, sources
 from datalog.test_fused import NEVER, SET_ROWS, by_bits, settings_of, small_levels
-from derivable.datalog.policy.policy import under
+from derivable.datalog.policy.costs import under
 from derivable.datalog.run import execute
 from derivable.datalog.shortcuts import SHORTCUTS
 from drawn import examples

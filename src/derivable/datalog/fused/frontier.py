@@ -14,15 +14,10 @@ from __future__ import annotations
 import numpy as np
 
 from derivable.algebra.semiring import TypedSemiring
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.tables.storage import Table
 from derivable.device.cpu.memory import longer, next_length, zeros
 from derivable.parallel.order import order_of
-
-# Levels into which rows are split.
-LEVELS, MOST_LEVELS, _SAMPLE = 64, 1 << 10, 1 << 10
-# A round tells so many rows at least, if it can: a round costs about as much as the fewest. A level of so many times
-# those is not split.
-FEWEST_ROWS, ROUND_ROWS, LEVEL_ROUNDS = 1 << 9, 1 << 14, 4
 
 
 def direction(typed: TypedSemiring) -> int:
@@ -52,8 +47,8 @@ class Frontier:
         self.level = zeros(0, np.int32)
         self.lows: list[float] = [-np.inf]
         self.rows: list[tuple[int, list[np.ndarray]]] = []
-        self.last, self.most = 0, MOST_LEVELS
-        self.least, self.number = ROUND_ROWS, 0
+        self.last, self.most = 0, 16 * policy().levels
+        self.least, self.number = policy().level_rows, 0
         # Whether rows came back too often when they were told one by one.
         self.gave_up = False
 
@@ -67,16 +62,16 @@ class Frontier:
             older = rows[:changed]  # type: ignore[index]
             again -= np.count_nonzero(self.level[older[older < len(self.level)]])
         if 4 * again > self.number:
-            self.least = max(self.least // 2, FEWEST_ROWS)
+            self.least = max(self.least // 2, policy().least_level)
         elif 32 * again < self.number:
-            self.least = min(2 * self.least, ROUND_ROWS)
+            self.least = min(2 * self.least, policy().level_rows)
         found = self._told(rows)
         self.number = found.stop - found.start if isinstance(found, slice) else len(found)
         return found
 
     def _told(self, rows: slice | np.ndarray) -> slice | np.ndarray:
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-        if not self.rows and count <= LEVEL_ROUNDS * self.least:
+        if not self.rows and count <= policy().level_rounds * self.least:
             return rows
         given, rows = rows, np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         if len(self.level) < self.table.size:
@@ -98,7 +93,7 @@ class Frontier:
         tags = self.table.tags[rows] * float(self.sign)
         if len(rows) and tags.max() > self.one:
             self.one, self.most = -np.inf, 0
-        if len(rows) > LEVEL_ROUNDS * self.least:
+        if len(rows) > policy().level_rounds * self.least:
             self.split(tags)
         is_best = ~(tags < self.lows[-1])
         best = rows[is_best]
@@ -121,8 +116,8 @@ class Frontier:
 
     def split(self, tags: np.ndarray) -> None:
         """Make levels for the tags between the last bound and what is above all."""
-        sample = np.sort(tags[:: max(1, len(tags) // _SAMPLE)])
-        cuts = sample[(np.arange(1, LEVELS) * len(sample)) // LEVELS]
+        sample = np.sort(tags[:: max(1, len(tags) // (16 * policy().levels))])
+        cuts = sample[(np.arange(1, policy().levels) * len(sample)) // policy().levels]
         for low in np.unique(cuts).tolist():
             if low > self.lows[-1] and len(self.lows) < self.most:
                 self.last += 1

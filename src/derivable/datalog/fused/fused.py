@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.core.lazy import later
-from derivable.datalog.fused.kernel_plan import MOST_LOOPS, Fused, plan
+from derivable.datalog.fused.kernel_plan import Fused, plan
 from derivable.datalog.fused.state import State
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.join_order import size_class
 from derivable.datalog.scalars.nodes import Var
@@ -30,24 +31,6 @@ else:
     build, emit = later("derivable.kernel.build"), later("derivable.datalog.fused.emit")
     emit_distinct = later("derivable.datalog.fused.emit_distinct")
     emit_insert = later("derivable.datalog.fused.emit_insert")
-
-# Rows that a store must have seen before its kernel is asked for, and before it is compiled for that.
-FEW_ROWS, MANY_ROWS = 1 << 12, 1 << 16
-# Rows of a driver whose joins may be worth a kernel, though it has fewer itself.
-DRIVEN_ROWS = 1 << 10
-# Rows for which what links kernels without Numba is imported.
-LINKED_ROWS = 1 << 13
-# Rows for which nothing else serves while another process compiles it.
-PATIENT_ROWS = 1 << 22
-# A look at a store that finds nothing costs as much as some rows.
-CALL_ROWS = 16
-# Rows that are written at once to where they stay, at most, and however few a limit leaves room for.
-MOST_WRITTEN, FEW_WRITTEN = 1 << 18, 1 << 10
-# Rows of the driver that are counted or written for first, and seconds between looks at the clock, which say how many
-# there are at once from then on: a row may be joined with very many.
-DRIVEN_FIRST, BETWEEN_LOOKS = 1 << 8, 0.01
-# Candidates, which stay in cache until they are entered; and rows of the driver between looks at the clock.
-ROOM, DRIVER_ROWS = 1 << 14, 1 << 16
 
 
 class Running:
@@ -93,10 +76,10 @@ class Running:
         """The kernel by an emitter and its arguments, if it is worth it and runs now."""
         assert self.fused is not None
         kind, *arguments = emitter
-        if seen < MANY_ROWS and not emit.is_compiled(kind, self.fused.plan, *arguments):
+        if seen < policy().many_rows and not emit.is_compiled(kind, self.fused.plan, *arguments):
             return None
         made = emit.compiled(kind, self.fused.plan, *arguments)
-        self.waits = seen < PATIENT_ROWS and not made.is_ready()
+        self.waits = seen < policy().patient_rows and not made.is_ready()
         return None if self.waits else made
 
     def distinct_kernel(self, counts_only: bool) -> emit.RuleKernel | None:
@@ -113,8 +96,8 @@ class Running:
     def seen_now(self) -> int | None:
         """How many rows it has seen with those that are due, once these are worth a plan of its kernel."""
         start, stop = self.driven()
-        seen = self.seen + max(stop - start, self.expected_rows if stop - start >= DRIVEN_ROWS else 0)
-        if seen < FEW_ROWS or any(seen < table.rows_worth_kernels for table in self.tables):
+        seen = self.seen + max(stop - start, self.expected_rows if stop - start >= policy().few else 0)
+        if seen < policy().few_rows or any(seen < table.rows_worth_kernels for table in self.tables):
             return None
         self.plan()
         return seen
@@ -143,7 +126,7 @@ class Running:
         if not self.fused.kept.is_worth_columns and self.driver.part != "recent":
             return False
         form = table.row_set.form
-        return seen >= MANY_ROWS or emit.is_compiled(emit_insert.InsertEmitter, self.fused.plan, form)
+        return seen >= policy().many_rows or emit.is_compiled(emit_insert.InsertEmitter, self.fused.plan, form)
 
     @property
     def is_whole(self) -> bool:
@@ -170,7 +153,7 @@ class Running:
         if self.waits:
             return "it is not compiled yet", "a later run"
         if self.fused is None and self.signature is not None:
-            return f"more than {MOST_LOOPS} joins", "rules with fewer"
+            return f"more than {policy().most_loops} joins", "rules with fewer"
         return "too few rows", "thousands"
 
     def plan(self) -> None:
@@ -246,8 +229,8 @@ class Running:
                 assert fused is not None
                 assert kernel is not None
             if keep or not columns:
-                columns[:] = [empty(ROOM, dtype) for dtype in kernel.columns]
-            stop = min(end, i + DRIVER_ROWS)
+                columns[:] = [empty(policy().cache_rows, dtype) for dtype in kernel.columns]
+            stop = min(end, i + policy().look_rows)
             if is_listed and isinstance(rows, slice):
                 if not first <= i < first + len(listed):
                     first, listed = i, np.arange(i, stop)
@@ -258,7 +241,9 @@ class Running:
                     arguments.append(fused.words[place])
                 else:
                     arguments += argument_of(fused, bounds, listed, what, step, place)
-            written, i, *found = kernel.function(i - first, stop - first, ROOM, *positions, *arguments, *columns)
+            written, i, *found = kernel.function(
+                i - first, stop - first, policy().cache_rows, *positions, *arguments, *columns
+            )
             i += first
             positions, counts = found[: kernel.num_positions], found[kernel.num_positions :]
             for nodes, count in zip(fused.kept.counted, counts):
@@ -286,18 +271,22 @@ class Running:
         for what, step, place in kernel.parameters:
             arguments += argument_of(fused, bounds, None, what, step, place)
         positions, count = [-1] * kernel.num_positions, 0
-        log = empty((0, table.width), np.int64) if counts_only else empty((ROOM, table.width), kernel.columns[0])
-        driven = DRIVEN_FIRST
+        log = (
+            empty((0, table.width), np.int64)
+            if counts_only
+            else empty((policy().cache_rows, table.width), kernel.columns[0])
+        )
+        driven = policy().driven_first
         while i < end:
             if not counts_only and count == len(log):
-                log = longer(log, next_length(len(log), count + ROOM), count)
-            stop, room, left = min(end, i + driven), min(len(log) - count, MOST_WRITTEN), self.state.deadline.room
+                log = longer(log, next_length(len(log), count + policy().cache_rows), count)
+            stop, room, left = min(end, i + driven), min(len(log) - count, policy().look_rows), self.state.deadline.room
             if left is not None:
-                room = min(room, max(left + 1, FEW_WRITTEN))
+                room = min(room, max(left + 1, policy().few))
             rows = [] if counts_only else [log[count : count + room].reshape(-1)]
             began = perf_counter()
             written, i, *positions = kernel.function(i, stop, room, *positions, *arguments, *rows)
-            driven = 2 * driven if perf_counter() - began < BETWEEN_LOOKS else max(1, driven // 2)
+            driven = 2 * driven if perf_counter() - began < policy().look_seconds else max(1, driven // 2)
             count += written
             table.gathered = count
             self.found += written

@@ -13,16 +13,13 @@ from typing import Any
 import numpy as np
 
 from derivable.datalog.aggregates.lattices import Lattice, column_dtype, is_ranked
-from derivable.datalog.fused import fused
 from derivable.datalog.fused.frontier import Frontier
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import reduce_segments
 from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.values import ValueType
 from derivable.device.cpu.memory import empty, longer, next_length, zeros
-
-# Rounds after which a recursion is worth a kernel, however few rows it has found.
-MANY_ROUNDS = 1 << 9
 
 
 class LatticeTable(Table):
@@ -62,7 +59,7 @@ class LatticeTable(Table):
             self.touched = longer(self.touched, length, len(self.touched), cleared=True)
             self.listed = longer(self.listed, length, self.number)
         self.seen += count
-        if self.seen >= fused.FEW_ROWS and not is_ranked(self.value_type):
+        if self.seen >= policy().few_rows and not is_ranked(self.value_type):
             from derivable.datalog.fused.emit_tags import compiled_join
 
             join = compiled_join(self.lattice.typed(self.value_type))
@@ -110,7 +107,7 @@ class LatticeTable(Table):
         self.number, self.old = len(rows), self.found.size
 
     def take_news(self) -> bool:
-        if self.finish is not None and (self.seen >= fused.FEW_ROWS or self.stamp > MANY_ROUNDS):
+        if self.finish is not None and self.seen + policy().call_rows * self.stamp >= policy().few_rows:
             self.finish()
         rows: slice | np.ndarray = np.concatenate([self.listed[: self.number], np.arange(self.old, self.found.size)])
         if self.frontier is not None:

@@ -8,23 +8,20 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.semiring import TypedSemiring
-from derivable.datalog.fused import fused
 from derivable.datalog.fused.frontier import Frontier, direction
-from derivable.datalog.tables.index import CHUNK
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import parts_of
 from derivable.datalog.tags.tags import SemiringTags
 from derivable.device.cpu.memory import empty
 from derivable.device.cpu.pages import empty_pages, zero_pages
 
-# Rows of a segment from which on a kernel folds it sooner than a column operation for each of them.
-LONG = 64
-
 
 def fold(algebra: SemiringTags, tags: Any, offsets: np.ndarray) -> Any:
     """`algebra.reduce`, and the same bits, in a time that does not depend on the longest segment."""
     lengths = np.diff(offsets)
-    if algebra.typed.plus.special is not None or algebra.semiring.selective_plus or lengths.max() <= LONG:
+    are_short = lengths.max() <= policy().long_segment
+    if algebra.typed.plus.special is not None or algebra.semiring.selective_plus or are_short:
         return algebra.reduce(tags, offsets)
     from derivable.datalog.fused.emit_tags import compiled_tags
 
@@ -52,7 +49,7 @@ class TagAccumulator:
         """Whether a table that has seen so many candidates is to have sums now."""
         from derivable.datalog.fused.emit_tags import is_compiled
 
-        return count >= (fused.FEW_ROWS if is_compiled(typed) else fused.MANY_ROWS)
+        return count >= (policy().few_rows if is_compiled(typed) else policy().many_rows)
 
     def __init__(self, table: Table, typed: TypedSemiring, any_order: bool = False):
         """any_order  whether only the fixpoint counts, not what each round finds"""
@@ -101,8 +98,8 @@ class TagAccumulator:
         if kept:
             table.recent = empty(kept + table.size - old, np.int64)
             table.recent[:kept] = changed
-            for start in range(old, table.size, CHUNK):
-                stop = min(start + CHUNK, table.size)
+            for start in range(old, table.size, policy().chunk):
+                stop = min(start + policy().chunk, table.size)
                 table.recent[kept + start - old : kept + stop - old] = np.arange(start, stop)
         if self.frontier is not None:
             table.recent = self.frontier.told(table.recent, kept)

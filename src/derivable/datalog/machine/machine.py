@@ -23,8 +23,8 @@ from derivable.datalog.fused import fused
 from derivable.datalog.fused.fused import Running
 from derivable.datalog.fused.kernel_plan import Fused
 from derivable.datalog.machine import words as w
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.tables import row_set
 from derivable.datalog.tables.index import Index
 from derivable.datalog.tables.storage import Table
 from derivable.device.cpu.tiers import has_numba
@@ -40,8 +40,6 @@ else:
 
 # How a profile names what a machine has done.
 ROUTE = "kernel in the driver"
-# Rows of a log that grows to four times as many.
-FEW = 1 << 10
 
 
 def may_use_compiled(
@@ -56,12 +54,12 @@ def may_use_compiled(
         compiled, types = driver.run, driver.TYPES
     if os.environ.get("DERIVABLE_TIER") == "interpreted":
         return False
-    if work < fused.MANY_ROWS and not has_numba():
-        may_link = may_import or "llvmlite" in sys.modules or work >= fused.LINKED_ROWS
+    if work < policy().many_rows and not has_numba():
+        may_link = may_import or "llvmlite" in sys.modules or work >= policy().linked_rows
         return (may_link and compiled.is_linkable(types)) or (may_import and compiled.is_cached)
-    if work < fused.MANY_ROWS:
+    if work < policy().many_rows:
         return compiled.is_cached
-    return compiled.is_ready(types, is_urgent, waits=is_urgent and work >= fused.PATIENT_ROWS)
+    return compiled.is_ready(types, is_urgent, waits=is_urgent and work >= policy().patient_rows)
 
 
 # What is done about a reason: whether the machine goes on.
@@ -157,7 +155,7 @@ class Machine:
     def write_table(self, number: int) -> None:
         """What kernels read of a table, as it is now."""
         table, at = self.tables[number], self.bases_of_tables[number]
-        if table.size >= row_set.SET_ROWS:
+        if table.size >= policy().set_rows:
             table.row_set.enter(table)
         sets, log = table.row_set.prefix_sets, table.log
         if sets is None:
@@ -297,15 +295,15 @@ class Machine:
         running.counted = running.seen
         start, stop = running.driven()
         wanted = function.wanted + stop - start
-        if wanted < fused.MANY_ROWS:
+        if wanted < policy().many_rows:
             # To look for it costs as much as some thousand rows.
-            if wanted < max(fused.FEW_ROWS, 2 * function.looked_for):
+            if wanted < max(policy().few_rows, 2 * function.looked_for):
                 return False
             function.looked_for = wanted
             return function.is_cached
         # Where rounds are large, a kernel that writes what it finds to columns serves as well.
         is_urgent = self.executor.effort(self.stores[number]).has_small_rounds
-        return kernel.is_ready(is_urgent, waits=is_urgent and wanted >= fused.PATIENT_ROWS)
+        return kernel.is_ready(is_urgent, waits=is_urgent and wanted >= policy().patient_rows)
 
     def places(self, number: int, plan: Fused, kernel: emit.RuleKernel) -> list[int]:
         """Where the memory has the arguments of a kernel."""
@@ -428,8 +426,8 @@ class Machine:
             length = len(table.log)
             if table.size == length:
                 # Many small tables would come back for each doubling.
-                table.grow_log(4 * length if length < FEW else length + 1)
-            if sets is None and not (table.size >= row_set.SET_ROWS and table.row_set.enter(table)):
+                table.grow_log(4 * length if length < policy().few else length + 1)
+            if sets is None and not (table.size >= policy().set_rows and table.row_set.enter(table)):
                 table.row_set.grow(table, table.size + 1)
         else:
             assert sets is not None

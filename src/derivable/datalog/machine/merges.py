@@ -10,6 +10,7 @@ import numpy as np
 from derivable.algebra.semiring import TypedSemiring
 from derivable.core.lazy import later
 from derivable.datalog.machine import words as w
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import parts_of
 from derivable.device.cpu.memory import empty, longer
@@ -26,8 +27,6 @@ else:
     emit_tags = later("derivable.datalog.fused.emit_tags")
     driver, proof_driver = later("derivable.datalog.machine.driver"), later("derivable.datalog.machine.proof_driver")
 
-# Candidates of a store between two times that they are added up: these stay in cache.
-CANDIDATES = 1 << 12
 # The set of proofs that changes no product.
 ONE = 1
 # As good as no limit.
@@ -171,7 +170,9 @@ class Sums(Merge):
         if self.room:
             self.candidates = [Candidates(table.width, dtypes, self.room) for table in tables]
         else:
-            self.candidates = [Candidates(max(table.width for table in tables), dtypes, CANDIDATES)] * len(tables)
+            self.candidates = [Candidates(max(table.width for table in tables), dtypes, policy().candidates)] * len(
+                tables
+            )
         machine.have_parts(len(dtypes))
         machine.memory[w.ENDLESS] = ENDLESS
         self.lists = [[np.empty(0, np.int64), np.empty(0, np.int64)] for _ in tables]

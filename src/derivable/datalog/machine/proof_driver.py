@@ -14,11 +14,10 @@ from derivable.datalog.kernels.row_sets import LOG_FULL
 from derivable.datalog.machine import driver
 from derivable.datalog.machine import words as w
 from derivable.datalog.machine.driver import end_merge, insert_candidates, run
+from derivable.datalog.policy.costs import FEW_PROOFS
 from derivable.device.cpu.places import array_at, load, pointer_at, store
 from derivable.device.cpu.tiers import kernel
 
-# Products of sets of more proofs take long.
-FEW_PROOFS = 8
 _SETS, _SLOTS = ("uint64[,]", "int64[,]", "int64[]"), ("uint64[,]", "int64[,]", "int64[]", "int64[]")
 _KNOWN = ("int64[]", "uint64[]", "int64[]", "int64[]", "float64[]", *["int64[]"] * 6, "float64[]", "uint64[]")
 _OF_RUN = ("int64", "int64", "bool", "bool", "int64[]", "uint8[]")

@@ -20,6 +20,7 @@ from derivable.datalog.fused.kernel_plan import Fused
 from derivable.datalog.machine import words as w
 from derivable.datalog.machine.machine import ROUTE, Handlers, Machine
 from derivable.datalog.machine.merges import ENDLESS, Merge, Sums
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.tags.tags import SemiringTags
 
@@ -29,13 +30,6 @@ if TYPE_CHECKING:
 else:
     emit_insert = later("derivable.datalog.fused.emit_insert")
     row_sets = later("derivable.datalog.kernels.row_sets")
-
-# Rows and candidates between two looks at the limits.
-PAUSE = 1 << 18
-# Rows of a round from which its stores cost far more than calls of them from Python.
-LARGE = 1 << 14
-# Seconds between looks at the limits where tables get room.
-LOOKS = 0.01
 
 
 def merge_of(executor: Any) -> Merge:
@@ -115,7 +109,7 @@ class Recursion:
         machine.activity[:, 0] = machine.memory[machine.bases + w.STOP] > machine.memory[machine.bases + w.START]
         machine.activity[:, 1] = 0
         control[w.STORES_STOP], control[w.TABLES_STOP] = len(self.stores), len(machine.tables)
-        control[w.MOST] = LARGE
+        control[w.MOST] = policy().large_round
         return self.go_on(most)
 
     def go_on(self, most: float = inf) -> bool:
@@ -140,7 +134,7 @@ class Recursion:
 
     def begin(self) -> None:
         self.machine.begin()
-        self.machine.memory[w.LEFT], self.sizes = PAUSE, self.sizes_now()
+        self.machine.memory[w.LEFT], self.sizes = policy().look_rows, self.sizes_now()
 
     def limits(self, most: float) -> tuple[int, int]:
         """(rounds that may end, rows that they may find)"""
@@ -160,13 +154,13 @@ class Recursion:
         machine.make_room(reason)
         if machine.control[w.ONLY] >= 0:
             watch.remaining()
-        elif watch.limits.tuple_limit is not None or perf_counter() - self.began > LOOKS:
+        elif watch.limits.tuple_limit is not None or perf_counter() - self.began > policy().look_seconds:
             self.look()
         return True
 
     def pause(self, reason: int) -> bool:
         machine = self.machine
-        machine.memory[w.LEFT] = PAUSE
+        machine.memory[w.LEFT] = policy().look_rows
         if machine.control[w.ONLY] < 0:
             self.look()
             if self.looks_again:

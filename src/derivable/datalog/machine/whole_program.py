@@ -23,12 +23,12 @@ from derivable.datalog.machine import words as w
 from derivable.datalog.machine.forms import Form, FormBinding
 from derivable.datalog.machine.machine import Machine, may_use_compiled
 from derivable.datalog.machine.merges import ENDLESS, Merge, Proofs, Sums
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.assumed import Assumed
-from derivable.datalog.ram.join_order import LEAST_ROWS, planned, sized_relations
+from derivable.datalog.ram.join_order import planned, sized_relations
 from derivable.datalog.ram.statistics import Statistics
 from derivable.datalog.scalars.nodes import Const
-from derivable.datalog.tables import row_set
 from derivable.datalog.tables.index import Index
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import column_of, parts_of
@@ -42,22 +42,6 @@ else:
     emit, emit_insert = later("derivable.datalog.fused.emit"), later("derivable.datalog.fused.emit_insert")
     row_sets = later("derivable.datalog.kernels.row_sets")
 
-# Facts of a small run, and those more for each store.
-MOST_FACTS, FACTS_A_STORE = 1 << 10, 4
-# Rows that a table has room for at first, and rows more of a run for each store.
-ROOM, ROWS_A_STORE = 1 << 6, 1 << 6
-# Rows of a table that no recursion has.
-MOST_ROWS = 1 << 15
-# Candidates of a run, and those more for each store.
-MOST_CANDIDATES, CANDIDATES_A_STORE = 1 << 16, 1 << 8
-# Candidates of a table with tags at the end of a round.
-MOST_WAITING = 1 << 16
-# Orders of joins are looked at again when a recursion has so many times the rows that they were chosen for.
-PLAN_AGAIN = 16
-# Runs between looks for kernels.
-LOOKS = 8
-# Stores that take as long over columns as importing what loads kernels.
-MANY_STORES = 300
 # The families of values that are numbered as they come.
 NUMBERED = "text", "duration", "tensor"
 Row = tuple[Const, ...]
@@ -67,14 +51,14 @@ def merge_of(executor: Any, stores: Sequence[m.Store]) -> Merge:
     """What tags are to a machine whose memory is used again."""
     algebra, ram = executor.algebra, executor.ram
     if isinstance(algebra, Untagged):
-        return Merge(ROOM)
+        return Merge(policy().first_rows)
     certain = frozenset(name for name, relation in ram.relations.items() if relation.is_certain)
     if isinstance(algebra, SemiringTags):
-        return Sums(algebra.typed, certain, True, ROOM)
+        return Sums(algebra.typed, certain, True, policy().first_rows)
     counts = [sum(scan is not None for scan in map(m.scan_of, store.query.operators)) for store in stores]
     in_recursion = {name for stratum in ram.strata if stratum.loop for name in stratum.relations}
     with_news = {name for name in in_recursion - certain if executor.tables[name].stamps is None}
-    return Proofs(max(2, *counts, 0), certain, with_news, ROOM)
+    return Proofs(max(2, *counts, 0), certain, with_news, policy().first_rows)
 
 
 class WholeProgram:
@@ -126,25 +110,27 @@ class WholeProgram:
         self.stratum_of = np.searchsorted(words[1:, w.FIRST_STORE], np.arange(count), "right").tolist()
         in_recursion = {name for stratum in ram.strata if stratum.loop for name in stratum.relations}
         self.once = np.array([k for k, store in enumerate(all_stores) if store.relation not in in_recursion], int)
-        most_rows = row_set.SET_ROWS + ROWS_A_STORE * count
+        most_rows = policy().set_rows + policy().first_rows * count
         sized = [[bool(sized_relations(part)) for part in parts] for parts in stores]
         if merge.has_tags:
             words[:-1, [w.ONCE_IS_SIZED, w.LOOP_IS_SIZED]] = sized
             # Candidates may be rows that there are already.
-            self.most_of_table = [most_rows + MOST_WAITING] * len(machine.tables)
+            self.most_of_table = [most_rows + policy().chunk] * len(machine.tables)
         else:
             # In another order rows would come in another order too, and so they do where a recursion has sets of them.
             is_sized = any(map(any, sized))
-            most_rows = LEAST_ROWS if is_sized else most_rows
+            most_rows = policy().planned_rows if is_sized else most_rows
             is_small = [is_sized or name not in ram.relations or name in in_recursion for name in machine.names]
-            self.most_of_table = [min(row_set.SET_ROWS if small else MOST_ROWS, most_rows) for small in is_small]
-        self.most_facts = self.facts_left = MOST_FACTS + FACTS_A_STORE * count
-        self.most_candidates = MOST_CANDIDATES + CANDIDATES_A_STORE * count
+            self.most_of_table = [
+                min(policy().set_rows if small else policy().most_small, most_rows) for small in is_small
+            ]
+        self.most_facts = self.facts_left = policy().few + policy().facts_a_store * count
+        self.most_candidates = policy().chunk + policy().small_round * count
         self.fresh = np.zeros_like(machine.control)
         self.fresh[[w.ONLY, w.ONLY_TABLE, w.STRATUM]] = -1
         self.fresh[[w.MOST, w.ROUNDS]] = ENDLESS
-        self.fresh[w.ROWS_LEFT], self.fresh[w.DOUBT] = most_rows, most_rows - LEAST_ROWS
-        self.fresh[w.TIMES] = PLAN_AGAIN
+        self.fresh[w.ROWS_LEFT], self.fresh[w.DOUBT] = most_rows, most_rows - policy().planned_rows
+        self.fresh[w.TIMES] = policy().far_off
         self.constants: list[tuple[int, Const]] = []
         self.number_of_strata = self.first_other = len(ram.strata)
         self.negated: dict[int, list[int]] = {}
@@ -163,11 +149,13 @@ class WholeProgram:
         if self.runs < 0:
             return True
         self.runs += 1
-        is_due = self.runs % LOOKS == 1 or (self.saved >= fused.FEW_ROWS and self.runs < LOOKS)
-        if fused.FEW_ROWS and not is_due:
+        is_due = self.runs % policy().runs_a_look == 1 or (
+            self.saved >= policy().few_rows and self.runs < policy().runs_a_look
+        )
+        if policy().few_rows and not is_due:
             return False
-        work = fused.FEW_ROWS + self.runs * self.saved
-        if not may_use_compiled(work, *self.machine.merge.driver(), len(self.machine.stores) >= MANY_STORES):
+        work = policy().few_rows + self.runs * self.saved
+        if not may_use_compiled(work, *self.machine.merge.driver(), len(self.machine.stores) >= policy().many_stores):
             return False
         with gc_paused():
             return self.bind(work)
@@ -189,8 +177,8 @@ class WholeProgram:
         if not all(are_there):
             return False
         for table in machine.tables:
-            table.grow_log(ROOM)
-            table.row_set.grow(table, ROOM)
+            table.grow_log(policy().first_rows)
+            table.row_set.grow(table, policy().first_rows)
         machine.blocks = []
         machine.begin()
         for numbers, forms, plan, kernel in planned_forms:
@@ -347,9 +335,9 @@ class WholeProgram:
             return self.has_room(target, int(machine.memory[at + w.SIZE] + machine.memory[at + w.NUM_CANDIDATES]) + 1)
         if isinstance(machine.merge, Proofs):
             room = machine.merge.candidates[target].room
-            if room < MOST_WAITING:
+            if room < policy().chunk:
                 machine.merge.grow_candidates(machine, target, 2 * room)
-            return room < MOST_WAITING
+            return room < policy().chunk
         # Of a recursion that goes on, the rows before it stay where they are.
         has_room = self.has_room(target, 2 * len(machine.tables[target].log))
         return has_room and (bool(control[w.ROUND] > 0) or self.have_bases_room())
@@ -396,7 +384,7 @@ class WholeProgram:
         if number < self.number_of_strata:
             once = once[once < machine.strata[number, w.FIRST_STORE]]
         # Many candidates would be sorted.
-        return 0 if machine.words[once, w.CANDIDATES].max(initial=0) >= row_set.SET_ROWS else number
+        return 0 if machine.words[once, w.CANDIDATES].max(initial=0) >= policy().set_rows else number
 
     def write_facts(self, facts: FactStore, first: int, stop: int, algebra: Any) -> bool:
         """Write the facts of strata as candidates; false if they are too many."""

@@ -1,1 +1,1 @@
-"""What runs by what: the ways that the executor may take, and what they cost."""
+"""Which way a run takes: shortcuts, and what things cost."""

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.estimate import Estimate, Estimator, Known, integers_of
 from derivable.datalog.ram.lower import operator, store
@@ -25,15 +26,6 @@ from derivable.datalog.rules.literal_order import Ordering
 from derivable.datalog.rules.nodes import Atom, Clause, Generate, Literal, inputs, names
 from derivable.datalog.scalars.nodes import Var
 
-# Atoms up to which all orders are compared; rows of all atoms from which a clause is worth it; what a plan must cost of
-# the order without sizes, and nanoseconds that it must save, to replace it.
-FEW_ATOMS, LEAST_ROWS, CLEARLY, LEAST_SAVING = 6, 512, 0.7, 20_000.0
-# Rows of a complete relation that may be joined with all that there is, though another atom has a bound variable.
-FEW_MATCHES = 16
-# Nanoseconds to estimate one more atom: to look for an order must not cost more than the order as it is.
-LOOK = 80_000.0
-# Plans that a program keeps: one that runs for long on facts of many sizes begins anew then.
-MOST_PLANS = 1 << 12
 # Where the program keeps how clauses of its recursions were cut, see `ram.project`.
 CUTS = "cuts"
 
@@ -92,12 +84,12 @@ def planned(
     if not relations:
         return instructions
     sizes = [known.rows(name) for name in relations]
-    if sum(sizes) < LEAST_ROWS:
+    if sum(sizes) < policy().planned_rows:
         return instructions
     classes = (*key, *known.key, stops_at_first, may_part, *map(size_class, sizes))
     found = ram.plans.get(classes)
     if found is None:
-        if len(ram.plans) >= MOST_PLANS:
+        if len(ram.plans) >= policy().most_plans:
             # Others distinguish strata that are cut by the names in them.
             cuts = ram.plans.get(CUTS)
             ram.plans.clear()
@@ -125,13 +117,14 @@ def _planned(instruction: m.Instruction, estimator: Estimator) -> m.Instruction:
     if origin is None or not atoms:
         return instruction
     clause, known = origin.clause, estimator.known
-    if sum(known.rows(literal.relation) for literal in clause.body if isinstance(literal, Atom)) < LEAST_ROWS:
+    rows = sum(known.rows(literal.relation) for literal in clause.body if isinstance(literal, Atom))
+    if rows < policy().planned_rows:
         return instruction
     as_written = estimator.cost(instruction)
-    if as_written < LOOK * len(atoms):
+    if as_written < policy().plan_ns * len(atoms):
         return instruction
     best = _Search(origin, estimator).best(atoms, as_written)
-    if best is None or as_written - best.cost < LEAST_SAVING or best.cost > CLEARLY * as_written:
+    if best is None or as_written - best.cost < policy().least_saving_ns or best.cost > policy().clearly * as_written:
         return instruction
     return store(origin, best.ordering.steps)
 
@@ -192,7 +185,7 @@ class _Search:
         if self.origin.driver is not None:
             first = self.with_atom(first, self.origin.driver)
         looks = len(atoms) << (len(atoms) - 1)
-        is_small = len(atoms) <= FEW_ATOMS and looks * LOOK <= worth
+        is_small = len(atoms) <= policy().ordered_atoms and looks * policy().plan_ns <= worth
         found = self.of_all(first, atoms) if is_small else self.greedy(first, atoms)
         return found and self.finished(found)
 
@@ -234,7 +227,7 @@ class _Search:
         if not known.is_complete(literal.relation):
             return False
         rows = self.estimator.joined(ONE_ROW, m.Scan(literal.relation, literal.terms), frozenset(names(literal)), False)
-        return rows.rows <= FEW_MATCHES
+        return rows.rows <= policy().few_matches
 
     def may_come(self, partial: _Partial, position: int) -> bool:
         """Whether this literal can be next: a generator comes behind an atom and what it needs, if it has not yet."""

@@ -20,20 +20,13 @@ from dataclasses import dataclass
 from itertools import permutations
 from math import prod
 
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.estimate import STORE, Estimate, Estimator
 from derivable.datalog.ram.lower import recursive_stores, store
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.literal_order import Define, Ordering, Step
 from derivable.datalog.values.values import BOOL, ValueType
-
-# The nanoseconds from which a store is worth a look, which takes two tenths of a millisecond, and a look at all its
-# orders, which takes two and a half; and the part of them that may be left, as parts cost kernels too.
-LEAST, LEAST_ORDERED, LEFT = 1e6, 10e6, 0.5
-# How much dearer than estimated it may be to keep a row once.
-DEAR = 3.0
-# Atoms up to which all orders are compared: another one may leave fewer rows between.
-FEW_ATOMS = 4
 
 
 def parted(instruction: m.Instruction, name: str, estimator: Estimator) -> tuple[m.Instruction, ...]:
@@ -42,12 +35,12 @@ def parted(instruction: m.Instruction, name: str, estimator: Estimator) -> tuple
     if not isinstance(instruction, m.Store) or instruction.origin is None or instruction.origin.parts:
         return (instruction,)
     as_planned = estimator.cost(instruction)
-    if as_planned < LEAST:
+    if as_planned < policy().least_parted_ns:
         return (instruction,)
-    others = _orders(instruction.origin) if as_planned >= LEAST_ORDERED else ()
+    others = _orders(instruction.origin) if as_planned >= policy().least_ordered_ns else ()
     found = [_Cut(one, estimator).in_parts() for one in (instruction, *others)]
     best = min(found, key=lambda cut: cut.cost)
-    if not best.places or best.cost > LEFT * as_planned:
+    if not best.places or best.cost > policy().part_left * as_planned:
         return (instruction,)
     return best.stores(name)
 
@@ -96,15 +89,16 @@ def middle(stores: Sequence[m.Store], estimator: Estimator, least: float = 0) ->
         assert instruction.origin is not None
         estimates = estimator.store(instruction)
         as_planned = estimator.stored(estimates[-1])
-        if as_planned < LEAST or max(estimate.rows for estimate in estimates) < least:
+        if as_planned < policy().least_parted_ns or max(estimate.rows for estimate in estimates) < least:
             continue
-        others = [one for one in _orders(instruction.origin) if _drives(one)] if as_planned >= LEAST_ORDERED else []
+        are_ordered = as_planned >= policy().least_ordered_ns
+        others = [one for one in _orders(instruction.origin) if _drives(one)] if are_ordered else []
         for one in (instruction, *others):
             cut = _Cut(one, estimator)
             for place, (needed, rows, kept) in cut.may_be_cut():
                 before, rows = cut.estimates[place].cost, max(rows, 1.0)
-                cost = before + DEAR * STORE * rows + (cut.end - before) * kept / rows
-                if cost <= LEFT * as_planned and (best is None or cost - as_planned < best[0]):
+                cost = before + policy().part_dear * STORE * rows + (cut.end - before) * kept / rows
+                if cost <= policy().part_left * as_planned and (best is None or cost - as_planned < best[0]):
                     inner, outer = _body(cut.steps[: place + 1]), _body(cut.steps[place + 1 :])
                     best = cost - as_planned, Middle(instruction.origin.clause, inner, needed, outer)
     return None if best is None else best[1]
@@ -119,7 +113,7 @@ def _drives(store: m.Store) -> bool:
 def _orders(origin: m.Origin) -> Iterator[m.Store]:
     """The stores of a clause with its atoms in every order, if they are few."""
     atoms = [i for i, literal in enumerate(origin.clause.body) if isinstance(literal, r.Atom)]
-    if len(atoms) > FEW_ATOMS:
+    if len(atoms) > policy().parted_atoms:
         return
     for order in permutations(atoms):
         ordering = Ordering(origin.clause.body)
@@ -150,7 +144,7 @@ class _Cut:
         scale, before, self.cost = 1.0, 0.0, 0.0
         for i, (needed, rows, kept) in self.may_be_cut():
             estimate, rows = self.estimates[i], rows * scale
-            part, price = min(kept, rows) / rows if rows > 0 else 1.0, DEAR * STORE * rows
+            part, price = min(kept, rows) / rows if rows > 0 else 1.0, policy().part_dear * STORE * rows
             if (self.end - estimate.cost) * scale * (1 - part) > price:
                 self.places[i] = needed
                 self.cost += (estimate.cost - before) * scale + price

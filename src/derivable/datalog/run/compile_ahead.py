@@ -12,9 +12,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from derivable.core.lazy import later
-from derivable.datalog.fused import fused
 from derivable.datalog.machine.machine import may_use_compiled
 from derivable.datalog.machine.recursion import Recursion
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.tags.tags import Untagged
 
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from derivable.device.cpu.tiers import Compilable
 else:
     driver = later("derivable.datalog.machine.driver")
-
-# Seconds that a run waits for a kernel between two looks at its limits.
-WAIT = 0.05
 
 
 class CompileAhead:
@@ -45,7 +42,7 @@ class CompileAhead:
         """Begin with the driver, if a recursion that will need it reads many facts."""
         if executor.counts is not None or not isinstance(executor.algebra, Untagged):
             return
-        facts, most = executor.facts.relations.items(), fused.MANY_ROWS
+        facts, most = executor.facts.relations.items(), policy().many_rows
         many = {name for name, given in facts if sum(map(len, given.variables)) >= most}
         for number, stratum in enumerate(executor.ram.strata):
             if many & m.relations_read(stratum.loop) and not executor.matched(number, stratum.loop):
@@ -63,7 +60,7 @@ class CompileAhead:
         """Wait for a kernel where others have all processors; a stratum waits no longer than it has run without."""
         began = now = perf_counter()
         most = began + began - self.began - 2 * self.waited
-        while now < most and kernel.waits(min(most - now, WAIT)):
+        while now < most and kernel.waits(min(most - now, policy().look_seconds)):
             executor.watch.remaining()
             now = perf_counter()
         self.waited += now - began

@@ -6,6 +6,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING
 
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram import project
 from derivable.datalog.ram.estimate import Estimator
@@ -14,11 +15,6 @@ from derivable.datalog.tables.storage import Table
 
 if TYPE_CHECKING:
     from derivable.datalog.run.execute import Executor
-
-# Rows that a clause is estimated to have before it is cut.
-LEAST = 1 << 21
-# Rows of the relations of a clause, all together, that may have so many.
-FEW_ROWS = 1 << 15
 
 
 class Cuts:
@@ -60,9 +56,9 @@ class Cuts:
         """Where the clause of some stores is best cut, if that is estimated to pay."""
         executor = self.executor
         relations = {scan.relation for store in stores for n in store.query.operators if (scan := m.scan_of(n))}
-        if sum(executor.tables[name].size for name in relations) < FEW_ROWS:
+        if sum(executor.tables[name].size for name in relations) < policy().cut_sizes:
             return None
-        middle = project.middle(stores, Estimator(executor.statistics, True), LEAST)
+        middle = project.middle(stores, Estimator(executor.statistics, True), policy().cut_rows)
         if middle is None:
             return None
         # With the program, so that stores keep their kernels.

@@ -18,12 +18,11 @@ import numpy as np
 from derivable.datalog.facts.columns import FactColumns
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.foreign.function import ForeignError
-from derivable.datalog.fused import fused
-from derivable.datalog.fused.fused import CALL_ROWS
 from derivable.datalog.fused.state import Columns
 from derivable.datalog.machine import recursion
 from derivable.datalog.machine.machine import may_use_compiled
 from derivable.datalog.machine.recursion import Recursion
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules.projection import PART
 from derivable.datalog.run import cuts
@@ -42,9 +41,6 @@ from derivable.datalog.tags.tags import Algebra, ColumnTags, GraphTags, Semiring
 
 if TYPE_CHECKING:
     from derivable.datalog.run.pending import Pending
-
-# Join orders are chosen again when a recursion has so many times the rows that they were chosen for.
-PLAN_AGAIN = 16
 
 
 class FinishedStrata(NamedTuple):
@@ -172,7 +168,7 @@ class Executor(Stores):
         if loop is not None:
             self.plan_again = math.inf
             return Rounds(relations, loop)
-        self.plan_again = PLAN_AGAIN * max(PLAN_AGAIN, sum(self.tables[name].size for name in relations))
+        self.plan_again = policy().far_off * max(policy().far_off, sum(self.tables[name].size for name in relations))
         return Rounds(relations, self.instructions(number, "loop"))
 
     def counts_rounds(self) -> bool:
@@ -204,7 +200,7 @@ class Executor(Stores):
         rows = self.stratum_effort[number].rows
         if rows < self.plan_again:
             return False
-        self.plan_again = PLAN_AGAIN * max(1, rows)
+        self.plan_again = policy().far_off * max(1, rows)
         loop = self.instructions(number, "loop")
         if loop == rounds.loop:
             return False
@@ -313,8 +309,8 @@ class Executor(Stores):
         if self.counts is not None or self.goal is not None:
             return False
         key = "work", number
-        work = self.plans[key] = self.plans.get(key, 0) + rows + len(instructions) * CALL_ROWS
-        if work < fused.FEW_ROWS:
+        work = self.plans[key] = self.plans.get(key, 0) + rows + len(instructions) * policy().call_rows
+        if work < policy().few_rows:
             return False
         relations = self.stratum(number).relations
         for name in relations:
@@ -323,13 +319,13 @@ class Executor(Stores):
                 return False
         are_small = all(self.effort(one).has_small_rounds for one in instructions)
         if not may_use_compiled(work, is_urgent=are_small):
-            if work >= fused.MANY_ROWS and are_small:
+            if work >= policy().many_rows and are_small:
                 self.ahead.prepare(self, instructions)
             return False
-        if rows > fused.FEW_ROWS and work < fused.MANY_ROWS:
+        if rows > policy().few_rows and work < policy().many_rows:
             # Few of its stores have kernels by then, and without these it costs more than it spares.
             return False
-        return in_pieces or rows <= recursion.LARGE
+        return in_pieces or rows <= policy().large_round
 
     # Tag columns
 

@@ -12,10 +12,10 @@ from derivable.core.graph import offsets_of
 from derivable.datalog.foreign.function import ForeignError, distinct
 from derivable.datalog.foreign.predicate import Answers, ForeignPredicate
 from derivable.datalog.fused.state import Batch, State
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars import arithmetic
 from derivable.datalog.scalars.nodes import Var
-from derivable.datalog.tables.index import CHUNK
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import GraphTags, Untagged
 from derivable.datalog.values.values import numbers_of, words_of_numbers
@@ -115,9 +115,9 @@ def _integers(state: State, batch: Batch, query: m.Generate, record: ForeignPred
         return
     ends = np.cumsum(counts)
     total = int(ends[-1])
-    for start in range(0, total, CHUNK):
+    for start in range(0, total, policy().chunk):
         state.deadline.remaining()
-        position = np.arange(start, min(start + CHUNK, total))
+        position = np.arange(start, min(start + policy().chunk, total))
         row = np.searchsorted(ends, position, side="right")
         values = low[row] + (position - (ends[row] - counts[row])).astype(low.dtype)
         yield row, {output.name: words_of_numbers(values, t, state.symbols)}, None
@@ -133,7 +133,8 @@ def _answers(
     # A tagged row is a fact of all its outputs, wanted or not.
     types = [t if record.is_tagged or output is not None else None for output, t in zip(query.outputs, query.types)]
     seen: dict[tuple, int] = {}
-    limits = state.deadline.remaining, lambda: CHUNK if state.deadline.room is None else state.deadline.room + 1
+    chunk = policy().chunk
+    limits = state.deadline.remaining, lambda: chunk if state.deadline.room is None else state.deadline.room + 1
     parts = record.answers([e.type for e in query.inputs], types, state.symbols, columns, count, *limits)
     try:
         for found in parts:
@@ -167,9 +168,9 @@ def _of_part(
     numbers = np.diff(offsets) if places is None else np.diff(offsets)[places]
     ends = np.cumsum(numbers)
     total = int(ends[-1]) if len(ends) else 0
-    for start in range(0, total, CHUNK):
+    for start in range(0, total, policy().chunk):
         state.deadline.remaining()
-        position = np.arange(start, min(start + CHUNK, total))
+        position = np.arange(start, min(start + policy().chunk, total))
         row = np.searchsorted(ends, position, side="right")
         first = offsets[:-1][row if places is None else places[row]]
         answer = first + position - (ends[row] - numbers[row])

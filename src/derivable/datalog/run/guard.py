@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from derivable.datalog.fused.state import Batch
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.estimate import Estimate, Fan
-
-# Rows of a join from which it is compared with its estimate, and how many times that is a surprise.
-LEAST, MANY = 1 << 16, 16
 
 
 class Surprised(Exception):
@@ -31,7 +29,7 @@ class Guard:
     def __init__(self, store: m.Store, estimates: Callable[[], Sequence[Estimate]]):
         self.store, self.steps, self.estimates = store, store.query.steps, estimates
         self.rows = [0] * len(self.steps)
-        self.limits = [LEAST] * len(self.steps)
+        self.limits = [policy().guard_rows] * len(self.steps)
         self.surprise: tuple[Fan, float] | None = None
         self.is_open = True
 
@@ -51,11 +49,11 @@ class Guard:
         self.limits[number] *= 2
         step = self.steps[number]
         fan = self.rows[number] / max(1, self.rows[number - 1])
-        if fan < MANY or not isinstance(step.node, m.Join) or step.node.range is not None:
+        if fan < policy().far_off or not isinstance(step.node, m.Join) or step.node.range is not None:
             return
         estimates = self.estimates()
         expected = estimates[number].rows / max(estimates[number - 1].rows, 1e-9)
-        if fan > MANY * expected:
+        if fan > policy().far_off * expected:
             assert step.bindings is not None
             look = step.node.right.relation, frozenset(column for column, _ in step.bindings.keys)
             self.surprise = look, fan

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from derivable.core.arguments import integer, is_integer
 from derivable.core.diagnostics import CompileTimeout, DomainError, LimitError, OutOfMemory, Span
 from derivable.core.progress import Deadline, checked_time_limit, is_seen, progress
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.scalars.nodes import NOWHERE
 from derivable.device.cpu import compile_notice
 from derivable.device.cpu.available import available_bytes, resident_bytes, shown_bytes
@@ -28,14 +29,6 @@ if TYPE_CHECKING:
     from derivable.datalog.tables.storage import Table
 
 Found = TypeVar("Found")
-# Seconds between looks at the memory, before anything is shown, and between changes of what is shown.
-_LOOKS, _QUIET, _SHOWS = 0.02, 1.0, 0.1
-# A run ends when it has left the machine less than this share of what it could have had.
-_RESERVE = 0.1
-# The part of the time of a run from which its end is laid to the rule that runs, or to compiling kernels.
-_LONG = 0.25
-# Texts of fewer bytes are made before anybody looks.
-_FEW_BYTES = 1 << 20
 EXACT_HINT = "raise time_limit, ask for fewer outputs, or approximate with provenance='topkproofs'"
 _UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
@@ -114,7 +107,7 @@ class Watch(Deadline):
         self.table: Table | None = None
         self.before = 0
         self.most: float = math.inf
-        self.next_check = self.began + _LOOKS
+        self.next_check = self.began + policy().look_seconds
         self.base = None if limits.memory_limit is None else resident_bytes() - kept_bytes()
         self.asks_at = 0.0
         self.is_loading = False
@@ -179,7 +172,7 @@ class Watch(Deadline):
 
     def expect(self, size: int) -> None:
         """Raise OutOfMemory for so many bytes of texts, before they are made, if there is no room for them."""
-        if size < _FEW_BYTES:
+        if size < policy().few_bytes:
             return
         self.check_budget(time.monotonic())
         limit, left = self.limits.memory_limit, available_bytes()
@@ -191,7 +184,7 @@ class Watch(Deadline):
                 f"{shown_bytes(max(used, 0))} are taken",
                 "raise memory_limit",
             )
-        if left is not None and size > (1 - _RESERVE) * left:
+        if left is not None and size > (1 - policy().reserved_part) * left:
             what = f"texts of {shown_bytes(size)} are to be made, and {shown_bytes(left)} of memory are left"
             raise self.failure(OutOfMemory, what, "free memory")
 
@@ -221,7 +214,7 @@ class Watch(Deadline):
         return self.end - now
 
     def check_budget(self, now: float) -> None:
-        self.next_check = now + _LOOKS
+        self.next_check = now + policy().look_seconds
         kept = kept_bytes()
         resident = resident_bytes() - kept
         if self.base is None:
@@ -239,7 +232,7 @@ class Watch(Deadline):
             kept -= empty_cache()
         if used >= self.asks_at:
             self.ask(used, kept)
-        if now - self.began >= _QUIET and now - self.shown[0] >= _SHOWS:
+        if now - self.began >= policy().quiet_seconds and now - self.shown[0] >= policy().show_seconds:
             self.show(now)
 
     def ask(self, used: int, kept: int) -> None:
@@ -248,7 +241,7 @@ class Watch(Deadline):
         if left is None:
             self.asks_at = math.inf
             return
-        reserve = int((max(used, 0) + left + kept) * _RESERVE)
+        reserve = int((max(used, 0) + left + kept) * policy().reserved_part)
         if left < reserve and kept:
             left += empty_cache()
         if left < reserve and used > reserve:
@@ -264,7 +257,7 @@ class Watch(Deadline):
     def error(self, doing: str = "") -> CompileTimeout:
         what, remedy = f"the run did not finish within {self.time_limit:g} s{doing}", self.hint
         seconds = compile_notice.seconds() - self.compiled
-        if seconds > _LONG * (self.time_limit or 0.0):
+        if seconds > policy().long_part * (self.time_limit or 0.0):
             what += f"\n  {seconds:.1f} s of these went into compiling kernels"
             remedy = f"run it again, as kernels are kept for the next time, or {remedy}"
         return self.failure(CompileTimeout, what, remedy)
@@ -312,7 +305,7 @@ class Watch(Deadline):
         grown = [e for e in efforts if e.last]
         running = next((e for e in efforts if e.is_running), None)
         elapsed = time.monotonic() - self.began
-        if running is not None and (not grown or time.perf_counter() - running.began > _LONG * elapsed):
+        if running is not None and (not grown or time.perf_counter() - running.began > policy().long_part * elapsed):
             return running
         return max(grown, key=lambda e: e.recent_growth(self.round), default=None)
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from derivable.core.diagnostics import warn
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.fused.fused import Running
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.assumed import Assumed
 from derivable.datalog.ram.estimate import Estimate, Estimator, Fan
@@ -107,7 +108,7 @@ class Orders(Queries):
         is nothing to choose."""
         rows = self.rows_of(running.driver) if isinstance(running.driver, m.Scan) else slice(0, 1)
         number = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-        if number * max((table.size for table in running.tables), default=0) < guard.LEAST:
+        if number * max((table.size for table in running.tables), default=0) < policy().guard_rows:
             return None
         if id(running.store) in self.settled or not choices(running.store.origin):
             return None

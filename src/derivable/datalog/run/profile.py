@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 from derivable.datalog.machine.machine import ROUTE
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.text import operator_texts
 from derivable.datalog.rules.text import rule_text
@@ -22,8 +23,6 @@ _LAST = 5
 # The ways in which the rows of a store are computed, besides shortcuts: over columns; by a kernel that writes
 # candidates to columns; by a kernel that the machine calls, see `machine.driver`.
 COLUMNS, KERNEL, MACHINE = "columns", "kernel", ROUTE
-# Rows that cost about as much as a call of a kernel from Python.
-SMALL = 1 << 8
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class Effort:
     @property
     def has_small_rounds(self) -> bool:
         """Whether the store costs a call more than rows, of which only a kernel that inserts them spares it."""
-        return self.candidates <= SMALL * self.runs
+        return self.candidates <= policy().small_round * self.runs
 
     def recent_growth(self, number: int) -> int:
         """What it found in the last rounds before and with this one."""

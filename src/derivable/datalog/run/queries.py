@@ -15,15 +15,15 @@ import numpy as np
 from derivable.core.and_or import TRUE
 from derivable.core.progress import Deadline
 from derivable.datalog.foreign.standard import PREDICATES
-from derivable.datalog.fused.fused import CALL_ROWS, Running
+from derivable.datalog.fused.fused import Running
 from derivable.datalog.fused.state import Batch, Columns, State
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.draw import drawn
 from derivable.datalog.run.foreign_join import ForeignFacts, generate
 from derivable.datalog.run.guard import Guard, Surprised
 from derivable.datalog.scalars import arithmetic
 from derivable.datalog.scalars.nodes import Const, Expr, Var
-from derivable.datalog.tables.index import CHUNK
 from derivable.datalog.tables.ordered_index import ordered, ordered_index
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.ground_graph import negate
@@ -36,10 +36,6 @@ from derivable.datalog.values.values import word_of
 Keys = tuple[tuple[int, Var | Const], ...]
 # Columns, their number and their tags.
 Found = tuple[Columns, int, Any]
-# Operators up to which iterators are made of iterators, a call in C for each: rules may be much longer.
-MOST_CHAINED = 64
-# Rows that are handed on at once, however few a limit leaves room for.
-FEW = 1 << 10
 _NO_STAMPS = np.empty(0, np.int32)
 
 
@@ -80,14 +76,14 @@ class Queries(State):
         before = self.work
         with suppress(Surprised):
             yield from self.projected(running.store.query, running.store.query.steps, guard=guard)
-        running.seen += self.work - before + CALL_ROWS
+        running.seen += self.work - before + policy().call_rows
 
     def by_kernel(self, running: Running, keep: bool) -> Iterator[Found]:
         """The same by the kernel of a store, and over columns behind the steps that it has."""
         fused, query = running.fused, running.store.query
         assert fused is not None
         # A kernel that inserts what it finds would save the call.
-        running.seen += CALL_ROWS
+        running.seen += policy().call_rows
         if fused.kept.prefix is None:
             return running.run(keep)
         rest = next(number for number, step in enumerate(query.steps, 1) if step.node is fused.kept.prefix)
@@ -123,7 +119,7 @@ class Queries(State):
             start = 0
             while start < count:
                 room = self.deadline.room
-                stop = count if room is None else min(count, start + max(room + 1, FEW))
+                stop = count if room is None else min(count, start + max(room + 1, policy().few))
                 if stop - start == count:
                     yield columns, count, tags
                     break
@@ -144,7 +140,7 @@ class Queries(State):
         if guard is not None:
             batches = guard.watched(0, iter)(batches)
             operators = [guard.watched(number, one) for number, one in enumerate(operators, 1)]
-        if len(operators) > MOST_CHAINED:
+        if len(operators) > policy().most_chained:
             return _opened(iter(batches), operators)
         for operator in operators:
             batches = chain.from_iterable(map(operator, batches))
@@ -208,8 +204,8 @@ class Queries(State):
         assert found is not None
         start, stop = (rows.start, rows.stop) if isinstance(rows, slice) else (0, len(rows))
         constants = [(c, word_of(t.value, t.type, self.symbols)) for c, t in found.keys if isinstance(t, Const)]
-        for low in range(start, stop, CHUNK):
-            high = min(low + CHUNK, stop)
+        for low in range(start, stop, policy().chunk):
+            high = min(low + policy().chunk, stop)
             self.work += high - low
             part = slice(low, high) if isinstance(rows, slice) else rows[low:high]
             count = high - low

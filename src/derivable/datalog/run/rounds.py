@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
-
-# So many combinations of relations with news are remembered.
-_REMEMBERED = 1 << 12
 
 
 class Rounds:
@@ -39,7 +37,7 @@ class Rounds:
         while news := tuple(filter(has_news, self.active)):
             found = self._known.get(news)
             if found is None:
-                if len(self._known) == _REMEMBERED:
+                if len(self._known) == policy().most_plans:
                     self._known.clear()
                 found = self._known[news] = self._of(news)
             self.active = found[1]

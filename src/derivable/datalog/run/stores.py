@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from derivable.datalog.aggregates.groups import Context, run_aggregate
 from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.facts.store import FactStore
-from derivable.datalog.fused import fused
 from derivable.datalog.fused.state import Columns
 from derivable.datalog.machine.machine import may_use_compiled
 from derivable.datalog.machine.recursion import Recursion
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.guard import Guard
 from derivable.datalog.run.limits import Watch
@@ -28,9 +28,6 @@ from derivable.datalog.tags.tags import Algebra
 if TYPE_CHECKING:
     from derivable.datalog.fused.fused import Running
     from derivable.datalog.run.pending import Pending
-
-# Rows of a store with tags that wait until it is known to end.
-MOST_WAITING = 1 << 20
 
 
 class Stores(Orders):
@@ -124,7 +121,7 @@ class Stores(Orders):
             read = [scan.relation for scan in running.scans if scan.relation in recursive]
             names = [name for name in read if name != table.name]
             single = self.machines[id(running.store)] = Recursion(self, (running.store,), names)
-        if not may_use_compiled(fused.MANY_ROWS, is_urgent=False) or not single.insert(effort):
+        if not may_use_compiled(policy().many_rows, is_urgent=False) or not single.insert(effort):
             return False
         effort.by(MACHINE)
         return True
@@ -186,7 +183,7 @@ class Stores(Orders):
             parts.append(part)
             count += part[1]
             if guard is not None:
-                guard.is_open &= count < MOST_WAITING and (self.watch.room is None or count <= self.watch.room)
+                guard.is_open &= count < policy().most_waiting and (self.watch.room is None or count <= self.watch.room)
             if guard is None or not guard.is_open:
                 yield from parts
                 parts = []

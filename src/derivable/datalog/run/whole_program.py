@@ -12,7 +12,7 @@ from derivable.core.collection import gc_paused
 from derivable.core.lazy import later
 from derivable.core.progress import NEVER
 from derivable.datalog.facts.store import FactStore, new_store
-from derivable.datalog.fused import fused
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.equivalence import Equivalence, equivalence_of
 from derivable.datalog.ram.linear import BASE, linear_loop
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 else:
     whole_program = later("derivable.datalog.machine.whole_program")
 
-# What a small run saves, in rows.
-SAVED = 256
 _KEY = "small", "runs"
 
 
@@ -79,7 +77,7 @@ def run_whole(ram: m.Ram, facts: FactStore, watch: Watch, algebra: Algebra) -> F
         program = small.free.pop()
     except IndexError:
         small.runs += 1
-        if small.runs * saved_by(ram) < fused.FEW_ROWS:
+        if small.runs * saved_by(ram) < policy().few_rows:
             return None
         with gc_paused():
             program = small_program(ram, algebra, small.number)
@@ -101,7 +99,8 @@ def run_whole(ram: m.Ram, facts: FactStore, watch: Watch, algebra: Algebra) -> F
 
 def saved_by(ram: m.Ram) -> int:
     """What a run saves, in rows."""
-    return SAVED + fused.CALL_ROWS * sum(len(stratum.once) + len(stratum.loop) for stratum in ram.strata)
+    number_of_stores = sum(len(stratum.once) + len(stratum.loop) for stratum in ram.strata)
+    return policy().small_round + policy().call_rows * number_of_stores
 
 
 def small_program(ram: m.Ram, algebra: Algebra, most: int | None = None) -> WholeProgram | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from derivable.datalog.policy.policy import policy
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.shortcuts.best_first import BestFirst
 from derivable.datalog.shortcuts.bit_rows import BitRows
 from derivable.datalog.shortcuts.linear import Linear

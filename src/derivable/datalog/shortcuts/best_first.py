@@ -17,6 +17,7 @@ import numpy as np
 
 from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog.fused import fused, kernel_plan
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars.nodes import Var
 from derivable.datalog.shortcuts.shortcut import Run, Shortcut, count_round
@@ -29,23 +30,6 @@ from derivable.parallel.order import order_of
 
 if TYPE_CHECKING:
     from derivable.datalog.fused.frontier import Frontier
-
-# Levels of a queue, powers of two: of one for the rows of a prefix, and of one for all rows.
-LEVELS, ALL_LEVELS = 1 << 10, 1 << 14
-# Cells of tags for each level.
-CELLS = 4
-# Entries that a queue has more than rows of a prefix; rows told between looks at the clock; entries of the lowest level
-# that are worth levels of their own.
-QUEUE_ROWS, TOLD_ROWS, FEW_ENTRIES = 1 << 12, 1 << 16, 1 << 8
-# Prefixes that are told first, and how many more each time: then levels follow the tags that were found.
-FIRST_PREFIXES, TIMES_PREFIXES = 16, 4
-# The last column has so many values at most. In a table of more than so many rows, one of so many is to wait.
-MOST_VALUES, FEW_ROWS, WAITING = 1 << 24, 1 << 20, 8
-# Tags in a sample for each level.
-_SAMPLE = 4
-# So many times the rows there are, rows are told before rounds go on: where tags of many rows share a level, they may
-# get better again and again.
-MOST_TIMES = 8
 
 
 def only_rule(stratum: m.Stratum, number: int = 1) -> m.Store | None:
@@ -103,8 +87,8 @@ class Propagation:
 
     def __init__(self, state: Any, store: m.Store, table: Table, frontier: Frontier, values: ValueType | None = None):
         self.state, self.store, self.table, self.sign = state, store, table, frontier.sign
-        self.levels = LEVELS if table.width > 1 else ALL_LEVELS
-        self.cells = np.zeros(CELLS * self.levels, np.int32)
+        self.levels = policy().queue_levels if table.width > 1 else 16 * policy().queue_levels
+        self.cells = np.zeros(policy().cells_a_level * self.levels, np.int32)
         self.lasts = np.full(self.levels, -1, np.int32)
         self.made = self.told = 0
         self.frontier = frontier
@@ -138,9 +122,12 @@ class Propagation:
         if self.values is None and not isinstance(found.plan.tags, TypedSemiring):
             return False
         sets = table.row_set.prefix_sets
-        if sets is None or sets.domain > MOST_VALUES:
+        if sets is None or sets.domain > policy().most_values:
             return False
-        if table.size > FEW_ROWS and WAITING * number_waiting(table, self.frontier) < table.size:
+        if (
+            table.size > policy().unordered_rows
+            and policy().waiting_part * number_waiting(table, self.frontier) < table.size
+        ):
             # All rows are put in order first.
             return False
         if self.values is not None:
@@ -180,17 +167,17 @@ class Propagation:
         table.leave_set_behind()
         self.group(rows)
         self.rank(self.sign * table.tags[rows])
-        at, number, total = 0, FIRST_PREFIXES, len(self.starts) - 1
+        at, number, total = 0, policy().first_prefixes, len(self.starts) - 1
         while at < total:
             before, stop = table.size, min(at + number, total)
             left = self.run_kernel(at, stop)
             if left is not None:
                 table.row_set.update(table)
                 return left
-            at, number = stop, TIMES_PREFIXES * number
+            at, number = stop, policy().prefix_times * number
             if table.size - before >= self.levels:
                 # Tags that rows end with tell more about those to come.
-                step = max(1, (table.size - before) // (_SAMPLE * self.levels))
+                step = max(1, (table.size - before) // (policy().cells_a_level * self.levels))
                 self.rank(self.sign * table.tags[before : table.size : step])
         return rows[:0]
 
@@ -215,13 +202,13 @@ class Propagation:
         chosen = np.repeat(kept, sizes)
         self.own, self.waits = own[chosen], waits[chosen]
         self.starts = np.append(0, np.cumsum(sizes[kept]))
-        self.grow_queue(QUEUE_ROWS + int(sizes[kept].max(initial=0)))
+        self.grow_queue(policy().queue_rows + int(sizes[kept].max(initial=0)))
 
     def rank(self, keys: np.ndarray) -> None:
         """Levels for rows whose tags, times the direction, are these, and as many for worse ones to come."""
         finite = keys[np.isfinite(keys)]
         finite = finite if len(finite) else np.zeros(1)
-        sample = finite[:: max(1, len(finite) // (_SAMPLE * self.levels))]
+        sample = finite[:: max(1, len(finite) // (policy().cells_a_level * self.levels))]
         worst, half = float(finite.min()), self.levels // 2
         span = float(sample.max()) - worst or max(abs(worst), 1.0)
         number = len(self.cells)
@@ -261,7 +248,7 @@ class Propagation:
         kernel = emit.compiled(emit_best.BestEmitter, found.plan, self.sign, self.values)
         positions: list[Any] = [-1] * kernel.num_positions
         bounds = {step: state.bounds_of(scan) for step, scan in found.kept.scans.items()}
-        first, entry, level, size, used, free, left, floor = -1, -1, 0, table.size, 0, -1, TOLD_ROWS, 0
+        first, entry, level, size, used, free, left, floor = -1, -1, 0, table.size, 0, -1, policy().look_rows, 0
         while True:
             arguments: list[Any] = []
             for what, step, part in kernel.parameters:
@@ -286,14 +273,14 @@ class Propagation:
             elif code == emit_best.QUEUE_FULL:
                 self.grow_queue(2 * len(self.keys))
             elif code == row_sets.OUT_OF_REACH:
-                if not 0 <= beyond < MOST_VALUES:
+                if not 0 <= beyond < policy().most_values:
                     return self.waiting(group, first, used)
                 spread = self.local
                 self.local = full(1 << beyond.bit_length(), self.absent, np.float64)
                 self.local[: len(spread)] = spread
             elif code == emit_best.LOWEST:
                 entries = self.entries(used)
-                if len(entries) < FEW_ENTRIES:
+                if len(entries) < policy().few_entries:
                     floor = -1
                 else:
                     values, keys = self.queued[entries], self.keys[entries]
@@ -301,8 +288,8 @@ class Propagation:
                     (level, used), free = self.fill(values, keys), -1
                     floor = -1 if not level else 0
             else:
-                left, self.told = TOLD_ROWS, self.told + TOLD_ROWS
-                if self.told > MOST_TIMES * max(size, TOLD_ROWS):
+                left, self.told = policy().look_rows, self.told + policy().look_rows
+                if self.told > policy().most_times * max(size, policy().look_rows):
                     return self.waiting(group, first, used)
             state.deadline.remaining()
 

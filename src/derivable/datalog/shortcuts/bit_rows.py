@@ -16,34 +16,20 @@ from typing import Any, Self
 import numpy as np
 
 from derivable.core.graph import from_edges
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import inclusions
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.inclusions import EDGES, Inclusion, System
 from derivable.datalog.ram.join_order import planned
-from derivable.datalog.shortcuts.condensed import LOOK, Condensed, compiled, include, units_of, words_for
+from derivable.datalog.shortcuts.condensed import Condensed, compiled, include, units_of, words_for
 from derivable.datalog.shortcuts.shortcut import Run, Shortcut, count_round
 from derivable.datalog.tables.bulk_load import BulkLoad
-from derivable.datalog.tables.index import CHUNK
 from derivable.datalog.tables.sets import MAX_FIRST, PrefixSets
-from derivable.datalog.tables.storage import PART, Table
+from derivable.datalog.tables.storage import Table
 from derivable.device.cpu.memory import empty, zeros
 from derivable.device.cpu.threads import get_num_threads, run_chunks
 
-# Pairs from which on rows of bits are worth a look, and words of them for each pair that there is.
-FEW_PAIRS, WORDS_A_PAIR = 1 << 16, 8
-# Nanoseconds, about: a pair that is told, a word of a row that is made and read, and one that goes into another.
-PAIR, WORD, INCLUDED = 15.0, 12.0, 0.5
-# Bytes of rows of bits that are always allowed, and those for each pair to come.
-SMALL, BYTES_A_PAIR = 1 << 26, 16
-# With what rules add, the words may be so many times as many, and the matrices of a relation so many.
-MOST_WORDS, MOST_MATRICES = 8, 1 << 10
 MOST_ROWS = 1 << 31
-# Bounds go from rule to rule as often as there are rules in a row.
-MOST_RULES = 1 << 8
-# Columns of a sample.
-SAMPLE = 256
-# Words that a thread turns at least: fewer take less than to hand them over.
-TURNED = 1 << 15
 
 
 class Side:
@@ -92,14 +78,14 @@ class BitRows(Shortcut):
         self.run, self.number, self.systems, self.loop = run, number, systems, loop
         self.tables = {name: run.tables[name] for system in systems for name in system.passing}
         self.look = run.watch.remaining
-        self.least: float = FEW_PAIRS
+        self.least: float = policy().few_pairs
         self.reach: dict[str, list[int]] = {}
         self.edges: dict[int, np.ndarray] = {}
         self.condensed: list[Condensed] = []
 
     @classmethod
     def matches(cls, run: Run, number: int, loop: tuple[m.Store, ...]) -> Self | None:
-        if len(loop) > MOST_RULES:
+        if len(loop) > policy().most_rules:
             return None
         key = "inclusions", number, len(loop), *(() if run.cuts is None else run.cuts.key)
         systems = run.ram.plans.get(key)
@@ -147,7 +133,7 @@ class BitRows(Shortcut):
         # To go through all pairs for this would cost what a small recursion does.
         self.reach = {name: _about(table) for name, table in self.tables.items()}
         self.spread()
-        self.least = max(self.least, self.words() / WORDS_A_PAIR)
+        self.least = max(self.least, self.words() / policy().words_a_pair)
         if self.pairs + recent < self.least:
             return False
         self.least = math.inf
@@ -163,17 +149,19 @@ class BitRows(Shortcut):
         sides = [(name, side) for system in self.systems for name, side in self.sides(system).items()]
         for name, side in sides:
             last = self.tables[name].width - 1
-            if side.rows >= MOST_ROWS or (side.passing < last and side.rows > MOST_MATRICES * side.reach[last]):
+            if side.rows >= MOST_ROWS or (
+                side.passing < last and side.rows > policy().most_matrices * side.reach[last]
+            ):
                 return True
         given = sum(self.number_of(one) for system in self.systems for one in system.inclusions)
-        return max(self.words(), given) > MOST_WORDS * WORDS_A_PAIR * self.pairs
+        return max(self.words(), given) > policy().most_words * policy().words_a_pair * self.pairs
 
     def is_cheaper(self, expected: float) -> bool:
         """Whether rows of bits cost less than to tell the pairs to come, and neither takes what limits forbid."""
         words, limits = self.words(), self.run.watch.limits
         # To turn a system to its other side takes both at once.
         needed = 8 * words * (1 if self.is_upright else 2)
-        if needed > max(SMALL, BYTES_A_PAIR * expected):
+        if needed > max(policy().small_bytes, policy().bytes_a_pair * expected):
             return False
         if limits.tuple_limit is not None and self.run.watch.num_tuples + expected - self.pairs > limits.tuple_limit:
             # The error says then which rule grew, and how fast.
@@ -181,7 +169,7 @@ class BitRows(Shortcut):
         if limits.memory_limit is not None and 2 * needed > limits.memory_limit:
             return False
         included = sum((len(c.links) + c.rows) * self.width_of(s) for c, s in zip(self.condensed, self.systems))
-        return PAIR * (expected - self.pairs) > WORD * words + INCLUDED * included
+        return policy().pair_ns * (expected - self.pairs) > policy().word_ns * words + policy().included_ns * included
 
     @property
     def is_upright(self) -> bool:
@@ -216,7 +204,7 @@ class BitRows(Shortcut):
 
     def read_edges(self) -> bool:
         """Find which rows go into which; false if these are too many, or not in reach."""
-        most = max(8 * self.words(), FEW_PAIRS)
+        most = max(8 * self.words(), policy().few_pairs)
         for system in self.systems:
             for one in system.inclusions:
                 if one.edges is None:
@@ -298,10 +286,10 @@ class BitRows(Shortcut):
         """About how many pairs there will be: those of some columns of the first system."""
         system, condensed = self.systems[0], self.condensed[0]
         bits = max(self.reach[name][column] for name, column in system.passing.items())
-        number = min(bits, SAMPLE)
+        number = min(bits, policy().sampled_columns)
         place = np.full(bits, -1, np.int32)
         place[np.random.default_rng(0).choice(bits, number, replace=False)] = np.arange(number)
-        width = SAMPLE // 64
+        width = policy().sampled_columns // 64
         words = zeros(condensed.rows * width, np.uint64)
         for name, side in self.sides(system).items():
             for part in tuples_of(self.tables[name]):
@@ -403,7 +391,7 @@ class _Rows:
 
     def counts(self, look: Callable[[], Any]) -> np.ndarray:
         """How many bits each row has."""
-        words, step = self.words.reshape(-1, self.width), max(1, CHUNK // self.width)
+        words, step = self.words.reshape(-1, self.width), max(1, policy().chunk // self.width)
         found = empty(len(words), np.int64)
         for start in range(0, len(words), step):
             np.bitwise_count(words[start : start + step]).sum(1, out=found[start : start + step])
@@ -430,13 +418,13 @@ class _Rows:
 
     def turn(self, sizes: tuple[int, ...], words: np.ndarray, columns: np.ndarray, look: Callable[[], Any]) -> None:
         bands = -(-sizes[0] // 64)
-        step = max(get_num_threads(), LOOK // 512 // self.width)
+        step = max(get_num_threads(), policy().look_words // 512 // self.width)
 
         def part(start: int, stop: int) -> None:
             compiled("transpose_kernel")(low + start, low + stop, *sizes, words, columns, empty(64, np.uint64))
 
         for low in range(0, bands, step):
-            run_chunks(part, min(step, bands - low), max(1, TURNED // (64 * self.width)))
+            run_chunks(part, min(step, bands - low), max(1, policy().shared_words // (64 * self.width)))
             look()
 
     def upright(self, look: Callable[[], Any]) -> _Rows:
@@ -487,7 +475,7 @@ def _exactly(table: Table) -> list[int]:
 def tuples_of(table: Table) -> Iterator[np.ndarray]:
     """The rows [row, column] int32 of a table whose values fit; a part lies where the one before it was."""
     if table.row_set.prefix_sets is not None:
-        yield from table.row_set.prefix_sets.parts(PART)
+        yield from table.row_set.prefix_sets.parts(policy().cache_rows)
         return
-    for start in range(0, table.size, CHUNK):
-        yield np.ascontiguousarray(table.log[start : min(start + CHUNK, table.size)], np.int32)
+    for start in range(0, table.size, policy().chunk):
+        yield np.ascontiguousarray(table.log[start : min(start + policy().chunk, table.size)], np.int32)

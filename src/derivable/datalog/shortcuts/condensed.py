@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from derivable.circuit.kernels.and_or import components, grouped
+from derivable.datalog.policy.costs import policy
 from derivable.device.cpu.memory import empty
 from derivable.device.cpu.threads import get_num_threads, run_chunks
 
-# Words of rows that go into others at once, which stay in cache; those between looks at the clock.
-STRIPE, LOOK = 32, 1 << 25
 # Bits are a whole number of units of the sets.
 _UNIT_BITS = 256
 
@@ -70,15 +69,17 @@ def units_of(width: int) -> int:
 def include(condensed: Condensed, words: np.ndarray, width: int, look: Callable[[], Any]) -> None:
     """Follow all inclusions; threads have words of their own of all rows."""
     each = max(1, condensed.rows + len(condensed.links))
-    step = max(STRIPE * get_num_threads(), LOOK // each // STRIPE * STRIPE)
+    # Threads have no policy of their own.
+    stripe = policy().stripe
+    step = max(stripe * get_num_threads(), policy().look_words // each // stripe * stripe)
 
     def part(start: int, stop: int) -> None:
-        for begin in range(low + start * STRIPE, min(low + stop * STRIPE, high), STRIPE):
-            end = min(begin + STRIPE, high)
+        for begin in range(low + start * stripe, min(low + stop * stripe, high), stripe):
+            end = min(begin + stripe, high)
             arrays = (condensed.order, words, condensed.bounds, condensed.links, condensed.ends)
             compiled("include_kernel")(begin, end, condensed.count, width, *arrays)
 
     for low in range(0, width, step):
         high = min(low + step, width)
-        run_chunks(part, -(-(high - low) // STRIPE), 1)
+        run_chunks(part, -(-(high - low) // stripe), 1)
         look()

@@ -13,22 +13,15 @@ from typing import Any, Self
 import numpy as np
 
 from derivable.circuit.kernels.and_or import grouped
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.equivalence import Equivalence, equivalence_of
-from derivable.datalog.shortcuts.bit_rows import BYTES_A_PAIR
 from derivable.datalog.shortcuts.condensed import Condensed, compiled, include, units_of, words_for
 from derivable.datalog.shortcuts.shortcut import Run, Shortcut, count_round
-from derivable.datalog.tables.index import CHUNK
-from derivable.datalog.tables.row_set import SET_ROWS
 from derivable.datalog.tables.sets import PrefixSets
 from derivable.datalog.tables.storage import Table
 from derivable.device.cpu.memory import empty, zeros
 from derivable.device.cpu.tiers import kernel
-
-# Values that lie between bounds so many times as far from one another as there are pairs are numbered without sorting.
-DENSE, FEW_VALUES = 4, 1 << 10
-# Members whose classes are looked at, and what a large class has on average.
-SAMPLE, LARGE = 64, 24
 
 
 class UnionFind(Shortcut):
@@ -63,7 +56,7 @@ class UnionFind(Shortcut):
         watch, pairs = self.run.watch, classes.pairs
         limits, tuples = watch.limits, watch.num_tuples + pairs - self.table.size
         is_few = limits.tuple_limit is None or tuples <= limits.tuple_limit
-        return is_few and (limits.memory_limit is None or 2 * BYTES_A_PAIR * pairs <= limits.memory_limit)
+        return is_few and (limits.memory_limit is None or 2 * policy().bytes_a_pair * pairs <= limits.memory_limit)
 
     def solve(self) -> bool:
         run, table, classes = self.run, self.table, self.classes
@@ -110,15 +103,15 @@ def _has_large_classes(table: Table) -> bool:
     are_bits = not table.has_log
     if are_bits:
         assert table.row_set.prefix_sets is not None
-        first, second = next(table.row_set.prefix_sets.parts(SAMPLE)).T
+        first, second = next(table.row_set.prefix_sets.parts(policy().sampled_members)).T
     else:
-        rows = np.arange(0, table.size, max(1, table.size // SAMPLE))
+        rows = np.arange(0, table.size, max(1, table.size // policy().sampled_members))
         first, second = table.column(0, rows), table.column(1, rows)
     # Of rules that could make an equivalence, but did not, there is a pair in one direction alone.
     if (table.find([np.ascontiguousarray(column) for column in (second, first)], len(first)) < 0).any():
         return False
     sample = np.unique(first)
-    return are_bits or int(np.isin(table.column(0), sample).sum()) >= LARGE * len(sample)
+    return are_bits or int(np.isin(table.column(0), sample).sum()) >= policy().large_class * len(sample)
 
 
 @dataclass(frozen=True)
@@ -145,10 +138,10 @@ class Classes:
         low, high = int(self.values.min()), int(self.values.max())
         width = words_for(high + 1)
         if (
-            self.pairs >= SET_ROWS
+            self.pairs >= policy().set_rows
             and table.row_set.may_have_prefixes
             and PrefixSets.holds([low, low], [high, high])
-            and 8 * (high + 1) * width <= BYTES_A_PAIR * self.pairs
+            and 8 * (high + 1) * width <= policy().bytes_a_pair * self.pairs
         ):
             table.to_prefix_sets(self.bits(high + 1, width, look), self.pairs)
         else:
@@ -160,7 +153,7 @@ class Classes:
         begin = 0
         while begin < len(ends):
             before = int(ends[begin] - sizes[begin])
-            end = max(begin + 1, int(np.searchsorted(ends, before + CHUNK, "right")))
+            end = max(begin + 1, int(np.searchsorted(ends, before + policy().chunk, "right")))
             # Value after value, each with all of its class.
             each, count = sizes[begin:end], int(ends[end - 1]) - before
             places = np.arange(count) + np.repeat(starts[begin:end] + each - ends[begin:end] + before, each)
@@ -246,7 +239,7 @@ def _numbered(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, Sequence[np.nd
     """The values of columns, each once, in order, and each column with the number of its value."""
     some = [column for column in columns if len(column)]
     low, high = min(int(column.min()) for column in some), max(int(column.max()) for column in some)
-    if high - low > DENSE * sum(map(len, columns)) + FEW_VALUES:
+    if high - low > policy().dense * sum(map(len, columns)) + policy().few:
         values, numbers = np.unique(np.concatenate(columns), return_inverse=True)
         return values, np.split(numbers.reshape(-1), np.cumsum([len(column) for column in columns])[:-1])
     is_there = np.zeros(high - low + 1, bool)

@@ -12,18 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.tables.packing import Packing, distinct
 from derivable.datalog.tables.storage import Table
 from derivable.device.cpu.memory import empty, longer, next_length
-
-# Fewer candidates wait until they are enough to be packed.
-FEW = 1 << 12
-# Candidates that are sorted at once; from then on as many as there are rows, or more, so that few are sorted again.
-MOST, TIMES = 1 << 22, 2
-# Of candidates that have so many repeats a set drops most where they are.
-REPEATS = 4
-# Columns are wider than expected so often before their rows are gathered no more.
-PACKINGS = 8
 
 
 class BulkLoad:
@@ -37,9 +29,9 @@ class BulkLoad:
     def __init__(self, table: Table, look: Callable[[], Any] | None = None, room: int | None = None):
         """room  rows that a limit lets the table have"""
         self.table, self.look = table, look or (lambda: None)
-        self.most = MOST if room is None else max(FEW, min(MOST, room))
+        self.most = policy().most_bulk if room is None else max(policy().bulk_rows, min(policy().most_bulk, room))
         # What is gathered is not counted before it is sorted.
-        self.gathers = table.row_set.may_be_sorted and not table.size and (room is None or room >= FEW)
+        self.gathers = table.row_set.may_be_sorted and not table.size and (room is None or room >= policy().bulk_rows)
         self.columns: list[np.ndarray] = []
         self.waiting = 0
         self.words = empty(0, np.uint64)
@@ -52,12 +44,12 @@ class BulkLoad:
         """Add candidates; the columns may be overwritten afterwards."""
         if not self.gathers:
             self.table.insert(columns, count)
-        elif count >= FEW:
+        elif count >= policy().bulk_rows:
             self.pack([column[:count] for column in columns])
         elif count:
             if self.columns and self.waiting + count > len(self.columns[0]):
                 self.pack_waiting()
-            self.columns = self.columns or [empty(2 * FEW, np.int64) for _ in columns]
+            self.columns = self.columns or [empty(2 * policy().bulk_rows, np.int64) for _ in columns]
             for there, column in zip(self.columns, columns):
                 there[self.waiting : self.waiting + count] = column[:count]
             self.waiting += count
@@ -92,10 +84,10 @@ class BulkLoad:
             self.words = longer(self.words, next_length(max(1 << 15, len(self.words)), needed), self.count)
         packing.pack(words, self.words[self.count : needed])
         self.count = needed
-        if needed - self.kept >= max(self.most, TIMES * self.kept):
+        if needed - self.kept >= max(self.most, policy().bulk_times * self.kept):
             before = self.kept
             self.sort()
-            if REPEATS * (self.kept - before) <= needed - before:
+            if policy().bulk_repeats * (self.kept - before) <= needed - before:
                 self.enter()
                 self.gathers = False
 
@@ -111,7 +103,7 @@ class BulkLoad:
             self.lows, self.highs = lows, highs
             return packing
         self.packings += 1
-        made = Packing.between(lows, highs, spare=True) if self.packings <= PACKINGS else None
+        made = Packing.between(lows, highs, spare=True) if self.packings <= policy().most_packings else None
         if made is not None:
             if packing is not None and self.count:
                 rows = empty((self.count, len(columns)), np.int64)

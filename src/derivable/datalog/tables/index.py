@@ -10,13 +10,12 @@ import numpy as np
 
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.kernels import relations as kernels
+from derivable.datalog.policy.costs import policy
 from derivable.device.cpu.memory import empty, full, longer, next_length, zeros
 
 if TYPE_CHECKING:
     from derivable.datalog.tables.storage import Table
 
-# Rows, and pairs of rows, that are made at a time.
-CHUNK = 1 << 16
 # Rows that an index of chains may have: their numbers have 32 bits.
 MOST_CHAINED = (1 << 31) - 1
 NO_STAMPS = empty(0, np.int32)
@@ -128,7 +127,7 @@ def dense_pairs(
 
 
 def _pairs(expand: Callable, num_probes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    room = min(CHUNK, max(1024, 4 * num_probes))
+    room = min(policy().chunk, max(1024, 4 * num_probes))
     left, right = empty(room, np.int64), empty(room, np.int64)
     i, row = 0, -1
     while i < num_probes:

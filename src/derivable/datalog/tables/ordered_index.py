@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from derivable.datalog.kernels import relations as kernels
-from derivable.datalog.tables.index import CHUNK, Index
+from derivable.datalog.policy.costs import policy
+from derivable.datalog.tables.index import Index
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import ValueType, from_words
 from derivable.device.cpu.memory import empty
@@ -130,7 +131,7 @@ class _Run:
         offsets = empty(2 * count + 1, np.int64)
         offsets[0:-1:2], offsets[1::2], offsets[-1] = low, np.where(there, np.maximum(low, high), low), 0
         keys = np.arange(0, 2 * count, 2)
-        room = min(CHUNK, int((offsets[1::2] - offsets[0:-1:2]).sum()))
+        room = min(policy().chunk, int((offsets[1::2] - offsets[0:-1:2]).sum()))
         i, row = 0, -1
         while i < count and room:
             left, right = empty(room, np.int64), empty(room, np.int64)

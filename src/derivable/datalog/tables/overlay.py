@@ -15,19 +15,14 @@ import numpy as np
 
 from derivable.core.forks import renew_in_children
 from derivable.core.interrupts import sigint_deferred
-from derivable.datalog.tables.index import CHUNK, NO_STAMPS
+from derivable.datalog.policy.costs import policy
+from derivable.datalog.tables.index import NO_STAMPS
 from derivable.datalog.tables.row_set import RowSet
 from derivable.datalog.tables.storage import Holes, Table
 from derivable.device.cpu.memory import contiguous
 
 _indexing = threading.Lock()
 renew_in_children(globals(), _indexing=threading.Lock)
-# Rows from which a table without tags gets a layer rather than more rows of its own or a copy; and how many times the
-# rows that a layer adds and hides lie below it at least.
-LEAST_BELOW, TIMES_BELOW = 1 << 12, 4
-# Rows that a rule goes through on an overlay table before it is worth one log: this share of all. Where rows are hidden
-# a new set and new indexes come with the log: 100 to 200 ns a row, and rules over columns take 500 ns for one.
-WORTH_ONE_LOG, WORTH_NEW_SET = 1 / 64, 1 / 4
 
 
 def may_be_overlaid(table: Table) -> bool:
@@ -38,10 +33,10 @@ def may_be_overlaid(table: Table) -> bool:
     if table.new_tags is not None or not table.types:
         return False
     if isinstance(table, OverlayTable):
-        if TIMES_BELOW * table.difference <= table.below.size:
+        if policy().layer_times * table.difference <= table.below.size:
             return True
         table.merge()
-    return table.size >= LEAST_BELOW
+    return table.size >= policy().layer_rows
 
 
 class OverlayTable(Table):
@@ -101,13 +96,13 @@ class OverlayTable(Table):
 
     @property
     def rows_worth_kernels(self) -> float:
-        return self.size * (WORTH_NEW_SET if self.gone.size else WORTH_ONE_LOG)
+        return self.size * (policy().new_set_part if self.gone.size else policy().one_log_part)
 
     def merge(self) -> None:
         """Become a plain table with the same rows, which keep their numbers."""
         plain = self.below.without(self.holes.rows) if self.gone.size else self.below.fork(with_set=True)
-        for start in range(0, self.own.size, CHUNK):
-            rows = slice(start, min(start + CHUNK, self.own.size))
+        for start in range(0, self.own.size, policy().chunk):
+            rows = slice(start, min(start + policy().chunk, self.own.size))
             plain.insert([self.own.column(c, rows) for c in range(len(self.types))], rows.stop - rows.start)
         for name in ("recent", "visible_size", "round"):
             setattr(plain, name, getattr(self, name))
@@ -157,8 +152,8 @@ class OverlayTable(Table):
     def insert(
         self, columns: Sequence[np.ndarray], count: int, check_budget: Callable[[], Any] | None = None
     ) -> np.ndarray:
-        for start in range(0, count, CHUNK):
-            part = [contiguous(column[start : min(start + CHUNK, count)], np.int64) for column in columns]
+        for start in range(0, count, policy().chunk):
+            part = [contiguous(column[start : min(start + policy().chunk, count)], np.int64) for column in columns]
             fresh = np.flatnonzero(self.find_below(part, len(part[0])) < 0)
             if len(fresh):
                 self.own.insert([column[fresh] for column in part], len(fresh))

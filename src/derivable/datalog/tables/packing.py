@@ -14,17 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from derivable.datalog.kernels import relations as kernels
+from derivable.datalog.policy.costs import policy
 from derivable.device.cpu.memory import empty
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
 
 WORD_BITS = 64
-# Rows that are packed at once: what lies between two steps stays in cache.
-PART = 1 << 15
-# Rows that are worth a thread.
-SHARED = 1 << 17
-# Words from here on are sorted by their digits, if a compiler is loaded anyway: NumPy takes as long where it uses the
-# processor's vectors well, else five times as long.
-MANY = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -68,13 +62,13 @@ class Packing:
     def pack(self, columns: Sequence[np.ndarray], packed: np.ndarray | None = None) -> np.ndarray:
         """Words [row] uint64 of columns [row] of int64 or smaller integers, in `packed` if it is given."""
         packed = empty(len(columns[0]), np.uint64) if packed is None else packed
-        run_chunks(self._pack, len(packed), SHARED, columns, packed)
+        run_chunks(self._pack, len(packed), policy().shared_rows, columns, packed)
         return packed
 
     def _pack(self, begin: int, end: int, columns: Sequence[np.ndarray], packed: np.ndarray) -> None:
-        part = empty(min(end - begin, PART), np.uint64)
-        for start in range(begin, end, PART):
-            stop = min(start + PART, end)
+        part = empty(min(end - begin, policy().cache_rows), np.uint64)
+        for start in range(begin, end, policy().cache_rows):
+            stop = min(start + policy().cache_rows, end)
             whole = packed[start:stop]
             for c, (column, low, shift) in enumerate(zip(columns, self.lows, self.shifts)):
                 into = part[: len(whole)] if c else whole
@@ -91,12 +85,12 @@ class Packing:
 
     def unpack(self, words: np.ndarray, rows: np.ndarray) -> None:
         """Write the columns of `words` to `rows` [row, column]."""
-        run_chunks(self._unpack, len(words), SHARED, words, rows)
+        run_chunks(self._unpack, len(words), policy().shared_rows, words, rows)
 
     def _unpack(self, begin: int, end: int, words: np.ndarray, rows: np.ndarray) -> None:
-        part = empty(min(end - begin, PART), np.uint64)
-        for start in range(begin, end, PART):
-            stop = min(start + PART, end)
+        part = empty(min(end - begin, policy().cache_rows), np.uint64)
+        for start in range(begin, end, policy().cache_rows):
+            stop = min(start + policy().cache_rows, end)
             given, made = words[start:stop], rows[start:stop]
             into = part[: len(given)]
             for c, (low, high, shift) in enumerate(zip(self.lows, self.highs, self.shifts)):
@@ -114,15 +108,17 @@ class Packing:
 
 def sort(words: np.ndarray) -> None:
     """Sort words where they are: parts of equal lengths at once, each with words that are not above the next one's."""
-    cuts = chunk_bounds(len(words), SHARED)[1:-1]
+    cuts = chunk_bounds(len(words), policy().shared_rows)[1:-1]
     if cuts:
         words.partition(cuts)
-    run_chunks(_sort, len(words), SHARED, words)
+    run_chunks(_sort, len(words), policy().shared_rows, words)
 
 
 def _sort(start: int, stop: int, words: np.ndarray) -> None:
     part = words[start:stop]
-    if len(part) < MANY or "numba" not in sys.modules or not kernels.sort_by_digits.is_ready(["int64[]"] * 3):
+    # If a compiler is loaded anyway: NumPy takes as long where it uses the processor's vectors well, else five times.
+    is_short = len(part) < policy().digit_words
+    if is_short or "numba" not in sys.modules or not kernels.sort_by_digits.is_ready(["int64[]"] * 3):
         part.sort()
         return
     given, other = part.view(np.int64), empty(len(part), np.int64)
@@ -148,5 +144,5 @@ def _ascends(words: np.ndarray) -> bool:
 
 def _overlapping(words: np.ndarray) -> Iterator[np.ndarray]:
     """Parts that begin with the last word of the part before."""
-    for start in range(1, len(words), PART):
-        yield words[start - 1 : start + PART]
+    for start in range(1, len(words), policy().cache_rows):
+        yield words[start - 1 : start + policy().cache_rows]

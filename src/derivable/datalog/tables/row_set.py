@@ -12,7 +12,7 @@ import numpy as np
 
 from derivable.core.forks import renew_in_children
 from derivable.datalog.kernels import relations as kernels
-from derivable.datalog.tables.index import CHUNK
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.tables.sets import PrefixSets
 from derivable.device.cpu.memory import contiguous, empty, zeros
 
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from derivable.datalog.tables.storage import Table
     from derivable.datalog.values.values import ValueType
 
-# Slots of the hash of a table without rows.
-FIRST = 1 << 8
-# A table of so many rows goes over to sets by prefix.
-SET_ROWS = 1 << 12
-# Rows that are worth compiling kernels again for.
-MANY_ROWS = 1 << 22
 _NO_SLOTS = empty(0, np.uint32)
 updating = threading.RLock()
 renew_in_children(globals(), updating=threading.RLock)
@@ -48,7 +42,7 @@ class RowSet:
 
     def __init__(self, may_have_prefixes: bool, may_be_sorted: bool = False, is_stale: bool = False):
         self.prefix_sets: PrefixSets | None = None
-        self.slots = _NO_SLOTS if is_stale else zeros(2 * FIRST, np.uint32)
+        self.slots = _NO_SLOTS if is_stale else zeros(2 * 4 * policy().first_rows, np.uint32)
         self.may_have_prefixes, self.may_be_sorted, self.is_stale = may_have_prefixes, may_be_sorted, is_stale
         self.stays, self.passes = False, 0
 
@@ -89,7 +83,7 @@ class RowSet:
         """As `Table.insert`, row by row."""
         ids, done = empty(count, np.int64), 0
         self.update(table)
-        if self.prefix_sets is not None or (self.may_have_prefixes and table.size + count >= SET_ROWS):
+        if self.prefix_sets is not None or (self.may_have_prefixes and table.size + count >= policy().set_rows):
             columns = [contiguous(column, np.int64) for column in columns]
             self.enter(table, columns)
         if self.prefix_sets is not None:
@@ -97,10 +91,10 @@ class RowSet:
             if done == count:
                 return ids
             self.leave(table)
-        for start in range(done, count, CHUNK):
+        for start in range(done, count, policy().chunk):
             if check_budget is not None:
                 check_budget()
-            stop = min(start + CHUNK, count)
+            stop = min(start + policy().chunk, count)
             needed = table.size + stop - start
             if needed > len(table.log):
                 table.grow_log(needed)
@@ -165,9 +159,9 @@ class RowSet:
 
     def _has_prefix_sets_at_hand(self, table: Table) -> bool:
         """Whether sets of the rows may be made now: what makes them was compiled in time, or rows are very many."""
-        if self.stays and table.size < MANY_ROWS:
+        if self.stays and table.size < policy().patient_rows:
             return False
-        return PrefixSets.is_at_hand(table.width, table.new_tags is not None) or table.size >= MANY_ROWS
+        return PrefixSets.is_at_hand(table.width, table.new_tags is not None) or table.size >= policy().patient_rows
 
     def leave(self, table: Table) -> None:
         """Go over, for good, to the hash, which numbers rows and holds any values."""

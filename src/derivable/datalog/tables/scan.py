@@ -11,26 +11,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.tables.index import NO_STAMPS, dense_pairs
 from derivable.device.cpu.memory import empty, full
 
 if TYPE_CHECKING:
     from derivable.datalog.tables.storage import Table
 
-# Rows below which sets and indexes cost next to nothing.
-FEW = 1 << 10
-# Rows that are read at once.
-PART = 1 << 14
-# Passes over a table before its sets and indexes are worth their making; and how many times the rows that are looked
-# for a table has at least.
-MOST_PASSES, TIMES_MORE = 8, 64
 # Bits of a hash that a row of few is looked for by, more than their number has: one in 2^6 others has the same.
 FILTER_BITS = 6
 
 
 def pays(table: Table, count: int) -> bool:
     """Whether to look for that number of rows by a pass over a table, which counts it."""
-    if table.size <= FEW or count * TIMES_MORE > table.size or table.row_set.passes == MOST_PASSES:
+    if (
+        table.size <= policy().few
+        or count * policy().rows_a_pass > table.size
+        or table.row_set.passes == policy().most_passes
+    ):
         return False
     table.row_set.passes += 1
     return True
@@ -41,7 +39,7 @@ def among(few: Table, columns: Sequence[np.ndarray], count: int) -> tuple[np.nda
     if not few.size:
         return empty(0, np.int64), empty(0, np.int64)
     positions: slice | np.ndarray = slice(0, count)
-    if count > FEW and columns:
+    if count > policy().few and columns:
         # Of one column few hashes of so many bits are those of a row.
         own = [few.column(c) for c in range(len(columns))]
         column = max(range(len(columns)), key=lambda c: len(np.unique(own[c])))
@@ -49,8 +47,11 @@ def among(few: Table, columns: Sequence[np.ndarray], count: int) -> tuple[np.nda
         is_there = np.zeros(1 << bits, bool)
         is_there[_low_hashes(own[column], bits)] = True
         parts = [
-            start + np.flatnonzero(is_there.take(_low_hashes(columns[column][start : min(start + PART, count)], bits)))
-            for start in range(0, count, PART)
+            start
+            + np.flatnonzero(
+                is_there.take(_low_hashes(columns[column][start : min(start + policy().cache_rows, count)], bits))
+            )
+            for start in range(0, count, policy().cache_rows)
         ]
         positions = np.concatenate(parts)
     some = [np.asarray(column[positions], np.int64) for column in columns]

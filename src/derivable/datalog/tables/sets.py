@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.core.lazy import later
+from derivable.datalog.policy.costs import policy
 from derivable.device.cpu.memory import empty, longer, next_length, zeros
 from derivable.device.cpu.tiers import Compilable
 
@@ -21,8 +22,6 @@ else:
     row_sets, emit_numba = later("derivable.datalog.kernels.row_sets"), later("derivable.kernel.emit_numba")
 
 MAX_FIRST = 1 << 26
-# A relation with so many prefixes and hardly more rows than prefixes is better off with one hash of all rows.
-MANY_PREFIXES = 1 << 16
 
 
 @cache
@@ -176,7 +175,7 @@ class PrefixSets:
             used = self.units * row_sets.UNIT
             self.arena = longer(self.arena, next_length(len(self.arena)), used, cleared=True)
         elif result == row_sets.PREFIXES_FULL:
-            if len(self.base) >= MANY_PREFIXES and table.size < 2 * len(self.base):
+            if len(self.base) >= policy().many_prefixes and table.size < 2 * len(self.base):
                 return False
             self._grow_firsts(2 * len(self.base))
         else:

@@ -16,22 +16,16 @@ from typing import Any
 
 import numpy as np
 
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.tables import row_set, scan
-from derivable.datalog.tables.index import CHUNK, NO_STAMPS, Index
-from derivable.datalog.tables.packing import SHARED, Packing, distinct
+from derivable.datalog.tables.index import NO_STAMPS, Index
+from derivable.datalog.tables.packing import Packing, distinct
 from derivable.datalog.tables.row_set import RowSet
 from derivable.datalog.tables.sets import PrefixSets
 from derivable.datalog.tables.tag_columns import longer_tags, parts_of
 from derivable.datalog.values.values import ValueType
 from derivable.device.cpu.memory import empty, longer, next_length, zeros
 from derivable.device.cpu.threads import get_num_threads, run_chunks
-
-# Rows that a table has room for at first.
-FIRST = 1 << 6
-# Rows whose copies are not worth memory that is used again.
-FEW = 1 << 10
-# Rows that are read out of sets at once.
-PART = 1 << 14
 
 
 class Table:
@@ -65,10 +59,10 @@ class Table:
         self.types = tuple(types)
         self.size = 0
         self.row_set = RowSet.of(self.types, new_tags is not None)
-        self._log: np.ndarray | None = empty((FIRST, self.width), np.int64)
+        self._log: np.ndarray | None = empty((policy().first_rows, self.width), np.int64)
         self.new_tags = new_tags
-        self.tags: Any = None if new_tags is None else new_tags(FIRST)
-        self.stamps: np.ndarray | None = zeros(FIRST, np.int32) if has_stamps else None
+        self.tags: Any = None if new_tags is None else new_tags(policy().first_rows)
+        self.stamps: np.ndarray | None = zeros(policy().first_rows, np.int32) if has_stamps else None
         self.recent: slice | np.ndarray = slice(0, 0)
         self.visible_size = 0
         self.round = 0
@@ -128,18 +122,18 @@ class Table:
         log = self.log
         if isinstance(rows, slice):
             part = log[rows, position]
-            if len(part) < FEW:
+            if len(part) < policy().few:
                 return part.astype(dtype)
             column = empty(len(part), dtype)
             np.copyto(column, part, casting="unsafe")
             return column
-        if len(rows) <= CHUNK and log.dtype == dtype:
+        if len(rows) <= policy().chunk and log.dtype == dtype:
             return log.reshape(-1).take(rows * self.width + position)
         column = empty(len(rows), dtype)
-        for start in range(0, len(rows), CHUNK):
-            part = rows[start : start + CHUNK]
+        for start in range(0, len(rows), policy().chunk):
+            part = rows[start : start + policy().chunk]
             # Of a column with gaps NumPy would copy all before it takes some.
-            column[start : start + CHUNK] = log.reshape(-1).take(part * self.width + position)
+            column[start : start + policy().chunk] = log.reshape(-1).take(part * self.width + position)
         return column
 
     def view(self, position: int, rows: slice) -> np.ndarray:
@@ -187,7 +181,7 @@ class Table:
                 return
             assert self.row_set.prefix_sets is not None
             log, filled = longer(empty((16, self.width), np.int32), self.size, 0), 0
-            for rows in self.row_set.prefix_sets.parts(PART):
+            for rows in self.row_set.prefix_sets.parts(policy().cache_rows):
                 log[filled : filled + len(rows)] = rows
                 filled += len(rows)
             self._log = log
@@ -199,7 +193,7 @@ class Table:
         columns = [empty(self.size, dtype) for dtype in dtypes.values()]
         # The first prefix of each thread, and the row of that.
         prefixes, rows, threads = [0, None], [0], get_num_threads()
-        if threads > 1 and self.size >= SHARED and not sets.form.numbered:
+        if threads > 1 and self.size >= policy().shared_rows and not sets.form.numbered:
             ends = np.cumsum(sets.sizes())
             cuts = np.unique(np.searchsorted(ends, [self.size * k // threads for k in range(1, threads)], "right"))
             prefixes, rows = [0, *cuts.tolist(), None], [0, *(ends[cuts - 1] * (cuts > 0)).tolist()]
@@ -207,7 +201,7 @@ class Table:
         def read(start: int, stop: int, sets: PrefixSets) -> None:
             for k in range(start, stop):
                 filled = rows[k]
-                for part in sets.parts(PART, prefixes[k] or 0, prefixes[k + 1]):
+                for part in sets.parts(policy().cache_rows, prefixes[k] or 0, prefixes[k + 1]):
                     for column, position in zip(columns, dtypes):
                         column[filled : filled + len(part)] = part[:, position]
                     filled += len(part)
@@ -295,7 +289,7 @@ class Table:
         made = Table(self.name, self.types, self.new_tags, self.stamps is not None)
         made.round = self.round
         count = self.size if size is None else size
-        is_small = self.log.dtype == np.int64 and count < row_set.SET_ROWS
+        is_small = self.log.dtype == np.int64 and count < policy().set_rows
         if not count:
             made.row_set.may_have_prefixes = self.row_set.may_have_prefixes
             made.row_set.may_be_sorted = self.row_set.may_be_sorted
@@ -318,11 +312,11 @@ class Table:
         width = len(self.types)
         if not other.size or not self.size:
             return empty(0, np.int64)
-        if width and self.size > FEW and self.row_set.has_numbers:
+        if width and self.size > policy().few and self.row_set.has_numbers:
             rows = self.find(other.all_columns([np.int64] * width), other.size)
             return np.sort(rows[rows >= 0])
         some = [slice(0, self.size)]
-        if self.size > FEW:
+        if self.size > policy().few:
             # Sets that are made have no numbers of rows, but the indexes that rules have made do.
             keys = max((key for key in self.indexes if key and isinstance(key[-1], int)), key=len, default=(0,))
             probes = np.unique(np.stack([other.column(c) for c in keys], 1), axis=0)
@@ -375,7 +369,7 @@ class Table:
         Returns the rows' numbers [row] int64 (not of untagged sets).
         check_budget  checks the limits of the run while there are many
         """
-        is_bulk = not self.size and self.row_set.may_be_sorted and count >= row_set.SET_ROWS
+        is_bulk = not self.size and self.row_set.may_be_sorted and count >= policy().set_rows
         if not count or (is_bulk and self._build(columns, check_budget)):
             return empty(count, np.int64)
         return self.row_set.insert(self, columns, count, check_budget)
