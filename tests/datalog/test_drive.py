@@ -24,7 +24,7 @@ from derivable.datalog.machine import words as w
 from derivable.datalog.machine.machine import Machine
 from derivable.datalog.machine.merges import ENDLESS
 from derivable.datalog.machine.recursion import Recursion
-from derivable.datalog.policy.costs import under
+from derivable.datalog.policy.costs import policy, under
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.run import compile_ahead, execute, stores
 from derivable.datalog.shortcuts import bit_rows
@@ -211,11 +211,11 @@ def test_a_kernel_is_looked_for_on_disk_when_it_is_worth_twice_as_much():
 
     running = SimpleNamespace(seen=0, counted=0, driven=lambda: (running.seen, running.seen + 10))
     machine, kernel = SimpleNamespace(running=lambda number: running), SimpleNamespace(function=Missing())
-    while running.seen < fused.MANY_ROWS - 10:
+    while running.seen < policy().many_rows - 10:
         assert not Machine.is_worth(machine, 0, kernel)
         running.seen += 10
-    assert len(looks) == (fused.MANY_ROWS // fused.FEW_ROWS).bit_length() - 1
-    assert looks[0] == pytest.approx(fused.FEW_ROWS, abs=10)
+    assert len(looks) == (policy().many_rows // policy().few_rows).bit_length() - 1
+    assert looks[0] == pytest.approx(policy().few_rows, abs=10)
 
 
 def test_a_limit_of_tuples_ends_pieces():
