@@ -109,8 +109,9 @@ class Fold(Engine):
         """Keeps those of `element_by_index.reduce_by_index_keeping`, with the batch and element axes of the operands;
         nothing for other folds and where it would not help."""
         plan = self._plan(structure, operands)
-        keeps = plan is None or (self.kind == "reduce_by_index" and (plan.keeps or whole))
-        return self._run(structure, operands, True, whole) if keeps else (plan.apply(operands, structure), [])
+        if plan is None or (self.kind == "reduce_by_index" and (plan.keeps or whole)):
+            return self._run(structure, operands, True, whole)
+        return plan.apply(operands, structure), []
 
     def kept_whole(self, shapes: Sequence[Shape], dtype: Any) -> list[tuple[Shape, str]]:
         _, element_by_index = _kernels()
