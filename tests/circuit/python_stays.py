@@ -14,4 +14,3 @@ def python_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     if os.environ.get("DERIVABLE_TIER") == "interpreted":
         monkeypatch.setattr(Kernel, "__call__", Kernel._first)
-        monkeypatch.setattr(Kernel, "compiled_form", lambda self, *arguments: self)

@@ -7,6 +7,7 @@ import pytest
 
 import derivable as dv
 from datalog.test_plan import ALWAYS
+from derivable.datalog.policy.costs import under
 from derivable.datalog.ram import join_order
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.estimate import Estimator
@@ -126,9 +127,9 @@ def ratio(seed):
 
 
 @pytest.fixture(autouse=True)
-def _always_planned(monkeypatch):
-    for name, value in ALWAYS:
-        monkeypatch.setattr(join_order, name, value)
+def _always_planned():
+    with under(**ALWAYS):
+        yield
 
 
 @pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(20, 1020, 100))])

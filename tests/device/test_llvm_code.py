@@ -1,6 +1,8 @@
 """Kernels that LLVM compiles: how Python calls them, and their files."""
 
+import copy
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -172,3 +174,16 @@ assert "numba" not in sys.modules
 """
     environment = os.environ | {"DERIVABLE_TIER": "", "DERIVABLE_CACHE_DIR": str(cache.cache_directory())}
     subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+
+
+def test_a_function_is_pickled_as_its_kernel():
+    build = Builder("twice")
+    x = build.array("x", "float64")
+    value = build.load(x, 0, "value")
+    build.store(x, 0, value + value)
+    function, array = llvm_code.compile_kernel(build.kernel()), np.array([1.5])
+    code = "import pickle, sys, numpy\nf = pickle.load(sys.stdin.buffer)\na = numpy.array([1.5])\nf(a)\nprint(a[0])"
+    done = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(function), capture_output=True, check=True)
+    assert done.stdout.decode().strip() == "3.0"
+    copy.deepcopy(function)(array)
+    assert array.tolist() == [3.0]

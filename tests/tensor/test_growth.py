@@ -99,11 +99,6 @@ class _Counting:
         found = tuple(x.item() for x in run.run())
         return found[0] if len(found) == 1 else found
 
-    def compiled_form(self, *_):
-        return self
-
-    is_compiled = False
-
 
 def values(size, names, seed=0):
     """Matrices of four entries in a row, at places that are spread evenly, and matrices of three columns."""

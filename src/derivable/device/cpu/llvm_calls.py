@@ -275,11 +275,21 @@ class _Method(ctypes.Structure):
 _alive: list[Any] = []
 
 
-def function(kernel: n.Kernel, address: int, caller: int) -> Callable:
+class _Form(int):
+    """The address of a form, which a function of Python has as its `self`: pickle asks it for the function by name."""
+
+    pickled: tuple
+
+    def __reduce__(self) -> tuple:
+        return self.pickled
+
+
+def function(kernel: n.Kernel, address: int, caller: int, pickled: tuple) -> Callable:
     """The function of Python for a kernel.
 
     address  of its code, which takes words
     caller   of the code of `TEXT`
+    pickled  (callable, arguments): makes an object with the function as its attribute
     """
     _check_layout()
     written = written_arrays(kernel)
@@ -290,9 +300,11 @@ def function(kernel: n.Kernel, address: int, caller: int) -> Callable:
     form = (ctypes.c_int64 * len(words))(*words)
     method = _Method(kernel.name.encode(), caller, _METHOD_FASTCALL, None)
     _alive.append((form, method))
+    owner = _Form(ctypes.addressof(form))
+    owner.pickled = pickled
     new = ctypes.pythonapi.PyCFunction_NewEx
     new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-    return new(ctypes.addressof(method), ctypes.addressof(form), None)
+    return new(ctypes.addressof(method), owner, None)
 
 
 def _kind_of(kernel: n.Kernel, parameter: n.Register | n.Array, is_written: bool) -> int:

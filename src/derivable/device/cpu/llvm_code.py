@@ -45,8 +45,15 @@ def compile_kernel(kernel: n.Kernel, by_row: bool = False) -> Callable:
     found = _functions.get(key)
     if found is None:
         caller = address_of(llvm_calls.TEXT)
-        found = _functions.setdefault(key, llvm_calls.function(kernel, address, caller))
+        found = _functions.setdefault(key, llvm_calls.function(kernel, address, caller, (_Compiled, (kernel, by_row))))
     return found
+
+
+class _Compiled:
+    """What has the function of a kernel under its name, as pickle looks for it."""
+
+    def __init__(self, kernel: n.Kernel, by_row: bool):
+        setattr(self, kernel.name, compile_kernel(kernel, by_row))
 
 
 def address_of(text: str) -> int:
