@@ -149,18 +149,24 @@ def test_exact_compilation_ends():
     """)
 
 
+# A terminal leaves SIGINT to programs; a shell that starts the tests in the background has them ignore it.
+COMMAND_LINE = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("derivable.cli", run_name="__main__", alter_sys=True)
+"""
+
+
 def test_a_person_ends_the_command_line():
     """The way it happens: the whole group of processes gets the signal, and the program is left without a traceback."""
     text = "type n(x: usize)\nrel n = {0}\nrel n(x + 1) = n(x)\nquery n"
     process = subprocess.Popen(
-        [sys.executable, "-m", "derivable.cli", "run", "-"],
+        [sys.executable, "-c", COMMAND_LINE, "run", "-"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # A terminal leaves SIGINT to programs; a shell that starts the tests in the background has them ignore it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         env=os.environ | {"PYTHONPATH": "src"},
     )
     try:
