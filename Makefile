@@ -56,12 +56,15 @@ docs: $(STAMP)
 # What a wheel has compiled kernels for.
 PROCESSORS ?= $(if $(filter x86_64,$(shell uname -m)),x86-64-v2 x86-64-v3,native)
 
-# Wheel and sdist in dist/. The wheel, which is made from the sdist, is installed into a fresh environment that knows nothing
-# of the clone; README's examples and the demo run there.
+# Wheel and sdist in dist/. The wheel, which is made from the sdist, is installed into fresh environments that know nothing of
+# the clone: one without extras runs a program, and one with torch README's examples and the demo.
 release: $(STAMP)
 	rm -rf dist
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt build
 	DERIVABLE_PROCESSORS="$(PROCESSORS)" $(BIN)/python -m build --outdir dist
+	$(PYTHON) -m venv dist/base
+	dist/base/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
+	cd dist/base && bin/derivable --version && echo 'rel p = {0.5::(1), 0.5::(2)}  rel q() = p(x)  query q' > q.scl && bin/derivable run q.scl
 	$(PYTHON) -m venv dist/environment
 	dist/environment/bin/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
 	dist/environment/bin/python -m pip install --quiet --constraint constraints.txt "$$(echo dist/*.whl)[demo]"
