@@ -251,7 +251,7 @@ def _parts(values: Iterable[Any]) -> Iterator[list[Any]]:
 
 
 def _write(name: str, view: Any) -> None:
-    from derivable.datalog.api.database import tag_text
+    from derivable.datalog.api.relation_view import tag_text
 
     relation = name.partition("(")[0]  # the facts of `query path(0, x)` are facts of path
     if sys.stdout.isatty():

@@ -21,9 +21,9 @@ from derivable.core.and_or import FALSE
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.aggregates.nodes import AggregateRule
-from derivable.datalog.api.database import RelationView
 from derivable.datalog.api.evaluation import Evaluation
 from derivable.datalog.api.program import Program
+from derivable.datalog.api.relation_view import RelationView
 from derivable.datalog.facts.load import tuple_columns
 from derivable.datalog.facts.program_facts import load_program_facts
 from derivable.datalog.facts.store import FactStore, add_terms, new_store

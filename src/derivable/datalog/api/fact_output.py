@@ -21,7 +21,7 @@ from derivable.datalog.facts.headers import MARK, FileText, is_header
 from derivable.datalog.values.datetimes import Duration
 
 if TYPE_CHECKING:
-    from derivable.datalog.api.database import RelationView
+    from derivable.datalog.api.relation_view import RelationView
 
 # Type checkers do not see its functions, which are made when it is imported.
 compute: Any = arrow_compute
