@@ -120,7 +120,7 @@ for _what, _names in {
 
 
 def value_error(what: str, location: SourceLocation) -> DerivableError:
-    """The error for a model that asks what numbers a tensor has which depends on the inputs."""
+    """The error for a model that reads the numbers of a tensor that depends on the inputs."""
     return location.error(
         UnsupportedError,
         f"{what} of a tensor that depends on the inputs: {_VALUES} cannot be traced",
@@ -172,7 +172,7 @@ class Recorder(torch.fx.Tracer):
     """A tracer that computes what it records.
 
     flipped     the number of the condition on values that goes the other way than on the examples, if one does
-    conditions  where the model asked for the truth value of a tensor that depends on the inputs
+    conditions  where the model reads the truth value of a tensor that depends on the inputs
     """
 
     def __init__(self, examples: Mapping[str, Any], symbolic: Sequence[str], flipped: int | None = None):

@@ -25,7 +25,7 @@ from derivable.core.diagnostics import DomainError
 from derivable.device.cpu.memory import contiguous, empty, zeros
 
 _TIMES = {"mul": MUL, "add": ADD, "min": MIN, "max": MAX}
-# Bytes of values that are kept for the vjp; beyond, it computes them again, so many at a time.
+# Bytes of values that are kept for the vjp. Beyond, the vjp computes them again, in parts of this size.
 _MOST_KEPT = 1 << 28
 
 

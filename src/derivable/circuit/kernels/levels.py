@@ -18,7 +18,7 @@ BY_WEIGHT = 4
 
 
 class LevelKernels:
-    """The kernels of one level fold, each compiled when it is asked for.
+    """The kernels of one level fold, each compiled when it is used first.
 
     fold  what was emitted, with the text of the kernels' arguments
     """

@@ -32,7 +32,7 @@ from derivable.kernel import nodes as n
 if TYPE_CHECKING:
     from derivable.datalog.fused.emit import Emitter, Intersect
 
-# To go through so many words costs as much as to look a value up.
+# Words whose reading costs as much as looking a value up.
 VALUES_A_WORD = 2
 ALL_BITS = Constant((1 << WORD_BITS) - 1, "uint64")
 

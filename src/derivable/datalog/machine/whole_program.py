@@ -211,7 +211,7 @@ class WholeProgram:
     ) -> None:
         """Bind the stores of one form to their kernel: where the memory has its arguments, for all of them at once.
 
-        Each argument lies in something of the store, so many words behind its begin.
+        Each argument lies in something of the store, at an offset in words from its begin.
         """
         machine, count, length = self.machine, len(numbers), emit_insert.OWN + kernel.num_positions
         read = [[machine.number[scan.relation] for scan in form.scans] for form in forms]

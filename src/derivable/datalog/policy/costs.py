@@ -149,8 +149,8 @@ class Policy:
     # Prefixes that are propagated first, and times those after them.
     first_prefixes: int = 16
     prefix_times: int = 4
-    # Values of the last column; rows from which a part of them has to wait, one of so many; times that rows are
-    # propagated before rounds go on.
+    # Values of the last column; rows of a table from which at least one in `waiting_part` has to wait; times that rows
+    # are propagated before rounds go on.
     most_values: int = 1 << 24
     unordered_rows: int = 1 << 20
     waiting_part: int = 8

@@ -1,4 +1,4 @@
-"""Kernels that LLVM compiles from their text when they are first asked for, and that are on disk for later processes.
+"""Kernels that LLVM compiles from their text when they are used first, and that are on disk for later processes.
 
 A file is found by what its code was made from: the text, the version of LLVM and the processor. Nothing here needs
 Numba.
