@@ -297,7 +297,7 @@ def _hard_edges(nodes, count):
 
 LATE = {
     "pairs of proofs": lambda limit: dv.Program("rel a() = u(x)\nrel b() = v(x)\nrel c() = a(), b()").run(
-        {name: dict.fromkeys(range(1500), 0.5) for name in "uv"}, "topkproofs", k=1500, time_limit=limit
+        {name: dict.fromkeys(range(6000), 0.5) for name in "uv"}, "topkproofs", k=6000, time_limit=limit
     ),
     "a circuit": lambda limit: dv.Program(CLOSURE + "query p(0, 7)").run(
         {"e": _hard_edges(24, 90)}, "exact", time_limit=limit

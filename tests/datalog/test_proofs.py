@@ -269,3 +269,9 @@ def test_proofs_of_one_probability_have_the_same_order_wherever_their_bits_are(k
         sums = np.append(sums, store.negate(sums[:2]))
         found.append([store.proofs_of(int(tag)) for tag in sums])
     assert [[[*map(sorted, s)] for s in one] for one in found[1:]] == [[[*map(sorted, s)] for s in found[0]]] * 3
+
+
+def test_more_proofs_than_the_stack_is_deep():
+    """1,200 proofs of one fact each: one is branched on after the other."""
+    database = dv.Program("rel a() = u(x)\nquery a").run({"u": dict.fromkeys(range(1200), 0.001)}, "topkproofs", k=1200)
+    assert database["a"][()] == pytest.approx(1 - 0.999**1200, rel=1e-9)

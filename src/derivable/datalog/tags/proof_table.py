@@ -183,13 +183,23 @@ class ProofTable:
         p      the probabilities of facts, numbers of any kind, such as tensors without dimensions
         known  what was found with them
         """
-        if not proofs:
-            return 0.0
-        if () in proofs:
-            return 1.0
-        found = known.get(proofs)
-        if found is not None:
-            return found
+        # Sets of thousands of facts are branched on one by one, deeper than Python's stack.
+        pending: list[tuple[frozenset[Proof], list[tuple[Any, frozenset[Proof]]] | None]] = [(proofs, None)]
+        while pending:
+            subject, branches = pending.pop()
+            if branches is not None:
+                known[subject] = sum((weight * known[rest] for weight, rest in branches), 0.0)
+            elif subject not in known:
+                if not subject or () in subject:
+                    known[subject] = 1.0 if subject else 0.0
+                    continue
+                branches = self._branches(subject, p)
+                pending.append((subject, branches))
+                pending.extend((rest, None) for _, rest in branches)
+        return known[proofs]
+
+    def _branches(self, proofs: frozenset[Proof], p: Sequence[Any]) -> list[tuple[Any, frozenset[Proof]]]:
+        """Pairs of a probability and the proofs that it leaves, by the variable that most proofs name."""
         self.deadline.remaining()
         counts: dict[int, int] = {}
         for proof in proofs:
@@ -198,15 +208,14 @@ class ProofTable:
         variable = max(counts, key=lambda v: (counts[v], -v))
         g = self.group[variable - 1]
         options = [v + 1 for v in self.members[g] if v + 1 in counts] if g >= 0 else [variable]
-        total, rest = 0.0, 1.0
-        for option in options:
-            rest = rest - p[option - 1]
-            total = total + p[option - 1] * self.probability(_given(proofs, options, option), p, known)
+        branches = [(p[option - 1], _given(proofs, options, option)) for option in options]
+        rest = 1.0
+        for weight, _ in branches:
+            rest = rest - weight
         # Of a tensor the derivative counts too where nothing remains.
         if not isinstance(rest, float) or rest > 0.0:
-            total = total + rest * self.probability(_given(proofs, options, 0), p, known)
-        known[proofs] = total
-        return total
+            branches.append((rest, _given(proofs, options, 0)))
+        return branches
 
     def probabilities(self, tags: np.ndarray, p: Sequence[Any] | None = None) -> list[Any]:
         """Those of sets [row], with the probabilities of facts, which are those of the run if none are given."""
