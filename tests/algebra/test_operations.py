@@ -43,7 +43,7 @@ ROUNDED = {
 }
 HAS_NONE = {
     "lanes": {
-        *("floor_divide", "remainder", "tanh", "cast", "saturating_cast"),
+        *("floor_divide", "remainder", "tanh", "cast", "saturating_cast", "bitcast"),
         *("truncate_divide", "truncate_remainder", "left_shift", "right_shift"),
     },
     "triton": {
@@ -369,6 +369,15 @@ def test_saturating_casts(route, source):
         exact = [0 if v != v else high if v == INF else low if v == -INF else int(v) for v in x.tolist()]
         assert got == [max(low, min(high, v)) for v in exact], cast.dtype
         assert expr.saturating_cast(x, cast.dtype).tolist() == got or route != "interpret"
+
+
+@pytest.mark.parametrize("route", ["interpret", "numba", "llvm", "jnp", "torch"])
+@pytest.mark.parametrize(("source", "target"), [("float64", "int64"), ("float32", "int32"), ("int64", "float64")])
+def test_bitcasts(route, source, target):
+    x = np.array([0.0, -0.0, 1.5, -2.75, 1e-310, INF, -INF], source.replace("int", "float")).view(source)
+    argument = expr.Argument(0, source, "x")
+    (got,) = values_by(route, (expr.functions.bitcast(argument, target),), argument, x)
+    assert got == x.view(target).tolist()
 
 
 def test_types_are_a_lattice():

@@ -16,7 +16,6 @@ from derivable.circuit import load
 from derivable.circuit.fold.evaluate import evaluate, value_and_gradient
 from derivable.circuit.fold.plan import Plan, describe_plan, plan_of
 from derivable.circuit.graph.builder import CircuitBuilder
-from derivable.circuit.kernels.levels_log import compiled_log_rows
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.device.cpu import threads
 from derivable.parallel.levels import fold_levels
@@ -310,12 +309,11 @@ def test_float32_in_the_log_semiring_is_computed_in_float64():
 
 @pytest.mark.parametrize("name", ["real", "log"])
 def test_read_only_arrays_take_the_same_kernels(name):
-    """JAX's arrays and what NumPy spreads are read-only, which is another type to Numba, and refused if written."""
+    """JAX's arrays and what NumPy spreads are read-only, and refused if written."""
     circuit = random_circuit(np.random.default_rng(4), 4, 12, num_roots=2)
     weights, negatives = drawn(np.random.default_rng(5), name, (3, 4))
     seeds = np.ones((3, 2))
     expected = value_and_gradient(circuit, weights, negatives, name, seeds)
-    before = set(compiled_log_rows().signatures)
     for array in (weights, negatives, seeds):
         array.flags.writeable = False
     others = [(weights, negatives, seeds), (weights, negatives, 1.0)]
@@ -323,7 +321,6 @@ def test_read_only_arrays_take_the_same_kernels(name):
     with jax.enable_x64(True):
         function = circuit.to_jax(name)
         own = jax.jit(jax.grad(lambda w, n: function(w, n).sum(), (0, 1)))(weights, negatives)
-    assert set(compiled_log_rows().signatures) == before
     for values in (*found, (expected[0], *own)):
         for ours, theirs in zip(values, expected, strict=True):
             np.testing.assert_array_equal(ours, theirs)

@@ -7,7 +7,6 @@ import pytest
 from numba import njit
 
 from derivable.circuit.fold.plan import aligned
-from derivable.circuit.kernels.levels_scaled import collapse, normalise, scaled_exp
 from derivable.device.cpu.lane_exp import exp_and_complement
 from derivable.device.cpu.lanes import count_less, item, load, multiply_add, store
 from derivable.device.cpu.pointers import pointer
@@ -26,12 +25,6 @@ def exponentials(x, values, complements):
         value, complement = exp_and_complement(load(x, row))
         store(values, row, value)
         store(complements, row, complement)
-
-
-@njit
-def scaled(x):
-    m, e = scaled_exp(x, 2.0**39)
-    return m, e, collapse(m, e)
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((6,), "f8"), ((6, 8), "f8"), ((6,), "f4"), ((6, 16), "f4")])
@@ -68,29 +61,6 @@ def test_exp_and_its_complement():
     assert not values[~inside].any()
     low = x <= 0
     np.testing.assert_allclose(complements[low], -np.expm1(x[low]), rtol=4e-16, atol=0)
-
-
-@pytest.mark.parametrize("weight", [-math.inf, -1e6, -800.0, -1.0, 0.0, 3.0, 800.0, 1e6])
-def test_scaled_exponentials(weight):
-    m, e, value = scaled(weight)
-    if weight == -math.inf:
-        assert (m, value) == (0.0, 0.0)
-        return
-    assert 1 <= m < 2
-    assert math.log(m) + e * math.log(2) == pytest.approx(weight, rel=1e-14, abs=1e-15)
-    assert value == (math.inf if weight > 710 else pytest.approx(math.exp(weight), rel=1e-14))
-
-
-@njit
-def normal(m, e):
-    return normalise(m, e)
-
-
-@pytest.mark.parametrize("m", [0.0, 1.0, -1.0, 3.5, -0.3, 1e300, -1e-300])
-def test_normalise_keeps_the_number(m):
-    mantissa, exponent = normal(m, np.int64(5))
-    assert math.ldexp(mantissa, exponent - 5 if m else 0) == m
-    assert m == 0 or 1 <= abs(mantissa) < 2
 
 
 @njit

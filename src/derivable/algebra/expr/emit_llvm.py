@@ -428,6 +428,8 @@ class Instructions:
             return self.let(f"select {test}, {chosen} {texts[1]}, {chosen} {texts[2]}")
         if name == "cast":
             return self.converted(texts[0], of, node.dtype, lanes)
+        if name == "bitcast":
+            return self.let(f"bitcast {kind} {texts[0]} to {register_type(node.dtype, lanes)}")
         if name == "saturating_cast":
             to = register_type(node.dtype, lanes)
             how = f"llvm.fpto{'u' if node.dtype in UNSIGNED else 's'}i.sat.{_mangled(to)}.{_mangled(kind)}"

@@ -22,6 +22,7 @@ from derivable.core.diagnostics import TypeMismatchError
 __all__ = [
     "abs",
     "apply",
+    "bitcast",
     "bitwise_and",
     "bitwise_not",
     "bitwise_or",
@@ -106,6 +107,11 @@ def cast(value: Any, dtype: Any) -> Any:
         return Apply("cast", (value,), target)
     with np.errstate(all="ignore"):
         return np.asarray(value).astype(numpy_dtype(target))[()]
+
+
+def bitcast(value: Expr, dtype: Any) -> Expr:
+    """The number of a type whose bits are those of another of the same width, float64 and int64, say."""
+    return Apply("bitcast", (value,), check_dtype(dtype))
 
 
 def saturating_cast(value: Any, dtype: Any) -> Any:

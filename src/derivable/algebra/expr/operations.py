@@ -373,6 +373,16 @@ _ROWS = (
         torch="torch.where({0} != {0}, 0, torch.where({0} >= {high}.0, {high}, "
         "torch.where({0} <= {low}.0, {low}, {0}.to({type}))))",
     ),
+    row(
+        # The bits of a number as one of another type of the same width.
+        "bitcast",
+        "cast",
+        meaning=lambda a, dtype: np.asarray(a).view(dtype),
+        numba="{0}.view({type})",
+        triton="{0}.to({type}, bitcast=True)",
+        jnp="jnp.asarray({0}).view({type})",
+        torch="{0}.view({type})",
+    ),
     *real_functions.ROWS,
 )
 OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}

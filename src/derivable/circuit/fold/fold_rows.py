@@ -10,6 +10,7 @@ import numpy as np
 
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
+from derivable.circuit.fold.log_domain import LogFold
 from derivable.circuit.fold.plan import LINE_BYTES, Plan
 from derivable.circuit.kernels.levels import (
     BY_WEIGHT,
@@ -160,21 +161,20 @@ def _tile_fold(plan: Plan, ring: Semiring, mode: int, columns: tuple[np.ndarray,
     """What folds tiles of rows, shared by all calls that run the same kernels; None for integers of any size."""
     if ring.is_scalar and ring.carrier == "integer":
         return None
+    precision = _precision(columns)
     is_log = ring.name == "log" and ring == semirings.log and not plan.has_negation
-    kernels = None if is_log else level_kernels(ring, _precision(columns), plan.has_negation)
+    kernels = None if is_log else level_kernels(ring, precision, plan.has_negation)
     lanes = 1 if is_one_row else LINE_BYTES // 8 if kernels is None else kernels.lanes
-    key = kernels, mode, lanes
-    return plan.others.get(key) or plan.others.setdefault(key, _made_tile_fold(plan, kernels, mode, lanes))
-
-
-def _made_tile_fold(plan: Plan, kernels: LevelKernels | None, mode: int, lanes: int) -> Any:
-    if kernels is not None:
-        own = plan if kernels.fold.is_plus_free else plan.in_order()
-        return _TileFold(kernels, own, mode != VALUES, lanes)
-    # Its kernels are not loaded before somebody wants logarithms.
-    from derivable.circuit.fold.log_domain import LogFold
-
-    return LogFold(plan, mode, lanes)
+    key = kernels or precision, mode, lanes
+    known = plan.others.get(key)
+    if known is None:
+        if kernels is None:
+            made: Any = LogFold(plan, precision, mode, lanes)
+        else:
+            own = plan if kernels.fold.is_plus_free else plan.in_order()
+            made = _TileFold(kernels, own, mode != VALUES, lanes)
+        known = plan.others.setdefault(key, made)
+    return known
 
 
 def check_complement(plan: Plan, ring: Semiring, has_negative: bool) -> None:

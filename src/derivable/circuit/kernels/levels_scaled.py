@@ -9,343 +9,289 @@ values could depend on weights beyond them is left to `levels_unbounded`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 
-import numpy as np
-
-from derivable.circuit.kernels.levels import GRADIENT, VALUES
-from derivable.circuit.kernels.levels_log import lane_max
-from derivable.device.cpu.lines import (
-    add,
-    any_set,
-    bit_and,
-    bits_of,
-    divide,
+from derivable.algebra.expr.functions import (
+    bitcast,
+    bitwise_and,
+    cast,
     equal,
-    exp_and_complement,
-    float_of_bits,
-    item,
+    left_shift,
     less,
-    like,
-    load,
-    load_rows,
-    maximum,
-    minimum,
-    multiply,
-    power_of_two,
-    reduce_exp,
-    select,
-    shift_left,
-    shift_right,
-    store,
-    store_rows,
-    subtract,
-    to_integer,
-    zero_of,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+    right_shift,
+    where,
 )
-from derivable.device.cpu.tiers import kernel
+from derivable.algebra.expr.nodes import Constant, Expr
+from derivable.circuit.kernels.levels_log import LogCall
+from derivable.device.cpu.llvm_code import compile_kernel
+from derivable.kernel import nodes as n
+from derivable.kernel.exponentials import (
+    LN2_HIGH,
+    LN2_LOW,
+    exp_and_complement,
+    larger,
+    logarithm,
+    power_of_two,
+    reduced_exp,
+    smaller,
+)
 
 NOTHING = -(2**61)
 # A lower bound of this many nats outweighs any sum of terms that float64 can hold.
 LEAST_BOUND = 2.0**14
-LN2_HIGH = 6.93147180369123816490e-01
-LN2_LOW = 1.90821492927058770002e-10
+# A mantissa and an exponent, float64 and int64.
+Scaled = tuple[Expr, Expr]
+_INT64_NOTHING = Constant(NOTHING, "int64")
 
 
-@kernel(is_inner=True)
-def normalise(m, e):
+def normalised(number: Scaled) -> Scaled:
     """The same number with 1 <= |m| < 2, or (0, NOTHING)."""
-    bits = bits_of(m)
-    shift = subtract(bit_and(shift_right(bits, like(bits, 52)), like(bits, 2047)), like(bits, 1023))
-    vanished = equal(m, like(m, 0.0))
-    nothing = like(e, NOTHING)
-    scaled = float_of_bits(subtract(bits, shift_left(shift, like(shift, 52))))
-    return select(vanished, m, scaled), select(vanished, nothing, maximum(add(e, shift), nothing))
+    m, e = number
+    bits = bitcast(m, "int64")
+    shift = bitwise_and(right_shift(bits, 52), 2047) - 1023
+    vanished = equal(m, 0.0)
+    mantissa = bitcast(bits - left_shift(shift, 52), "float64")
+    return where(vanished, m, mantissa), where(vanished, _INT64_NOTHING, larger(e + shift, _INT64_NOTHING))
 
 
-@kernel(is_inner=True)
-def scaled_add(m, e, m2, e2):
-    """Their sum, not normalised: |result| is at most |m| + |m2|, at the larger exponent."""
-    top = maximum(e, e2)
-    low = like(e, -1022)
-    return add(
-        multiply(m, power_of_two(maximum(subtract(e, top), low))),
-        multiply(m2, power_of_two(maximum(subtract(e2, top), low))),
-    ), top
+def total(first: Scaled, second: Scaled) -> Scaled:
+    """Their sum, not normalised: its mantissa is at most the sum of theirs, at the larger exponent."""
+    top = larger(first[1], second[1])
+    low = Constant(-1022, "int64")
+    a, b = (m * power_of_two(larger(e - top, low)) for m, e in (first, second))
+    return a + b, top
 
 
-@kernel(is_inner=True)
-def forward_scaled(mantissas, exponents, runs, terms):
-    """`levels.forward` for scaled numbers."""
-    for run in range(runs.shape[0]):
-        first, count = np.int64(runs[run, 0]), np.int64(runs[run, 1])
-        pairs, singles, factors = np.int64(runs[run, 2]), np.int64(runs[run, 3]), np.int64(runs[run, 4])
-        at = np.int64(runs[run, 5])
-        for slot in range(first, first + count):
-            if factors > 0:
-                i = item(terms, at)
-                m, e = load(mantissas, i), load(exponents, i)
-                for k in range(1, factors):
-                    i = item(terms, at + k)
-                    m, e = normalise(multiply(m, load(mantissas, i)), add(e, load(exponents, i)))
-                at += factors
-            else:
-                m = zero_of(mantissas)
-                e = like(zero_of(exponents), NOTHING)
-                for _ in range(pairs):
-                    i, j = item(terms, at), item(terms, at + 1)
-                    at += 2
-                    m, e = scaled_add(
-                        m,
-                        e,
-                        multiply(load(mantissas, i), load(mantissas, j)),
-                        add(load(exponents, i), load(exponents, j)),
-                    )
-                for _ in range(singles):
-                    i = item(terms, at)
-                    at += 1
-                    m, e = scaled_add(m, e, load(mantissas, i), load(exponents, i))
-            m, e = normalise(m, e)
-            store(mantissas, slot, m)
-            store(exponents, slot, e)
+def product(first: Scaled, second: Scaled) -> Scaled:
+    """Their product, not normalised."""
+    return first[0] * second[0], first[1] + second[1]
 
 
-@kernel(is_inner=True)
-def accumulate(mantissas, exponents, slot, m, e):
-    """Add a scaled number to one slot."""
-    m, e = scaled_add(load(mantissas, slot), load(exponents, slot), m, e)
-    store(mantissas, slot, m)
-    store(exponents, slot, e)
+def scaled_exp(x: Expr, bound: Expr) -> Scaled:
+    """exp of log weights; finite weights are taken between -bound and bound."""
+    vanished = equal(x, -math.inf)
+    k, q = reduced_exp(smaller(larger(x, -bound), bound))
+    m, e = normalised((q + 1.0, cast(k, "int64")))
+    return where(vanished, 0.0, m), where(vanished, _INT64_NOTHING, e)
 
 
-@kernel(is_inner=True)
-def backward_scaled(mantissas, exponents, adjoints, powers, runs, terms, prefix, prefix_powers):
-    """`levels.backward` for scaled numbers; the adjoints are `adjoints` times 2 to the `powers`."""
-    for run in range(runs.shape[0] - 1, -1, -1):
-        first, count = np.int64(runs[run, 0]), np.int64(runs[run, 1])
-        pairs, singles, factors = np.int64(runs[run, 2]), np.int64(runs[run, 3]), np.int64(runs[run, 4])
-        at = np.int64(runs[run, 5])
-        for slot in range(first, first + count):
-            m, e = normalise(load(adjoints, slot), load(powers, slot))
-            if factors > 0:
-                for k in range(factors):
-                    store(prefix, k, m)
-                    store(prefix_powers, k, e)
-                    i = item(terms, at + k)
-                    m, e = normalise(multiply(m, load(mantissas, i)), add(e, load(exponents, i)))
-                m = like(m, 1.0)
-                e = like(e, 0)
-                for k in range(factors - 1, -1, -1):
-                    i = item(terms, at + k)
-                    accumulate(adjoints, powers, i, multiply(load(prefix, k), m), add(load(prefix_powers, k), e))
-                    m, e = normalise(multiply(m, load(mantissas, i)), add(e, load(exponents, i)))
-                at += factors
-            else:
-                for _ in range(pairs):
-                    i, j = item(terms, at), item(terms, at + 1)
-                    at += 2
-                    mi, ei = load(mantissas, i), load(exponents, i)
-                    mj, ej = load(mantissas, j), load(exponents, j)
-                    accumulate(adjoints, powers, i, multiply(m, mj), add(e, ej))
-                    accumulate(adjoints, powers, j, multiply(m, mi), add(e, ei))
-                for _ in range(singles):
-                    i = item(terms, at)
-                    at += 1
-                    accumulate(adjoints, powers, i, m, e)
+def log_of(number: Scaled) -> Expr:
+    """The natural logarithm of a normalised number; -inf if it is not above zero."""
+    m, e = number
+    power = cast(e, "float64")
+    return where(less(0.0, m), logarithm(m) + (power * LN2_HIGH + power * LN2_LOW), -math.inf)
 
 
-@kernel(is_inner=True)
-def scaled_exp(x, bound):
-    """exp of log weights as scaled numbers; finite weights are taken between -bound and bound."""
-    vanished = equal(x, like(x, -np.inf))
-    k, q = reduce_exp(minimum(maximum(x, like(x, -bound)), like(x, bound)))
-    m, e = normalise(add(q, like(q, 1.0)), to_integer(k))
-    return select(vanished, like(m, 0.0), m), select(vanished, like(e, NOTHING), e)
+def collapsed(number: Scaled) -> Expr:
+    """A normalised number as a float64, which may be zero or infinite."""
+    m, e = number
+    low, high = Constant(-1022, "int64"), Constant(1023, "int64")
+    # In two steps, of which the second one alone rounds.
+    first = smaller(larger(e, low), high)
+    rest = smaller(larger(e - first, low), high)
+    return m * power_of_two(first) * power_of_two(rest)
 
 
-@kernel(is_inner=True)
-def log_of(m, e):
-    """Natural logarithm of a scaled scalar."""
-    return math.log(m) + (e * LN2_HIGH + e * LN2_LOW) if m > 0.0 else -np.inf
+class _ScaledRows(LogCall):
+    """Emits the kernel: the tiles marked in `left_over` among rows start:stop, whose weights are in order.
 
+    Its further parameters:
 
-@kernel(is_inner=True)
-def collapse(m, e):
-    """The scaled scalar as a float64, which may be zero or infinite."""
-    return math.ldexp(m, max(min(e, 5000), -5000)) if m != 0.0 else 0.0
-
-
-@kernel(is_inner=True)
-def collapse_slot(mantissas, exponents, slot):
-    """Replace the scaled number of a slot by its float64 in `mantissas`."""
-    if mantissas.ndim == 1:
-        mantissas[slot] = collapse(mantissas[slot], exponents[slot])
-    else:
-        for lane in range(mantissas.shape[1]):
-            mantissas[slot, lane] = collapse(mantissas[slot, lane], exponents[slot, lane])
-
-
-# A tile has one row or a line of lanes, of weights of either width.
-_SIGNATURES = [
-    f"int64 int64 int64 {dtype}[,] {dtype}[,] bool bool int32[] int32[] int32[,] int32[] int32[] "
-    f"float64[{axes}] float64[{axes}] float64[{axes}] {dtype}[,] {dtype}[,] {dtype}[,] {dtype}[,] "
-    f"int64[{axes}] int64[{axes}] int64[{axes}] float64 bool[]"
-    for dtype in ("float32", "float64")
-    for axes in ("", ",")
-]
-
-
-@kernel(*_SIGNATURES, has_python=False)
-def log_rows_scaled(
-    start,
-    stop,
-    mode,
-    weights,
-    negative_weights,
-    has_negative,
-    by_weight,
-    positive,
-    negative,
-    runs,
-    terms,
-    root_slots,
-    values,
-    adjoints,
-    prefix,
-    out,
-    seeds,
-    gradient,
-    negative_gradient,
-    exponents,
-    powers,
-    prefix_powers,
-    bound,
-    left_over,
-):
-    """The tiles marked in `left_over` among rows start:stop; arguments as in `log_rows`.
-
-    values, adjoints, prefix  the mantissas; `exponents`, `powers`, `prefix_powers` (int64) their exponents
+    exponents, powers, partial_powers  int64: the exponents of `values`, `adjoints` and `partial`
     bound      nats; finite log weights from -bound to bound are taken as they are
     left_over  stays set for tiles whose values could depend on weights beyond the bound
-    returns    the number of tiles left over
-
-    `log_rows` has looked at all weights, so they are in order here.
     """
-    num_variables = positive.size
-    num_roots = root_slots.size
-    lanes = 1 if values.ndim == 1 else values.shape[1]
-    zero = zero_of(values)
-    one = like(zero, 1.0)
-    unit = zero_of(exponents)
-    nothing = like(unit, NOTHING)
-    scratch = values.shape[0] - 1
-    store(values, 0, zero)
-    store(exponents, 0, nothing)
-    store(values, 1, one)
-    store(exponents, 1, unit)
-    num_left = 0
-    row = start
-    while row < stop:
-        rows = min(np.int64(lanes), stop - row)
-        if not left_over[row // lanes]:
-            row += lanes
-            continue
-        highest = zero
-        lowest = zero
-        fits = True
-        for attempt in range(2):
-            reach = bound * (1.0 + attempt)
-            for variable in range(num_variables):
-                slot = np.int64(positive[variable])
-                other = np.int64(negative[variable])
-                x = load_rows(weights, row * num_variables + variable, num_variables, rows, zero)
-                highest = maximum(x, highest)
-                lowest = minimum(select(less(like(x, -np.inf), x), x, zero), lowest)
-                if has_negative:
-                    y = load_rows(negative_weights, row * num_variables + variable, num_variables, rows, zero)
-                    highest = maximum(y, highest)
-                    lowest = minimum(select(less(like(y, -np.inf), y), y, zero), lowest)
-                    m, e = scaled_exp(y, reach)
-                else:
-                    _, complement = exp_and_complement(x)
-                    m, e = normalise(complement, unit)
-                store(values, other, m)
-                store(exponents, other, e)
-                m, e = scaled_exp(x, reach)
-                store(values, slot, m)
-                store(exponents, slot, e)
-            store(values, scratch, highest)
-            fits = lane_max(values, scratch) <= bound
-            store(values, scratch, subtract(zero, lowest))
-            is_low = lane_max(values, scratch) > bound
-            if not fits or (is_low and bound < LEAST_BOUND):
-                fits = False
-                break
-            forward_scaled(values, exponents, runs, terms)
-            if not is_low:
-                break
+
+    def __init__(self, dtype: str):
+        super().__init__("scaled_rows", dtype)
+        k = self.k
+        names = ("exponents", "powers", "partial_powers")
+        exponents, powers, partial_powers = (k.array(word, "int64", is_lines=True) for word in names)
+        self.bound = k.scalar("bound", "float64")
+        self.numbers = *self.values, exponents
+        self.slopes = *self.adjoints, powers
+        self.prefixes = *self.partial, partial_powers
+
+    # Numbers
+
+    def get(self, of: Sequence[n.Array], slot: Expr) -> Scaled:
+        return self.k.load(of[0], slot, "m"), self.k.load(of[1], slot, "e")
+
+    def put(self, of: tuple[n.Array, ...], slot: Expr | int, number: Scaled) -> None:
+        self.store(of, slot, number)
+
+    def number(self, value: Scaled) -> tuple[n.Register, n.Register]:
+        """New registers with a number."""
+        m, e = self.lets(m=value[0], e=value[1])
+        return m, e
+
+    def add_to(self, slot: Expr, number: Scaled) -> None:
+        """Add to the adjoint of a slot."""
+        self.put(self.slopes, slot, self.number(total(self.get(self.slopes, slot), number)))
+
+    # The kernel
+
+    def emit(self) -> n.Kernel:
+        k = self.k
+        self.zero = self.line("zero", 0.0), self.line("nothing", NOTHING)
+        self.one = self.line("one", 1.0), self.line("unit", 0)
+        self.last = k.let("last", self.num_slots - 1)
+        self.put(self.numbers, 0, self.zero)
+        self.put(self.numbers, 1, self.one)
+        with self.each_tile():
+            marked = k.load(self.left_over, self.tile, "marked", "bool")
+            with k.when(logical_not(marked)):
+                k.set(self.row, self.row + self.lanes)
+                k.continue_()
+            fits = k.let("fits", Constant(True, "bool"))
+            self.read_and_fold(fits)
+            with k.when(logical_not(fits)):
+                self.leave()
+            k.store(self.left_over, self.tile, False)
+            with k.when(self.has_out), self.each_root() as (root, slot):
+                self.store_column(self.out, root, self.num_roots, *self.lets(log=log_of(self.get(self.numbers, slot))))
+            with k.when(self.has_gradient):
+                self.fold_back()
+        k.return_(self.num_left)
+        return k.kernel()
+
+    def read_and_fold(self, fits: n.Register) -> None:
+        """Compute all slots, and once more for twice the bound if there are weights below it."""
+        k = self.k
+        self.begin_range()
+        with k.loop("attempt", 0, 2) as attempt:
+            reach = k.let("reach", self.bound * cast(attempt + 1, "float64"))
+            self.read(reach)
+            is_high = k.let("is_high", logical_not(self.holds("below", less_equal(self.highest, self.bound))))
+            is_low = k.let("is_low", logical_not(self.holds("above", less_equal(-self.bound, self.lowest))))
+            with k.when(logical_or(is_high, logical_and(is_low, less(self.bound, LEAST_BOUND)))):
+                k.set(fits, Constant(False, "bool"))
+                k.break_()
+            self.forward()
+            with k.when(logical_not(is_low)):
+                k.break_()
             # A root that stays where it is when the lowest weights sink does not depend on them.
-            for root in range(num_roots):
-                slot = np.int64(root_slots[root])
-                e = load(exponents, slot)
-                if attempt == 0:
-                    store(powers, slot, e)
-                else:
-                    moved = subtract(load(powers, slot), e)
-                    fits = fits and not any_set(less(like(moved, 1), maximum(moved, subtract(unit, moved))))
-        if not fits:
-            num_left += 1
-            row += lanes
-            continue
-        left_over[row // lanes] = False
-        if out.size > 0:
-            for root in range(num_roots):
-                slot = np.int64(root_slots[root])
-                if values.ndim == 1:
-                    out[row, root] = log_of(values[slot], exponents[slot])
-                else:
-                    for lane in range(rows):
-                        out[row + lane, root] = log_of(values[slot, lane], exponents[slot, lane])
-        if mode != VALUES:
-            for slot in range(powers.shape[0]):
-                store(adjoints, slot, zero)
-                store(powers, slot, nothing)
-            for root in range(num_roots):
-                slot = np.int64(root_slots[root])
-                m, e = load(values, slot), load(exponents, slot)
-                vanished = equal(m, zero)
-                seed = one
-                if mode == GRADIENT:
-                    seed = load_rows(seeds, row * num_roots + root, num_roots, rows, zero)
-                m, power = normalise(select(vanished, zero, divide(seed, select(vanished, one, m))), unit)
-                accumulate(adjoints, powers, slot, m, subtract(power, select(vanished, unit, e)))
-            backward_scaled(values, exponents, adjoints, powers, runs, terms, prefix, prefix_powers)
-            store(adjoints, scratch, zero)
-            store(powers, scratch, nothing)
-            store(values, scratch, zero)
-            store(exponents, scratch, nothing)
-            for variable in range(num_variables):
-                slot = np.int64(positive[variable])
-                other = np.int64(negative[variable])
-                at = row * num_variables + variable
-                a, p = load(adjoints, slot), load(powers, slot)
-                b, q = load(adjoints, other), load(powers, other)
-                if has_negative:
-                    if not by_weight:
-                        b, q = multiply(b, load(values, other)), add(q, load(exponents, other))
-                    b, q = normalise(b, q)
-                    store(prefix, 0, b)
-                    store(prefix_powers, 0, q)
-                    collapse_slot(prefix, prefix_powers, 0)
-                    store_rows(negative_gradient, at, num_variables, rows, load(prefix, 0))
-                else:
-                    a, p = scaled_add(a, p, subtract(zero, b), q)
-                    a, p = normalise(a, p)
-                if not by_weight:
-                    a, p = multiply(a, load(values, slot)), add(p, load(exponents, slot))
-                a, p = normalise(a, p)
-                store(prefix, 0, a)
-                store(prefix_powers, 0, p)
-                collapse_slot(prefix, prefix_powers, 0)
-                store_rows(gradient, at, num_variables, rows, load(prefix, 0))
-        row += lanes
-    return np.int64(num_left)
+            with self.each_root() as (_, slot):
+                e = k.load(self.numbers[1], slot, "e")
+                with k.when(equal(attempt, 0)):
+                    k.store(self.slopes[1], slot, e)
+                with k.otherwise():
+                    (moved,) = self.lets(moved=k.load(self.slopes[1], slot, "before") - e)
+                    stays = logical_and(less_equal(-1, moved), less_equal(moved, 1))
+                    k.set(fits, logical_and(fits, k.let("stays", self.holds("near", stays))))
+
+    def read(self, reach: Expr) -> None:
+        k = self.k
+        with self.each_variable() as (variable, slot, other):
+            x = self.weight(self.weights, variable)
+            self.stretch(x)
+            complement = self.number(normalised((exp_and_complement(x)[1], self.one[1])))
+            with k.when(self.has_negative):
+                y = self.weight(self.negative_weights, variable)
+                self.stretch(y)
+                k.set(complement, scaled_exp(y, reach))
+            self.put(self.numbers, other, complement)
+            self.put(self.numbers, slot, self.number(scaled_exp(x, reach)))
+
+    def terms_of(self, pairs: Expr, singles: Expr, at: Expr) -> Iterator[tuple[Expr, bool]]:
+        """The position of each term of a sum, and whether it is a product of two."""
+        k = self.k
+        with k.loop("pair", 0, pairs) as pair:
+            yield at + 2 * pair, True
+        first = k.let("single", at + 2 * pairs)
+        with k.loop("term", 0, singles) as term:
+            yield first + term, False
+
+    def factor(self, at: Expr) -> tuple[n.Register, Scaled]:
+        """(slot, its number)"""
+        slot = self.slot(at)
+        return slot, self.get(self.numbers, slot)
+
+    @contextmanager
+    def each_computed_slot(self, down: bool = False) -> Iterator[tuple]:
+        """(slot, pairs, singles, factors, position of its terms)"""
+        k = self.k
+        with self.each_run(down) as run:
+            width = k.let("width", where(less(0, run.factors), run.factors, 2 * run.pairs + run.singles))
+            with k.loop("slot", 0, run.count) as row:
+                yield run.first + row, run.pairs, run.singles, run.factors, k.let("first_term", run.at + row * width)
+
+    def forward(self) -> None:
+        k = self.k
+        with self.each_computed_slot() as (slot, pairs, singles, factors, at):
+            m, e = found = self.number(self.zero)
+            with k.when(less(0, factors)):
+                k.set(found, self.factor(at)[1])
+                with k.loop("factor", 1, factors) as factor:
+                    k.set(found, normalised(product(found, self.factor(at + factor)[1])))
+            with k.otherwise():
+                for place, is_pair in self.terms_of(pairs, singles, at):
+                    term = self.factor(place)[1]
+                    k.set(found, total(found, product(term, self.factor(place + 1)[1]) if is_pair else term))
+            self.put(self.numbers, slot, self.number(normalised((m, e))))
+
+    def backward(self) -> None:
+        k = self.k
+        with self.each_computed_slot(down=True) as (slot, pairs, singles, factors, at):
+            adjoint = self.number(normalised(self.get(self.slopes, slot)))
+            with k.when(less(0, factors)):
+                with k.loop("factor", 0, factors) as factor:
+                    self.put(self.prefixes, factor, adjoint)
+                    k.set(adjoint, normalised(product(adjoint, self.factor(at + factor)[1])))
+                k.set(adjoint, self.one)
+                with k.loop("factor", 0, factors, down=True) as factor:
+                    operand, value = self.factor(at + factor)
+                    self.add_to(operand, product(self.get(self.prefixes, factor), adjoint))
+                    k.set(adjoint, normalised(product(adjoint, value)))
+            with k.otherwise():
+                for place, is_pair in self.terms_of(pairs, singles, at):
+                    first, x = self.factor(place)
+                    if is_pair:
+                        second, y = self.factor(place + 1)
+                        self.add_to(first, product(adjoint, y))
+                        self.add_to(second, product(adjoint, x))
+                    else:
+                        self.add_to(first, adjoint)
+
+    def fold_back(self) -> None:
+        k = self.k
+        with k.loop("slot", 0, self.num_slots) as slot:
+            self.put(self.slopes, slot, self.zero)
+        seed = self.line("seed", 1.0)
+        with self.each_root() as (root, slot):
+            m, e = self.get(self.numbers, slot)
+            vanished = equal(m, 0.0)
+            with k.when(self.has_seeds):
+                k.set(seed, self.load_column(self.seeds, root, self.num_roots))
+            share = where(vanished, 0.0, seed / where(vanished, 1.0, m))
+            m, power = normalised((share, self.one[1]))
+            self.add_to(slot, (m, power - where(vanished, Constant(0, "int64"), e)))
+        self.backward()
+        self.put(self.slopes, self.last, self.zero)
+        self.put(self.numbers, self.last, self.zero)
+        with self.each_variable() as (variable, slot, other):
+            a, b = self.number(self.get(self.slopes, slot)), self.number(self.get(self.slopes, other))
+            with k.when(self.has_negative):
+                with k.when(logical_not(self.by_weight)):
+                    k.set(b, product(b, self.get(self.numbers, other)))
+                self.write(self.negative_gradient, variable, b)
+            with k.otherwise():
+                k.set(a, normalised(total(a, (-b[0], b[1]))))
+            with k.when(logical_not(self.by_weight)):
+                k.set(a, product(a, self.get(self.numbers, slot)))
+            self.write(self.gradient, variable, a)
+
+    def write(self, array: n.Array, variable: Expr, number: Scaled) -> None:
+        self.store_column(array, variable, self.num_variables, *self.lets(slope=collapsed(normalised(number))))
+
+
+@cache
+def compiled_scaled_rows(dtype: str, by_row: bool) -> Callable[..., int]:
+    """The kernel for weights of a dtype: the number of tiles left over. by_row  as for `compiled_log_rows`"""
+    return compile_kernel(_ScaledRows(dtype).emit(), by_row)
