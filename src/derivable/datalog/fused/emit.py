@@ -13,8 +13,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from derivable.algebra.expr.functions import cast, equal
+from derivable.algebra.expr.functions import bitcast, cast, equal
 from derivable.algebra.expr.nodes import Argument, Constant, Expr, in_order
+from derivable.algebra.expr.types import FLOATS
 from derivable.algebra.semiring import TypedSemiring
 from derivable.core.and_or import TRUE as CERTAIN
 from derivable.datalog.fused.emit_intersection import emit_intersection
@@ -279,14 +280,8 @@ class Emitter:
         row = k.load(self.array("list", "int64", 0), self.i, "row") if step.is_listed else self.i
         with self.matching(0, log, row, step.layout.width, step.checks, step.repeats):
             for column, register in step.takes:
-                self.values[register] = self.taken(0, log, row * step.layout.width + column, register)
+                self.values[register] = k.load(log, row * step.layout.width + column, "x")
             self.rest(1, self.times(None, "tags", 0, row))
-
-    def taken(self, step: int, log: n.Array, place: Expr, register: Argument) -> Expr:
-        """What a register takes from a place of the log: a word, or the float that it is."""
-        if register.dtype == "float64":
-            return self.k.load(self.array("float_log", "float64", step), place, "x", "float64")
-        return self.k.load(log, place, "x")
 
     def matching(
         self, step: int, log: n.Array, row: Expr, width: int, checks: Sequence, repeats: Sequence
@@ -468,9 +463,7 @@ class Emitter:
                 blocks.enter_context(k.when(equal(*pair)))
             with blocks:
                 for column, register in step.takes:
-                    what = "float_values" if register.dtype == "float64" else "values"
-                    values = self.array(what, register.dtype, number, column)
-                    self.values[register] = k.load(values, at, "x", register.dtype)
+                    self.values[register] = k.load(self.array("values", "int64", number, column), at, "x")
                 place = k.load(self.array("rows", "int64", number), at, "row") if self.plan.tags == "rows" else at
                 self.rest(number + 1, self.times(tags, "ordered_tags", number, place))
             k.set(at, at + 1)
@@ -524,7 +517,7 @@ class Emitter:
                     k.break_()
                 else:
                     for column, register in step.takes:
-                        self.values[register] = self.taken(number, log, at * layout.width + column, register)
+                        self.values[register] = k.load(log, at * layout.width + column, "x")
                     self.rest(number + 1, self.times(tags, "tags", number, at))
             if is_all:
                 k.set(at, at + 1)
@@ -629,5 +622,8 @@ def read_by(step: Step) -> set[Argument]:
 
 
 def word_of_value(value: Expr) -> Expr:
-    """A value of any scalar type that is no float, as a word."""
-    return value if value.dtype == "int64" else cast(value, "int64")
+    """A value of any scalar type as a word."""
+    if value.dtype in FLOATS:
+        # Adding zero turns -0.0 into 0.0, so that equal floats have equal words.
+        return bitcast(cast(value, "float64") + 0.0, "int64")
+    return cast(value, "int64")

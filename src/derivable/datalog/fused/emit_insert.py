@@ -192,13 +192,7 @@ class CandidateEmitter(InsertEmitter):
 
     def target(self) -> int:
         self.words = self.array("target candidate_words", "int64", 0)
-        outputs = self.plan.outputs
-        has_floats = any(term.dtype == "float64" for term in outputs)
-        self.floats = self.array("target candidate_words", "float64", 0, 1) if has_floats else None
-        return max(1, len(outputs))
-
-    def bind(self, register: Argument, value: Expr) -> None:
-        super().bind(register, value + 0.0 if value.dtype == "float64" else value)
+        return max(1, len(self.plan.outputs))
 
     def write(self, tags: tuple | None) -> None:
         k, typed, width = self.k, self.plan.tags, len(self.row)
@@ -213,13 +207,7 @@ class CandidateEmitter(InsertEmitter):
             k.set(self.left, self.left - 1)
             # Rows of a nullary relation are one zero.
             for c, term in enumerate(self.plan.outputs or [Constant(0, "int64")]):
-                value = self.value(term)
-                if term.dtype == "float64":
-                    assert self.floats is not None
-                    # Adding zero turns -0.0 into 0.0, so that equal floats have equal words.
-                    k.store(self.floats, self.size * width + c, value + 0.0)
-                else:
-                    k.store(self.words, self.size * width + c, value)
+                k.store(self.words, self.size * width + c, self.value(term))
             for part, tag in enumerate(tags):
                 k.store(self.array("target given", tag.dtype, 0, part), self.size, tag)
             k.set(self.size, self.size + 1)

@@ -161,7 +161,7 @@ class Running:
         # To plan is to make sets of rows that are to be asked, which may change a layout.
         while (signature := self._layouts()) != self.signature:
             self.signature, self.kernel = signature, None
-            self.fused = plan(self.state, self.store, self.state.has_candidates, self.state.has_candidates)
+            self.fused = plan(self.state, self.store, self.state.has_candidates)
 
     def _layouts(self) -> tuple:
         return (type(self.state.mode), *(table.word_type.char for table in self.tables))
@@ -311,8 +311,6 @@ def argument_of(fused: Fused, bounds: dict[int, tuple[int, int]], rows: Any, wha
     match what:
         case "log":
             return (table.log.reshape(-1),)
-        case "float_log":
-            return (table.log.reshape(-1).view(np.float64),)
         case "list":
             return (rows,)
         case "tags":
@@ -347,8 +345,6 @@ def _of_index(index: Index, what: str, part: int) -> Any:
             return index.low
         case "values":
             return index.values_of(part)
-        case "float_values":
-            return index.values_of(part).view(np.float64)
         case "ordered_tags":
             return parts_of(index.tags_of())[part]
         case "rows":

@@ -1,7 +1,8 @@
 """The kernel of as many steps of a store as kernels have, planned for the layouts of its tables and kept.
 
-A store that has seen many rows runs as one kernel as far as its steps allow: up to the first step with texts or floats
-in arithmetic, or, for tags that are no semiring's, with negation. What is left of it goes on over columns.
+A store that has seen many rows runs as one kernel as far as its steps allow: up to the first step that computes with
+texts, or with functions of floats that libraries round differently, or, for tags that are no semiring's, with negation.
+What is left of it goes on over columns.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from derivable.algebra.expr.functions import cast, not_equal, where
+from derivable.algebra.expr.functions import bitcast, cast, not_equal, where
 from derivable.algebra.expr.nodes import Apply, Argument, Expr, in_order
 from derivable.algebra.expr.optional import TRUE as ALWAYS
 from derivable.algebra.expr.types import FLOATS
@@ -139,15 +140,14 @@ def _log_of(table: Table) -> emit.Layout:
     return emit.Layout(table.width, str(table.word_type), None)
 
 
-def plan(state: State, store: m.Store, has_floats: bool = False, has_factors: bool = False) -> Fused | None:
+def plan(state: State, store: m.Store, has_factors: bool = False) -> Fused | None:
     """The kernel of as many steps of a store as kernels have; None if it has none of them, or too many.
 
-    has_floats  whether registers hold floats, which are computed as columns of them are; what is written may be some
     has_factors  whether tags that are no semiring's are written as factors, not as numbers of rows
     """
-    planner = _Planner(state, store, has_floats, has_factors)
+    planner = _Planner(state, store, has_factors)
     # Stores are kept with the program; one that is not may leave its number to another one.
-    key = "kernels", id(store), planner.tags, state.counts is None, has_floats
+    key = "kernels", id(store), planner.tags, state.counts is None
     owner, kept = state.plans.setdefault(key, (store, []))
     if owner is not store:
         _, kept = state.plans[key] = store, []
@@ -165,7 +165,8 @@ _CONNECTIVES, _COMPARISONS = {"&&", "||", "!"}, {"==", "!=", "<", "<=", ">", ">=
 # What is computed with floats alike everywhere: rounded exactly, as no power or logarithm is.
 _EXACT = {
     *("add", "subtract", "saturating_add", "saturating_subtract", "multiply", "divide", "negate", "minimum", "maximum"),
-    *("equal", "not_equal", "less", "less_equal", "logical_and", "logical_or", "logical_not", "where", "cast", "abs"),
+    *("equal", "not_equal", "less", "less_equal", "where", "cast", "saturating_cast", "abs", "sign", "floor", "ceil"),
+    "truncate_remainder",
 }
 
 
@@ -184,8 +185,8 @@ def compared_word(e: scalars.Apply) -> Const | None:
 
 
 class _Planner:
-    def __init__(self, state: State, store: m.Store, has_floats: bool, has_factors: bool):
-        self.state, self.store, self.mode, self.has_floats = state, store, state.mode, has_floats
+    def __init__(self, state: State, store: m.Store, has_factors: bool):
+        self.state, self.store, self.mode = state, store, state.mode
         self.registers: dict[str, Argument] = {}
         self.words: list[Const | int] = []
         self.steps: list[emit.Step] = []
@@ -258,8 +259,7 @@ class _Planner:
 
     def register(self, name: str, t: ValueType) -> Argument:
         assert name not in self.registers
-        dtype = "float64" if self.has_floats and t.family == "float" else "int64"
-        self.registers[name] = Argument(1000 + len(self.registers), dtype, f"r{len(self.registers)}")
+        self.registers[name] = Argument(1000 + len(self.registers), "int64", f"r{len(self.registers)}")
         return self.registers[name]
 
     def constant(self, term: Const) -> Argument:
@@ -267,28 +267,24 @@ class _Planner:
         return Argument(len(self.words) - 1, "int64", f"word{len(self.words) - 1}")
 
     def term(self, term: Var | Const) -> Expr:
-        found = self.registers[term.name] if isinstance(term, Var) else self.constant(term)
-        if found.dtype != "int64":
-            # What is looked up by is a word.
-            raise _Unsupported("it computes with floats")
-        return found
+        return self.registers[term.name] if isinstance(term, Var) else self.constant(term)
 
     def value(self, e: Any) -> tuple[Expr, Expr, Expr]:
-        """(value, whether it is there, whether it is there and true) of an expression of scalars that are no floats."""
+        """(value, whether it is there, whether it is there and true) of an expression of scalars."""
         translated = arithmetic.translate(e)
         if any(entry.function is not None for entry in translated.inputs):
             raise _Unsupported("it calls a function that works on columns")
         result = translated.result
         nodes = in_order((result.value, result.valid))
-        if any(node.dtype in FLOATS for node in nodes) and not (
-            self.has_floats and all(node.operation in _EXACT for node in nodes if isinstance(node, Apply))
-        ):
-            raise _Unsupported("it computes with floats")
+        for node in nodes:
+            is_float = any(each.dtype in FLOATS for each in (node, *node.operands))
+            if isinstance(node, Apply) and is_float and node.operation not in _EXACT:
+                raise _Unsupported(f"it computes {node.operation} of floats, which libraries round differently")
         values: dict[Argument, Expr] = {}
         for node in nodes:
             if isinstance(node, Argument):
                 register = self.registers[translated.inputs[node.index].variable]
-                values[node] = not_equal(register, 0) if node.dtype == "bool" else _as(register, node.dtype)
+                values[node] = _value_of(register, node.dtype)
         holds = result.only_if(result.value).valid if result.value.dtype == "bool" else ALWAYS
         value, valid, holds = build.substitute((result.value, result.valid, holds), values)
         return value, valid, holds
@@ -309,13 +305,12 @@ class _Planner:
         return replace(e, operands=tuple(word if operand is constant else operand for operand in operands))
 
     def word(self, e: Any) -> Expr:
-        is_float = self.has_floats and e.type.family == "float"
-        if isinstance(e, (Var, Const)) and not is_float:
+        if isinstance(e, (Var, Const)):
             return self.term(e)
         value, valid, _ = self.value(e)
         if valid is not ALWAYS:
             self.steps.append(emit.Condition(valid))
-        return cast(value, "float64") if is_float else emit.word_of_value(value)
+        return emit.word_of_value(value)
 
     # Steps
 
@@ -426,6 +421,8 @@ class _Planner:
             if valid is not ALWAYS:
                 self.steps.append(emit.Condition(valid))
             word = emit.word_of_value(value)
+            if bound.value.type.family == "float":
+                word = where(word < 0, word ^ int(~LEAST), word)
             bounds.append((bound.operator, word + int(LEAST) if is_moved(bound.value.type) else word))
         return tuple(bounds)
 
@@ -464,5 +461,8 @@ class _Planner:
         self.steps.append(emit.Factor())
 
 
-def _as(register: Expr, dtype: Any) -> Expr:
-    return register if dtype == "int64" else cast(register, dtype)
+def _value_of(word: Expr, dtype: Any) -> Expr:
+    """The value of a scalar type that a word is."""
+    if dtype in FLOATS:
+        return cast(bitcast(word, "float64"), dtype)
+    return not_equal(word, 0) if dtype == "bool" else cast(word, dtype)

@@ -363,8 +363,6 @@ class Machine:
                 return self.part_of(number, self.merge.recent_tags, part)[0]
             case "log" | "list" | "tags" | "stamps" | "negated":
                 return self.part_of(number, what, part)[0]
-            case "float_log":
-                return self.part_of(number, "log")[0]
             case "bound":
                 return w.BOUND
             case "limit":

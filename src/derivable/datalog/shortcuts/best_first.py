@@ -93,7 +93,7 @@ class Propagation:
         self.made = self.told = 0
         self.frontier = frontier
         self.absent = -self.sign * np.inf
-        self.fused = kernel_plan.plan(state, store, has_floats=values is not None)
+        self.fused = kernel_plan.plan(state, store)
         self.values = None
         if values is not None:
             self.values = "float64" if values.family == "float" else "uint64" if is_moved(values) else "int64"

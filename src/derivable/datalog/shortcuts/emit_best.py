@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from derivable.algebra.expr.functions import cast, equal, where
+from derivable.algebra.expr.functions import bitcast, cast, equal, where
 from derivable.algebra.expr.nodes import Constant, Expr
 from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog.fused import emit
@@ -169,7 +169,8 @@ class BestEmitter(emit.Emitter):
                 if column < self.width:
                     self.values[register] = row[column]
                 else:
-                    self.bind(register, tag if register.dtype == "float64" else cast(tag, "int64"))
+                    is_float = self.values_type == "float64"
+                    self.bind(register, emit.word_of_value(tag) if is_float else cast(tag, "int64"))
             self.rest(1, (tag,))
 
     def release(self) -> None:
@@ -182,7 +183,7 @@ class BestEmitter(emit.Emitter):
         """The value that is written, as a float; what no float is has to be written elsewhere."""
         k, value = self.k, self.k.let("value", self.value(self.plan.outputs[-1]))
         if self.values_type == "float64":
-            return value
+            return k.let("tag", bitcast(value, "float64"))
         with k.when((value < (0 if self.values_type == "uint64" else -EXACT)) | (value > EXACT)):
             k.set(self.beyond, -1)
             self.leave(OUT_OF_REACH)

@@ -30,7 +30,7 @@ def ordered(words: np.ndarray, t: ValueType) -> np.ndarray:
     if t.family == "float":
         values = from_words(words, t).astype(np.float64) + 0.0
         bits = np.where(np.isnan(values), np.nan, values).view(np.int64)
-        return np.where(bits < 0, bits ^ np.int64((1 << 63) - 1), bits)
+        return np.where(bits < 0, bits ^ ~LEAST, bits)
     words = np.ascontiguousarray(words, np.int64)
     return words + LEAST if is_moved(t) else words
 
