@@ -350,6 +350,25 @@ def test_kernels_of_floats_agree_with_the_reference_interpreter(data):
         assert set(found[name]) == set(tagged[name]) == meaning[name], name
 
 
+@pytest.mark.parametrize("tier", ["interpreted", "compiled"])
+def test_floats_in_both_tiers(tier, monkeypatch):
+    """Python has words as its own integers, of which there are no bits to look at."""
+    text = """
+    type e(x: f64, y: f64), n(x: i32), short(x: f32)
+    rel b(x as f64) = n(x)
+    rel a(x * y) = e(x, y), b(y), x < 2.5
+    rel c(x + 0.1) = short(x), e(y, _), (x as f64) > y
+    query a query c
+    """
+    facts = {"e": [(1.5, 2.0), (-0.0, 3.0), (4.0, 1.0)], "n": [(k,) for k in range(4)], "short": [(0.7,)]}
+    monkeypatch.setenv("DERIVABLE_TIER", tier)
+    with settings_of(0, NEVER, compiled=True):
+        found = dv.Program(text).run(facts, keep=True)
+    assert set(found["a"]) == {(3.0,), (0.0,)}
+    assert set(found["c"]) == {(float(np.float32(0.7) + np.float32(0.1)),)}
+    assert [rule.route.name for rule in found.profile.rules if rule.instruction.relation != "b"] == ["kernel", "kernel"]
+
+
 def test_the_plan_says_why_no_kernel_computed_a_rule():
     text = """
     type e(x: i64, y: f64), n(x: i64), s(x: i64, t: String)

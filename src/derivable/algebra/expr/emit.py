@@ -10,7 +10,7 @@ from typing import Any
 from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, as_tuple, in_order
 from derivable.algebra.expr.operation import Target
 from derivable.algebra.expr.operations import OPERATIONS
-from derivable.algebra.expr.types import LIMITS, WIDTHS, Dtype, computed_in
+from derivable.algebra.expr.types import LIMITS, WIDTHS, Dtype, computed_in, numpy_dtype
 from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
 
 # Target -> how a function's parameter becomes what the expressions take. torch's tensors have their types.
@@ -31,7 +31,7 @@ def _fields(target: Target, dtype: Dtype) -> dict[str, Any]:
     """What the texts of the table ask for, besides operands."""
     low, high = LIMITS.get(dtype, (0, 0))
     given = {"t": _name(target, dtype), "type": type_source(target, dtype), "low": low, "high": high}
-    return {**given, "bits": WIDTHS.get(dtype, 0)}
+    return {**given, "bits": WIDTHS.get(dtype) or 8 * numpy_dtype(computed_in(dtype)).itemsize}
 
 
 def _name(target: Target, dtype: Dtype) -> Dtype:

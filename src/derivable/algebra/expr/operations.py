@@ -378,7 +378,8 @@ _ROWS = (
         "bitcast",
         "cast",
         meaning=lambda a, dtype: np.asarray(a).view(dtype),
-        numba="{0}.view({type})",
+        # Where Python runs kernels, of integers only uint64 is one of NumPy's.
+        numba=("np.uint{bits}({0}).view({type})", "{type}(np.float{bits}({0}).view({type}))"),
         triton="{0}.to({type}, bitcast=True)",
         jnp="jnp.asarray({0}).view({type})",
         torch="{0}.view({type})",
