@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,17 +26,11 @@ from derivable.parallel.element_leaves import (
     adjoint_outputs,
     flat,
     incoming_adjoints,
-    neutral_leaves,
     outgoing_adjoints,
     prefix_arrays,
     pulled_with,
 )
-from derivable.parallel.element_log_sums import (
-    scan_log_sums,
-    scan_log_sums_back,
-    segment_log_sums,
-    segment_log_sums_back,
-)
+from derivable.parallel.log_sum_kernels import is_log_sum
 
 
 class ScanPlan:
@@ -58,13 +52,9 @@ class ScanPlan:
 
     @cached_property
     def _forward(self) -> Callable:
-        if self.width == 1 and self.op.special == "logaddexp":
-            return partial(scan_log_sums, *neutral_leaves(self.op), self.reverse)
         return compiled_scan(self.op, self.width == 1, self.reverse, False)
 
     def _back(self, results: Sequence[np.ndarray], offsets: np.ndarray | None) -> Callable:
-        if self.width == 1 and self.op.special == "logaddexp":
-            return partial(scan_log_sums_back, self.reverse)
         if offsets is None:
             last: Any = slice(0, 1) if self.reverse else slice(-1, None)
         else:
@@ -147,10 +137,7 @@ def segment_reduce(op: TypedMonoid, values: Sequence[np.ndarray], offsets: np.nd
     rows, width = values[0].shape[:2]
     results = tuple(empty((len(offsets) - 1, *leaf.shape[1:]), leaf.dtype) for leaf in values)
     if width:
-        if width == 1 and op.special == "logaddexp":
-            run = partial(segment_log_sums, *neutral_leaves(op))
-        else:
-            run = compiled_segments(op, width == 1, back=False)
+        run = compiled_segments(op, width == 1, back=False)
         _run_segments(run, rows, width, offsets, [*flat(values), *flat(results)])
     return results
 
@@ -158,12 +145,9 @@ def segment_reduce(op: TypedMonoid, values: Sequence[np.ndarray], offsets: np.nd
 def schedules(kind: str, op: TypedMonoid, width: int) -> tuple[str, str]:
     """How a scan or segment_reduce of `width` columns goes through the rows, and how its reverse rule does."""
     single = width == 1
-    if single and op.special == "logaddexp":
-        by_hand = "lanes 8 in float64, relative to a running reference"
-        return by_hand, by_hand
     if kind == "scan":
         return str(scan_schedule(op, single)), str(scan_schedule(op, single, back=True))
-    return str(segment_schedule(op, single)), "row by row"
+    return str(segment_schedule(op, single)), str(segment_schedule(op, single, back=True))
 
 
 def segment_reduce_vjp(
@@ -179,8 +163,8 @@ def segment_reduce_vjp(
     if rows and width and op.float_leaves:
         like = [np.broadcast_to(leaf[:1], (len(offsets) - 1, *leaf.shape[1:])) for leaf in values]
         arrays = [*incoming_adjoints(op, adjoints, like), *flat(values), *outgoing_adjoints(answers)]
-        if width == 1 and op.special == "logaddexp":
-            _run_segments(segment_log_sums_back, rows, width, offsets, arrays)
+        if is_log_sum(op, width == 1):
+            _run_segments(compiled_segments(op, True, back=True), rows, width, offsets, arrays)
             return answers
         op = pulled_with(op, results)
         run = compiled_segments(op, width == 1, back=True)

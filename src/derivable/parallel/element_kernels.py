@@ -15,8 +15,9 @@ from derivable.algebra.recurrence import recurrence_of
 from derivable.device.cpu.llvm_code import compile_kernel
 from derivable.kernel.lines import has_line_form
 from derivable.kernel.schedule import Schedule
-from derivable.parallel import index_kernels, segment_kernels
+from derivable.parallel import index_kernels, log_sum_kernels, segment_kernels
 from derivable.parallel.fold_kernels import only_selects, widened
+from derivable.parallel.log_sum_kernels import LogSumScan, is_log_sum, segment_log_sums, segment_log_sums_back
 from derivable.parallel.scan_kernels import scan_back_kernel, scan_kernel
 
 # How many rows ahead buckets beyond a near cache are prefetched: of one column, of one column where even the
@@ -47,14 +48,17 @@ def compiled_scan(op: TypedMonoid, single: bool, reverse: bool, back: bool) -> C
     """
     lower = scan_back_kernel if back else scan_kernel
     options = ("scan", single, reverse, back)
-    return _compiled(op, options, lambda: lower(op, scan_schedule(op, single, back), single, reverse))
+    kind = LogSumScan if is_log_sum(op, single) else None
+    return _compiled(op, options, lambda: lower(op, scan_schedule(op, single, back), single, reverse, kind))
 
 
 def compiled_segments(op: TypedMonoid, single: bool, back: bool) -> Callable:
     """The jitted kernel of `segment_kernel`, or of `segment_back_kernel`."""
-    lower = segment_kernels.segment_back_kernel if back else segment_kernels.segment_kernel
     options = ("segment", single, back)
-    return _compiled(op, options, lambda: lower(op, Schedule() if back else segment_schedule(op, single), single))
+    if is_log_sum(op, single):
+        return _compiled(op, options, lambda: (segment_log_sums_back if back else segment_log_sums)(op))
+    lower = segment_kernels.segment_back_kernel if back else segment_kernels.segment_kernel
+    return _compiled(op, options, lambda: lower(op, segment_schedule(op, single, back), single))
 
 
 def compiled_by_index(
@@ -88,6 +92,8 @@ def _compiled(op: TypedMonoid, options: tuple, lower: Callable) -> Callable:
 
 def scan_schedule(op: TypedMonoid, single: bool, back: bool = False) -> Schedule:
     """How a scan runs on lanes, or its reverse rule: float64 in between, unless nothing is computed."""
+    if is_log_sum(op, single):
+        return log_sum_kernels.SCHEDULE
     wide = widened(op)
     exprs, size = list(wide.values), op.size
     if back:
@@ -99,9 +105,11 @@ def scan_schedule(op: TypedMonoid, single: bool, back: bool = False) -> Schedule
     return Schedule(lanes=16, widen=back, guard=True) if _keeps_type(op) else Schedule(lanes=8, widen=True, guard=True)
 
 
-def segment_schedule(op: TypedMonoid, single: bool) -> Schedule:
-    """How segments are folded on lanes."""
-    if not single or not segment_kernels.goes_by_lines(op) or not _works_on_lines(widened(op).values):
+def segment_schedule(op: TypedMonoid, single: bool, back: bool = False) -> Schedule:
+    """How segments are folded on lanes, or their reverse rule goes through them."""
+    if is_log_sum(op, single):
+        return log_sum_kernels.SCHEDULE
+    if back or not single or not segment_kernels.goes_by_lines(op) or not _works_on_lines(widened(op).values):
         return Schedule()
     return Schedule(lanes=16, guard=True) if _keeps_type(op) else Schedule(lanes=8, widen=True, guard=True)
 

@@ -48,14 +48,18 @@ from derivable.parallel.fold_kernels import (
 _SAFE_FACTOR = 2.0**100
 
 
-def scan_kernel(op: TypedMonoid, schedule: Schedule, single: bool, reverse: bool) -> n.Kernel:
+def scan_kernel(
+    op: TypedMonoid, schedule: Schedule, single: bool, reverse: bool, kind: type[Scan] | None = None
+) -> n.Kernel:
     """scan(start, stop, first, last, width, shift, offsets, v.., o..): results `o` of values `v`, [leaf] arrays.
 
     start, stop  segments
     first, last  columns of `width`; a kernel for a single column does not look at them
     shift        0, or 1 for the exclusive scan
+
+    kind  has another way by lines
     """
-    k = _Scan("scan", op, schedule, single, reverse)
+    k = (kind or Scan)("scan", op, schedule, single, reverse)
     start, stop, *_ = k.bounds()
     shift, offsets = k.scalar("shift"), k.array("offsets", "int64")
     values, out = k.leaf_arrays("v"), k.leaf_arrays("o")
@@ -72,13 +76,15 @@ def scan_kernel(op: TypedMonoid, schedule: Schedule, single: bool, reverse: bool
     return k.kernel()
 
 
-def scan_back_kernel(op: TypedMonoid, schedule: Schedule, single: bool, reverse: bool) -> n.Kernel:
+def scan_back_kernel(
+    op: TypedMonoid, schedule: Schedule, single: bool, reverse: bool, kind: type[Scan] | None = None
+) -> n.Kernel:
     """scan_back(..., shift, offsets, g.., v.., y.., o.., x..): adjoints `o` of the values from those of results `y`.
 
     g, o  [float leaf]
     x     [float leaf] one row of scratch, for several columns
     """
-    k = _Scan("scan_back", op, schedule, single, reverse)
+    k = (kind or Scan)("scan_back", op, schedule, single, reverse)
     floats = op.float_leaves
     start, stop, *_ = k.bounds()
     shift, offsets = k.scalar("shift"), k.array("offsets", "int64")
@@ -98,7 +104,7 @@ def scan_back_kernel(op: TypedMonoid, schedule: Schedule, single: bool, reverse:
     return k.kernel()
 
 
-class _Scan(FoldBuilder):
+class Scan(FoldBuilder):
     """begin, target, count  where a segment begins, where its first result goes, how many rows are folded"""
 
     def __init__(self, name: str, op: TypedMonoid, schedule: Schedule, single: bool, reverse: bool):
