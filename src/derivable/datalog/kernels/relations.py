@@ -176,6 +176,62 @@ def dense_expand(offsets, rows, low, keys, left, right, i, position):
     return count, i, np.int64(-1)
 
 
+@kernel(
+    "int32[] int64 int64 int64 int64[] uint8[] int64 int64[]", "int64[] int64 int64 int64 int64[] uint8[] int64 int64[]"
+)
+def filter_words(words, step, start, stop, wanted, is_there, bits, numbers):
+    """Write those numbers `start` to `stop` to `numbers` whose word is wanted; returns how many.
+
+    words     [step * number] the words; between them may lie others
+    wanted    in order, at least one; is_there: [2 ** bits] whether one of them has that hash, of its low 32 bits
+    """
+    count = 0
+    for i in range(start, stop):
+        numbers[count] = i
+        count += is_there[((np.int64(words[i * step]) * 0x9E3779B1) & 0xFFFFFFFF) >> (32 - bits)]
+    kept = 0
+    for k in range(count):
+        word = words[numbers[k] * step]
+        low, high = 0, len(wanted) - 1
+        while low < high:
+            middle = (low + high) >> 1
+            if wanted[middle] < word:
+                low = middle + 1
+            else:
+                high = middle
+        if wanted[low] == word:
+            numbers[kept] = numbers[k]
+            kept += 1
+    return kept
+
+
+@kernel("int32[,] int64 int64[,] int64[] int64[]", "int64[,] int64 int64[,] int64[] int64[]")
+def bisect_rows(log, size, probes, starts, stops):
+    """Where those of the first `size` rows begin and end that have `probes` [probe, column] first; all are in order."""
+    last = probes.shape[1] - 1
+    for i in range(probes.shape[0]):
+        low, high = np.int64(0), np.int64(size)
+        while low < high:
+            middle = (low + high) >> 1
+            c = 0
+            while c < last and log[middle, c] == probes[i, c]:
+                c += 1
+            if log[middle, c] < probes[i, c]:
+                low = middle + 1
+            else:
+                high = middle
+        starts[i] = low
+        # To go through them costs less than to write them.
+        while low < size:
+            c = 0
+            while c <= last and log[low, c] == probes[i, c]:
+                c += 1
+            if c <= last:
+                break
+            low += 1
+        stops[i] = low
+
+
 @kernel("int64[] int64[] int64[]")
 def sort_by_digits(words, other, counts):
     """Sort `words`, as if they had no signs, by one digit after another of the bits that vary, the lowest first.

@@ -82,7 +82,7 @@ class Policy:
     one_log_part: float = 1 / 64
     new_set_part: float = 1 / 4
     # Passes over a table without a set that few rows are looked for by, and rows of it for each of them.
-    most_passes: int = 8
+    most_passes: int = 64
     rows_a_pass: int = 64
 
     # Joins (058).

@@ -35,16 +35,29 @@ class RowSet:
     may_have_prefixes  whether the values may be those of sets by prefix
     may_be_sorted  whether the first rows may be sorted, if they are many, and have no numbers
     stays        whether kernels are being compiled for the hash, so that it becomes sets for very many rows alone
+    ordered      how many rows, the first ones, are known to be in the order of their columns
     passes       how often few rows were looked for by a pass over all, see `scan`
+    last_pass    the columns and the part of the rows of the last one, the keys, and what rows have which of them
     """
 
-    __slots__ = ("is_stale", "may_be_sorted", "may_have_prefixes", "passes", "prefix_sets", "slots", "stays")
+    __slots__ = (
+        "is_stale",
+        "last_pass",
+        "may_be_sorted",
+        "may_have_prefixes",
+        "ordered",
+        "passes",
+        "prefix_sets",
+        "slots",
+        "stays",
+    )
 
     def __init__(self, may_have_prefixes: bool, may_be_sorted: bool = False, is_stale: bool = False):
         self.prefix_sets: PrefixSets | None = None
         self.slots = _NO_SLOTS if is_stale else zeros(2 * 4 * policy().first_rows, np.uint32)
         self.may_have_prefixes, self.may_be_sorted, self.is_stale = may_have_prefixes, may_be_sorted, is_stale
-        self.stays, self.passes = False, 0
+        self.stays, self.ordered, self.passes = False, 0, 0
+        self.last_pass: tuple | None = None
 
     @staticmethod
     def of(types: Sequence[ValueType], is_tagged: bool) -> RowSet:

@@ -1,7 +1,7 @@
-"""Few rows looked for among many by one pass over these.
+"""Few rows looked for among many without a set or an index: by bisection where the rows are in order, else by a pass.
 
-A pass reads 2 ns a row. The set of a table takes the time of about ten passes and an index that of up to twenty, and
-both take memory; so the first few times a pass is what whoever has few rows to look for pays.
+A pass reads 0.7 ns a row. The set of a table, or an index, takes the time of fifty passes or so, and memory; so a pass
+is what whoever has few rows to look for pays, unless it comes again and again.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from derivable.datalog.kernels import relations as kernels
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.tables.index import NO_STAMPS, dense_pairs
 from derivable.device.cpu.memory import empty, full
@@ -18,55 +19,34 @@ from derivable.device.cpu.memory import empty, full
 if TYPE_CHECKING:
     from derivable.datalog.tables.storage import Table
 
-# Bits of a hash that a row of few is looked for by, more than their number has: one in 2^6 others has the same.
-FILTER_BITS = 6
+# Bits of a hash that a row of few is looked for by: at least those of which a table stays in cache, and more than their
+# number has, so that one in 2^6 others has the same at most.
+LEAST_BITS, MORE_BITS, MOST_BITS = 14, 6, 20
 
 
-def pays(table: Table, count: int) -> bool:
-    """Whether to look for that number of rows by a pass over a table, which counts it."""
-    if (
-        table.size <= policy().few
-        or count * policy().rows_a_pass > table.size
-        or table.row_set.passes == policy().most_passes
-    ):
+def pays(table: Table, key_columns: Sequence[int], count: int) -> bool:
+    """Whether to look for the rows of so many keys without a set and an index; passes are counted."""
+    if table.size <= policy().few or count * policy().rows_a_pass > table.size:
         return False
+    if table.size - _ordered(table, key_columns) <= policy().few:
+        return True
     table.row_set.passes += 1
-    return True
+    return table.row_set.passes <= policy().most_passes
 
 
 def among(few: Table, columns: Sequence[np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
     """Which of many rows, given as word columns, a table of few has: (positions, in order; their numbers there)."""
     if not few.size:
         return empty(0, np.int64), empty(0, np.int64)
-    positions: slice | np.ndarray = slice(0, count)
-    if count > policy().few and columns:
-        # Of one column few hashes of so many bits are those of a row.
-        own = [few.column(c) for c in range(len(columns))]
-        column = max(range(len(columns)), key=lambda c: len(np.unique(own[c])))
-        bits = min(20, FILTER_BITS + few.size.bit_length())
-        is_there = np.zeros(1 << bits, bool)
-        is_there[_low_hashes(own[column], bits)] = True
-        parts = [
-            start
-            + np.flatnonzero(
-                is_there.take(_low_hashes(columns[column][start : min(start + policy().cache_rows, count)], bits))
-            )
-            for start in range(0, count, policy().cache_rows)
-        ]
-        positions = np.concatenate(parts)
-    some = [np.asarray(column[positions], np.int64) for column in columns]
-    ids = few.find(some, len(positions) if isinstance(positions, np.ndarray) else count)
+    positions = np.arange(count)
+    # As long as one row in eight is wanted, to look for all of them costs more than a pass.
+    if count > policy().few and columns and few.size * policy().rows_a_pass <= 8 * count:
+        words = [np.unique(few.column(c)) for c in range(len(columns))]
+        column = max(range(len(columns)), key=lambda c: len(words[c]))
+        positions = _filtered(columns[column], count, words[column])
+    ids = few.find([np.asarray(column[positions], np.int64) for column in columns], len(positions))
     there = np.flatnonzero(ids >= 0)
-    return (positions[there] if isinstance(positions, np.ndarray) else there), ids[there]
-
-
-def find(table: Table, probes: Table, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
-    """As `Table.find`, by means of an empty table that numbers its rows."""
-    numbers = probes.insert(columns, count)
-    rows, own = among(probes, list(table.log.T), table.size)
-    ids = full(probes.size, -1, np.int64)
-    ids[own] = rows
-    return ids[numbers]
+    return positions[there], ids[there]
 
 
 def matches(
@@ -80,7 +60,7 @@ def matches(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """As `Table.matches`, by means of an empty table that numbers its rows."""
     numbers = keys.insert(list(probes.T), len(probes))
-    rows, own = among(keys, [table.log[:limit, c] for c in key_columns], limit)
+    rows, own = _rows_with(table, keys, key_columns, limit)
     if len(stamps):
         stays = stamps[rows] <= bound
         rows, own = rows[stays], own[stays]
@@ -88,8 +68,59 @@ def matches(
     return dense_pairs(offsets, rows[np.argsort(own, kind="stable")], 0, numbers)
 
 
-def _low_hashes(words: np.ndarray, bits: int) -> np.ndarray:
-    """Hashes [row] of so many bits, of the low 32 bits of words."""
-    if words.dtype.itemsize < 4:
-        words = words.astype(np.int32)
-    return words.astype(np.uint32) * np.uint32(0x9E3779B1) >> np.uint32(32 - bits)
+def _ordered(table: Table, key_columns: Sequence[int]) -> int:
+    """How many of the first rows are known to be in the order of these columns."""
+    return table.row_set.ordered if tuple(key_columns) == tuple(range(len(key_columns))) else 0
+
+
+def _rows_with(table: Table, keys: Table, key_columns: Sequence[int], limit: int) -> tuple[np.ndarray, np.ndarray]:
+    """Those of the first `limit` rows whose keys a table of few has: (their numbers, those of the keys)."""
+    first = min(limit, _ordered(table, key_columns))
+    starts, stops = empty(keys.size, np.int64), empty(keys.size, np.int64)
+    kernels.bisect_rows(table.log, first, keys.log[: keys.size], starts, stops)
+    counts = stops - starts
+    rows = np.arange(counts.sum()) + (starts - np.cumsum(counts) + counts).repeat(counts)
+    own = np.arange(keys.size).repeat(counts)
+    if first < limit:
+        others, their = _passed(table, keys, key_columns, first, limit)
+        rows, own = np.concatenate([rows, others]), np.concatenate([own, their])
+    return rows, own
+
+
+def _passed(
+    table: Table, keys: Table, key_columns: Sequence[int], first: int, limit: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same of the rows from `first` on, by a pass over them, unless the last one found the rows of these keys."""
+    # Several threads may look for rows.
+    what, last = (tuple(key_columns), first, limit), table.row_set.last_pass
+    if last is not None and last[0] == what:
+        _, known, rows, own = last
+        numbers = known.find([keys.column(c) for c in range(len(key_columns))], keys.size)
+        if numbers.min(initial=0) >= 0:
+            renumbered = full(known.size, -1, np.int64)
+            renumbered[numbers] = np.arange(keys.size)
+            own = renumbered[own]
+            return rows[own >= 0], own[own >= 0]
+    positions, own = among(keys, [table.log[first:limit, c] for c in key_columns], limit - first)
+    rows = positions + first
+    # What looks for rows that go, and then for others like them, comes with the same keys again.
+    table.row_set.last_pass = (what, keys, rows, own) if len(rows) <= policy().chunk else None
+    return rows, own
+
+
+def _filtered(column: np.ndarray, count: int, wanted: np.ndarray) -> np.ndarray:
+    """The positions of those of the first words of a column that are wanted, which are few and in order."""
+    bits = min(MOST_BITS, max(LEAST_BITS, MORE_BITS + len(wanted).bit_length()))
+    is_there = np.zeros(1 << bits, np.uint8)
+    is_there[(wanted * 0x9E3779B1 & 0xFFFFFFFF) >> (32 - bits)] = 1
+    step, gap = divmod(column.strides[0], column.itemsize)
+    if column.dtype not in (np.int32, np.int64) or step < 1 or gap or not column.flags.aligned:
+        column, step = column.astype(np.int64), 1
+    # The memory between the words as well.
+    words = np.lib.stride_tricks.as_strided(column, ((count - 1) * step + 1,), (column.itemsize,))
+    numbers, parts = empty(min(count, policy().chunk), np.int64), []
+    for start in range(0, count, policy().chunk):
+        stop = min(start + policy().chunk, count)
+        some = kernels.filter_words(words, step, start, stop, wanted, is_there, bits, numbers)
+        parts.append(numbers[:some].copy())
+    return np.concatenate(parts)

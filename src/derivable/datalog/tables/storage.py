@@ -24,7 +24,7 @@ from derivable.datalog.tables.row_set import RowSet
 from derivable.datalog.tables.sets import PrefixSets
 from derivable.datalog.tables.tag_columns import longer_tags, parts_of
 from derivable.datalog.values.values import ValueType
-from derivable.device.cpu.memory import empty, longer, next_length, zeros
+from derivable.device.cpu.memory import empty, full, longer, next_length, zeros
 from derivable.device.cpu.threads import get_num_threads, run_chunks
 
 
@@ -251,7 +251,7 @@ class Table:
         dtype = np.int32 if self.row_set.may_have_prefixes else np.int64
         self.log = longer(empty((16, self.width), dtype), len(rows), 0)
         packing.unpack(rows, self.log)
-        self.size = len(rows)
+        self.size = self.row_set.ordered = len(rows)
 
     def hold_distinct(self, log: np.ndarray, size: int) -> None:
         """Have the first `size` rows of a log [row, column], all different, as those of this table, which has none; a
@@ -337,6 +337,7 @@ class Table:
         made, size = Table(self.name, self.types, self.new_tags, self.stamps is not None), holes.size
         made.round = self.round
         if not size:
+            made.row_set.may_have_prefixes = self.row_set.may_have_prefixes
             return made
         made.log = longer(empty((16, self.width), log.dtype), size, 0)
         pairs = [(made.log, log)]
@@ -376,8 +377,14 @@ class Table:
 
     def find(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
         """Row numbers [row] int64 of rows given as word columns, -1 if absent (of untagged sets: any if present)."""
-        if self.row_set.is_stale and scan.pays(self, count):
-            return scan.find(self, self._of_probes(range(self.width)), columns, count)
+        # A set takes several times as long as an index.
+        if self.row_set.is_stale and scan.pays(self, range(self.width), count // 8):
+            ids, probes = full(count, -1, np.int64), self.rows_of(columns, count)
+            for left, rows in scan.matches(
+                self, self._of_probes(range(self.width)), range(self.width), probes, self.size
+            ):
+                ids[left] = rows
+            return ids
         return self.row_set.find(self, columns, count)
 
     def matches(
@@ -390,7 +397,7 @@ class Table:
         bound: int = 0,
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """As `Index.matches` of the index over some columns, which is not made for few probes."""
-        if key_columns and key_columns not in self.indexes and scan.pays(self, len(probes)):
+        if key_columns and key_columns not in self.indexes and scan.pays(self, key_columns, len(probes)):
             if is_static:
                 limit, stamps = self.size, NO_STAMPS
             return scan.matches(self, self._of_probes(key_columns), key_columns, probes, limit, stamps, bound)
