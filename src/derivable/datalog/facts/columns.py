@@ -42,7 +42,7 @@ class FactPart:
         if not len(rows):
             return self
         columns, variables, holes = self.stored
-        made = FactPart(columns, variables, np.union1d(holes, rows))
+        made = FactPart(columns, variables, np.sort(np.concatenate([holes, rows]), kind="stable"))
         if MOST_HOLES * len(made.stored[2]) > len(variables):
             made.dense()
         return made
@@ -59,8 +59,8 @@ class FactPart:
         columns, variables, holes = self.stored
         if len(holes):
             count = len(variables) - len(holes)
-            columns = [_closed(column, holes) for column in columns]
-            variables = certain(count) if variables.strides == (0,) else _closed(variables, holes)
+            columns = [np.delete(column, holes) for column in columns]
+            variables = certain(count) if variables.strides == (0,) else np.delete(variables, holes)
             self.stored = columns, variables, _NONE
         return columns, variables
 
@@ -114,16 +114,6 @@ class FactColumns:
 def certain(count: int) -> np.ndarray:
     """[fact] the variables of facts that are certain, all on one word of memory."""
     return _FEW_CERTAIN[:count] if count <= len(_FEW_CERTAIN) else np.broadcast_to(CERTAIN, count)
-
-
-def _closed(column: np.ndarray, holes: np.ndarray) -> np.ndarray:
-    """A column without some rows, which are in order; what lies between them is copied at once."""
-    made = empty(len(column) - len(holes), column.dtype)
-    start = size = 0
-    for stop in [*holes.tolist(), len(column)]:
-        made[size : size + stop - start] = column[start:stop]
-        size, start = size + stop - start, stop + 1
-    return made
 
 
 def concatenated(parts: list[np.ndarray]) -> np.ndarray:

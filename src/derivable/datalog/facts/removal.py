@@ -4,7 +4,6 @@ is all facts of it, and a choice goes as a whole."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -31,43 +30,46 @@ def without(facts: FactStore, gone: FactStore, relation: Relation, is_tagged: bo
     # Tuples have numbers in a hash alone.
     wanted.row_set.leave(wanted)
     tuples = wanted.insert(columns, len(variables))
-    # tuple -> (part, row) of its facts.
-    there: list[list[tuple[int, int]]] = [[] for _ in range(wanted.size)]
-    for number, part in enumerate(parts):
-        rows, found = part.among(wanted)
-        for row, tuple_ in zip(rows.tolist(), found.tolist()):
-            there[tuple_].append((number, row))
-    tags, lost = _tags(gone, variables), set()
+    there = [part.among(wanted) for part in parts]
+    # Of the facts that are there: their parts, their rows in these, and their tuples.
+    part_of = np.repeat(np.arange(len(parts)), [len(rows) for rows, _ in there])
+    rows, numbers = (np.concatenate([np.empty(0, np.int64), *(one[k] for one in there)]) for k in (0, 1))
+    counts, is_lost = np.bincount(numbers, minlength=wanted.size), np.zeros(len(rows), bool)
+    tags = {fact: _tag(gone, int(variables[fact])) for fact in np.flatnonzero(variables >= 0).tolist()}
+    tags = {fact: tag for fact, tag in tags.items() if tag is not None}
+    by_tuple = np.argsort(numbers, kind="stable")
+    ends = np.cumsum(counts)
     # Facts with tags come first: without one all that is left goes.
-    for fact in sorted(range(len(tags)), key=lambda fact: tags[fact] is None):
-        meant, tag = there[tuples[fact]], tags[fact]
-        if tag is not None:
-            like = (one for one in meant if one not in lost and _tag_of(facts, parts, one) == tag)
-            meant = list(islice(like, 1))
-        if not meant:
+    for fact, tag in tags.items():
+        tuple_ = tuples[fact]
+        for one in by_tuple[ends[tuple_] - counts[tuple_] : ends[tuple_]].tolist():
+            if not is_lost[one] and _tag(facts, int(parts[part_of[one]].stored[1][rows[one]])) == tag:
+                is_lost[one] = True
+                break
+        else:
             raise _missing(relation, [column[[fact]] for column in columns], tag, facts.symbols)
-        lost.update(meant)
-    rows_lost = [np.array(sorted(row for n, row in lost if n == number), np.int64) for number in range(len(parts))]
+    whole = np.delete(np.arange(len(variables)), list(tags))
+    missing = whole[counts[tuples[whole]] == 0][:1]
+    if len(missing):
+        raise _missing(relation, [column[missing] for column in columns], None, facts.symbols)
+    is_whole = np.zeros(wanted.size, bool)
+    is_whole[tuples[whole]] = True
+    is_lost |= is_whole[numbers]
+    rows_lost = [rows[is_lost & (part_of == number)] for number in range(len(parts))]
     _check_choices(facts, relation, parts, rows_lost)
     left = FactColumns.of(part.without(rows) for part, rows in zip(parts, rows_lost))
-    absent = np.array([number for number, own in enumerate(there) if is_tagged or lost.issuperset(own)], np.int64)
+    lost_counts = np.bincount(numbers[is_lost], minlength=wanted.size)
+    absent = np.flatnonzero(is_tagged | (lost_counts == counts))
     lost_columns = [wanted.column(c, absent) for c in range(len(relation.types))]
     return left, FactColumns([lost_columns], [certain(len(absent))])
 
 
-def _tags(store: FactStore, variables: np.ndarray) -> list[Any]:
-    """[fact] the tag that was given with it, None if there was none."""
-    random, kinds = store.random, store.random.kinds
-    return [
-        None if v < 0 or kinds[v] == CHANCE else random.objects.get(v, random.probabilities[v])
-        for v in variables.tolist()
-    ]
-
-
-def _tag_of(facts: FactStore, parts: Sequence[FactPart], fact: tuple[int, int]) -> Any:
-    """The tag of a fact by its part and row."""
-    number, row = fact
-    return _tags(facts, parts[number].stored[1][[row]])[0]
+def _tag(store: FactStore, variable: int) -> Any:
+    """The tag that a fact was given with, by its variable; None if there was none."""
+    random = store.random
+    if variable < 0 or random.kinds[variable] == CHANCE:
+        return None
+    return random.objects.get(variable, random.probabilities[variable])
 
 
 def _check_choices(facts: FactStore, relation: Relation, parts: Sequence[FactPart], lost: Sequence[np.ndarray]) -> None:
