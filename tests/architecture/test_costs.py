@@ -24,7 +24,7 @@ LAYOUT = {
     "shortcuts/emit_best.py": {"EXACT"},
     "tables/index.py": {"MOST_CHAINED"},
     "tables/packing.py": {"WORD_BITS"},
-    "tables/scan.py": {"FILTER_BITS"},
+    "tables/scan.py": {"LEAST_BITS", "MORE_BITS", "MOST_BITS"},
     "tables/sets.py": {"MAX_FIRST"},
     "tables/trie.py": {"WORDS", "MORE_WORDS", "FEW_WORDS"},
 }

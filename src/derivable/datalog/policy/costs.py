@@ -81,9 +81,11 @@ class Policy:
     layer_times: int = 4
     one_log_part: float = 1 / 64
     new_set_part: float = 1 / 4
-    # Passes over a table without a set that few rows are looked for by, and rows of it for each of them.
+    # Passes over a table that few keys are looked for by, and rows of it for each of them; times that a set costs what
+    # an index does.
     most_passes: int = 64
     rows_a_pass: int = 64
+    set_times: int = 8
 
     # Joins (058).
     # Atoms up to which all orders are compared; rows of all atoms from which an order is chosen; what it must cost of

@@ -39,8 +39,7 @@ def among(few: Table, columns: Sequence[np.ndarray], count: int) -> tuple[np.nda
     if not few.size:
         return empty(0, np.int64), empty(0, np.int64)
     positions = np.arange(count)
-    # As long as one row in eight is wanted, to look for all of them costs more than a pass.
-    if count > policy().few and columns and few.size * policy().rows_a_pass <= 8 * count:
+    if count > policy().few and columns and few.size * policy().rows_a_pass <= policy().set_times * count:
         words = [np.unique(few.column(c)) for c in range(len(columns))]
         column = max(range(len(columns)), key=lambda c: len(words[c]))
         positions = _filtered(columns[column], count, words[column])
