@@ -136,7 +136,8 @@ def _extremum(name: str, symbol: str, mask: str, partials: Callable) -> Operatio
         numba=f"({{0}} if ({{0}} {symbol} {{1}} or {{0}} != {{0}}) else {{1}})",
         lanes=(f"select(bit_or({mask}, not_equal({{0}}, {{0}})), {{0}}, {{1}})", f"select({mask}, {{0}}, {{1}})"),
         triton=(f"tl.{name}({{0}}, {{1}}, propagate_nan=tl.PropagateNan.ALL)", f"tl.{name}({{0}}, {{1}})"),
-        # The derivative of `torch.minimum` is shared where both are equal.
+        # The derivatives of `torch.minimum` and `jnp.minimum` are shared where both are equal.
+        jnp=f"jnp.where(({{0}} {symbol} {{1}}) | ({{0}} != {{0}}), {{0}}, {{1}})",
         torch=f"torch.where(({{0}} {symbol} {{1}}) | ({{0}} != {{0}}), {{0}}, {{1}})",
     )
 

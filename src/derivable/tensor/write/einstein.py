@@ -19,6 +19,7 @@ from derivable.algebra.semiring import Semiring
 from derivable.bridge.arrays import refuse_trace
 from derivable.core.diagnostics import DerivableError
 from derivable.tensor.call.compilation import check_backend
+from derivable.tensor.call.dense_choices import chosen_einsum, is_choice
 from derivable.tensor.call.dense_products import dense_einsum
 from derivable.tensor.call.run import kernel_of, run
 from derivable.tensor.call.tracked import formed, in_graph, is_array, is_read, tracked_form
@@ -378,6 +379,11 @@ class _Steps:
         shape = tuple(self.sizes[axis] for axis in result)
         if all(term.is_dense for term in terms) and is_dense and self.record.name == "real":
             return dense_einsum([(term.value, term.axes) for term in terms], result, self.backend)
+        if is_dense and len(terms) == 2 and all(term.is_dense for term in terms):
+            left, right = terms
+            axes = left.axes, right.axes
+            if self.backend is None and is_choice((left.value, right.value), axes, result, self.record):
+                return chosen_einsum(left.value, right.value, axes, result, self.record)
         step = _step(tuple(term.axes for term in terms), _places(terms), result, is_dense)
         ordered = [terms[place].in_order(step.orders[place], self.record) for place in step.places]
         values = {f"T{number}": term.number for number, term in enumerate(ordered)}
