@@ -18,7 +18,7 @@ from derivable.datalog.facts.batch_facts import BatchFacts
 from derivable.datalog.facts.inputs import InputMapping, checked_facts, taken
 from derivable.datalog.run.limits import Limits, Watch, watched
 from derivable.datalog.tables.tag_columns import concatenate
-from derivable.datalog.tags.provenance import Inference, carrier_of
+from derivable.datalog.tags.provenance import Inference, carrier_of, distributes_smoothly
 from derivable.nn.batch_inference import batch_inference_for
 from derivable.nn.ground_fold import tags_of_chances
 from derivable.nn.inference import in_range, widened, within_unit
@@ -78,12 +78,12 @@ class BatchLogic:
         self.program, self.record, self.name = program, record, name or record.name
         self.facts, self.limits = taken(checked_facts(facts)), limits or Limits()
         self.inference = batch_inference_for(record, k)
-        self.carrier = carrier_of(record, self.name)
+        self.carrier, self.is_distributive = carrier_of(record, self.name), distributes_smoothly(record)
         self.runs: dict[Hashable, BatchRuns] = {}
 
     def check(self, varying: tuple[str, ...], outputs: tuple[str, ...]) -> None:
         """Raise BindingError for an input or an output that the program does not have."""
-        self.program.batched(frozenset(varying), outputs, self.facts)
+        self.program.batched(frozenset(varying), outputs, self.facts, self.is_distributive)
 
     def __call__(
         self,
@@ -230,7 +230,7 @@ class BatchLogic:
         for name, given in inputs:
             if len(given.rows):
                 hints.setdefault(name, given.rows)
-        program = self.program.batched(names, outputs, hints)
+        program = self.program.batched(names, outputs, hints, self.is_distributive)
         key = id(program)
         if key not in self.runs:
             self.runs[key] = BatchRuns(program, self.facts)

@@ -22,7 +22,7 @@ from derivable.datalog.ram.lower import lower
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.demand import Demand
-from derivable.datalog.rules.samples import SAMPLES, with_samples
+from derivable.datalog.rules.samples import is_counted, with_samples
 from derivable.datalog.rules.strata import stratify
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.values.values import show_column, sort_keys
@@ -299,10 +299,9 @@ class RunBatch:
         """[sample] the tuples of all relations together, as a run of each sample by itself would count them."""
         counts = np.zeros(self.batch, np.int64)
         for name, table in self.tables.items():
-            if name not in self.program.rules.relations and name.endswith(SAMPLES):
-                continue
-            own = name in self.program.own
-            counts += np.bincount(table.column(0), minlength=self.batch) if own else table.size
+            if is_counted(name):
+                own = name in self.program.own
+                counts += np.bincount(table.column(0), minlength=self.batch) if own else table.size
         return counts
 
     @property

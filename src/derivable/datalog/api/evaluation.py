@@ -75,8 +75,7 @@ class Evaluation:
         k: int,
         evidence: tuple[Evidence, ...] = (),
     ):
-        tagged = (ram.distributed if distributes(record) else None) or ram.tagged or ram
-        self.ram = ram if record is boolean else tagged
+        self.ram = ram if record is boolean else ram.with_tags(distributes(record))
         self.given_ram, self.facts, self.record, self.k = ram, facts, record, k
         self.columns: ColumnTags | None = None
         if record is EXACT:

@@ -168,15 +168,24 @@ class Program:
         """The rules of the core language, as they are written."""
         return self._plan_for(facts).rules
 
-    def lowered(self, facts: Mapping[str, Any] | None = None) -> Ram:
-        """The RAM program, for any tags, of all that the program says, whether its outputs need it or not."""
-        ram = self._plan_for(facts).ram(narrow=False)
-        return ram.tagged or ram
+    def lowered(self, facts: Mapping[str, Any] | None = None, is_distributive: bool = False) -> Ram:
+        """The RAM program, for any tags, of all that the program says, whether its outputs need it or not.
 
-    def batched(self, varying: frozenset[str], outputs: tuple[str, ...], hints: Mapping[str, Any]) -> Batched:
+        is_distributive  whether it is for tags whose product distributes over their sum
+        """
+        return self._plan_for(facts).ram(narrow=False).with_tags(is_distributive)
+
+    def batched(
+        self,
+        varying: frozenset[str],
+        outputs: tuple[str, ...],
+        hints: Mapping[str, Any],
+        is_distributive: bool = False,
+    ) -> Batched:
         """The program over batches of samples, of which the `varying` relations have facts of their own: all that
-        these outputs need. `hints` are facts of undeclared relations, whose types may depend on them."""
-        return self._plan_for(hints).batched(varying, outputs, self.narrow)
+        these outputs need. `hints` are facts of undeclared relations, whose types may depend on them; the last
+        argument is that of `lowered`."""
+        return self._plan_for(hints).batched(varying, outputs, self.narrow, is_distributive)
 
     def explain(
         self,
@@ -485,7 +494,7 @@ class _Plan:
         self.plain_rules = without_coins(self.rules)
         self._demands: dict[tuple[bool, bool], Demand] = {}
         self._rams: dict[tuple[bool, str | None, bool], Ram] = {}
-        self._batched: dict[tuple[frozenset[str], tuple[str, ...]], Batched] = {}
+        self._batched: dict[tuple[frozenset[str], tuple[str, ...], bool], Batched] = {}
         self._observing: dict[tuple[str, ...], _Plan] = {}
 
     def demand(self, narrow: bool, has_coins: bool = True) -> Demand:
@@ -508,14 +517,19 @@ class _Plan:
         """The rules made simpler; arguments as for `demand`."""
         return optimise(self.rules if has_coins else self.plain_rules, narrow)
 
-    def batched(self, varying: frozenset[str], outputs: tuple[str, ...], narrow: bool) -> Batched:
+    def batched(
+        self, varying: frozenset[str], outputs: tuple[str, ...], narrow: bool, is_distributive: bool
+    ) -> Batched:
         """The rules for runs over batches; see `Program.batched`."""
-        key = varying, outputs
+        key = varying, outputs, is_distributive
         if key not in self._batched:
             for name in (*varying, *outputs):
                 known_relation(self.rules, name, f"the program has no relation `{name}`", self.rules.source)
             asked = replace(self.rules, outputs=outputs, queries=())
-            self._batched[key] = batched(self.rules, demand(optimise(asked), automatic=narrow), varying)
+            found = demand(optimise(asked), automatic=narrow)
+            if is_distributive:
+                found = replace(found, then=projected(found.then, is_tagged=True))
+            self._batched[key] = batched(self.rules, found, varying)
         return self._batched[key]
 
     def observing(self, relations: tuple[str, ...]) -> _Plan:

@@ -29,7 +29,7 @@ from derivable.datalog.run.limits import EXACT_HINT, Watch, checked_limits
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.choice_facts import Derived
 from derivable.datalog.tags.ground_graph import GroundGraph, negate
-from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of
+from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of, distributes_smoothly
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.tags.tags import GraphTags
 
@@ -85,7 +85,7 @@ def ground_facts(
 class Lowers(Protocol):
     """A program, as far as grounding knows it."""
 
-    def lowered(self, facts: Mapping[str, Any] | None = None) -> Ram: ...
+    def lowered(self, facts: Mapping[str, Any] | None = None, is_distributive: bool = False) -> Ram: ...
 
     @property
     def evidence(self) -> Sequence[Evidence]: ...
@@ -117,7 +117,7 @@ def ground_inputs(
                 hint="use `dv.categorical(values)` or `dv.independent(tuples)`",
             )
     facts = taken(facts or {})
-    ram = program.lowered({**inputs, **facts})
+    ram = program.lowered({**inputs, **facts}, distributes_smoothly(record or EXACT))
     store = new_store(ram)
     variables: dict[str, np.ndarray] = {}
     for name, mapping in inputs.items():

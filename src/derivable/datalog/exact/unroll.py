@@ -145,9 +145,36 @@ def _round(
     return changed
 
 
+# How far below a derivation the tuple that it is of is looked for.
+DEPTH = 4
+
+
+def _without_circular(graph: AndOrGraph, deadline: Deadline) -> AndOrGraph:
+    """An equivalent graph for formulas, without derivations of tuples that need the tuple itself: x or (x and y) is x.
+
+    A derivation needs what it is a conjunction of, and the derivation of each of these tuples that has only one.
+    """
+    graph, is_changed = restrict(graph), True
+    while is_changed and not graph.is_ordered:
+        deadline.remaining()
+        component, _ = components(graph.offsets, graph.children)
+        parents, is_circular = graph.parents, np.zeros(graph.num_edges, dtype=bool)
+        edges = np.flatnonzero(graph.kind[parents] == OR)
+        needed = graph.children[edges]
+        for _ in range(DEPTH):
+            is_needed = (graph.kind[needed] == AND) | ((graph.kind[needed] == OR) & (graph.sizes[needed] == 1))
+            goes_on = (needed >= 0) & is_needed & (component[needed] == component[parents[edges]])
+            position, needed = graph.children_of(needed[goes_on])
+            edges = edges[goes_on][position]
+            is_circular[edges[needed == parents[edges]]] = True
+        is_changed = bool(is_circular.any())
+        graph = restrict(graph.kept(~is_circular))
+    return graph
+
+
 def normal_form(graph: AndOrGraph, deadline: Deadline) -> AndOrGraph:
     """Negation normal form of the roots: cycles broken, negations at the literals, children before parents."""
-    graph = unroll(graph, deadline)
+    graph = unroll(_without_circular(graph, deadline), deadline)
     if (graph.children < 0).any() or (graph.roots < 0).any():
         # Node 2 n is node n, node 2 n + 1 its dual.
         node, sign = np.arange(2 * graph.num_nodes) >> 1, np.arange(2 * graph.num_nodes) & 1

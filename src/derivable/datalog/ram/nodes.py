@@ -256,6 +256,10 @@ class Ram:
         """What a copy and another process get: plans have kernels and memory of this process."""
         return {**vars(self), "plans": {}}
 
+    def with_tags(self, is_distributive: bool) -> Ram:
+        """The program for runs with tags, whose product distributes over their sum or may not."""
+        return (self.distributed if is_distributive else None) or self.tagged or self
+
     @property
     def is_recursive(self) -> bool:
         """Whether one of its strata is recursive."""

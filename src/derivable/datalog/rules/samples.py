@@ -18,11 +18,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from derivable.datalog.rules import nodes as r
+from derivable.datalog.rules.projection import PART
 from derivable.datalog.rules.strata import dependents
 from derivable.datalog.values.values import U32
 
 SAMPLES = "#samples"
 _SAMPLE = r.Var("'sample", U32)
+
+
+def is_counted(name: str) -> bool:
+    """Whether limits count the tuples of a relation: those of projections and of samples are none of the program's."""
+    return not (name.startswith(PART) or name.endswith(SAMPLES))
 
 
 @dataclass(frozen=True)

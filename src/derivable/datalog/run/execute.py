@@ -24,7 +24,7 @@ from derivable.datalog.machine.machine import may_use_compiled
 from derivable.datalog.machine.recursion import Recursion
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.projection import PART
+from derivable.datalog.rules.samples import is_counted
 from derivable.datalog.run import cuts
 from derivable.datalog.run.compile_ahead import CompileAhead
 from derivable.datalog.run.grounding import ground_stratum
@@ -141,7 +141,7 @@ class Executor(Stores):
             table.visible_size = table.size
             self.complete.add(name)
             # Limits count the relations of the program alone.
-            self.finished += 0 if name.startswith(PART) else table.size
+            self.finished += table.size if is_counted(name) else 0
             self.stratum_effort[number].size += table.size
         with self.placed():
             warn_of_overflow(self.ram, number, self.tables, self.mode, self.symbols, self.watch)

@@ -207,6 +207,15 @@ def distributes(provenance: Semiring | Inference) -> bool:
     return provenance.distributive and provenance.saturated is None
 
 
+def distributes_smoothly(provenance: Semiring | Inference) -> bool:
+    """Whether that holds of derivatives too. Where a sum chooses between equal terms, products of sums may choose
+    others than sums of products."""
+    if isinstance(provenance, Inference) or not distributes(provenance):
+        return provenance is EXACT
+    is_sum = provenance.is_exact or provenance.typed().plus.special in ("add", "logaddexp")
+    return is_sum and provenance.plus_rule is None
+
+
 def in_rounds(provenance: Semiring | Inference) -> Semiring | Inference:
     """The provenance as Scallop has it where ours refuses what depends on the order of rounds: derivations are counted
     with the numbers that tuples had when they were new, also where a tuple is derived from itself."""
