@@ -24,13 +24,12 @@ from derivable.datalog.tags.tags import SemiringTags, Untagged
 from derivable.device.cpu.memory import empty, longer, next_length, zeros
 
 if TYPE_CHECKING:
-    from derivable.datalog.fused import emit, emit_distinct, emit_insert
+    from derivable.datalog.fused import emit, emit_distinct
     from derivable.datalog.tables.storage import Table
     from derivable.kernel import build
 else:
     build, emit = later("derivable.kernel.build"), later("derivable.datalog.fused.emit")
     emit_distinct = later("derivable.datalog.fused.emit_distinct")
-    emit_insert = later("derivable.datalog.fused.emit_insert")
 
 
 class Running:
@@ -45,8 +44,8 @@ class Running:
         self.is_recursive = isinstance(self.driver, m.Scan) and self.driver.part == "recent"
         # Rows that it has gone through over columns, and those of them that its kernel's worth counts already.
         self.seen = self.counted = 0
-        # Rows of the driver that the kernel has gone through, and what it has found.
-        self.driven_rows = self.found = 0
+        # Candidates of the kernel.
+        self.found = 0
         self.signature: Any = None
         self.fused: Fused | None = None
         self.kernel: emit.RuleKernel | None = None
@@ -118,16 +117,6 @@ class Running:
             self.state.plans[key] = self.store, rows
         return rows
 
-    def may_insert(self, table: Table) -> bool:
-        """Whether a kernel that inserts what it finds is worth compiling, or is compiled."""
-        if not isinstance(self.driver, m.Scan) or (seen := self.seen_now()) is None or not self.is_whole:
-            return False
-        assert self.fused is not None
-        if not self.fused.kept.is_worth_columns and self.driver.part != "recent":
-            return False
-        form = table.row_set.form
-        return seen >= policy().many_rows or emit.is_compiled(emit_insert.InsertEmitter, self.fused.plan, form)
-
     @property
     def is_whole(self) -> bool:
         """Whether its kernel computes the whole store."""
@@ -180,14 +169,11 @@ class Running:
             self.kernel = emit.compiled(emit.Emitter, self.fused.plan)
 
     def begin(self) -> None:
-        """Bring indexes up to date, and the rows of the driver into its log."""
+        """Bring indexes up to date."""
         assert self.fused is not None
         for _, index in self.fused.reads.values():
             if index is not None:
                 index.update()
-        start, stop = self.driven()
-        assert isinstance(self.driver, m.Scan)
-        self.driven_rows += stop - start
 
     def run(self, keep: bool) -> Iterator[tuple[list, int, Any]]:
         """Columns, count and tags of the rows that the kernel writes, some thousands at a time.

@@ -3,7 +3,7 @@
 A round runs the stores that have rows to go through, in their order; then each table of the stratum ends it: rows that
 are new become recent, and candidates with tags are merged first. Round 0 of a stratum is that of the rules before its
 recursion. The driver comes back, and is called again where it left, when something has no room, when a store has no
-kernel, when a round is large or a limit is to be looked at: `words` lists the reasons.
+kernel, when a limit is to be looked at: `words` lists the reasons.
 
 address  of the memory; memory [word] int64, and the words of the others: see `words`
 stores   [store, STORE_WORDS], strata [stratum + 1, STRATUM_WORDS], control [CONTROL_WORDS] int64
@@ -32,9 +32,6 @@ def run(address, memory, stores, tables, indexes, control, strata, drivers, read
     """Run strata up to one, from the first or from where the last call left; returns why it came back."""
     if control[w.ONLY_TABLE] >= 0:
         reason = _add_up(address, memory, tables[control[w.ONLY_TABLE]], control)
-        return w.ENDED if reason == DONE else reason
-    if control[w.ONLY] >= 0:
-        reason = _run_store(address, memory, stores, tables, control, activity, control[w.ONLY])
         return w.ENDED if reason == DONE else reason
     if control[w.STRATUM] < 0:
         _clear(memory, stores, tables, indexes, indexes_after)
@@ -76,11 +73,8 @@ def run(address, memory, stores, tables, indexes, control, strata, drivers, read
                     at = tables[table]
                     new = memory[at + w.SIZE] - memory[at + w.VISIBLE]
                     rows += new
-                    if memory[at + w.WAITING] != 0:
-                        # No round of pieces is large.
-                        news += min(1, new + memory[at + w.NUM_WAITING])
-                    else:
-                        news += new if memory[at + w.IS_LISTED] == 0 else memory[at + w.LISTED]
+                    # Of listed rows some may be older ones, whose tags changed.
+                    news += max(new, memory[at + w.LISTED]) + memory[at + w.NUM_WAITING]
             control[w.ROUND] += 1
             control[w.ROWS_LEFT] -= rows
             if news > 0:
@@ -193,15 +187,14 @@ def _run_store(address, memory, stores, tables, control, activity, number):
     """Run one store, or go on with it; 0 if it is done with its rows."""
     own, target = stores[number, w.OWN], tables[stores[number, w.TARGET]]
     if control[w.GOES_ON] == 0:
-        if control[w.ONLY] < 0:
-            driver = tables[stores[number, w.DRIVER]]
-            start, stop = memory[driver + w.START], memory[driver + w.STOP]
-            if control[w.ROUND] == 0:
-                start, stop = 0, memory[driver + w.VISIBLE]
-            if stores[number, w.ENTRY] == 0:
-                control[w.AT] = number
-                return w.NEEDS_KERNEL
-            memory[own], memory[own + 1] = start, stop
+        driver = tables[stores[number, w.DRIVER]]
+        start, stop = memory[driver + w.START], memory[driver + w.STOP]
+        if control[w.ROUND] == 0:
+            start, stop = 0, memory[driver + w.VISIBLE]
+        if stores[number, w.ENTRY] == 0:
+            control[w.AT] = number
+            return w.NEEDS_KERNEL
+        memory[own], memory[own + 1] = start, stop
         for k in range(stores[number, w.POSITIONS]):
             memory[own + 2 + k] = -1
         stores[number, w.RUNS] += 1

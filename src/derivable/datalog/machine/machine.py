@@ -2,8 +2,8 @@
 
 The driver of `machine.driver` calls the kernels of all stores of some strata, round after round, and comes back with a
 reason: room for rows, a store that has no kernel, a look at the limits. A handler does something about it, and the
-driver is called again. A run of a stratum's recursion, of one store (`machine.recursion`) and of a whole program
-(`machine.whole_program`) differ in bounds: which strata, from which round on, whether one store only; and in handlers.
+driver is called again. A run of a stratum's recursion (`machine.recursion`) and of a whole program
+(`machine.whole_program`) differ in bounds, which strata and from which round on, and in handlers.
 What tags are, and when they are added up, is a merge that the machine has (`machine.merges`).
 """
 
@@ -388,7 +388,7 @@ class Machine:
     def begin(self) -> None:
         """Write what is known of tables and indexes that grow."""
         self.control[:] = 0
-        self.control[[w.ONLY, w.ONLY_TABLE]] = -1
+        self.control[w.ONLY_TABLE] = -1
         for number, table in enumerate(self.tables):
             table.row_set.update(table)
             self.merge.write_rows(self, number)

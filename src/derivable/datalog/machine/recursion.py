@@ -1,8 +1,7 @@
-"""Recursions in the machine: the round of a stratum that has begun, and those behind it while they are small.
+"""Recursions in the machine: the round of a stratum that has begun, and those behind it.
 
 A round that goes through Python costs as much as some thousand rows. The machine comes back for room, for a look at
-the limits, for a store that has no kernel, and for other join orders, which larger rounds need. A store alone, over
-rows that are at hand, is the same machine with one store as its bound.
+the limits, for a store that has no kernel, and for other join orders, which more rows need.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.core.lazy import later
-from derivable.datalog.fused.kernel_plan import Fused
 from derivable.datalog.machine import words as w
 from derivable.datalog.machine.machine import ROUTE, Handlers, Machine
 from derivable.datalog.machine.merges import ENDLESS, Merge, Sums
@@ -41,9 +39,8 @@ def merge_of(executor: Any) -> Merge:
 
 
 class Recursion:
-    """The recursion of a stratum, or one store, for one run.
+    """The recursion of a stratum, for one run.
 
-    plan         what the only store was bound to, if it is one of a recursion
     in_pieces    whether rows become recent in pieces, the last ones first, and not round after round: no rule reads
                  other rows of these relations
     looks_again  whether who called is to see, after some candidates, if the recursion goes on best tag first
@@ -53,7 +50,6 @@ class Recursion:
         names = dict.fromkeys([*relations, *(store.relation for store in stores)])
         self.executor, self.stores, self.in_pieces = executor, stores, in_pieces
         self.machine = machine = Machine(executor, [[*names]], [((), stores)], merge_of(executor))
-        self.plan: Fused | None = None
         self.looks_again = False
         # Rows of a part of a rule are none of the program.
         self.sizes_at = machine.bases[[name in executor.ram.relations for name in machine.names]] + w.SIZE
@@ -62,41 +58,20 @@ class Recursion:
             machine.memory[at + w.WAITING] = waiting
 
     def handlers(self) -> Handlers:
-        """What is done about reasons of one store alone."""
+        """What is done about the reasons of a store that has its kernel."""
         codes = row_sets.ARENA_FULL, row_sets.LOG_FULL, row_sets.OUT_OF_REACH, row_sets.PREFIXES_FULL, w.INDEX_FULL
         return {**dict.fromkeys(codes, self.make_room), emit_insert.PAUSED: self.pause}
 
-    # One store
-
-    def insert(self, effort: Any) -> bool:
-        """Insert what the only store finds in the rows that it is to go through now; false if it has no kernel yet."""
-        machine, running, words = self.machine, self.machine.running(0), self.machine.words[0]
-        start, stop = running.driven()
-        self.begin()
-        # Of a recursion what grows is in the memory, and the kernel is bound once.
-        running.plan()
-        if running.fused is not self.plan or not words[w.ENTRY]:
-            if not machine.bind(0):
-                return False
-            self.plan = running.fused if running.is_recursive else None
-        running.driven_rows += stop - start
-        at = words[w.OWN]
-        machine.memory[at : at + emit_insert.OWN] = start, stop
-        machine.control[w.ONLY] = 0
-        machine.run(self.handlers())
-        machine.read_table(int(words[w.TARGET]))
-        effort.candidates += int(words[w.CANDIDATES])
-        running.found += int(words[w.CANDIDATES])
-        words[w.RUNS :] = 0
-        return True
-
     # Rounds
 
-    def run(self, most: float = inf, stamp: int | None = None, looks_again: bool = False) -> bool:
-        """Run the round that has begun, and those that follow while they are small, or pieces.
+    def run(
+        self, most: float = inf, stamp: int | None = None, looks_again: bool = False, most_of_round: float = inf
+    ) -> bool:
+        """Run the round that has begun, and those that follow.
 
         most   rows after which it comes back
         stamp  the round in which rows with tags that the first round finds become recent
+        most_of_round  rows of a round; it leaves larger ones to who called
         Returns whether there are pieces to go on with.
         """
         machine, control = self.machine, self.machine.control
@@ -109,7 +84,7 @@ class Recursion:
         machine.activity[:, 0] = machine.memory[machine.bases + w.STOP] > machine.memory[machine.bases + w.START]
         machine.activity[:, 1] = 0
         control[w.STORES_STOP], control[w.TABLES_STOP] = len(self.stores), len(machine.tables)
-        control[w.MOST] = policy().large_round
+        control[w.MOST] = min(most_of_round, ENDLESS)
         return self.go_on(most)
 
     def go_on(self, most: float = inf) -> bool:
@@ -152,22 +127,16 @@ class Recursion:
     def make_room(self, reason: int) -> bool:
         machine, watch = self.machine, self.executor.watch
         machine.make_room(reason)
-        if machine.control[w.ONLY] >= 0:
-            watch.remaining()
-        elif watch.limits.tuple_limit is not None or perf_counter() - self.began > policy().look_seconds:
+        if watch.limits.tuple_limit is not None or perf_counter() - self.began > policy().look_seconds:
             self.look()
         return True
 
     def pause(self, reason: int) -> bool:
         machine = self.machine
         machine.memory[w.LEFT] = policy().look_rows
-        if machine.control[w.ONLY] < 0:
-            self.look()
-            if self.looks_again:
-                machine.control[w.ROWS_LEFT] = 0
-        else:
-            machine.read_table(int(machine.words[0, w.TARGET]))
-            self.executor.watch.remaining()
+        self.look()
+        if self.looks_again:
+            machine.control[w.ROWS_LEFT] = 0
         return True
 
     def bind_or_run_over_columns(self, reason: int) -> bool:
@@ -190,7 +159,7 @@ class Recursion:
         if machine.merge.has_tags:
             executor.offer(self.stores[number], partial(self.add, target))
         else:
-            executor.insert(self.stores[number], has_kernel=False)
+            executor.insert(self.stores[number])
         for table in tables:
             machine.changed(table)
         self.sizes += self.sizes_now() - sizes
@@ -253,7 +222,6 @@ class Recursion:
             effort.candidates += row[w.CANDIDATES]
             effort.rows += row[w.ROWS]
             effort.seconds += second * cost
-            running.driven_rows += row[w.DRIVEN]
             running.found += row[w.CANDIDATES]
             for last in range(max(0, row[w.NUM_NOTED] - w.MOST_NOTES), row[w.NUM_NOTED]):
                 at = w.NOTES + 2 * (last % w.MOST_NOTES)

@@ -127,7 +127,7 @@ class WholeProgram:
         self.most_facts = self.facts_left = policy().few + policy().facts_a_store * count
         self.most_candidates = policy().chunk + policy().small_round * count
         self.fresh = np.zeros_like(machine.control)
-        self.fresh[[w.ONLY, w.ONLY_TABLE, w.STRATUM]] = -1
+        self.fresh[[w.ONLY_TABLE, w.STRATUM]] = -1
         self.fresh[[w.MOST, w.ROUNDS]] = ENDLESS
         self.fresh[w.ROWS_LEFT], self.fresh[w.DOUBT] = most_rows, most_rows - policy().planned_rows
         self.fresh[w.TIMES] = policy().far_off

@@ -6,9 +6,9 @@ stores [store, STORE_WORDS], of strata [stratum + 1, STRATUM_WORDS], and the con
 """
 
 # Why the driver came back, besides the codes of `kernels.row_sets` and `fused.emit_insert.PAUSED`, which a kernel of a
-# store came back with: an index has no room; a store has no kernel; all strata have ended; a round is large, or a limit
-# is to be looked at; a recursion may be an equivalence; candidates of proofs are to be merged; a set of proofs has no
-# room; the orders of joins may be others; the clock is to be looked at.
+# store came back with: an index has no room; a store has no kernel; all strata have ended; a limit is to be looked at,
+# or a round is so large that rows wait for better tags; a recursion may be an equivalence; candidates of proofs are to
+# be merged; a set of proofs has no room; the orders of joins may be others; the clock is to be looked at.
 INDEX_FULL, NEEDS_KERNEL, ENDED, STOPPED, EQUIVALENCE, MERGE, PROOFS_FULL, PLAN_AGAIN, LIMITS = range(20, 29)
 
 # The first words. Candidates and rows of drivers before a pause; the same for kernels that make none, without end; of
@@ -62,12 +62,12 @@ FIRST_TABLE, FIRST_STORE, LOOP, BASE, DECIDES, ONCE_IS_SIZED, LOOP_IS_SIZED, NUM
 # The control. The stratum at hand, -1 before the first, and the one to stop before; its round, 0 before the recursion;
 # the next store; whether stores run or their round is ended, the table at hand then, and what of its merge is done;
 # whether the store at hand goes on where it left; the store or index that the driver came back with; whether all is
-# ready for the round, and its orders of joins are; the only store to run, or -1; the only table whose candidates are to
-# be added up, or -1; whether they are being added up, and what the store that wrote them came back with.
-STRATUM, UNTIL, ROUND, NEXT, IS_ENDING, ENDING, STAGE, GOES_ON, AT, IS_READY, IS_PLANNED, ONLY = range(12)
-ONLY_TABLE, IS_ADDING, STORE_CODE = range(12, 15)
+# ready for the round, and its orders of joins are; the only table whose candidates are to be added up, or -1, where no
+# store is to run; whether they are being added up, and what the store that wrote them came back with.
+STRATUM, UNTIL, ROUND, NEXT, IS_ENDING, ENDING, STAGE, GOES_ON, AT, IS_READY, IS_PLANNED = range(11)
+ONLY_TABLE, IS_ADDING, STORE_CODE = range(11, 14)
 # The stores of a recursion from NEXT on, and the tables, among which are all that have recent or new rows.
-STORES_STOP, TABLES_START, TABLES_STOP = range(15, 18)
+STORES_STOP, TABLES_START, TABLES_STOP = range(14, 17)
 # Bounds: the round to stop before, rows of a round that may follow, rows that all may find, and how many of these may
 # be left for the orders of joins to be in doubt; the rows of a stratum at which they are again, and the factor to that.
-ROUNDS, MOST, ROWS_LEFT, DOUBT, DOUBT_AGAIN, TIMES, CONTROL_WORDS = range(18, 25)
+ROUNDS, MOST, ROWS_LEFT, DOUBT, DOUBT_AGAIN, TIMES, CONTROL_WORDS = range(17, 24)

@@ -35,7 +35,7 @@ class Policy:
     # What a look at a store that finds nothing costs, and what a call of a kernel from Python does.
     call_rows: int = 16
     small_round: int = 1 << 8
-    # Of a round, from which its stores cost far more than calls of them from Python.
+    # Of a round, from which rows wait for better tags where these have an order.
     large_round: int = 1 << 14
     # Joins of a kernel, one loop inside the other.
     most_loops: int = 8

@@ -104,7 +104,6 @@ class Executor(Stores):
         self.watch.executor = None
         self.give_reasons()
         self.running.clear()
-        self.machines.clear()
         for table in self.tables.values():
             table.indexes.clear()
         return self.tables
@@ -284,7 +283,7 @@ class Executor(Stores):
         for instructions, _ in rounds.run(has_news):
             if not self.begin_round(number, rounds):
                 return
-            if self.may_drive(number, instructions, rows, in_pieces):
+            if self.may_drive(number, instructions, rows):
                 if machine is None or machine.stores is not rounds.loop:
                     machine = Recursion(self, rounds.loop, rounds.relations, in_pieces)
                 goes_on = machine.run(min((one.rows_left for one in matched), default=math.inf))
@@ -300,7 +299,7 @@ class Executor(Stores):
             if self.solved(matched):
                 return
 
-    def may_drive(self, number: int, instructions: list[m.Store], rows: int, in_pieces: bool = False) -> bool:
+    def may_drive(self, number: int, instructions: list[m.Store], rows: int) -> bool:
         """Whether the driver runs a round of so many recent rows, and those behind it: it has to be worth its loading.
 
         What a stratum has cost so far counts with the runs of the program before this one. While the driver is being
@@ -322,10 +321,8 @@ class Executor(Stores):
             if work >= policy().many_rows and are_small:
                 self.ahead.prepare(self, instructions)
             return False
-        if rows > policy().few_rows and work < policy().many_rows:
-            # Few of its stores have kernels by then, and without these it costs more than it spares.
-            return False
-        return in_pieces or rows <= policy().large_round
+        # Few of its stores have kernels by then, and without these it costs more than it spares.
+        return rows <= policy().few_rows or work >= policy().many_rows
 
     # Tag columns
 
@@ -389,16 +386,18 @@ class Executor(Stores):
         if self.solved(matched):
             return stamp
         machine: Recursion | None = None
+        # Of larger rounds rows wait for better tags, where these have an order.
+        most = policy().large_round if any(one.has_order for one in pending.values()) else math.inf
         for instructions, active in rounds.run(has_news):
             if not self.begin_round(number, rounds):
                 break
             stamp, there, rows = stamp + 1, rows, 0
-            if self.may_drive_tags(instructions, list(pending.values()), there, bool(matched)):
+            if there <= most and self.may_drive_tags(instructions, list(pending.values()), there, bool(matched)):
                 if machine is None or machine.stores is not rounds.loop:
                     machine = Recursion(self, rounds.loop, stratum.relations)
                 before = [self.running_of(store).found for store in rounds.loop]
                 looks_again = bool(matched) and pending[stratum.relations[0]].may_have_order
-                machine.run(stamp=stamp, looks_again=looks_again)
+                machine.run(stamp=stamp, looks_again=looks_again, most_of_round=most)
                 stamp = machine.stamp
                 for store, count in zip(rounds.loop, before):
                     pending[store.relation].count += self.running_of(store).found - count

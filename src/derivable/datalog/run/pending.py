@@ -56,10 +56,15 @@ class Pending:
         return isinstance(algebra, SemiringTags) and TagAccumulator.is_ready(self.count, algebra.typed)
 
     @property
+    def has_order(self) -> bool:
+        """Whether its best tags may be propagated first."""
+        algebra = self.algebra
+        return self.any_order and isinstance(algebra, SemiringTags) and direction(algebra.typed) != 0
+
+    @property
     def may_have_order(self) -> bool:
         """Whether its best tags may be propagated first, once there are many."""
-        algebra = self.algebra
-        return self.sums is None and isinstance(algebra, SemiringTags) and direction(algebra.typed) != 0
+        return self.sums is None and self.has_order
 
     @property
     def has_waiting_rows(self) -> bool:

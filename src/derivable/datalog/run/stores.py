@@ -12,14 +12,12 @@ from derivable.datalog.aggregates.groups import Context, run_aggregate
 from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.fused.state import Columns
-from derivable.datalog.machine.machine import may_use_compiled
-from derivable.datalog.machine.recursion import Recursion
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.guard import Guard
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.orders import Orders
-from derivable.datalog.run.profile import COLUMNS, KERNEL, MACHINE, Effort, Route, StratumEffort
+from derivable.datalog.run.profile import COLUMNS, KERNEL, Effort, Route, StratumEffort
 from derivable.datalog.run.queries import Found
 from derivable.datalog.tables.bulk_load import BulkLoad
 from derivable.datalog.tables.storage import Table
@@ -35,13 +33,11 @@ class Stores(Orders):
 
     efforts         what each instruction has cost, by its identity
     stratum_effort  what each stratum has cost
-    machines        what runs single stores by kernels
     """
 
     def __init__(self, ram: m.Ram, facts: FactStore, algebra: Algebra, watch: Watch, tables: dict[str, Table]):
         super().__init__(ram, facts, algebra, watch, tables)
         self.facts, self.watch = facts, watch
-        self.machines: dict[int, Recursion] = {}
         self.efforts: dict[int, Effort] = {}
         self.stratum_effort = [StratumEffort() for _ in ram.strata]
         # Whether relations that are no outputs need not be there at the end.
@@ -73,11 +69,8 @@ class Stores(Orders):
 
     # Untagged
 
-    def insert(self, instruction: m.Instruction, has_kernel: bool = True) -> None:
-        """Run an instruction and enter what it finds.
-
-        has_kernel  whether a kernel may compute the whole of it
-        """
+    def insert(self, instruction: m.Instruction) -> None:
+        """Run an instruction and insert its rows."""
         table, guard = self.tables[instruction.relation], None
         if isinstance(instruction, m.Store):
             self.warn_of_product(instruction)
@@ -91,10 +84,7 @@ class Stores(Orders):
                 self.insert_first(instruction, table, effort, guard)
             else:
                 running = self.running_of(instruction)
-                may_insert = has_kernel and self.counts is None and not table.joins_values and running.may_insert(table)
-                if may_insert and self.inserted(running, table, effort):
-                    parts = ()
-                elif not (may_insert and effort.has_small_rounds) and running.is_ready():
+                if running.is_ready():
                     effort.by(KERNEL)
                     parts = self.by_kernel(running, keep=False)
                 else:
@@ -109,22 +99,7 @@ class Stores(Orders):
                 self.credit(effort, added)
                 effort.grew(self.watch.round, added)
         if (other := self.in_another_order(instruction, guard)) is not None:
-            self.insert(other, has_kernel)
-
-    def inserted(self, running: Running, table: Table, effort: Effort) -> bool:
-        """Have the kernel of a store insert its rows; whether that is compiled."""
-        table.row_set.update(table)
-        table.row_set.enter(table)
-        single = self.machines.get(id(running.store))
-        if single is None or single.machine.tables[-1] is not table:
-            recursive = self.stratum(self.number).relations if running.is_recursive else ()
-            read = [scan.relation for scan in running.scans if scan.relation in recursive]
-            names = [name for name in read if name != table.name]
-            single = self.machines[id(running.store)] = Recursion(self, (running.store,), names)
-        if not may_use_compiled(policy().many_rows, is_urgent=False) or not single.insert(effort):
-            return False
-        effort.by(MACHINE)
-        return True
+            self.insert(other)
 
     def insert_first(self, store: m.Store, table: Table, effort: Effort, guard: Guard | None) -> None:
         """Insert the rows of a store, which may be many, in a table that has none yet."""

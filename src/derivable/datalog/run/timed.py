@@ -71,7 +71,6 @@ def _run(
     for name in own:
         made.tables[name].indexes.clear()
     made.running.clear()
-    made.machines.clear()
     return made.tables
 
 
