@@ -67,6 +67,7 @@ def test_orders_are_stable(columns, many):
         patch.setattr(order, "PART", 3)
         assert is_in_order(columns) == (rows == sorted(rows))
         assert is_in_order([np.sort(columns[0])])
+        assert is_in_order(columns, strictly=True) == (rows == sorted(set(rows)))
 
 
 @contextmanager
@@ -97,6 +98,67 @@ def test_a_table_built_in_bulk_goes_on_as_a_set(columns, data):
             found = each.find([np.array([row[c] for row in probes], np.int64) for c in range(width)], len(probes))
             assert [number >= 0 for number in found.tolist()] == [row in rows | set(more) for row in probes]
         np.testing.assert_array_equal(table.log[: len(before)], before)
+
+
+# Of three such columns no word of 64 bits has the values.
+WIDE = st.integers(0, 6) | st.integers(0, 1 << 30) | st.sampled_from([1 << 30, (1 << 31) - 2, 1 << 31, -1, -(1 << 62)])
+
+
+@examples(60, 1000, st.lists(st.lists(st.tuples(WIDE, WIDE, WIDE), min_size=1, max_size=12), max_size=5), st.data())
+def test_rows_in_order_of_a_column_need_no_set(batches, data):
+    """Batches that ascend, or not, behind what they come behind, or not; the oracle is Python's set."""
+    with small_bulks(rows=3):
+        table, rows = Table("t", [I64] * 3), []
+        first, step = (0, 1 << 30, -1), data.draw(st.sampled_from([1, 1 << 20]))
+        for batch in batches:
+            leading = data.draw(st.sampled_from([None, 0, 1, 2]))
+            if leading is not None:
+                number = st.integers(len(rows), len(rows) + 2)
+                batch = [
+                    tuple(step * (k + data.draw(number)) if c == leading else word for c, word in enumerate(row))
+                    for k, row in enumerate(batch)
+                ]
+            batch = [first, *batch] if not rows else batch
+            words = [np.array(column, np.int64) for column in zip(*batch)]
+            if data.draw(st.booleans()):
+                words = [column.astype(np.int32) if abs(column).max() < 1 << 31 else column for column in words]
+            table.insert(words, len(batch))
+            rows += batch
+            assert table.size == len(set(rows))
+            assert set(map(tuple, table.log[: table.size].tolist())) == set(rows)
+            copy = table.fork() if data.draw(st.booleans()) else None
+            if data.draw(st.booleans()):
+                probes = [*rows, *[(a, b, c ^ 1) for a, b, c in rows]]
+                found = table.find([np.array(column, np.int64) for column in zip(*probes)], len(probes))
+                assert [number >= 0 for number in found.tolist()] == [row in set(rows) for row in probes]
+            table = copy or table
+
+
+def test_files_with_a_key_are_read_without_a_set(monkeypatch):
+    """Of rows that ascend, or have a column of different values, nobody asks whether they were there."""
+    placed = []
+    place_rows = relations.place_rows
+    monkeypatch.setattr(relations, "place_rows", lambda *given: placed.append(given) or place_rows(*given))
+    rng, count = np.random.default_rng(0), 20_000
+    amounts = rng.random(count).round(3)
+    program = dv.Program("""
+        type sale(id: i64, customer: String, amount: f64)
+        rel total(c, s) = s := sum[i](a: sale(i, c, a))
+        query total
+    """)
+    names = np.array([f"customer {k % 7}" for k in range(count)])
+    pyarrow = pytest.importorskip("pyarrow")
+
+    def sales(ids, amounts):
+        return pyarrow.table({"id": ids, "customer": names.tolist(), "amount": amounts})
+
+    for ids in (np.arange(count) << 40, rng.permutation(count)):
+        found = program.run({"sale": sales(ids, amounts)})
+        wanted = {name: float(np.sort(amounts[names == name]).cumsum()[-1]) for name in set(names)}
+        assert set(found["total"]) == set(wanted.items())
+        assert not [given for given in placed if len(given[3]) > 100]
+    assert program.run({"sale": sales(ids % 100, amounts.round(1))})["total"]
+    assert [given for given in placed if len(given[3]) > 100]
 
 
 JOINS = """

@@ -32,21 +32,25 @@ def order_of(columns: Sequence[np.ndarray]) -> slice | np.ndarray:
     return order_by_digits(columns)
 
 
-def is_in_order(columns: Sequence[np.ndarray]) -> bool:
-    """Whether rows of columns that can be compared come in order, the first column first; never with NaN."""
+def is_in_order(columns: Sequence[np.ndarray], strictly: bool = False) -> bool:
+    """Whether rows of columns that can be compared come in order, the first column first; never with NaN.
+
+    strictly  whether equal rows are in no order
+    """
     count = len(columns[0]) if columns else 0
     # Parts overlap in one row.
     return all(
-        _are_in_order([column[start : start + PART + 1] for column in columns]) for start in range(0, count, PART)
+        _are_in_order([column[start : start + PART + 1] for column in columns], strictly)
+        for start in range(0, count, PART)
     )
 
 
-def _are_in_order(columns: Sequence[np.ndarray]) -> bool:
+def _are_in_order(columns: Sequence[np.ndarray], strictly: bool) -> bool:
     fine: np.ndarray | bool = True
     for column in reversed(columns):
         before, after = column[:-1], column[1:]
         if fine is True:
-            fine = before <= after
+            fine = before < after if strictly else before <= after
         else:
             fine = (before < after) | ((before == after) & fine)
     return bool(np.all(fine))

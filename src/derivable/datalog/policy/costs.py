@@ -71,6 +71,8 @@ class Policy:
     # Candidates from which they are sorted, and those that are sorted at once; then times the rows there are. Repeats
     # of which a set drops most. Times that columns are wider than expected.
     bulk_rows: int = 1 << 12
+    # Marks for each row of those in which repeats of a column are looked for.
+    key_bytes: int = 8
     most_bulk: int = 1 << 22
     bulk_times: int = 2
     bulk_repeats: int = 4

@@ -26,6 +26,7 @@ from derivable.datalog.tables.tag_columns import longer_tags, parts_of
 from derivable.datalog.values.values import ValueType
 from derivable.device.cpu.memory import empty, full, longer, next_length, zeros
 from derivable.device.cpu.threads import get_num_threads, run_chunks
+from derivable.parallel.order import is_in_order
 
 
 class Table:
@@ -41,12 +42,14 @@ class Table:
     gathered  rows that it will get, as `BulkLoad` knows already
     rows_worth_kernels  rows that a rule must go through here before it is worth a kernel
     joins_values  whether rows that are inserted change others, so that no kernel inserts here
+    leading  the column by which first the rows ascend so far, all of them different; None if no order is known
     """
 
     rows_worth_kernels: float = 0
     news: tuple[np.ndarray, np.ndarray] | None = None
     gathered = 0
     joins_values = False
+    leading: int | None = None
 
     def __init__(
         self,
@@ -226,7 +229,7 @@ class Table:
         """Make the set of the rows, which others add to the log, when somebody asks it."""
         if not self.has_log:
             self._write_log()
-        self.row_set = RowSet(self.row_set.may_have_prefixes, is_stale=True)
+        self.row_set, self.leading = RowSet(self.row_set.may_have_prefixes, is_stale=True), None
 
     def _build(self, columns: Sequence[np.ndarray], check_budget: Callable[[], Any] | None = None) -> bool:
         """Make the given rows those of the table, which has none, in order; False if they do not fit in words."""
@@ -240,6 +243,44 @@ class Table:
         if check_budget is not None:
             check_budget()
         self.build(packing, rows, packing.lows, packing.highs)
+        return True
+
+    def _append_in_order(
+        self, columns: Sequence[np.ndarray], count: int, check_budget: Callable[[], Any] | None = None
+    ) -> bool:
+        """Append rows of which is seen without a set that all are different, as files and rules before have them: they
+        ascend, or are the first ones and have a column of different values.
+
+        False if they do not, or somebody has asked the set of the rows before them.
+        """
+        if self.size and not self.row_set.is_stale:
+            self.leading = None
+            return False
+        if check_budget is not None:
+            check_budget()
+        width = len(columns)
+        last = [self.log[self.size - 1 : self.size, c] for c in range(width)] if self.size else []
+        for leading in range(width) if self.leading is None else (self.leading,):
+            order = [leading, *(c for c in range(width) if c != leading)]
+            is_next = not last or is_in_order([np.append(last[c], columns[c][:1]) for c in order], strictly=True)
+            if is_next and is_in_order([columns[c] for c in order], strictly=True):
+                break
+        else:
+            leading = None
+        self.leading = leading
+        if not self.size and (leading is not None or any(map(_is_key, columns))):
+            self.hold_distinct(self.rows_of(columns, count), count)
+            return True
+        if leading is None:
+            return False
+        if self.log.dtype == np.int32 and not PrefixSets.can_hold([np.asarray(c, np.int64) for c in columns]):
+            self.leading = None
+            return False
+        if self.size + count > len(self.log):
+            self.grow_log(self.size + count)
+        for c, column in enumerate(columns):
+            self.log[self.size : self.size + count, c] = column
+        self.size += count
         return True
 
     def build(self, packing: Packing, rows: np.ndarray, lows: Sequence[int], highs: Sequence[int]) -> None:
@@ -373,6 +414,8 @@ class Table:
         is_bulk = not self.size and self.row_set.may_be_sorted and count >= policy().set_rows
         if not count or (is_bulk and self._build(columns, check_budget)):
             return empty(count, np.int64)
+        if (is_bulk or self.leading is not None) and self._append_in_order(columns, count, check_budget):
+            return empty(count, np.int64)
         return self.row_set.insert(self, columns, count, check_budget)
 
     def find(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
@@ -414,6 +457,16 @@ class Table:
         if found is None:
             found = self.indexes[key_columns] = Index(self, key_columns, is_static)
         return found
+
+
+def _is_key(column: np.ndarray) -> bool:
+    """Whether no value of a column, of at least one row, comes twice, if that is seen fast."""
+    low, high = int(column.min()), int(column.max())
+    if not len(column) <= high - low + 1 <= policy().key_bytes * len(column):
+        return False
+    marks = np.zeros(high - low + 1, bool)
+    marks[np.subtract(column, low, dtype=np.int64)] = True
+    return int(np.count_nonzero(marks)) == len(column)
 
 
 class Holes:
