@@ -40,7 +40,7 @@ class _Total:
     is_weighted: bool = False
     is_average: bool = False
 
-    def scalars(self, groups: Groups, rows: np.ndarray) -> Columns:
+    def scalars(self, groups: Groups, rows: np.ndarray | slice) -> Columns:
         """What rows of the body add to each scalar of the state."""
         t = groups.value_types[0]
         values = groups.row_values[0][rows]
@@ -49,7 +49,7 @@ class _Total:
         if self.is_product and t.is_wide:
             values = values.astype(object)
         if not self.is_weighted:
-            return [values, np.ones(len(rows), np.int64)] if self.is_average else [values]
+            return [values, np.ones(len(values), np.int64)] if self.is_average else [values]
         weights = groups.weights[rows]
         with np.errstate(all="ignore"):
             return [weights * values, weights] if self.is_average else [weights * values]
@@ -78,10 +78,15 @@ class _Total:
     def certain(self, groups: Groups, chosen: np.ndarray) -> None:
         chosen = groups.existing(chosen, with_empty=not self.is_average)
         t = groups.value_types[0]
-        # The order of the rows matters to floats only.
-        rows = groups.order if t.family == "float" else np.arange(groups.num_rows)
-        columns, number = self.scalars(groups, rows), groups.number[rows]
-        states = [self.folded(groups, column, number)[chosen] for column in columns]
+        rows: np.ndarray | slice = slice(None)
+        if self.is_weighted:
+            rows = groups.order
+        elif t.family == "float":
+            # The order of the rows matters to floats only, and that of equal ones to none.
+            rows = groups.sorted([groups.number, *groups.value_keys])
+        are_runs = groups.runs is not None and not self.is_product and isinstance(rows, slice)
+        number = None if are_runs else groups.number[rows]
+        states = [self.folded(groups, column, number)[chosen] for column in self.scalars(groups, rows)]
         if self.is_average and t.is_integer:
             _say_that_means_are_integers(groups, t, *states)
         elif t.is_integer:
@@ -113,11 +118,14 @@ class _Total:
         )
         groups.say(shown, cast)
 
-    def folded(self, groups: Groups, column: np.ndarray, number: np.ndarray) -> np.ndarray:
-        """One scalar of the state of each group [group]."""
+    def folded(self, groups: Groups, column: np.ndarray, number: np.ndarray | None) -> np.ndarray:
+        """One scalar of the state of each group [group]; `number` is None of sums of integers whose groups are runs."""
         count = groups.num_groups + 1
         with np.errstate(all="ignore"):
-            if self.is_product and column.dtype == object:
+            if number is None:
+                assert groups.runs is not None
+                result = np.add.reduceat(_exact(groups, column), groups.runs)
+            elif self.is_product and column.dtype == object:
                 # Cut on the way, as it would grow by the bits of each factor.
                 result = np.ones(count, object)
                 for group, factor in zip(number.tolist(), column.tolist()):
@@ -127,10 +135,8 @@ class _Total:
                 np.multiply.at(result, number, column)
             elif column.dtype.kind == "f":
                 result = np.bincount(number, weights=column, minlength=count)
-            elif _may_overflow(groups, column):
-                result = np.zeros(count, object)
-                np.add.at(result, number, column.astype(object))
             else:
+                column = _exact(groups, column)
                 result = np.zeros(count, column.dtype)
                 np.add.at(result, number, column)
         return result
@@ -138,8 +144,8 @@ class _Total:
     def uncertain(self, groups: Groups, chosen: np.ndarray) -> None:
         t = groups.value_types[0]
         columns = self.scalars(groups, groups.order)
-        if not self.is_product and t.is_integer and _may_overflow(groups, columns[0]):
-            columns[0] = columns[0].astype(object)
+        if not self.is_product and t.is_integer:
+            columns[0] = _exact(groups, columns[0])
         neutral = [np.array([1 if self.is_product else 0], column.dtype) for column in columns]
 
         def moved(states: Columns, places: np.ndarray) -> Columns:
@@ -199,11 +205,10 @@ def _say_that_means_are_integers(groups: Groups, t: ValueType, totals: np.ndarra
     )
 
 
-def _may_overflow(groups: Groups, column: np.ndarray) -> bool:
-    if not len(column):
-        return False
-    largest = max(abs(int(column.min())), abs(int(column.max())))
-    return largest * int(groups.sizes.max(initial=0)) >= _EXACT
+def _exact(groups: Groups, column: np.ndarray) -> np.ndarray:
+    """Integers of rows, as Python's where sums of a group may leave 64 bits."""
+    largest = max(abs(int(column.min())), abs(int(column.max()))) if len(column) else 0
+    return column.astype(object) if largest * int(groups.sizes.max(initial=0)) >= _EXACT else column
 
 
 def _record(name: str, family: str, total: _Total) -> Aggregate:
