@@ -13,7 +13,9 @@ import derivable as dv
 from datalog.naive import FOLDS
 from datalog.worlds import probabilities
 from derivable.core.diagnostics import DerivableWarning
+from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.ram.interpret import interpret
+from drawn import examples
 
 # Name -> use, and the settings of the fold in Python. Rows have one argument a and one value v; `count` and others take
 # both as values.
@@ -501,3 +503,52 @@ def test_a_mean_of_integers_says_that_it_is_one():
         assert set(exact.run()["a"]) == {(2,)}
         means = dv.Program("rel t = {1, 2, 4}\nrel a(n) = n := avg(w: t(v), w == v as f64)\nquery a")
         assert set(means.run()["a"]) == {(7 / 3,)}
+
+
+PLACES = [
+    "p < {k}",
+    "p <= {k}",
+    "{k} > p",
+    "p == {k}",
+    "{k} >= p, x > 1",
+    "p < {k} && x != 2",
+    "p + 1 < {k}",
+    "p > {k}",
+]
+ORDERS = ["sort[i]", "sort<asc>[i]", "sort", "argsort[i]", "argsort<asc>[i]", "enumerate"]
+
+
+@examples(40, 400, st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9), st.integers(0, 4)), max_size=14), st.data())
+def test_sorts_of_which_the_first_rows_are_read(rows, data):
+    """The reference interpreter computes all places."""
+    k, order = data.draw(st.integers(0, 4)), data.draw(st.sampled_from(ORDERS))
+    body = "p, i" if order.startswith("argsort") else "p, i, x" if "[i]" in order else "p, x"
+    key = data.draw(st.sampled_from(["", "g, "]))
+    conditions = data.draw(st.lists(st.sampled_from(PLACES), min_size=1, max_size=2, unique=True))
+    rules = []
+    for condition in conditions:
+        found = condition.format(k=k).replace("x", "i" if order.startswith("argsort") else "x")
+        arguments = "g, i, x" if key else "_, i, x"
+        rules.append(f"rel r({key}p) = ({body}) := {order}(x: e({arguments})), {found}")
+    program = dv.Program("\n".join(["type e(g: i64, i: i64, x: i64)", *rules, "query r"]))
+    facts = {"e": rows}
+    assert set(program.run(facts)["r"]) == interpret(program.lowered(), facts)["r"]
+    assert set(program.run(facts, "minmaxprob")["r"]) == interpret(program.lowered(), facts)["r"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "wanted"),
+    [
+        ("rel r(p, i) = (p, i) := argsort[i](x: e(i, x)), p < 3", 3),
+        ("rel r(p, i) = (p, i) := argsort[i](x: e(i, x)), (p < 3 or p == 5)", 6),
+        ("rel r(i) = (0, i) := argsort[i](x: e(i, x))", 1),
+        ("rel r(i) = (p, i) := argsort[i](x: e(i, x)), p < 2, p < 7", 2),
+        ("rel r(i) = (p, i) := argsort[i](x: e(i, x)), p > 2", 100),
+        ("rel r(i) = (p, i) := argsort[i](x: e(i, x)), p < i as usize", 100),
+        ("rel s(p, i) = (p, i) := argsort[i](x: e(i, x))\nrel r(i) = s(p, i), p < 3\nquery s", 100),
+    ],
+)
+def test_no_more_rows_are_sorted_than_are_read(rules, wanted):
+    program = dv.Program(f"type e(i: i64, x: f64)\n{rules}\nquery r")
+    found = program.run({"e": [(k, float(k * 37 % 50)) for k in range(100)]}, keep=True)
+    assert max(rule.candidates for rule in found.profile.rules if isinstance(rule.instruction, AggregateRule)) == wanted

@@ -18,7 +18,8 @@ class AggregateRule:
 
     The body relation has columns [group..., argument..., value...]. Without a group relation the groups are those of
     the body, and with no group column there is one group even if the body is empty. Where `is_batched` the first group
-    column is a sample, of which what is drawn does not depend.
+    column is a sample, of which what is drawn does not depend. Of results with places those from `most_places` on may
+    be left out, as no rule reads them; None if all are read.
     """
 
     relation: str
@@ -32,3 +33,4 @@ class AggregateRule:
     span: Span = field(default=NOWHERE, compare=False, repr=False)
     parameters: Parameters = ()
     is_batched: bool = False
+    most_places: int | None = None

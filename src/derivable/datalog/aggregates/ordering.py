@@ -15,6 +15,7 @@ from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.aggregates.record import ASC, DESC, Aggregate, Group
 from derivable.datalog.aggregates.worlds import by_size, most_steps, placed, refuse
 from derivable.datalog.tables.tag_columns import concatenate, repeat, within
+from derivable.parallel.order import order_of
 
 # Groups of at most so many rows are done together.
 _SMALL = 16
@@ -31,6 +32,25 @@ def _order(groups: Groups) -> np.ndarray:
     return groups.sorted([groups.number, *(~key for key in groups.value_keys), *groups.argument_keys])
 
 
+def _first_rows(groups: Groups, chosen: np.ndarray) -> np.ndarray:
+    """The same of the chosen groups, as far as a rule reads their places."""
+    most = groups.rule.most_places
+    if most is None:
+        return groups.of_chosen(_order(groups), chosen)
+    if len(chosen) == 1 and 0 < most < groups.sizes[chosen[0]] == groups.num_rows and groups.value_words:
+        is_ascending = _is_ascending(groups.settings)
+        # The rows up to the last value that is wanted are put in order.
+        key, last = groups.sort_key(groups.value_words[0], groups.value_types[0]), most - 1 if is_ascending else -most
+        limit = np.partition(key, last)[last]
+        rows = np.flatnonzero(key <= limit if is_ascending else key >= limit)
+        values = [groups.sort_key(words[rows], t) for words, t in zip(groups.value_words, groups.value_types)]
+        arguments = [groups.sort_key(words[rows], t) for words, t in zip(groups.argument_words, groups.argument_types)]
+        order = order_of([*(values if is_ascending else [~key for key in values]), *arguments])
+        return rows[order][:most]
+    sizes = np.minimum(groups.sizes[chosen], most)
+    return _order(groups)[np.repeat(groups.starts[chosen], sizes) + within(sizes)]
+
+
 def emit_places(groups: Groups, rows: np.ndarray) -> None:
     """Rows of the body, group by group, with their places, under their own tags."""
     number = groups.number[rows]
@@ -39,7 +59,7 @@ def emit_places(groups: Groups, rows: np.ndarray) -> None:
 
 
 def _certain_sort(groups: Groups, chosen: np.ndarray) -> None:
-    emit_places(groups, groups.of_chosen(_order(groups), chosen))
+    emit_places(groups, _first_rows(groups, chosen))
 
 
 def _sort(groups: Groups, chosen: np.ndarray) -> None:
@@ -90,19 +110,13 @@ def _meaning(returns_values: bool) -> Any:
     return meaning
 
 
+def _record(name: str, *returns: str, **options: Any) -> Aggregate:
+    meaning = _meaning("values" in returns)
+    return Aggregate(name, None, ("usize", *returns), _certain_sort, _sort, meaning, has_places=True, **options)
+
+
 RECORDS = (
-    Aggregate(
-        "sort", None, ("usize", "arguments", "values"), _certain_sort, _sort, _meaning(True), parameters=(ASC, DESC)
-    ),
-    Aggregate(
-        "argsort",
-        None,
-        ("usize", "arguments"),
-        _certain_sort,
-        _sort,
-        _meaning(False),
-        parameters=(ASC, DESC),
-        arguments="some",
-    ),
-    Aggregate("enumerate", None, ("usize", "values"), _certain_sort, _sort, _meaning(True), arguments="none"),
+    _record("sort", "arguments", "values", parameters=(ASC, DESC)),
+    _record("argsort", "arguments", parameters=(ASC, DESC), arguments="some"),
+    _record("enumerate", "values", arguments="none"),
 )

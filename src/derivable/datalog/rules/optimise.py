@@ -1,20 +1,23 @@
 """Optimisations of core rules, each of which keeps every result and tag: simpler clauses, shared auxiliary relations,
-and no rules that no output needs."""
+no rules that no output needs, and sorted rows as far as they are read."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
+from derivable.datalog.aggregates.record import AGGREGATES
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.join_keys import with_join_keys
 from derivable.datalog.rules.share import share
 from derivable.datalog.rules.simplify import simplify
 from derivable.datalog.rules.strata import dependents, needed_for
+from derivable.datalog.scalars.nodes import Apply, Const, Expr, Var
 
 
 def optimise(program: r.Rules, narrow: bool = True) -> r.Rules:
     """The optimised program; `narrow` if only its outputs matter."""
-    program = share(with_join_keys(simplify(program)))
+    program = with_most_places(share(with_join_keys(simplify(program))))
     return reached(program) if narrow else program
 
 
@@ -40,3 +43,63 @@ def reached(program: r.Rules) -> r.Rules:
             if name in needed or name in kept or not name.startswith("#")
         },
     )
+
+
+# The first rows of a sort: `(p, x) := sort(x: r(x)), p < 3` reads three of them.
+
+
+def with_most_places(program: r.Rules) -> r.Rules:
+    """The program whose aggregates that give places say from which on no rule reads them."""
+    # Relation -> the column of the place, and from where on each of its readers reads none, None if it reads all.
+    columns = {
+        rule.relation: rule.num_group
+        for rule in program.rules
+        if isinstance(rule, r.AggregateRule)
+        and AGGREGATES[rule.operator].has_places
+        and program.relations[rule.relation].is_hidden
+    }
+    if not columns:
+        return program
+    limits: dict[str, list[int | None]] = {name: [] for name in columns}
+    for rule in program.rules:
+        if isinstance(rule, r.AggregateRule):
+            for name in columns.keys() & {rule.body, rule.groups}:
+                limits[name].append(None)
+            continue
+        for literal in rule.body:
+            if isinstance(literal, (r.Atom, r.Negated)) and literal.relation in columns:
+                term = literal.terms[columns[literal.relation]] if isinstance(literal, r.Atom) else None
+                limits[literal.relation].append(_limit(term, rule.body))
+    return replace(program, rules=tuple(_limited(rule, limits) for rule in program.rules))
+
+
+def _limited(rule: r.Rule, limits: dict[str, list[int | None]]) -> r.Rule:
+    if not isinstance(rule, r.AggregateRule) or not limits.get(rule.relation):
+        return rule
+    known = [limit for limit in limits[rule.relation] if limit is not None]
+    return replace(rule, most_places=max(known)) if len(known) == len(limits[rule.relation]) else rule
+
+
+def _limit(place: Expr | None, body: tuple[r.Literal, ...]) -> int | None:
+    """The number from which on a body reads no place, which an atom of it has as this term."""
+    if isinstance(place, Const):
+        return int(place.value) + 1
+    if not isinstance(place, Var):
+        return None
+    conditions = [literal.condition for literal in body if isinstance(literal, r.Filter)]
+    return min((limit for condition in conditions for limit in _limits(place.name, condition)), default=None)
+
+
+def _limits(place: str, condition: Expr) -> Iterator[int]:
+    match condition:
+        case Apply(operator="&&", operands=operands):
+            for operand in operands:
+                yield from _limits(place, operand)
+        case Apply(operator="<", operands=(Var(name=name), Const(value=limit))) if name == place:
+            yield int(limit)
+        case Apply(operator=">", operands=(Const(value=limit), Var(name=name))) if name == place:
+            yield int(limit)
+        case Apply(operator="<=" | "==", operands=(Var(name=name), Const(value=limit))) if name == place:
+            yield int(limit) + 1
+        case Apply(operator=">=" | "==", operands=(Const(value=limit), Var(name=name))) if name == place:
+            yield int(limit) + 1
