@@ -13,7 +13,7 @@ from derivable.algebra.expr.generated import load_generated
 from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.expr.types import DTYPES, INTEGERS, LIMITS, numpy_dtype, promote
 from derivable.core.diagnostics import UnsupportedError
-from derivable.device.cpu import lanes, tiers
+from derivable.device.cpu import tiers
 from derivable.device.cpu.llvm_code import compile_kernel
 from derivable.kernel.build import Builder, substitute
 from triton_process import printed_by
@@ -42,10 +42,6 @@ ROUNDED = {
     *("sqrt", "sin", "cos", "tanh", "sigmoid"),
 }
 HAS_NONE = {
-    "lanes": {
-        *("floor_divide", "remainder", "tanh", "cast", "saturating_cast", "bitcast"),
-        *("truncate_divide", "truncate_remainder", "left_shift", "right_shift"),
-    },
     "triton": {
         *("floor_divide", "remainder", "power", "tanh", "truncate_remainder"),
     },
@@ -56,7 +52,7 @@ def test_every_row_is_complete():
     for row in OPERATIONS.values():
         has_derivative = row.rule in ("arithmetic", "float")
         assert (row.partials is not None) == has_derivative, row.name
-        for target in ("numba", "lanes", "triton", "jnp", "torch"):
+        for target in ("numba", "triton", "jnp", "torch"):
             texts = getattr(row, target)
             assert (texts is None) == (row.name in HAS_NONE.get(target, ())), (row.name, target)
             for text in texts if isinstance(texts, tuple) else (texts,):
@@ -125,9 +121,6 @@ def check(name, got, expected, dtype):
 def run_in_both_tiers(kernel, columns, outs, names):
     """Run a compiled kernel, and Python on the same text: which of the two runs depends on time, so bits must not."""
     kernel(*columns, *outs)
-    if kernel.__module__.startswith("derivable_lanes") and columns[0].dtype not in (np.int64, np.float32, np.float64):
-        # Kernels have no lines of other numbers.
-        return
     others = [np.empty_like(out) for out in outs]
     with np.errstate(all="ignore"):
         tiers.interpreted(kernel)(*map(tiers._seen, (*columns, *others)))
@@ -154,33 +147,6 @@ def numba_route(exprs, arguments, x, y):
     return outs
 
 
-def lanes_route(exprs, arguments, x, y, as_lines):
-    """The lanes' texts in a kernel over scalars [node], or over lines [node, lane]."""
-    width = 64 // x.dtype.itemsize
-    size = -(-x.size // width) * width
-    shape = (size // width, width) if as_lines else (size,)
-    columns = [np.resize(column, size).reshape(shape) for column in (x, y)]
-    body, results = emit.statements("lanes", exprs, dict(zip(arguments, "xy")), indent="        ")
-    # Masks are kept as numbers of the operands' type.
-    one = "select({}, like(x, 1), like(x, 0))"
-    stores = [
-        f"        store(out{k}, i, {one.format(text) if e.dtype == 'bool' else text})"
-        for k, (e, text) in enumerate(zip(exprs, results))
-    ]
-    outs = [np.empty(shape, x.dtype) for _ in exprs]
-    used = sorted(name for name in vars(lanes) if re.search(rf"\b{name}\(", "\n".join(body + stores)))
-    lines = [
-        "import numpy as np\nfrom numba import njit",
-        f"from derivable.device.cpu.lanes import load, {', '.join(used)}\n\n{DECORATOR}",
-        f"def kernel(xs, ys, {', '.join(f'out{k}' for k in range(len(outs)))}):",
-        "    for i in range(xs.shape[0]):\n        x, y = load(xs, i), load(ys, i)",
-        *body,
-        *stores,
-    ]
-    run_in_both_tiers(load_generated("\n".join(lines), "lanes").kernel, columns, outs, [str(e) for e in exprs])
-    return [out.ravel()[: x.size] for out in outs]
-
-
 def llvm_route(exprs, arguments, x, y, as_lines=False):
     """The instructions of LLVM in a kernel of the loop IR, row by row or by lines."""
     width = 64 // x.dtype.itemsize if as_lines else 1
@@ -199,7 +165,7 @@ def llvm_route(exprs, arguments, x, y, as_lines=False):
     return [out[: x.size] for out in outs]
 
 
-COMPILED = ("numba", "scalars", "lines", "llvm", "llvm lines")
+COMPILED = ("numba", "llvm", "llvm lines")
 ROUTES = [*COMPILED, "jnp", "torch"]
 # Compilers take seconds for each type. Those of the widths between have the same texts, and wait for the long suite.
 BETWEEN = ("int16", "int32", "uint8", "uint16", "uint32")
@@ -221,18 +187,10 @@ def test_texts_mean_what_the_row_says(dtype, route):
         pytest.skip("no lines hold these")
     if route == "llvm lines":
         found.pop("tanh", None)
-    if route in ("scalars", "lines"):
-        if dtype == "bool":
-            pytest.skip("masks are tried on the results of comparisons")
-        found = {name: node for name, node in found.items() if OPERATIONS[name].text("lanes", node.dtype)}
-        p, q = found["less"], found["equal"]
-        found |= {"not": ~p, "and": p & expr.not_equal(*arguments), "or": p | q, "xor": expr.logical_xor(~p, q)}
     exprs = tuple(found.values())
     expected = expr.interpret(exprs, (x, y))
     if route == "numba":
         got = numba_route(exprs, arguments, x, y)
-    elif route in ("scalars", "lines"):
-        got = lanes_route(exprs, arguments, x, y, route == "lines")
     elif route.startswith("llvm"):
         got = llvm_route(exprs, arguments, x, y, route == "llvm lines")
     elif route == "jnp":
@@ -256,20 +214,16 @@ def test_powers_whose_base_or_exponent_the_compiler_knows(route):
         expected += [np.power(np.full(columns[1].shape, c), columns[1]) for c in bases]
     if route.startswith("llvm"):
         got = llvm_route(exprs, arguments, *columns, route == "llvm lines")
-    elif route == "numba":
-        got = numba_route(exprs, arguments, *columns)
     else:
-        got = lanes_route(exprs, arguments, *columns, route == "lines")
+        got = numba_route(exprs, arguments, *columns)
     for ours, theirs in zip(got, expected):
         check("power", ours, theirs, "float64")
 
 
 def test_what_a_target_has_not():
     x = expr.Argument(0, "float64", "x")
-    with pytest.raises(UnsupportedError, match="lanes has no tanh of float64"):
-        emit.statements("lanes", expr.tanh(x), {x: "x"})
-    with pytest.raises(UnsupportedError, match=r"the constant 1\.0 has no lanes without an argument that is float64"):
-        emit.statements("lanes", expr.Constant(1, "float64"), {})
+    with pytest.raises(UnsupportedError, match="triton has no tanh of float64"):
+        emit.statements("triton", expr.tanh(x), {x: "x"})
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

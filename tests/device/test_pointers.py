@@ -96,7 +96,7 @@ def _pointers_of_locals(source: str) -> list[str]:
 def test_pointers_are_those_of_parameters():
     assert _pointers_of_locals("def f(n):\n    row = empty(n)\n    return pointer(row)") == ["f: row"]
     sources = [path.read_text() for path in Path(derivable.__file__).parent.rglob("*.py")]
-    users = [source for source in sources if re.search(r"lines import .*\bpointer\b", source)]
+    users = [source for source in sources if re.search(r"places import .*\bpointer\b", source)]
     assert users
     assert [found for source in users for found in _pointers_of_locals(source)] == []
 

@@ -4,7 +4,6 @@ import json
 import math
 import os
 import pickle
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numba import njit
-from numba.core.dispatcher import Dispatcher
 
-from derivable.algebra.expr.operations import OPERATIONS
 from derivable.circuit.kernels import hashcons
-from derivable.device.cpu import lanes, tiers
-from derivable.device.cpu.python_lanes import meaning_of
+from derivable.device.cpu import tiers
 from derivable.device.cpu.tiers import Kernel, interpreted, kernel
 
 
@@ -34,13 +30,6 @@ def test_both_tiers_give_the_same_bits():
     assert results("interpreted") == wanted
     for speed in ("0.01", "30"):
         assert results("", speed) == wanted
-
-
-def test_python_knows_what_generated_kernels_call_on_lines():
-    texts = [text for row in OPERATIONS.values() for text in (row.text("lanes", "float64"), row.text("lanes", "int64"))]
-    called = {getattr(lanes, name) for name in re.findall(r"(\w+)\(", " ".join(filter(None, texts)))}
-    assert len(called) > 20
-    assert [function for function in called if not isinstance(function, Dispatcher) and not meaning_of(function)] == []
 
 
 @kernel

@@ -1,41 +1,28 @@
 """Kernels as Numba source.
 
-Scalars print as `algebra.expr.emit_numba` prints them. Lines print as calls of the lane functions of a support package
-(`derivable.device.cpu`), by the column `lanes` of the table of operations; those functions take scalars as well, so a
-kernel over arrays of lines may be compiled for [position] too. A sum with a product in it is one fused operation there.
+Scalars print as `algebra.expr.emit_numba` prints them.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from derivable.algebra.expr.emit import constant_source
 from derivable.algebra.expr.emit_numba import functions_called, statements
 from derivable.algebra.expr.generated import load_generated
-from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, in_order
-from derivable.algebra.expr.operations import OPERATIONS
-from derivable.algebra.expr.types import check_dtype
-from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
+from derivable.algebra.expr.nodes import Argument, Expr, in_order
+from derivable.core.diagnostics import UnsupportedError
 from derivable.kernel import nodes as n
-from derivable.kernel.build import substitute
 from derivable.kernel.emit import Printer, indented, infix
-from derivable.kernel.lines import line_row
 
 SUPPORT = "derivable.device.cpu"
 _HEADER = "import math\n\nimport numpy as np\n"
-# Module of the support package -> the functions that kernels call, among them those of the table of operations.
+# Module of the support package -> the functions that kernels call.
 _SUPPORTING: dict[str, set[str]] = {
-    "lanes": {"all_set", "load", "multiply_add", "prefetch", "store", "zero_of"}
-    | {name for row in OPERATIONS.values() for name in re.findall(r"(\w+)\(", str(row.lanes))}
-    | {"to_float", "to_integer"},
-    "lane_rows": {"backwards", "first_lane", "last_lane", "load_line", "load_rows", "moved_up"}
-    | {"store_line", "store_rows", "zero_line"},
-    "places": {"choose", "hash_word", "hidden", "load_bit", "load_scalar", "mix_word", "pointer_at", "set_bit"}
-    | {"slot_in", "store_scalar", "tag_of"},
+    "places": {"choose", "hash_word", "hidden", "load_bit", "load_scalar", "mix_word", "pointer_at", "prefetch"}
+    | {"set_bit", "slot_in", "store_scalar", "tag_of"},
 }
 _RENAMED = {"load_scalar": "load as load_scalar", "store_scalar": "store as store_scalar"}
 
@@ -104,23 +91,15 @@ class _Printer(Printer):
     def __init__(self, kernel: n.Kernel):
         super().__init__(kernel)
         self.scalars: list[Expr] = []
-        self.before: dict[str, str] = {}
 
     def function(self, is_inner: bool = False) -> str:
         """The text of the function; `is_inner` if kernels alone call it."""
-        fitting = {8: ("bool", "int64", "float64"), 16: ("bool", "float32")}.get(self.kernel.lanes, ())
-        if not any(array.is_lines for array in self.kernel.arrays):
-            for register in self.lines:
-                if register.dtype not in fitting:
-                    raise TypeMismatchError(
-                        f"kernel {self.kernel.name}: lines of {self.kernel.lanes} lanes do not hold {register.dtype}",
-                        hint="8 lanes hold bool, int64 and float64, 16 lanes bool and float32",
-                    )
+        if self.lines or any(array.is_lines for array in self.kernel.arrays):
+            raise UnsupportedError(f"kernel {self.kernel.name}: Numba's kernels have no lines")
         body = self.block(self.kernel.body)
         parameters = ", ".join(parameter.name for parameter in self.kernel.parameters)
-        before = [f"{name} = {text}" for text, name in self.before.items()]
         head = f'@kernel(error_model="numpy"{", is_inner=True" if is_inner else ""})'
-        lines = [head, f"def {self.kernel.name}({parameters}):", *indented([*before, *body])]
+        lines = [head, f"def {self.kernel.name}({parameters}):", *indented(body)]
         return "\n".join(lines) + "\n"
 
     def packed(self) -> str:
@@ -138,15 +117,6 @@ class _Printer(Printer):
 
     # Names
 
-    def once(self, text: str) -> str:
-        """The name of what is computed before everything else."""
-        if text not in self.before:
-            self.before[text] = self.fresh("c")
-        return self.before[text]
-
-    def is_line(self, value: Expr) -> bool:
-        return any(node in self.lines for node in in_order(value) if isinstance(node, Argument))
-
     # Expressions
 
     def scalar(self, value: Expr, lines: list[str]) -> str:
@@ -163,102 +133,12 @@ class _Printer(Printer):
         lines += more
         return texts
 
-    def line(self, value: Expr, lines: list[str]) -> str:
-        return self.line_tuple((value,), lines)[0]
-
-    def line_tuple(self, values: Sequence[Expr], lines: list[str]) -> list[str]:
-        """The texts of values in lines; scalars and constants among them are spread."""
-        nodes = in_order(tuple(values))
-        inside = [node for node in nodes if self.is_line(node)]
-        uses = Counter(operand for node in inside for operand in node.operands)
-        uses.update(values)
-        texts: dict[Expr, str] = {}
-        examples: dict[str, str] = {node.dtype: node.name for node in inside if isinstance(node, Argument)}
-
-        def spread(node: Expr, beside: Sequence[Expr]) -> str:
-            if node in texts:
-                return texts[node]
-            example = next((texts[other] for other in beside if other in texts and other.dtype == node.dtype), None)
-            example = example or examples.get(node.dtype) or self.example(node.dtype)
-            if isinstance(node, Constant) and node.dtype == "bool":
-                text = f"like({example}, {-int(node.value)})"
-            else:
-                text = f"like({example}, {self.scalar(node, lines)})"
-            return text
-
-        fused = {}
-        for node in inside:
-            if isinstance(node, Apply) and node.operation == "add":
-                product = next((x for x in node.operands if _is_product(x) and uses[x] == 1 and x in inside), None)
-                if product is not None:
-                    fused[product] = node
-        for node in inside:
-            if isinstance(node, Argument):
-                texts[node] = node.name
-                continue
-            if node in fused:
-                continue
-            assert isinstance(node, Apply)
-            operands = list(node.operands)
-            product = next((x for x in operands if fused.get(x) is node), None)
-            if product is not None:
-                other = operands[1] if operands[0] is product else operands[0]
-                parts = [*product.operands, other]
-                row = "multiply_add({0}, {1}, {2})"
-            else:
-                parts = operands
-                found = line_row(node)
-                if found is None:
-                    raise UnsupportedError(f"{node.operation} on {node.dtype} has no form on lines")
-                row = found
-            known = [part for part in parts if part in texts]
-            operand_texts = [spread(part, known) for part in parts]
-            for k, operand in enumerate(operand_texts):
-                if "(" in operand and row.count(f"{{{k}}}") > 1:
-                    operand_texts[k] = self.fresh()
-                    lines.append(f"{operand_texts[k]} = {operand}")
-            text = row.format(*operand_texts, t=node.dtype)
-            if uses[node] == 1 and node not in values and len(text) < 60:
-                texts[node] = text
-            else:
-                texts[node] = self.fresh()
-                lines.append(f"{texts[node]} = {text}")
-        return [texts[value] if value in texts else spread(value, ()) for value in values]
-
-    def example(self, dtype: str) -> str:
-        """A line of that type to make others like it."""
-        for array in self.kernel.arrays:
-            if array.is_lines and array.dtype == dtype:
-                return self.once(f"zero_of({array.name})")
-        if dtype == "bool":
-            of = "float32" if self.kernel.lanes == 16 else "float64"
-            zero = self.example(of)
-            return self.once(f"less({zero}, {zero})")
-        return self.once(f"zero_line(np.{dtype})")
-
-    def hidden(self, constant: Constant) -> str:
-        """A constant in all lanes that the compiler does not know, so that moving lanes up before it stays a shuffle.
-
-        Before zeros that it knows LLVM takes an instruction, vexpandpd, with which a scan of sums takes 2.8 times as
-        long.
-        """
-        example = self.example(constant.dtype)
-        if constant.dtype == "bool":
-            return self.once(f"like({example}, hidden({-int(constant.value)}))")
-        zero = self.once(f"like({example}, hidden(0))")
-        if constant.value == 0:
-            return zero
-        value = constant_source("numba", constant)
-        return self.once(f"add(like({example}, {value}), {zero})")
-
     # Statements
 
     def statement(self, statement: n.Statement, lines: list[str]) -> None:
         match statement:
             case n.Assign(targets, values):
-                if any(target in self.lines for target in targets):
-                    texts = self.line_tuple(values, lines)
-                elif len(values) == 1:
+                if len(values) == 1:
                     texts = [self.scalar(values[0], lines)]
                 else:
                     short = [infix(value) for value in values]
@@ -278,57 +158,19 @@ class _Printer(Printer):
                 lines.append(f"{found} = {text}")
                 place = f"slot_in({found}, {self.scalar(size, lines)})"
                 lines.append(f"{slot.name}, {tag.name} = {place}, tag_of({found})")
-            case n.LoadLine(target, array, index, backwards, count):
-                self.whole(count)
-                at = self.scalar(index - (self.kernel.lanes - 1) if backwards else index, lines)
-                text = f"load_line({array.name}, {at}, {self.example(target.dtype)})"
-                lines.append(f"{target.name} = {self.turned(text, backwards)}")
             case n.Store(array, index, value):
-                if array.is_lines:
-                    text = f"store({array.name}, {self.scalar(index, lines)}, {self.line(value, lines)})"
-                else:
-                    text = f"store_scalar({array.name}, {self.scalar(index, lines)}, {self.scalar(value, lines)})"
+                text = f"store_scalar({array.name}, {self.scalar(index, lines)}, {self.scalar(value, lines)})"
                 lines.append(text)
-            case n.StoreLine(array, index, value, backwards, count):
-                self.whole(count)
-                at = self.scalar(index - (self.kernel.lanes - 1) if backwards else index, lines)
-                lines.append(f"store_line({array.name}, {at}, {self.turned(self.line(value, lines), backwards)})")
-            case n.LoadRows(target, array, index, stride, count):
-                place = ", ".join(self.scalar(number, lines) for number in (index, stride, count))
-                lines.append(f"{target.name} = load_rows({array.name}, {place}, {self.example(target.dtype)})")
-            case n.StoreRows(array, index, stride, count, value):
-                place = ", ".join(self.scalar(number, lines) for number in (index, stride, count))
-                lines.append(f"store_rows({array.name}, {place}, {self.line(value, lines)})")
-            case n.LaneNumbers() | n.Gather() | n.Scatter():
-                raise UnsupportedError("Numba's lanes have consecutive rows, not positions of their own")
             case n.Barrier():
                 pass
             case n.Call(kernel, arguments):
                 given = (x.name if isinstance(x, n.Array) else self.scalar(x, lines) for x in arguments)
                 lines.append(f"{kernel.name}({', '.join(given)})")
-            case n.ScanLine():
-                self.scan_line(statement, lines)
-            case n.MoveUp(target, source, fill):
-                lines.append(f"{target.name} = moved_up({source.name}, 1, {fill.name})")
-            case n.LastLane(target, source):
-                lines.append(f"{target.name} = last_lane({source.name})")
-            case n.FirstLane(target, source):
-                found = f"first_lane({source.name})"
-                lines.append(f"{target.name} = {found + ' != 0' if target.dtype == 'bool' else found}")
-            case n.Spread(target, value):
-                example = self.example(target.dtype)
-                text = self.scalar(value, lines)
-                if target.dtype == "bool":
-                    text = f"-np.int64({text})"
-                lines.append(f"{target.name} = like({example}, {text})")
             case n.Hide(target, value):
                 lines.append(f"{target.name} = hidden({self.scalar(value, lines)})")
             case n.Choose(target, condition, if_true, if_false):
                 which = self.scalar(condition, lines)
                 lines.append(f"{target.name} = choose({which}, {if_true.name}, {if_false.name})")
-            case n.AllLanes(target, condition):
-                text = self.line(condition, lines)
-                lines.append(f"{target.name} = all_set({text})")
             case n.Prefetch(array, index):
                 lines.append(f"prefetch({array.name}, {self.scalar(index, lines)})")
             case n.For(index, start, stop, body, down, step):
@@ -358,48 +200,10 @@ class _Printer(Printer):
 
     def load(self, target: n.Register, array: n.Array, index: Expr, lines: list[str]) -> None:
         at = self.scalar(index, lines)
-        if array.is_lines:
-            lines.append(f"{target.name} = load({array.name}, {at})")
-            return
         text = f"load_scalar({array.name}, {at})"
         if target.dtype != array.dtype:
             text = f"{'bool' if target.dtype == 'bool' else f'np.{target.dtype}'}({text})"
         lines.append(f"{target.name} = {text}")
-
-    def whole(self, count: Expr | None) -> None:
-        if count is not None:
-            raise UnsupportedError("lines of fewer rows than lanes are for GPUs: go through them row by row")
-
-    def turned(self, text: str, backwards: bool) -> str:
-        if not backwards:
-            return text
-        return f"backwards({text})"
-
-    def scan_line(self, statement: n.ScanLine, lines: list[str]) -> None:
-        """In as many steps as the number of lanes has bits, each combining what is 1, 2, 4 ... lanes before."""
-        if statement.down:
-            raise UnsupportedError("Numba's lanes are scanned from the first to the last")
-        current = [source.name for source in statement.sources]
-        dtypes = [source.dtype for source in statement.sources]
-        fills = [self.hidden(constant) for constant in statement.neutral]  # type: ignore[arg-type]
-        by = 1
-        while by < self.kernel.lanes:
-            befores = [self.fresh("m") for _ in current]
-            for name, line, fill in zip(befores, current, fills):
-                lines.append(f"{name} = moved_up({line}, {by}, {fill})")
-            registers = {
-                argument: Argument(-1, check_dtype(dtype), name)
-                for arguments, names in ((statement.left, befores), (statement.right, current))
-                for argument, dtype, name in zip(arguments, dtypes, names)
-            }
-            self.lines |= frozenset(registers.values())
-            current = self.line_tuple(substitute(statement.operator, registers), lines)  # type: ignore[arg-type]
-            by *= 2
-        lines.append(f"{', '.join(target.name for target in statement.targets)} = {', '.join(current)}")
-
-
-def _is_product(node: Expr) -> bool:
-    return isinstance(node, Apply) and node.operation == "multiply" and node.dtype in ("float32", "float64")
 
 
 def _range(first: str, last: str, down: bool, step: int) -> str:

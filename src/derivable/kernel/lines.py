@@ -1,21 +1,22 @@
-"""What works on lines: the operations that have a form on them."""
+"""What works on lines: the operations that are vector code there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from derivable.algebra.expr.nodes import Apply, Expr, in_order
-from derivable.algebra.expr.operations import OPERATIONS
+
+# Divisions of integers, shifts by numbers that differ, and what the C library alone has.
+_ROW_BY_ROW = {"floor_divide", "remainder", "truncate_divide", "truncate_remainder", "left_shift", "right_shift"}
+_ROW_BY_ROW |= {"saturating_cast", "bitcast", "tanh"}
 
 
 def has_line_form(exprs: Iterable[Expr]) -> bool:
     """Whether every operation of these expressions works on lines."""
-    return all(not isinstance(node, Apply) or line_row(node) is not None for node in in_order(tuple(exprs)))
+    return all(not isinstance(node, Apply) or _works_on_lines(node) for node in in_order(tuple(exprs)))
 
 
-def line_row(node: Apply) -> str | None:
-    """The text of an operation on lines for Numba; None if it has none."""
+def _works_on_lines(node: Apply) -> bool:
     if node.operation == "cast":
-        pair = node.operands[0].dtype, node.dtype
-        return {("int64", "float64"): "to_float({0})", ("float64", "int64"): "to_integer({0})"}.get(pair)
-    return OPERATIONS[node.operation].text("lanes", node.dtype)
+        return {node.operands[0].dtype, node.dtype} == {"int64", "float64"}
+    return node.operation not in _ROW_BY_ROW

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from derivable.device.cpu.memory import empty
-from derivable.device.cpu.python_lanes import LINE_BYTES
+from derivable.device.cpu.memory import LINE_BYTES, empty
 from derivable.device.cpu.threads import run_chunks
 from derivable.parallel.streams import copy_lines, whole_lines
 

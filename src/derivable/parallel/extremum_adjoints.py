@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from derivable.device.cpu.lines import prefetch, prefetch_to_write
-from derivable.device.cpu.places import load, store
+from derivable.device.cpu.places import load, prefetch, prefetch_to_write, store
 from derivable.device.cpu.tiers import kernel
 from derivable.parallel.element_kernels import AHEAD, WIDE_AHEAD
 

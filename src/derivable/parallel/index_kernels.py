@@ -15,13 +15,13 @@ from functools import reduce
 from derivable.algebra.expr.functions import cast, less, less_equal, logical_not, maximum, minimum, not_equal
 from derivable.algebra.expr.nodes import Constant, Expr
 from derivable.algebra.monoid import TypedMonoid
+from derivable.device.cpu.memory import LINE_BYTES
 from derivable.kernel import nodes as n
 from derivable.kernel.schedule import Schedule
 from derivable.parallel.fold_kernels import Arrays, FoldBuilder, needs
 
 # How many rows are prefetched at a time, a cache line's of float32, and how many rows ahead.
 _LINE, _ROWS_AHEAD = 16, 512
-_LINE_BYTES = 64
 
 
 def index_kernel(
@@ -246,7 +246,7 @@ class _ByIndex(_Extremum):
                 continue
             first, last, width = self._columns
             itemsize = 8 if array.dtype in ("int64", "float64") else 1 if array.dtype == "bool" else 4
-            with self.loop("line", first * size, last * size, step=_LINE_BYTES // itemsize) as line:
+            with self.loop("line", first * size, last * size, step=LINE_BYTES // itemsize) as line:
                 self.prefetch(array, bucket * width * size + line)
 
     def compared(self, values: n.Array, found: n.Array, change: Callable[[Expr, Expr, Expr], None]) -> None:

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.device.cpu.lines import prefetch
-from derivable.device.cpu.places import load, magnitude_bits, of_bits, store
+from derivable.device.cpu.places import load, magnitude_bits, of_bits, prefetch, store
 from derivable.device.cpu.tiers import kernel
 from derivable.parallel.element_kernels import AHEAD
 

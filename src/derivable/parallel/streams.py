@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from derivable.device.cpu.lines import fence, stream
-from derivable.device.cpu.python_lanes import LINE_BYTES
+from derivable.device.cpu.memory import LINE_BYTES
+from derivable.device.cpu.places import fence, stream
 from derivable.device.cpu.tiers import kernel
 
 

@@ -16,9 +16,9 @@ from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
 # Target -> how a function's parameter becomes what the expressions take. torch's tensors have their types.
 _GIVEN = {"numba": "{type}({name})", "jnp": "jnp.asarray({name}, {type})"}
 # Target -> how it writes a type; {t} is the type's name.
-_TYPES = {"numba": "np.{t}", "lanes": "np.{t}", "triton": "tl.{t}", "jnp": "jnp.{t}", "torch": "torch.{t}"}
-_BOOLS = {"numba": "bool", "lanes": "bool", "triton": "tl.int1", "jnp": "jnp.bool_", "torch": "torch.bool"}
-_INFINITY = {"numba": "np.inf", "lanes": "np.inf", "triton": 'float("inf")', "jnp": "jnp.inf", "torch": "float('inf')"}
+_TYPES = {"numba": "np.{t}", "triton": "tl.{t}", "jnp": "jnp.{t}", "torch": "torch.{t}"}
+_BOOLS = {"numba": "bool", "triton": "tl.int1", "jnp": "jnp.bool_", "torch": "torch.bool"}
+_INFINITY = {"numba": "np.inf", "triton": 'float("inf")', "jnp": "jnp.inf", "torch": "float('inf')"}
 
 
 def type_source(target: Target, dtype: Dtype) -> str:
@@ -36,18 +36,16 @@ def _fields(target: Target, dtype: Dtype) -> dict[str, Any]:
 
 def _name(target: Target, dtype: Dtype) -> Dtype:
     # Numba has neither half precision: its variables hold them as float32, from where they are loaded to where stored.
-    return computed_in(dtype) if target in ("numba", "lanes") else dtype
+    return computed_in(dtype) if target == "numba" else dtype
 
 
 def constant_source(target: Target, constant: Constant, beside: str = "") -> str:
-    """A typed literal. `beside` is a variable: of the same type for lanes, on the same device for torch."""
+    """A typed literal. `beside` is a variable on the same device, for torch."""
     value, kind = constant.value, type_source(target, constant.dtype)
     text = repr(value)
     if isinstance(value, float) and not math.isfinite(value):
         infinity = _INFINITY[target]
         text = infinity.replace("inf", "nan") if math.isnan(value) else f"{'-' * (value < 0)}{infinity}"
-    if target == "lanes":
-        return f"like({beside}, {text})"
     if target == "triton":
         return f"tl.full((), {text}, {kind})"
     if target == "torch":
@@ -70,19 +68,14 @@ def statements(
     text     the text of an application, where it is not the table's
     returns  (lines, one source text per expression: a temporary, an argument or a literal)
 
-    Lanes are computed by the functions of `derivable.device.cpu.lanes`, and have a constant only beside an argument of
-    its type. Raises UnsupportedError for an operation or constant that the target has not, TypeMismatchError for an
-    argument that has no name.
+    Raises UnsupportedError for an operation that the target has not, TypeMismatchError for an argument without a name.
     """
     texts: dict[Expr, str] = {}
     lines: list[str] = []
-    beside = {argument.dtype: name for argument, name in names.items()}
     anything = next(iter(names.values()), "")
     for node in in_order(exprs):
         if isinstance(node, Constant):
-            if target == "lanes" and node.dtype not in beside:
-                raise UnsupportedError(f"the constant {node} has no lanes without an argument that is {node.dtype}")
-            texts[node] = constant_source(target, node, beside.get(node.dtype, anything))
+            texts[node] = constant_source(target, node, anything)
             if target == "torch":
                 # To make the tensor of a constant takes as long as an operation, so it is made once.
                 lines.append(f"{indent}{prefix}{len(lines)} = {texts[node]}")

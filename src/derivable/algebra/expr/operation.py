@@ -6,8 +6,6 @@
     partials   (node, *operands) -> the partial derivative by each operand; None where the result is no float, and for
                `where` and `cast`, which pass tangents on as they are
     numba      source for Numba: an expression, or the text of a function `name_{t}` that its statements call
-    lanes      source by the functions of `derivable.device.cpu.lanes`, for scalars and vectors alike; truth is a
-               mask, an integer with all bits set or none
     triton     source by `triton.language as tl`
     jnp        source by `jax.numpy as jnp`
     torch      source by `torch`
@@ -48,8 +46,8 @@ from derivable.algebra.expr.nodes import Constant, Expr, applied
 from derivable.algebra.expr.types import FLOATS, Dtype
 
 Rule = Literal["arithmetic", "float", "comparison", "logical", "bits", "where", "cast"]
-Target = Literal["numba", "lanes", "triton", "jnp", "torch"]
-PYTHON = ("numba", "triton", "jnp", "torch")  # the targets that write operators as Python does
+Target = Literal["numba", "triton", "jnp", "torch"]
+TARGETS = ("numba", "triton", "jnp", "torch")
 Text = str | tuple[str | None, str | None] | None
 
 
@@ -65,7 +63,6 @@ class Operation:
     symbol: str = ""
     precedence: int = 9
     numba: Text = None
-    lanes: Text = None
     triton: Text = None
     jnp: Text = None
     torch: Text = None
@@ -116,10 +113,10 @@ def infix(
     **fields: Any,
 ) -> Operation:
     """A row with an operator of two operands."""
-    texts = dict.fromkeys(PYTHON, f"{{0}} {symbol} {{1}}") | {"lanes": f"{name}({{0}}, {{1}})"}
+    texts = dict.fromkeys(TARGETS, f"{{0}} {symbol} {{1}}")
     return row(name, rule, partials, arity=2, **{**texts, "symbol": symbol, "precedence": precedence, **fields})
 
 
 def instruction(name: str, partials: Callable[..., tuple[Expr, ...]], **fields: Any) -> Operation:
-    """A row with a function of floats that lanes and Triton have under the same name."""
-    return row(name, "float", partials, **{"lanes": f"{name}({{0}})", "triton": f"tl.{name}({{0}})", **fields})
+    """A row with a function of floats that Triton has under the same name."""
+    return row(name, "float", partials, **{"triton": f"tl.{name}({{0}})", **fields})

@@ -12,7 +12,7 @@ import numpy as np
 
 from derivable.algebra.expr import real_functions
 from derivable.algebra.expr.nodes import Constant, Expr, applied
-from derivable.algebra.expr.operation import PYTHON, Operation, flat, infix, is_number, one, row, where, zero
+from derivable.algebra.expr.operation import TARGETS, Operation, flat, infix, is_number, one, row, where, zero
 from derivable.algebra.expr.types import FLOATS, INTEGERS, LIMITS, SIGNED, Dtype, promote
 from derivable.core.diagnostics import TypeMismatchError
 
@@ -114,7 +114,6 @@ def _saturating(name: str, symbol: str, partials: Callable) -> Operation:
         meaning=_saturated(np.add if is_sum else np.subtract, is_sum),
         defined=is_number,
         numba=(of, function),
-        lanes=tuple(f"{each}({{0}}, {{1}})" for each in (name.removeprefix("saturating_"), name)),
         triton=chosen("tl.where", "tl.full((), {}, {{type}})"),
         jnp=chosen("jnp.where", "{{type}}({})"),
         torch=chosen("torch.where", "{}"),
@@ -127,14 +126,13 @@ def _choose(first: Expr, node: Expr, a: Expr) -> tuple[Expr, Expr]:
     return where(first, one(node), zero(node)), where(first, zero(node), one(node))
 
 
-def _extremum(name: str, symbol: str, mask: str, partials: Callable) -> Operation:
+def _extremum(name: str, symbol: str, partials: Callable) -> Operation:
     return row(
         name,
         "arithmetic",
         partials,
         arity=2,
         numba=f"({{0}} if ({{0}} {symbol} {{1}} or {{0}} != {{0}}) else {{1}})",
-        lanes=(f"select(bit_or({mask}, not_equal({{0}}, {{0}})), {{0}}, {{1}})", f"select({mask}, {{0}}, {{1}})"),
         triton=(f"tl.{name}({{0}}, {{1}}, propagate_nan=tl.PropagateNan.ALL)", f"tl.{name}({{0}}, {{1}})"),
         # The derivatives of `torch.minimum` and `jnp.minimum` are shared where both are equal.
         jnp=f"jnp.where(({{0}} {symbol} {{1}}) | ({{0}} != {{0}}), {{0}}, {{1}})",
@@ -142,14 +140,14 @@ def _extremum(name: str, symbol: str, mask: str, partials: Callable) -> Operatio
     )
 
 
-def _logical(name: str, symbol: str, precedence: int, numba: str, lanes: str) -> Operation:
+def _logical(name: str, symbol: str, precedence: int, numba: str) -> Operation:
     triton = f"{{0}} {symbol} {{1}}"
-    return row(name, "logical", arity=2, symbol=symbol, precedence=precedence, numba=numba, lanes=lanes, triton=triton)
+    return row(name, "logical", arity=2, symbol=symbol, precedence=precedence, numba=numba, triton=triton)
 
 
-def _of_bits(name: str, symbol: str, lanes: str) -> Operation:
+def _of_bits(name: str, symbol: str) -> Operation:
     text = f"{{0}} {symbol} {{1}}"
-    return row(name, "bits", arity=2, numba=text, lanes=f"{lanes}({{0}}, {{1}})", triton=text)
+    return row(name, "bits", arity=2, numba=text, triton=text)
 
 
 def _shift(name: str, symbol: str, beyond: str) -> Operation:
@@ -183,7 +181,6 @@ _ROWS = (
         flat,
         meaning=_nonzero_divisor(np.floor_divide),
         defined=_quotient_exists,
-        lanes=None,
         triton=None,
         # As in NumPy: the quotient of what the remainder leaves, rounded to the nearest integer.
         numba=(
@@ -217,7 +214,6 @@ _ROWS = (
         lambda node, a, b: (one(node), -(a // b)),
         meaning=_nonzero_divisor(np.remainder),
         defined=_quotient_exists,
-        lanes=None,
         triton=None,
         numba=(
             """def remainder_{t}(a, b):
@@ -292,15 +288,13 @@ _ROWS = (
         meaning=np.negative,
         symbol="-",
         precedence=7,
-        **dict.fromkeys(PYTHON, "-{0}"),
-        lanes="negate({0})",
+        **dict.fromkeys(TARGETS, "-{0}"),
     ),
     row(
         "abs",
         "arithmetic",
         lambda node, a: (applied("sign", a),),
         numba="abs({0})",
-        lanes=("absolute({0})", "select(less({0}, like({0}, 0)), negate({0}), {0})"),
         triton="tl.abs({0})",
     ),
     row(
@@ -314,27 +308,26 @@ _ROWS = (
         return np.{t}(-1)
     return a
 """,
-        lanes="select(less(like({0}, 0), {0}), like({0}, 1), select(less({0}, like({0}, 0)), like({0}, -1), {0}))",
         triton=(
             "tl.where({0} != {0}, {0}, ({0} > 0).to({type}) - ({0} < 0).to({type}))",
             "({0} > 0).to({type}) - ({0} < 0).to({type})",
         ),
         torch=("torch.where({0} != {0}, {0}, torch.sign({0}))", "torch.sign({0})"),
     ),
-    _extremum("minimum", "<=", "less_equal({0}, {1})", lambda node, a, b: _choose(a <= b, node, a)),
-    _extremum("maximum", ">=", "less_equal({1}, {0})", lambda node, a, b: _choose(b <= a, node, a)),
+    _extremum("minimum", "<=", lambda node, a, b: _choose(a <= b, node, a)),
+    _extremum("maximum", ">=", lambda node, a, b: _choose(b <= a, node, a)),
     infix("less", "comparison", "<", 4),
     infix("less_equal", "comparison", "<=", 4),
     infix("equal", "comparison", "==", 4),
     infix("not_equal", "comparison", "!=", 4),
-    row("logical_not", "logical", symbol="~", precedence=7, numba="not {0}", lanes="bit_not({0})", triton="{0} == 0"),
-    _logical("logical_and", "&", 3, "{0} and {1}", "bit_and({0}, {1})"),
-    _logical("logical_xor", "^", 2, "{0} != {1}", "bit_xor({0}, {1})"),
-    _logical("logical_or", "|", 1, "{0} or {1}", "bit_or({0}, {1})"),
-    _of_bits("bitwise_and", "&", "bit_and"),
-    _of_bits("bitwise_or", "|", "bit_or"),
-    _of_bits("bitwise_xor", "^", "bit_xor"),
-    row("bitwise_not", "bits", numba="~{0}", lanes="bit_not({0})", triton="~{0}"),
+    row("logical_not", "logical", symbol="~", precedence=7, numba="not {0}", triton="{0} == 0"),
+    _logical("logical_and", "&", 3, "{0} and {1}"),
+    _logical("logical_xor", "^", 2, "{0} != {1}"),
+    _logical("logical_or", "|", 1, "{0} or {1}"),
+    _of_bits("bitwise_and", "&"),
+    _of_bits("bitwise_or", "|"),
+    _of_bits("bitwise_xor", "^"),
+    row("bitwise_not", "bits", numba="~{0}", triton="~{0}"),
     _shift("left_shift", "<<", "{0} & 0"),
     _shift("right_shift", ">>", "({0} >> ({bits} - 1)) >> 1"),
     row(
@@ -342,7 +335,6 @@ _ROWS = (
         "where",
         arity=3,
         numba="({1} if {0} else {2})",
-        lanes="select({0}, {1}, {2})",
         triton="tl.where({0}, {1}, {2})",
     ),
     row(

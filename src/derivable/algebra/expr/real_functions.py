@@ -71,7 +71,6 @@ ROWS = (
         return np.{t}(np.inf) if a == -np.inf else abs(np.sqrt(a))
     return (a if b != 0 else b) ** b
 """,
-        lanes="power({0}, {1})",
         torch="torch.pow({0}, {1})",
     ),
     instruction("floor", flat),
@@ -82,7 +81,6 @@ ROWS = (
         "float",
         lambda node, a: (applied("exp", a),),
         numba="math.expm1({0})",
-        lanes="expm1({0})",
         triton=_EXPM1.replace("{x}", "{0}"),
     ),
     instruction("log", lambda node, a: (1 / a,), defined=is_number),
@@ -91,7 +89,6 @@ ROWS = (
         "float",
         lambda node, a: (1 / (1 + a),),
         defined=is_number,
-        lanes="log1p({0})",
         triton=_LOG1P.replace("{x}", "{0}"),
     ),
     row(
@@ -110,7 +107,6 @@ ROWS = (
         + ")), "
         + _LOG1P.replace("{x}", "(-tl.exp({0}))")
         + ")",
-        lanes="select(less(like({0}, -0.6931471805599453), {0}), log(negate(expm1({0}))), log1p(negate(exp({0}))))",
         jnp="jnp.where({0} > {type}(-0.6931471805599453), jnp.log(-jnp.expm1({0})), jnp.log1p(-jnp.exp({0})))",
         # The branch that is not taken has a finite slope, as torch differentiates both.
         torch="torch.where({0} > -0.6931471805599453, torch.log(-torch.expm1({0})), "
@@ -130,7 +126,6 @@ ROWS = (
         return b + np.log1p(math.exp(a - b))
     return a + b
 """,
-        lanes="logaddexp({0}, {1})",
         # With u = 1 + t, the logarithm of 1 + t is t log(u) / (u - 1) without cancellation.
         triton="tl.where({0} == {1}, {0} + 0.6931471805599453, tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL) "
         "+ tl.where(1 + {t} == 1, {t}, {t} * tl.log(1 + {t}) / ((1 + {t}) - 1)))".replace(
@@ -149,7 +144,6 @@ ROWS = (
         return np.{t}(1)
     return np.exp(a - b)
 """,
-        lanes="select(equal({0}, {1}), like({0}, 1.0), exp(subtract({0}, {1})))",
         triton="tl.where({0} == {1}, 1.0, tl.exp({0} - {1}))",
         # Libraries differentiate these texts, too, of which equal numbers have slopes.
         jnp="jnp.exp(jnp.where(jnp.isinf({0}) & ({0} == {1}), 0, {0} - {1}))",
@@ -165,7 +159,6 @@ ROWS = (
         lambda node, a: (node * applied("sigmoid", -a),),
         meaning=lambda a: 1 / (1 + np.exp(-a)),
         numba="np.{t}(1.0) / (np.{t}(1.0) + math.exp(-{0}))",
-        lanes="divide(like({0}, 1), add(like({0}, 1), exp(negate({0}))))",
         triton="1 / (1 + tl.exp(-{0}))",
         jnp="1 / (1 + jnp.exp(-{0}))",
     ),

@@ -11,7 +11,7 @@ import numpy as np
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.fold.log_domain import LogFold
-from derivable.circuit.fold.plan import LINE_BYTES, Plan
+from derivable.circuit.fold.plan import Plan
 from derivable.circuit.kernels.levels import (
     BY_WEIGHT,
     GRADIENT,
@@ -22,7 +22,7 @@ from derivable.circuit.kernels.levels import (
 )
 from derivable.circuit.kernels.scaled import Scaled, scaled, scaled_numbers
 from derivable.core.diagnostics import DomainError
-from derivable.device.cpu.memory import empty, zeros
+from derivable.device.cpu.memory import LINE_BYTES, empty, zeros
 from derivable.device.cpu.threads import run_chunks
 from derivable.parallel.levels import fold_levels
 

@@ -14,9 +14,8 @@ from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.circuit.kernels.level_passes import COUNT, FACTORS, FIRST, PAIRS, SINGLES
 from derivable.circuit.kernels.levels_plan import plan_program
 from derivable.core.and_or import FALSE, LITERAL
-from derivable.device.cpu.memory import empty
+from derivable.device.cpu.memory import LINE_BYTES, empty
 
-LINE_BYTES = 64
 # Kept scratch buffers per kind.
 _KEPT = 8
 

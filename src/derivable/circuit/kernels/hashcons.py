@@ -26,7 +26,7 @@ import numpy as np
 
 from derivable.core import splitmix64
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
-from derivable.device.cpu.lines import count_less, item, pointer, prefetch, scratch
+from derivable.device.cpu.places import count_less, item, pointer, prefetch, scratch
 from derivable.device.cpu.tiers import kernel
 
 # Return codes of `insert_nodes`.

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
-from derivable.device.cpu.lines import eight_bytes, item, pointer
-from derivable.device.cpu.places import trailing_zeros
+from derivable.device.cpu.places import eight_bytes, item, pointer, trailing_zeros
 from derivable.device.cpu.tiers import kernel
 
 OK = 0

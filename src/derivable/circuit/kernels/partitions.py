@@ -15,7 +15,7 @@ import numpy as np
 
 from derivable.circuit.kernels.hashcons import mix
 from derivable.core.and_or import LITERAL, OR, TRUE
-from derivable.device.cpu.lines import item, pointer, scratch
+from derivable.device.cpu.places import item, pointer, scratch
 from derivable.device.cpu.tiers import kernel
 
 LANES = 4  # points

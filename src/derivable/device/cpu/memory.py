@@ -31,6 +31,8 @@ from derivable.core.diagnostics import DomainError
 from derivable.device.cpu.available import available_bytes, has_limited_addresses, shown_bytes
 from derivable.device.cpu.pages import PAGE, pages
 
+# Of a cache line.
+LINE_BYTES = 64
 # Arrays of fewer bytes are NumPy's own: malloc serves them from memory that it keeps.
 SMALLEST = 1 << 15
 _FEW = SMALLEST >> 4

@@ -155,9 +155,7 @@ def _modules(module: str) -> frozenset[str]:
 
 
 # The modules of intrinsics, which call each other's.
-_OF_INTRINSICS = {
-    f"=derivable.device.cpu.{name}" for name in ("lanes", "lane_rows", "lane_exp", "place_code", "pointers")
-}
+_OF_INTRINSICS = {f"=derivable.device.cpu.{name}" for name in ("place_code", "pointers")}
 
 
 def _modules_of(value: Any) -> Iterator[str]:

@@ -9,10 +9,79 @@ from derivable.core.lazy import whole_import
 
 with whole_import():
     from llvmlite import ir
-    from numba import types
+    from numba import extending, types
 
     from derivable.device.cpu.compiling import cgutils, populate_array
-    from derivable.device.cpu.lanes import intrinsic, of_arity, place_of
+
+# Numba passes the typing context itself; type checkers need not know.
+intrinsic: Any = extending.intrinsic
+
+
+def of_arity(name: str, arity: int, typed: Any, doc: Any) -> Any:
+    """The intrinsic whose signature and code typed(*types of its operands) gives."""
+    # Numba reads the number of operands from the parameters.
+    function: Any = (
+        lambda typingctx, a: typed(a),
+        lambda typingctx, a, b: typed(a, b),
+        lambda typingctx, a, b, c: typed(a, b, c),
+    )[arity - 1]
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return intrinsic(function)
+
+
+def place_of(context, builder, signature, args):
+    """Pointer to array[position], the first two arguments, in memory; a pointer may stand for an array."""
+    is_pointer = isinstance(signature.args[0], types.CPointer)
+    data = args[0] if is_pointer else context.make_array(signature.args[0])(context, builder, args[0]).data
+    return builder.gep(data, [context.cast(builder, args[1], signature.args[1], types.intp)])
+
+
+@intrinsic
+def item(typingctx, array, position):
+    """array[position] as int64 or the array's float, for a 1-d array and a position that is not negative."""
+    result = types.int64 if isinstance(array.dtype, types.Integer) else array.dtype
+
+    def codegen(context, builder, signature, args):
+        value = builder.load(place_of(context, builder, signature, args))
+        return context.cast(builder, value, signature.args[0].dtype, signature.return_type)
+
+    return result(array, position), codegen
+
+
+def _prefetch(name: str, to_write: int, doc: str) -> Any:
+    def typed(array, position):
+        def codegen(context, builder, signature, args):
+            byte, i32 = ir.IntType(8).as_pointer(), ir.IntType(32)
+            pointer = builder.bitcast(place_of(context, builder, signature, args), byte)
+            kind = ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32])
+            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+            builder.call(function, [pointer, i32(to_write), i32(3), i32(1)])
+            return context.get_dummy_value()
+
+        return types.void(array, position), codegen
+
+    return of_arity(name, 2, typed, doc)
+
+
+prefetch = _prefetch("prefetch", 0, "Ask for array[position]; the position may lie outside the array.")
+prefetch_to_write = _prefetch("prefetch_to_write", 1, "`prefetch` of what will be written.")
+
+
+@intrinsic
+def count_less(typingctx, row, start, number):
+    """How many of the sixteen row[start : start + 16] are less than `number`, for a pointer to int32."""
+
+    def codegen(context, builder, signature, args):
+        line = ir.VectorType(ir.IntType(32), 16)
+        place = builder.bitcast(builder.gep(args[0], [args[1]]), line.as_pointer())
+        undefined = ir.Constant(line, ir.Undefined)
+        one = builder.insert_element(undefined, args[2], ir.IntType(32)(0))
+        numbers = builder.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(ir.IntType(32), 16), [0] * 16))
+        less = builder.icmp_signed("<", builder.load(place, align=4), numbers)
+        return builder.zext(builder.ctpop(builder.bitcast(less, ir.IntType(16))), ir.IntType(64))
+
+    return types.int64(row, types.int64, types.int32), codegen
 
 
 @intrinsic

@@ -20,7 +20,8 @@ with whole_import():
     from numba import extending, types
 
     from derivable.device.cpu.compiling import cgutils
-    from derivable.device.cpu.lanes import LINE_BYTES, intrinsic
+    from derivable.device.cpu.memory import LINE_BYTES
+    from derivable.device.cpu.place_code import intrinsic
 
 _with_constants: Any = extending.intrinsic(prefer_literal=True)
 
