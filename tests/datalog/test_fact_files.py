@@ -498,3 +498,27 @@ def test_infinities_that_are_written_are_read(tmp_path, rows):
     (tmp_path / "r.csv").write_text("1,2\n" * rows + "3,inf\n4,-Infinity\n5,1e308\n")
     found = dv.Program("type r(i32, f64)\nquery r").run({"r": tmp_path / "r.csv"})["r"]
     assert set(found) == {(1, 2.0), (3, float("inf")), (4, -float("inf")), (5, 1e308)}
+
+
+@pytest.mark.parametrize("few_values", [1 << 22, 0])
+@pytest.mark.parametrize("kind", ["string", "large_string", "dictionary"])
+def test_columns_of_few_texts_are_read_as_their_numbers(tmp_path, monkeypatch, few_values, kind):
+    """Each part of the file has a dictionary of its own, one of them too long for one."""
+    count = 6000
+    few = [f"text {k % 3 + k // 1000} é" for k in range(count)]
+    many = [f"text number {k}" for k in range(count)]
+    types = {"string": pa.string(), "large_string": pa.large_string()}
+    of = types.get(kind, pa.dictionary(pa.int32(), pa.string()))
+    table = pa.table({"few": pa.array(few, of), "many": pa.array(many, types.get(kind)), "n": range(count)})
+    parquet.write_table(table, tmp_path / "r.parquet", row_group_size=1000)
+    read = []
+    encoded = fact_files.arrow_column
+    monkeypatch.setattr(fact_files, "_FEW_VALUES", few_values)
+    monkeypatch.setattr(
+        fact_files, "arrow_column", lambda *given: read.append((given[1], str(given[2].type))) or encoded(*given)
+    )
+    program = dv.Program(f'@file("{tmp_path / "r.parquet"}")\ntype r(few: String, many: String, n: i64)\nquery r')
+    for limit in ({}, {"tuple_limit": 10 * count}):
+        fact_files._files_read.clear()
+        assert set(program.run(**limit)["r"]) == set(zip(few, many, range(count)))
+    assert all(("dictionary" in t) == (name == "few") for name, t in read if name != "n"), read

@@ -44,7 +44,7 @@ from derivable.datalog.facts.file_forms import (
     span_in,
 )
 from derivable.datalog.facts.headers import HEAD_BYTES, MARK, MISSING, TRUTH, FileText, is_header, places_of
-from derivable.datalog.facts.inputs import Columns, Texts, arrow_column, arrow_hint
+from derivable.datalog.facts.inputs import Columns, Texts, arrow_column, arrow_hint, is_string
 from derivable.datalog.rules.nodes import Attribute, Relation
 from derivable.datalog.values.values import ValueType
 
@@ -66,6 +66,8 @@ _LARGEST = {bits: float(np.finfo(f"f{bits // 8}").max) for bits in (32, 64)}
 _FEW_BYTES = 1 << 16
 # The columns of larger files are not kept for another run.
 _KEPT_BYTES = 1 << 25
+# Bytes of a text in a column of a Parquet file up to which these are the numbers of few texts.
+_BYTES_OF_NUMBERS = 4
 # Values of a Parquet file that are read at once.
 _FEW_VALUES = 1 << 22
 # Files whose columns are in memory, the one that was read longest ago first.
@@ -304,6 +306,20 @@ def _in_batches(file: Any, look: Callable[..., Any]) -> Any:
     return arrow.Table.from_batches(batches, file.schema_arrow)
 
 
+def _with_dictionaries(file: Any) -> list[str]:
+    """The columns of a Parquet file that have numbers of few texts, and are read as such."""
+    metadata, schema = file.metadata, file.schema_arrow
+    groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
+    texts = {field.name for field in schema if is_string(field.type)} if metadata.num_columns == len(schema) else ()
+    names = []
+    for c in range(metadata.num_columns if groups else 0):
+        parts = [group.column(c) for group in groups]
+        num_bytes = sum(part.total_uncompressed_size for part in parts)
+        if parts[0].path_in_schema in texts and num_bytes <= _BYTES_OF_NUMBERS * metadata.num_rows:
+            names.append(parts[0].path_in_schema)
+    return names
+
+
 def _schema(path: Path) -> list[tuple[str, Any]]:
     """Names and types of a file of columns; none of one that cannot be read."""
     with whole_import():
@@ -329,7 +345,10 @@ def _from_columns(path: Path, target: Target, look: Callable[..., Any] | None) -
         if ending_of(path) == ".parquet":
             from pyarrow import parquet
 
-            table = parquet.read_table(path) if look is None else _in_batches(parquet.ParquetFile(path), look)
+            with parquet.ParquetFile(path) as opened:
+                dictionaries = _with_dictionaries(opened)
+            with parquet.ParquetFile(path, read_dictionary=dictionaries) as file:
+                table = file.read() if look is None else _in_batches(file, look)
         else:
             from pyarrow import feather
 

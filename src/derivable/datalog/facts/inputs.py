@@ -287,7 +287,7 @@ def arrow_column(
         more = f" ({column.null_count} of {len(column)} are)" if column.null_count > 1 else ""
         raise TypeMismatchError(first + more, hint=hint, source=source)
     t = column.type
-    if arrow.types.is_dictionary(t) and not _is_string(t.value_type):
+    if arrow.types.is_dictionary(t) and not is_string(t.value_type):
         return arrow_column(name, label, column.cast(t.value_type), hint, source)
     if arrow.types.is_dictionary(t):
         column = column.unify_dictionaries() if isinstance(column, arrow.ChunkedArray) else column
@@ -295,7 +295,7 @@ def arrow_column(
         texts = _encoded(chunks[0].dictionary) if chunks else []
         places = [np.from_dlpack(chunk.indices) for chunk in chunks]
         return Texts(texts, np.concatenate([np.empty(0, np.int64), *places]).astype(np.int64))
-    if _is_string(t):
+    if is_string(t):
         return Texts(_encoded(column))
     if arrow.types.is_decimal(t) and t.scale == 0:
         values = np.array([int(value) for value in column.to_pylist()], object)
@@ -355,13 +355,13 @@ def arrow_hint(t: Any) -> str:
         return {"int64": "i64", "uint64": "u64", "uint32": "i64"}.get(str(t), "integer")
     if types.is_floating(t):
         return "f64" if t.bit_width == 64 else "float"
-    kinds = {"bool": types.is_boolean(t), "text": _is_string(t), "tensor": _is_list(t)}
+    kinds = {"bool": types.is_boolean(t), "text": is_string(t), "tensor": _is_list(t)}
     kinds["datetime"] = types.is_date(t) or types.is_timestamp(t)
     kinds["duration"] = types.is_duration(t) or types.is_time(t)
     return next((kind for kind, is_it in kinds.items() if is_it), "any")
 
 
-def _is_string(t: Any) -> bool:
+def is_string(t: Any) -> bool:
     return str(t) in ("string", "large_string", "string_view")
 
 
