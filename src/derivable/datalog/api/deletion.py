@@ -18,6 +18,7 @@ from typing import Any
 
 from derivable.datalog.facts.columns import FactColumns, FactPart
 from derivable.datalog.facts.store import FactStore
+from derivable.datalog.policy.costs import policy, under
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.lower import store
 from derivable.datalog.rules import nodes as r
@@ -183,7 +184,9 @@ def _run(
     running.foreign, running.coins = executor.foreign, executor.coins
     try:
         watch.executor = running
-        with watch.apart(most), running.placed():
+        # Kernels have indexes of whole tables made, which few rows do without.
+        few_rows = max(policy().few_rows, max(map(len, tables.values())) // policy().rows_a_pass)
+        with watch.apart(most), running.placed(), under(few_rows=few_rows):
             # What spares work in a recursion over whole relations does not pay here.
             running.plain_stratum(0, running.instructions(0, "once"))
         for table in made.values():

@@ -85,7 +85,7 @@ class Policy:
     new_set_part: float = 1 / 4
     # Passes over a table that few keys are looked for by, and rows of it for each of them; times that a set costs what
     # an index does.
-    most_passes: int = 64
+    most_passes: int = 32
     rows_a_pass: int = 64
     set_times: int = 8
 

@@ -38,11 +38,12 @@ def among(few: Table, columns: Sequence[np.ndarray], count: int) -> tuple[np.nda
     """Which of many rows, given as word columns, a table of few has: (positions, in order; their numbers there)."""
     if not few.size:
         return empty(0, np.int64), empty(0, np.int64)
-    positions = np.arange(count)
     if count > policy().few and columns and few.size * policy().rows_a_pass <= policy().set_times * count:
         words = [np.unique(few.column(c)) for c in range(len(columns))]
         column = max(range(len(columns)), key=lambda c: len(words[c]))
         positions = _filtered(columns[column], count, words[column])
+    else:
+        positions = np.arange(count)
     ids = few.find([np.asarray(column[positions], np.int64) for column in columns], len(positions))
     there = np.flatnonzero(ids >= 0)
     return positions[there], ids[there]
