@@ -31,6 +31,7 @@ from derivable.parallel.order import order_of
 if TYPE_CHECKING:
     from derivable.datalog.exact.exact import Grounding
     from derivable.datalog.run.limits import Watch
+    from derivable.datalog.run.profile import Profile
     from derivable.datalog.tables.storage import Table
     from derivable.datalog.tags.provenance import Inference
     from derivable.datalog.tags.tags import ColumnTags
@@ -89,6 +90,7 @@ class BatchRuns:
     facts: Mapping[str, Any]
     base: FactStore | None = field(default=None, init=False)
     most_texts: int = field(default=0, init=False)
+    is_large: bool = field(default=False, init=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "base": None}
@@ -122,6 +124,7 @@ class BatchRuns:
         columns_of  its tag columns for random facts; None runs on the ground derivation graph
         device      where tags that are columns of scalars are computed; None for the CPU
         """
+        from derivable.datalog.exact.size import warn_of_size
         from derivable.datalog.run.demand_facts import demanded
         from derivable.datalog.tags.provenance import carrier_of
 
@@ -138,7 +141,10 @@ class BatchRuns:
         ends = given, len(random.probabilities)
         store.relations = store.more(demanded(ram, store, watch))
         if columns_of is None:
-            tables, grounding = _grounded(ram, store, record, watch)
+            tables, grounding, profile = _grounded(ram, store, record, watch)
+            if not self.is_large:
+                nodes = grounding.graph.num_nodes // max(batch, 1)
+                self.is_large = warn_of_size(nodes, "the ground program of each sample", profile)
             return RunBatch(self.program, batch, tables, store, choices, ends, None, grounding)
         columns = columns_of(random)
         tables = _tagged(ram, store, columns, name, watch, device)
@@ -188,8 +194,8 @@ def _num_texts(store: FactStore) -> int:
     return len(symbols.texts if symbols.arena is None else symbols.arena)
 
 
-def _grounded(ram: Ram, store: FactStore, record: Semiring | Inference, watch: Watch) -> tuple[Any, Grounding]:
-    """The tables of a batch, whose tags are nodes of the ground derivation graph, and that graph."""
+def _grounded(ram: Ram, store: FactStore, record: Semiring | Inference, watch: Watch) -> tuple[Any, Grounding, Profile]:
+    """The tables of a batch, whose tags are nodes of the ground derivation graph, that graph, and what rules found."""
     from derivable.datalog.api.evaluation import Evaluation
     from derivable.datalog.exact.exact import Grounding
     from derivable.datalog.run.execute import Executor
@@ -205,7 +211,7 @@ def _grounded(ram: Ram, store: FactStore, record: Semiring | Inference, watch: W
     evaluation = Evaluation(ram, store, EXACT if semiring is boolean else record, 1)
     with evaluation.weighing(algebra, executor.tables, watch):
         tables = executor.run()
-    return tables, Grounding(tables, graph.finish(), store, tuple(graph.recursive))
+    return tables, Grounding(tables, graph.finish(), store, tuple(graph.recursive)), executor.profile()
 
 
 def _tagged(ram: Ram, store: FactStore, columns: ColumnTags, name: str, watch: Watch, device: Any) -> Any:

@@ -16,6 +16,7 @@ from derivable.core.and_or import FALSE, LITERAL
 from derivable.core.diagnostics import CompileTimeout, DomainError, TypeMismatchError, UnsupportedError
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.exact.indicators import with_indicators
+from derivable.datalog.exact.size import MOST_NODES, warn_of_size
 from derivable.datalog.exact.unroll import normal_form
 from derivable.datalog.facts.inputs import ROUNDING, InputMapping, as_tuple, taken
 from derivable.datalog.facts.load import known_relation, load_python_facts, tuple_columns
@@ -26,6 +27,7 @@ from derivable.datalog.rules.nodes import Evidence
 from derivable.datalog.run.demand_facts import demanded
 from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.limits import EXACT_HINT, Watch, checked_limits
+from derivable.datalog.run.profile import Profile
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.choice_facts import Derived
 from derivable.datalog.tags.ground_graph import GroundGraph, negate
@@ -39,6 +41,7 @@ class Grounding:
     """A program grounded over its facts: the tables with node numbers as tags, and the derivation graph.
 
     derived  random facts whose probabilities follow from those of nodes, in order
+    profile  what its rules have found, None where nobody asks
     """
 
     tables: Mapping[str, Table]
@@ -46,6 +49,12 @@ class Grounding:
     facts: FactStore
     recursive: tuple[np.ndarray, ...] = ()
     derived: tuple[Derived, ...] = ()
+    profile: Profile | None = None
+
+    def warn_of(self, num_nodes: int, what: str) -> None:
+        """Warn of what was made of the graph, if that is large and the graph was not."""
+        if self.profile is not None and self.graph.num_nodes <= MOST_NODES:
+            warn_of_size(num_nodes, what, self.profile)
 
     def nodes_of(self, ram: Ram, outputs: Mapping[str, Sequence[Any]]) -> np.ndarray:
         """Node of each output tuple, concatenated in order; FALSE for what cannot be derived."""
@@ -78,8 +87,12 @@ def ground_facts(
     graph = GroundGraph(semiring)
     algebra = GraphTags(graph)
     algebra.derived = [] if has_derived else None
-    tables = Executor(ram, facts, algebra, watch).run()
-    return Grounding(tables, graph.finish(), facts, tuple(graph.recursive), tuple(algebra.derived or ()))
+    executor = Executor(ram, facts, algebra, watch)
+    tables = executor.run()
+    derived, profile = tuple(algebra.derived or ()), executor.profile()
+    # Before it is compiled, which takes longer.
+    warn_of_size(graph.size, "the ground program", profile)
+    return Grounding(tables, graph.finish(), facts, tuple(graph.recursive), derived, profile)
 
 
 class Lowers(Protocol):
@@ -231,6 +244,7 @@ def compile_exact(
         observed = nodes_of_items(grounding, ram, items) if items else None
         circuit = circuit_of(grounding, grounding.nodes_of(ram, outputs), watch, observed)
         derived = _derived_circuits(grounding, circuit, len(items), watch)
+        grounding.warn_of(circuit.num_nodes, "the circuit")
     random = grounding.facts.random
     indicators = len(random.probabilities) + np.arange(len(items))
     if observable:

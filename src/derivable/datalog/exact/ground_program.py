@@ -159,7 +159,9 @@ def ground(
     record = record or provenance
     ram, grounding, variables = ground_inputs(program, inputs, facts, watch, provenance, record=record)
     in_order = derivations if isinstance(record, Semiring) else levelled
-    return in_order(grounding, grounding.nodes_of(ram, outputs), variables, provenance, watch or NEVER)
+    made = in_order(grounding, grounding.nodes_of(ram, outputs), variables, provenance, watch or NEVER)
+    grounding.warn_of(made.num_nodes, "the ground program without its cycles")
+    return made
 
 
 def levelled(

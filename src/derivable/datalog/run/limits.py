@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from derivable.datalog.tables.storage import Table
 
 Found = TypeVar("Found")
+SMALLER = (
+    "ask for fewer outputs, compute a relation only where it is asked for by `@demand`, "
+    'or keep the best proofs alone: provenance="topkproofs", k=3'
+)
 EXACT_HINT = "raise time_limit, ask for fewer outputs, or approximate with provenance='topkproofs'"
 _UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}

@@ -11,6 +11,7 @@ from derivable.datalog.machine.machine import ROUTE
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.text import operator_texts
+from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.text import rule_text
 
 # Rules that the text shows, the most expensive ones.
@@ -175,7 +176,7 @@ class _Text:
         self.source = profile.ram.text.splitlines()
         found: dict[tuple[str, int], _Rule] = {}
         for effort in profile.rules:
-            title = self.title(_rule_of(effort.instruction))
+            title = self.title(rule_of(effort.instruction))
             entry = found.setdefault((title, effort.stratum), _Rule(title, effort.stratum))
             entry.efforts.append(effort)
         self.rules = sorted(found.values(), key=lambda entry: -entry.seconds)
@@ -236,7 +237,8 @@ class _Text:
         return [head, *(f"    {'  '.join(row).rstrip()}" for row in rows)]
 
 
-def _rule_of(instruction: m.Instruction):
+def rule_of(instruction: m.Instruction) -> r.Clause | m.AggregateRule:
+    """The rule that an instruction is of."""
     if isinstance(instruction, m.Store):
         assert instruction.origin is not None
         return instruction.origin.clause
