@@ -453,7 +453,7 @@ class WholeProgram:
         for table in range(len(machine.tables)):
             machine.read_table(table)
         stores, tables = getattr(ram.strata[number], part), dict(zip(machine.names, machine.tables))
-        known = Assumed(Statistics(tables, facts.symbols), ram.strata[number], {})
+        known = Assumed(Statistics(tables, facts.symbols), ram.strata[number])
         return all(map(operator.is_, planned(ram, (number, part), stores, known, False), stores))
 
     # Outcome

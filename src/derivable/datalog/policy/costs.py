@@ -106,12 +106,8 @@ class Policy:
     parted_atoms: int = 4
     part_left: float = 0.5
     part_dear: float = 3.0
-    # How many times the rows, or those of one join, are of those that an order was chosen for when it is chosen again,
-    # and rows of a join from which they are compared.
+    # How many times the rows are of those that an order was chosen for when it is chosen again.
     far_off: int = 16
-    guard_rows: int = 1 << 16
-    # Of a store with tags that wait until it is known to end.
-    most_waiting: int = 1 << 20
     # That a clause of a recursion is estimated to find when it is cut, and rows of all its relations.
     cut_rows: int = 1 << 21
     cut_sizes: int = 1 << 15

@@ -1,19 +1,16 @@
 """What is known of the relations of a recursion while it runs, where most of their rows are still to come.
 
 The order of a join is chosen before the rows are there that it is for. A relation is taken to have at least as many as
-the largest relation that its rules read, and values as different as those that they take them from. What a join has
-given beyond its estimate is known better than that.
+the largest relation that its rules read, and values as different as those that they take them from.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.ram.estimate import Fan
 from derivable.datalog.ram.statistics import BUCKETS, ColumnSummary, Statistics
 from derivable.datalog.rules.nodes import Atom, Clause
 from derivable.datalog.scalars.nodes import Const
@@ -23,24 +20,16 @@ BEGUN = 1 / 16
 
 
 class Assumed:
-    """Statistics of a run (`estimate.Known`), and assumptions for the relations that the recursion of a stratum writes.
+    """Statistics of a run (`estimate.Known`), and assumptions for the relations that a recursion writes."""
 
-    fans  what look-ups gave whose rows were far from their estimate
-    """
-
-    def __init__(self, statistics: Statistics, stratum: m.Stratum, fans: Mapping[Fan, float]):
-        self.statistics, self.fans = statistics, fans
+    def __init__(self, statistics: Statistics, stratum: m.Stratum):
+        self.statistics = statistics
         self._clauses: dict[str, list[Clause]] = {}
         for instruction in (*stratum.loop, *(stratum.once if stratum.loop else ())):
             origin = getattr(instruction, "origin", None)
             clauses = self._clauses.setdefault(instruction.relation, [])
             if origin is not None and not any(origin.clause is known for known in clauses):
                 clauses.append(origin.clause)
-
-    @property
-    def key(self) -> tuple:
-        """What tells plans by these fans from others."""
-        return tuple(sorted((name, *sorted(columns), math.frexp(fan)[1]) for (name, columns), fan in self.fans.items()))
 
     def rows(self, relation: str) -> int:
         return max(self.statistics.rows(relation), self._expected(relation))
@@ -59,9 +48,6 @@ class Assumed:
 
     def is_complete(self, relation: str) -> bool:
         return relation not in self._clauses
-
-    def fan(self, look: Fan) -> float | None:
-        return self.fans.get(look)
 
     def _column(self, relation: str, column: int, seen: frozenset[str]) -> ColumnSummary:
         """The summary of a column; of `seen` relations nothing is to be assumed."""

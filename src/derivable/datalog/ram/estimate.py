@@ -38,18 +38,10 @@ class Summary(Protocol):
 
 # The number of a scan in its query, its relation, and a column of that.
 Source = tuple[int, str, int]
-# A relation, and the columns of it by which rows are looked up.
-Fan = tuple[str, frozenset[int]]
 
 
 class Known(Protocol):
-    """What is known of relations.
-
-    key  what tells plans made by this from others for relations of the same sizes
-    """
-
-    @property
-    def key(self) -> tuple: ...
+    """What is known of relations."""
 
     def rows(self, relation: str) -> int: ...
 
@@ -65,10 +57,6 @@ class Known(Protocol):
 
     def is_complete(self, relation: str) -> bool:
         """Whether a relation has all the rows that it will have."""
-        ...
-
-    def fan(self, look: Fan) -> float | None:
-        """How many rows a look-up has given in this run, if that was far from its estimate."""
         ...
 
 
@@ -205,8 +193,6 @@ class Estimator:
             matches /= max(1.0, known.column(name, a).distinct, known.column(name, b).distinct)
         if within is not None:
             matches *= self.part_within(within, known.column(name, within.column))
-        elif (fan := None if is_driver else known.fan((name, frozenset(c for c, _ in found.keys)))) is not None:
-            matches = fan
         is_whole = bool(found.keys) and len(found.keys) == len(scan.terms)
         is_needed = any(fresh in needed for fresh in found.fresh)
         if is_whole or (self.stops_at_first and not is_driver and not is_needed):

@@ -86,7 +86,7 @@ def planned(
     sizes = [known.rows(name) for name in relations]
     if sum(sizes) < policy().planned_rows:
         return instructions
-    classes = (*key, *known.key, stops_at_first, may_part, *map(size_class, sizes))
+    classes = (*key, stops_at_first, may_part, *map(size_class, sizes))
     found = ram.plans.get(classes)
     if found is None:
         if len(ram.plans) >= policy().most_plans:

@@ -101,15 +101,8 @@ class Statistics:
         self._known: dict[tuple[str, int], ColumnSummary] = {}
         self._combinations: dict[tuple[str, tuple[int, ...]], tuple[int, float]] = {}
 
-    @property
-    def key(self) -> tuple:
-        return ()
-
     def is_complete(self, relation: str) -> bool:
         return True
-
-    def fan(self, look: tuple) -> None:
-        return None
 
     def rows(self, relation: str) -> int:
         return self.tables[relation].size

@@ -117,7 +117,7 @@ class Executor(Stores):
 
     def run_stratum(self, number: int) -> None:
         """Compute the relations of one stratum, those before it being complete."""
-        began, self.number, self.fans = perf_counter(), number, {}
+        began, self.number = perf_counter(), number
         self.ahead.began, self.ahead.waited = began, 0.0
         self.watch.stratum, self.watch.round = number, 0
         with self.placed():

@@ -8,7 +8,6 @@ import numpy as np
 
 from derivable.core.and_or import OR, TRUE
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.run.profile import COLUMNS, KERNEL
 from derivable.datalog.tags.ground_graph import GroundGraph
 from derivable.datalog.tags.tags import GraphTags, Untagged
 
@@ -71,20 +70,14 @@ def _derive(
 ) -> None:
     """Find the derivations of an instruction; `is_complete` if the table has all tuples that the run is to have."""
     table = executor.tables[instruction.relation]
-    if isinstance(instruction, m.Store):
-        effort.by(KERNEL if executor.running_of(instruction).is_ready() else COLUMNS)
-        parts = executor.stored(instruction, keep=False)
-    else:
-        parts = [executor.special(instruction, effort)]
+    is_store = isinstance(instruction, m.Store)
+    parts = executor.stored(instruction, effort) if is_store else [executor.special(instruction, effort)]
     executor.watch.enter(table)
     for columns, count, tags in parts:
         if not count:
             continue
         executor.watch.remaining()
-        nodes = tags
-        if isinstance(instruction, m.Store):
-            effort.candidates += count
-            nodes = algebra.graph.conjunction(tags, count)
+        nodes = algebra.graph.conjunction(tags, count) if is_store else tags
         if is_complete:
             # Those of a round that the run has not come to are left out.
             ids = table.find(columns, count)

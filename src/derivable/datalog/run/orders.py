@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
+from math import prod
 from typing import Any, Literal
 
 from derivable.core.diagnostics import warn
 from derivable.datalog.facts.store import FactStore
-from derivable.datalog.fused.fused import Running
-from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.assumed import Assumed
-from derivable.datalog.ram.estimate import Estimate, Estimator, Fan
-from derivable.datalog.ram.join_order import choices, in_best_orders, planned
+from derivable.datalog.ram.estimate import Estimate, Estimator
+from derivable.datalog.ram.join_order import planned
 from derivable.datalog.ram.statistics import Statistics
-from derivable.datalog.run import cuts, guard
+from derivable.datalog.run import cuts
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.queries import Queries
 from derivable.datalog.scalars.nodes import NOWHERE, Var
@@ -31,9 +29,7 @@ class Orders(Queries):
 
     number      the stratum that runs
     plan_again  rows at which the orders of its joins are chosen again
-    fans        what look-ups of it have given, where that was far from their estimates
     looked_at   the stores, by their identity, whose products have been estimated
-    settled     the stores, by their identity, that run to their end whatever their joins give
     """
 
     def __init__(self, ram: m.Ram, facts: FactStore, algebra: Algebra, watch: Watch, tables: dict[str, Table]):
@@ -44,8 +40,6 @@ class Orders(Queries):
         self.number = 0
         self.plan_again: float = 0
         self.statistics = Statistics(tables, facts.symbols)
-        self.fans: dict[Fan, float] = {}
-        self.settled: set[int] = set()
         self.looked_at: set[int] = set()
 
     def stratum(self, number: int) -> m.Stratum:
@@ -62,7 +56,7 @@ class Orders(Queries):
 
     def known(self, number: int) -> Assumed:
         """What is known of relations while a stratum runs."""
-        return Assumed(self.statistics, self.stratum(number), self.fans)
+        return Assumed(self.statistics, self.stratum(number))
 
     def estimator(self) -> Estimator:
         return Estimator(self.known(self.number), isinstance(self.mode, Untagged))
@@ -89,7 +83,7 @@ class Orders(Queries):
             for term in store.query.terms
             if isinstance(term, Var) and term.name in last.values
         ]
-        rows = min(last.rows, math.prod(values)) if len(values) == len(store.query.terms) else last.rows
+        rows = min(last.rows, prod(values)) if len(values) == len(store.query.terms) else last.rows
         size, left = int(rows * LEAST_WORD * max(1, len(store.query.terms))), available_bytes()
         if left is None or size <= left or store.origin is None:
             return
@@ -102,28 +96,3 @@ class Orders(Queries):
             text=self.ram.text,
             span=None if span is NOWHERE else span,
         )
-
-    def guard_of(self, running: Running) -> guard.Guard | None:
-        """Who compares the rows of the joins of a store with their estimates; None where they cannot be many, or there
-        is nothing to choose."""
-        rows = self.rows_of(running.driver) if isinstance(running.driver, m.Scan) else slice(0, 1)
-        number = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-        if number * max((table.size for table in running.tables), default=0) < policy().guard_rows:
-            return None
-        if id(running.store) in self.settled or not choices(running.store.origin):
-            return None
-        return guard.Guard(running.store, lambda: self.estimates(running.store))
-
-    def in_another_order(self, store: m.Instruction, surprised: guard.Guard | None) -> m.Store | None:
-        """What is to run instead of a store that has surprised its guard; None if it has not."""
-        if surprised is None or surprised.surprise is None:
-            return None
-        look, fan = surprised.surprise
-        is_new, self.fans[look] = look not in self.fans, fan
-        (made,) = in_best_orders((store,), self.estimator())
-        if not is_new or made.query.operators == surprised.store.query.operators:
-            made = surprised.store
-            self.settled.add(id(made))
-        elif self.plan_again < math.inf:
-            self.plan_again = 0
-        return made

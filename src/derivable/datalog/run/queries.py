@@ -6,7 +6,6 @@ A query is a stream of batches of columns, at most a chunk of rows each, so that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from itertools import chain
 from typing import Any
 
@@ -21,7 +20,6 @@ from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.draw import drawn
 from derivable.datalog.run.foreign_join import ForeignFacts, generate
-from derivable.datalog.run.guard import Guard, Surprised
 from derivable.datalog.scalars import arithmetic
 from derivable.datalog.scalars.nodes import Const, Expr, Var
 from derivable.datalog.tables.ordered_index import ordered, ordered_index
@@ -63,23 +61,17 @@ class Queries(State):
             found = self.running[id(store)] = Running(self, store)
         return found
 
-    def stored(self, store: m.Store, keep: bool = True, guard: Guard | None = None) -> Iterator[Found]:
-        """The rows to store, batch by batch, by a kernel once they are many.
-
-        keep  whether the columns of a batch are needed after the next one is asked for
-        """
-        running = self.running_of(store)
-        return self.by_kernel(running, keep) if running.is_ready() else self.by_columns(running, guard)
-
-    def by_columns(self, running: Running, guard: Guard | None = None) -> Iterator[Found]:
-        """The same over columns alone; it ends early where that surprises a guard."""
+    def by_columns(self, running: Running) -> Iterator[Found]:
+        """The rows of a store, batch by batch, over columns alone."""
         before = self.work
-        with suppress(Surprised):
-            yield from self.projected(running.store.query, running.store.query.steps, guard=guard)
+        yield from self.projected(running.store.query, running.store.query.steps)
         running.seen += self.work - before + policy().call_rows
 
     def by_kernel(self, running: Running, keep: bool) -> Iterator[Found]:
-        """The same by the kernel of a store, and over columns behind the steps that it has."""
+        """The same by the kernel of a store, and over columns behind the steps that it has.
+
+        keep  whether the columns of a batch are needed after the next one is asked for
+        """
         fused, query = running.fused, running.store.query
         assert fused is not None
         # A kernel that inserts what it finds would save the call.
@@ -92,15 +84,11 @@ class Queries(State):
         return self.projected(query, query.steps[rest:], batches)
 
     def projected(
-        self,
-        project: m.Project,
-        steps: tuple[m.Step, ...],
-        batches: Iterable[Batch] | None = None,
-        guard: Guard | None = None,
+        self, project: m.Project, steps: tuple[m.Step, ...], batches: Iterable[Batch] | None = None
     ) -> Iterator[Found]:
         """The rows of a query, by steps that go on with the batches; without these, by all of its steps."""
         names = project.names
-        for batch in self.stream(steps, batches, guard):
+        for batch in self.stream(steps, batches):
             self.deadline.remaining()
             count, tags = batch.count, batch.tags
             if names is not None:
@@ -128,18 +116,13 @@ class Queries(State):
                 self.deadline.remaining()
                 start = stop
 
-    def stream(
-        self, steps: tuple[m.Step, ...], batches: Iterable[Batch] | None, guard: Guard | None = None
-    ) -> Iterator[Batch]:
+    def stream(self, steps: tuple[m.Step, ...], batches: Iterable[Batch] | None) -> Iterator[Batch]:
         """Batches with at least the columns that are needed behind these steps."""
         if batches is None:
             batches = self.counted(steps[0].node, self.first)(steps[0])
             steps = steps[1:]
         operators: list[Callable[..., Iterable[Batch]]]
         operators = [self.counted(step.node, self.operator(step)) for step in steps]
-        if guard is not None:
-            batches = guard.watched(0, iter)(batches)
-            operators = [guard.watched(number, one) for number, one in enumerate(operators, 1)]
         if len(operators) > policy().most_chained:
             return _opened(iter(batches), operators)
         for operator in operators:

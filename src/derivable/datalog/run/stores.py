@@ -12,9 +12,7 @@ from derivable.datalog.aggregates.groups import Context, run_aggregate
 from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.fused.state import Columns
-from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.run.guard import Guard
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.orders import Orders
 from derivable.datalog.run.profile import COLUMNS, KERNEL, Effort, Route, StratumEffort
@@ -24,7 +22,6 @@ from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import Algebra
 
 if TYPE_CHECKING:
-    from derivable.datalog.fused.fused import Running
     from derivable.datalog.run.pending import Pending
 
 
@@ -71,7 +68,7 @@ class Stores(Orders):
 
     def insert(self, instruction: m.Instruction) -> None:
         """Run an instruction and insert its rows."""
-        table, guard = self.tables[instruction.relation], None
+        table = self.tables[instruction.relation]
         if isinstance(instruction, m.Store):
             self.warn_of_product(instruction)
         with self.effort(instruction) as effort:
@@ -80,28 +77,16 @@ class Stores(Orders):
                 columns, count, _ = self.special(instruction, effort)
                 table.insert(columns, count)
             elif not table.size and table.row_set.may_be_sorted:
-                guard = self.guard_of(self.running_of(instruction))
-                self.insert_first(instruction, table, effort, guard)
+                self.insert_first(instruction, table, effort)
             else:
-                running = self.running_of(instruction)
-                if running.is_ready():
-                    effort.by(KERNEL)
-                    parts = self.by_kernel(running, keep=False)
-                else:
-                    effort.by(COLUMNS)
-                    guard = self.guard_of(running)
-                    parts = self.by_columns(running, guard)
-                for columns, count, _ in parts:
-                    effort.candidates += count
+                for columns, count, _ in self.stored(instruction, effort):
                     table.insert(columns, count)
             added = self.watch.leave()
             if added:
                 self.credit(effort, added)
                 effort.grew(self.watch.round, added)
-        if (other := self.in_another_order(instruction, guard)) is not None:
-            self.insert(other)
 
-    def insert_first(self, store: m.Store, table: Table, effort: Effort, guard: Guard | None) -> None:
+    def insert_first(self, store: m.Store, table: Table, effort: Effort) -> None:
         """Insert the rows of a store, which may be many, in a table that has none yet."""
         running = self.running_of(store)
         only_number = self.only_outputs and self.watch.room is None and store.relation in self.ram.counted
@@ -112,13 +97,26 @@ class Stores(Orders):
                 self.watch.remaining()
                 effort.candidates = count
             return
-        by_kernel = not running.is_distinct and running.is_ready()
-        effort.by(KERNEL if by_kernel else COLUMNS)
         gathered = BulkLoad(table, self.watch.remaining, self.watch.room)
-        for columns, count, _ in self.by_kernel(running, False) if by_kernel else self.by_columns(running, guard):
-            effort.candidates += count
+        for columns, count, _ in self.stored(store, effort, may_compile=not running.is_distinct):
             gathered.add(columns, count)
         gathered.flush()
+
+    def stored(
+        self, store: m.Store, effort: Effort | None = None, keep: bool = False, may_compile: bool = True
+    ) -> Iterator[Found]:
+        """Columns, count and tags of what a store finds, batch by batch, over columns or by a kernel that writes these.
+
+        keep  whether the columns of a batch are needed after the next one is asked for
+        """
+        running = self.running_of(store)
+        by_kernel = may_compile and running.is_ready()
+        if effort is not None:
+            effort.by(KERNEL if by_kernel else COLUMNS)
+        for batch in self.by_kernel(running, keep) if by_kernel else self.by_columns(running):
+            if effort is not None:
+                effort.candidates += batch[1]
+            yield batch
 
     # With tags
 
@@ -129,49 +127,22 @@ class Stores(Orders):
         with self.effort(instruction) as effort:
             before = effort.candidates
             self.watch.enter(pending.table)
-            guard = self._collect(instruction, pending, stamp, effort)
+            if isinstance(instruction, m.Store):
+                is_kept = pending.keeps_columns
+                for part in self.stored(instruction, effort, is_kept):
+                    pending.add(part, stamp, effort, is_kept or effort.route.name == COLUMNS)
+                    pending.look(self.watch)
+            else:
+                pending.add(self.special(instruction, effort), stamp, effort)
             self.watch.leave()
             if effort.candidates > before:
                 effort.grew(self.watch.round, effort.candidates - before)
-        if (other := self.in_another_order(instruction, guard)) is not None:
-            self.collect(other, pending, stamp)
-
-    def _collect(self, instruction: m.Instruction, pending: Pending, stamp: int, effort: Effort) -> Guard | None:
-        is_kept = pending.keeps_columns
-        if not isinstance(instruction, m.Store):
-            pending.add(self.special(instruction, effort), stamp, effort)
-            return None
-        running = self.running_of(instruction)
-        by_kernel = running.is_ready()
-        effort.by(KERNEL if by_kernel else COLUMNS)
-        guard = None if by_kernel else self.guard_of(running)
-        for part in self.by_kernel(running, is_kept) if by_kernel else self.whole_by_columns(running, guard):
-            effort.candidates += part[1]
-            pending.add(part, stamp, effort, is_kept or not by_kernel)
-            pending.look(self.watch)
-        return guard
-
-    def whole_by_columns(self, running: Running, guard: Guard | None) -> Iterator[Found]:
-        """As `by_columns`, but nothing of a store that ends early: tags are not to be added twice."""
-        parts, count = [], 0
-        for part in self.by_columns(running, guard):
-            parts.append(part)
-            count += part[1]
-            if guard is not None:
-                guard.is_open &= count < policy().most_waiting and (self.watch.room is None or count <= self.watch.room)
-            if guard is None or not guard.is_open:
-                yield from parts
-                parts = []
-        if guard is None or guard.surprise is None:
-            yield from parts
 
     def offer(self, store: m.Store, add: Callable[[Columns, int, Any], None]) -> None:
-        """Run a store with tags over columns, or by a kernel that writes these; `add` is offered what it finds."""
+        """Run a store with tags, and offer what it finds to `add`."""
         with self.effort(store) as effort:
             self.watch.enter(self.tables[store.relation])
-            effort.by(KERNEL if self.running_of(store).is_ready() else COLUMNS)
-            for columns, count, tags in self.stored(store):
-                effort.candidates += count
+            for columns, count, tags in self.stored(store, effort):
                 add(columns, count, tags)
             self.credit(effort, self.watch.leave())
 

@@ -232,7 +232,7 @@ class BitRows(Shortcut):
         counts, run.counts = run.counts, None
         try:
             gathered, count = BulkLoad(table, self.look), 0
-            for columns, found, _ in run.stored(store, keep=False):
+            for columns, found, _ in run.stored(store):
                 gathered.add(columns, found)
                 count += found
                 if count > most:
