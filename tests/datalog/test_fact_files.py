@@ -404,6 +404,24 @@ def test_facts_of_words_are_no_header(tmp_path, text):
         assert set(dv.Program(f"type e({columns})\nquery e").run({"e": tmp_path / "e.csv"})["e"]) == rows
 
 
+@pytest.mark.parametrize(
+    ("t", "line", "is_said"),
+    [
+        ("DateTime", "date,ann\n2026-03-05,bob", True),
+        ("DateTime", "05.03.2026,ann", False),
+        ("DateTime", "null,ann", False),
+        ("Duration", "time taken,ann\n3 days,bob", True),
+        ("char", "letter,ann\na,bob", True),
+    ],
+)
+def test_a_name_over_moments_is_said_to_be_a_header(tmp_path, t, line, is_said):
+    path = tmp_path / "t.csv"
+    path.write_text(line + "\n")
+    with pytest.raises(dv.DerivableError) as caught:
+        dv.Program(f"type e(first: {t}, second: String)\nquery e").run({"e": dv.datalog.FactFile(path)})
+    assert ("t.csv:1:1" in str(caught.value) and "header=True" in str(caught.value)) == is_said
+
+
 @pytest.mark.parametrize("names", [("城市", "人口"), ("עיר", "תושבים")])
 def test_types_tell_a_header_in_scripts_without_case(tmp_path, names):
     path = tmp_path / "e.csv"

@@ -283,3 +283,49 @@ def test_explain_has_the_types_of_the_facts(stage):
     program = dv.Program("rel s(x) = r(x)\nquery s")
     assert "i64" in program.explain(stage, facts={"r": np.array([2**40])})
     assert "i64" not in program.explain(stage)
+
+
+MOMENTS = "type e(t: DateTime)\nquery e"
+NANOSECONDS = np.array([0, 1_000, 1_001], "M8[ns]")
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "message"),
+    [
+        (MOMENTS, NANOSECONDS, "DateTime holds microseconds"),
+        (MOMENTS, pd.Series(NANOSECONDS), "DateTime holds microseconds"),
+        (MOMENTS, list(pd.Series(NANOSECONDS)), "DateTime holds microseconds"),
+        (MOMENTS, pa.array(NANOSECONDS), "DateTime holds microseconds"),
+        ("type e(t: Duration)\nquery e", NANOSECONDS - NANOSECONDS[0], "Duration holds microseconds"),
+        ("rel s(t) = e(t)\nquery s", [Decimal("123456789012345678.55"), Decimal(1)], "more digits than f64"),
+        ("rel s(t) = e(t)\nquery s", pd.Series([Decimal("0.12345678901234567891")]), "more digits than f64"),
+    ],
+)
+def test_digits_that_a_column_does_not_hold_are_said(text, column, message):
+    facts = pa.table({"t": column}) if isinstance(column, pa.Array) else {"t": column}
+    with pytest.warns(dv.DerivableWarning, match=message):
+        dv.Program(text).run({"e": facts})
+
+
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [
+        (MOMENTS, NANOSECONDS[:2]),
+        (MOMENTS, np.array(["2026-03-05", "9999-12-31"], "M8[D]")),
+        ("type e(t: Duration)\nquery e", np.array([1, 999], "m8[M]")),
+        ("rel s(t) = e(t)\nquery s", [Decimal("0.1"), Decimal("123456789012.34")]),
+        ("rel s(t) = e(t)\nquery s", [Decimal("2.50000000000000000000")]),
+    ],
+)
+def test_digits_that_it_holds_are_not_said(text, column, recwarn):
+    assert len(next(iter(dv.Program(text).run({"e": {"t": column}}).values()))) == len(column)
+    assert not [w for w in recwarn if issubclass(w.category, dv.DerivableWarning)]
+
+
+@pytest.mark.parametrize(
+    ("year", "unit"), [("10000", "D"), ("300000", "D"), ("586000", "D"), ("586560", "Y"), ("-1", "s")]
+)
+def test_moments_that_are_too_far_away_are_refused(year, unit):
+    """Years from 1 to 9999: beyond some 292 thousand the microseconds of NumPy wrap around."""
+    with pytest.raises(TypeMismatchError, match="row 1, column 0"):
+        dv.Program(MOMENTS).run({"e": {"t": np.array(["2026", year], f"M8[{unit}]")}})

@@ -43,7 +43,7 @@ from derivable.datalog.facts.file_forms import (
     separation,
     span_in,
 )
-from derivable.datalog.facts.headers import HEAD_BYTES, MARK, MISSING, TRUTH, FileText, is_header, places_of
+from derivable.datalog.facts.headers import HEAD_BYTES, MARK, MISSING, TRUTH, FileText, is_header, is_name, places_of
 from derivable.datalog.facts.inputs import Columns, Texts, arrow_column, arrow_hint, is_string
 from derivable.datalog.rules.nodes import Attribute, Relation
 from derivable.datalog.values.values import ValueType
@@ -58,6 +58,10 @@ COLUMN_ENDINGS = (".parquet", ".arrow", ".feather")
 ENDINGS = (*TEXT_ENDINGS, *COLUMN_ENDINGS)
 # How values are written whose columns have no type.
 _FORMS = {"i64": r"[+-]?\d+", "bool": "true|false", "f64": r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?"}
+_HEADER_HINT = (
+    "remove a header line or say `header=true` (`dv.datalog.FactFile(path, header=True)` in Python), or declare the"
+    " column as String"
+)
 # What separates columns in files of other programs.
 _DELIMITERS = (";", "\t", ",", "|")
 # The largest numbers of floats of these bits.
@@ -538,6 +542,9 @@ def _selected(rows: list, lines: list[int], text: str, target: Target) -> Column
 def _column(texts: list[str], t: ValueType, place: int, text: str, lines: list[int], target: Target) -> np.ndarray:
     values = np.empty(len(texts), object)
     if t.family not in ("signed", "unsigned", "float", "bool"):
+        if texts and target.form.header is None and is_name(texts[0], t):
+            message = f"{texts[0]!r} in {target.column(place)} is not of type {t}, which `{target.name}` has there"
+            raise file_error(message, target, text, lines[0], texts[0], hint=_HEADER_HINT)
         values[:] = texts
         return values
     convert: Any = int if t.is_integer else float
@@ -552,8 +559,7 @@ def _column(texts: list[str], t: ValueType, place: int, text: str, lines: list[i
         if number is None or number != number:
             hint = None
             if line == lines[0] and target.form.header is None:
-                hint = "remove a header line or say `header=true` (`dv.datalog.FactFile(path, header=True)` in Python)"
-                hint += ", or declare the column as String"
+                hint = _HEADER_HINT
             message = f"{value!r} in {target.column(place)} is not of type {t}, which `{target.name}` has there"
             if value.strip().lower() in MISSING:
                 message = f"the value in {target.column(place)} is missing ({value!r})"

@@ -138,6 +138,12 @@ def is_header(names: Sequence[str], target: Target, file: FileText, text: str = 
     return False
 
 
+def is_name(word: str, t: ValueType) -> bool:
+    """Whether a word is no value of a column, but probably its name."""
+    word = word.strip()
+    return _NAME.fullmatch(word) is not None and word.lower() not in MISSING and not _may_be(word, t)
+
+
 def _is_above_facts(found: list[str], target: Target, file: FileText, is_declared: bool) -> bool:
     """Whether names, which are not those of the declaration, cannot be a fact."""
     types: list[ValueType | None] = list(target.types)

@@ -117,7 +117,7 @@ ROUNDING = 1e-3
 # Fewer texts become objects of Python, of which a run has some for all of its texts unless these are many.
 _MANY_TEXTS = 1 << 14
 # Decimals of so many digits are those of one number of 64 bits; all of fewer are in i64.
-_EXACT_DIGITS = 15
+EXACT_DIGITS = 15
 _I64_DIGITS = 19
 
 
@@ -336,7 +336,7 @@ def _tensors(column: Any) -> np.ndarray:
 def _real(name: str, label: Any, column: Any) -> np.ndarray:
     """Decimals as numbers of 64 bits, which have 15 to 17 digits; a DerivableWarning says where that is too few."""
     numbers = column.cast(arrow.float64())
-    if column.type.precision > _EXACT_DIGITS and not numbers.cast(column.type, safe=False).equals(column):
+    if column.type.precision > EXACT_DIGITS and not numbers.cast(column.type, safe=False).equals(column):
         warn(
             f"facts for `{name}`: column {label!r} is of type {column.type}, and some values have more digits than f64",
             hint=f"give whole numbers, scaled by 10**{column.type.scale}, which i64 and i128 hold as they are",

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from derivable.core.diagnostics import TypeMismatchError
-from derivable.datalog.facts.inputs import MISSING_HINT, Texts
+from derivable.core.diagnostics import TypeMismatchError, warn
+from derivable.datalog.facts.inputs import EXACT_DIGITS, MISSING_HINT, Texts
 from derivable.datalog.rules.nodes import Relation
 from derivable.datalog.values.datetimes import parse_datetime
 from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.terms import show_value
-from derivable.datalog.values.values import Unfit, ValueType, column_words
+from derivable.datalog.values.values import FINER_UNITS, Unfit, ValueType, column_words
 
 
 def checked_words(relation: Relation, columns: Sequence[Any], symbols: SymbolTable) -> list[np.ndarray]:
@@ -28,7 +28,36 @@ def checked_words(relation: Relation, columns: Sequence[Any], symbols: SymbolTab
                 words.append(column_words(values, t, symbols))
         except Unfit as unfit:
             raise _unfit(relation, c, t, unfit) from None
+        _warn_of_digits(f"facts for `{relation.name}`, {_column(relation, c)}", values, t)
     return words
+
+
+def _warn_of_digits(place: str, values: Any, t: ValueType) -> None:
+    """Warns of values that have more digits than their column holds, which its type does not say."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "mM":
+        is_fine = np.datetime_data(values.dtype)[0] in FINER_UNITS
+        loses = is_fine and bool((values != values.astype(f"{values.dtype.kind}8[us]")).any())
+    elif isinstance(values, (list, np.ndarray)) and len(values) and t.family in ("datetime", "float"):
+        # Whole columns are of one kind.
+        if t.family == "datetime":
+            loses = hasattr(values[0], "nanosecond") and any(getattr(value, "nanosecond", 0) for value in values)
+        else:
+            loses = type(values[0]).__name__ == "Decimal" and any(map(_has_many_digits, values))
+    else:
+        return
+    if loses and t.family == "float":
+        hint = "give whole numbers, scaled by a power of ten, which i64 and i128 hold as they are"
+        warn(f"{place}: some decimals have more digits than {t}", hint=hint)
+    elif loses:
+        hint = "give whole nanoseconds, which i64 holds"
+        warn(f"{place}: {t} holds microseconds, and some values have parts of them, which are dropped", hint=hint)
+
+
+def _has_many_digits(value: Any) -> bool:
+    """Whether a decimal is none of those that a number of 64 bits is written as."""
+    if type(value).__name__ != "Decimal" or len(value.as_tuple().digits) <= EXACT_DIGITS:
+        return False
+    return value != type(value)(repr(float(value)))
 
 
 def _is_missing(value: Any) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import MAXYEAR
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +97,8 @@ TYPES: dict[str, ValueType] = {
         ValueType("Tensor", "tensor", 64, np.dtype("O")),
     ]
 }
+# Units of NumPy that moments and durations here, which are whole microseconds, have parts of.
+FINER_UNITS = ("ns", "ps", "fs", "as")
 TYPE_ALIASES = {"&str": "String"}
 
 I32, U32, F32, F64, BOOL, USIZE, STRING = (TYPES[n] for n in ("i32", "u32", "f32", "f64", "bool", "usize", "String"))
@@ -293,7 +296,11 @@ def column_words(values: Sequence[Any] | np.ndarray | Encoded, t: ValueType, sym
         kind = "O"
     if t.family == "datetime" and kind == "M":
         found = values.astype("datetime64[us]").astype(np.int64)
-        _check_rows(values, np.isnat(values) | (found < FIRST) | (found > LAST))
+        is_unfit = np.isnat(values) | (found < FIRST) | (found > LAST)
+        if np.datetime_data(values.dtype)[0] not in ("us", *FINER_UNITS):
+            # What is too far away for 64 bits has come back as another moment.
+            is_unfit |= abs(values.astype("datetime64[Y]").astype(np.int64)) > MAXYEAR
+        _check_rows(values, is_unfit)
         return np.ascontiguousarray(found)
     if t.family == "duration" and kind == "m":
         distinct, places = np.unique(values, return_inverse=True)
