@@ -10,7 +10,6 @@ from agree.enumeration import decision_circuit, log_add, semiring_sum, truth
 from derivable.algebra import expr
 from derivable.algebra.semiring import Semiring
 
-pytestmark = pytest.mark.usefixtures("tier")
 # name: plus, times, zero, one, and the range to draw weights from
 SEMIRINGS = {
     "real": (lambda a, b: a + b, lambda a, b: a * b, 0.0, 1.0, (0.05, 0.95)),

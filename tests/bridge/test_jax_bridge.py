@@ -14,7 +14,6 @@ from circuit.decimal_circuits import random_circuit
 from derivable.algebra import semirings
 from derivable.circuit.fold.engine import GraphFold
 
-pytestmark = pytest.mark.usefixtures("tier")
 P = dv.parallel
 
 

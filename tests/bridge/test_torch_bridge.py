@@ -11,7 +11,6 @@ import derivable as dv
 from circuit.decimal_circuits import random_circuit
 from derivable.algebra.semiring import Semiring
 
-pytestmark = pytest.mark.usefixtures("tier")
 P = dv.parallel
 PATHS = "rel path(a, b) = edge(a, b) or (path(a, c), edge(c, b))\nrel near(a) = edge(a, b), not off(b)"
 STEPS = "rel path(a, b) = edge(a, b) or (edge(a, c), edge(c, b))\nrel near(a) = edge(a, b), not off(b)"

@@ -22,10 +22,6 @@ from derivable.parallel.levels import fold_levels
 from parallel.level_oracle import fold_levels_vjp
 
 NAMES = ["real", "log", "max_product", "max_plus", "min_plus", "godel"]
-# The kernels of the other semirings are generated like those of max_product: the long suite alone compiles them.
-COMPILED = ("real", "log", "max_product")
-TIERS = [(name, "compiled" if name in COMPILED else "interpreted") for name in NAMES]
-TIERS += [pytest.param(name, "compiled", marks=pytest.mark.slow) for name in NAMES if name not in COMPILED]
 
 
 def leaves_of(circuit, weights, negative_weights):
@@ -43,8 +39,7 @@ def drawn(rng, name, shape):
 
 @pytest.mark.parametrize("batch", [1, 3, 8, 21])
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize(("name", "tier"), TIERS, indirect=["tier"])
-@pytest.mark.usefixtures("tier")
+@pytest.mark.parametrize("name", NAMES)
 def test_kernels_are_the_reference(name, seed, batch):
     rng = np.random.default_rng([seed, batch])
     circuit = random_circuit(rng, 5, 30, num_roots=3, widest=7)
@@ -241,8 +236,7 @@ def test_large_adjoints_keep_their_size():
     np.testing.assert_allclose(large, small * 1e250, rtol=1e-12)
 
 
-@pytest.mark.parametrize(("name", "tier"), TIERS, indirect=["tier"])
-@pytest.mark.usefixtures("tier")
+@pytest.mark.parametrize("name", NAMES)
 def test_ties_and_zeros_have_finite_gradients(name):
     circuit = random_circuit(np.random.default_rng(8), 4, 20, widest=5)
     ring = semirings.get(name)

@@ -22,7 +22,6 @@ def drawn(name, shape, seed=0):
     return np.log(weights) if name in ("log", "max_plus") else weights
 
 
-@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize("name", ["real", "log", "max_plus", "godel"])
 def test_transformations(name):
     circuit = random_circuit(np.random.default_rng(3), 5, 20, num_roots=2)

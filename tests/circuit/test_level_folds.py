@@ -76,21 +76,9 @@ def assert_is_the_reference(circuit, ring, weights, negatives, seeds, rtol):
     np.testing.assert_allclose(found, by_leaf, rtol=10 * rtol, atol=10 * rtol)
 
 
-# What the long suite alone compiles. Compiled always: what the library has too, other lanes, and what has no lines.
-OTHERS = ("log", "godel", "halves", "left")
-ROWS = (1, 3, 21)
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype", "tier", "batches"),
-    [(name, "float64", "interpreted" if name in OTHERS else "compiled", ROWS) for name in RINGS]
-    + [("max_product", "float32", "compiled", (3, 21)), slow("max_product", "float32", "compiled", (1,))]
-    + [slow(name, "float64", "compiled", ROWS) for name in OTHERS],
-    indirect=["tier"],
-)
-@pytest.mark.usefixtures("tier")
-def test_kernels_are_the_reference(name, dtype, batches):
-    for seed, (batch, ties) in enumerate(itertools.product(batches, (False, True))):
+@pytest.mark.parametrize(("name", "dtype"), [*((name, "float64") for name in RINGS), ("max_product", "float32")])
+def test_kernels_are_the_reference(name, dtype):
+    for seed, (batch, ties) in enumerate(itertools.product((1, 3, 21), (False, True))):
         rng = np.random.default_rng(seed)
         circuit = random_circuit(rng, 5, 40, num_roots=3, widest=7)
         weights, negatives = drawn(rng, name, (batch, 5), ties).astype(dtype)
@@ -98,7 +86,6 @@ def test_kernels_are_the_reference(name, dtype, batches):
         assert_is_the_reference(circuit, RINGS[name], weights, negatives, seeds, 1e-12 if dtype == "float64" else 1e-4)
 
 
-@pytest.mark.usefixtures("tier")
 def test_the_comparison_can_fail():
     rng = np.random.default_rng(0)
     circuit = random_circuit(rng, 5, 40, num_roots=3, widest=7)
@@ -129,12 +116,7 @@ def mixed_sums():
 
 
 @pytest.mark.parametrize("batch", [1, 40])
-@pytest.mark.parametrize(
-    ("name", "tier"),
-    [("max_product", "compiled"), ("godel", "interpreted"), slow("godel", "compiled")],
-    indirect=["tier"],
-)
-@pytest.mark.usefixtures("tier")
+@pytest.mark.parametrize("name", ["max_product", "godel"])
 def test_ties_go_to_the_first_child_of_a_mixed_sum(name, batch):
     circuit = mixed_sums()
     free, ordered = plan_of(circuit), plan_of(circuit).in_order()
@@ -204,7 +186,6 @@ def test_boolean_of_ones_own_by_brute_force():
     assert evaluate(circuit, worlds[:1], None, ring).tolist() == expected[:1]
 
 
-@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize("name", ["real", "log"])
 def test_gradients_by_differences(name):
     rng = np.random.default_rng(11)
@@ -218,7 +199,6 @@ def test_gradients_by_differences(name):
         assert gradient[0, variable] == pytest.approx((above - below) / 2e-6, rel=1e-5, abs=1e-7)
 
 
-@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize(("name", "plus", "times"), [("real", "add", "mul"), ("log", "logaddexp", "add")])
 def test_gradients_by_torch(name, plus, times):
     torch = pytest.importorskip("torch")
@@ -306,10 +286,7 @@ def folded(circuit, ring, elements):
     return [values[root] for root in circuit.roots]
 
 
-@pytest.mark.usefixtures("tier")
-@pytest.mark.parametrize(
-    ("batch", "tier"), [(1, "interpreted"), (11, "compiled"), slow(1, "compiled")], indirect=["tier"]
-)
+@pytest.mark.parametrize("batch", [1, 11])
 def test_best_derivation_with_its_number_and_the_sum_of_all(batch):
     rng = np.random.default_rng(2)
     circuit = random_circuit(rng, 5, 40, num_roots=3, widest=6)
@@ -337,12 +314,7 @@ def test_best_derivation_with_its_number_and_the_sum_of_all(batch):
     np.testing.assert_allclose(nested.total, parts[1], rtol=1e-11)
 
 
-@pytest.mark.usefixtures("tier")
-@pytest.mark.parametrize(
-    ("dtype", "tier"),
-    [("float32", "interpreted"), ("float64", "interpreted"), slow("float32", "compiled"), slow("float64", "compiled")],
-    indirect=["tier"],
-)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_dual_numbers_carry_tangents(dtype):
     rng = np.random.default_rng(9)
     circuit = random_circuit(rng, 5, 30, num_roots=2, widest=5)
@@ -361,7 +333,6 @@ def test_dual_numbers_carry_tangents(dtype):
     np.testing.assert_allclose(by_tangent, gradient, rtol=1e-4 if dtype == "float32" else 1e-11)
 
 
-@pytest.mark.usefixtures("tier")
 def test_what_is_no_element_is_refused():
     circuit = mixed_sums()
     with pytest.raises(DomainError, match="not nested like its elements"):
@@ -372,12 +343,7 @@ def test_what_is_no_element_is_refused():
         evaluate(circuit, (np.zeros((2, 6)), np.where(np.arange(12).reshape(2, 6) == 8, np.nan, 0.0)), None, DUAL)
 
 
-@pytest.mark.usefixtures("tier")
-@pytest.mark.parametrize(
-    ("rows", "tier"),
-    [(1, "interpreted"), (19, "interpreted"), slow(1, "compiled"), slow(19, "compiled")],
-    indirect=["tier"],
-)
+@pytest.mark.parametrize("rows", [1, 19])
 def test_negations_of_sums_and_literals_in_any_order(rows):
     """A graph of derivations: 1 - (a or b), with a literal after an inner node, and one literal twice."""
     ring = RINGS["max_product"]
@@ -405,7 +371,6 @@ def test_negations_of_sums_and_literals_in_any_order(rows):
 # The kernels as loop IR
 
 
-@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize("name", RINGS)
 def test_the_interpreter_says_the_same(name):
     """What is printed is what is meant: values and gradients of the IR's interpreter, for lines and for scalars."""

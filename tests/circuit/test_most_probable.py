@@ -15,7 +15,6 @@ def world_number(assignment):
     return assignment.astype(np.int64) @ (1 << np.arange(assignment.shape[-1]))
 
 
-@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize("seed", range(30))
 def test_most_probable(seed):
     circuit = satisfiable_circuit(seed, num_variables=6, num_roots=1 + seed % 3)
@@ -31,7 +30,6 @@ def test_most_probable(seed):
         assert_close(np.atleast_1d(best.log_weight[i]), np.log(masses.max(axis=1)))
 
 
-@pytest.mark.usefixtures("tier")
 def test_weights_of_zero():
     for seed in range(40):
         circuit = satisfiable_circuit(seed, num_variables=5)
@@ -47,7 +45,6 @@ def test_weights_of_zero():
             assert sorted(world_number(ranked.assignment).tolist()) == np.flatnonzero(masses).tolist()
 
 
-@pytest.mark.usefixtures("tier")
 def test_ties():
     b = CircuitBuilder()
     always = b.build([b.true()], num_variables=3)
@@ -58,7 +55,6 @@ def test_ties():
     assert most_probable(x, [0.5, 1.0]).assignment.tolist() == [True, True]
 
 
-@pytest.mark.usefixtures("tier")
 def test_it_needs_no_determinism():
     b = CircuitBuilder()
     loose = b.build([b.disjunction([b.literal(1), b.literal(2)])])
@@ -68,13 +64,10 @@ def test_it_needs_no_determinism():
 
 
 # Deeper than Python recurses, and in the long suite much deeper.
-DEEP = pytest.mark.parametrize(
-    ("size", "tier"), [(600, "interpreted"), pytest.param(3000, "compiled", marks=pytest.mark.slow)], indirect=["tier"]
-)
+DEEP = pytest.mark.parametrize("size", [600, pytest.param(3000, marks=pytest.mark.slow)])
 
 
 @DEEP
-@pytest.mark.usefixtures("tier")
 def test_far_beyond_float64(size):
     circuit = parity_chain(size)
     best = most_probable(circuit, np.full(size, 1e-300), np.full(size, 1e300))
@@ -83,7 +76,6 @@ def test_far_beyond_float64(size):
     assert best.log_weight == pytest.approx((size - 2) * np.log(1e300))
 
 
-@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize("seed", range(30))
 def test_k_most_probable(seed):
     circuit = satisfiable_circuit(seed, num_variables=7)
@@ -100,7 +92,6 @@ def test_k_most_probable(seed):
         assert (np.diff(ranked.log_weight) <= 0).all()
 
 
-@pytest.mark.usefixtures("tier")
 def test_k_most_probable_of_wide_conjunctions():
     # A conjunction of ten exclusive ors, each with two models: all 1024 models, best first.
     b = CircuitBuilder()
@@ -125,7 +116,6 @@ def test_k_most_probable_of_wide_conjunctions():
 
 
 @DEEP
-@pytest.mark.usefixtures("tier")
 def test_k_most_probable_roots_and_depth(size):
     circuit = parity_chain(size, num_roots=2)
     both = k_most_probable(circuit, 3, np.full(size, 0.1))
@@ -137,7 +127,6 @@ def test_k_most_probable_roots_and_depth(size):
     assert len(np.unique(odd.assignment, axis=0)) == 3
 
 
-@pytest.mark.usefixtures("tier")
 def test_k_most_probable_refusals():
     circuit = satisfiable_circuit(1, num_variables=4)
     with pytest.raises(DomainError, match="k is -1"):

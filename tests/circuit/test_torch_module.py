@@ -16,11 +16,7 @@ from derivable.algebra import semirings
 from derivable.circuit.fold.engine import GraphFold
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 
-# Kernels of the other semirings are generated like those of max_product: the long suite alone compiles them.
-COMPILED = ("real", "log", "max_product")
-OTHERS = ("max_plus", "min_plus", "godel")
-TIERS = [*((name, "compiled") for name in COMPILED), *((name, "interpreted") for name in OTHERS)]
-TIERS += [pytest.param(name, "compiled", marks=pytest.mark.slow) for name in OTHERS]
+NAMES = ["real", "log", "max_product", "max_plus", "min_plus", "godel"]
 
 
 def circuit_of(seed=3, num_roots=1):
@@ -33,8 +29,7 @@ def inputs(name, *shape, seed=0):
 
 
 @pytest.mark.parametrize("num_roots", [1, 3])
-@pytest.mark.parametrize(("name", "tier"), TIERS, indirect=["tier"])
-@pytest.mark.usefixtures("tier")
+@pytest.mark.parametrize("name", NAMES)
 def test_gradients_of_first_and_second_order(name, num_roots):
     module = circuit_of(num_roots=num_roots).to_torch(name)
     weights, negatives = inputs(name, 3, 5), inputs(name, 5, seed=1)
@@ -45,8 +40,7 @@ def test_gradients_of_first_and_second_order(name, num_roots):
         assert torch.autograd.gradgradcheck(module, (weights,))
 
 
-@pytest.mark.parametrize(("name", "tier"), [*TIERS, ("boolean", "compiled")], indirect=["tier"])
-@pytest.mark.usefixtures("tier")
+@pytest.mark.parametrize("name", [*NAMES, "boolean"])
 def test_tensor_operations_are_the_kernels(name):
     """What runs on other devices, on the CPU; values, and gradients at ties and infinities too."""
     circuit = circuit_of(seed=5, num_roots=3)

@@ -16,7 +16,6 @@ from derivable.parallel import element_by_index, element_cuts, element_folds
 from parallel import element_oracle as oracle
 from parallel import operator_cases
 
-pytestmark = pytest.mark.usefixtures("tier")
 LARGE = 2**62
 
 

@@ -22,7 +22,6 @@ from derivable.algebra import semirings
 from derivable.algebra.monoids import NAMED
 from derivable.core.diagnostics import DerivableError, OperatorError, ShapeError, UnsupportedError
 from derivable.parallel import element_by_index
-from parallel.tiered import either_tier
 
 P = dv.parallel
 SOURCE = Path(__file__).parents[2] / "src"
@@ -136,8 +135,7 @@ def test_batch_axes_are_in_the_middle():
 DTYPES = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
 
 
-@pytest.mark.usefixtures("tier")
-@pytest.mark.parametrize(("dtype", "tier"), either_tier(DTYPES, ["uint8", "int64", "float32"]), indirect=["tier"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_types_come_back(dtype):
     x = np.array([3, 1, 2, 5], dtype)
     for name, meaning in (("add", np.add), ("mul", np.multiply), ("min", np.minimum), ("max", np.maximum)):
@@ -186,7 +184,6 @@ def test_booleans():
     assert P.reduce(P.operator(lambda a, b: dv.logical_xor(a, b), neutral=False), x)
 
 
-@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize("op", ["add", "min", saturated, "logaddexp"])
 def test_nothing_gives_the_neutral_element(op):
     empty = np.zeros((0, 2))

@@ -19,7 +19,6 @@ from derivable.bridge.fold import Fold
 from derivable.core.diagnostics import DerivableError, LayoutError
 from parallel import operator_cases
 
-pytestmark = pytest.mark.usefixtures("tier")
 P = dv.parallel
 
 
@@ -275,7 +274,6 @@ def test_offsets_are_checked_where_they_have_values():
         jax.block_until_ready(jax.jit(lambda o: P.segment_reduce("add", x, o))(jnp.array([0, 3, 2, 4])))
 
 
-@pytest.mark.parametrize("tier", ["compiled"], indirect=True)
 def test_large_arrays():
     """XLA calls back from a thread of its own, which must wait for no other and knows no setting of this one."""
     x = jnp.ones(3_000_000)
@@ -283,7 +281,6 @@ def test_large_arrays():
     assert found[:2].tolist() == [6_000_000, 5_999_998]
 
 
-@pytest.mark.parametrize("tier", ["compiled"], indirect=True)
 def test_inside_loops_and_several_threads():
     x = jnp.ones(4)
     found = jax.jit(lambda x: jax.lax.fori_loop(0, 3, lambda _, x: P.scan("add", x), x))

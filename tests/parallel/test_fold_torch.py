@@ -14,7 +14,6 @@ import derivable as dv
 from derivable.core.diagnostics import DerivableError
 from parallel import operator_cases
 
-pytestmark = pytest.mark.usefixtures("tier")
 P = dv.parallel
 OFFSETS = torch.tensor([0, 2, 2, 6])
 INDICES = torch.tensor([1, 3, 1, 9, 0, 1])
@@ -451,7 +450,6 @@ def test_folds_outside_of_the_graph():
     assert found.ravel().tolist() == [2, 4, 8]
 
 
-@pytest.mark.parametrize("tier", ["compiled"], indirect=True)
 def test_threads():
     x = torch.randn(2000, dtype=torch.float64)
     expected = torch.autograd.functional.jacobian(lambda x: P.reduce("logaddexp", x), x)

@@ -136,7 +136,6 @@ def test_changes_in_place_are_noticed(changed):
         result.backward()
 
 
-@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize("op", [SATADD, SOFT_OR, "logaddexp"], ids=["satadd", "soft or", "logaddexp"])
 def test_higher_derivatives(op, kept):
     destination, indices, values = arguments(rows=30)

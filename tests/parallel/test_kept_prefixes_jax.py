@@ -132,7 +132,6 @@ def test_the_tree_form_takes_the_same_arguments():
         np.testing.assert_allclose(mine, other, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize(("outer", "inner"), list(itertools.product([jax.jacfwd, jax.jacrev], repeat=2)))
 def test_second_derivatives(outer, inner):
     destination, indices, values = arguments(rows=8)

@@ -13,7 +13,6 @@ from parallel.array_libraries import LIBRARIES, jacobian_backwards, jacobian_for
 from parallel.generated_operators import SCALARS, monoids, operator_of
 from parallel.operator_cases import crossing, thesis_argmax
 
-pytestmark = pytest.mark.usefixtures("tier")
 UNARY, BINARY = {**UNARY_EXACT, **UNARY_SMOOTH}, {**BINARY_EXACT, **BINARY_SMOOTH}
 COMMUTATIVE = [monoid for monoid in SCALARS if monoid.size == 1 or monoid.name == "earlier of two"]
 

@@ -22,7 +22,6 @@ from derivable.device.cpu import threads
 from derivable.parallel import dispatch, element_cuts, reference
 from derivable.parallel import order as order_of_rows
 from derivable.parallel.table import PRIMITIVES
-from parallel.tiered import either_tier
 
 DEVICES = {"reference": reference, "cpu": dispatch}
 SOFT = Semiring("probabilistic_or", plus=lambda a, b: a + b - a * b, times=lambda a, b: a * b, zero=0.0, one=1.0)
@@ -93,12 +92,7 @@ def test_rows_of_the_registry_are_complete():
         assert "Derivative" in text
 
 
-@pytest.mark.usefixtures("tier")
-@pytest.mark.parametrize(
-    ("operator", "tier"),
-    either_tier([*FLOAT_OPERATORS, "or", "and"], ["add", "max", "logaddexp", "or"]),
-    indirect=["tier"],
-)
+@pytest.mark.parametrize("operator", [*FLOAT_OPERATORS, "or", "and"])
 def test_folds_against_plain_python(device, num_threads, operator):
     for batch in ((), (3,), (2, 2), (0,)):
         folds_against_plain_python(device, operator, batch)

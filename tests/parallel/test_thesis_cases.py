@@ -17,7 +17,6 @@ import derivable as dv
 from parallel.array_libraries import LIBRARIES, jacobian_forwards
 from parallel.operator_cases import crossing, linear, linear_six, thesis_argmax
 
-pytestmark = pytest.mark.usefixtures("tier")
 INF = float("inf")
 
 

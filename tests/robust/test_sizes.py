@@ -45,7 +45,6 @@ def test_many_levels_stored(deep, tmp_path):
     np.testing.assert_array_equal(again.children, deep.children)
 
 
-@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize("root", ["true", "false"])
 def test_constants(root):
     builder = CircuitBuilder()

@@ -100,7 +100,6 @@ def test_groups_that_are_asked_for():
     assert dict(db["m"].items()) == pytest.approx({(0, 2.0): 0.25, (0, 4.0): 0.25, (0, 3.0): 0.25})
 
 
-@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize("provenance", ["exact", "max_product", "addmultprob"])
 def test_a_layer(provenance):
     wanted = sorted(means(CHANCES))

@@ -18,7 +18,6 @@ from derivable.algebra.laws import sample_values, violations
 from strangers.best import best
 from strangers.dual import Dual, dual
 
-pytestmark = pytest.mark.usefixtures("tier")
 HERE = Path(__file__).parent
 PATHS = "type edge(i32, i32)\nrel path(x, y) = edge(x, y)\nrel path(x, z) = path(x, y), edge(y, z)\nquery path\n"
 EDGES = {(0, 1): 0.75, (1, 2): 0.5, (0, 2): 0.375, (2, 3): 0.5, (1, 3): 0.125, (3, 4): 0.25, (0, 4): 0.03125}

@@ -133,7 +133,6 @@ def test_changes(case, output):
 
 def test_changes_of_what_is_compiled(monkeypatch):
     """As `test_changes`, where compiled code is entered without a look at types."""
-    monkeypatch.setenv("DERIVABLE_TIER", "compiled")
     kernel = compile(program("rows"), {"A": "csr"})
     rng = np.random.default_rng(2)
     for name in rng.permutation(2 * [name for name in CHANGES if name not in ("a place", "float32", "hashed")]):

@@ -20,8 +20,6 @@ from derivable.tensor.write.einstein import _order, contraction
 from drawn import examples
 
 # What small programs say is the same in Python, which need not be compiled for it.
-pytestmark = pytest.mark.usefixtures("tier_of_users")
-
 SIZES = dict(zip("abcde", (2, 3, 4, 2, 3)))
 
 

@@ -16,8 +16,6 @@ from derivable.tensor.values.matrix_market import parse_matrix_market
 from derivable.tensor.values.values import coordinates
 
 # What small programs say is the same in Python, which need not be compiled for it.
-pytestmark = pytest.mark.usefixtures("tier_of_users")
-
 TYPES = {
     "A": 2,
     "B": 2,

@@ -11,8 +11,6 @@ from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchErro
 from derivable.tensor import Program, index, parse, variable
 
 # What small programs say is the same in Python, which need not be compiled for it.
-pytestmark = pytest.mark.usefixtures("tier_of_users")
-
 A, B, C = (variable(name, order=2) for name in "ABC")
 x, y, s = variable("x", 1), variable("y", 1), variable("s", 0)
 T, n = variable("T", order=3), variable("n", type=index)

@@ -10,8 +10,6 @@ from derivable.tensor.formats.held import hold
 from derivable.tensor.values.values import Coordinates
 
 # What small programs say is the same in Python, which need not be compiled for it.
-pytestmark = pytest.mark.usefixtures("tier_of_users")
-
 # Definitions of a vector, and by each whether its arrays hold all of (1, 0, 2, 0, 3), one too few, or one elsewhere.
 DEFINITIONS = {
     "listed": "sum(<p, i> in idx(0:3)) { i -> val(p) }",

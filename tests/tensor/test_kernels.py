@@ -78,7 +78,6 @@ def test_every_format(case, matrix, output):
         np.testing.assert_allclose(run(text, formats, output if np.ndim(expected) else None), expected)
 
 
-@pytest.mark.usefixtures("compiled")
 def test_compiled():
     for case in ("rows twice", "rows found", "a scalar"):
         text, expected = CASES[case]
@@ -199,7 +198,6 @@ def test_parts_are_collected_where_they_are_needed_whole(case, matrix):
     np.testing.assert_allclose(run(text, formats, shape=shape, passes=FIXED), expected)
 
 
-@pytest.mark.usefixtures("compiled")
 def test_workspaces_get_larger():
     text = "sum(<i, x> in X) { i -> sum(<k, a> in (sum(<j, y> in X) { (i + j) % m -> x * y }) + X) a * a }"
     kernel = compile(parse(text, {"X": V, "m": "int"}), passes=FIXED)

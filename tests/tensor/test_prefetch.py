@@ -40,12 +40,10 @@ def test_only_scattered_loops_have_a_second_form(case):
     assert ("call void @llvm.prefetch" in kernel.explain("source")) == expected
 
 
-@pytest.mark.parametrize("tier", ["interpreted", "compiled"])
 @pytest.mark.parametrize("least", [0, 200])
-def test_results_are_the_same(monkeypatch, tier, least):
+def test_results_are_the_same(monkeypatch, least):
     """With a threshold below and above the entries of a small matrix; what is asked for lies outside of its arrays."""
     monkeypatch.setattr(prefetch, "LEAST", least)
-    monkeypatch.setenv("DERIVABLE_TIER", tier)
     A, x = matrix(), np.arange(30.0)
     for case, expected in (("columns", A.sum(0)), ("gathered", (A @ x).sum())):
         kernel = compile(parse(TEXTS[case][0], TYPES), {"A": "csr"})

@@ -19,8 +19,6 @@ from derivable.tensor.language.types import REAL, array, tensor, vector
 from derivable.tensor.values.values import Coordinates
 
 # What small programs say is the same in Python, which need not be compiled for it.
-pytestmark = pytest.mark.usefixtures("tier_of_users")
-
 A, X = t.Var("A"), t.Var("X")
 MATVEC = t.Sum("i", "r", A, t.Singleton(t.Var("i"), t.Sum("j", "a", t.Var("r"), t.Lookup(X, t.Var("j")))))
 INPUTS = {"A": tensor(2), "X": tensor(1)}
@@ -131,7 +129,6 @@ EDGES = (0.0, 1.0, -1.0, 0.5, 2.0, -2.5, 710.0, -745.0, 1e308, -1e308, 1e-320, m
 @pytest.mark.parametrize("operation", [name for name, row in OPERATIONS.items() if row.rule == "float"])
 def test_functions_of_all_floats_have_a_value(operation, monkeypatch):
     """Where Python raises errors, compiled code gives infinities and NaN, and so does what runs small inputs."""
-    monkeypatch.setenv("DERIVABLE_TIER", "interpreted")
     row = OPERATIONS[operation]
     inputs = np.array(list(itertools.product(EDGES, repeat=row.arity))).T
     numbers = [t.Lookup(t.Var(name), t.Var("i")) for name in "XYZ"[: row.arity]]

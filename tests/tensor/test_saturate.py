@@ -253,7 +253,6 @@ def test_wrong_sizes_and_counts():
 
 
 def test_compiled(monkeypatch):
-    monkeypatch.setenv("DERIVABLE_TIER", "interpreted")
     A = sp.random(9, 7, 0.3, format="csr", random_state=0)
     X = np.arange(7.0)
     after = optimise(program(BATAX), {"A": A.shape}, {"A": A.nnz})

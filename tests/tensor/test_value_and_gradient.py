@@ -214,7 +214,6 @@ def test_results_in_compressed_rows_are_of_their_owners(monkeypatch):
 
 def test_the_second_call_of_a_compiled_kernel_by_a_matrix(monkeypatch):
     """Kernels take gradients as one axis, whatever the axes of the input."""
-    monkeypatch.setenv("DERIVABLE_TIER", "compiled")
     types = {"A": dv.tensor.matrix, "U": dv.tensor.matrix}
     loss = dv.tensor.parse("sum(<i, r> in A) sum(<k, a> in r) (a * U(i, k)) ** 2.0", types)
     step = dv.tensor.value_and_gradient(loss, ["U"])
