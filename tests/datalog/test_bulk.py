@@ -13,7 +13,7 @@ from datalog.test_fused import on_threads
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.kernels import relations
 from derivable.datalog.policy.costs import under
-from derivable.datalog.tables import bulk_load, packing, sets
+from derivable.datalog.tables import bulk_load, packing
 from derivable.datalog.tables import index as indexes
 from derivable.datalog.tables.packing import Packing, distinct
 from derivable.datalog.tables.storage import Table
@@ -365,21 +365,6 @@ def test_rows_that_came_as_sets_are_viewed_in_the_log(costs):
     assert not table.has_log
     assert [table.view(c, slice(0, 4)).tolist() for c in range(2)] == [[1, 2, 2, 3], [6, 7, 8, 5]]
     assert table.has_log
-
-
-def test_rows_stay_in_a_hash_until_what_enters_them_in_sets_is_compiled(monkeypatch, costs):
-    table, rng = Table("t", (I64, I64)), np.random.default_rng(0)
-    table.row_set.may_be_sorted, inserted = False, set()
-    costs(set_rows=50)
-    for is_at_hand in (False, False, True, True):
-        monkeypatch.setattr(sets.PrefixSets, "is_at_hand", lambda width, numbered, there=is_at_hand: there)
-        rows = rng.integers(0, 30, (100, 2))
-        table.insert(list(rows.T), len(rows))
-        inserted |= set(map(tuple, rows.tolist()))
-        assert (table.row_set.prefix_sets is not None) == is_at_hand
-        assert table.size == len(inserted) == len(set(map(tuple, table.log[: table.size].tolist())))
-        assert (table.find(list(rows.T), len(rows)) >= 0).all()
-        assert (table.find([np.array([31]), np.array([0])], 1) < 0).all()
 
 
 def test_an_index_of_chains_has_no_more_rows_than_its_numbers(monkeypatch):

@@ -1,10 +1,7 @@
 """Kernels that enter their rows and go on with the next rounds: rounds and limits are those of columns."""
 
-import itertools
 import math
-import time
 from contextlib import contextmanager
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,14 +16,13 @@ from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product, min_plus
 from derivable.core.diagnostics import LimitError
 from derivable.datalog.fused import fused
-from derivable.datalog.machine import driver
 from derivable.datalog.machine import words as w
 from derivable.datalog.machine.machine import Machine
 from derivable.datalog.machine.merges import ENDLESS
 from derivable.datalog.machine.recursion import Recursion
-from derivable.datalog.policy.costs import policy, under
+from derivable.datalog.policy.costs import under
 from derivable.datalog.ram.interpret import interpret
-from derivable.datalog.run import compile_ahead, execute
+from derivable.datalog.run import execute
 from derivable.datalog.shortcuts import bit_rows
 from drawn import examples
 
@@ -180,26 +176,6 @@ def test_rows_that_wait_where_joins_get_other_orders_are_not_left_out(text, edge
         patch.setattr(Recursion, "limits", lambda own, most: (ENDLESS, 3))
         tuples, *_ = found(text, edges)
     assert tuples == wanted
-
-
-def test_a_kernel_is_looked_for_on_disk_when_it_is_worth_twice_as_much():
-    looks = []
-
-    class Missing:
-        wanted = looked_for = 0
-
-        @property
-        def is_cached(self):
-            looks.append(self.wanted)
-            return False
-
-    running = SimpleNamespace(seen=0, counted=0, driven=lambda: (running.seen, running.seen + 10))
-    machine, kernel = SimpleNamespace(running=lambda number: running), SimpleNamespace(function=Missing())
-    while running.seen < policy().many_rows - 10:
-        assert not Machine.is_worth(machine, 0, kernel)
-        running.seen += 10
-    assert len(looks) == (policy().many_rows // policy().few_rows).bit_length() - 1
-    assert looks[0] == pytest.approx(policy().few_rows, abs=10)
 
 
 def test_a_limit_of_tuples_ends_pieces():
@@ -452,6 +428,23 @@ def tagged(text, facts, provenance, **limits):
     return tags, [stratum.rounds for stratum in database.profile.strata]
 
 
+def test_candidates_over_columns_have_the_width_of_their_relation():
+    text = """
+    type edge(x: i64, y: i64), name(x: i64, s: String), a(x: i64, y: i64), b(x: i64, y: i64, z: i64)
+    rel a(x, y) = edge(x, y)
+    rel b(x, y, z) = a(x, y), edge(y, z)
+    rel a(x + 0, z + ($string_length(s) as i64)) = b(x, y, z), name(y, s), z < 4
+    query a query b
+    """
+    facts = {"edge": [((1 + x + y) / 16, (x, y)) for x in range(6) for y in range(x)]}
+    facts["name"] = [(1.0, (k, "x" * (k % 3))) for k in range(8)]
+    with settings_of(NEVER, NEVER):
+        wanted = tagged(text, facts, "minmaxprob")
+    with settings_of(0, 1, 1 << 20, compiled=True), counted() as made:
+        assert tagged(text, facts, "minmaxprob") == wanted
+    assert made
+
+
 @examples(12, 2000, st.data())
 def test_tags_and_rounds_are_those_over_columns(data):
     rules = data.draw(st.lists(st.sampled_from(RULES), min_size=1, max_size=5, unique=True))
@@ -493,37 +486,6 @@ def test_small_rounds_with_tags_are_one_call():
     assert len(made) == 1
 
 
-def test_a_run_waits_for_its_kernels_no_longer_than_it_runs_without(monkeypatch):
-    program = dv.Program("rel n = {0}\nrel n(x + 1) = n(x), x < 300\ntype n(x: i64)\nquery n")
-    waited, prepared = [], []
-
-    looks = itertools.count()
-
-    def clock():
-        """Each look is a millisecond after the last, but for what was waited."""
-        return next(looks) / 1000 + sum(waited)
-
-    def waits(own, seconds):
-        waited.append(seconds)
-        return len(waited) < 10_000
-
-    monkeypatch.setattr(type(driver.run), "waits", waits)
-    monkeypatch.setattr(execute, "may_use_compiled", lambda *given, **named: False)
-    monkeypatch.setattr(Machine, "prepare", lambda own: prepared.append(len(own.stores)))
-    for module in (compile_ahead, execute):
-        monkeypatch.setattr(module, "perf_counter", clock)
-    monkeypatch.setattr(time, "monotonic", clock)
-    with settings_of(0, 0):
-        assert len(program.run()["n"]) == 301
-        assert prepared == [1]
-        assert len(waited) > 20
-        assert sum(waited) < 0.6 * clock()
-        # A run that has taken long without its kernels may wait long, but for its limit.
-        monkeypatch.setattr(compile_ahead, "perf_counter", lambda: 100 * clock())
-        with pytest.raises(LimitError, match=r"0\.2 s"):
-            program.run(time_limit=0.2)
-
-
 def test_a_store_that_runs_as_a_kernel_becomes_worth_one_that_inserts(monkeypatch):
     """Rounds of a row whose store has the kernel that writes columns, until the other one is to be had."""
     program = dv.Program("rel n = {0}\nrel n(x + 1) = n(x), x < 300\ntype n(x: i64)\nquery n")
@@ -535,7 +497,7 @@ def test_a_store_that_runs_as_a_kernel_becomes_worth_one_that_inserts(monkeypatc
 
     monkeypatch.setattr(fused.Running, "run", counted)
     monkeypatch.setattr(fused.Running, "is_ready", lambda own: own.settle() is None)
-    monkeypatch.setattr(execute, "may_use_compiled", lambda *given, **named: False)
+    monkeypatch.setattr(execute, "may_drive", lambda *given: False)
     # As if each round had many.
     with settings_of(0, 1 << 12), under(small_round=-1):
         assert len(program.run()["n"]) == 301

@@ -1,7 +1,8 @@
 """Kernels as LLVM's text, for `device.cpu.llvm_code` to compile.
 
 Printed form: one function `entry(words)`, which takes all arguments as words of 64 bits, numbers and the addresses of
-arrays, and writes what the kernel returns to the words behind them; kernels that it calls are functions beside it.
+arrays, and writes what the kernel returns to the words behind them; kernels that it calls are functions beside it. A
+packed kernel is a function `entry(memory, block)`, which finds its arguments in the words of a memory.
 Registers are memory of the function, which LLVM's first pass makes registers of. A line is a vector.
 """
 
@@ -34,13 +35,25 @@ def emit_llvm(kernel: n.Kernel, by_row: bool = False) -> str:
 
     Raises UnsupportedError for an operation that is none of a CPU, TypeMismatchError for lines of other lanes.
     """
+    return _module(kernel, by_row, _Printer(kernel, by_row))
+
+
+def emit_packed(kernel: n.Kernel) -> str:
+    """The text of a module for a valid kernel with packed arguments, `int64 entry(int64, int64)` in C.
+
+    The kernel's first two parameters are arrays of int64, `memory` and `block`. The function takes their addresses, and
+    memory[block[k]] is its next parameter k: an int64, or the address of an array. It returns one int64.
+    """
+    return _module(kernel, False, _PackedPrinter(kernel, False))
+
+
+def _module(kernel: n.Kernel, by_row: bool, printer: _Printer) -> str:
     declared: set[str] = set()
     texts = []
     for called in dict.fromkeys(_called(kernel)):
-        printer = _Printer(called, by_row)
-        texts.append(printer.inner())
-        declared |= printer.code.declared
-    printer = _Printer(kernel, by_row)
+        inner = _Printer(called, by_row)
+        texts.append(inner.inner())
+        declared |= inner.code.declared
     texts.append(printer.entry())
     declared |= printer.code.declared
     return "\n\n".join([*texts, "\n".join(sorted(declared)), "!0 = !{}"]) + "\n"
@@ -98,6 +111,9 @@ def _itemsize(dtype: str) -> int:
 class _Printer:
     """The function of one kernel."""
 
+    # What stands behind the last statement.
+    end = "ret void"
+
     def __init__(self, kernel: n.Kernel, by_row: bool):
         self.kernel, self.by_row = kernel, by_row
         self.lines = frozenset() if by_row else check(kernel)
@@ -152,7 +168,7 @@ class _Printer:
 
     def function(self, head: str) -> str:
         self.block(self.kernel.body)
-        self.code.add("ret void")
+        self.code.add(self.end)
         memory = [
             f"  {address} = alloca {register_type(register.dtype, self.width(register))}"
             for register, address in self.registers.items()
@@ -358,13 +374,17 @@ class _Printer:
                 code.branch(self.loops[-1][1])
                 code.begin(code.name("dead"))
             case n.Return(values):
-                for number, (value, of) in enumerate(zip(self.values(values), values)):
-                    word = "float64" if of.dtype in FLOATS else "uint64" if of.dtype in UNSIGNED else "int64"
-                    text = code.converted(value.text, of.dtype, word)
-                    place = code.let(f"getelementptr inbounds i64, ptr {self.result}, i64 {number}")
-                    code.add(f"store {scalar_type(word)} {text}, ptr {place}")
-                code.add("ret void")
+                self.leave(values)
                 code.begin(code.name("dead"))
+
+    def leave(self, values: Sequence[Expr]) -> None:
+        code = self.code
+        for number, (value, of) in enumerate(zip(self.values(values), values)):
+            word = "float64" if of.dtype in FLOATS else "uint64" if of.dtype in UNSIGNED else "int64"
+            text = code.converted(value.text, of.dtype, word)
+            place = code.let(f"getelementptr inbounds i64, ptr {self.result}, i64 {number}")
+            code.add(f"store {scalar_type(word)} {text}, ptr {place}")
+        code.add("ret void")
 
     def whole(self, count: Expr | None) -> None:
         if count is not None:
@@ -374,15 +394,15 @@ class _Printer:
 
     def loop(self, statement: n.For) -> None:
         code, step = self.code, statement.step
-        start, stop = self.values((statement.start, statement.stop))
-        first = start.text
+        start, stop = (value.text for value in self.values((statement.start, statement.stop)))
+        first = start
         if statement.down:
-            first = code.let(f"sub nsw i64 {stop.text}, 1")
+            first = code.let(f"sub nsw i64 {stop}, 1")
             if step > 1:
-                rows = code.let(f"sub nsw i64 {first}, {start.text}")
+                rows = code.let(f"sub nsw i64 {first}, {start}")
                 rest = code.let(f"srem i64 {rows}, {step}")
                 last = code.let(f"sub nsw i64 {first}, {rest}")
-                some = code.let(f"icmp slt i64 {start.text}, {stop.text}")
+                some = code.let(f"icmp slt i64 {start}, {stop}")
                 first = code.let(f"select i1 {some}, i64 {last}, i64 {first}")
         # A body may assign the register; the loop goes on as it would.
         row = code.name("row")
@@ -392,7 +412,7 @@ class _Printer:
         code.branch(test)
         code.begin(test)
         at = code.let(f"load i64, ptr %{row}")
-        goes_on = f"icmp sge i64 {at}, {start.text}" if statement.down else f"icmp slt i64 {at}, {stop.text}"
+        goes_on = f"icmp sge i64 {at}, {start}" if statement.down else f"icmp slt i64 {at}, {stop}"
         code.choose(code.let(goes_on), inside, after)
         self.round(inside, statement.body, after, following, (statement.target, at))
         code.begin(following)
@@ -561,6 +581,34 @@ class _Printer:
 
     def folded(self, word: str, shift: int) -> str:
         return self.code.let(f"xor i64 {word}, {self.code.let(f'lshr i64 {word}, {shift}')}")
+
+
+class _PackedPrinter(_Printer):
+    """The function of a kernel with packed arguments."""
+
+    # Every path returns before.
+    end = "unreachable"
+
+    def entry(self) -> str:
+        memory, block, *rest = self.kernel.parameters
+        assert isinstance(memory, n.Array)
+        assert isinstance(block, n.Array)
+        for array in (memory, block):
+            self.before.add(f"{self.address(array)} = inttoptr i64 %{array.name} to ptr")
+        for number, parameter in enumerate(rest):
+            at = self.before.let(f"getelementptr inbounds i64, ptr {self.address(block)}, i64 {number}")
+            at = self.before.let(f"load i64, ptr {at}")
+            at = self.before.let(f"getelementptr inbounds i64, ptr {self.address(memory)}, i64 {at}")
+            if isinstance(parameter, n.Array):
+                self.before.add(f"{self.address(parameter)} = load ptr, ptr {at}")
+            else:
+                word = self.before.let(f"load i64, ptr {at}")
+                self.before.add(f"store i64 {word}, ptr {self.memory(parameter)}")
+        return self.function(f"define i64 @{ENTRY}(i64 %{memory.name}, i64 %{block.name}) nounwind")
+
+    def leave(self, values: Sequence[Expr]) -> None:
+        (value,) = values
+        self.code.add(f"ret i64 {self.scalar(value)}")
 
 
 def _order(lanes: Sequence[int]) -> str:

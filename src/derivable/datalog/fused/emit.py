@@ -8,7 +8,7 @@ columns until they are full. It is called again with the positions of all loops,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -20,10 +20,9 @@ from derivable.algebra.semiring import TypedSemiring
 from derivable.core.and_or import TRUE as CERTAIN
 from derivable.datalog.fused.emit_intersection import emit_intersection
 from derivable.datalog.kernels.row_sets import SetForm, SetParameters, find, find_words
-from derivable.device.cpu.tiers import Compilable
+from derivable.device.cpu.llvm_code import compile_kernel
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, substitute
-from derivable.kernel.emit_numba import compile_kernel
 
 Term = Expr
 # The factor that changes no product.
@@ -165,24 +164,15 @@ class Plan:
 class RuleKernel:
     """The compiled kernel of a plan; its emitter says what it is called with before the arguments of `parameters`.
 
+    function    what Python calls, or a `llvm_code.Packed`
     parameters  for each argument (what, number of the step, column or component), see `fused.argument_of`
     columns     dtypes of the columns to write, if it writes any
     """
 
-    kernel: n.Kernel
-    function: Callable
+    function: Any
     parameters: tuple[Key, ...]
     num_positions: int
     columns: tuple[str, ...]
-
-    def is_ready(self, is_urgent: bool = False, waits: bool = False) -> bool:
-        """As `tiers.Compilable.is_ready`."""
-        function = self.function
-        return not isinstance(function, Compilable) or function.is_ready(self.kernel.types, is_urgent, waits)
-
-    def waits(self, seconds: float) -> bool:
-        """As `tiers.Compilable.waits`."""
-        return isinstance(self.function, Compilable) and self.function.waits(seconds)
 
 
 _compiled: dict[tuple, RuleKernel] = {}
@@ -194,7 +184,7 @@ def is_compiled(*key: Any) -> bool:
 
 
 def compiled(emitter: type[Emitter], *arguments: Any) -> RuleKernel:
-    """The kernel of an emitter and its arguments, a plan first; compiled when it is called first."""
+    """The kernel of an emitter and its arguments, a plan first."""
     key = emitter, *arguments
     if key not in _compiled:
         _compiled[key] = emitter(*arguments).emit()
@@ -248,8 +238,8 @@ class Emitter:
         self.found = k.let("found", 0) if self.first_free < len(plan.steps) else None
 
     def compiled(self, columns: Sequence[str] = ()) -> RuleKernel:
-        kernel, count = self.k.kernel(), self.plan.num_loops
-        return RuleKernel(kernel, compile_kernel(kernel), tuple(self.parameters), count, tuple(columns))
+        function = compile_kernel(self.k.kernel())
+        return RuleKernel(function, tuple(self.parameters), self.plan.num_loops, tuple(columns))
 
     def emit(self) -> RuleKernel:
         kinds = ["int64"] * len(self.plan.outputs)

@@ -19,9 +19,9 @@ from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog.fused import emit
 from derivable.datalog.fused.emit_insert import InsertEmitter
 from derivable.datalog.kernels.row_sets import DONE, SetForm
+from derivable.device.cpu.llvm_code import Packed, compile_kernel
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, substitute
-from derivable.kernel.emit_numba import compile_kernel, compile_packed
 
 
 def accumulate_kernel(plus: TypedMonoid, is_idempotent: bool, at_once: bool) -> n.Kernel:
@@ -234,11 +234,11 @@ def compiled_tags(typed: TypedSemiring, at_once: bool) -> tuple[Callable, ...]:
     return _compiled[key]
 
 
-def compiled_end_of_round(typed: TypedSemiring, has_stamps: bool, is_ordered: bool) -> Any:
-    """The function of `end_round_kernel`, a `tiers.Packed`."""
+def compiled_end_of_round(typed: TypedSemiring, has_stamps: bool, is_ordered: bool) -> Packed:
+    """The function of `end_round_kernel`."""
     key = typed, has_stamps, is_ordered
     if key not in _ends_of_rounds:
-        _ends_of_rounds[key] = compile_packed(end_round_kernel(*key))
+        _ends_of_rounds[key] = Packed(end_round_kernel(*key))
     return _ends_of_rounds[key]
 
 

@@ -49,8 +49,6 @@ class Running:
         self.signature: Any = None
         self.fused: Fused | None = None
         self.kernel: emit.RuleKernel | None = None
-        # Whether its kernel is worth it, and does not run yet.
-        self.waits = False
         # Columns that nobody keeps are written again: many small rounds would spend their time on new ones.
         self.kinds: tuple[str, ...] = ()
         self.columns: list[np.ndarray] = []
@@ -72,17 +70,15 @@ class Running:
         return self.kernel is not None
 
     def kernel_by(self, seen: int, *emitter: Any) -> emit.RuleKernel | None:
-        """The kernel by an emitter and its arguments, if it is worth it and runs now."""
+        """The kernel by an emitter and its arguments, if it is worth it."""
         assert self.fused is not None
         kind, *arguments = emitter
         if seen < policy().many_rows and not emit.is_compiled(kind, self.fused.plan, *arguments):
             return None
-        made = emit.compiled(kind, self.fused.plan, *arguments)
-        self.waits = seen < policy().patient_rows and not made.is_ready()
-        return None if self.waits else made
+        return emit.compiled(kind, self.fused.plan, *arguments)
 
     def distinct_kernel(self, counts_only: bool) -> emit.RuleKernel | None:
-        """The kernel of a store that writes rows which are all different, if it is worth it and runs now.
+        """The kernel of a store that writes rows which are all different, if it is worth it.
 
         counts_only  whether nothing but their number is written
         """
@@ -139,8 +135,6 @@ class Running:
             return self.fused.kept.reason, "a rule of its own for what is before that"
         if self.fused is not None and not self.fused.kept.is_worth_columns and self.driver.part != "recent":
             return "columns of one relation are as fast", ""
-        if self.waits:
-            return "it is not compiled yet", "a later run"
         if self.fused is None and self.signature is not None:
             return f"more than {policy().most_loops} joins", "rules with fewer"
         return "too few rows", "thousands"

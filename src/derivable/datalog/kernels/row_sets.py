@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from derivable.algebra.expr.functions import cast, equal, not_equal, where
+from derivable.algebra.expr.functions import bitwise_and, cast, equal, not_equal, right_shift, where
 from derivable.algebra.expr.nodes import Expr
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder
@@ -302,8 +302,9 @@ def read_kernel(form: SetForm) -> n.Kernel:
         with k.when(size < 0), k.while_(at * 32 < p.domain):
             with k.when(written + 32 > room):
                 k.return_(written, x, at)
-            with k.when(not_equal(k.load(p.arena, start + at, "bits"), 0)), k.loop("b", at * 32, at * 32 + 32) as b:
-                write(k.load_bit(p.arena, start * 32 + b, "there"), b)
+            bits = k.load(p.arena, start + at, "bits")
+            with k.when(not_equal(bits, 0)), k.loop("b", 0, 32) as b:
+                write(equal(bitwise_and(right_shift(bits, b), 1), 1), at * 32 + b)
             k.set(at, at + 1)
         with k.otherwise():
             with k.when(written + size > room):

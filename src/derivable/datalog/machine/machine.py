@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import operator
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +26,13 @@ from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.tables.index import Index
 from derivable.datalog.tables.storage import Table
-from derivable.device.cpu.tiers import has_numba
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit, emit_insert
     from derivable.datalog.kernels import row_sets
     from derivable.datalog.machine import driver
     from derivable.datalog.machine.merges import Merge
+    from derivable.device.cpu.llvm_code import Packed
 else:
     emit, emit_insert = later("derivable.datalog.fused.emit"), later("derivable.datalog.fused.emit_insert")
     row_sets, driver = later("derivable.datalog.kernels.row_sets"), later("derivable.datalog.machine.driver")
@@ -42,24 +41,21 @@ else:
 ROUTE = "kernel in the driver"
 
 
-def may_use_compiled(
-    work: int, compiled: Any = None, types: Sequence[str] = (), may_import: bool = False, is_urgent: bool = True
-) -> bool:
-    """Whether to use the driver, or another compiled function, now: it is cached, or `work` rows justify compiling it.
-
-    may_import  whether this run alone is worth importing what loads it
-    is_urgent   whether nothing else serves well meanwhile
+def may_drive(work: int, run: Any = None) -> bool:
+    """Whether to use the driver, `driver.run` if no other is given, for so many rows: the package brings it compiled,
+    or they are worth compiling it.
     """
-    if compiled is None:
-        compiled, types = driver.run, driver.TYPES
     if os.environ.get("DERIVABLE_TIER") == "interpreted":
         return False
-    if work < policy().many_rows and not has_numba():
-        may_link = may_import or "llvmlite" in sys.modules or work >= policy().linked_rows
-        return (may_link and compiled.is_linkable(types)) or (may_import and compiled.is_cached)
-    if work < policy().many_rows:
-        return compiled.is_cached
-    return compiled.is_ready(types, is_urgent, waits=is_urgent and work >= policy().patient_rows)
+    return work >= policy().many_rows or (driver.run if run is None else run).is_linkable()
+
+
+def are_compiled(kernels: Iterable[Packed]) -> bool:
+    """Whether all of these kernels are compiled, some of those that are not by this call."""
+    missing = [kernel for kernel in dict.fromkeys(kernels) if not (kernel.is_linked or kernel.is_there)]
+    for kernel in missing[: policy().few_kernels]:
+        kernel.link()
+    return len(missing) <= policy().few_kernels
 
 
 # What is done about a reason: whether the machine goes on.
@@ -277,33 +273,17 @@ class Machine:
             kernel = plan.kept.enters[form] = self.merge.kernel(plan.plan, form)
         return kernel
 
-    def prepare(self) -> None:
-        """Begin to compile the kernels of all stores, which are of no use without each other and the driver."""
-        for number in range(len(self.stores)):
-            kernel = self.kernel(number)
-            if kernel is not None:
-                kernel.is_ready(is_urgent=True)
-                self.tables[self.words[number, w.TARGET]].row_set.stays = True
-
     def is_worth(self, number: int, kernel: emit.RuleKernel) -> bool:
         """Whether a kernel is to be had by now, for what it would have saved: it is compiled for many rows alone."""
-        function: Any = kernel.function
-        if "address" in vars(function):
+        function: Packed = kernel.function
+        if function.is_linked:
             return True
         running = self.running(number)
         function.wanted += running.seen - running.counted
         running.counted = running.seen
         start, stop = running.driven()
         wanted = function.wanted + stop - start
-        if wanted < policy().many_rows:
-            # To look for it costs as much as some thousand rows.
-            if wanted < max(policy().few_rows, 2 * function.looked_for):
-                return False
-            function.looked_for = wanted
-            return function.is_cached
-        # Where rounds are large, a kernel that writes what it finds to columns serves as well.
-        is_urgent = self.executor.effort(self.stores[number]).has_small_rounds
-        return kernel.is_ready(is_urgent, waits=is_urgent and wanted >= policy().patient_rows)
+        return wanted >= policy().many_rows or (wanted >= policy().few_rows and function.is_there)
 
     def places(self, number: int, plan: Fused, kernel: emit.RuleKernel) -> list[int]:
         """Where the memory has the arguments of a kernel."""

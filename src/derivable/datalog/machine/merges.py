@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from derivable.datalog.machine import driver, proof_driver
     from derivable.datalog.machine.machine import Machine
     from derivable.datalog.tags.proof_store import ProofStore
+    from derivable.device.cpu.llvm_code import Packed
 else:
     emit, emit_insert = later("derivable.datalog.fused.emit"), later("derivable.datalog.fused.emit_insert")
     emit_tags = later("derivable.datalog.fused.emit_tags")
@@ -56,9 +57,9 @@ class Candidates:
         for part in self.tags if self.blank is not None else ():
             part[count:] = self.blank
 
-    def rows(self, count: int) -> np.ndarray:
-        """The words [candidate, column] of the first ones."""
-        return self.words[: count * self.width].reshape(count, self.width)
+    def rows(self, count: int, width: int) -> np.ndarray:
+        """The words [candidate, column] of the first ones, of a table with so many columns."""
+        return self.words[: count * width].reshape(count, width)
 
     def write_tags(self, tags: Any) -> None:
         """Write the tags of the first ones."""
@@ -91,13 +92,13 @@ class Merge:
         """The kernel of a plan that writes to a table with these sets."""
         return emit.compiled(emit_insert.InsertEmitter, plan, form)
 
-    def kernels_of(self, table: Table) -> Sequence[Any]:
-        """The packed kernels that the driver calls for a table as it is, besides those of stores."""
+    def kernels_of(self, table: Table) -> Sequence[Packed]:
+        """The kernels that the driver calls for a table as it is, besides those of stores."""
         return ()
 
-    def driver(self) -> tuple[Any, Sequence[str]]:
-        """What runs the stores, and the types of its parameters."""
-        return driver.run, driver.TYPES
+    def driver(self) -> Any:
+        """What runs the stores."""
+        return driver.run
 
     def call(self, machine: Machine) -> int:
         """Have the driver go on; returns why it comes back."""
@@ -185,13 +186,13 @@ class Sums(Merge):
     def kernel(self, plan: emit.Plan, form: SetForm | None) -> emit.RuleKernel:
         return emit.compiled(emit_insert.CandidateEmitter, plan)
 
-    def kernels_for(self, table: Table) -> tuple[emit.RuleKernel, Any]:
-        """The kernel that adds up the candidates of a table as it is, and the packed one that ends its rounds."""
+    def kernels_for(self, table: Table) -> tuple[emit.RuleKernel, Packed]:
+        """The kernel that adds up the candidates of a table as it is, and the one that ends its rounds."""
         form, is_certain = table.row_set.form, table.name in self.certain
         add_up = emit.compiled(emit_tags.SumEmitter, self.typed, len(table.types), form, is_certain)
         return add_up, emit_tags.compiled_end_of_round(self.typed, table.stamps is not None, self.is_ordered)
 
-    def kernels_of(self, table: Table) -> Sequence[Any]:
+    def kernels_of(self, table: Table) -> Sequence[Packed]:
         add_up, end_round = self.kernels_for(table)
         return add_up.function, end_round
 
@@ -303,8 +304,8 @@ class Proofs(Merge):
     def kernel(self, plan: emit.Plan, form: SetForm | None) -> emit.RuleKernel:
         return emit.compiled(emit_insert.CandidateEmitter, plan)
 
-    def driver(self) -> tuple[Any, Sequence[str]]:
-        return proof_driver.run_proofs, proof_driver.TYPES
+    def driver(self) -> Any:
+        return proof_driver.run_proofs
 
     def write_table(self, machine: Machine, number: int) -> None:
         table, arrays, at = machine.tables[number], self.arrays[number], machine.bases_of_tables[number]

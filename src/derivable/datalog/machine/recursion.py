@@ -151,9 +151,6 @@ class Recursion:
             machine.merge.read_rows(machine, table)
         if machine.bind(number):
             return True
-        kernel = machine.kernel(number) if machine.may_plan(number) else None
-        if kernel is not None:
-            executor.ahead.wait(executor, kernel)
         began, before, sizes = perf_counter(), machine.tables[target].size, self.sizes_now()
         self.pass_rounds()
         if machine.merge.has_tags:
@@ -174,6 +171,7 @@ class Recursion:
     def add(self, number: int, columns: list[np.ndarray], count: int, tags: Any) -> None:
         """Add candidates of a table over columns, as kernels do."""
         machine, candidates = self.machine, self.machine.merge.candidates[number]
+        width = machine.tables[number].width
         rows = np.flatnonzero(~self.executor.algebra.is_zero(tags))
         if len(rows) < count:
             columns, count, tags = [column[rows] for column in columns], len(rows), tags[rows]
@@ -181,7 +179,7 @@ class Recursion:
         room = dict.fromkeys(self.handlers(), machine.make_room)
         for start in range(0, count, candidates.room):
             stop = min(count, start + candidates.room)
-            words = candidates.rows(stop - start)
+            words = candidates.rows(stop - start, width)
             # A nullary relation has one column of zeros.
             words[:] = 0
             for c, column in enumerate(columns):

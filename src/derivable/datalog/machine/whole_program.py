@@ -21,7 +21,7 @@ from derivable.datalog.fused import fused
 from derivable.datalog.fused.kernel_plan import Fused
 from derivable.datalog.machine import words as w
 from derivable.datalog.machine.forms import Form, FormBinding
-from derivable.datalog.machine.machine import Machine, may_use_compiled
+from derivable.datalog.machine.machine import Machine, are_compiled, may_drive
 from derivable.datalog.machine.merges import ENDLESS, Merge, Proofs, Sums
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
@@ -145,22 +145,16 @@ class WholeProgram:
     # Kernels
 
     def is_bound(self) -> bool:
-        """Whether all stores have their kernels, which are loaded or compiled for many runs alone."""
+        """Whether all stores have their kernels; some of them are compiled for that."""
         if self.runs < 0:
             return True
         self.runs += 1
-        is_due = self.runs % policy().runs_a_look == 1 or (
-            self.saved >= policy().few_rows and self.runs < policy().runs_a_look
-        )
-        if policy().few_rows and not is_due:
-            return False
-        work = policy().few_rows + self.runs * self.saved
-        if not may_use_compiled(work, *self.machine.merge.driver(), len(self.machine.stores) >= policy().many_stores):
+        if not may_drive(self.runs * self.saved, self.machine.merge.driver()):
             return False
         with gc_paused():
-            return self.bind(work)
+            return self.bind()
 
-    def bind(self, work: int) -> bool:
+    def bind(self) -> bool:
         """Bind all stores, if the kernels of all are there."""
         machine, merge, planned_forms = self.machine, self.machine.merge, []
         for numbers, forms in self.forms():
@@ -172,9 +166,7 @@ class WholeProgram:
             planned_forms.append((numbers, forms, running.fused, merge.kernel(running.fused.plan, None)))
         kernels = [kernel.function for *_, kernel in planned_forms]
         kernels += [kernel for table in machine.tables for kernel in merge.kernels_of(table)]
-        # Of all, so that those that are not there begin to be compiled now.
-        are_there = ["address" in vars(one) or may_use_compiled(work, one) for one in dict.fromkeys(kernels)]
-        if not all(are_there):
+        if not are_compiled(kernels):
             return False
         for table in machine.tables:
             table.grow_log(policy().first_rows)
@@ -405,7 +397,7 @@ class WholeProgram:
                 merge.grow_candidates(machine, number, 2 * count)
             if count >= len(table.log) and not self.has_room(number, count + 1):
                 return False
-            words = candidates.rows(count)
+            words = candidates.rows(count, candidates.width)
             if not columns:
                 words[:] = 0
             for c, column in enumerate(columns):
@@ -437,7 +429,7 @@ class WholeProgram:
             part, start = tags[rows], start + count
             if not are_all_possible and machine.names[number] not in merge.certain:
                 possible = np.flatnonzero(is_possible[rows])
-                words = candidates.rows(count)
+                words = candidates.rows(count, candidates.width)
                 words[: len(possible)] = words[possible]
                 part = part[possible]
                 machine.memory[machine.bases_of_tables[number] + w.NUM_CANDIDATES] = len(possible)

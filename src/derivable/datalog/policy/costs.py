@@ -25,13 +25,11 @@ class Policy:
     shortcuts: tuple[Any, ...] | None = None
 
     # Kernels (054, 073).
-    # Seen by a store before its kernel is used if it is cached, and before it is compiled.
+    # Seen by a store before its kernel is used if it is on disk, and before it is compiled, which takes 20 to 100 ms.
     few_rows: int = 1 << 12
-    many_rows: int = 1 << 16
-    # For which nothing else serves while another process compiles, and for which kernels are compiled again.
-    patient_rows: int = 1 << 22
-    # For which what links kernels without Numba is imported.
-    linked_rows: int = 1 << 13
+    many_rows: int = 1 << 14
+    # Kernels that are compiled in one call for small runs.
+    few_kernels: int = 8
     # What a look at a store that finds nothing costs, and what a call of a kernel from Python does.
     call_rows: int = 16
     small_round: int = 1 << 8
@@ -115,12 +113,9 @@ class Policy:
     most_batches: int = 64
 
     # Small runs of a program that is run again and again (`benchmarks/front_doors.py`).
-    # Of a table that no recursion has; facts for each store; stores that take as long over columns as importing what
-    # loads kernels; runs between looks for kernels.
+    # Of a table that no recursion has; facts for each store.
     most_small: int = 1 << 15
     facts_a_store: int = 4
-    many_stores: int = 300
-    runs_a_look: int = 8
 
     # Limits, and what is shown of a run.
     # Seconds before anything is shown, and between changes of it.

@@ -20,13 +20,12 @@ from derivable.datalog.facts.store import FactStore
 from derivable.datalog.foreign.function import ForeignError
 from derivable.datalog.fused.state import Columns
 from derivable.datalog.machine import recursion
-from derivable.datalog.machine.machine import may_use_compiled
+from derivable.datalog.machine.machine import are_compiled, may_drive
 from derivable.datalog.machine.recursion import Recursion
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules.samples import is_counted
 from derivable.datalog.run import cuts
-from derivable.datalog.run.compile_ahead import CompileAhead
 from derivable.datalog.run.grounding import ground_stratum
 from derivable.datalog.run.limits import Limits, Watch
 from derivable.datalog.run.overflow import warn_of_overflow
@@ -77,7 +76,6 @@ class Executor(Stores):
                 tables |= begun.tables
             tables |= {name: Table(name, r.types, new_tags, name in stable) for name, r in relations.items()}
         super().__init__(ram, facts, algebra, watch, tables)
-        self.ahead = CompileAhead()
         self.goal = goal
         # Of the stratum with tags that runs.
         self.pending: dict[str, Pending] = {}
@@ -94,7 +92,6 @@ class Executor(Stores):
 
     def run(self) -> dict[str, Table]:
         self.watch.executor = self
-        self.ahead.begin(self)
         first = 0 if self.begun is None else self.begun.number_of_strata
         for number in range(first, len(self.ram.strata)):
             self.run_stratum(number)
@@ -118,7 +115,6 @@ class Executor(Stores):
     def run_stratum(self, number: int) -> None:
         """Compute the relations of one stratum, those before it being complete."""
         began, self.number = perf_counter(), number
-        self.ahead.began, self.ahead.waited = began, 0.0
         self.watch.stratum, self.watch.round = number, 0
         with self.placed():
             if any(self.ram.relations[name].lattice is not None for name in self.ram.strata[number].relations):
@@ -302,8 +298,7 @@ class Executor(Stores):
     def may_drive(self, number: int, instructions: list[m.Store], rows: int) -> bool:
         """Whether the driver runs a round of so many recent rows, and those behind it: it has to be worth its loading.
 
-        What a stratum has cost so far counts with the runs of the program before this one. While the driver is being
-        compiled, so are the kernels of the instructions.
+        What a stratum has cost so far counts with the runs of the program before this one.
         """
         if self.counts is not None or self.goal is not None:
             return False
@@ -316,10 +311,7 @@ class Executor(Stores):
             table = self.tables[name]
             if table.joins_values or self.stratum_effort[number].rows < table.rows_worth_kernels:
                 return False
-        are_small = all(self.effort(one).has_small_rounds for one in instructions)
-        if not may_use_compiled(work, is_urgent=are_small):
-            if work >= policy().many_rows and are_small:
-                self.ahead.prepare(self, instructions)
+        if not may_drive(work):
             return False
         # Few of its stores have kernels by then, and without these it costs more than it spares.
         return rows <= policy().few_rows or work >= policy().many_rows
@@ -425,11 +417,8 @@ class Executor(Stores):
             return False
         if any(one.has_waiting_rows for one in pending) or not self.may_drive(self.number, instructions, rows):
             return False
-        merge, work = recursion.merge_of(self), self.plans["work", self.number]
-        kernels = dict.fromkeys(kernel for one in pending for kernel in merge.kernels_of(one.table))
-        # Of all, so that those that are not there begin to be compiled now.
-        are_there = ["address" in vars(kernel) or may_use_compiled(work, kernel) for kernel in kernels]
-        return all(are_there)
+        merge = recursion.merge_of(self)
+        return are_compiled(kernel for one in pending for kernel in merge.kernels_of(one.table))
 
     def merge(self, pending: Pending, stamp: int) -> int:
         """The end of round `stamp` for a table; returns how many rows are new."""

@@ -40,7 +40,7 @@ _KEY = "small", "runs"
 class SmallRuns:
     """What a program keeps for its small runs.
 
-    runs      how many there were that had no memory, -1 if none is to be made
+    runs      how many there were, -1 if none is to have a memory
     free      the memory that no run has now
     number    of the first strata that may be run so, None if that is not known yet
     computed  the relations whose integers expressions compute with that may leave their types
@@ -73,11 +73,11 @@ def run_whole(ram: m.Ram, facts: FactStore, watch: Watch, algebra: Algebra) -> F
         return None
     if limits.iteration_limit is not None or limits.round_limit is not None or limits.tuple_limit is not None:
         return None
+    small.runs += 1
     try:
         program = small.free.pop()
     except IndexError:
-        small.runs += 1
-        if small.runs * saved_by(ram) < policy().few_rows:
+        if small.runs == 1 and saved_by(ram) < policy().few_rows:
             return None
         with gc_paused():
             program = small_program(ram, algebra, small.number)

@@ -26,7 +26,7 @@ def compiled(name: str) -> Callable:
 @cache
 def _compiled(name: str) -> Callable:
     from derivable.datalog.shortcuts import bit_kernels
-    from derivable.kernel.emit_numba import compile_kernel
+    from derivable.device.cpu.llvm_code import compile_kernel
 
     return compile_kernel(getattr(bit_kernels, name)())
 

@@ -71,8 +71,8 @@ class BestEmitter(emit.Emitter):
             k.array("waits", "bool"),
         )
         self.local = k.array("local", "float64")
-        self.cells, self.lasts = k.array("cells", "int32"), k.array("lasts", "int64")
-        self.following, self.queued = k.array("following", "int64"), k.array("queued", "int64")
+        self.cells, self.lasts = k.array("cells", "int32"), k.array("lasts", "int32")
+        self.following, self.queued = k.array("following", "int32"), k.array("queued", "int32")
         self.keys = k.array("keys", "float64")
         self.begin()
         driver = self.plan.steps[0]

@@ -7,7 +7,6 @@ depend on the order of what is given.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -116,9 +115,8 @@ def sort(words: np.ndarray) -> None:
 
 def _sort(start: int, stop: int, words: np.ndarray) -> None:
     part = words[start:stop]
-    # If a compiler is loaded anyway: NumPy takes as long where it uses the processor's vectors well, else five times.
-    is_short = len(part) < policy().digit_words
-    if is_short or "numba" not in sys.modules or not kernels.sort_by_digits.is_ready(["int64[]"] * 3):
+    # If it is compiled: NumPy takes as long where it uses the processor's vectors well, else five times.
+    if len(part) < policy().digit_words or not kernels.sort_by_digits.is_linkable():
         part.sort()
         return
     given, other = part.view(np.int64), empty(len(part), np.int64)

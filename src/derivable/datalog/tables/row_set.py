@@ -34,7 +34,6 @@ class RowSet:
     is_stale     whether the rows, which are distinct, are in neither yet
     may_have_prefixes  whether the values may be those of sets by prefix
     may_be_sorted  whether the first rows may be sorted, if they are many, and have no numbers
-    stays        whether kernels are being compiled for the hash, so that it becomes sets for very many rows alone
     ordered      how many rows, the first ones, are known to be in the order of their columns
     passes       how often few rows were looked for by a pass over all, see `scan`
     last_pass    the columns and the part of the rows of the last one, the keys, and what rows have which of them
@@ -49,14 +48,13 @@ class RowSet:
         "passes",
         "prefix_sets",
         "slots",
-        "stays",
     )
 
     def __init__(self, may_have_prefixes: bool, may_be_sorted: bool = False, is_stale: bool = False):
         self.prefix_sets: PrefixSets | None = None
         self.slots = _NO_SLOTS if is_stale else zeros(2 * 4 * policy().first_rows, np.uint32)
         self.may_have_prefixes, self.may_be_sorted, self.is_stale = may_have_prefixes, may_be_sorted, is_stale
-        self.stays, self.ordered, self.passes = False, 0, 0
+        self.ordered = self.passes = 0
         self.last_pass: tuple | None = None
 
     @staticmethod
@@ -131,7 +129,7 @@ class RowSet:
             return
         # Several threads may ask what a run has returned.
         with updating:
-            if self.is_stale and self.may_have_prefixes and self._has_prefix_sets_at_hand(table):
+            if self.is_stale and self.may_have_prefixes:
                 top = int(table.log[: table.size, -1].max())
                 sets = PrefixSets(table.width, table.new_tags is not None, top + 1)
                 # To enter rows is to count them again from the first; others may read this table meanwhile.
@@ -149,12 +147,11 @@ class RowSet:
 
     def enter(self, table: Table, columns: Sequence[np.ndarray] = ()) -> bool:
         """Go over to sets by prefix if the rows and these columns of others are in reach, else never; whether rows are
-        there. Where what enters rows is not compiled yet, the hash serves meanwhile, and until rows are many: kernels
-        that are compiled for it would have to be compiled again.
+        there.
         """
         if self.prefix_sets is not None:
             return True
-        if not self.may_have_prefixes or not self._has_prefix_sets_at_hand(table):
+        if not self.may_have_prefixes:
             return False
         there = list(table.log[: table.size].T) if table.size else []
         parts = [part for part in (columns, there) if len(part)]
@@ -169,12 +166,6 @@ class RowSet:
         size, table.size = table.size, 0
         self.prefix_sets.enter(table, size)
         return True
-
-    def _has_prefix_sets_at_hand(self, table: Table) -> bool:
-        """Whether sets of the rows may be made now: what makes them was compiled in time, or rows are very many."""
-        if self.stays and table.size < policy().patient_rows:
-            return False
-        return PrefixSets.is_at_hand(table.width, table.new_tags is not None) or table.size >= policy().patient_rows
 
     def leave(self, table: Table) -> None:
         """Go over, for good, to the hash, which numbers rows and holds any values."""

@@ -4,46 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from itertools import product, starmap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from derivable.core.lazy import later
 from derivable.datalog.policy.costs import policy
 from derivable.device.cpu.memory import empty, longer, next_length, zeros
-from derivable.device.cpu.tiers import Compilable
 
 if TYPE_CHECKING:
     from derivable.datalog.kernels import row_sets
     from derivable.datalog.tables.storage import Table
-    from derivable.kernel import emit_numba
+    from derivable.device.cpu import llvm_code
 else:
-    row_sets, emit_numba = later("derivable.datalog.kernels.row_sets"), later("derivable.kernel.emit_numba")
+    row_sets, llvm_code = later("derivable.datalog.kernels.row_sets"), later("derivable.device.cpu.llvm_code")
 
 MAX_FIRST = 1 << 26
 
 
 @cache
 def _insert(form: row_sets.SetForm) -> Callable:
-    return emit_numba.compile_kernel(row_sets.insert_kernel(form))
+    return llvm_code.compile_kernel(row_sets.insert_kernel(form))
 
 
 @cache
 def _find(form: row_sets.SetForm) -> Callable:
-    return emit_numba.compile_kernel(row_sets.find_kernel(form))
+    return llvm_code.compile_kernel(row_sets.find_kernel(form))
 
 
 @cache
 def _read(form: row_sets.SetForm) -> Callable:
-    return emit_numba.compile_kernel(row_sets.read_kernel(form))
-
-
-def built_kernels() -> Iterator[tuple[Any, tuple[str, ...]]]:
-    """Those of the usual rows, which the package brings compiled, with the types of their arguments."""
-    for form in starmap(row_sets.SetForm, product((1, 2, 3, 4), (False, True))):
-        yield _insert(form), tuple(row_sets.insert_kernel(form).types)
-        yield _find(form), tuple(row_sets.find_kernel(form).types)
+    return llvm_code.compile_kernel(row_sets.read_kernel(form))
 
 
 class PrefixSets:
@@ -90,13 +81,6 @@ class PrefixSets:
             made.state[3] = len(rows)
             rehash_rows(made.words, len(rows), made.table)
         return made
-
-    @staticmethod
-    def is_at_hand(width: int, numbered: bool) -> bool:
-        """Whether what enters rows of so many columns is compiled, and not in seconds; else that begins elsewhere."""
-        form = row_sets.SetForm(width, numbered)
-        entering = _insert(form)
-        return not isinstance(entering, Compilable) or entering.is_ready(row_sets.insert_kernel(form).types)
 
     @property
     def num_prefixes(self) -> int:

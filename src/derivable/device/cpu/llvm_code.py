@@ -10,7 +10,7 @@ import hashlib
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from derivable.core.cache import cache_directory
@@ -18,9 +18,9 @@ from derivable.core.diagnostics import DerivableError
 from derivable.core.files import atomic_write
 from derivable.core.forks import renew_in_children
 from derivable.core.interrupts import sigint_deferred
-from derivable.device.cpu import llvm_calls
+from derivable.device.cpu import compile_notice, llvm_calls
 from derivable.kernel import nodes as n
-from derivable.kernel.emit_llvm import ENTRY, emit_llvm
+from derivable.kernel.emit_llvm import ENTRY, emit_llvm, emit_packed
 
 # Changes with how code is made from text.
 _FORMAT = 1
@@ -56,9 +56,51 @@ class _Compiled:
         setattr(self, kernel.name, compile_kernel(kernel, by_row))
 
 
+class Packed:
+    """A kernel with packed arguments, see `kernel.emit_llvm.emit_packed`, which compiled code calls by its address. It
+    is compiled when that is asked for.
+
+    wanted  what it would have saved so far, in the measure of who calls it
+    """
+
+    def __init__(self, kernel: n.Kernel):
+        self.kernel, self.wanted = kernel, 0
+
+    @cached_property
+    def _text(self) -> str:
+        return emit_packed(self.kernel)
+
+    @cached_property
+    def address(self) -> int:
+        return address_of(self._text)
+
+    def link(self) -> None:
+        """Compile it now."""
+        _ = self.address
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether its address has been asked for."""
+        return "address" in vars(self)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether its code is in this process or on disk; to look opens a file."""
+        digest = _digest(self._text)
+        return digest in _addresses or _path(digest).exists()
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(f"{_target()}\0{text}".encode()).hexdigest()[:40]
+
+
+def _path(digest: str) -> Any:
+    return cache_directory() / "objects" / f"{digest}.o"
+
+
 def address_of(text: str) -> int:
     """The address of the function `entry` of a module, which is compiled unless it is in this process or on disk."""
-    digest = hashlib.sha256(f"{_target()}\0{text}".encode()).hexdigest()[:40]
+    digest = _digest(text)
     found = _addresses.get(digest)
     if found is not None:
         return found
@@ -66,10 +108,11 @@ def address_of(text: str) -> int:
     with sigint_deferred(), _lock:
         if digest not in _addresses:
             name = f"derivable_{digest}"
-            path = cache_directory() / "objects" / f"{digest}.o"
+            path = _path(digest)
             code = _read(path)
             if code is None:
-                code, may_be_kept = _compiled(text.replace(f"@{ENTRY}(", f"@{name}("))
+                with compile_notice.counted():
+                    code, may_be_kept = _compiled(text.replace(f"@{ENTRY}(", f"@{name}("))
                 if may_be_kept:
                     _keep(path, code)
             _addresses[digest] = _link(name, code)
