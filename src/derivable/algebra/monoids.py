@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache, partial
 from operator import add, mul
 from types import FunctionType
@@ -181,12 +182,26 @@ def _product(size: int, ring: Semiring, a: Any, b: Any) -> Any:
     return made
 
 
+# Sizes of matrices whose products are kernels; the next one takes seconds to compile.
+_UNROLLED = 4
+
+
+@dataclass(frozen=True)
+class MatrixProduct(Monoid):
+    """The product of large matrices in a semiring, whose folds no kernel has: see `bridge.matrix_folds`."""
+
+    ring: Semiring = field(kw_only=True)
+
+    __hash__ = Monoid.__hash__
+
+
 @cache
 def matrix_product(size: int, semiring: str | Semiring = "real") -> Monoid:
     """The product of [size, size] matrices in a semiring, as an operator: scans of it are Viterbi and its kin.
 
     values are [n, *batch, size, size]; "real" is the ordinary product, "max_plus" gives best paths, "log" sums of
-    paths in log space. Its source is unrolled: size**3 multiplications, so sizes up to about 8 are sensible.
+    paths in log space. Up to size 4 it is unrolled into kernels of size**3 multiplications; folds of larger matrices
+    are the array library's own operations, level by level.
     """
     ring = semirings.get(semiring)
     if size < 1:
@@ -198,11 +213,8 @@ def matrix_product(size: int, semiring: str | Semiring = "real") -> Monoid:
         )
     one = np.full((size, size), ring.zero)
     np.fill_diagonal(one, ring.one)
-    return Monoid(
-        f"{ring.name} product",
-        partial(_product, size, ring),
-        "bif",
-        one,
-        element_of(one),
-        commutative=size == 1 and ring.commutative,
-    )
+    name, function, element = f"{ring.name} product", partial(_product, size, ring), element_of(one)
+    commutes = size == 1 and ring.commutative
+    if size > _UNROLLED:
+        return MatrixProduct(name, function, "bif", one, element, commutes, ring=ring)
+    return Monoid(name, function, "bif", one, element, commutes)

@@ -94,7 +94,7 @@ def _prepared(
             groups = groups_of(operator, arguments)
             break
     named = arguments if groups is None else [leaf for _, group in groups for leaf in group]
-    library = _common_library((*named, *structure))
+    library = common_library((*named, *structure))
     leaves = [library.as_leaf(leaf, name) for name, leaf in named]
     # The steps of a loop have the same types and shapes, which are checked once.
     call = (kind, options, *[leaf.dtype for leaf in leaves], *[leaf.shape for leaf in leaves])
@@ -109,7 +109,7 @@ def _prepared(
         fold, parameters = fold_of(library, kind, operator, groups, options, known.folds)
         if parameters:
             held = [("what the operator holds", tensor) for tensor in parameters]
-            if _common_library([*named, *structure, *held]) is not library:
+            if common_library([*named, *structure, *held]) is not library:
                 return _prepared(kind, operator, arguments, options, (*structure, *held))
             return library, fold, _with_parameters(library, fold, operator, groups, parameters)
         calls[call] = fold
@@ -164,7 +164,7 @@ def _named_leaves(element: Element, what: str, value: Any) -> list[tuple[str, An
     return [(f"leaf {k} of {what}", leaf) for k, leaf in enumerate(leaves)]
 
 
-def _common_library(arrays: Sequence[tuple[str, Any]]) -> ModuleType:
+def common_library(arrays: Sequence[tuple[str, Any]]) -> ModuleType:
     """Raises TypeMismatchError for torch tensors beside other arrays. NumPy arrays beside JAX's become JAX's."""
     names = [library_name(array) for _, array in arrays]
     if names.count(names[0]) == len(names):

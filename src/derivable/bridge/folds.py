@@ -17,7 +17,9 @@ from typing import Any
 
 from derivable.algebra.element import rebuild
 from derivable.algebra.monoid import Monoid
+from derivable.algebra.monoids import MatrixProduct
 from derivable.algebra.semiring import Semiring
+from derivable.bridge import matrix_folds
 from derivable.bridge.arrays import AnyOperator, element_of, prepared
 from derivable.core.diagnostics import OperatorError, ShapeError
 
@@ -32,6 +34,8 @@ def reduce(op: AnyOperator, values: Any, *, axis: int = 0) -> Any:
     No element gives the neutral element. Raises a DerivableError for elements that do not fit the operator.
     """
     _check("reduce(op, values)", op, axis)
+    if isinstance(op, MatrixProduct):
+        return matrix_folds.reduce(op, values)
     library, fold, leaves = prepared("segment_reduce", op, ("values", values))
     offsets = library.as_integers([0, leaves[0].shape[0]], "offsets")
     return _rebuilt(op, values, [result[0] for result in library.run(fold, offsets, leaves)])
@@ -73,6 +77,8 @@ def scan(op: AnyOperator, values: Any, *, exclusive: bool = False, reverse: bool
     Raises a DerivableError for elements that do not fit the operator.
     """
     _check("scan(op, values)", op, axis)
+    if isinstance(op, MatrixProduct):
+        return matrix_folds.scan(op, values, None, bool(exclusive), bool(reverse))
     library, fold, leaves = prepared("scan", op, ("values", values), options=(bool(exclusive), bool(reverse)))
     return _rebuilt(op, values, library.run(fold, None, leaves))
 
@@ -88,6 +94,8 @@ def segmented_scan(
     at n.
     """
     _check("segmented_scan(op, values, offsets)", op, axis)
+    if isinstance(op, MatrixProduct):
+        return matrix_folds.scan(op, values, offsets, bool(exclusive), bool(reverse))
     options, structure = (bool(exclusive), bool(reverse)), (("offsets", offsets),)
     library, fold, leaves = prepared("scan", op, ("values", values), options=options, structure=structure)
     return _rebuilt(op, values, library.run(fold, _offsets(library, offsets, leaves), leaves))
@@ -104,6 +112,8 @@ def segment_reduce(op: AnyOperator, values: Any, offsets: Any, *, axis: int = 0)
     or do not end at n.
     """
     _check("segment_reduce(op, values, offsets)", op, axis)
+    if isinstance(op, MatrixProduct):
+        return matrix_folds.segment_reduce(op, values, offsets)
     library, fold, leaves = prepared("segment_reduce", op, ("values", values), structure=(("offsets", offsets),))
     return _rebuilt(op, values, library.run(fold, _offsets(library, offsets, leaves), leaves))
 
