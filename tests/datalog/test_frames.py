@@ -182,6 +182,15 @@ def test_missing_values_are_named(column, row, kind):
     assert "dropna()" in str(caught.value)
 
 
+def test_missing_values_of_arrow_are_dropped_as_arrow_does():
+    arrow = pytest.importorskip("pyarrow")
+    table = arrow.table({"name": ["a", None], "age": [1, 2]})
+    for some in (table, table.to_batches()[0]):
+        with pytest.raises(TypeMismatchError, match=r"row 1, column 'name': the value is missing\n.*drop_null\(\)`$"):
+            dv.Program("type aged(name: String, age: i64)").run({"aged": some})
+    dv.Program("type aged(name: String, age: i64)").run({"aged": table.drop_null()})
+
+
 def test_missing_texts_are_named():
     with pytest.raises(TypeMismatchError, match=r"row 1, column 0 \(text\): the value is missing \(nan\)"):
         dv.Program("type word(text: String)").run({"word": pd.DataFrame({"text": ["a", float("nan")]})})

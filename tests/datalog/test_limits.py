@@ -26,6 +26,7 @@ from derivable.core.diagnostics import CompileTimeout, DomainError, LimitError, 
 from derivable.core.progress import Deadline
 from derivable.datalog.api import evaluation
 from derivable.datalog.exact.exact import compiled_form
+from derivable.datalog.policy.costs import under
 from derivable.datalog.run import limits, orders
 from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.limits import size_in_bytes
@@ -509,8 +510,15 @@ def test_a_product_that_the_memory_does_not_hold_is_a_warning(monkeypatch):
     head = "type a(x: i32), b(x: i32)\nrel "
     with pytest.warns(dv.DerivableWarning, match=r"the rule of `c` joins .* about 360,000 rows are expected"):
         dv.Program(head + "c(x, y) = a(x), b(y)\nquery c").run(facts)
+    count = dv.Program(head + "n(k) = k := count(x, y: a(x), b(y))\nquery n")
+    with pytest.warns(dv.DerivableWarning, match=r"^[^#]*a part of a rule joins [^#]* about 360,000 rows"):
+        assert set(count.run(facts, keep=True)["n"]) == {(360_000,)}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        # Pairs that are counted, and held nowhere.
+        monkeypatch.setenv("DERIVABLE_TIER", "compiled")
+        with under(few_rows=1, many_rows=1):
+            assert set(count.run(facts)["n"]) == {(360_000,)}
         # Few different rows, few rows, and a shared variable.
         dv.Program(head + "c(x) = a(x), b(y)\nquery c").run(facts)
         dv.Program(head + "c(x, y) = a(x), b(y)\nquery c").run({"a": range(600), "b": [1]})

@@ -247,7 +247,8 @@ def _columns(name: str, names: tuple[Any, ...], columns: Sequence[Any]) -> Colum
 def _values(name: str, label: Any, column: Any) -> np.ndarray | Texts:
     """One column, whatever it is."""
     if hasattr(column, "combine_chunks") or hasattr(column, "dictionary_encode"):
-        return arrow_column(name, label, column)
+        hint = "a relation has no missing values: drop such rows with `table.drop_null()`"
+        return arrow_column(name, label, column, hint)
     if isinstance(column, list) and len(column) and type(column[0]) is str:
         return Texts(column)
     of_frame: Any = getattr(column, "array", None)

@@ -31,7 +31,9 @@ _FUNCTIONS = {
     **dict.fromkeys(("lower", "to_lower", "tolower", "lcase"), "$string_lower({0})"),
     **dict.fromkeys(("trim", "strip"), "$string_trim({0})"),
     "replace": "$string_replace({0}, {1}, {2})",
-    **dict.fromkeys(("index_of", "indexof", "instr", "strpos", "position"), "$string_index_of({0}, {1})"),
+    **dict.fromkeys(
+        ("index_of", "indexof", "index", "find", "instr", "strpos", "position", "locate"), "$string_index_of({0}, {1})"
+    ),
     **dict.fromkeys(("int", "to_number", "itou", "utoi", "ftoi"), "{0} as i32"),
     **dict.fromkeys(("float", "itof", "utof"), "{0} as f64"),
     **dict.fromkeys(("str", "string", "to_string"), "{0} as String"),
@@ -50,6 +52,8 @@ def written_here(name: str, arguments: Sequence[str]) -> str | None:
         # Elsewhere the third one is a length.
         parts = "{0}, {1}, {1} + {2}" if len(arguments) == 3 else "{0}, {1}"
         return f"write `$substring({parts.format(*arguments, *'xy'[len(arguments) :])})`"
+    if lower in ("like", "ilike") and arguments[1:2] and arguments[1].startswith('"'):
+        return like_here(arguments[0], arguments[1])
     filled = [*arguments, *"xyz"[len(arguments) :]]
     if lower in _CONDITIONS:
         if len(arguments) == 2 and arguments[0].startswith('"') and not arguments[1].startswith('"'):
@@ -60,3 +64,16 @@ def written_here(name: str, arguments: Sequence[str]) -> str | None:
     if lower in _SENTENCES:
         return f"use {_SENTENCES[lower].format(*filled)}"
     return f"write `{_FUNCTIONS[lower].format(*filled)}`" if lower in _FUNCTIONS else None
+
+
+def like_here(value: str, pattern: str) -> str:
+    """The hint for a pattern of SQL, with its quotes."""
+    part = f'"{pattern[1:-1].strip("%")}"'
+    if "%" in part or "_" in part:
+        return "write a predicate of your own, with Python's `re`: `derivable.datalog.predicate`"
+    if pattern.startswith('"%'):
+        end = "_" if pattern.endswith('%"') else f"$string_length({value})"
+        return f"write the atom `string_find({value}, {part}, _, {end})`"
+    return (
+        f"write `$substring({value}, 0, {len(part) - 2}) == {part}`" if "%" in pattern else f"write `{value} == {part}`"
+    )

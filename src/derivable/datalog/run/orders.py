@@ -88,8 +88,9 @@ class Orders(Queries):
         if left is None or size <= left or store.origin is None:
             return
         span, about = store.origin.clause.span, float(f"{rows:.2g}")
+        what = "a part of a rule" if store.relation.startswith("#") else f"the rule of `{store.relation}`"
         warn(
-            f"the rule of `{store.relation}` joins relations without a shared variable: about {about:,.0f} rows are "
+            f"{what} joins relations without a shared variable: about {about:,.0f} rows are "
             f"expected, which take {shown_bytes(size)}, and {shown_bytes(left)} are left",
             hint="restrict the rule by a condition or a shared variable, or stop it by tuple_limit or memory_limit",
             source=self.ram.source,

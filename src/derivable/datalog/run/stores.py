@@ -69,8 +69,6 @@ class Stores(Orders):
     def insert(self, instruction: m.Instruction) -> None:
         """Run an instruction and insert its rows."""
         table = self.tables[instruction.relation]
-        if isinstance(instruction, m.Store):
-            self.warn_of_product(instruction)
         with self.effort(instruction) as effort:
             self.watch.enter(table)
             if not isinstance(instruction, m.Store):
@@ -79,6 +77,7 @@ class Stores(Orders):
             elif not table.size and table.row_set.may_be_sorted:
                 self.insert_first(instruction, table, effort)
             else:
+                self.warn_of_product(instruction)
                 for columns, count, _ in self.stored(instruction, effort):
                     table.insert(columns, count)
             added = self.watch.leave()
@@ -91,6 +90,8 @@ class Stores(Orders):
         running = self.running_of(store)
         only_number = self.only_outputs and self.watch.room is None and store.relation in self.ram.counted
         kernel = running.distinct_kernel(only_number)
+        if kernel is None or not only_number:
+            self.warn_of_product(store)
         if kernel is not None:
             effort.by(KERNEL)
             for count in running.written(table, kernel):

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from itertools import pairwise
 
+from derivable.datalog.foreign.other_names import like_here
 from derivable.datalog.syntax.lexer import ITEM_KEYWORDS, Token
 
 # A name that is no relation's.
@@ -179,26 +180,13 @@ def _condition(place: _Place) -> Form | None:
     if place.token.kind != "name" or place.at(-1).kind not in ("name", "text", "integer", "float"):
         return None
     if word in ("LIKE", "ILIKE") and after.kind == "text":
-        return place.form(f"`{place.token.text}` is a condition of SQL", _like(value, after.text), 0, 1)
+        return place.form(f"`{place.token.text}` is a condition of SQL", like_here(value, after.text), 0, 1)
     if word == "BETWEEN":
         low, high = after.text, place.at(3).text
         return place.form("`BETWEEN` is a condition of SQL", f"write `{value} >= {low}, {value} <= {high}`")
     if word == "IS":
         return place.form("`IS` is a condition of SQL", "a value that is not known is no fact: write `not p(_)`")
     return None
-
-
-def _like(value: str, pattern: str) -> str:
-    """The atom or comparison for a pattern of SQL, with its quotes."""
-    part = f'"{pattern[1:-1].strip("%")}"'
-    if "%" in part or "_" in part:
-        return "write a predicate of your own, with Python's `re`: `derivable.datalog.predicate`"
-    if pattern.startswith('"%'):
-        end = "_" if pattern.endswith('%"') else f"$string_length({value})"
-        return f"write the atom `string_find({value}, {part}, _, {end})`"
-    return (
-        f"write `$substring({value}, 0, {len(part) - 2}) == {part}`" if "%" in pattern else f"write `{value} == {part}`"
-    )
 
 
 def _evidence(place: _Place) -> Form | None:
