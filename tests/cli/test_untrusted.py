@@ -148,3 +148,12 @@ def test_two_queries_have_two_files(home, run):
     assert status == 1
     assert "p.scl:4:1: error: the queries `a` and `b` are both written to ./v.csv" in error
     assert not (home / "current" / "out").exists()
+
+
+@pytest.mark.parametrize("text", ["p cnf 2000000000 1\n1 0\n", "nnf 3 2 2000000000\nL 1\nL 2000000000\nA 2 0 1\n"])
+def test_counts_of_millions_of_digits_are_not_written(home, capsys, text):
+    """Half a GB of digits, of a file of a line: 2,000,000,000 log10(2) of them."""
+    name = "many.cnf" if text.startswith("p") else "many.nnf"
+    (home / "current" / name).write_text(text)
+    assert main(["count", name]) == 1
+    assert "the count has 602,059,99" in capsys.readouterr().err

@@ -11,6 +11,10 @@ import click
 
 from derivable.cli.compile import STRICT, compiled
 from derivable.cli.report import write_facts, write_json
+from derivable.core.diagnostics import UnsupportedError
+
+# A file of a line may announce two billion variables. So many digits take seconds.
+MOST_DIGITS = 10_000_000
 
 
 @click.command("count")
@@ -71,6 +75,11 @@ def decimal_digits(count: int) -> str:
     """The digits of a count of any size: Python's own conversion refuses more than 4,300, and takes their square."""
     if count.bit_length() < 10_000:
         return str(count)
+    if (size := _log10(count)) and size > MOST_DIGITS:
+        raise UnsupportedError(
+            f"the count has {int(size) + 1:,} digits, and more than {MOST_DIGITS:,} are not written",
+            hint=f"it is about 10^{size:.3f}; in Python `model_count` gives the integer",
+        )
     powers: dict[int, Decimal] = {}
 
     def converted(number: int, bits: int) -> Decimal:
