@@ -237,3 +237,27 @@ def test_only_gradients_by_the_entries(names):
         by_hand = 2 * np.outer(A @ x, x) * (A.toarray() != 0)
         assert value == pytest.approx(((A @ x) ** 2).sum())
         np.testing.assert_allclose((found if names == "A" else found[0]).toarray(), by_hand)
+
+
+def test_graphs_are_refused_and_torch_compile_steps_out():
+    """A graph would have the numbers of the call that it is made in."""
+    torch = pytest.importorskip("torch")
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    step = dv.tensor.value_and_gradient(dv.tensor.parse("sum(<i, x> in X) x * x * x", {"X": 1}), "X")
+
+    def gradient_of(x):
+        return step(X=x)[1]
+
+    first, second = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
+    for made in (
+        lambda: torch.jit.trace(gradient_of, first),
+        lambda: make_fx(gradient_of)(first),
+        lambda: torch.vmap(gradient_of)(torch.stack([first, second])),
+        lambda: torch.func.grad(lambda x: step(X=x)[0])(first),
+    ):
+        with pytest.raises(UnsupportedError, match="value with its gradients"):
+            made()
+    compiled = torch.compile(lambda x: 2 * gradient_of(x), backend="eager")
+    for x in (first, second):
+        assert torch.equal(compiled(x), 6 * x**2)

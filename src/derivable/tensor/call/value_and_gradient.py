@@ -57,7 +57,8 @@ class ValueAndGradient:
     without derivatives of their own: `Function` has these. The "full" derivatives and the value are computed by one
     kernel; each one with the pattern "own" by one of its own.
 
-    Raises as a call of a kernel, and UnsupportedError for tracers of JAX.
+    Raises as a call of a kernel, and UnsupportedError for tracers of JAX, under `torch.func`, and in graphs that
+    `torch.jit.trace` and the like make; `torch.compile` computes it outside of its graph.
     """
 
     def __init__(
@@ -92,7 +93,20 @@ class ValueAndGradient:
         return f"{type(self).__name__}({str(self.program)!r}, {', '.join(self.wrt)})"
 
     def __call__(self, **values: Any) -> Any:
-        is_torch, jax = has_torch(values.values()), imported("jax")
+        computed: Any = self._computed
+        if is_torch := has_torch(values.values()):
+            import torch
+
+            from derivable.bridge.torch import refuse_capture
+
+            refuse_capture("a value with its gradients")
+            if torch.compiler.is_compiling():
+                # As a decorator it would import torch._dynamo.
+                computed = torch.compiler.disable(computed)
+        return computed(values, is_torch)
+
+    def _computed(self, values: Mapping[str, Any], is_torch: bool) -> Any:
+        jax = imported("jax")
         given = {name: _untracked(name, value) for name, value in values.items()}
         value, found = self._whole(**given) if self._is_joint else (self._whole(**given), {})
         found |= {name: kernel(**given) for name, kernel in self._own.items()}
@@ -165,6 +179,13 @@ def _untracked(name: str, value: Any) -> Any:
     """An input without its derivatives."""
     torch, jax = imported("torch"), imported("jax")
     if torch is not None and isinstance(value, torch.Tensor):
+        from derivable.bridge.torch import is_transformed
+
+        if is_transformed():
+            raise UnsupportedError(
+                f"`{name}` is transformed by `torch.func`, and a value with its gradients is computed at once",
+                hint="`dv.tensor.Function` may stand under `torch.func` and `torch.vmap`",
+            )
         return value.detach()
     if jax is not None and isinstance(value, jax.Array):
         if isinstance(value, jax.core.Tracer):
