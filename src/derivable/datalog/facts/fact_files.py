@@ -304,7 +304,7 @@ def _in_batches(file: Any, look: Callable[..., Any]) -> Any:
         look(file.metadata.num_rows)
         return file.read()
     batches = []
-    for batch in file.iter_batches():
+    for batch in file.iter_batches(max(1, _FEW_VALUES // file.metadata.num_columns)):
         batches.append(batch)
         look(len(batch))
     return arrow.Table.from_batches(batches, file.schema_arrow)

@@ -14,6 +14,7 @@ from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchErro
 from derivable.core.lazy import later
 from derivable.datalog.tags.random_facts import as_floats
 from derivable.datalog.values.text_arena import Encoded
+from derivable.device.cpu.memory import empty
 
 if TYPE_CHECKING:
     import pyarrow as arrow
@@ -295,7 +296,7 @@ def arrow_column(
         chunks = column.chunks if isinstance(column, arrow.ChunkedArray) else [column]
         texts = _encoded(chunks[0].dictionary) if chunks else []
         places = [np.from_dlpack(chunk.indices) for chunk in chunks]
-        return Texts(texts, np.concatenate([np.empty(0, np.int64), *places]).astype(np.int64))
+        return Texts(texts, np.concatenate(places) if places else np.empty(0, np.int64))
     if is_string(t):
         return Texts(_encoded(column))
     if arrow.types.is_decimal(t) and t.scale == 0:
@@ -311,7 +312,10 @@ def arrow_column(
     chunks = column.chunks if isinstance(column, arrow.ChunkedArray) else [column]
     if (arrow.types.is_integer(t) or arrow.types.is_floating(t)) and chunks:
         # Arrow's own conversion imports pandas where it is installed.
-        return np.concatenate([np.from_dlpack(chunk) for chunk in chunks])
+        parts = [np.from_dlpack(chunk) for chunk in chunks]
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate(parts, out=empty(len(column), parts[0].dtype))
     return column.to_numpy() if isinstance(column, arrow.ChunkedArray) else column.to_numpy(zero_copy_only=False)
 
 

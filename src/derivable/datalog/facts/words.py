@@ -15,6 +15,8 @@ from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.terms import show_value
 from derivable.datalog.values.values import FINER_UNITS, Unfit, ValueType, column_words
 
+_LARGEST_SHORT = np.iinfo(np.int32).max
+
 
 def checked_words(relation: Relation, columns: Sequence[Any], symbols: SymbolTable) -> list[np.ndarray]:
     """Words [row] of each column of Python values, or of an array, or of texts; every value is checked."""
@@ -23,6 +25,9 @@ def checked_words(relation: Relation, columns: Sequence[Any], symbols: SymbolTab
         try:
             if isinstance(values, Texts):
                 found = column_words(values.texts, t, symbols)
+                if values.places is not None and int(found.max(initial=0)) <= _LARGEST_SHORT:
+                    # Half the memory that is written for the first time.
+                    found = found.astype(np.int32)
                 words.append(found if values.places is None else found[values.places])
             else:
                 words.append(column_words(values, t, symbols))

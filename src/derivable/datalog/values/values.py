@@ -318,7 +318,8 @@ def column_words(values: Sequence[Any] | np.ndarray | Encoded, t: ValueType, sym
         if not _are_within(values, low, high):
             _check_rows(values, (values < low) | (values > high))
     if t.family == "float":
-        _check_rows(values, np.isnan(values.astype(np.float64)))
+        if kind == "f":
+            _check_rows(values, np.isnan(values))
         values = values.astype(np.float32) if t.bits == 32 else values
     if t.is_integer and not t.is_wide and values.dtype.isnative:
         # Rows are packed from where they are.
