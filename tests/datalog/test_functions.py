@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.test_fused import NEVER, settings_of
 from derivable.datalog.foreign.function import distinct
 from derivable.datalog.foreign.standard import FUNCTIONS
 from derivable.datalog.ram.interpret import interpret
@@ -75,9 +76,21 @@ def test_bits_are_those_of_two_complements(t):
     }.items():
         assert called(name, [t, t], pairs) == [wrapped(meaning(x, y)) for x, y in pairs]
     assert called("bit_not", [t], [(x,) for x in own]) == [wrapped(~x) for x in own]
-    places = [(x, k) for x in own for k in (0, 1, t.bits - 1, t.bits, 200)]
-    assert called("bit_shift_left", [t, TYPES["u32"]], places) == [wrapped(x << k) for x, k in places]
+    places = [(x, k) for x in own for k in (0, 1, t.bits - 1, t.bits, 200, (1 << 32) - 1)]
+    assert called("bit_shift_left", [t, TYPES["u32"]], places) == [wrapped(x << min(k, t.bits)) for x, k in places]
     assert called("bit_shift_right", [t, TYPES["u32"]], places) == [x >> k for x, k in places]
+    program = dv.Program(f"""
+        type e(x: {t}, k: u32), n(k: u32)
+        rel left(x, k, $bit_shift_left(x, k)) = e(x, k), n(k)
+        rel right(x, k, $bit_shift_right(x, k)) = e(x, k), n(k)
+        query left query right
+    """)
+    for few in (NEVER, 0):
+        with settings_of(few, NEVER):
+            found = program.run({"e": places, "n": [(k,) for _, k in places]}, keep=True)
+        assert set(found["left"]) == {(x, k, wrapped(x << min(k, t.bits))) for x, k in places}
+        assert set(found["right"]) == {(x, k, x >> k) for x, k in places}
+    assert [rule.route.name for rule in found.profile.rules] == ["kernel", "kernel"]
 
 
 @pytest.mark.parametrize(

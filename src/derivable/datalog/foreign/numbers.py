@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.expr import Constant, Optional, cast, optional
-from derivable.algebra.expr.types import FLOATS, UNSIGNED, Dtype
+from derivable.algebra.expr.types import FLOATS, UNSIGNED, WIDTHS, Dtype
 from derivable.datalog.foreign.function import ForeignFunction
 from derivable.datalog.foreign.predicate import ForeignPredicate
 from derivable.datalog.foreign.signature import signature
@@ -52,6 +52,14 @@ def _bit_xor(dtype: Dtype, a: Optional, b: Optional) -> Optional:
 
 def _bit_not(dtype: Dtype, a: Optional) -> Optional:
     return optional("subtract", Optional(cast(Constant(-1, "int64"), dtype)), a)
+
+
+def _shift(name: str) -> Callable[..., Optional]:
+    def shifted(dtype: Dtype, x: Optional, places: Optional) -> Optional:
+        few = optional("minimum", places, Optional(Constant(WIDTHS[dtype], places.value.dtype)))
+        return optional(name, x, Optional(cast(few.value, dtype), few.valid))
+
+    return shifted
 
 
 def _shifted(shift: Callable[..., Any]) -> Callable[..., Any]:
@@ -101,8 +109,8 @@ FUNCTIONS = (
     _scalar("bit_or", _INTEGERS, _of_operation("bitwise_or"), np.bitwise_or),
     _scalar("bit_xor", _INTEGERS, _bit_xor, np.bitwise_xor),
     _scalar("bit_not", "<T: Integer>(x: T) -> T", _bit_not, np.invert),
-    _columns("bit_shift_left", _SHIFT, _shifted(np.left_shift)),
-    _columns("bit_shift_right", _SHIFT, _shifted(np.right_shift)),
+    _scalar("bit_shift_left", _SHIFT, _shift("left_shift"), _shifted(np.left_shift)),
+    _scalar("bit_shift_right", _SHIFT, _shift("right_shift"), _shifted(np.right_shift)),
     _scalar("exp", _FLOAT, _of_operation("exp"), np.exp),
     _scalar("log", _FLOAT, _of_operation("log"), np.log),
     _scalar("sin", _FLOAT, _of_operation("sin"), np.sin),
