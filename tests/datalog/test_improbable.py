@@ -131,6 +131,28 @@ def test_the_help_for_annotated_disjunctions_agrees_with_problog(problog):
     assert found == pytest.approx({str(term): p for term, p in answers.items()})
 
 
+@pytest.mark.parametrize(
+    "clause",
+    [
+        "0.25::a; 0.75::b :- c.",
+        "1/4::a; 3/4::b :- c, \\+ d.",
+        '0.25::a; 0.75::b :- e(X, "t"), X > 3.',
+        "0.25::a(); 0.75::b() :- choice1(1), c().",
+        "rel {0.25::a(); 0.75::b()} = d() or choice1(_)",
+        "rel {0.25::a(); 0.75::b()} = (d() or c()) and not d()",
+    ],
+)
+def test_what_is_written_for_bodies_of_any_form_runs(clause):
+    """One of the two heads holds, with its share: all else is certain."""
+    with pytest.raises(dv.DerivableError) as caught:
+        dv.Program(clause)
+    rules = caught.value.hint.split("`")[1::2]
+    facts = 'type d() rel c() rel e = {(5, "t"), (2, "t"), (9, "u")}'
+    facts += " rel choice1 = {1}" * ("choice1" in clause)
+    db = dv.Program(" ".join([facts, *rules, "query a query b"])).run(provenance="exact")
+    assert [db[name][()] for name in "ab"] == pytest.approx([0.25, 0.75])
+
+
 SETS_OF_HEADS = {
     "{0.2::a(x); 0.9::b(x)} = c(x)": "add up to more than one",
     "0.2::a(x); 0.9::b(x) = c(x)": "add up to more than one",

@@ -5,15 +5,14 @@ The parser looks here first when it fails, so that the error names the form and 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from itertools import pairwise
 
 from derivable.datalog.foreign.other_names import like_here
 from derivable.datalog.syntax.lexer import ITEM_KEYWORDS, Token
 
-# A name that is no relation's.
-_NAME = re.compile(r"\b(?!not\b)[a-zA-Z][a-zA-Z_0-9]*+(?!\()")
+# What stands before and after a whole atom.
+_BETWEEN = (",", "and", "or", "not")
 _UNICODE = {
     "∧": "and",
     "∨": "or",
@@ -230,8 +229,8 @@ def _choice(place: _Place) -> Form | None:
     return heads.form("heads with shares and heads without are in one set", f"give a share to each of them; {hint}")
 
 
-def _heads(place: _Place) -> tuple[list[tuple[str, str]] | None, str]:
-    """The (probability, atom) of the heads of a clause, and its body; None if they are none."""
+def _heads(place: _Place) -> tuple[list[tuple[str, str]] | None, list[Token]]:
+    """The (probability, atom) of the heads of a clause, and the tokens of its body; None if they are none."""
     found = _tokens_of_clause(place)
     cut = next((i for i, t in enumerate(found) if t.text in (":-", "=")), len(found))
     heads: list[tuple[str, str]] = []
@@ -248,14 +247,35 @@ def _heads(place: _Place) -> tuple[list[tuple[str, str]] | None, str]:
         start = i + 1
         mark = next((k for k, t in enumerate(part) if t.text == "::"), None)
         if not mark or len(part) < mark + 2 or part[mark + 1].kind != "name":
-            return None, ""
+            return None, []
         atom = place.text[part[mark + 1].start : part[-1].end]
         heads.append((place.text[part[0].start : part[mark - 1].end], atom if "(" in atom else f"{atom}()"))
-    body = "" if cut >= len(found) - 1 else place.text[found[cut + 1].start : found[-1].end]
-    return heads, " ".join(body.replace("\\+", "not ").split())
+    return heads, found[cut + 1 :]
 
 
-def _annotated(place: _Place, heads: list[tuple[str, str]], body: str) -> Form:
+def _written(place: _Place, body: list[Token]) -> tuple[str, list[str]]:
+    """A body as it is written here, and its variables: atoms without arguments have none in Prolog."""
+    if not body:
+        return "", []
+    parts, at, depth, variables = [], body[0].start, 0, []
+    ends = [",", *(token.text for token in body), ","]
+    for token, before, after in zip(body, ends, ends[2:]):
+        depth += (token.text == "(") - (token.text == ")")
+        if token.kind != "name" or after == "(":
+            continue
+        is_first = before in _BETWEEN or place.text[: token.start].rstrip().endswith("\\+")
+        if not depth and is_first and after in _BETWEEN:
+            parts.append(f"{place.text[at : token.end]}()")
+            at = token.end
+        else:
+            variables.append(token.text)
+    # The last number has the dot of a clause of Prolog.
+    parts.append(place.text[at : body[-1].end].removesuffix("."))
+    written = " ".join("".join(parts).replace("\\+", "not ").split())
+    return f"({written})" if "or" in ends else written, list(dict.fromkeys(variables))
+
+
+def _annotated(place: _Place, heads: list[tuple[str, str]], tokens: list[Token]) -> Form:
     """An annotated disjunction: the right form has a relation for each choice, with its share of what is left.
 
     A choice is made for each row of the body. That it was not made says its own relation alone: the head may hold by
@@ -263,8 +283,9 @@ def _annotated(place: _Place, heads: list[tuple[str, str]], body: str) -> Form:
     """
     from fractions import Fraction
 
+    body, variables = _written(place, tokens)
     left, rules, before = Fraction(1), [], [body] if body else []
-    variables = dict.fromkeys(_NAME.findall(body))
+    name = "chosen" if "choice1" in place.text else "choice"
     what = "this is an annotated disjunction of ProbLog"
     for number, (tag, head) in enumerate(heads, 1):
         try:
@@ -275,12 +296,12 @@ def _annotated(place: _Place, heads: list[tuple[str, str]], body: str) -> Form:
         if share > left:
             hint = "give shares that add up to at most one"
             return place.form(f"{what}, and its shares add up to more than one", hint, 0, _before_dot(place))
-        mark = f"{tag}::"
+        mark = f"({tag})::" if "/" in tag else f"{tag}::"
         if share == left:
             mark = ""
         elif left < 1:
             mark = f"({tag} / {float(left):g})::"
-        chosen = f"choice{number}({', '.join(variables)})" if mark else head
+        chosen = f"{name}{number}({', '.join(variables)})" if mark else head
         rules.append(f"rel {mark}{chosen}" + (f" = {', '.join(before)}" if before else ""))
         rules += [f"rel {head} = {chosen}"] if mark else []
         before.append(f"not {chosen}")
