@@ -31,7 +31,7 @@ def test_a_small_run_is_light():
     assert sum(name.startswith("derivable") for name in loaded) < 250
 
 
-def test_the_compiler_process_needs_no_numba():
+def test_compiling_knowledge_needs_no_numba():
     assert "numba" not in modules_after(
         "import derivable.circuit.compilation.compile_sdd, derivable.circuit.compilation.compile_d4"
     )

@@ -7,7 +7,6 @@ import pytest
 from derivable.circuit.compilation import compile_process
 from derivable.circuit.compilation.compile_process import CompilerError
 from derivable.core.executable import python_executable
-from derivable.device.cpu import compiler_process
 
 
 @pytest.mark.parametrize("name", ["python", "python3.11", "pythonw.exe", "Python"])
@@ -24,14 +23,7 @@ def test_a_host_is_not_started(monkeypatch, tmp_path, host):
         path.write_text(f"#!/bin/sh\ntouch {trace}\n")
         path.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(path) if path else host)
-    monkeypatch.setattr(compiler_process, "available_cores", lambda: 2)
     assert python_executable() is None
-    assert not compiler_process.is_worth()
     with pytest.raises(CompilerError, match="cannot start"):
         compile_process.run_worker("sdd", tmp_path, name="PySDD")
     assert not trace.exists()
-
-
-def test_with_a_python_kernels_are_compiled_beside_the_run(monkeypatch):
-    monkeypatch.setattr(compiler_process, "available_cores", lambda: 2)
-    assert compiler_process.is_worth()

@@ -27,7 +27,7 @@ def hashed(x):
 KERNELS = """
 import math
 import numpy as np
-from derivable.device.cpu.tiers import Packed, kernel
+from derivable.device.cpu.tiers import kernel
 from called import hashed, twice
 
 @kernel
@@ -77,15 +77,10 @@ def raising(size):
     if size > 3:
         raise ValueError("too many")
     return size
-
-def _pair(a, b):
-    return 3 * a - b
-
-pair = Packed(_pair)
 """
 # Prints what kernels return and write, and whether Numba has been imported by then.
 PROGRAM = """
-import ctypes, json, sys
+import json, sys
 import numpy as np
 import kernels
 
@@ -114,8 +109,6 @@ call("ordered", np.arange(3.0))
 call("room", 3)
 call("room", -3)
 call("raising", np.int64(5))
-address = kernels.pair.address
-print(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(address)(-7, 9))
 if len(sys.argv) > 1:
     call(*{
         "numba": ("raising", 2),
@@ -166,7 +159,6 @@ def test_another_process_calls_them_without_numba(run):
         ["room", 0.0, []],
         ["room", ["ValueError", "negative dimensions not allowed"], []],
         ["raising", ["ValueError", "too many"], []],
-        -30,
     ]
     assert without(True, run.first) == [*expected, ["raising", 2, []]]
     assert without(False, run()) == expected

@@ -1,5 +1,5 @@
 """Nothing of the user's process is ours once a kernel has been compiled or run: other functions of Numba compile as
-they do without this library. (That no other process is left behind, `test_compiler_process` tests.)
+they do without this library.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What kernels stand on, on each device: lanes, memory, threads, tiers."""
+"""What kernels stand on, on each device: memory, threads, compilers."""
 
 from __future__ import annotations
 

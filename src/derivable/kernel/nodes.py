@@ -404,11 +404,6 @@ class Kernel:
     __repr__ = __str__
 
     @property
-    def types(self) -> list[str]:
-        """Those of its parameters, as `tiers.Compilable` takes them."""
-        return [f"{p.dtype}[]" if isinstance(p, Array) else p.dtype for p in self.parameters]
-
-    @property
     def arrays(self) -> tuple[Array, ...]:
         return tuple(parameter for parameter in self.parameters if isinstance(parameter, Array))
 

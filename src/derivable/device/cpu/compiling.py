@@ -34,16 +34,14 @@ with whole_import():
     import numba
     from llvmlite import binding as llvm
     from numba.core import caching, cgutils, config
-    from numba.core.ccallback import CFunc
     from numba.core.compiler_lock import global_compiler_lock
-    from numba.core.datamodel import models
     from numba.core.registry import CPUDispatcher
     from numba.core.runtime import nrt
     from numba.core.types import unliteral
     from numba.core.typing.templates import builtin_registry
     from numba.np.arrayobj import populate_array
 
-__all__ = ["cgutils", "models", "njit", "populate_array"]
+__all__ = ["cgutils", "njit", "populate_array"]
 
 
 def njit(*, cache: bool = False, is_inner: bool = False, **options: Any) -> Any:
@@ -67,15 +65,6 @@ def njit(*, cache: bool = False, is_inner: bool = False, **options: Any) -> Any:
     return dispatcher
 
 
-def packed(function: Any) -> Any:
-    """The function `int64 f(int64, int64)` of C that compiled code calls by its address, not compiled yet."""
-    types: Any = numba.types
-    made: Any = _PackedFunction(function, ((types.int64, types.int64), types.int64), {}, {"error_model": "numpy"})
-    made._cache = _KernelCache(function)
-    made._cache.is_packed = True
-    return made
-
-
 def type_of(kind: object_code.Kind) -> Any:
     """Numba's type of arguments, see `object_code.Kind`."""
     if isinstance(kind, tuple):
@@ -91,7 +80,7 @@ def type_of_intrinsic(intrinsic: Any) -> Any:
 
 
 def is_on_disk(function: Any) -> bool:
-    """Whether the cache has some compiled form of a dispatcher or packed function; opens a file."""
+    """Whether the cache has some compiled form of a dispatcher; opens a file."""
     try:
         return bool(function._cache._cache_file._load_index())
     except OSError:
@@ -168,12 +157,6 @@ class KernelDispatcher(CPUDispatcher):
         """Stands for the import of packages that extend Numba, which its compiler does again."""
 
 
-class _PackedFunction(CFunc):
-    def compile(self) -> None:
-        with _undisturbed():
-            super().compile()
-
-
 # The cache on disk
 
 
@@ -228,7 +211,6 @@ class _KernelCache(caching.FunctionCache):
     for processes without Numba.
     """
 
-    is_packed = False
     _impl_class = _Form
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -250,7 +232,7 @@ class _KernelCache(caching.FunctionCache):
         if _compilation.depth == 1:
             from derivable.device.cpu.emit_object import emit
 
-            emit(self._py_func, compiled, self.is_packed)
+            emit(self._py_func, compiled)
 
 
 @cache

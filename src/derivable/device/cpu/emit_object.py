@@ -22,8 +22,6 @@ types: Any = numba.types
 # What calls Numba's run time, or Intel's library of vectors; and what LLVM calls functions for that few systems have.
 _FOREIGN = re.compile("NRT_|numba_|__svml")
 _UNSAFE = re.compile(r"NumbaEnv|\b[su](?:div|rem) i128|\b(?:half|bfloat|fp128|x86_fp80)\b|@llvm\.powi")
-# What a function that raises an error has in its code.
-_RAISES = "picklebuf"
 _I32, _I64, _BYTE, _BYTES = ir.IntType(32), ir.IntType(64), ir.IntType(8), ir.IntType(8).as_pointer()
 _DOUBLE, _VOID = ir.DoubleType(), ir.VoidType()
 
@@ -32,20 +30,19 @@ class Unsupported(Exception):
     """Only Numba can load this kernel."""
 
 
-def emit(function: FunctionType, compiled: Any, is_packed: bool) -> None:
+def emit(function: FunctionType, compiled: Any) -> None:
     """Write the object code of a kernel to the user's cache, unless there is that already.
 
-    compiled   Numba's result
-    is_packed  whether it is called as a function of C, see `tiers.Packed`
+    compiled  Numba's result
     """
     try:
-        kinds = object_code.PACKED if is_packed else tuple(map(_kind, compiled.signature.args))
+        kinds = tuple(map(_kind, compiled.signature.args))
         if object_code.has_file(function, kinds):
             return
     except Unsupported:
         return
     try:
-        externals, code = emitted(compiled, object_code.symbol(function, kinds), is_packed)
+        externals, code = emitted(compiled, object_code.symbol(function, kinds))
     except Unsupported:
         externals, code = [], b""
     except Exception as error:
@@ -69,7 +66,7 @@ def _is_integer(of: Any) -> bool:
     return isinstance(of, types.Boolean) or (isinstance(of, types.Integer) and of.bitwidth <= 64)
 
 
-def emitted(compiled: Any, symbol: str, is_packed: bool = False) -> tuple[list[str], bytes]:
+def emitted(compiled: Any, symbol: str) -> tuple[list[str], bytes]:
     """The functions of other libraries that a kernel calls, and its code with an entry of that name.
 
     Raises Unsupported where only Numba can load it.
@@ -80,10 +77,7 @@ def emitted(compiled: Any, symbol: str, is_packed: bool = False) -> tuple[list[s
     machine = target_machine(library)
     entry = empty_module(library, symbol)
     native = compiled.target_context.declare_function(entry, compiled.fndesc)
-    if is_packed:
-        _write_function(entry, symbol, native, compiled)
-    else:
-        _Entry(entry, symbol, native, compiled).write()
+    _Entry(entry, symbol, native, compiled).write()
     for write in (_write_allocation, _write_release, _write_ldexp):
         write(entry)
     module = whole_module(library)
@@ -102,8 +96,6 @@ def emitted(compiled: Any, symbol: str, is_packed: bool = False) -> tuple[list[s
     unknown = [name for name in externals if name.startswith(("Py", "_Py")) and name not in object_code.OF_PYTHON]
     text = str(module)
     if unknown or any(map(_FOREIGN.match, externals)) or _UNSAFE.search(text):
-        raise Unsupported
-    if is_packed and _RAISES in text:
         raise Unsupported
     return externals, machine.emit_object(module)
 
@@ -153,12 +145,6 @@ def _write_ldexp(module: ir.Module) -> None:
 
 
 # Entries
-
-
-def _write_function(module: ir.Module, symbol: str, native: Any, compiled: Any) -> None:
-    """The function of C; a kernel that could raise is not written."""
-    builder, arguments = _defined(module, symbol, _I64, _I64, _I64)
-    builder.ret(_call(builder, native, compiled, arguments)[1])
 
 
 def _call(builder: Any, native: Any, compiled: Any, arguments: Sequence[Any]) -> tuple[Any, Any]:

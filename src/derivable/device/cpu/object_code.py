@@ -52,8 +52,6 @@ _definitions: list[Any] = []
 # The types of an argument: "int64" is a number, "int64[]" an array, "int64[,]" one with two axes, "const int64[]" one
 # that is only read; or those of a tuple.
 Kind = str | tuple
-# What files of functions of C are found by.
-PACKED = ("int64", "int64", "of C")
 
 
 @cache
@@ -79,12 +77,6 @@ def has_code(function: FunctionType, kinds: Sequence[Kind]) -> bool:
     """Whether a kernel for arguments of these kinds is linked without Numba."""
     found = _found(function, kinds)
     return found is not None and bool(found[1])
-
-
-def only_numba(function: FunctionType, kinds: Sequence[Kind]) -> bool:
-    """Whether only Numba loads a kernel for arguments of these kinds, now and ever."""
-    found = _found(function, kinds)
-    return _path(function, kinds) is None if found is None else not found[1]
 
 
 def has_file(function: FunctionType, kinds: Sequence[Kind]) -> bool:
@@ -336,8 +328,8 @@ def linked(function: FunctionType, kinds: Sequence[Kind]) -> Callable | None:
     return make(("PyCFunction_NewEx", ctypes.pythonapi))(ctypes.addressof(_definitions[-1]), None, None)
 
 
-def address(function: FunctionType, kinds: Sequence[Kind] = PACKED) -> int | None:
-    """The address of a kernel's entry, or of a function of C, `int64 f(int64, int64)`; None if only Numba has it."""
+def address(function: FunctionType, kinds: Sequence[Kind]) -> int | None:
+    """The address of a kernel's entry; None if only Numba has it."""
     found = _found(function, kinds)
     if found is None or not found[1]:
         return None

@@ -106,40 +106,6 @@ def store(typingctx, array, position, value):
     return types.void(array, position, value), codegen
 
 
-def _bit(context, builder, signature, args):
-    """(address of the word, its mask with one bit)"""
-    width, position = signature.args[0].dtype.bitwidth, args[1]
-    word = builder.lshr(position, position.type(width.bit_length() - 1))
-    place = place_of(context, builder, signature, [args[0], word])
-    shift = builder.and_(position, position.type(width - 1))
-    shift = builder.trunc(shift, place.type.pointee) if width < 64 else shift
-    return place, builder.shl(place.type.pointee(1), shift)
-
-
-@intrinsic
-def load_bit(typingctx, array, position):
-    """Bit `position` (int64) of an array of unsigned integers."""
-
-    def codegen(context, builder, signature, args):
-        place, mask = _bit(context, builder, signature, args)
-        found = builder.and_(builder.load(place), mask)
-        return builder.icmp_unsigned("!=", found, found.type(0))
-
-    return types.boolean(array, types.int64), codegen
-
-
-@intrinsic
-def set_bit(typingctx, array, position):
-    """Make bit `position` (int64) of an array of unsigned integers one."""
-
-    def codegen(context, builder, signature, args):
-        place, mask = _bit(context, builder, signature, args)
-        builder.store(builder.or_(builder.load(place), mask), place)
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64), codegen
-
-
 _I64 = ir.IntType(64)
 
 
@@ -192,34 +158,6 @@ def slot_in(builder, found, size):
 def tag_of(builder, found):
     """The high 32 bits of a hash."""
     return builder.lshr(found, _I64(32))
-
-
-@_of_words
-def hidden(builder, number):
-    """The int64 number, as one that the compiler cannot trace back.
-
-    LLVM tests whether arrays overlap before all rows if it can tell how a row's position goes on, and that test always
-    finds an overlap where positions fall: the loop over columns inside is then never vector code. Of positions that it
-    does not understand it tests each row.
-    """
-    return builder.asm(ir.FunctionType(_I64, [_I64]), "", "=r,0", [number], False)
-
-
-@intrinsic
-def choose(typingctx, condition, a, b):
-    """a if the condition holds, else b, of one type and without a branch: where guesses would often be wrong.
-
-    Of an `if` LLVM makes a branch again if one of the two comes from memory.
-    """
-    if a != b:
-        return None
-
-    def codegen(context, builder, signature, args):
-        found = builder.select(*args)
-        found.set_metadata("unpredictable", builder.module.add_metadata([]))
-        return found
-
-    return a(types.boolean, a, b), codegen
 
 
 @intrinsic

@@ -47,14 +47,6 @@ def _mix_word(found: int, word: int) -> int:
     return _signed(splitmix64.finalized(found ^ word))
 
 
-def _width(array: Any) -> int:
-    return 8 * array.itemsize
-
-
-def _set_bit(array: Any, bit: int) -> None:
-    array[bit // _width(array)] = int(array[bit // _width(array)]) | 1 << bit % _width(array)
-
-
 _PLACES: dict[str, Callable] = {
     "item": lambda array, position: array[position],
     "prefetch": _nothing,
@@ -62,10 +54,6 @@ _PLACES: dict[str, Callable] = {
     "count_less": _count_less,
     "load": lambda array, position: _flat(array)[position],
     "store": _store_flat,
-    "choose": lambda condition, a, b: a if condition else b,
-    "hidden": lambda number: number,
-    "load_bit": lambda array, bit: bool(int(array[bit // _width(array)]) >> bit % _width(array) & 1),
-    "set_bit": _set_bit,
     "hash_word": lambda word: _signed(_folded(word * splitmix64.STEP & _WRAP, 32)),
     "mix_word": _mix_word,
     "trailing_zeros": lambda word: (int(word) & -int(word)).bit_length() - 1 if word else 64,

@@ -23,7 +23,6 @@ import math
 import os
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib import import_module
@@ -33,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from derivable.core.lazy import whole_import
-from derivable.device.cpu import compiler_process, libm, object_code
+from derivable.device.cpu import libm, object_code
 from derivable.device.cpu.python_lanes import meaning_of
 
 # Entries of the largest array, and seconds of a kernel in a process, up to which Python runs it.
@@ -44,8 +43,6 @@ PATIENCE = 0.25
 LOADING, ENTRY, IMPORTING, LINKING = 0.01, 4e-6, 0.2, 0.03
 # Those after which a kernel's object code is looked for, which is linked in less.
 FINDING = 0.001
-# Seconds after which what another process has not compiled is compiled here.
-LONGEST_WAIT = 30.0
 # Floats from here on, and NaN, are no int64.
 _BEYOND = 2.0**63
 _NARROW: Any = (np.signedinteger, np.bool_, np.uint8, np.uint16, np.uint32)
@@ -155,61 +152,7 @@ def has_numba() -> bool:
     return "numba" in sys.modules
 
 
-class Compilable(ABC):
-    """What is compiled when it is called first, unless another process has done so in time."""
-
-    def __init__(self, function: FunctionType):
-        self.py_func = function
-        self.__name__, self.__module__ = function.__name__, function.__module__
-        self._compilation: compiler_process.Compilation | None = None
-
-    @property
-    @abstractmethod
-    def is_cached(self) -> bool:
-        """Whether it is compiled, or in Numba's cache on disk, in some form; to look opens a file."""
-
-    def kinds(self, types: Sequence[object_code.Kind]) -> Sequence[object_code.Kind]:
-        """What its object code for parameters of these types is found by."""
-        return types
-
-    def is_linkable(self, types: Sequence[object_code.Kind] = ()) -> bool:
-        """Whether it is called without Numba for parameters of these types; to look opens files."""
-        return object_code.has_code(self.py_func, self.kinds(types))
-
-    @abstractmethod
-    def compile_for(self, types: Sequence[str]) -> None:
-        """Compile it for parameters of these types, "int64", "int64[]" and so on."""
-
-    def is_ready(self, types: Sequence[str] = (), is_urgent: bool = False, waits: bool = False) -> bool:
-        """Whether a call compiles nothing; else another process begins to compile it for parameters of these types.
-
-        is_urgent  whether it comes before kernels that are not
-        waits      whether to wait for it, so that a call may compile it in the end
-        """
-        if os.environ.get("DERIVABLE_TIER"):
-            return True
-        if self._compilation is None:
-            # What is waited for is compiled here as soon.
-            if self.is_linkable(types) or waits or not compiler_process.is_worth():
-                return True
-            # Another process finds what is in Numba's cache, and writes what needs no Numba here.
-            if object_code.only_numba(self.py_func, self.kinds(types)) and self.is_cached:
-                return True
-            self._compilation = compiler_process.begun(self.__module__, self.__name__, types, is_urgent)
-        if waits:
-            self._compilation.wait(LONGEST_WAIT)
-            return True
-        return self._compilation.is_done
-
-    def waits(self, seconds: float) -> bool:
-        """Wait for another process to compile it, which this one would take the time of; false if there is none."""
-        if self._compilation is None or self._compilation.is_done or not compiler_process.is_crowded():
-            return False
-        self._compilation.wait(seconds)
-        return True
-
-
-class Kernel(Compilable):
+class Kernel:
     """A compiled function that Python may run instead; other kernels call it as they call any function of Numba.
 
     signatures  what it is compiled for when the package is built, see `object_code.parsed`
@@ -225,7 +168,8 @@ class Kernel(Compilable):
         has_python: bool = True,
         **options: Any,
     ):
-        super().__init__(function)
+        self.py_func = function
+        self.__name__, self.__module__ = function.__name__, function.__module__
         self.signatures = signatures
         self.is_inner, self.has_python = is_inner, has_python
         self.options = options
@@ -247,17 +191,12 @@ class Kernel(Compilable):
         return njit(cache=True, nogil=True, is_inner=self.is_inner, **self.options)(self.py_func)
 
     def kinds(self, types: Sequence[object_code.Kind]) -> Sequence[object_code.Kind]:
+        """What its object code for parameters of these types is found by."""
         return object_code.parsed(self.signatures[0]) if self.signatures else tuple(types)
 
-    def compile_for(self, types: Sequence[object_code.Kind]) -> None:
-        """types  see `object_code.Kind`; none for those that it lists first"""
-        from derivable.device.cpu.compiling import type_of
-
-        self.dispatcher.compile(tuple(map(type_of, self.kinds(types))))
-
-    @property
-    def is_cached(self) -> bool:
-        return _is_cached(self.dispatcher)
+    def is_linkable(self, types: Sequence[object_code.Kind] = ()) -> bool:
+        """Whether it is called without Numba for parameters of these types; to look opens files."""
+        return object_code.has_code(self.py_func, self.kinds(types))
 
     @property
     def is_compiled(self) -> bool:
@@ -348,45 +287,6 @@ def kernel(*signatures: Any, **options: Any) -> Any:
     if signatures and callable(signatures[0]):
         return Kernel(signatures[0])
     return lambda function: Kernel(function, *signatures, **options)
-
-
-class Packed(Compilable):
-    """A function of C, `int64 f(int64, int64)`, that compiled code calls by its address.
-
-    It is compiled when its address is asked for, once it is `wanted` enough.
-    """
-
-    def __init__(self, function: FunctionType):
-        super().__init__(function)
-        # What it would have saved so far, in the measure of who calls it, and what when it was looked for on disk.
-        self.wanted = self.looked_for = 0
-
-    @cached_property
-    def _compiled(self) -> Any:
-        with whole_import():
-            from derivable.device.cpu.compiling import packed
-
-        return packed(self.py_func)
-
-    def compile_for(self, types: Sequence[str]) -> None:
-        self._compiled.compile()
-
-    def kinds(self, types: Sequence[object_code.Kind]) -> Sequence[object_code.Kind]:
-        return object_code.PACKED
-
-    @property
-    def is_cached(self) -> bool:
-        if object_code.only_numba(self.py_func, object_code.PACKED):
-            return _is_on_disk(self._compiled)
-        return self.is_linkable()
-
-    @cached_property
-    def address(self) -> int:
-        address = object_code.address(self.py_func)
-        if address is not None:
-            return address
-        self._compiled.compile()
-        return self._compiled.address
 
 
 def interpreted(compiled: Any) -> Callable:
