@@ -202,12 +202,12 @@ def _tokens_of_clause(place: _Place) -> list[Token]:
 
 def _tagged(place: _Place) -> Form | None:
     """`0.3::rain.` and `0.2::a(x); 0.8::b(x) :- c(x).`"""
-    heads, body = _heads(place)
+    heads, tokens = _heads(place)
     if heads is None:
         return None
     if len(heads) > 1:
-        return _annotated(place, heads, body)
-    [(tag, head)] = heads
+        return _annotated(place, heads, tokens)
+    [(tag, head)], (body, _) = heads, _written(place, tokens)
     rule = f"rel {tag}::{head} :- {body}" if body else f"rel {tag}::{head}"
     if place.at(-1).text == "{":
         return place.form("a set of heads with shares has one head", f"without the set it is a rule: `{rule}`")
