@@ -168,3 +168,35 @@ def test_who_runs(monkeypatch, cached, size, tier, expected):
     monkeypatch.setenv("DERIVABLE_TIER", tier)
     made((np.zeros(size), np.zeros(2)), 1)
     assert ran == [expected]
+
+
+def test_without_numba_a_kernel_that_is_not_compiled_is_an_error_of_ours():
+    """A small input is Python's; what the package brings compiled needs no Numba."""
+    program = """
+import sys
+sys.modules["numba"] = None
+import numpy as np
+from derivable.core.diagnostics import MissingDependencyError
+from derivable.device.cpu.tiers import Kernel
+
+def total(values):
+    found = 0
+    for value in values:
+        found += value
+    return found
+
+kernel = Kernel(total)
+print(kernel(np.arange(5)))
+try:
+    kernel(np.arange(10_000))
+except MissingDependencyError as error:
+    print(error, error.hint)
+"""
+    environment = {**os.environ, "DERIVABLE_TIER": ""}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    small, large = done.stdout.splitlines()[:2]
+    assert small == "10"
+    assert large.startswith(
+        "the kernel total is not compiled for these arguments, and Numba, which compiles it, is missing"
+    )
+    assert "pip install numba" in done.stdout

@@ -26,11 +26,13 @@ import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib import import_module
+from importlib.util import find_spec
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
+from derivable.core.diagnostics import MissingDependencyError
 from derivable.core.lazy import whole_import
 from derivable.device.cpu import libm, object_code
 from derivable.device.cpu.python_lanes import meaning_of
@@ -152,6 +154,11 @@ def has_numba() -> bool:
     return "numba" in sys.modules
 
 
+def _is_installed() -> bool:
+    """Whether Numba can be imported; of what has been imported a `find_spec` looks at no file."""
+    return find_spec("numba") is not None
+
+
 class Kernel:
     """A compiled function that Python may run instead; other kernels call it as they call any function of Numba.
 
@@ -184,7 +191,12 @@ class Kernel:
 
     @cached_property
     def dispatcher(self) -> Any:
-        """Numba's function, which compiles when it is called."""
+        """Numba's function, which compiles when it is called. Raises MissingDependencyError without Numba."""
+        if not _is_installed():
+            raise MissingDependencyError(
+                f"kernel {self.__name__} is not compiled for these arguments, and Numba, which compiles it, is missing",
+                hint="pip install numba; packages that were built with it have kernels for arrays in C order",
+            )
         with whole_import():
             from derivable.device.cpu.compiling import njit
 
@@ -244,7 +256,7 @@ class Kernel:
         kinds = object_code.kinds_of(arguments)
         if (self.signatures or kinds is not None) and self.is_linkable(kinds or ()):
             return True
-        if not has_numba() and _spent_in_all <= IMPORTING:
+        if not has_numba() and (_spent_in_all <= IMPORTING or not _is_installed()):
             return False
         self._looks_at = 2 * seconds
         return _is_cached(self.dispatcher)
