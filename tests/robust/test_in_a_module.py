@@ -83,6 +83,13 @@ def vectorised(module, x, y):
     return torch.autograd.functional.jacobian(module, y, vectorize=True), jacobian(module, y)
 
 
+def vectorised_second(module, x, y):
+    return (
+        torch.autograd.functional.hessian(lambda x: loss(module, x), y, vectorize=True),
+        torch.autograd.functional.hessian(lambda x: loss(module, x), y),
+    )
+
+
 def by_reverse(module, x, y):
     return jacrev(module)(y), jacobian(module, y)
 
@@ -191,6 +198,7 @@ QUICK = {
     "jacrev": by_reverse,
     "jacfwd": by_forward,
     "hessian": second,
+    "hessian(vectorize)": vectorised_second,
     "copy": copied,
     "pickle": pickled,
     "state_dict": loaded,
@@ -220,7 +228,7 @@ def check(name, door):
 
 @pytest.mark.parametrize("name", ROWS)
 def test_traces_and_copies(name):
-    for door in ("jit.trace", "is_grads_batched", "copy", "pickle", "state_dict", "threads"):
+    for door in ("jit.trace", "is_grads_batched", "hessian(vectorize)", "copy", "pickle", "state_dict", "threads"):
         check(name, QUICK[door])
 
 

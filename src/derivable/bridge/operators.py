@@ -74,12 +74,13 @@ def pull(
     made  the results, and what was kept beside them, to save computing them: the derivatives take them as functions of
           the operands
     """
-    number, first = _number(engine), len(seeds)
+    number, first, last = _number(engine), len(seeds), len(seeds) + len(operands)
 
     def called(*given: torch.Tensor | None) -> _Tensors:
-        return torch.ops.derivable.pull(list(given[:first]), list(given[first:]), list(made), structure, number)
+        parts = map(list, (given[:first], given[first:last], given[last:]))
+        return torch.ops.derivable.pull(*parts, structure, number)
 
-    return _each_copy(called, (*seeds, *operands))
+    return _each_copy(called, (*seeds, *operands, *made))
 
 
 def _number(engine: Engine | int) -> int:
