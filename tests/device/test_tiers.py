@@ -197,6 +197,6 @@ except MissingDependencyError as error:
     small, large = done.stdout.splitlines()[:2]
     assert small == "10"
     assert large.startswith(
-        "the kernel total is not compiled for these arguments, and Numba, which compiles it, is missing"
+        "kernel total is not compiled for these arguments, and Numba, which compiles it, is missing"
     )
     assert "pip install numba" in done.stdout
