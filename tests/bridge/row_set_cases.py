@@ -13,13 +13,14 @@ from derivable.bridge import torch_columns, torch_rows
 from derivable.bridge.torch_columns import Torch
 from derivable.bridge.torch_rows import HashRows, PairColumn
 from derivable.datalog.apm import run as machine_run
+from derivable.datalog.policy.costs import policy, under
 from derivable.device.cuda import row_sets
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.execute import Room
 
 
 def kernels():
-    arrays = Torch("cpu")
+    arrays = Torch("cpu", piece=policy().device_piece, pairs_at_once=policy().device_pairs)
     arrays.has_kernels = True
     return arrays
 
@@ -127,16 +128,15 @@ def test_pieces():
     """Rules in pieces, whose pairs are expanded and inserted by kernels."""
     text = "type e(u32, u32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))\nrel q(x, y) = e(x, z), e(z, w), e(w, y)"
     edges = [(i, (i * k + 1) % 12) for i in range(12) for k in (2, 3)]
-    piece, most, torch_rows.PIECE, torch_rows.MOST_PAIRS = torch_rows.PIECE, torch_rows.MOST_PAIRS, 12, 20
     for provenance in ("unit", "max_product"):
         facts = {"e": edges if provenance == "unit" else [(0.5 + k / 99, row) for k, row in enumerate(edges)]}
         program = dv.Program(text)
-        db, on_device = (
-            program.run(facts, provenance, device=device, round_limit=99) for device in (None, "torch:cpu")
-        )
+        with under(device_piece=12, device_pairs=20):
+            db, on_device = (
+                program.run(facts, provenance, device=device, round_limit=99) for device in (None, "torch:cpu")
+            )
         assert "joins: in pieces of at most 12 pairs" in on_device.explain()
         assert all(dict(on_device[name].items()) == dict(db[name].items()) for name in ("p", "q"))
-    torch_rows.PIECE, torch_rows.MOST_PAIRS = piece, most
 
 
 def test_operations_of_rows():

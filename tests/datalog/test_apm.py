@@ -35,6 +35,7 @@ from derivable.datalog.facts.inputs import taken
 from derivable.datalog.facts.load import load_python_facts
 from derivable.datalog.facts.program_facts import load_program_facts
 from derivable.datalog.facts.store import new_store
+from derivable.datalog.policy.costs import under
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.tags.provenance import provenance_of, tags_of
 from derivable.datalog.tags.tags import Untagged
@@ -507,13 +508,13 @@ def test_what_a_device_refuses(monkeypatch):
     with pytest.raises(UnsupportedError, match="torch finds 1 CUDA devices, and the run asks for 'cuda:1'"):
         program.run(facts, "unit", device="cuda:1")
 
-    monkeypatch.setattr(torch_rows, "PIECE", 0)
-    monkeypatch.setattr(torch_rows, "MOST_PAIRS", 0)
-    with pytest.raises(LimitError, match="a join has 1 pairs, and 0 rows at most are sorted at once"):
+    with (
+        under(device_piece=0, device_pairs=0),
+        pytest.raises(LimitError, match="a join has 1 pairs, and 0 rows at most are sorted at once"),
+    ):
         program.run({"e": [(0.5, (0, 1)), (0.5, (1, 2))]}, "minmaxprob", device="torch:cpu", round_limit=9)
-    monkeypatch.setattr(torch_rows, "MOST_ROWS", 1)
     with pytest.raises(LimitError, match="2 rows are to be sorted, and torch sorts 1 at most"):
-        program.run({"e": [(0.5, (0, 1)), (0.5, (1, 2))]}, "minmaxprob", device="torch:cpu", round_limit=9)
+        torch_rows.sorted_keys(torch.arange(2), 1)
 
 
 @examples(20, 120, programs(), fact_sets(max_edges=8), st.sampled_from(["unit", "minmaxprob", "addmultprob", "real"]))
@@ -522,14 +523,12 @@ def test_rules_in_pieces_mean_the_same(program, facts, provenance):
     program = dv.Program(text_of(rules))
     if provenance != "unit":
         facts = {name: [(0.5, row) for row in rows] for name, rows in facts.items()}
-    with pytest.MonkeyPatch.context() as patched:
-        for piece, arrays in ((1 << 25, NumPy()), (1 << 25, Torch("cpu")), (2, Torch("cpu"))):
-            patched.setattr(torch_rows, "PIECE", piece)
-            whole, cut = (run_apm(program, facts, provenance, 6, arrays, may_cut) for may_cut in (False, True))
-            assert whole[0].keys() == cut[0].keys()
-            for name, model in whole[0].items():
-                assert cut[0][name] == pytest.approx(model, rel=1e-12), (name, piece)
-            assert cut[1].rounds == whole[1].rounds
+    for arrays in (NumPy(), Torch("cpu"), Torch("cpu", piece=2)):
+        whole, cut = (run_apm(program, facts, provenance, 6, arrays, may_cut) for may_cut in (False, True))
+        assert whole[0].keys() == cut[0].keys()
+        for name, model in whole[0].items():
+            assert cut[0][name] == pytest.approx(model, rel=1e-12), name
+        assert cut[1].rounds == whole[1].rounds
 
 
 CUTS = {
@@ -540,7 +539,7 @@ CUTS = {
 
 
 @pytest.mark.parametrize("provenance", list(CUTS))
-def test_joins_of_more_pairs_than_torch_sorts_are_cut(provenance, monkeypatch):
+def test_joins_of_more_pairs_than_torch_sorts_are_cut(provenance):
     """Rows whose joins have too many pairs are cut, and later runs of the program begin so."""
     program = dv.Program("type e(i32, i32)\n" + CUTS[provenance])
     edges = EDGES[:60]
@@ -548,17 +547,15 @@ def test_joins_of_more_pairs_than_torch_sorts_are_cut(provenance, monkeypatch):
     db = program.run(facts, provenance, k=2)
     whole = program.run(facts, provenance, k=2, device="torch:cpu", round_limit=99)
     assert "joins: " not in whole.explain()
-    monkeypatch.setattr(torch_rows, "PIECE", 40)
-    monkeypatch.setattr(torch_rows, "MOST_PAIRS", 100)
-    for _ in range(2):
-        cut = program.run(facts, provenance, k=2, device="torch:cpu", round_limit=99)
+    for most in (100, 1 << 31):
+        with under(device_piece=40, device_pairs=most):
+            cut = program.run(facts, provenance, k=2, device="torch:cpu", round_limit=99)
         assert "joins: in pieces of at most 40 pairs" in cut.explain()
         for name in ("p", "q"):
             assert dict(cut[name].items()) == dict(db[name].items()) == dict(whole[name].items())
-        monkeypatch.setattr(torch_rows, "MOST_PAIRS", 1 << 31)
 
 
-def test_a_device_without_memory(monkeypatch):
+def test_a_device_without_memory(monkeypatch, costs):
     """The error says what torch wanted, nothing on the device is kept, and later runs go on."""
     program = dv.Program(CLOSURE)
     facts = {"e": EDGES[:40]}
@@ -581,7 +578,7 @@ def test_a_device_without_memory(monkeypatch):
     assert set(program.run(facts, device="torch:cpu", round_limit=99)["p"]) == expected
 
     rows = torch_rows.Pairs.rows
-    monkeypatch.setattr(torch_rows, "PIECE", 16)
+    costs(device_piece=16)
 
     def small(self, start, stop):
         if stop - start > 32:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import derivable as dv
 from datalog.scalar_oracle import NoValueError, evaluate
 from derivable.algebra import expr
+from derivable.datalog.policy.costs import under
 from derivable.datalog.ram.interpret import _NoValueError
 from derivable.datalog.ram.interpret import evaluate as evaluate_row
 from derivable.datalog.rules.nodes import variables
@@ -125,11 +126,8 @@ def test_random_expressions_of_all_types(data):
     rows = data.draw(
         st.lists(st.fixed_dictionaries({n: values(of) for n, of in types.items()}), min_size=1, max_size=9)
     )
-    before, arithmetic.PART = arithmetic.PART, 4
-    try:
+    with under(cache_rows=4):
         got = over_columns(e, rows)
-    finally:
-        arithmetic.PART = before
     expected = [oracle(e, row) for row in rows]
     assert got == expected
     for row, value in zip(rows[:2], expected):

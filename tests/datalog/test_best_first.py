@@ -1,19 +1,22 @@
 """Recursions that one kernel tells best tag first have the tags of those that run round by round, and of Dijkstra."""
 
+import math
 from contextlib import contextmanager
 from dataclasses import replace
 
 import networkx as nx
 import numpy as np
 import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.observers import solved_by
 from datalog.test_fused import settings_of
 from derivable.algebra.semirings import max_product, min_plus
 from derivable.core.diagnostics import LimitError
 from derivable.datalog.policy.costs import under
-from derivable.datalog.shortcuts import best_first
+from derivable.datalog.shortcuts.best_first import BestFirst, Propagation
 from drawn import examples
 
 RULES = {
@@ -37,17 +40,10 @@ NODES = st.sampled_from([0, 1, 2, 3, 40, 300, 1 << 33])
 
 
 @contextmanager
-def small_queues(taken, most_times=8):
-    told = best_first.Propagation.propagate
-
-    def propagate(self, rows):
-        taken.append(len(rows))
-        return told(self, rows)
-
-    sizes = under(queue_levels=4, cells_a_level=2, queue_rows=1, few_entries=2, first_prefixes=1, prefix_times=1)
-    with sizes, under(look_rows=2, most_times=most_times), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(best_first.Propagation, "propagate", propagate)
-        yield
+def small_queues(most_times=8):
+    """The recursions that are told best first."""
+    with under(levels=4, first_rows=1, look_rows=2, far_off=most_times), solved_by(BestFirst) as solved:
+        yield solved
 
 
 @examples(
@@ -67,8 +63,7 @@ def test_all_orders_lead_to_the_same_tags(rule, edges, units, provenance, few, m
     facts = {name: [(random.randrange(1, few) / few, row) for row in rows] for name, rows in facts.items()}
     program = dv.Program(BASE + rule)
     expected = program.run(facts, provenance=provenance)
-    taken = []
-    with settings_of(0, 1), small_queues(taken, most_times):
+    with settings_of(0, 1), small_queues(most_times):
         found = program.run(facts, provenance=provenance)
     for name in "ptr":
         assert dict(found[name]) == dict(expected[name])
@@ -88,8 +83,7 @@ def test_the_shortest_paths_are_those_of_networkx():
     }
     text = "type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))\nrel q(x, y) = p(x, y), x != y\nquery q"
     scaled = replace(min_plus, name="lengths", fact=lambda p, v: 64.0 * p)
-    taken = []
-    with settings_of(0, 50, room=64, compiled=True), small_queues(taken):
+    with settings_of(0, 50, room=64, compiled=True), small_queues() as taken:
         found = dv.Program(text).run({"e": dv.independent(list(graph.edges), lengths / 64)}, provenance=scaled)["q"]
     assert taken
     assert dict(found.items()) == expected
@@ -105,21 +99,23 @@ def test_few_rows_are_told_again_on_a_grid():
     expected = nx.single_source_dijkstra_path_length(weighted, 0)
     plain = replace(min_plus, name="plain_lengths", fact=lambda p, v: p)
     text = "type s(i32), e(i32, i32)\nrel r(x) = s(x)\nrel r(y) = r(x) and e(x, y)\nquery r"
-    made = []
-    told = best_first.Propagation.propagate
-
-    def propagate(self, rows):
-        left = told(self, rows)
-        made.append(self.made)
-        return left
-
-    with settings_of(0, 1), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(best_first.Propagation, "propagate", propagate)
+    with settings_of(0, 1), solved_by(BestFirst) as solved:
         facts = {"s": [(0,)], "e": dv.independent(edges, lengths)}
         found = dict(dv.Program(text).run(facts, provenance=plain)["r"])
     assert {node: length for (node,), length in found.items()} == pytest.approx({**expected, 0: found[(0,)]})
-    assert made
-    assert sum(made) < 1.5 * len(edges)
+    assert solved
+    assert sum(one.propagation.made for one in solved) < 1.5 * len(edges)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.floats(-1e6, 1e6) | st.just(-math.inf), min_size=1, max_size=60), st.sampled_from([2, 4, 64]))
+def test_each_cell_is_of_a_level_that_there_is(keys, levels):
+    """Better tags are of no lower level, and a tag that no row has yet is of some level too."""
+    ranked = object.__new__(Propagation)
+    ranked.levels, ranked.cells = levels, np.zeros(4 * levels, np.int32)
+    ranked.rank(np.array(keys))
+    assert 0 <= ranked.cells.min() <= ranked.cells.max() < levels
+    assert (np.diff(ranked.cells) >= 0).all()
 
 
 def test_tags_better_than_one_are_not_told_so():
@@ -127,8 +123,7 @@ def test_tags_better_than_one_are_not_told_so():
     doubling = replace(max_product, name="doubling", fact=lambda p, v: 2.0 + 0.0 * p)
     facts = {"e": [(0.5, (i, j)) for i in range(9) for j in range(i + 1, 9) if (i * j) % 3 != 1]}
     expected = dict(dv.Program(text).run(facts, provenance=doubling)["p"])
-    taken = []
-    with settings_of(0, 1), small_queues(taken):
+    with settings_of(0, 1), small_queues() as taken:
         assert dict(dv.Program(text).run(facts, provenance=doubling)["p"]) == expected
     assert not taken
 
@@ -136,7 +131,6 @@ def test_tags_better_than_one_are_not_told_so():
 def test_a_limit_ends_it():
     text = "type e(i32, i32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))"
     facts = {"e": [(0.5, (i, i + 1)) for i in range(60)]}
-    taken = []
-    with settings_of(0, 1), small_queues(taken), pytest.raises(LimitError, match="tuple_limit = 300"):
+    with settings_of(0, 1), small_queues() as taken, pytest.raises(LimitError, match="tuple_limit = 300"):
         dv.Program(text).run(facts, provenance="minmaxprob", tuple_limit=300)
     assert taken

@@ -4,7 +4,6 @@ Kernels are interpreted, a statement at a time with every position checked, but 
 """
 
 import itertools
-from contextlib import contextmanager
 
 import networkx as nx
 import numpy as np
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog.naive import fact_sets, least_model, text_of
+from datalog.observers import solved_by
 from datalog.test_fused import by_bits, interpreted, on_threads, settings_of
 from derivable.core.diagnostics import LimitError, OutOfMemory
 from derivable.core.graph import from_edges
@@ -36,14 +36,9 @@ def closure(kind):
     return f"type edge(u32, u32)\nrel path(x, y) = edge(x, y)\n{CLOSURES[kind]}\nquery path"
 
 
-@contextmanager
 def counted():
-    """How often a recursion ended in rows of bits."""
-    solved = []
-    with pytest.MonkeyPatch.context() as patch:
-        solve = bit_rows.BitRows.solve
-        patch.setattr(bit_rows.BitRows, "solve", lambda self: solved.append(str(self)) or solve(self))
-        yield solved
+    """The recursions that ended in rows of bits."""
+    return solved_by(bit_rows.BitRows, str)
 
 
 # Kernels

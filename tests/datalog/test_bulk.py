@@ -57,22 +57,19 @@ def test_packed_rows_sort_like_rows_and_come_back(columns):
 @given(tables(min_rows=0), st.sampled_from([0, order.MANY]))
 def test_orders_are_stable(columns, many):
     rows = list(zip(*(column.tolist() for column in columns)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(order, "MANY", many)
-        for dtype in (np.int64, np.uint64, np.float64, object):
-            typed = [column.astype(dtype) for column in columns]
-            keys = list(zip(*(column.tolist() for column in typed)))
-            expected = sorted(range(len(rows)), key=keys.__getitem__)
-            assert np.arange(len(rows))[order_of(typed)].tolist() == expected
-        patch.setattr(order, "PART", 3)
-        assert is_in_order(columns) == (rows == sorted(rows))
-        assert is_in_order([np.sort(columns[0])])
-        assert is_in_order(columns, strictly=True) == (rows == sorted(set(rows)))
+    for dtype in (np.int64, np.uint64, np.float64, object):
+        typed = [column.astype(dtype) for column in columns]
+        keys = list(zip(*(column.tolist() for column in typed)))
+        expected = sorted(range(len(rows)), key=keys.__getitem__)
+        assert np.arange(len(rows))[order_of(typed, many)].tolist() == expected
+    assert is_in_order(columns, part=3) == (rows == sorted(rows))
+    assert is_in_order([np.sort(columns[0])], part=3)
+    assert is_in_order(columns, strictly=True, part=3) == (rows == sorted(set(rows)))
 
 
 @contextmanager
 def small_bulks(rows=4, most=16):
-    with under(set_rows=rows, most_bulk=most, bulk_rows=rows):
+    with under(set_rows=rows, bulk_rows=rows, most_bulk=most):
         yield
 
 
@@ -254,11 +251,10 @@ def test_large_joins_are_sorted_and_right():
 @given(st.lists(st.integers(0, 6), max_size=40), st.integers(1, 5), st.booleans(), st.integers(1, 3))
 def test_words_and_runs_in_parts(words, part, is_sorted, num_threads):
     given_words = np.array(sorted(words) if is_sorted else words, np.uint64)
-    with pytest.MonkeyPatch.context() as patch, on_threads(num_threads), under(cache_rows=part, shared_rows=2):
-        patch.setattr(order, "PART", part)
+    with on_threads(num_threads), under(cache_rows=part, shared_rows=2):
         column = given_words.view(np.int64).copy()
         if len(words):
-            runs = order.runs_of(lambda rows: [column[rows]], len(words))
+            runs = order.runs_of(lambda rows: [column[rows]], len(words), part)
             changes = [0, *(i for i in range(1, len(words)) if column[i] != column[i - 1])]
             assert (runs is None) == (column.tolist() != sorted(words))
             assert runs is None or runs.tolist() == changes
@@ -285,7 +281,7 @@ WORDS = st.lists(
 
 @examples(60, 300, WORDS, st.sampled_from(["compiled", "interpreted"]), st.integers(1, 3))
 def test_words_are_sorted_by_the_digits_that_vary(words, tier, num_threads):
-    costs = under(digit_words=0, shared_rows=8)
+    costs = under(cache_rows=1, shared_rows=8)
     with pytest.MonkeyPatch.context() as patch, on_threads(num_threads), costs:
         patch.setenv("DERIVABLE_TIER", tier)
         if tier == "interpreted":

@@ -23,7 +23,6 @@ from derivable.datalog.machine.recursion import Recursion
 from derivable.datalog.policy.costs import under
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.run import execute
-from derivable.datalog.shortcuts import bit_rows
 from drawn import examples
 
 REACH = """
@@ -154,11 +153,11 @@ def test_pieces_find_what_rounds_find_and_no_row_is_in_two(text, edges, piece, m
         database = dv.Program(text).run({"edge": edges}, "unit", keep=True)
         (wanted,) = map(set, database.values())
         candidates = [rule.candidates for rule in database.profile.rules]
-    with settings_of(0, 1), under(far_off=again, few_pairs=few_pairs), pytest.MonkeyPatch.context() as patch:
+    # They come back on the way, for orders of joins and for a look at rows of bits, which do not pay.
+    looks = under(far_off=again, few_pairs=few_pairs, pair_ns=0.0)
+    with settings_of(0, 1), looks, pytest.MonkeyPatch.context() as patch:
         patch.setattr(w, "PIECE", piece)
         patch.setattr(w, "MOST_WAITING", most)
-        # They come back on the way, for orders of joins and for a look at rows of bits, which do not pay.
-        patch.setattr(bit_rows, "MOST_ROWS", 0)
         database = dv.Program(text).run({"edge": edges}, "unit", keep=True)
         (tuples,) = map(set, database.values())
     assert tuples == wanted

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.observers import solved_by
 from derivable.core.diagnostics import DerivableWarning, LimitError
 from derivable.datalog.policy.costs import under
 from derivable.datalog.shortcuts import SHORTCUTS, union_find
@@ -51,9 +52,7 @@ def program_of(rules, t="i64"):
 def union_finds(bits=False):
     """The relations that union-find has solved; `bits` if it always makes rows of bits where words allow it."""
     costs = {"set_rows": 0, "bytes_a_pair": 1 << 40} if bits else {}
-    with pytest.MonkeyPatch.context() as patch, under(**costs):
-        solve, solved = union_find.UnionFind.solve, []
-        patch.setattr(union_find.UnionFind, "solve", lambda own: solved.append(own.rules.relation) or solve(own))
+    with under(**costs), solved_by(union_find.UnionFind, lambda one: one.rules.relation) as solved:
         yield solved
 
 
@@ -97,7 +96,7 @@ def test_pairs_that_are_added(large, rules, edges, more, bits):
         f"type edge(i64, i64), node(i64), e(i64, i64)\n{rules}\nrel own(y) = e(0, y)\n"
         "rel other(y) = e(y, y), not e(0, y)\nquery e\nquery own\nquery other"
     )
-    with union_finds(bits), under(large_class=large):
+    with union_finds(bits), under(far_off=large):
         db = program.run({"edge": edges}, keep=True)
         done = db.add({"edge": more})
     wanted = classes_of(edges + more)

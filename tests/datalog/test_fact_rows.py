@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from derivable.datalog.desugar import desugar
+from derivable.datalog.policy.costs import under
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax import parse as parser
 from derivable.datalog.syntax.text import syntax_text
@@ -52,12 +53,13 @@ def fact_texts(draw):
     return draw(st.sampled_from([" ", "\n", "\n// next\n"])).join(f"rel {t}r({v})" for t, v, _ in shown)
 
 
-def rows_of(text, fewest, monkeypatch):
-    monkeypatch.setattr(parser, "FEWEST_ROWS", fewest)
-    syntax = parser.parse(text)
-    core = desugar(infer(syntax))
-    found = facts_of(core)
-    assert facts_of(desugar(infer(parser.parse(syntax_text(syntax))))) == found
+def rows_of(text, fewest):
+    """Facts of constants are read as one table from `fewest` on."""
+    with under(call_rows=fewest):
+        syntax = parser.parse(text)
+        core = desugar(infer(syntax))
+        found = facts_of(core)
+        assert facts_of(desugar(infer(parser.parse(syntax_text(syntax))))) == found
     return syntax, core.relations["r"].types, found
 
 
@@ -71,9 +73,8 @@ def facts_of(core):
 
 @examples(150, 300, fact_texts())
 def test_tables_agree_with_single_facts(text):
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        _, types, slow = rows_of(text, 10**9, monkeypatch)
-        _, fast_types, fast = rows_of(text, 1, monkeypatch)
+    _, types, slow = rows_of(text, 10**9)
+    _, fast_types, fast = rows_of(text, 1)
     assert (types, slow) == (fast_types, fast)
 
 
@@ -88,8 +89,8 @@ def test_tables_agree_with_single_facts(text):
         "relation p(1) // one\nrelation p(2)\nquery p",
     ],
 )
-def test_what_is_read_as_tables(text, monkeypatch):
-    syntax, *_ = rows_of(text + " type r(bool)", 1, monkeypatch)
+def test_what_is_read_as_tables(text):
+    syntax, *_ = rows_of(text + " type r(bool)", 1)
     tables = [item for item in syntax.items if isinstance(item, s.FactTable)]
     assert tables
     assert not any(isinstance(item, (s.FactSet, s.Rule)) for item in syntax.items)
@@ -108,12 +109,11 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_errors_are_the_same(name, monkeypatch):
+def test_errors_are_the_same(name):
     text, place = ERRORS[name]
     reports = []
     for fewest in (1, 10**9):
-        monkeypatch.setattr(parser, "FEWEST_ROWS", fewest)
-        with pytest.raises(dv.DerivableError) as caught:
+        with under(call_rows=fewest), pytest.raises(dv.DerivableError) as caught:
             dv.Program(text).run()
         reports.append(caught.value.report())
         if place is not None:
@@ -122,8 +122,8 @@ def test_errors_are_the_same(name, monkeypatch):
     assert reports[0] == reports[1]
 
 
-def test_attributes_of_facts(monkeypatch):
-    monkeypatch.setattr(parser, "FEWEST_ROWS", 1)
+def test_attributes_of_facts(costs):
+    costs(call_rows=1)
     db = dv.Program("@hidden rel p(1) rel p(2) @hidden rel q = {1, 2} rel r(x) = p(x), q(x)").run()
     assert set(db) == {"r"}
     assert set(db["r"]) == {(1,), (2,)}

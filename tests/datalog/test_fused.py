@@ -18,7 +18,6 @@ import derivable as dv
 from datalog.naive import fact_sets, least_model, programs, text_of
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product
-from derivable.datalog.api import evaluation
 from derivable.datalog.fused import emit, emit_insert, emit_tags
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.machine import driver
@@ -107,10 +106,10 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=F
     costs["few_kernels"] = 1 << 20
     if room % 2:
         # Most rounds are large ones.
-        costs["large_round"] = 2
+        costs["level_rows"] = 2
+    if not is_whole:
+        costs["small_facts"] = 0
     with pytest.MonkeyPatch.context() as patch, on_threads(num_threads), under(**costs):
-        if not is_whole:
-            patch.setattr(evaluation, "run_whole", lambda *given: None)
         if not compiled:
             patch.setattr(emit, "_compiled", {})
             patch.setattr(emit, "compile_kernel", interpreted)
@@ -136,8 +135,7 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=F
 @contextmanager
 def by_bits():
     """Recursions that can end in rows of bits do so in their first round."""
-    costs = {"few_pairs": 0, "words_a_pair": NEVER, "small_bytes": NEVER, "most_words": NEVER, "stripe": 1}
-    with under(**costs, word_ns=-1.0, included_ns=-1.0):
+    with under(few_pairs=0, words_a_pair=NEVER, small_bytes=NEVER, word_ns=-1.0, included_ns=-1.0):
         yield
 
 
@@ -184,7 +182,7 @@ def test_tags_agree_with_those_over_columns(program, facts, set_rows, provenance
 
 @contextmanager
 def small_levels(round_rows=1):
-    with under(levels=2, least_level=1, level_rows=round_rows, level_rounds=1):
+    with under(levels=2, level_rows=round_rows):
         yield
 
 
@@ -209,7 +207,7 @@ def test_news_told_best_tag_first_lead_to_the_same_tags(program, facts, set_rows
         assert dict(db[name]) == dict(expected[name])
 
 
-def test_rounds_get_small_where_rows_are_told_again():
+def test_rounds_of_the_best_rows_tell_few_again():
     """Of labels that reach a node the smallest: without an order each would pass through all nodes behind its own."""
     count = 60
     least = Semiring(
@@ -228,7 +226,7 @@ def test_rounds_get_small_where_rows_are_told_again():
         "edge": [(i, i + 1) for i in range(count - 1)],
     }
     program = dv.Program("type start(u8), edge(u8, u8)\nrel r(y) = start(y) or (r(x) and edge(x, y))\nquery r")
-    with settings_of(0, NEVER), small_levels(count):
+    with settings_of(0, NEVER), small_levels():
         db = program.run(given, least)
     assert dict(db["r"]) == {(i,): 0.0 for i in range(count)}
     assert sum(effort.candidates for effort in db.profile.rules) < count * count / 4

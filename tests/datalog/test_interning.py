@@ -9,10 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
-from derivable.datalog.facts import inputs
-from derivable.datalog.values import symbols as symbol_table
-from derivable.datalog.values import text_arena
+from derivable.datalog.policy.costs import under
 from derivable.datalog.values.symbols import SymbolTable
+from derivable.datalog.values.text_arena import TextArena
 
 # Characters of one to four bytes, none, half of a pair, and the one that texts are joined by.
 TEXTS = st.lists(st.text("ab1 \0\xe9\u20ac\U0001d11e\ud800", max_size=11), max_size=12)
@@ -22,13 +21,11 @@ STEPS = st.lists(st.tuples(st.sampled_from(["all", "one", "find", "copy", "array
 @settings(deadline=None)
 @example([("all", [" ", "1", "a"]), ("all", [" ", "1", "1", "a"])], 5, 0, 2)
 @example([("array", ["a", ""]), ("array", ["abcdefghij", "abcdefghik", "a"])], 0, 0, 1)
-@given(STEPS, st.sampled_from([0, 5, 1000]), st.sampled_from([0, 1 << 40, -1]), st.sampled_from([1, 3, 100]))
-def test_texts_have_the_numbers_of_a_dictionary(steps, many, bits, part):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(symbol_table, "MANY_TEXTS", many)
-        patch.setattr(text_arena, "HASH_BITS", bits)
-        patch.setattr(text_arena, "PART", part)
-        symbols, expected, left = SymbolTable(), {}, None
+@given(STEPS, st.sampled_from([0, 5, 1000]), st.sampled_from([0, 1 << 40, None]), st.sampled_from([1, 3, 100]))
+def test_texts_have_the_numbers_of_a_dictionary(steps, many, mask, part):
+    """With hashes of some bits the texts lie in an arena from the first one on."""
+    with under(many_texts=many, chunk=part):
+        symbols, expected, left = SymbolTable(arena=None if mask is None else TextArena(mask)), {}, None
         for kind, texts in steps:
             if kind == "find":
                 assert [symbols.find(text) for text in texts] == [expected.get(text) for text in texts]
@@ -52,15 +49,12 @@ def test_texts_have_the_numbers_of_a_dictionary(steps, many, bits, part):
 @settings(deadline=None)
 @given(
     st.lists(st.tuples(*[st.text("ab1 \0\xe9\u20ac\U0001d11e\ud800\udd1e", max_size=9)] * 3), min_size=1, max_size=8),
-    st.sampled_from([(0, 0), (5, 5), (1000, 1000), (1000, 0), (1000, 9)]),
+    st.sampled_from([0, 5, 150, 1000]),
     st.sampled_from([1, 3, 100]),
     st.integers(1, 3),
 )
 def test_texts_one_behind_the_other_and_their_lengths(rows, many, part, number):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(symbol_table, "MANY_TEXTS", many[0])
-        patch.setattr(symbol_table, "MANY_JOINED", many[1])
-        patch.setattr(text_arena, "PART", part)
+    with under(many_texts=many, chunk=part):
         symbols = SymbolTable()
         columns = [symbols.intern_all(list(texts)) for texts in zip(*rows)][:number]
         expected = ["".join(row[:number]) for row in rows]
@@ -71,8 +65,8 @@ def test_texts_one_behind_the_other_and_their_lengths(rows, many, part, number):
         assert symbols.lengths(ids).tolist() == lengths
 
 
-def test_texts_of_other_classes_are_texts(monkeypatch):
-    monkeypatch.setattr(symbol_table, "MANY_TEXTS", 2)
+def test_texts_of_other_classes_are_texts(costs):
+    costs(many_texts=2)
     colour = StrEnum("colour", [("RED", "red"), ("BLUE", "blue")])
     given_texts = [np.str_("red"), "blue", colour.RED, colour.BLUE, "green", np.str_("green"), colour.RED]
     found = dv.Program("type s(String)\nquery s").run({"s": given_texts})["s"]
@@ -82,8 +76,8 @@ def test_texts_of_other_classes_are_texts(monkeypatch):
     assert ("yellow",) not in found
 
 
-def test_rules_over_many_texts(monkeypatch):
-    monkeypatch.setattr(symbol_table, "MANY_TEXTS", 10)
+def test_rules_over_many_texts(costs):
+    costs(many_texts=10)
     program = dv.Program("""
         type s(String)
         rel t($string_concat(x, "!")) = s(x)
@@ -130,9 +124,8 @@ KINDS = {
 
 @pytest.mark.parametrize("many", [0, 1 << 30])
 @pytest.mark.parametrize("kind", KINDS)
-def test_texts_of_every_kind_of_column_are_those_of_a_list(monkeypatch, kind, many):
-    monkeypatch.setattr(symbol_table, "MANY_TEXTS", many)
-    monkeypatch.setattr(inputs, "_MANY_TEXTS", 3)
+def test_texts_of_every_kind_of_column_are_those_of_a_list(costs, kind, many):
+    costs(many_texts=many)
     texts = [f"w{i % 7}" + "x" * (i % 5) for i in range(40)] + ["", "\xe9t\xe9", "\u20ac\U0001d11e", ""]
     found = dv.Program("type s(x: String)\nquery s").run({"s": KINDS[kind](texts)})["s"]
     assert list(found) == sorted({(text,) for text in texts})
@@ -142,17 +135,16 @@ def test_texts_of_every_kind_of_column_are_those_of_a_list(monkeypatch, kind, ma
 
 @pytest.mark.parametrize("many", [0, 1 << 30])
 @pytest.mark.parametrize("kind", ["list", "tuples", "objects"])
-def test_a_number_among_texts_is_an_error_with_its_row(monkeypatch, kind, many):
-    monkeypatch.setattr(symbol_table, "MANY_TEXTS", many)
+def test_a_number_among_texts_is_an_error_with_its_row(costs, kind, many):
+    costs(many_texts=many)
     with pytest.raises(dv.DerivableError, match=r"row 2.*expected String, found 7"):
         dv.Program("type s(x: String)\nquery s").run({"s": KINDS[kind](["a", "b", 7])})
 
 
 @pytest.mark.parametrize("many", [0, 1 << 30])
-def test_a_dictionary_without_a_text_is_an_error(monkeypatch, many):
+def test_a_dictionary_without_a_text_is_an_error(costs, many):
     arrow = pytest.importorskip("pyarrow")
-    monkeypatch.setattr(symbol_table, "MANY_TEXTS", many)
-    monkeypatch.setattr(inputs, "_MANY_TEXTS", 0)
+    costs(many_texts=many)
     column = arrow.DictionaryArray.from_arrays(arrow.array([0, 1]), arrow.array(["a", None]))
     with pytest.raises(dv.DerivableError, match="the value is missing"):
         dv.Program("type s(x: String)\nquery s").run({"s": arrow.table({"x": column})})

@@ -74,7 +74,7 @@ def test_rules_agree_with_the_reference(body, data):
     program = dv.Program(text)
     meaning = interpret(program.lowered(facts), facts)
     words = data.draw(st.sampled_from([(1, 8, 1 << 18), (0, 0, 0), (0, 1, 1)]))
-    costs, kernels = under(driven_first=2), settings_of(0, data.draw(SET_ROWS), data.draw(st.integers(1, 4)))
+    costs, kernels = under(small_round=2), settings_of(0, data.draw(SET_ROWS), data.draw(st.integers(1, 4)))
     with pytest.MonkeyPatch.context() as patch, kernels, costs:
         for name, value in zip(("WORDS", "MORE_WORDS", "FEW_WORDS"), words):
             patch.setattr(trie, name, value)
@@ -146,7 +146,7 @@ def test_counts_of_what_is_independent_are_multiplied(monkeypatch):
     for name, body in bodies.items():
         names = [v for v in "abcdf" if v in body]
         text = f"type e(i64, i64)\nrel n(x) = x := count({', '.join(names)}: {body})\nquery n"
-        with settings_of(0, 1), under(driven_first=2):
+        with settings_of(0, 1), under(small_round=2):
             assert list(dv.Program(text).run({"e": edges}, "unit", keep=False)["n"]) == [(wanted[name],)], name
 
 

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.observers import routes
 from datalog.test_best_first import small_queues
 from datalog.test_fused import settings_of
 from derivable.core.diagnostics import DerivableError, DomainError, LimitError, UnsupportedError
 from derivable.datalog.aggregates.lattices import LATTICES, Lattice
 from derivable.datalog.policy.costs import under
 from derivable.datalog.ram.interpret import interpret
-from derivable.datalog.shortcuts import best_first
+from derivable.datalog.shortcuts.best_first import BestFirst
 from drawn import examples
 
 # What a node and a length are written as, of small integers.
@@ -73,7 +74,7 @@ def test_shortest_paths_are_those_of_dijkstra(key, value, edges, few):
     graph.add_node(0)
     wanted = {(named(v), length(d)) for v, d in nx.single_source_dijkstra_path_length(graph, 0).items()}
     # Rows wait for better ones from the third on.
-    with settings_of(few, 2, compiled=True), under(level_rows=1, least_level=1, level_rounds=2):
+    with settings_of(few, 2, compiled=True), under(level_rows=2):
         assert rows(program.run(facts)["distance"]) == wanted
     assert interpret(program.lowered(), facts)["distance"] == wanted
 
@@ -198,35 +199,21 @@ def test_best_values_first_are_those_of_rounds(value, rule, edges, most_times, f
     program = dv.Program(f"{text}{base}\nrel {rule}\nquery low".format(v=value))
     length = {"i32": lambda v: v, "u64": lambda v: v if v < 9 else v << 51}.get(value, lambda v: v / 8)
     facts = {"edge": [(a, far if b == 6 else b, length(w)) for a, b, w in edges], "bad": [(5,)]}
-    taken = []
-    with settings_of(0, 1), small_queues(taken, most_times):
+    with settings_of(0, 1), small_queues(most_times):
         found = rows(program.run(facts)["low"])
     assert found == rows(program.run(facts, round_limit=1_000_000)["low"])
     assert found == interpret(program.lowered(), facts)["low"]
 
 
 @pytest.mark.parametrize("value", ["f64", "i32"])
-def test_values_that_get_better_than_all_before(monkeypatch, costs, value):
+def test_values_that_get_better_than_all_before(costs, value):
     """Lengths below zero, from the first round on by the kernel, whose levels are those of values so far."""
     costs(few_rows=0)
-    taken = []
-    made = best_first.Propagation.propagate
-    monkeypatch.setattr(
-        best_first.Propagation, "propagate", lambda self, rows: (taken.append(len(rows)), made(self, rows))[1]
-    )
     length = float if value == "f64" else int
     edges = [(x, x + 1, length(-x)) for x in range(300)] + [(x, x + 7, length(-9 * x)) for x in range(0, 280, 3)]
     program = program_of(DISTANCES, "i64", value)
-    rank = best_first.Propagation.rank
-
-    def ranked(self, keys):
-        rank(self, keys)
-        # All cells are of a level that there is, also those of values that no row has yet.
-        assert 0 <= self.cells.min() <= self.cells.max() < self.levels
-
-    monkeypatch.setattr(best_first.Propagation, "rank", ranked)
-    found = program.run({"edge": edges, "start": [(0,)]})
-    assert taken
+    found = program.run({"edge": edges, "start": [(0,)]}, keep=True)
+    assert BestFirst.route() in routes(found)
     wanted = nx.single_source_bellman_ford_path_length(graph_of(edges), 0)
     assert rows(found["distance"]) == set(wanted.items())
 
@@ -236,10 +223,9 @@ def test_long_ways_take_few_rounds():
     program = program_of(DISTANCES, "i64", "f64")
     count = 3_000
     chain = [(x, x + 1, 0.5) for x in range(count)]
-    taken = []
-    with small_queues(taken):
-        found = program.run({"edge": chain, "start": [(0,)]})
-    assert taken
+    with small_queues():
+        found = program.run({"edge": chain, "start": [(0,)]}, keep=True)
+    assert BestFirst.route() in routes(found)
     assert rows(found["distance"]) == {(x, x / 2) for x in range(count + 1)}
     rng = np.random.default_rng(0)
     # No cycle is below zero: each length is moved by what its ends are worth.
@@ -302,7 +288,7 @@ def test_random_rules_are_those_of_the_interpreter(rules, edges, own, few):
     program = dv.Program(text)
     facts = {"edge": edges, "own": own}
     model = interpret(program.lowered(), facts)
-    with settings_of(few, 2, compiled=True), under(level_rows=1, least_level=1, level_rounds=2):
+    with settings_of(few, 2, compiled=True), under(level_rows=2):
         found = program.run(facts)
     assert {name: rows(found[name]) for name in RULES} == {name: model[name] for name in RULES}
 

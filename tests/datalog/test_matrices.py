@@ -14,7 +14,6 @@ from derivable.algebra.expr.functions import equal, less, logical_and, logical_o
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.torch_columns import Torch
 from derivable.core.diagnostics import OutOfMemory
-from derivable.datalog.apm import matrices
 from derivable.datalog.apm import run as machine_run
 from derivable.datalog.apm.run import run_program
 from derivable.datalog.facts.inputs import taken
@@ -151,11 +150,11 @@ def test_rules_about_both_columns_at_once_are_no_products(rules):
 
 
 @pytest.mark.parametrize("name", ["left linear", "transitive", "same generation"])
-def test_what_is_too_large_goes_in_rounds(name, monkeypatch):
+def test_what_is_too_large_goes_in_rounds(name, costs):
     """Where there is no room for matrices; a transitive rule is a linear one there too."""
     program, edges = dv.Program(PROGRAMS[name]), np.random.default_rng(2).integers(0, 40, (70, 2))
     wanted = set(program.run({"e": edges})["p"])
-    monkeypatch.setattr(matrices, "MOST_BYTES", 0)
+    costs(small_bytes=0)
     found = program.run({"e": edges}, device="torch:cpu")
     assert "matrices" not in found.explain()
     assert set(found["p"]) == wanted

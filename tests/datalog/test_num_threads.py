@@ -154,10 +154,9 @@ CASES = [(form, name) for form in FORMS for name in sorted(NAMES) if form != "ro
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("form", "provenance"), CASES)
-def test_every_provenance_and_form_of_storage_on_each_number_of_threads(form, provenance, monkeypatch, costs):
+def test_every_provenance_and_form_of_storage_on_each_number_of_threads(form, provenance, costs):
     if form == "rows of bits":
-        costs(few_pairs=0)
-        monkeypatch.setattr(bit_rows.BitRows, "is_cheaper", lambda *_: True)
+        costs(few_pairs=0, word_ns=-1.0, included_ns=-1.0)
     elif provenance in UNTAGGED:
         costs(shortcuts=tuple(one for one in SHORTCUTS if one is not bit_rows.BitRows))
     text, value = FORMS[form]

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 import derivable as dv
 from derivable.datalog.kernels import proof_fold
 from derivable.datalog.kernels.proofs import ONE, ZERO
-from derivable.datalog.tags import proof_store
 from derivable.datalog.tags.proof_store import ProofStore
 from derivable.datalog.tags.random_facts import RandomFacts
 
@@ -98,14 +97,13 @@ OPERATIONS = st.lists(st.tuples(st.sampled_from(["plus", "times", "negate"]), st
 @pytest.mark.parametrize("widest", [16, 5, 0])
 @settings(max_examples=20, deadline=None)
 @given(OPERATIONS, st.integers(1, 4), st.integers(0, 99), st.booleans())
-def test_operations_are_those_on_sets(monkeypatch_module, widest, operations, k, seed, spread):
+def test_operations_are_those_on_sets(widest, operations, k, seed, spread):
     """As one block, as one that becomes several blocks, and as several."""
-    monkeypatch_module.setattr(proof_store, "WIDEST", widest)
     facts = random_facts(seed)
     if seed % 2:
         # Each of a sample of a batch, and facts of several samples meet.
         facts.samples.append(np.random.default_rng(seed).integers(0, 3, len(facts.probabilities)))
-    store, reference = ProofStore(facts, k), Reference(facts, k)
+    store, reference = ProofStore(facts, k, widest), Reference(facts, k)
     variables = np.arange(len(facts.probabilities))
     if spread:
         # Literals of other facts come in between.
@@ -189,12 +187,6 @@ def test_rows_get_equally_probable_proofs_in_the_order_of_sums(k):
             assert store.proofs_of(int(after[row])) == store.proofs_of(int(expected[0]))
 
 
-@pytest.fixture(scope="module")
-def monkeypatch_module():
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
-
-
 def test_columns_are_longer_than_their_room():
     """Thousands of pairs at once, whose sets need more room than there is."""
     rng = np.random.default_rng(0)
@@ -251,16 +243,15 @@ def test_very_unlikely_proofs_have_an_order():
 
 
 @pytest.mark.parametrize("k", [1, 2])
-def test_proofs_of_one_probability_have_the_same_order_wherever_their_bits_are(k, monkeypatch_module):
+def test_proofs_of_one_probability_have_the_same_order_wherever_their_bits_are(k):
     """A batch gives a sample's facts other numbers than a run of the sample by itself."""
-    monkeypatch_module.setattr(proof_store, "WIDEST", 2)
     rng = np.random.default_rng(k)
     facts = RandomFacts()
     variables, others = facts.add(np.full(12, 0.5)), facts.add(np.full(400, 0.5))
     chosen = rng.integers(0, 12, (3, 40))
     found = []
     for gap in (0, 1, 7, 33):
-        store = ProofStore(facts, k)
+        store = ProofStore(facts, k, 2)
         for variable in variables.tolist():
             store.singles(others[gap * variable : gap * variable + gap])
             store.singles(np.array([variable]))

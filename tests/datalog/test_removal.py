@@ -23,7 +23,6 @@ from datalog.growing import (
 from datalog.naive import fact_sets, least_model, programs, splits, text_of
 from datalog.test_fused import settings_of
 from derivable.core.diagnostics import BindingError, DomainError, UnsupportedError
-from derivable.datalog.api import deletion
 from derivable.datalog.api.evaluation import Evaluation
 from derivable.datalog.policy.costs import under
 from derivable.datalog.tables.row_set import RowSet
@@ -94,15 +93,13 @@ def test_removing_is_running_without(program, facts, data, provenance, random):
     fact_sets(),
     st.data(),
     st.sampled_from([1, 3, 1 << 60]),
-    st.sampled_from([1, 1 << 60]),
 )
-def test_removing_from_sets_and_layers(program, facts, data, set_rows, least):
+def test_removing_from_sets_and_layers(program, facts, data, set_rows):
     rules, order = program
     parts = data.draw(splits(facts, 3))
     made = dv.Program(text_of(rules))
-    with settings_of(1 << 60, set_rows), under(layer_rows=least), pytest.MonkeyPatch.context() as patch:
-        # However much goes, it goes row by row.
-        patch.setattr(deletion, "FEW", 1e9)
+    # However much goes, it goes row by row.
+    with settings_of(1 << 60, set_rows), under(recomputed_part=1e9):
         db = made.run(facts=united(*parts), keep=True)
         branch = db.fork() if data.draw(st.booleans()) else None
         left = united(*parts)
@@ -137,8 +134,7 @@ def test_a_history_of_changes_branches_and_failures(program, facts, data, least,
         raise KeyboardInterrupt
 
     # Rows are looked for by their numbers, by indexes or one by one.
-    with under(layer_rows=least, few=few_rows), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deletion, "FEW", 1e9)
+    with under(set_rows=least, few=few_rows, recomputed_part=1e9):
         branches = [(made.run(facts=facts, keep=True), facts)]
         for _ in range(data.draw(st.integers(2, 6))):
             place = data.draw(st.integers(0, len(branches) - 1))
@@ -330,9 +326,9 @@ def chains(count, length):
     return np.stack([starts.ravel(), starts.ravel() + 1], 1)
 
 
-def test_rows_go_from_large_tables_and_come_back(monkeypatch):
+def test_rows_go_from_large_tables_and_come_back(costs):
     """From sets by prefix, of bits and hashed, and as often as one likes; only what follows from them is looked at."""
-    monkeypatch.setattr(deletion, "FEW", 1e9)
+    costs(recomputed_part=1e9)
     edges = chains(150, 30)
     # One long chain, whose sets become bits.
     edges = np.concatenate([edges, 10_000 + chains(1, 200)])

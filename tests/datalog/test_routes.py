@@ -29,7 +29,7 @@ PROGRAMS = sources(rule=RichRule)
 def planned(few_atoms):
     """Every body is planned, whatever that costs, by trying all orders of up to so many atoms, and cut in two in a
     recursion."""
-    with under(**ALWAYS, **PROJECTED, ordered_atoms=few_atoms, cut_rows=0, cut_sizes=0):
+    with under(**ALWAYS | PROJECTED, ordered_atoms=few_atoms, cut_rows=0):
         yield
 
 

@@ -28,6 +28,7 @@ from derivable.algebra.semiring import Semiring
 from derivable.bridge.torch import is_observed
 from derivable.bridge.torch_products import exact_times, is_recorded
 from derivable.bridge.torch_rows import (
+    MOST_ROWS,
     HashRows,
     Known,
     PairColumn,
@@ -81,6 +82,9 @@ class Torch(Arrays):
     dtype     of values of the semiring
     semiring  of programs that say `times` and `plus`
     is_exact  whether zero times an infinity or NaN is zero
+    piece     pairs of a join that are there at once where a set takes them, or where the rows that they come from may
+              be cut
+    pairs_at_once  those of a join that may not: no more are sorted at once
     has_kernels  whether joins and sets are Triton's kernels
     most_pairs   the number of pairs of the largest join that was columns
 
@@ -93,8 +97,11 @@ class Torch(Arrays):
         dtype: torch.dtype = torch.float64,
         semiring: Semiring | None = None,
         is_exact: bool = False,
+        piece: int = 1 << 25,
+        pairs_at_once: int = MOST_ROWS,
     ):
         self.device, self.dtype, self.semiring, self.is_exact = torch.device(device), dtype, semiring, is_exact
+        self.piece, self.pairs_at_once = piece, pairs_at_once
         self._constants: WeakKeyDictionary[n.Constant, torch.Tensor] = WeakKeyDictionary()
         self.notes: dict[str, str] = {}
         self.has_kernels = self.device.type == "cuda" and refusal(self.device) is None
@@ -104,7 +111,7 @@ class Torch(Arrays):
 
     def __reduce__(self) -> tuple:
         # Weak references have no pickled form.
-        return Torch, (self.device, self.dtype, self.semiring, self.is_exact)
+        return Torch, (self.device, self.dtype, self.semiring, self.is_exact, self.piece, self.pairs_at_once)
 
     def note(self, what: str, how: str) -> None:
         """Keep how something was computed, for a profile."""

@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from derivable.parallel.program.execute import Room
 
 Column = torch.Tensor
-# What torch sorts at once on a GPU, so no join with more pairs is columns.
-MOST_ROWS = MOST_PAIRS = (1 << 31) - 1
-# Pairs of a join that are there at once where a set takes them, or where the rows that they come from may be cut.
-PIECE = 1 << 25
+# What torch sorts at once on a GPU.
+MOST_ROWS = (1 << 31) - 1
 # Rows that a set gets room for at least, more than those that it has, and at most, where it has fewer than a quarter
 # of these: of what is inserted most may be there, a small table stays in cache, and an insertion ends where it is full.
 FEW, MANY = 1 << 20, 1 << 22
@@ -47,7 +45,7 @@ class Pairs:
 
     def __init__(self, first: Column, counts: Column, index: Index, arrays: Torch):
         self.first, self.counts, self.ends = first, counts, counts.cumsum(0)
-        self.index, self.arrays, self.most = index, arrays, PIECE if arrays.may_cut else MOST_PAIRS
+        self.index, self.arrays, self.most = index, arrays, arrays.piece if arrays.may_cut else arrays.pairs_at_once
         self._number: int | None = None
         self._whole: tuple[Column, Column] | None = None
 
@@ -160,13 +158,14 @@ def aligned(columns: Sequence[Column | Late]) -> list[list[Any]]:
 
 
 def in_pieces(part: Sequence[Any]) -> Iterator[list[Column]]:
-    """The rows of a part, at most `PIECE` pairs at once."""
+    """The rows of a part, at most `Torch.piece` pairs at once."""
     if not isinstance(part[0], PairColumn):
         yield list(part)
         return
     pairs = part[0].pairs
-    for start in range(0, len(pairs), PIECE):
-        rows = pairs.rows(start, min(start + PIECE, len(pairs)))
+    piece = pairs.arrays.piece
+    for start in range(0, len(pairs), piece):
+        rows = pairs.rows(start, min(start + piece, len(pairs)))
         yield [column.at(rows) for column in part]
 
 
@@ -485,11 +484,11 @@ def _ends_of_sources(columns: Sequence[Column | Late]) -> list[tuple[int, int]]:
     return found
 
 
-def sorted_keys(keys: Column) -> tuple[Column, Column]:
-    """Keys in ascending order, equal ones as they stand, and the numbers of their rows."""
-    if len(keys) > MOST_ROWS:
+def sorted_keys(keys: Column, most: int = MOST_ROWS) -> tuple[Column, Column]:
+    """Keys in ascending order, equal ones as they stand, and the numbers of their rows; `most` are sorted at once."""
+    if len(keys) > most:
         raise LimitError(
-            f"{len(keys):,} rows are to be sorted, and torch sorts {MOST_ROWS:,} at most",
+            f"{len(keys):,} rows are to be sorted, and torch sorts {most:,} at most",
             hint="have fewer rows at once in a relation, or run on the CPU",
         )
     found = torch.sort(keys, stable=True)

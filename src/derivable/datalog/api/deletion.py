@@ -30,11 +30,6 @@ from derivable.datalog.tags.tags import Untagged
 from derivable.datalog.values.values import BOOL
 
 GONE, OLD = "#gone ", "#old "
-# Nanoseconds on one core: a row that goes and may come back (600 where 74 thousand of a million pairs of a closure go,
-# 400 where 160 thousand do), and a row of a stratum that is computed again (17 to 100 in closures).
-GONE_ROW, NEW_ROW = 500, 30
-# Rows that go in about the time in which a small stratum begins.
-FEW = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -144,7 +139,7 @@ def going(
     for name, one in lost.items():
         tables[GONE + name], tables[OLD + name] = one.gone, one.before
     seeds = {GONE + name: facts.relations[name] for name in stratum.relations if name in facts.relations}
-    most = FEW + sum(tables[name].size for name in stratum.relations) * NEW_ROW / GONE_ROW
+    most = policy().few + policy().recomputed_part * sum(tables[name].size for name in stratum.relations)
     try:
         made = _run(executor, rules.going, tables, seeds, most)
     except PastBound:

@@ -18,6 +18,7 @@ from derivable.core.files import atomic_write, checked_path
 from derivable.datalog.facts.fact_files import COLUMN_ENDINGS, ENDINGS
 from derivable.datalog.facts.file_forms import AS_IT_IS, NO_COLUMNS, FileForm, Target, separation
 from derivable.datalog.facts.headers import MARK, FileText, is_header
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.values.datetimes import Duration
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 compute: Any = arrow_compute
 # Rows by which it is seen whether a reader would know the first line for what it is.
 _ROWS = 200
-# Lines that are joined at once.
-_PART = 1 << 16
 
 
 def write_facts(view: RelationView, path: str | os.PathLike, form: FileForm = AS_IT_IS) -> None:
@@ -143,8 +142,9 @@ def _write_lines(table: Any, file: Any, delimiter: str, ending: str) -> None:
             raise _Unfit(f"{column[bad].as_py()!r} would be read as something else")
     if table.num_rows:
         lines = columns[0] if is_narrow else compute.binary_join_element_wise(*columns, delimiter)
-        for start in range(0, len(lines), _PART):
-            file.write("\n".join([*lines[start : start + _PART].to_pylist(), ""]).encode())
+        step = policy().chunk
+        for start in range(0, len(lines), step):
+            file.write("\n".join([*lines[start : start + step].to_pylist(), ""]).encode())
 
 
 def _as_words(column: Any) -> Any:

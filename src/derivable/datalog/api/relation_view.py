@@ -21,6 +21,7 @@ from derivable.core.lazy import hidden_names, optional_module, whole_import
 from derivable.core.locks import OwnLock
 from derivable.core.names import FreshNames
 from derivable.datalog.facts.inputs import as_tuple
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.values.datetimes import Duration
 from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.tensors import is_tensor
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 _SHOWN_ROWS = 20
 _SHOWN_COLUMNS = 20
 _COMPLETED_KEYS = 1000
-# Rows that become texts at once.
-_PART = 1 << 14
 
 
 def tag_text(tag: Any, digits: int = 6) -> str:
@@ -161,15 +160,17 @@ class RelationView(Mapping):
             order, columns = self._sorted()[:count], self.columns
         if not columns:
             return iter([()] * len(order))
-        parts = (order[start : start + _PART] for start in range(0, len(order), _PART))
+        step = policy().cache_rows
+        parts = (order[start : start + step] for start in range(0, len(order), step))
         return chain.from_iterable(zip(*(column[part].tolist() for column in columns)) for part in parts)
 
     def shown_rows(self, count: int | None = None) -> Iterator[list[tuple[str, ...]]]:
         """The first `count` tuples, None for all, as the language writes them, in sorted order and in parts."""
         with self._lock:
             order, whole = self._sorted()[:count], self.columns
-        for start in range(0, len(order), _PART):
-            part = order[start : start + _PART]
+        step = policy().cache_rows
+        for start in range(0, len(order), step):
+            part = order[start : start + step]
             columns = [_shown(column[part], t) for column, t in zip(whole, self.table.types)]
             yield list(zip(*columns)) if columns else [()] * len(part)
 

@@ -15,10 +15,11 @@ from typing import Any
 
 import torch
 
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram.products import Product
 
-# Bytes of the matrices of a recursion on the CPU; on a device, a share of the memory that is free there.
-MOST_BYTES, SHARE = 1 << 28, 8
+# The share of the memory that is free on a device that the matrices of a recursion may have.
+SHARE = 8
 # Rounds between looks of the host whether there is an end, for matrices of that many entries at most.
 ROUNDS, MANY = 4, 1 << 24
 # Values are ranks from that many times as many values as are given on, and that many.
@@ -114,7 +115,7 @@ class Recursion(ABC):
     def memory(self) -> int:
         """Bytes that matrices may have."""
         if self.device.type != "cuda":
-            return MOST_BYTES
+            return policy().small_bytes
         return torch.cuda.mem_get_info(self.device)[0] // SHARE
 
     @cached_property

@@ -31,6 +31,7 @@ from derivable.datalog.facts.store import FactStore
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.kernels.proof_form import MOST_WORDS, ProofForm, ProofOperation
 from derivable.datalog.kernels.proofs import ONE
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.products import Product
 from derivable.datalog.rules.nodes import AggregateRule
@@ -119,7 +120,7 @@ def arrays_on(device: Any) -> Torch:
             f"torch finds {torch.cuda.device_count()} CUDA devices, and the run asks for {name!r}",
             hint='leave `device` out, or use device="torch:cpu" for the same program on the CPU',
         )
-    return Torch(found)
+    return Torch(found, piece=policy().device_piece, pairs_at_once=policy().device_pairs)
 
 
 def run_on_device(
@@ -211,8 +212,6 @@ def run_on_device(
 def _whole_or_cut(ram: m.Ram, arrays: Torch, run: Callable[[bool], dict[str, Part]]) -> dict[str, Part]:
     """What a run gives that cuts no rows; where joins have more pairs than torch sorts, or had many when there was no
     memory left, what one gives that cuts them, and later runs of the program begin with that."""
-    from derivable.bridge import torch_rows
-
     kept = ram.plans.setdefault("apm", _Kept())
     if JOINS not in kept:
         try:
@@ -220,11 +219,11 @@ def _whole_or_cut(ram: m.Ram, arrays: Torch, run: Callable[[bool], dict[str, Par
         except TooManyPairs:
             pass
         except RuntimeError as error:
-            if not _is_out_of_memory(error) or arrays.most_pairs <= torch_rows.PIECE:
+            if not _is_out_of_memory(error) or arrays.most_pairs <= arrays.piece:
                 raise
         kept[JOINS] = True
     # What the first run had on the device is free here.
-    arrays.note(JOINS, f"in pieces of at most {torch_rows.PIECE:,} pairs")
+    arrays.note(JOINS, f"in pieces of at most {arrays.piece:,} pairs")
     return run(True)
 
 

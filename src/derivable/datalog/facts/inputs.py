@@ -12,6 +12,7 @@ import numpy as np
 from derivable.core.arguments import check_on_cpu, is_integer
 from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError, warn
 from derivable.core.lazy import later
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.tags.random_facts import as_floats
 from derivable.datalog.values.text_arena import Encoded
 from derivable.device.cpu.memory import empty
@@ -115,8 +116,6 @@ MISSING_HINT = (
 )
 # How much more than one the probabilities of a choice may add up to.
 ROUNDING = 1e-3
-# Fewer texts become objects of Python, of which a run has some for all of its texts unless these are many.
-_MANY_TEXTS = 1 << 14
 # Decimals of so many digits are those of one number of 64 bits; all of fewer are in i64.
 EXACT_DIGITS = 15
 _I64_DIGITS = 19
@@ -263,7 +262,7 @@ def _values(name: str, label: Any, column: Any) -> np.ndarray | Texts:
         return Elsewhere(column).on_host()
     values = column if hasattr(column, "__array__") else np.fromiter(column, dtype=object, count=len(column))
     array = _unmasked(np.asanyarray(values))
-    if array.dtype.kind != "T" or len(array) < _MANY_TEXTS or array.ndim != 1:
+    if array.dtype.kind != "T" or len(array) < policy().many_texts or array.ndim != 1:
         return array
     try:
         return arrow_column(name, label, arrow.array(array, arrow.large_string()))
@@ -372,7 +371,7 @@ def is_string(t: Any) -> bool:
 
 def _encoded(column: Any) -> Encoded | list[str]:
     """The texts of an Arrow column of strings; many stay where they are."""
-    if len(column) < _MANY_TEXTS or column.null_count:
+    if len(column) < policy().many_texts or column.null_count:
         return column.to_pylist()
     if isinstance(column, arrow.ChunkedArray):
         # Offsets of 32 bits do not reach over all chunks.

@@ -37,13 +37,12 @@ from derivable.datalog.facts.inputs import Columns, Elsewhere, InputMapping, Tex
 from derivable.datalog.facts.store import FactStore, add_terms
 from derivable.datalog.facts.words import checked_words
 from derivable.datalog.foreign.other_names import written_here
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.rules.nodes import Relation, Rules
 from derivable.datalog.tags.random_facts import Origin, as_floats
 from derivable.datalog.values.symbols import SymbolTable
 
-# Python rows that are loaded at once.
-PART = 1 << 16
 # What stands for a tuple of one value without more ado.
 _PLAIN = {int, str, float, bool}
 
@@ -157,15 +156,16 @@ def _given(relation: Relation, place: Callable[[int], dict[str, Any]] | None = N
 
 def _in_parts(count: int, store: FactStore, load: Callable[[slice], None]) -> None:
     """Load so many rows some at a time; between them the limits of the run are checked."""
-    for start in range(0, max(count, 1), PART):
+    step = policy().chunk
+    for start in range(0, max(count, 1), step):
         if start and store.look is not None:
             store.look()
         try:
-            load(slice(start, start + PART))
+            load(slice(start, start + step))
         except DerivableError:
             if start:
                 # All rows before, so that the error counts them.
-                load(slice(0, start + PART))
+                load(slice(0, start + step))
             raise
 
 

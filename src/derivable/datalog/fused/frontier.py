@@ -37,8 +37,6 @@ class Frontier:
     lows   for each level, the worst first, a bound that its tags, times the direction, reach; the last is that of what
            is told at once
     rows   for each level its number and row numbers in parts; rows with another level have left it
-    least  the rows that a round tells, if it can. Small rounds tell few rows too early, whose better tags must be told
-           again; large ones are few
     """
 
     def __init__(self, table: Table, sign: int, one: float):
@@ -48,30 +46,13 @@ class Frontier:
         self.lows: list[float] = [-np.inf]
         self.rows: list[tuple[int, list[np.ndarray]]] = []
         self.last, self.most = 0, 16 * policy().levels
-        self.least, self.number = policy().level_rows, 0
         # Whether rows came back too often when they were told one by one.
         self.gave_up = False
 
-    def told(self, rows: slice | np.ndarray, changed: int) -> slice | np.ndarray:
-        """The rows to tell next, from those given, which have news, and those that wait; none only if none waits.
-
-        changed  how many of the rows, the first ones, are older than this round
-        """
-        again = changed
-        if self.rows and changed:
-            older = rows[:changed]  # type: ignore[index]
-            again -= np.count_nonzero(self.level[older[older < len(self.level)]])
-        if 4 * again > self.number:
-            self.least = max(self.least // 2, policy().least_level)
-        elif 32 * again < self.number:
-            self.least = min(2 * self.least, policy().level_rows)
-        found = self._told(rows)
-        self.number = found.stop - found.start if isinstance(found, slice) else len(found)
-        return found
-
-    def _told(self, rows: slice | np.ndarray) -> slice | np.ndarray:
+    def told(self, rows: slice | np.ndarray) -> slice | np.ndarray:
+        """The rows to tell next, from those given, which have news, and those that wait; none only if none waits."""
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-        if not self.rows and count <= policy().level_rounds * self.least:
+        if not self.rows and count <= policy().level_rows:
             return rows
         given, rows = rows, np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         if len(self.level) < self.table.size:
@@ -81,7 +62,7 @@ class Frontier:
         number = len(parts[0])
         if number == count and not self.rows:
             return given
-        while self.rows and (number < self.least or not self.most):
+        while self.rows and (number < policy().level_rows or not self.most):
             found = self.best_of(self.next_level())
             parts.append(found)
             number += len(found)
@@ -93,7 +74,7 @@ class Frontier:
         tags = self.table.tags[rows] * float(self.sign)
         if len(rows) and tags.max() > self.one:
             self.one, self.most = -np.inf, 0
-        if len(rows) > policy().level_rounds * self.least:
+        if len(rows) > policy().level_rows:
             self.split(tags)
         is_best = ~(tags < self.lows[-1])
         best = rows[is_best]

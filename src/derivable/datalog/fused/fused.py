@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.core.lazy import later
-from derivable.datalog.fused.kernel_plan import Fused, plan
+from derivable.datalog.fused.kernel_plan import MOST_LOOPS, Fused, plan
 from derivable.datalog.fused.state import State
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
@@ -136,7 +136,7 @@ class Running:
         if self.fused is not None and not self.fused.kept.is_worth_columns and self.driver.part != "recent":
             return "columns of one relation are as fast", ""
         if self.fused is None and self.signature is not None:
-            return f"more than {policy().most_loops} joins", "rules with fewer"
+            return f"more than {MOST_LOOPS} joins", "rules with fewer"
         return "too few rows", "thousands"
 
     def plan(self) -> None:
@@ -256,7 +256,7 @@ class Running:
             if counts_only
             else empty((policy().cache_rows, table.width), kernel.columns[0])
         )
-        driven = policy().driven_first
+        driven = policy().small_round
         while i < end:
             if not counts_only and count == len(log):
                 log = longer(log, next_length(len(log), count + policy().cache_rows), count)

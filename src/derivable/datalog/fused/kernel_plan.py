@@ -20,7 +20,6 @@ from derivable.algebra.semiring import TypedSemiring
 from derivable.core.lazy import later
 from derivable.datalog.foreign.standard import predicate_of
 from derivable.datalog.fused.state import State
-from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars import arithmetic
 from derivable.datalog.scalars import nodes as scalars
@@ -38,6 +37,9 @@ if TYPE_CHECKING:
     from derivable.kernel import build
 else:
     build, emit = later("derivable.kernel.build"), later("derivable.datalog.fused.emit")
+
+# Joins of a kernel, one loop inside the other.
+MOST_LOOPS = 8
 
 
 class _Unsupported(Exception):
@@ -227,7 +229,7 @@ class _Planner:
                 reason = str(unsupported)
                 del self.steps[before:]
                 break
-            if emit.num_loops(self.steps) > policy().most_loops:
+            if emit.num_loops(self.steps) > MOST_LOOPS:
                 return None
             prefix = node
             if self.state.counts is not None:

@@ -20,7 +20,7 @@ from derivable.device.cpu.pages import empty_pages, zero_pages
 def fold(algebra: SemiringTags, tags: Any, offsets: np.ndarray) -> Any:
     """`algebra.reduce`, and the same bits, in a time that does not depend on the longest segment."""
     lengths = np.diff(offsets)
-    are_short = lengths.max() <= policy().long_segment
+    are_short = lengths.max() <= policy().first_rows
     if algebra.typed.plus.special is not None or algebra.semiring.selective_plus or are_short:
         return algebra.reduce(tags, offsets)
     from derivable.datalog.fused.emit_tags import compiled_tags
@@ -102,7 +102,7 @@ class TagAccumulator:
                 stop = min(start + policy().chunk, table.size)
                 table.recent[kept + start - old : kept + stop - old] = np.arange(start, stop)
         if self.frontier is not None:
-            table.recent = self.frontier.told(table.recent, kept)
+            table.recent = self.frontier.told(table.recent)
             table.become_recent(table.recent, stamp)
         else:
             table.become_recent(changed, stamp)

@@ -171,9 +171,8 @@ class Sums(Merge):
         if self.room:
             self.candidates = [Candidates(table.width, dtypes, self.room) for table in tables]
         else:
-            self.candidates = [Candidates(max(table.width for table in tables), dtypes, policy().candidates)] * len(
-                tables
-            )
+            width = max(table.width for table in tables)
+            self.candidates = [Candidates(width, dtypes, policy().cache_rows)] * len(tables)
         machine.have_parts(len(dtypes))
         machine.memory[w.ENDLESS] = ENDLESS
         self.lists = [[np.empty(0, np.int64), np.empty(0, np.int64)] for _ in tables]

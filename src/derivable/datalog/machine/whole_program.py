@@ -121,10 +121,8 @@ class WholeProgram:
             is_sized = any(map(any, sized))
             most_rows = policy().planned_rows if is_sized else most_rows
             is_small = [is_sized or name not in ram.relations or name in in_recursion for name in machine.names]
-            self.most_of_table = [
-                min(policy().set_rows if small else policy().most_small, most_rows) for small in is_small
-            ]
-        self.most_facts = self.facts_left = policy().few + policy().facts_a_store * count
+            self.most_of_table = [min(policy().set_rows if small else policy().chunk, most_rows) for small in is_small]
+        self.most_facts = self.facts_left = policy().small_facts + policy().call_rows * count
         self.most_candidates = policy().chunk + policy().small_round * count
         self.fresh = np.zeros_like(machine.control)
         self.fresh[[w.ONLY_TABLE, w.STRATUM]] = -1

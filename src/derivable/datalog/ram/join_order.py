@@ -124,7 +124,7 @@ def _planned(instruction: m.Instruction, estimator: Estimator) -> m.Instruction:
     if as_written < policy().plan_ns * len(atoms):
         return instruction
     best = _Search(origin, estimator).best(atoms, as_written)
-    if best is None or as_written - best.cost < policy().least_saving_ns or best.cost > policy().clearly * as_written:
+    if best is None or best.cost > policy().clearly * as_written:
         return instruction
     return store(origin, best.ordering.steps)
 
@@ -227,7 +227,7 @@ class _Search:
         if not known.is_complete(literal.relation):
             return False
         rows = self.estimator.joined(ONE_ROW, m.Scan(literal.relation, literal.terms), frozenset(names(literal)), False)
-        return rows.rows <= policy().few_matches
+        return rows.rows <= policy().far_off
 
     def may_come(self, partial: _Partial, position: int) -> bool:
         """Whether this literal can be next: a generator comes behind an atom and what it needs, if it has not yet."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from math import prod
+from math import factorial, prod
 
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
@@ -35,12 +35,11 @@ def parted(instruction: m.Instruction, name: str, estimator: Estimator) -> tuple
     if not isinstance(instruction, m.Store) or instruction.origin is None or instruction.origin.parts:
         return (instruction,)
     as_planned = estimator.cost(instruction)
-    if as_planned < policy().least_parted_ns:
+    if as_planned < policy().parted_ns:
         return (instruction,)
-    others = _orders(instruction.origin) if as_planned >= policy().least_ordered_ns else ()
-    found = [_Cut(one, estimator).in_parts() for one in (instruction, *others)]
+    found = [_Cut(one, estimator).in_parts() for one in (instruction, *_orders(instruction.origin, as_planned))]
     best = min(found, key=lambda cut: cut.cost)
-    if not best.places or best.cost > policy().part_left * as_planned:
+    if not best.places or best.cost > policy().clearly * as_planned:
         return (instruction,)
     return best.stores(name)
 
@@ -89,16 +88,14 @@ def middle(stores: Sequence[m.Store], estimator: Estimator, least: float = 0) ->
         assert instruction.origin is not None
         estimates = estimator.store(instruction)
         as_planned = estimator.stored(estimates[-1])
-        if as_planned < policy().least_parted_ns or max(estimate.rows for estimate in estimates) < least:
+        if as_planned < policy().parted_ns or max(estimate.rows for estimate in estimates) < least:
             continue
-        are_ordered = as_planned >= policy().least_ordered_ns
-        others = [one for one in _orders(instruction.origin) if _drives(one)] if are_ordered else []
-        for one in (instruction, *others):
+        for one in (instruction, *filter(_drives, _orders(instruction.origin, as_planned))):
             cut = _Cut(one, estimator)
             for place, (needed, rows, kept) in cut.may_be_cut():
                 before, rows = cut.estimates[place].cost, max(rows, 1.0)
-                cost = before + policy().part_dear * STORE * rows + (cut.end - before) * kept / rows
-                if cost <= policy().part_left * as_planned and (best is None or cost - as_planned < best[0]):
+                cost = before + STORE * rows + (cut.end - before) * kept / rows
+                if cost <= policy().clearly * as_planned and (best is None or cost - as_planned < best[0]):
                     inner, outer = _body(cut.steps[: place + 1]), _body(cut.steps[place + 1 :])
                     best = cost - as_planned, Middle(instruction.origin.clause, inner, needed, outer)
     return None if best is None else best[1]
@@ -110,10 +107,10 @@ def _drives(store: m.Store) -> bool:
     return isinstance(first, m.Scan) and first.part == "recent"
 
 
-def _orders(origin: m.Origin) -> Iterator[m.Store]:
-    """The stores of a clause with its atoms in every order, if they are few."""
+def _orders(origin: m.Origin, worth: float) -> Iterator[m.Store]:
+    """The stores of a clause with its atoms in every order, if to estimate them costs less than so many nanoseconds."""
     atoms = [i for i, literal in enumerate(origin.clause.body) if isinstance(literal, r.Atom)]
-    if len(atoms) > policy().parted_atoms:
+    if len(atoms) > policy().ordered_atoms or factorial(len(atoms)) * len(atoms) * policy().plan_ns > worth:
         return
     for order in permutations(atoms):
         ordering = Ordering(origin.clause.body)
@@ -144,8 +141,9 @@ class _Cut:
         scale, before, self.cost = 1.0, 0.0, 0.0
         for i, (needed, rows, kept) in self.may_be_cut():
             estimate, rows = self.estimates[i], rows * scale
-            part, price = min(kept, rows) / rows if rows > 0 else 1.0, policy().part_dear * STORE * rows
-            if (self.end - estimate.cost) * scale * (1 - part) > price:
+            part, price = min(kept, rows) / rows if rows > 0 else 1.0, STORE * rows
+            left = (self.end - estimate.cost) * scale
+            if price + left * part <= policy().clearly * left:
                 self.places[i] = needed
                 self.cost += (estimate.cost - before) * scale + price
                 scale, before = scale * part, estimate.cost

@@ -56,7 +56,7 @@ class Cuts:
         """Where the clause of some stores is best cut, if that is estimated to pay."""
         executor = self.executor
         relations = {scan.relation for store in stores for n in store.query.operators if (scan := m.scan_of(n))}
-        if sum(executor.tables[name].size for name in relations) < policy().cut_sizes:
+        if sum(executor.tables[name].size for name in relations) < policy().planned_rows:
             return None
         middle = project.middle(stores, Estimator(executor.statistics, True), policy().cut_rows)
         if middle is None:

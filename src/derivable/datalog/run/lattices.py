@@ -18,7 +18,7 @@ from derivable.datalog.foreign.standard import predicate_of
 from derivable.datalog.fused.lattice_table import LatticeTable
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.execute import Executor
-from derivable.datalog.shortcuts import shortcuts
+from derivable.datalog.shortcuts import has_shortcut
 from derivable.datalog.shortcuts.best_first import BestFirst, Propagation, only_rule
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import ColumnTags, Untagged
@@ -35,7 +35,7 @@ def run_lattices(executor: Executor, number: int) -> None:
         types = executor.ram.relations[name].types
         keeps_log = not stratum.reads_news_alone
         runner.tables[name] = LatticeTable(name, types, LATTICES[lattice], executor.symbols, keeps_log)
-    only = only_rule(stratum, 2) if stratum.loop and BestFirst in shortcuts() else None
+    only = only_rule(stratum, 2) if stratum.loop and has_shortcut(BestFirst) else None
     if only is not None and only.relation in lattices and not runner.counts_rounds() and runner.counts is None:
         table = runner.tables[only.relation]
         assert isinstance(table, LatticeTable)

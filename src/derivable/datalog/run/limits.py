@@ -33,6 +33,8 @@ SMALLER = (
     "ask for fewer outputs, compute a relation only where it is asked for by `@demand`, "
     'or keep the best proofs alone: provenance="topkproofs", k=3'
 )
+# The part of a run's time from which its end is laid to one rule.
+LONG_PART = 0.25
 EXACT_HINT = "raise time_limit, ask for fewer outputs, or approximate with provenance='topkproofs'"
 _UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
@@ -176,7 +178,7 @@ class Watch(Deadline):
 
     def expect(self, size: int) -> None:
         """Raise OutOfMemory for so many bytes of texts, before they are made, if there is no room for them."""
-        if size < policy().few_bytes:
+        if size < policy().look_rows:
             return
         self.check_budget(time.monotonic())
         limit, left = self.limits.memory_limit, available_bytes()
@@ -236,7 +238,7 @@ class Watch(Deadline):
             kept -= empty_cache()
         if used >= self.asks_at:
             self.ask(used, kept)
-        if now - self.began >= policy().quiet_seconds and now - self.shown[0] >= policy().show_seconds:
+        if now - self.began >= policy().quiet_seconds and now - self.shown[0] >= policy().quiet_seconds / 10:
             self.show(now)
 
     def ask(self, used: int, kept: int) -> None:
@@ -261,7 +263,7 @@ class Watch(Deadline):
     def error(self, doing: str = "") -> CompileTimeout:
         what, remedy = f"the run did not finish within {self.time_limit:g} s{doing}", self.hint
         seconds = compile_notice.seconds() - self.compiled
-        if seconds > policy().long_part * (self.time_limit or 0.0):
+        if seconds > LONG_PART * (self.time_limit or 0.0):
             what += f"\n  {seconds:.1f} s of these went into compiling kernels"
             remedy = f"run it again, as kernels are kept for the next time, or {remedy}"
         return self.failure(CompileTimeout, what, remedy)
@@ -309,7 +311,7 @@ class Watch(Deadline):
         grown = [e for e in efforts if e.last]
         running = next((e for e in efforts if e.is_running), None)
         elapsed = time.monotonic() - self.began
-        if running is not None and (not grown or time.perf_counter() - running.began > policy().long_part * elapsed):
+        if running is not None and (not grown or time.perf_counter() - running.began > LONG_PART * elapsed):
             return running
         return max(grown, key=lambda e: e.recent_growth(self.round), default=None)
 

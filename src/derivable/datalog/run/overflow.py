@@ -19,7 +19,6 @@ import numpy as np
 from derivable.core.diagnostics import Span, warn
 from derivable.core.progress import Deadline
 from derivable.datalog.foreign.standard import PREDICATES
-from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules.nodes import Filter, Generate
 from derivable.datalog.rules.simplify import substitute
@@ -36,6 +35,8 @@ from derivable.datalog.values.values import BOOL, TYPES, ValueType, show_column
 
 # The least and the greatest value, as floats: two numbers, or columns [row].
 Bounds = tuple[Any, Any]
+# Batches of the rows of a rule in which an integer that left its type is looked for, to be shown.
+MOST_BATCHES = 64
 _FORMS = {"neg": "-({})", "$abs": "$abs({})", "$pow": "$pow({}, {})"}
 # Numbers of proofs and of probabilities have no part in this: rules are read as if they had none.
 _UNTAGGED = Untagged()
@@ -315,7 +316,7 @@ class _Looking:
                 return None
         query = m.Project(tuple(left), self.look.part.operands)
         queries = Queries(tables, _UNTAGGED, self.symbols, RandomFacts(), self.watch)
-        for columns, _, _ in islice(queries.projected(query, query.steps), policy().most_batches):
+        for columns, _, _ in islice(queries.projected(query, query.steps), MOST_BATCHES):
             if (found := self.beyond(columns)) is not None:
                 return found
         return None

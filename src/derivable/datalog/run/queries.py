@@ -34,6 +34,8 @@ from derivable.datalog.values.values import word_of
 Keys = tuple[tuple[int, Var | Const], ...]
 # Columns, their number and their tags.
 Found = tuple[Columns, int, Any]
+# Operators up to which iterators are made of iterators: each is a frame on the stack of C.
+MOST_CHAINED = 64
 _NO_STAMPS = np.empty(0, np.int32)
 
 
@@ -123,7 +125,7 @@ class Queries(State):
             steps = steps[1:]
         operators: list[Callable[..., Iterable[Batch]]]
         operators = [self.counted(step.node, self.operator(step)) for step in steps]
-        if len(operators) > policy().most_chained:
+        if len(operators) > MOST_CHAINED:
             return _opened(iter(batches), operators)
         for operator in operators:
             batches = chain.from_iterable(map(operator, batches))

@@ -21,7 +21,7 @@ from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.overflow import looks_of, warn_of_overflow
 from derivable.datalog.run.profile import MACHINE, Effort, Profile, StratumEffort
 from derivable.datalog.scalars.nodes import Const
-from derivable.datalog.shortcuts import shortcuts
+from derivable.datalog.shortcuts import has_shortcut
 from derivable.datalog.shortcuts.linear import Linear
 from derivable.datalog.shortcuts.union_find import UnionFind
 from derivable.datalog.tables.storage import Table
@@ -61,7 +61,7 @@ def run_whole(ram: m.Ram, facts: FactStore, watch: Watch, algebra: Algebra) -> F
     None if it is no small run, or not one of many, or has tags of no fixed width.
     """
     form = algebra.form if isinstance(algebra, ColumnTags) else None
-    if form is None and (not isinstance(algebra, Untagged) or facts.random.probabilities):
+    if not policy().small_facts or (form is None and (not isinstance(algebra, Untagged) or facts.random.probabilities)):
         return None
     key, limits = (_KEY, form), watch.limits
     small = ram.plans.get(key)
@@ -129,7 +129,7 @@ def small_program(ram: m.Ram, algebra: Algebra, most: int | None = None) -> Whol
             else:
                 rows.append((one.relation, row))
         name = f"{BASE} {number}"
-        linear = linear_loop(stratum, name) if Linear in shortcuts() and not is_tagged else None
+        linear = linear_loop(stratum, name) if has_shortcut(Linear) and not is_tagged else None
         if linear is not None:
             executor.tables[name] = Table(name, executor.tables[linear.relation].types)
         stores.append((once, stratum.loop if linear is None else (linear,)))
@@ -157,7 +157,7 @@ def _is_other(ram: m.Ram, stratum: m.Stratum, is_tagged: bool) -> bool:
 
 def _equivalence(stratum: m.Stratum, is_tagged: bool) -> Equivalence | None:
     """The rules of a stratum that may be solved as an equivalence."""
-    return equivalence_of(stratum) if stratum.loop and not is_tagged and UnionFind in shortcuts() else None
+    return equivalence_of(stratum) if stratum.loop and not is_tagged and has_shortcut(UnionFind) else None
 
 
 def _row(store: m.Store) -> Row | None:

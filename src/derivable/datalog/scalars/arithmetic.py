@@ -27,6 +27,7 @@ from derivable.algebra.expr.types import FLOATS, Dtype, check_dtype
 from derivable.datalog.foreign.function import ForeignError, result_words
 from derivable.datalog.foreign.operators import number_of_tensor, special_operator
 from derivable.datalog.foreign.standard import FUNCTIONS
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.scalars.nodes import Const, Expr, Var, applied
 from derivable.datalog.values import int128
 from derivable.datalog.values.constructors import function_of_terms
@@ -38,8 +39,6 @@ Valid = np.ndarray | None
 Columns = Mapping[str, np.ndarray]
 # (symbols, *columns of words) -> (column of words, valid).
 Foreign = Callable[..., tuple[np.ndarray, Valid]]
-# So many rows at a time that what they compute stays in a core's cache, whose memory NumPy takes again and again.
-PART = 1 << 14
 
 
 def evaluate(expression: Expr, columns: Columns, count: int, symbols: SymbolTable) -> tuple[np.ndarray, Valid]:
@@ -146,7 +145,9 @@ class Translated:
 
 
 def _parts(count: int) -> list[slice]:
-    return [slice(start, start + PART) for start in range(0, count, PART)]
+    # What they compute stays in a core's cache, whose memory NumPy takes again and again.
+    step = policy().cache_rows
+    return [slice(start, start + step) for start in range(0, count, step)]
 
 
 def _foreign_words(

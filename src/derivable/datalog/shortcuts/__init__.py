@@ -17,3 +17,8 @@ def shortcuts() -> tuple[type[Shortcut], ...]:
     """Those that a run may take."""
     allowed = policy().shortcuts
     return SHORTCUTS if allowed is None else allowed
+
+
+def has_shortcut(kind: type[Shortcut]) -> bool:
+    """Whether a run may take a shortcut of this kind."""
+    return any(issubclass(one, kind) for one in shortcuts())

@@ -87,8 +87,8 @@ class Propagation:
 
     def __init__(self, state: Any, store: m.Store, table: Table, frontier: Frontier, values: ValueType | None = None):
         self.state, self.store, self.table, self.sign = state, store, table, frontier.sign
-        self.levels = policy().queue_levels if table.width > 1 else 16 * policy().queue_levels
-        self.cells = np.zeros(policy().cells_a_level * self.levels, np.int32)
+        self.levels = policy().levels if table.width > 1 else 16 * policy().levels
+        self.cells = np.zeros(4 * self.levels, np.int32)
         self.lasts = np.full(self.levels, -1, np.int32)
         self.made = self.told = 0
         self.frontier = frontier
@@ -122,12 +122,9 @@ class Propagation:
         if self.values is None and not isinstance(found.plan.tags, TypedSemiring):
             return False
         sets = table.row_set.prefix_sets
-        if sets is None or sets.domain > policy().most_values:
+        if sets is None or not self.may_spread(sets.domain):
             return False
-        if (
-            table.size > policy().unordered_rows
-            and policy().waiting_part * number_waiting(table, self.frontier) < table.size
-        ):
+        if table.size > policy().chunk and policy().far_off * number_waiting(table, self.frontier) < table.size:
             # All rows are put in order first.
             return False
         if self.values is not None:
@@ -167,19 +164,15 @@ class Propagation:
         table.leave_set_behind()
         self.group(rows)
         self.rank(self.sign * table.tags[rows])
-        at, number, total = 0, policy().first_prefixes, len(self.starts) - 1
-        while at < total:
-            before, stop = table.size, min(at + number, total)
-            left = self.run_kernel(at, stop)
-            if left is not None:
-                table.row_set.update(table)
-                return left
-            at, number = stop, policy().prefix_times * number
-            if table.size - before >= self.levels:
-                # Tags that rows end with tell more about those to come.
-                step = max(1, (table.size - before) // (policy().cells_a_level * self.levels))
-                self.rank(self.sign * table.tags[before : table.size : step])
-        return rows[:0]
+        left = self.run_kernel(0, len(self.starts) - 1)
+        if left is None:
+            return rows[:0]
+        table.row_set.update(table)
+        return left
+
+    def may_spread(self, domain: int) -> bool:
+        """Whether the tags of one prefix may take an array over so many values of the last column."""
+        return 8 * domain <= max(policy().small_bytes, policy().bytes_a_pair * self.table.size)
 
     def group(self, rows: np.ndarray) -> None:
         """Put the rows that are there in order of their prefixes, of which those count that have one of these."""
@@ -202,13 +195,13 @@ class Propagation:
         chosen = np.repeat(kept, sizes)
         self.own, self.waits = own[chosen], waits[chosen]
         self.starts = np.append(0, np.cumsum(sizes[kept]))
-        self.grow_queue(policy().queue_rows + int(sizes[kept].max(initial=0)))
+        self.grow_queue(policy().first_rows + int(sizes[kept].max(initial=0)))
 
     def rank(self, keys: np.ndarray) -> None:
         """Levels for rows whose tags, times the direction, are these, and as many for worse ones to come."""
         finite = keys[np.isfinite(keys)]
         finite = finite if len(finite) else np.zeros(1)
-        sample = finite[:: max(1, len(finite) // (policy().cells_a_level * self.levels))]
+        sample = finite[:: max(1, len(finite) // len(self.cells))]
         worst, half = float(finite.min()), self.levels // 2
         span = float(sample.max()) - worst or max(abs(worst), 1.0)
         number = len(self.cells)
@@ -273,14 +266,14 @@ class Propagation:
             elif code == emit_best.QUEUE_FULL:
                 self.grow_queue(2 * len(self.keys))
             elif code == row_sets.OUT_OF_REACH:
-                if not 0 <= beyond < policy().most_values:
+                if beyond < 0 or not self.may_spread(1 << beyond.bit_length()):
                     return self.waiting(group, first, used)
                 spread = self.local
                 self.local = full(1 << beyond.bit_length(), self.absent, np.float64)
                 self.local[: len(spread)] = spread
             elif code == emit_best.LOWEST:
                 entries = self.entries(used)
-                if len(entries) < policy().few_entries:
+                if len(entries) < self.levels:
                     floor = -1
                 else:
                     values, keys = self.queued[entries], self.keys[entries]
@@ -289,7 +282,7 @@ class Propagation:
                     floor = -1 if not level else 0
             else:
                 left, self.told = policy().look_rows, self.told + policy().look_rows
-                if self.told > policy().most_times * max(size, policy().look_rows):
+                if self.told > policy().far_off * max(size, policy().look_rows):
                     return self.waiting(group, first, used)
             state.deadline.remaining()
 

@@ -21,7 +21,7 @@ from derivable.datalog.ram import inclusions
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.inclusions import EDGES, Inclusion, System
 from derivable.datalog.ram.join_order import planned
-from derivable.datalog.shortcuts.condensed import Condensed, compiled, include, units_of, words_for
+from derivable.datalog.shortcuts.condensed import UNIT_BITS, Condensed, compiled, include, units_of, words_for
 from derivable.datalog.shortcuts.shortcut import Run, Shortcut, count_round
 from derivable.datalog.tables.bulk_load import BulkLoad
 from derivable.datalog.tables.sets import MAX_FIRST, PrefixSets
@@ -85,8 +85,6 @@ class BitRows(Shortcut):
 
     @classmethod
     def matches(cls, run: Run, number: int, loop: tuple[m.Store, ...]) -> Self | None:
-        if len(loop) > policy().most_rules:
-            return None
         key = "inclusions", number, len(loop), *(() if run.cuts is None else run.cuts.key)
         systems = run.ram.plans.get(key)
         if systems is None:
@@ -139,22 +137,17 @@ class BitRows(Shortcut):
         self.least = math.inf
         self.reach = {name: _exactly(table) for name, table in self.tables.items()}
         self.spread()
-        if not self.read_edges() or self.is_too_large():
+        if not self.read_edges() or self.has_too_many_rows():
             return False
         self.condensed = [self.condense(system) for system in self.systems]
         return self.is_cheaper(self.expected())
 
-    def is_too_large(self) -> bool:
-        """Whether there are too many rows, or matrices, for what is known of the pairs to come."""
-        sides = [(name, side) for system in self.systems for name, side in self.sides(system).items()]
-        for name, side in sides:
-            last = self.tables[name].width - 1
-            if side.rows >= MOST_ROWS or (
-                side.passing < last and side.rows > policy().most_matrices * side.reach[last]
-            ):
-                return True
-        given = sum(self.number_of(one) for system in self.systems for one in system.inclusions)
-        return max(self.words(), given) > policy().most_words * policy().words_a_pair * self.pairs
+    def has_too_many_rows(self) -> bool:
+        """Whether there are more rows than numbers of them reach, or more rules of rows than pairs are worth."""
+        if any(side.rows >= MOST_ROWS for system in self.systems for side in self.sides(system).values()):
+            return True
+        included = sum(self.number_of(one) for system in self.systems for one in system.inclusions)
+        return max(self.words(), included) > policy().words_a_pair * self.pairs
 
     def is_cheaper(self, expected: float) -> bool:
         """Whether rows of bits cost less than to tell the pairs to come, and neither takes what limits forbid."""
@@ -286,10 +279,10 @@ class BitRows(Shortcut):
         """About how many pairs there will be: those of some columns of the first system."""
         system, condensed = self.systems[0], self.condensed[0]
         bits = max(self.reach[name][column] for name, column in system.passing.items())
-        number = min(bits, policy().sampled_columns)
+        number = min(bits, UNIT_BITS)
         place = np.full(bits, -1, np.int32)
         place[np.random.default_rng(0).choice(bits, number, replace=False)] = np.arange(number)
-        width = policy().sampled_columns // 64
+        width = words_for(UNIT_BITS)
         words = zeros(condensed.rows * width, np.uint64)
         for name, side in self.sides(system).items():
             for part in tuples_of(self.tables[name]):
@@ -418,13 +411,13 @@ class _Rows:
 
     def turn(self, sizes: tuple[int, ...], words: np.ndarray, columns: np.ndarray, look: Callable[[], Any]) -> None:
         bands = -(-sizes[0] // 64)
-        step = max(get_num_threads(), policy().look_words // 512 // self.width)
+        step = max(get_num_threads(), policy().look_rows // 8 // self.width)
 
         def part(start: int, stop: int) -> None:
             compiled("transpose_kernel")(low + start, low + stop, *sizes, words, columns, empty(64, np.uint64))
 
         for low in range(0, bands, step):
-            run_chunks(part, min(step, bands - low), max(1, policy().shared_words // (64 * self.width)))
+            run_chunks(part, min(step, bands - low), max(1, policy().shared_rows // (64 * self.width)))
             look()
 
     def upright(self, look: Callable[[], Any]) -> _Rows:

@@ -15,7 +15,7 @@ from derivable.device.cpu.memory import empty
 from derivable.device.cpu.threads import get_num_threads, run_chunks
 
 # Bits are a whole number of units of the sets.
-_UNIT_BITS = 256
+UNIT_BITS = 256
 
 
 def compiled(name: str) -> Callable:
@@ -59,19 +59,19 @@ class Condensed:
 
 def words_for(bits: int) -> int:
     """Words of 64 bits of a row of so many bits: a whole number of units of the sets."""
-    return -(-bits // _UNIT_BITS) * (_UNIT_BITS // 64)
+    return -(-bits // UNIT_BITS) * (UNIT_BITS // 64)
 
 
 def units_of(width: int) -> int:
-    return width * 64 // _UNIT_BITS
+    return width * 64 // UNIT_BITS
 
 
 def include(condensed: Condensed, words: np.ndarray, width: int, look: Callable[[], Any]) -> None:
     """Follow all inclusions; threads have words of their own of all rows."""
     each = max(1, condensed.rows + len(condensed.links))
     # Threads have no policy of their own.
-    stripe = policy().stripe
-    step = max(stripe * get_num_threads(), policy().look_words // each // stripe * stripe)
+    stripe = max(1, policy().cache_rows // 512)
+    step = max(stripe * get_num_threads(), 64 * policy().look_rows // each // stripe * stripe)
 
     def part(start: int, stop: int) -> None:
         for begin in range(low + start * stripe, min(low + stop * stripe, high), stripe):

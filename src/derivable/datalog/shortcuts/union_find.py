@@ -103,15 +103,15 @@ def _has_large_classes(table: Table) -> bool:
     are_bits = not table.has_log
     if are_bits:
         assert table.row_set.prefix_sets is not None
-        first, second = next(table.row_set.prefix_sets.parts(policy().sampled_members)).T
+        first, second = next(table.row_set.prefix_sets.parts(policy().first_rows)).T
     else:
-        rows = np.arange(0, table.size, max(1, table.size // policy().sampled_members))
+        rows = np.arange(0, table.size, max(1, table.size // policy().first_rows))
         first, second = table.column(0, rows), table.column(1, rows)
     # Of rules that could make an equivalence, but did not, there is a pair in one direction alone.
     if (table.find([np.ascontiguousarray(column) for column in (second, first)], len(first)) < 0).any():
         return False
     sample = np.unique(first)
-    return are_bits or int(np.isin(table.column(0), sample).sum()) >= policy().large_class * len(sample)
+    return are_bits or int(np.isin(table.column(0), sample).sum()) >= policy().far_off * len(sample)
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def _numbered(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, Sequence[np.nd
     """The values of columns, each once, in order, and each column with the number of its value."""
     some = [column for column in columns if len(column)]
     low, high = min(int(column.min()) for column in some), max(int(column.max()) for column in some)
-    if high - low > policy().dense * sum(map(len, columns)) + policy().few:
+    if high - low > sum(map(len, columns)) + policy().few:
         values, numbers = np.unique(np.concatenate(columns), return_inverse=True)
         return values, np.split(numbers.reshape(-1), np.cumsum([len(column) for column in columns])[:-1])
     is_there = np.zeros(high - low + 1, bool)

@@ -10,13 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from derivable.core.diagnostics import DerivableError, Origin, Span, together
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.expressions import Expressions
 from derivable.datalog.syntax.fact_rows import Rows
 from derivable.datalog.syntax.lexer import ITEM_KEYWORDS, Places, Token, tokens
-
-# So many facts of constants behind each other are read as one table.
-FEWEST_ROWS = 16
 
 
 def parse(text: str, source: str = "<program>", is_imported: bool = False) -> s.Syntax:
@@ -25,7 +23,7 @@ def parse(text: str, source: str = "<program>", is_imported: bool = False) -> s.
     is_imported  every span names this text, because the program is another one
     """
     places = Places(text, Origin(source, text) if is_imported else None)
-    parser = _Parser(places, source, tokens(places, FEWEST_ROWS))
+    parser = _Parser(places, source, tokens(places, policy().call_rows))
     return s.Syntax(tuple(parser.items()), text, source)
 
 

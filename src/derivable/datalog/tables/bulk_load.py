@@ -1,8 +1,7 @@
-"""Candidates of a table that has no rows yet: gathered and sorted, or entered as they come, whichever is faster.
+"""Candidates of a table that has no rows yet: gathered and sorted.
 
-A rule whose candidates have many repeats is best entered row by row. Candidates that jump from prefix to prefix miss
-the cache each time; those are gathered as words, one for each row, which are sorted without repeats now and then, and
-become the table at the end.
+Candidates that jump from prefix to prefix would miss the cache each time. They are gathered as words, one for each row,
+which are sorted without repeats now and then, and become the table at the end.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class BulkLoad:
         self.columns: list[np.ndarray] = []
         self.waiting = 0
         self.words = empty(0, np.uint64)
-        self.count = self.kept = self.packings = 0
+        self.count = self.kept = 0
         self.packing: Packing | None = None
         self.lows: list[int] = []
         self.highs: list[int] = []
@@ -84,12 +83,8 @@ class BulkLoad:
             self.words = longer(self.words, next_length(max(1 << 15, len(self.words)), needed), self.count)
         packing.pack(words, self.words[self.count : needed])
         self.count = needed
-        if needed - self.kept >= max(self.most, policy().bulk_times * self.kept):
-            before = self.kept
+        if needed - self.kept >= max(self.most, self.kept):
             self.sort()
-            if policy().bulk_repeats * (self.kept - before) <= needed - before:
-                self.enter()
-                self.gathers = False
 
     def packing_of(self, columns: Sequence[np.ndarray]) -> Packing | None:
         """The packing of all candidates and these; None if they need more than a word."""
@@ -102,8 +97,7 @@ class BulkLoad:
         if fits:
             self.lows, self.highs = lows, highs
             return packing
-        self.packings += 1
-        made = Packing.between(lows, highs, spare=True) if self.packings <= policy().most_packings else None
+        made = Packing.between(lows, highs, spare=True)
         if made is not None:
             if packing is not None and self.count:
                 rows = empty((self.count, len(columns)), np.int64)

@@ -36,7 +36,7 @@ def may_be_overlaid(table: Table) -> bool:
         if policy().layer_times * table.difference <= table.below.size:
             return True
         table.merge()
-    return table.size >= policy().layer_rows
+    return table.size >= policy().set_rows
 
 
 class OverlayTable(Table):
@@ -96,7 +96,7 @@ class OverlayTable(Table):
 
     @property
     def rows_worth_kernels(self) -> float:
-        return self.size * (policy().new_set_part if self.gone.size else policy().one_log_part)
+        return self.size / (policy().layer_times if self.gone.size else policy().rows_a_pass)
 
     def merge(self) -> None:
         """Become a plain table with the same rows, which keep their numbers."""

@@ -116,7 +116,7 @@ def sort(words: np.ndarray) -> None:
 def _sort(start: int, stop: int, words: np.ndarray) -> None:
     part = words[start:stop]
     # If it is compiled: NumPy takes as long where it uses the processor's vectors well, else five times.
-    if len(part) < policy().digit_words or not kernels.sort_by_digits.is_linkable():
+    if len(part) < policy().cache_rows or not kernels.sort_by_digits.is_linkable():
         part.sort()
         return
     given, other = part.view(np.int64), empty(len(part), np.int64)

@@ -159,7 +159,7 @@ class PrefixSets:
             used = self.units * row_sets.UNIT
             self.arena = longer(self.arena, next_length(len(self.arena)), used, cleared=True)
         elif result == row_sets.PREFIXES_FULL:
-            if len(self.base) >= policy().many_prefixes and table.size < 2 * len(self.base):
+            if len(self.base) >= policy().chunk and table.size < 2 * len(self.base):
                 return False
             self._grow_firsts(2 * len(self.base))
         else:

@@ -10,11 +10,9 @@ import numpy as np
 from derivable.core.interrupts import sigint_deferred
 from derivable.datalog.kernels.proof_form import CHOICE, ENDLESS, MOST_WORDS, ProofForm
 from derivable.datalog.kernels.proofs import ONE, ZERO
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.tables.tag_columns import within
 from derivable.datalog.tags.proof_store import ProofStore
-
-# Proofs whose words are unpacked at once.
-PIECE = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,8 +148,9 @@ class ProofLanes:
         """(the proof of each literal, the literal) of proofs [proof] of these places and words, proof by proof, the
         literals of each in ascending order."""
         parts = [(np.empty(0, np.int64), np.empty(0, np.int64))]
-        for start in range(0, len(words), PIECE):
-            piece = np.ascontiguousarray(words[start : start + PIECE]).astype(">i8")
+        step = policy().cache_rows
+        for start in range(0, len(words), step):
+            piece = np.ascontiguousarray(words[start : start + step]).astype(">i8")
             proof, number = np.nonzero(np.unpackbits(piece.view(np.uint8), axis=1))
             parts.append((start + proof, self.literal[place[start + proof], number]))
         proof, literals = map(np.concatenate, zip(*parts))

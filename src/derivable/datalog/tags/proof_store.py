@@ -50,14 +50,14 @@ class Literals:
     width    words of a block; 0 where there are no samples, and one block for all
     """
 
-    def __init__(self, facts: RandomFacts):
-        self.facts = facts
+    def __init__(self, facts: RandomFacts, widest: int = WIDEST):
+        self.facts, self.widest = facts, widest
         samples = np.concatenate([*facts.samples, np.empty(0, np.int64)])
         self.width, self.samples = 0, samples
         if len(samples) == len(facts.probabilities) and samples.max(initial=-1) >= 0:
             counts = np.bincount(samples[samples >= 0])
             self.width = -(-int(counts.max()) // 64)
-            self.width = self.width if self.width <= WIDEST else SPARSE
+            self.width = self.width if self.width <= widest else SPARSE
             self.blocks, self.taken = np.full((len(counts) + 1, 0), -1), zeros(len(counts) + 1, np.int64)
             self.is_of_all = False
         self.of = self.owner = np.empty(0, np.int64)
@@ -70,7 +70,7 @@ class Literals:
         self._grow(ROOM)
 
     def copy(self, facts: RandomFacts) -> Literals:
-        made = Literals(facts)
+        made = Literals(facts, self.widest)
         made.__dict__.update({n: v.copy() if isinstance(v, np.ndarray) else v for n, v in self.__dict__.items()})
         made.facts = facts
         made._grow(len(made.fact))
@@ -199,13 +199,14 @@ class ProofStore:
     """Sets of proofs as rows of bits; see `kernels.proofs`.
 
     single  [variable] the set of the proof that is this random fact, -1 for one without a number yet
+    widest  words of the widest block
     """
 
-    def __init__(self, facts: RandomFacts, k: int):
-        self.facts, self.k = facts, k
+    def __init__(self, facts: RandomFacts, k: int, widest: int = WIDEST):
+        self.facts, self.k, self.widest = facts, k, widest
         # Sets of many proofs take long, so their operations look at the clock of the run.
         self.deadline = NEVER
-        self.literals = Literals(facts)
+        self.literals = Literals(facts, widest)
         self.is_sparse = self.literals.width > 0
         self.blocks, self.heads = empty((FEW, 1 + max(1, self.literals.width)), np.uint64), zeros((FEW, 2), np.int64)
         # No proof, and the one that needs nothing.
@@ -217,7 +218,7 @@ class ProofStore:
         self._make_scratch(16, 64)
 
     def copy(self, facts: RandomFacts) -> ProofStore:
-        made = ProofStore(facts, self.k)
+        made = ProofStore(facts, self.k, self.widest)
         made.__dict__.update({n: v.copy() if isinstance(v, np.ndarray) else v for n, v in self.__dict__.items()})
         made.facts, made.deadline, made.literals = facts, NEVER, self.literals.copy(facts)
         made.notes = made.notes[0][:0], 0, None
@@ -284,9 +285,9 @@ class ProofStore:
     def _widen(self) -> None:
         """Have one block for all literals, or once these are many, blocks of `SPARSE` words."""
         needed = max(1, -(-self.literals.number // 64))
-        width = needed if needed <= WIDEST else SPARSE
+        width = needed if needed <= self.widest else SPARSE
         if width != self.width and not self.is_sparse:
-            self._make_blocks(width, needed > WIDEST)
+            self._make_blocks(width, needed > self.widest)
 
     @sigint_deferred()
     def _make_blocks(self, width: int, is_sparse: bool) -> None:
@@ -320,7 +321,7 @@ class ProofStore:
     def _make_scratch(self, num_rows: int, num_blocks: int) -> None:
         made = empty((num_blocks, 1 + self.width), np.uint64), empty((num_rows + 1, 2), np.int64)
         self.made = *made, empty(num_rows + 1, np.int64), empty(num_rows + 1, np.int64)
-        self._make_slots(SLOTS, max(1, min(2, -(-WIDEST // self.width))))
+        self._make_slots(SLOTS, max(1, min(2, -(-self.widest // self.width))))
 
     def _make_slots(self, number: int, span: int) -> None:
         """Have room for these numbers of proofs and of blocks of each; see `kernels.proof_fold`."""

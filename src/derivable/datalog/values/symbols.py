@@ -11,16 +11,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from derivable.core.forks import renew_in_children
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.values import tensors
 from derivable.datalog.values.datetimes import Duration
 from derivable.datalog.values.text_arena import Encoded, TextArena
 from derivable.datalog.values.values import ValueType, ranks
 
-# From here on texts are bytes in an arena: looks into a large dictionary wait for memory one by one.
-MANY_TEXTS = 1 << 16
-# From here on they are where rules join them, if a compiler is loaded anyway: bytes are copied in a tenth of the time
-# that objects take.
-MANY_JOINED = 1 << 12
 _interning = threading.Lock()
 renew_in_children(globals(), _interning=threading.Lock)
 
@@ -106,9 +102,10 @@ class SymbolTable:
 
     def intern_joined(self, columns: Sequence[np.ndarray]) -> np.ndarray:
         """Ids [row] int64 of the texts that those with the ids of each row are, one behind the other."""
-        many = MANY_JOINED if "numba" in sys.modules else MANY_TEXTS
+        # If a compiler is loaded anyway, bytes are copied in a tenth of the time that objects take.
+        many = policy().many_texts // (16 if "numba" in sys.modules else 1)
         with _interning:
-            if (arena := self._arena_for(len(columns[0]), min(many, MANY_TEXTS))) is not None:
+            if (arena := self._arena_for(len(columns[0]), many)) is not None:
                 return arena.enter_joined(np.column_stack(columns))
         return self.intern_all(list(map("".join, zip(*(self.lookup(ids).tolist() for ids in columns)))))
 
@@ -130,8 +127,8 @@ class SymbolTable:
         return self.intern_all(texts.tolist())
 
     def _arena_for(self, count: int, many: int | None = None) -> TextArena | None:
-        """The arena, if there are enough texts for one with this number more: `many`, None for `MANY_TEXTS`."""
-        if self.arena is None and len(self.texts) + count >= (MANY_TEXTS if many is None else many):
+        """The arena, if there are enough texts for one with this number more: `many`, None for the policy's."""
+        if self.arena is None and len(self.texts) + count >= (policy().many_texts if many is None else many):
             arena = TextArena()
             arena.enter(self.texts, Encoded.of)
             self.arena = arena

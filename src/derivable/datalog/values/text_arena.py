@@ -15,12 +15,8 @@ import numpy as np
 
 from derivable.core.interrupts import sigint_deferred
 from derivable.datalog.kernels import texts as kernels
+from derivable.datalog.policy.costs import policy
 from derivable.device.cpu.memory import empty, longer, next_length, zeros
-
-# The bits of hashes that count, all of them: tests leave some.
-HASH_BITS = -1
-# Texts that are encoded or decoded at once, for which the bytes stay in cache.
-PART = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +61,9 @@ class Encoded:
 
     def decoded(self) -> list[str]:
         found: list[str] = []
-        for begin in range(0, len(self), PART):
-            starts, stops = self.starts[begin : begin + PART], self.stops[begin : begin + PART]
+        step = policy().chunk
+        for begin in range(0, len(self), step):
+            starts, stops = self.starts[begin : begin + step], self.stops[begin : begin + step]
             low = int(starts.min())
             raw = self.data[low : int(stops.max())].tobytes()
             places = zip((starts - low).tolist(), (stops - low).tolist())
@@ -79,9 +76,13 @@ class Encoded:
 
 
 class TextArena:
-    """Different texts, numbered from 0 on; its owner holds a lock meanwhile."""
+    """Different texts, numbered from 0 on; its owner holds a lock meanwhile.
 
-    def __init__(self) -> None:
+    mask  the bits of their hashes that count, all of them but where a test wants different texts of one hash
+    """
+
+    def __init__(self, mask: int = -1) -> None:
+        self.mask = mask
         self.data = empty(1 << 16, np.uint8)
         self.offsets = empty((1 << 10) + 1, np.int64)
         self.offsets[0] = 0
@@ -93,16 +94,15 @@ class TextArena:
 
     def enter(self, texts: Any, encode: Callable[[Any], Encoded]) -> np.ndarray:
         """The numbers [text] int64 of texts, of which new ones are added; `encode` takes parts of them."""
-        numbers, before, begin = empty(len(texts), np.int64), self.size, 0
-        while begin < len(texts):
-            part = slice(begin, begin + PART)
+        numbers, before, step = empty(len(texts), np.int64), self.size, policy().chunk
+        for begin in range(0, len(texts), step):
+            part = slice(begin, begin + step)
             given = encode(texts[part])
             # As many of the rest are new as so far.
             new = (self.size - before) * (len(texts) - begin) // max(1, begin)
             self._make_room(len(given), int((given.stops - given.starts).sum()), new)
             with sigint_deferred():
                 self.size = self._place(given, numbers[part], True)
-            begin += PART
         return numbers
 
     def find(self, text: str) -> int | None:
@@ -147,14 +147,14 @@ class TextArena:
         return self.enter(rows, joined)
 
     def copy(self) -> TextArena:
-        made = TextArena()
+        made = TextArena(self.mask)
         made.data, made.offsets, made.table = self.data.copy(), self.offsets.copy(), self.table.copy()
         made.size = self.size
         return made
 
     def _place(self, given: Encoded, numbers: np.ndarray, appends: bool) -> int:
         texts, hashes = (_to_read(given.data), given.starts, given.stops), empty(len(given), np.int64)
-        kernels.hash_texts(*texts, HASH_BITS, hashes)
+        kernels.hash_texts(*texts, self.mask, hashes)
         own = self.data, self.offsets, self.size, self.table
         return kernels.place_texts(*own, *texts, hashes, numbers, appends)
 
@@ -171,7 +171,7 @@ class TextArena:
                 # On the memory of the old one, which is not looked at.
                 self.table = longer(self.table, 2 << (2 * needed - 1).bit_length(), 0)
                 self.table.fill(0)
-                kernels.rehash_texts(_to_read(self.data), self.offsets, self.size, self.table, HASH_BITS)
+                kernels.rehash_texts(_to_read(self.data), self.offsets, self.size, self.table, self.mask)
 
 
 def _to_read(data: np.ndarray) -> np.ndarray:
