@@ -158,7 +158,7 @@ def test_texts_go_with_the_run_that_has_them(terms):
     program = dv.Program(f"type s(String)\nrel t(x) = s(x)\nquery t\n{terms}")
 
     def tables():
-        return {id(thing) for thing in gc.get_objects() if isinstance(thing, SymbolTable)}
+        return {id(thing) for thing in gc.get_objects() if type(thing) is SymbolTable}
 
     gc.collect()
     gc.disable()
