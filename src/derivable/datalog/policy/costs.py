@@ -91,7 +91,7 @@ class Policy:
     # Ordered tags (081): levels that the rows that wait are split into, and rows that a round tells at
     # least, if there are as many.
     levels: int = 1 << 8
-    level_rows: int = 1 << 14
+    level_rows: int = 1 << 16
 
     # Rows of bits (087): pairs from which they are considered, and words for each pair; nanoseconds of a pair round by
     # round, of a word that is made and read, and of one that goes into another row.
