@@ -94,6 +94,7 @@ LAYOUT = {
     "exact/exact.py": {"SHARE"},
     "exact/ground_program.py": {"MOST_EDGES", "MOST_UNROLLED"},
     "exact/kept.py": {"MOST_FACTS", "MOST_KEPT", "MOST_NODES"},
+    "exact/size.py": {"MOST_NODES"},
     "exact/unroll.py": {"DEPTH", "MAX_UNROLLED_EDGES"},
     "facts/columns.py": {"MOST_HOLES"},
     "facts/fact_files.py": {"_FEW_BYTES", "_FEW_VALUES", "_KEPT_BYTES", "_KEPT_FILES"},
