@@ -18,7 +18,7 @@ LAYOUT = {
     "aggregates/totals.py": {"_EXACT"},
     "desugar/core.py": {"MAX_CLAUSES"},
     "facts/headers.py": {"HEAD_BYTES", "_FEW_ROWS", "_ROWS"},
-    "facts/inputs.py": {"ROUNDING", "_EXACT_DIGITS", "_I64_DIGITS"},
+    "facts/inputs.py": {"EXACT_DIGITS", "ROUNDING", "_I64_DIGITS"},
     "foreign/comparisons.py": {"_NEAR"},
     "foreign/hashing.py": {"_KEYS"},
     "rules/inline.py": {"MOST_ATOMS"},
@@ -97,7 +97,7 @@ LAYOUT = {
     "exact/size.py": {"MOST_NODES"},
     "exact/unroll.py": {"DEPTH", "MAX_UNROLLED_EDGES"},
     "facts/columns.py": {"MOST_HOLES"},
-    "facts/fact_files.py": {"_FEW_BYTES", "_FEW_VALUES", "_KEPT_BYTES", "_KEPT_FILES"},
+    "facts/fact_files.py": {"_BYTES_OF_NUMBERS", "_FEW_BYTES", "_FEW_VALUES", "_KEPT_BYTES", "_KEPT_FILES"},
     "foreign/function.py": {"FEW_ROWS", "LOOK_BYTES"},
     "foreign/predicate.py": {"LOOKS", "MOST"},
 }

@@ -51,12 +51,10 @@ class Policy:
     most_plans: int = 1 << 12
 
     # Tables: from which one has sets by prefix, or a layer when it is finished (051); candidates from which they are
-    # sorted, and those that are sorted at once (080); bytes of marks for each row in which repeats of a column are
-    # looked for.
+    # sorted, and those that are sorted at once (080).
     set_rows: int = 1 << 12
     bulk_rows: int = 1 << 12
     most_bulk: int = 1 << 22
-    key_bytes: int = 8
     # Rows below a layer for each of it, and rows of a table for each that a pass over it looks for; passes by which few
     # keys are looked for before an index is made, and how many times as much a set costs; the part of a stratum up to
     # which its rows are removed one by one: one takes 400 to 600 ns, one that is computed again 17 to 100
@@ -88,8 +86,8 @@ class Policy:
     quiet_seconds: float = 1.0
     reserved_part: float = 0.1
 
-    # Ordered tags (081): levels that the rows that wait are split into, and rows that a round tells at
-    # least, if there are as many.
+    # Ordered tags (081): levels that the rows that wait are split into, and rows that a round tells at least, if there
+    # are as many.
     levels: int = 1 << 8
     level_rows: int = 1 << 16
 
