@@ -122,3 +122,17 @@ def test_layers_say_it():
     coins = {"a": dv.independent([2_000_000_000, 1])}
     found = warned(lambda: dv.nn.Logic(rules, coins, {"s": [2]})(torch.tensor([0.5, 0.5])))
     assert sum("4000000000" in text for text in found) == 1
+
+
+def test_the_largest_powers_are_told_by_their_size():
+    """Python refuses to write integers of more than 4,300 digits."""
+
+    def warning(x, n):
+        program = dv.Program("type q(x: i128, n: u32)\nrel r($pow(x, n)) = q(x, n)\nquery r")
+        (text,) = warned(lambda: program.run({"q": [(x, n)]}))
+        return text
+
+    assert "is beyond 2^14350, which i128 does not hold" in warning(2**127 - 1, 113)
+    assert 2**14350 < (2**127 - 1) ** 113 < 2**14351
+    assert "is beyond -2^12474, which" in warning(-(2**126), 99)
+    assert f"is {10**50}, which" in warning(10, 50)

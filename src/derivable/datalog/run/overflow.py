@@ -381,7 +381,11 @@ def _say(ram: m.Ram, look: Look, found: tuple[tuple[int, ...], int]) -> None:
     exact = exact_value(part, values)
     fits = (w for w in ("i64", "i128") if exact is not None and TYPES[w].limits[0] <= exact <= TYPES[w].limits[1])
     wide = next(fits, "f64")
-    shown = "" if exact is None else f" is {exact}"
+    shown = ""
+    if exact is not None:
+        # Nobody reads thousands of digits, and Python writes no more than 4,300 of them.
+        is_short, sign = exact.bit_length() <= 2 * TYPES["i128"].bits, "-" if exact < 0 else ""
+        shown = f" is {exact}" if is_short else f" is beyond {sign}2^{exact.bit_length() - 1}"
     relation = look.store.relation.partition("#")[0]
     rule = f" in a rule of `{relation}`" if relation else ""
     end = "it becomes" if part.operator in ("*", "$pow") else "it stops at"
