@@ -17,7 +17,6 @@ OF_FLOATS = ("add", "subtract", "multiply", "divide", "minimum", "maximum", "flo
 OF_INTEGERS = ("add", "subtract", "multiply", "minimum", "maximum", "floor_divide", "remainder", "truncate_divide")
 OF_INTEGERS += ("truncate_remainder", "saturating_add", "saturating_subtract", "bitwise_and", "bitwise_or")
 OF_INTEGERS += ("bitwise_xor", "left_shift", "right_shift")
-SMALL = ("minimum", "maximum", "bitwise_and", "bitwise_or", "bitwise_xor", "remainder")
 COMPARISONS = ("less", "less_equal", "equal", "not_equal")
 
 
@@ -31,21 +30,15 @@ def edges(dtype):
 
 
 class Drawn:
-    """One kernel and its arguments.
+    """One kernel and its arguments."""
 
-    small  whether integers stay small and have 64 bits: Numba assumes that they do not wrap around, and widens others
-    """
-
-    def __init__(self, seed, small=False):
-        self.rng, self.small = np.random.default_rng(seed), small
-        self.dtypes = ("int64", "float64", "bool") if small else DTYPES
+    def __init__(self, seed):
+        self.rng = np.random.default_rng(seed)
         self.k = k = Builder("drawn", 8)
         self.arrays, self.registers, self.arguments = {}, [], []
-        for dtype in dict.fromkeys(self.dtypes):
+        for dtype in dict.fromkeys(DTYPES):
             self.arrays[dtype] = k.array(f"of_{dtype}", dtype)
             values = self.rng.choice(np.array(edges(dtype), dtype), SIZE)
-            if small and dtype in LIMITS:
-                values = self.rng.integers(0, 5, SIZE).astype(dtype)
             self.arguments.append(values)
             self.registers.append(k.scalar(f"given_{dtype}", dtype))
             self.arguments.append(values[0].item())
@@ -54,7 +47,7 @@ class Drawn:
         self.block(3, 6, in_loop=False)
         if self.rng.random() < 0.7:
             self.lines()
-        k.return_(*(self.value(dtype, 2) for dtype in dict.fromkeys(self.dtypes) if dtype != "float32"))
+        k.return_(*(self.value(dtype, 2) for dtype in dict.fromkeys(DTYPES) if dtype != "float32"))
 
     def one_of(self, values):
         return values[self.rng.integers(len(values))]
@@ -67,8 +60,7 @@ class Drawn:
         if depth == 0 or draw < 0.2:
             if known and self.rng.random() < 0.8:
                 return self.one_of(known)
-            numbers = edges(dtype)
-            return Constant(self.one_of(numbers[:4] if self.small else numbers), dtype)
+            return Constant(self.one_of(edges(dtype)), dtype)
         if draw < 0.3:
             return apply("where", self.value("bool", depth - 1), *(self.value(dtype, depth - 1) for _ in range(2)))
         if dtype == "bool":
@@ -77,19 +69,16 @@ class Drawn:
             if draw < 0.6:
                 name, of = self.one_of(("logical_and", "logical_or", "logical_xor")), "bool"
             else:
-                name, of = self.one_of(COMPARISONS), self.one_of(self.dtypes)
+                name, of = self.one_of(COMPARISONS), self.one_of(DTYPES)
             return apply(name, *(self.value(of, depth - 1) for _ in range(2)))
         if draw < 0.4:
             # What does not fit an integer is not said anything of.
-            sources = [of for of in self.dtypes if of in LIMITS or of == "bool"]
+            sources = [of for of in DTYPES if of in LIMITS or of == "bool"]
             return cast(self.value(self.one_of(sources), depth - 1), dtype)
         if draw < 0.5:
-            name = self.one_of(
-                ("negate", "abs", "sign")[self.small :] + (() if dtype in LIMITS else ("floor", "ceil", "sqrt"))
-            )
+            name = self.one_of(("negate", "abs", "sign") + (() if dtype in LIMITS else ("floor", "ceil", "sqrt")))
             return apply(name, self.value(dtype, depth - 1))
-        names = SMALL if self.small else OF_INTEGERS
-        name = self.one_of(names if dtype in LIMITS else OF_FLOATS[: 6 if self.small else 8])
+        name = self.one_of(OF_INTEGERS if dtype in LIMITS else OF_FLOATS)
         operands = [self.value(dtype, depth - 1) for _ in range(2)]
         if dtype not in LIMITS and name in ("minimum", "maximum"):
             # NumPy leaves it to the processor which of two zeros is the smaller one.
@@ -109,7 +98,7 @@ class Drawn:
         del self.registers[known:]
 
     def statement(self, depth, in_loop):
-        k, dtype = self.k, self.one_of(self.dtypes)
+        k, dtype = self.k, self.one_of(DTYPES)
         match self.rng.integers(13 if depth else 8):
             case 0 | 1:
                 self.registers.append(k.let("x", self.value(dtype, 3)))
@@ -154,11 +143,9 @@ class Drawn:
         k = self.k
         x, y, z = k.registers("line", ("float64",) * 3)
         whole, truth = k.register("whole", "int64"), k.register("truth", "bool")
-        k.load_line(x, self.arrays["float64" if self.small else "float32"], self.place(SIZE - 7))
+        k.load_line(x, self.arrays["float32"], self.place(SIZE - 7))
         k.load_line(y, self.arrays["float64"], 7 + self.place(SIZE - 7), backwards=True)
-        k.load_line(
-            whole, self.arrays["int64" if self.small else self.one_of(("int32", "uint8"))], self.place(SIZE - 7)
-        )
+        k.load_line(whole, self.arrays[self.one_of(("int32", "uint8"))], self.place(SIZE - 7))
         k.load_line(truth, self.arrays["bool"], self.place(SIZE - 7))
         k.spread(z, self.value("float64", 1))
         for _ in range(6):
@@ -187,10 +174,10 @@ class Drawn:
                     k.move_up(target, a, b)
                 case 5:
                     k.last_lane(target, a)
-        k.set(whole, apply("where", truth, whole, whole if self.small else -whole))
+        k.set(whole, apply("where", truth, whole, -whole))
         k.store_line(self.arrays["float64"], self.place(SIZE - 7), x)
-        k.store_line(self.arrays["float64" if self.small else "float32"], 7 + self.place(SIZE - 7), y, backwards=True)
-        k.store_line(self.arrays["int64" if self.small else "int32"], self.place(SIZE - 7), whole)
+        k.store_line(self.arrays["float32"], 7 + self.place(SIZE - 7), y, backwards=True)
+        k.store_line(self.arrays["int32"], self.place(SIZE - 7), whole)
         k.store_line(self.arrays["bool"], self.place(SIZE - 7), truth)
         first = k.register("first", "float64")
         k.first_lane(first, z)

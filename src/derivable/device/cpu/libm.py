@@ -7,14 +7,13 @@ infinity or NaN; so the interpreted tier calls these too.
 from __future__ import annotations
 
 import ctypes
-import platform
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-__all__ = ["FUNCTIONS", "multiply_add"]
+__all__ = ["FUNCTIONS"]
 
 
 def _library() -> ctypes.CDLL:
@@ -60,25 +59,3 @@ class Function:
 
 FUNCTIONS = {name: Function(name) for name in ("exp", "exp2", "expm1", "log", "log1p", "log2", "sin", "cos", "tanh")}
 FUNCTIONS["pow"] = Function("pow", 2)
-_FMA = Function("fma", 3)
-
-
-def _rounds_once() -> bool:
-    """Whether a multiplication and an addition are one instruction here, which compiled kernels take."""
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        return True
-    try:
-        from numpy._core._multiarray_umath import __cpu_features__ as features
-    except ImportError:
-        return True
-    return bool(features.get("FMA3", True))
-
-
-_IS_FUSED = _rounds_once()
-
-
-def multiply_add(a: Any, b: Any, c: Any) -> Any:
-    """a * b + c, rounded once where compiled kernels round it once; of integers too."""
-    if _IS_FUSED and np.asarray(a).dtype.kind == "f":
-        return _FMA(a, b, c)
-    return np.add(np.multiply(a, b), c)
