@@ -154,7 +154,12 @@ def parts_below(
     return found[np.lexsort((found, part))], starts
 
 
-_number_components = kernel(number_components)
+_numbered = kernel(is_inner=True)(number_components)
+
+
+@kernel("int64[] int64[] int64[] int64[] int64[] int64[] int64[] int64[]")
+def numbered_components(offsets, nodes, index, low, component, stack, path, next_edge):
+    return _numbered(offsets, nodes, index, low, component, stack, path, next_edge)
 
 
 def components(offsets: np.ndarray, children: np.ndarray) -> tuple[np.ndarray, int]:
@@ -162,7 +167,7 @@ def components(offsets: np.ndarray, children: np.ndarray) -> tuple[np.ndarray, i
     size = len(offsets) - 1
     index, low, component, stack, path, next_edge = np.full((6, size), -1, np.int64)
     nodes = np.where(children < 0, ~children, children)
-    return component, int(_number_components(offsets, nodes, index, low, component, stack, path, next_edge))
+    return component, int(numbered_components(offsets, nodes, index, low, component, stack, path, next_edge))
 
 
 @kernel("int64[] int32[] int32[]", "int64[] int64[] int64[]")
