@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.core.lazy import later
-from derivable.datalog.fused.kernel_plan import MOST_LOOPS, Fused, plan
+from derivable.datalog.fused.kernel_plan import Fused, plan
 from derivable.datalog.fused.state import State
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
@@ -48,6 +48,7 @@ class Running:
         self.found = 0
         self.signature: Any = None
         self.fused: Fused | None = None
+        self.why_none = ""
         self.kernel: emit.RuleKernel | None = None
         # Columns that nobody keeps are written again: many small rounds would spend their time on new ones.
         self.kinds: tuple[str, ...] = ()
@@ -114,29 +115,21 @@ class Running:
         return rows
 
     @property
-    def is_whole(self) -> bool:
-        """Whether its kernel computes the whole store."""
-        return self.fused is not None and self.fused.kept.prefix is None
-
-    @property
     def is_distinct(self) -> bool:
-        """Whether its kernel computes the whole store, joins some relations, and writes rows that are all different."""
+        """Whether its kernel joins some relations, and writes rows that are all different."""
         is_plain = isinstance(self.state.mode, Untagged) and self.state.counts is None
-        if not (is_plain and self.is_whole and self.store.query.has_distinct_rows):
+        if self.fused is None or not (is_plain and self.store.query.has_distinct_rows):
             return False
-        assert self.fused is not None
         return self.fused.kept.is_worth_columns
 
     def why_columns(self) -> tuple[str, str]:
-        """Why the store ran over columns, or a part of it, and what it would need to run as a kernel, "" if nothing."""
+        """Why the store ran over columns, and what it would need to run as a kernel, "" if nothing."""
         if not isinstance(self.driver, m.Scan):
             return "it begins with no relation", ""
-        if self.fused is not None and self.fused.kept.prefix is not None:
-            return self.fused.kept.reason, "a rule of its own for what is before that"
+        if self.why_none:
+            return self.why_none, "a rule of its own for what is before that"
         if self.fused is not None and not self.fused.kept.is_worth_columns and self.driver.part != "recent":
             return "columns of one relation are as fast", ""
-        if self.fused is None and self.signature is not None:
-            return f"more than {MOST_LOOPS} joins", "rules with fewer"
         return "too few rows", "thousands"
 
     def plan(self) -> None:
@@ -144,7 +137,8 @@ class Running:
         # To plan is to make sets of rows that are to be asked, which may change a layout.
         while (signature := self._layouts()) != self.signature:
             self.signature, self.kernel = signature, None
-            self.fused = plan(self.state, self.store, self.state.has_candidates)
+            found = plan(self.state, self.store, self.state.has_candidates)
+            self.fused, self.why_none = (None, found) if isinstance(found, str) else (found, "")
 
     def _layouts(self) -> tuple:
         return (type(self.state.mode), *(table.word_type.char for table in self.tables))

@@ -84,9 +84,7 @@ class Kept:
 
     words    constants
     reads    step -> how it reads a relation; layouts of these, in this order
-    prefix   the last operator that the kernel computes, whose columns are `names`; None if it computes the whole store
     counted  the operators whose rows the kernel counts, in the order of `emit.Plan.counted`
-    reason   why it does not compute the whole store
     enters   form of sets -> the kernel that enters into them: a plan takes long to look up
     """
 
@@ -94,10 +92,7 @@ class Kept:
     words: tuple[Const | int, ...]
     reads: dict[int, Read]
     layouts: tuple
-    prefix: m.Operator | None
-    names: tuple[str, ...]
     counted: tuple[tuple[m.Operator, ...], ...]
-    reason: str
     enters: dict[SetForm | None, emit.RuleKernel] = field(default_factory=dict)
 
     @cached_property
@@ -142,8 +137,8 @@ def _log_of(table: Table) -> emit.Layout:
     return emit.Layout(table.width, str(table.word_type), None)
 
 
-def plan(state: State, store: m.Store, has_factors: bool = False) -> Fused | None:
-    """The kernel of as many steps of a store as kernels have; None if it has none of them, or too many.
+def plan(state: State, store: m.Store, has_factors: bool = False) -> Fused | str:
+    """The kernel of a store, or why it has none.
 
     has_factors  whether tags that are no semiring's are written as factors, not as numbers of rows
     """
@@ -156,8 +151,11 @@ def plan(state: State, store: m.Store, has_factors: bool = False) -> Fused | Non
     for one in kept:
         if (bound := one.bind(state)) is not None:
             return bound
-    made = planner.plan()
-    if made is not None and planner.may_be_kept:
+    try:
+        made = planner.plan()
+    except _Unsupported as unsupported:
+        return str(unsupported)
+    if planner.may_be_kept:
         kept.append(made.kept)
     return made
 
@@ -203,56 +201,28 @@ class _Planner:
         elif isinstance(self.mode, SemiringTags):
             self.tags = self.mode.typed
 
-    def plan(self) -> Fused | None:
+    def plan(self) -> Fused:
+        """Raises _Unsupported where a step or a term has no kernel."""
         project = self.store.query
-        nodes = project.operators
-        if not isinstance(nodes[0], m.Scan):
-            return None
-        prefix: m.Operator | None = None
-        reason = ""
-        outputs: tuple[Expr, ...] = ()
-        number = 0
+        nodes, number = project.operators, 0
         marks: dict[int, tuple[m.Operator, ...]] = {}
-        behind = 0
-        for number, node in enumerate(nodes):
-            before = len(self.steps)
-            try:
-                if number < behind:
-                    # It is one of those that are intersected.
-                    pass
-                elif len(common := self.intersected(nodes, number)) > 1:
-                    self.intersect(common, project.later[number + len(common) - 1])
-                    behind = number + len(common)
-                else:
-                    self.step(node, project.later[number])
-            except _Unsupported as unsupported:
-                reason = str(unsupported)
-                del self.steps[before:]
-                break
+        while number < len(nodes):
+            # Consecutive joins on one more variable are one step.
+            common = self.intersected(nodes, number)
+            count = max(1, len(common))
+            if count > 1:
+                self.intersect(common, project.later[number + count - 1])
+            else:
+                self.step(nodes[number], project.later[number])
             if emit.num_loops(self.steps) > MOST_LOOPS:
-                return None
-            prefix = node
+                raise _Unsupported(f"more than {MOST_LOOPS} joins")
             if self.state.counts is not None:
-                marks[len(self.steps)] = (*marks.get(len(self.steps), ()), node)
-        else:
-            try:
-                before = len(self.steps)
-                outputs = tuple(self.word(term) for term in project.terms)
-                prefix = None
-            except _Unsupported as unsupported:
-                reason = str(unsupported)
-                del self.steps[before:]
-            number += 1
-        kept: tuple[str, ...] = ()
-        if prefix is not None:
-            kept = tuple(name for name in self.registers if name in project.later[number - 1])
-            outputs = tuple(self.registers[name] for name in kept)
+                marks[len(self.steps)] = (*marks.get(len(self.steps), ()), *nodes[number : number + count])
+            number += count
+        outputs = tuple(self.word(term) for term in project.terms)
         words = tuple(Argument(k, "int64", f"word{k}") for k in range(len(self.words)))
         made = emit.Plan(tuple(self.steps), outputs, words, self.tags, tuple(marks))
-        found = Kept(
-            *(made, tuple(self.words), self.recipes, tuple(self.layouts)),
-            *(prefix, kept, tuple(marks.values()), reason),
-        )
+        found = Kept(made, tuple(self.words), self.recipes, tuple(self.layouts), tuple(marks.values()))
         symbols = self.state.symbols
         values = [w if isinstance(w, int) else word_of(w.value, w.type, symbols) for w in self.words]
         return Fused(found, made, values, self.reads)

@@ -265,7 +265,7 @@ class Machine:
         running, table = self.running(number), self.tables[self.words[number, w.TARGET]]
         running.plan()
         plan = running.fused
-        if plan is None or plan.kept.prefix is not None:
+        if plan is None:
             return None
         form = table.row_set.form
         kernel = plan.kept.enters.get(form)

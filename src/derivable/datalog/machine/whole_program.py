@@ -158,7 +158,7 @@ class WholeProgram:
         for numbers, forms in self.forms():
             running = machine.running(numbers[0])
             running.plan()
-            if running.fused is None or running.fused.kept.prefix is not None:
+            if running.fused is None:
                 self.first_other = min(self.first_other, self.stratum_of[numbers[0]])
                 return False
             planned_forms.append((numbers, forms, running.fused, merge.kernel(running.fused.plan, None)))

@@ -29,7 +29,7 @@ from derivable.datalog.run import cuts
 from derivable.datalog.run.grounding import ground_stratum
 from derivable.datalog.run.limits import Limits, Watch
 from derivable.datalog.run.overflow import warn_of_overflow
-from derivable.datalog.run.profile import COLUMNS, KERNEL, Profile, Route
+from derivable.datalog.run.profile import COLUMNS, Profile, Route
 from derivable.datalog.run.rounds import Rounds
 from derivable.datalog.run.stores import Stores
 from derivable.datalog.shortcuts import Shortcut, shortcuts
@@ -106,11 +106,11 @@ class Executor(Stores):
         return self.tables
 
     def give_reasons(self) -> None:
-        """Record why no kernel has computed a store, or none the whole of it."""
+        """Record why no kernel has computed a store."""
         for key, running in self.running.items():
             effort = self.efforts.get(key)
-            if effort and (effort.route.name == COLUMNS or (effort.route.name == KERNEL and not running.is_whole)):
-                effort.route = Route(effort.route.name, *running.why_columns())
+            if effort and effort.route.name == COLUMNS:
+                effort.route = Route(COLUMNS, *running.why_columns())
 
     def run_stratum(self, number: int) -> None:
         """Compute the relations of one stratum, those before it being complete."""

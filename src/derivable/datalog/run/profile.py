@@ -31,7 +31,7 @@ class Route:
     """The way in which a store ran, `columns (no kernel: too few rows; it needs thousands)`.
 
     name    `COLUMNS`, `KERNEL`, `MACHINE`, or "shortcut" and its name
-    reason  why no kernel computed it, or none the whole of it; empty if one did
+    reason  why no kernel computed it; empty if one did
     needs   what it would need for one; empty if nothing would help
     """
 

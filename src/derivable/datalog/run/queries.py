@@ -70,20 +70,13 @@ class Queries(State):
         running.seen += self.work - before + policy().call_rows
 
     def by_kernel(self, running: Running, keep: bool) -> Iterator[Found]:
-        """The same by the kernel of a store, and over columns behind the steps that it has.
+        """The same by the kernel of a store.
 
         keep  whether the columns of a batch are needed after the next one is asked for
         """
-        fused, query = running.fused, running.store.query
-        assert fused is not None
         # A kernel that inserts what it finds would save the call.
         running.seen += policy().call_rows
-        if fused.kept.prefix is None:
-            return running.run(keep)
-        rest = next(number for number, step in enumerate(query.steps, 1) if step.node is fused.kept.prefix)
-        names = fused.kept.names
-        batches = (Batch(count, dict(zip(names, columns)), tags) for columns, count, tags in running.run(keep))
-        return self.projected(query, query.steps[rest:], batches)
+        return running.run(keep)
 
     def projected(
         self, project: m.Project, steps: tuple[m.Step, ...], batches: Iterable[Batch] | None = None

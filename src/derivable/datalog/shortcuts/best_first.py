@@ -93,7 +93,8 @@ class Propagation:
         self.made = self.told = 0
         self.frontier = frontier
         self.absent = -self.sign * np.inf
-        self.fused = kernel_plan.plan(state, store)
+        planned = kernel_plan.plan(state, store)
+        self.fused = None if isinstance(planned, str) else planned
         self.values = None
         if values is not None:
             self.values = "float64" if values.family == "float" else "uint64" if is_moved(values) else "int64"
@@ -117,7 +118,7 @@ class Propagation:
     def is_possible(self) -> bool:
         """Whether a kernel has the whole rule, and no tag is better than one, so that no product is better either."""
         found, table = self.fused, self.table
-        if found is None or found.kept.prefix is not None or not found.kept.is_worth_columns:
+        if found is None or not found.kept.is_worth_columns:
             return False
         if self.values is None and not isinstance(found.plan.tags, TypedSemiring):
             return False
