@@ -107,6 +107,11 @@ BUILT = {
     "scaled": lambda values: 1.0 * torch.sparse_coo_tensor(ROWS, values, (3, 3)),
     "csr": lambda values: torch.sparse_csr_tensor([0, 1, 2, 3], [0, 1, 2], values, (3, 3)),
     "csc": lambda values: torch.sparse_csc_tensor([0, 1, 2, 3], [0, 1, 2], values, (3, 3)),
+    "a sum": lambda values: (
+        2 * torch.sparse_coo_tensor(ROWS, values, (3, 3)) - torch.sparse_coo_tensor(ROWS, values, (3, 3))
+    ),
+    "dense to csr": lambda values: torch.diag(values).to_sparse_csr(),
+    "dense to csc": lambda values: torch.diag(values).to_sparse_csc(),
 }
 
 

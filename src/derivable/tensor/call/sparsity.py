@@ -177,20 +177,32 @@ def _torch_parts(value: torch.Tensor, fetched: IndexCache, name: str) -> tuple[n
     return _read_parts(value, shape, fetched, name)
 
 
+# Operations of torch whose derivatives torch takes for constants.
+_WITHOUT_SECOND = ("SparseCooTensor", "SparseCompressedTensor", *(f"ToSparse{name}" for name in ("Cs", "Bs")))
+
+
 def _is_built(value: torch.Tensor) -> bool:
-    """Whether torch's constructor made a tensor of values that are differentiated, perhaps some operations ago."""
-    node = value.grad_fn
-    while node is not None and not node.name().startswith(("SparseCooTensor", "SparseCompressedTensor")):
-        parents = [parent for parent, _ in node.next_functions if parent is not None]
-        node = parents[0] if len(parents) == 1 else None
-    return node is not None
+    """Whether torch's constructors and conversions made a tensor of values that are differentiated, perhaps some
+    operations ago."""
+    nodes, seen = [value.grad_fn], set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        if node.name().startswith(_WITHOUT_SECOND):
+            return True
+        seen.add(node)
+        if not node.name().startswith("ToSparse"):
+            # What is behind that is dense.
+            nodes += (parent for parent, _ in node.next_functions)
+    return False
 
 
 def _refuse_second(name: str, adjoint: torch.Tensor) -> None:
     """Raises UnsupportedError where a derivative is to be differentiated again that torch takes for a constant."""
     if torch.is_grad_enabled():
         raise UnsupportedError(
-            f"`{name}` was made by torch's sparse constructor, whose derivative has no derivative itself",
+            f"`{name}` was made by torch's sparse constructor or conversion, whose derivative has no derivative itself",
             hint="give `dv.tensor.Coordinates(shape, indices, values)`, or the values to "
             f"`dv.tensor.Function(program, patterns={{{name!r}: ...}})`: both have derivatives of any order",
         )
