@@ -56,7 +56,8 @@ class Cuts:
         """Where the clause of some stores is best cut, if that is estimated to pay."""
         executor = self.executor
         relations = {scan.relation for store in stores for n in store.query.operators if (scan := m.scan_of(n))}
-        if sum(executor.tables[name].size for name in relations) < policy().planned_rows:
+        # Joins of fewer rows hardly find as many, and to estimate them takes what a small recursion does.
+        if sum(executor.tables[name].size for name in relations) ** 1.5 < policy().cut_rows:
             return None
         middle = project.middle(stores, Estimator(executor.statistics, True), policy().cut_rows)
         if middle is None:
