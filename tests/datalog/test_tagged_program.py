@@ -14,7 +14,6 @@ from datalog.test_num_threads import CLOSURE
 from datalog.test_tags import CAPACITY, LUKASIEWICZ
 from datalog.test_whole_program import MORE
 from derivable.core.diagnostics import UnsupportedError
-from derivable.datalog.machine import driver, proof_driver
 from derivable.datalog.run import whole_program
 from drawn import examples
 
@@ -218,15 +217,3 @@ def test_limits_and_what_is_kept_take_the_other_way():
         assert len(program.run(facts, "topkproofs", keep=True)["path"]) == 6
         assert len(program.run(facts, "topkproofs", iteration_limit=1)["path"]) == 5
     assert made == []
-
-
-def test_another_process_compiles_the_driver_for_the_types_that_it_is_called_with():
-    for compiled, types in ((driver.run, driver.TYPES), (proof_driver.run_proofs, proof_driver.TYPES)):
-        program = dv.Program(CLOSURE)
-        compiled.compile_for(types)
-        before = len(compiled.dispatcher.overloads)
-        with whole(compiled=True):
-            program.run(
-                {"edge": [(0.5, (0, 1))]}, "topkproofs" if compiled is proof_driver.run_proofs else "minmaxprob"
-            )
-        assert len(compiled.dispatcher.overloads) == before

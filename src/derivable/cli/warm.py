@@ -56,7 +56,6 @@ def _layers() -> None:
 
 def _programs() -> None:
     import derivable as dv
-    from derivable.datalog.machine import driver
 
     program = dv.Program(
         "rel path(x, y) = edge(x, y)\nrel path(x, z) = path(x, y), edge(y, z)\n"
@@ -72,7 +71,6 @@ def _programs() -> None:
     for provenance in ("unit", "minmaxprob"):
         weighted.run(facts={"edge": chain}, provenance=provenance)
     # What calls kernels round after round, and stratum after stratum, whatever the rules are.
-    driver.run.compile_for(driver.TYPES)
     dv.Program("type n(x: i64)\nrel n = {0}\nrel n(x + 1) = m(x)\nrel m(x + 1) = n(x), x < 200000").run()
     # Enough texts for an arena.
     dv.Program("type name(String)\nquery name").run({"name": [f"name {i}" for i in range(100_000)]})
