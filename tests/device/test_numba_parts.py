@@ -55,7 +55,6 @@ def test_attributes_of_objects_are_there():
     assert isinstance(half._cache, caching.FunctionCache)
     assert half._cache._py_func is half.py_func
     assert half._cache._cache_file._load_index() is not None
-    assert compiling.is_on_disk(half)
     assert compiling.target_machine(compiled.library).emit_object
     assert compiling.whole_module(compiled.library).functions
     assert str(compiling.empty_module(compiled.library, "empty"))

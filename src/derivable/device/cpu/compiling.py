@@ -79,14 +79,6 @@ def type_of_intrinsic(intrinsic: Any) -> Any:
     return next(kind for value, kind in builtin_registry.globals if value is intrinsic)
 
 
-def is_on_disk(function: Any) -> bool:
-    """Whether the cache has some compiled form of a dispatcher; opens a file."""
-    try:
-        return bool(function._cache._cache_file._load_index())
-    except OSError:
-        return False
-
-
 def ignore_settings_of_folder() -> None:
     """Numba's settings are from now on those of the environment, without the working directory's: for programs of this
     library's own, not for processes of others.

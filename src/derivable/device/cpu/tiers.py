@@ -1,12 +1,10 @@
-"""Kernels in two tiers: interpreted by Python while that is faster, compiled by Numba as soon as it is not.
+"""Kernels that are written by hand, in two tiers: compiled, or as Python runs their text.
 
-Kernels written by hand are compiled when the package is built, for the types that their decorator lists, and are linked
-as soon as Python has run kernels as long as importing what links them takes, or at once where that is imported.
-Compiling others, and those whose text has changed since, takes from tenths of a second to many seconds, once on a
-machine. A small input is done by Python in milliseconds, by the very same text: `kernel` makes a function that Numba
-compiles, and that runs as it stands on small inputs until it has taken `PATIENCE` in all, or, if Numba's cache on disk
-has it, `LOADING`. Where Numba is not imported yet, that waits until all kernels together have taken what the import
-takes. So a program that asks one small question compiles nothing, and a training loop compiles what it runs often.
+`kernel` makes a function that is linked as it was compiled when the package was built, for the types that its decorator
+lists. To import what links takes as long as some small runs, so that comes when Python has run kernels for `LINKING`
+seconds, or where it is imported already: a program that asks one small question goes without. Where the package was not
+built, or a text has changed since, Numba compiles it once on a machine, when it is called with arrays of more than
+`SMALL` entries, or when Python has run it for `PATIENCE` seconds.
 
 Python runs the text in a copy of its module's names: kernels that it calls are interpreted as well, intrinsics are
 their meaning in Python, and arrays give integers of Python, so that nothing is narrower than in the compiled tier.
@@ -37,14 +35,11 @@ from derivable.core.lazy import whole_import
 from derivable.device.cpu import libm, object_code
 from derivable.device.cpu.python_lanes import meaning_of
 
-# Entries of the largest array, and seconds of a kernel in a process, up to which Python runs it.
+# Entries of the largest array, and seconds of a kernel in a process, up to which Python runs what is not compiled.
 SMALL = 4096
 PATIENCE = 0.25
-# Seconds after which it is taken from the cache on disk, which takes about as long; those for an entry of its largest
-# array, before it has run; those that importing Numba takes, and those that importing what links without it takes.
-LOADING, ENTRY, IMPORTING, LINKING = 0.01, 4e-6, 0.2, 0.03
-# Those after which a kernel's object code is looked for, which is linked in less.
-FINDING = 0.001
+# Seconds that importing what links takes.
+LINKING = 0.03
 # Floats from here on, and NaN, are no int64.
 _BEYOND = 2.0**63
 _NARROW: Any = (np.signedinteger, np.bool_, np.uint8, np.uint16, np.uint32)
@@ -149,11 +144,6 @@ _environments: dict[int, dict[str, Any]] = {}
 _spent_in_all = 0.0
 
 
-def has_numba() -> bool:
-    """Whether Numba has been imported."""
-    return "numba" in sys.modules
-
-
 def _is_installed() -> bool:
     """Whether Numba can be imported; of what has been imported a `find_spec` looks at no file."""
     return find_spec("numba") is not None
@@ -185,7 +175,6 @@ class Kernel:
         self.__doc__ = function.__doc__
         self._run: Callable = self._first
         self._spent = 0.0
-        self._looks_at = FINDING
         # What is linked for arguments of some types; None where only Numba has it.
         self._links: dict[Sequence[object_code.Kind], Callable | None] = {}
 
@@ -229,9 +218,8 @@ class Kernel:
     def _first(self, *arguments: Any) -> Any:
         assert not self.is_inner, f"{self.__name__} is called by kernels alone"
         tier = os.environ.get("DERIVABLE_TIER", "")
-        largest = _largest(arguments)
-        is_worth = tier == "compiled" or self._spent > PATIENCE or largest > SMALL
-        if not self.has_python or (tier != "interpreted" and (is_worth or self._is_there(arguments, largest))):
+        is_worth = tier == "compiled" or self._spent > PATIENCE or _largest(arguments) > SMALL
+        if not self.has_python or (tier != "interpreted" and (is_worth or self._is_there(arguments))):
             return self.compiled(*arguments)
         begin = time.perf_counter()
         with np.errstate(all="ignore"):
@@ -242,24 +230,12 @@ class Kernel:
         _spent_in_all += seconds
         return result
 
-    def _is_there(self, arguments: tuple, largest: int) -> bool:
-        """Whether the compiled function need only be loaded, and takes less than what Python is expected to take.
-
-        To look opens a file, so the times to do it double.
-        """
-        expected = ENTRY * largest
-        seconds = self._spent + expected
-        if seconds <= self._looks_at or (has_numba() and seconds <= LOADING):
-            return False
-        if "llvmlite" not in sys.modules and _spent_in_all + expected <= LINKING:
+    def _is_there(self, arguments: tuple) -> bool:
+        """Whether it need only be linked for these arguments."""
+        if "llvmlite" not in sys.modules and _spent_in_all <= LINKING:
             return False
         kinds = object_code.kinds_of(arguments)
-        if (self.signatures or kinds is not None) and self.is_linkable(kinds or ()):
-            return True
-        if not has_numba() and (_spent_in_all <= IMPORTING or not _is_installed()):
-            return False
-        self._looks_at = 2 * seconds
-        return _is_cached(self.dispatcher)
+        return (bool(self.signatures) or kinds is not None) and self.is_linkable(kinds or ())
 
     def compiled(self, *arguments: Any) -> Any:
         """Call it compiled, whatever the sizes of its arguments."""
@@ -348,17 +324,6 @@ def _returned(result: Any) -> Any:
 def _largest(arguments: tuple) -> int:
     sizes = [_largest(a) if isinstance(a, tuple) else getattr(a, "size", 0) for a in arguments]
     return max(sizes, default=0)
-
-
-def _is_cached(dispatcher: Any) -> bool:
-    """Whether this function is compiled, or in Numba's cache on disk, in some form."""
-    return bool(dispatcher.overloads) or _is_on_disk(dispatcher)
-
-
-def _is_on_disk(function: Any) -> bool:
-    from derivable.device.cpu.compiling import is_on_disk
-
-    return is_on_disk(function)
 
 
 def _find(module: str, name: str) -> Any:
