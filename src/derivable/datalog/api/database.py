@@ -17,7 +17,7 @@ from derivable.datalog.facts.inputs import checked_facts, taken
 if TYPE_CHECKING:
     from derivable.datalog.api.evaluation import Evaluation
     from derivable.datalog.api.incremental import Change
-    from derivable.datalog.apm.run import DeviceProfile
+    from derivable.datalog.apm.device_profile import DeviceProfile
     from derivable.datalog.run.profile import Profile
 
 _SHOWN_RELATIONS = 30

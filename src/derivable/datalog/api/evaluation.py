@@ -39,7 +39,7 @@ from derivable.datalog.tags.tags import Algebra, GraphTags, Untagged
 
 if TYPE_CHECKING:
     from derivable.datalog.api.incremental import Before, Change
-    from derivable.datalog.apm.run import DeviceProfile
+    from derivable.datalog.apm.device_profile import DeviceProfile
     from derivable.datalog.exact.evidence import Conditioned
     from derivable.datalog.exact.exact import Compiled, Grounding
     from derivable.datalog.exact.kept import Kept

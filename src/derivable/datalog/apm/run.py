@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from derivable.core.diagnostics import DomainError, OutOfMemory, UnsupportedErro
 from derivable.core.progress import NEVER
 from derivable.datalog.aggregates.groups import Context, run_aggregate
 from derivable.datalog.apm import bit_matrices, tag_matrices
+from derivable.datalog.apm.device_profile import DeviceProfile
 from derivable.datalog.apm.host_strata import run_on_host, strata_of_device
 from derivable.datalog.apm.lower import AtOnce, lower
 from derivable.datalog.apm.tables import PROOFS, LeftToHost
@@ -39,7 +40,6 @@ from derivable.datalog.run.draw import drawn
 from derivable.datalog.run.execute import Executor, FinishedStrata
 from derivable.datalog.run.foreign_join import generate
 from derivable.datalog.run.limits import Watch
-from derivable.datalog.run.profile import Profile
 from derivable.datalog.run.queries import Batch, Queries
 from derivable.datalog.scalars import arithmetic
 from derivable.datalog.scalars.nodes import Const, Expr
@@ -60,40 +60,6 @@ if TYPE_CHECKING:
 
 # The key of what a profile, and a program's kept plans, say about its joins.
 JOINS = "#joins"
-
-
-@dataclass
-class DeviceProfile:
-    """What a run on a device has spent.
-
-    rounds  recursion -> its rounds, and the rows that these propagated
-    notes   recursion -> how it was solved without rounds of its rules
-    on_host relations that the host has computed, and what it does there, or "" where that takes less time
-    host    what that has spent on their rules
-    joins   how many pairs of a join there were at once, where rows were cut
-    """
-
-    device: str
-    seconds: float
-    rounds: dict[str, tuple[int, int]]
-    notes: dict[str, str]
-    on_host: Mapping[str, str] = field(default_factory=dict)
-    host: Profile | None = None
-    joins: str = ""
-
-    def __str__(self) -> str:
-        shown = {name: f"{number:,} rounds, {rows:,} rows" for name, (number, rows) in self.rounds.items()} | self.notes
-        rounds = [f"\n  recursion of {name}: {how}" for name, how in shown.items()]
-        host = []
-        for why in dict.fromkeys(self.on_host.values()):
-            names = [name for name, of in self.on_host.items() if of == why]
-            # Relations that the program does not name are shown where nothing else is.
-            names = [name for name in names if not name.startswith("#")] or names * bool(why)
-            host += [f"\n  on the host{', which ' * bool(why)}{why}: {', '.join(names)}"] if names else []
-        if self.host is not None and self.host.rules:
-            host += [f"\n    {line}".rstrip() for line in str(self.host).splitlines()]
-        joins = [f"\n  joins: {self.joins}"] if self.joins else []
-        return f"on {self.device}, {self.seconds:.3f} s, facts included{''.join((*host, *rounds, *joins))}"
 
 
 def arrays_on(device: Any) -> Torch:
