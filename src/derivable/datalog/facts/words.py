@@ -22,6 +22,8 @@ def checked_words(relation: Relation, columns: Sequence[Any], symbols: SymbolTab
     """Words [row] of each column of Python values, or of an array, or of texts; every value is checked."""
     words = []
     for c, (values, t) in enumerate(zip(columns, relation.types)):
+        _warn_of_digits(f"facts for `{relation.name}`, {_column(relation, c)}", values, t)
+    for c, (values, t) in enumerate(zip(columns, relation.types)):
         try:
             if isinstance(values, Texts):
                 found = column_words(values.texts, t, symbols)
@@ -33,7 +35,6 @@ def checked_words(relation: Relation, columns: Sequence[Any], symbols: SymbolTab
                 words.append(column_words(values, t, symbols))
         except Unfit as unfit:
             raise _unfit(relation, c, t, unfit) from None
-        _warn_of_digits(f"facts for `{relation.name}`, {_column(relation, c)}", values, t)
     return words
 
 
