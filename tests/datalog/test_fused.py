@@ -18,13 +18,8 @@ import derivable as dv
 from datalog.naive import fact_sets, least_model, programs, text_of
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product
-from derivable.datalog.fused import emit, emit_insert, emit_tags
-from derivable.datalog.kernels import row_sets
-from derivable.datalog.machine import driver
-from derivable.datalog.machine.machine import Machine
-from derivable.datalog.policy.costs import under
-from derivable.datalog.shortcuts import bit_kernels, condensed
-from derivable.datalog.tables import sets
+from derivable.datalog.policy.costs import policy, under
+from derivable.datalog.policy.kernels import Kernels
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import TYPES
 from derivable.device.cpu import python_lanes, threads, tiers
@@ -43,18 +38,19 @@ def interpreted(kernel):
     return run
 
 
-# By their addresses, which are no others' as long as they live.
-PACKED = {}
-
-
 class InterpretedPacked:
     """A kernel with packed arguments, whose address is a number that nothing else has."""
 
     wanted, is_linked, is_there = 0, True, True
 
     def __init__(self, kernel):
-        self.kernel, self.address = kernel, -1 - id(self)
-        PACKED[self.address] = self
+        self.kernel = kernel
+
+    @property
+    def address(self):
+        # It is no other's as long as this lives.
+        python_lanes.ADDRESSED[-1 - id(self)] = self
+        return -1 - id(self)
 
     def __call__(self, memory, block):
         words = [int(memory[int(place)]) for place in block]
@@ -69,21 +65,38 @@ class InterpretedPacked:
         return code.item()
 
 
-def called(own, compiled=None, *more):
-    """The driver of a machine, as Python runs it."""
-    python_lanes.ADDRESSED.update(PACKED)
-    given = (*own.arguments(), *more)
-    seen = (array.view(tiers._Array) if isinstance(array, np.ndarray) else array for array in given)
-    return tiers.interpreted(driver.run if compiled is None else compiled)(own.address(own.memory), *seen)
+class Interpreted(Kernels):
+    """Kernels, and the drivers that call them, as Python runs them.
 
+    seen  the kernels that Python calls
+    """
 
-def addressed(own, array):
-    address = array.__array_interface__["data"][0]
-    # The first rows of a log may be a table of their own, and what is there lives on, so the address is not used again.
-    known = python_lanes.ADDRESSED.get(address)
-    if known is None or known.nbytes < array.nbytes:
-        python_lanes.ADDRESSED[address] = array.reshape(-1).view(tiers._Array)
-    return address
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def function(self, kernel):
+        # That which turns blocks of 64 rows goes through thousands of statements for each.
+        if kernel.name == "transpose_bits":
+            return super().function(kernel)
+        self.seen.append(kernel)
+        return interpreted(kernel)
+
+    def packed(self, kernel):
+        return InterpretedPacked(kernel)
+
+    def address(self, array):
+        address = super().address(array)
+        # The first rows of a log may be a table of their own, and what is there lives on, so the address is not used
+        # again.
+        known = python_lanes.ADDRESSED.get(address)
+        if known is None or known.nbytes < array.nbytes:
+            python_lanes.ADDRESSED[address] = array.reshape(-1).view(tiers._Array)
+        return address
+
+    def drive(self, driver, *arguments):
+        seen = (array.view(tiers._Array) if isinstance(array, np.ndarray) else array for array in arguments)
+        return tiers.interpreted(driver)(self.address(arguments[0]), *seen)
 
 
 @contextmanager
@@ -109,27 +122,15 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=F
         costs["level_rows"] = 2
     if not is_whole:
         costs["small_facts"] = 0
-    with pytest.MonkeyPatch.context() as patch, on_threads(num_threads), under(**costs):
-        if not compiled:
-            patch.setattr(emit, "_compiled", {})
-            patch.setattr(emit, "compile_kernel", interpreted)
-            patch.setattr(emit_insert, "Packed", InterpretedPacked)
-            patch.setattr(Machine, "call", called)
-            patch.setattr(Machine, "address", addressed)
-            patch.setattr(python_lanes, "ADDRESSED", {})
-            patch.setattr(sets, "_insert", lambda form: interpreted(row_sets.insert_kernel(form)))
-            patch.setattr(sets, "_find", lambda form: interpreted(row_sets.find_kernel(form)))
-            patch.setattr(sets, "_read", lambda form: interpreted(row_sets.read_kernel(form)))
-            # That which turns blocks of 64 rows goes through thousands of statements for each.
-            made = {"transpose_kernel": condensed.compiled("transpose_kernel")}
-            patch.setattr(
-                condensed, "_compiled", lambda name: made.get(name) or interpreted(getattr(bit_kernels, name)())
-            )
-            patch.setattr(emit_tags, "_compiled", {})
-            patch.setattr(emit_tags, "_ends_of_rounds", {})
-            patch.setattr(emit_tags, "compile_kernel", interpreted)
-            patch.setattr(emit_tags, "Packed", InterpretedPacked)
-        yield
+    if not compiled:
+        costs["kernels"] = Interpreted()
+    before = dict(python_lanes.ADDRESSED)
+    with on_threads(num_threads), under(**costs):
+        try:
+            yield
+        finally:
+            python_lanes.ADDRESSED.clear()
+            python_lanes.ADDRESSED.update(before)
 
 
 @contextmanager
@@ -420,10 +421,10 @@ def test_rules_of_one_shape_share_a_kernel():
     with settings_of(0, NEVER):
         dv.Program("rel e = {(0, 1)}\nrel p(x, z) = e(x, y), e(y, z)").run()
         dv.Program("rel road = {(5, 1)}\nrel way(b, a) = road(b, c), road(c, a)").run()
-        assert len(emit._compiled) == 1
+        assert len(policy().kernels.seen) == 1
         dv.Program("rel r = {(0, 1)}\nrel s(x) = r(x, y), r(y, _), x != 3").run()
         dv.Program("rel r = {(0, 1)}\nrel s(x) = r(x, y), r(y, _), x != -40").run()
-        assert len(emit._compiled) == 2
+        assert len(policy().kernels.seen) == 2
 
 
 GOLDEN = """\
@@ -451,9 +452,8 @@ low1: int64, values1: int64[], out0: int64[], out1: int64[])
   return written, i, p0"""
 
 
-def test_the_kernel_of_a_join(monkeypatch):
-    made = []
+def test_the_kernel_of_a_join():
     with settings_of(0, NEVER):
-        monkeypatch.setattr(emit, "compile_kernel", lambda kernel: made.append(kernel) or interpreted(kernel))
         dv.Program("type edge(i32, i32)\nrel edge = {(0, 1)}\nrel path(x, z) = edge(x, y), edge(y, z)").run()
+        made = policy().kernels.seen
     assert [*map(str, made)] == [GOLDEN]

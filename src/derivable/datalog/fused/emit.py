@@ -20,7 +20,7 @@ from derivable.algebra.semiring import TypedSemiring
 from derivable.core.and_or import TRUE as CERTAIN
 from derivable.datalog.fused.emit_intersection import emit_intersection
 from derivable.datalog.kernels.row_sets import SetForm, SetParameters, find, find_words
-from derivable.device.cpu.llvm_code import compile_kernel
+from derivable.datalog.policy.costs import policy
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, substitute
 
@@ -175,20 +175,17 @@ class RuleKernel:
     columns: tuple[str, ...]
 
 
-_compiled: dict[tuple, RuleKernel] = {}
-
-
 def is_compiled(*key: Any) -> bool:
     """Whether this process has the kernel of an emitter and its arguments already."""
-    return key in _compiled
+    return key in policy().kernels.made
 
 
 def compiled(emitter: type[Emitter], *arguments: Any) -> RuleKernel:
     """The kernel of an emitter and its arguments, a plan first."""
-    key = emitter, *arguments
-    if key not in _compiled:
-        _compiled[key] = emitter(*arguments).emit()
-    return _compiled[key]
+    made, key = policy().kernels.made, (emitter, *arguments)
+    if key not in made:
+        made[key] = emitter(*arguments).emit()
+    return made[key]
 
 
 class Emitter:
@@ -238,7 +235,7 @@ class Emitter:
         self.found = k.let("found", 0) if self.first_free < len(plan.steps) else None
 
     def compiled(self, columns: Sequence[str] = ()) -> RuleKernel:
-        function = compile_kernel(self.k.kernel())
+        function = policy().kernels.function(self.k.kernel())
         return RuleKernel(function, tuple(self.parameters), self.plan.num_loops, tuple(columns))
 
     def emit(self) -> RuleKernel:

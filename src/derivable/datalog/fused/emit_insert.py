@@ -16,7 +16,7 @@ from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog.fused import emit
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.kernels.row_sets import SetForm, SetParameters
-from derivable.device.cpu.llvm_code import Packed
+from derivable.datalog.policy.costs import policy
 
 # What a kernel returns besides the codes of `row_sets`.
 PAUSED = 10
@@ -62,7 +62,7 @@ class InsertEmitter(emit.Emitter):
             self.driver()
             k.set((self.i, self.left), (self.i + 1, self.left - 1))
         self.leave(row_sets.DONE)
-        return emit.RuleKernel(Packed(k.kernel()), tuple(self.parameters), self.plan.num_loops, ())
+        return emit.RuleKernel(policy().kernels.packed(k.kernel()), tuple(self.parameters), self.plan.num_loops, ())
 
     def target(self) -> int:
         """The parameters of the table that is written to; returns the columns of its log."""

@@ -19,7 +19,8 @@ from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog.fused import emit
 from derivable.datalog.fused.emit_insert import InsertEmitter
 from derivable.datalog.kernels.row_sets import DONE, SetForm
-from derivable.device.cpu.llvm_code import Packed, compile_kernel
+from derivable.datalog.policy.costs import policy
+from derivable.device.cpu.llvm_code import Packed
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, substitute
 
@@ -215,39 +216,32 @@ class SumEmitter(InsertEmitter):
                 k.set(self.listed, self.listed + 1)
 
 
-_compiled: dict[tuple[TypedSemiring | TypedMonoid, bool], tuple[Callable, ...]] = {}
-_ends_of_rounds: dict[tuple[TypedSemiring, bool, bool], Any] = {}
-
-
 def is_compiled(typed: TypedSemiring) -> bool:
     """Whether this process has kernels for these tags already."""
-    return (typed, False) in _compiled or (typed, True) in _compiled
+    made = policy().kernels.made
+    return any((compiled_tags, typed, at_once) in made for at_once in (False, True))
 
 
 def compiled_tags(typed: TypedSemiring, at_once: bool) -> tuple[Callable, ...]:
     """(accumulate, merge); the first alone if older rows get their tags at once."""
-    key = typed, at_once
-    if key not in _compiled:
+    kernels, key = policy().kernels, (compiled_tags, typed, at_once)
+    if key not in kernels.made:
         added = accumulate_kernel(typed.plus, typed.semiring.idempotent_plus, at_once)
-        kernels = [added, *([] if at_once else [merge_kernel(typed)])]
-        _compiled[key] = tuple(map(compile_kernel, kernels))
-    return _compiled[key]
+        kernels.made[key] = tuple(map(kernels.function, [added, *([] if at_once else [merge_kernel(typed)])]))
+    return kernels.made[key]
 
 
 def compiled_end_of_round(typed: TypedSemiring, has_stamps: bool, is_ordered: bool) -> Packed:
     """The function of `end_round_kernel`."""
-    key = typed, has_stamps, is_ordered
-    if key not in _ends_of_rounds:
-        _ends_of_rounds[key] = Packed(end_round_kernel(*key))
-    return _ends_of_rounds[key]
+    kernels, key = policy().kernels, (end_round_kernel, typed, has_stamps, is_ordered)
+    if key not in kernels.made:
+        kernels.made[key] = kernels.packed(end_round_kernel(typed, has_stamps, is_ordered))
+    return kernels.made[key]
 
 
 def compiled_join(plus: TypedMonoid) -> Callable:
     """The kernel that adds at once, of a join of a lattice."""
-    key = plus, True
-    if key not in _compiled:
-        _compiled[key] = (compile_kernel(accumulate_kernel(plus, True, True)),)
-    return _compiled[key][0]
+    return policy().kernels.function_of(accumulate_kernel, plus, True, True)
 
 
 def _same(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:

@@ -87,6 +87,8 @@ class Machine:
     ):
         """relations, stores: [stratum] what it computes, and by what before its recursion and in it."""
         self.executor, self.merge, self.has_room = executor, merge, has_room
+        self.kernels = policy().kernels
+        self.address = self.kernels.address
         self.stores = [store for once, loop in stores for store in (*once, *loop)]
         self.names = [*(name for names in relations for name in names), *others]
         self.number = {name: number for number, name in enumerate(self.names)}
@@ -144,9 +146,6 @@ class Machine:
             longer[: len(self.memory)] = self.memory
             self.memory = longer
         return at
-
-    def address(self, array: np.ndarray) -> int:
-        return array.__array_interface__["data"][0]
 
     def write_table(self, number: int) -> None:
         """What kernels read of a table, as it is now."""
@@ -378,7 +377,7 @@ class Machine:
     def call(self, compiled: Any = None, *more: Any) -> int:
         """Have the driver go on, `run` if no other is given; returns why it comes back."""
         compiled = driver.run if compiled is None else compiled
-        return compiled.compiled(self.address(self.memory), *self.arguments(), *more)
+        return self.kernels.drive(compiled, *self.arguments(), *more)
 
     def arguments(self) -> tuple[np.ndarray, ...]:
         """The arrays of the driver, see there."""

@@ -13,16 +13,20 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
+from derivable.datalog.policy.kernels import COMPILED, Kernels
+
 # Proofs of two sets whose products take long (097); a compiled kernel reads it.
 FEW_PROOFS = 8
 
 
 @dataclass(frozen=True)
 class Policy:
-    """Which shortcuts a run may take, and what it takes things to cost. Numbers without a unit are rows."""
+    """Which shortcuts a run may take, what its kernels run by, and what it takes things to cost. Numbers without a unit
+    are rows."""
 
     # The shortcuts that recursions may take, of `shortcuts.SHORTCUTS`, in this order; None for all.
     shortcuts: tuple[Any, ...] | None = None
+    kernels: Kernels = COMPILED
 
     # Kernels (054, 073): loading one that is on disk pays from few rows on that a store has seen, compiling one, which
     # takes 20 to 100 ms, from many; as many are compiled in one call for small runs.

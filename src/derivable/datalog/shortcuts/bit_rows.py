@@ -412,9 +412,10 @@ class _Rows:
     def turn(self, sizes: tuple[int, ...], words: np.ndarray, columns: np.ndarray, look: Callable[[], Any]) -> None:
         bands = -(-sizes[0] // 64)
         step = max(get_num_threads(), policy().look_rows // 8 // self.width)
+        kernel = compiled("transpose_kernel")
 
         def part(start: int, stop: int) -> None:
-            compiled("transpose_kernel")(low + start, low + stop, *sizes, words, columns, empty(64, np.uint64))
+            kernel(low + start, low + stop, *sizes, words, columns, empty(64, np.uint64))
 
         for low in range(0, bands, step):
             run_chunks(part, min(step, bands - low), max(1, policy().shared_rows // (64 * self.width)))

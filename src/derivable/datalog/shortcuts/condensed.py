@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,15 +19,9 @@ UNIT_BITS = 256
 
 def compiled(name: str) -> Callable:
     """A kernel of `bit_kernels`."""
-    return _compiled(name)
-
-
-@cache
-def _compiled(name: str) -> Callable:
     from derivable.datalog.shortcuts import bit_kernels
-    from derivable.device.cpu.llvm_code import compile_kernel
 
-    return compile_kernel(getattr(bit_kernels, name)())
+    return policy().kernels.function_of(getattr(bit_kernels, name))
 
 
 @dataclass
@@ -72,12 +65,13 @@ def include(condensed: Condensed, words: np.ndarray, width: int, look: Callable[
     # Threads have no policy of their own.
     stripe = max(1, policy().cache_rows // 512)
     step = max(stripe * get_num_threads(), 64 * policy().look_rows // each // stripe * stripe)
+    kernel = compiled("include_kernel")
 
     def part(start: int, stop: int) -> None:
         for begin in range(low + start * stripe, min(low + stop * stripe, high), stripe):
             end = min(begin + stripe, high)
             arrays = (condensed.order, words, condensed.bounds, condensed.links, condensed.ends)
-            compiled("include_kernel")(begin, end, condensed.count, width, *arrays)
+            kernel(begin, end, condensed.count, width, *arrays)
 
     for low in range(0, width, step):
         high = min(low + step, width)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,26 +14,10 @@ from derivable.device.cpu.memory import empty, longer, next_length, zeros
 if TYPE_CHECKING:
     from derivable.datalog.kernels import row_sets
     from derivable.datalog.tables.storage import Table
-    from derivable.device.cpu import llvm_code
 else:
-    row_sets, llvm_code = later("derivable.datalog.kernels.row_sets"), later("derivable.device.cpu.llvm_code")
+    row_sets = later("derivable.datalog.kernels.row_sets")
 
 MAX_FIRST = 1 << 26
-
-
-@cache
-def _insert(form: row_sets.SetForm) -> Callable:
-    return llvm_code.compile_kernel(row_sets.insert_kernel(form))
-
-
-@cache
-def _find(form: row_sets.SetForm) -> Callable:
-    return llvm_code.compile_kernel(row_sets.find_kernel(form))
-
-
-@cache
-def _read(form: row_sets.SetForm) -> Callable:
-    return llvm_code.compile_kernel(row_sets.read_kernel(form))
 
 
 class PrefixSets:
@@ -111,7 +94,7 @@ class PrefixSets:
     def find(self, columns: Sequence[np.ndarray], count: int, ids: np.ndarray) -> None:
         """ids [row] = number of the row, 0 where rows have none; -1 if it is absent."""
         words = [np.ascontiguousarray(c, np.int64) for c in columns]
-        _find(self.form)(count, *self.find_arguments, *words, ids)
+        policy().kernels.function_of(row_sets.find_kernel, self.form)(count, *self.find_arguments, *words, ids)
 
     def insert(self, table: Table, columns: Sequence[np.ndarray], start: int, count: int, ids: np.ndarray) -> int:
         """Find or append rows `start` to `count` of word columns; returns how far it got: to a row out of reach."""
@@ -139,7 +122,7 @@ class PrefixSets:
 
         Returns what there is no room for, the next row and the size of the log.
         """
-        return _insert(self.form)(
+        return policy().kernels.function_of(row_sets.insert_kernel, self.form)(
             start,
             count,
             size,
@@ -217,11 +200,12 @@ class PrefixSets:
         A part lies where the one before it was.
         """
         log = empty((max(room, 64, int(self.slots.max())), self.form.width), np.int32)
+        read = policy().kernels.function_of(row_sets.read_kernel, self.form)
         x, at = start, 0
         if stop is None:
             stop = self.num_prefixes if self.form.has_table else len(self.base)
         while x < stop:
-            count, x, at = _read(self.form)(x, at, stop, len(log), *self.find_arguments, log.reshape(-1))
+            count, x, at = read(x, at, stop, len(log), *self.find_arguments, log.reshape(-1))
             yield log[:count]
 
     def enter(self, table: Table, size: int) -> bool:
