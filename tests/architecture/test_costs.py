@@ -97,12 +97,13 @@ LAYOUT = {
     "exact/size.py": {"MOST_NODES"},
     "exact/unroll.py": {"DEPTH", "MAX_UNROLLED_EDGES"},
     "facts/columns.py": {"MOST_HOLES"},
-    "facts/fact_files.py": {"_BYTES_OF_NUMBERS", "_FEW_BYTES", "_FEW_VALUES", "_KEPT_BYTES", "_KEPT_FILES"},
+    "facts/fact_files.py": {"_BYTES_OF_NUMBERS", "_KEPT_BYTES", "_KEPT_FILES"},
     "foreign/function.py": {"FEW_ROWS", "LOOK_BYTES"},
     "foreign/predicate.py": {"LOOKS", "MOST"},
 }
 # Of `Policy`: who adds one takes one away, or says why not.
-MOST_NUMBERS = 44
+# Two stood in the reader of files before, and two among the words of the machine.
+MOST_NUMBERS = 47
 
 
 def numbers_of(text: str) -> set[str]:
@@ -137,7 +138,8 @@ def test_each_number_of_the_policy_is_read():
     texts = "".join(path.read_text() for path in FILES)
     names = [one.name for one in dataclasses.fields(Policy)]
     assert [name for name in names if not re.search(rf"policy\(\)\.{name}\b", texts)] == []
-    assert len(names) <= MOST_NUMBERS
+    numbers = [one for one in dataclasses.fields(Policy) if type(one.default) in (int, float)]
+    assert len(numbers) <= MOST_NUMBERS
 
 
 def test_the_check_can_fail():

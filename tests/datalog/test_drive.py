@@ -154,10 +154,8 @@ def test_pieces_find_what_rounds_find_and_no_row_is_in_two(text, edges, piece, m
         (wanted,) = map(set, database.values())
         candidates = [rule.candidates for rule in database.profile.rules]
     # They come back on the way, for orders of joins and for a look at rows of bits, which do not pay.
-    looks = under(far_off=again, few_pairs=few_pairs, pair_ns=0.0)
-    with settings_of(0, 1), looks, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(w, "PIECE", piece)
-        patch.setattr(w, "MOST_WAITING", most)
+    looks = under(far_off=again, few_pairs=few_pairs, pair_ns=0.0, piece_rows=piece, most_waiting=most)
+    with settings_of(0, 1), looks:
         database = dv.Program(text).run({"edge": edges}, "unit", keep=True)
         (tuples,) = map(set, database.values())
     assert tuples == wanted
@@ -169,8 +167,7 @@ def test_pieces_find_what_rounds_find_and_no_row_is_in_two(text, edges, piece, m
 def test_rows_that_wait_where_joins_get_other_orders_are_not_left_out(text, edges, piece, room):
     with settings_of(NEVER, NEVER):
         wanted, *_ = found(text, edges)
-    with settings_of(0, 1, room), under(far_off=1), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(w, "PIECE", piece)
+    with settings_of(0, 1, room), under(far_off=1, piece_rows=piece), pytest.MonkeyPatch.context() as patch:
         patch.setattr(execute.Executor, "look_for_orders", lambda own, number, rounds: True)
         patch.setattr(Recursion, "limits", lambda own, most: (ENDLESS, 3))
         tuples, *_ = found(text, edges)

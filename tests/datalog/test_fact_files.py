@@ -16,6 +16,7 @@ from derivable.core.diagnostics import DerivableError, DomainError, ParseError, 
 from derivable.datalog.api.fact_output import write_facts
 from derivable.datalog.facts import fact_files
 from derivable.datalog.facts.fact_files import FileForm, read_facts
+from derivable.datalog.policy.costs import under
 from derivable.datalog.values.values import TYPES
 
 NAMES = ("i64", "String", "f64", "bool")
@@ -41,8 +42,8 @@ def tuples_of(columns):
 
 
 @pytest.fixture(params=["by Arrow", "by lines"])
-def route(request, monkeypatch):
-    monkeypatch.setattr(fact_files, "_FEW_BYTES", 0 if request.param == "by Arrow" else 1 << 60)
+def route(request, costs):
+    costs(line_bytes=0 if request.param == "by Arrow" else 1 << 60)
     return request.param
 
 
@@ -57,12 +58,9 @@ def test_both_routes_read_what_was_written(tmp_path_factory, rows, ending, packe
         quoting = csv.QUOTE_MINIMAL if ending == ".csv" else csv.QUOTE_NONE
         writer = csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=quoting, quotechar='"')
         writer.writerows([(n, word, repr(x), str(b).lower()) for n, word, x, b in rows])
-    few = fact_files._FEW_BYTES
-    try:
-        for fact_files._FEW_BYTES in (0, 1 << 60):
+    for line_bytes in (0, 1 << 60):
+        with under(line_bytes=line_bytes):
             assert tuples_of(read_facts(path, "r", KINDS)) == rows
-    finally:
-        fact_files._FEW_BYTES = few
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".feather", ".arrow"])
@@ -520,7 +518,7 @@ def test_infinities_that_are_written_are_read(tmp_path, rows):
 
 @pytest.mark.parametrize("few_values", [1 << 22, 0])
 @pytest.mark.parametrize("kind", ["string", "large_string", "dictionary"])
-def test_columns_of_few_texts_are_read_as_their_numbers(tmp_path, monkeypatch, few_values, kind):
+def test_columns_of_few_texts_are_read_as_their_numbers(tmp_path, monkeypatch, costs, few_values, kind):
     """Each part of the file has a dictionary of its own, one of them too long for one."""
     count = 6000
     few = [f"text {k % 3 + k // 1000} é" for k in range(count)]
@@ -531,7 +529,7 @@ def test_columns_of_few_texts_are_read_as_their_numbers(tmp_path, monkeypatch, f
     parquet.write_table(table, tmp_path / "r.parquet", row_group_size=1000)
     read = []
     encoded = fact_files.arrow_column
-    monkeypatch.setattr(fact_files, "_FEW_VALUES", few_values)
+    costs(file_values=few_values)
     monkeypatch.setattr(
         fact_files, "arrow_column", lambda *given: read.append((given[1], str(given[2].type))) or encoded(*given)
     )

@@ -13,9 +13,9 @@ import derivable as dv
 from derivable.cli.main import main
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.api.fact_output import write_facts
-from derivable.datalog.facts import fact_files
 from derivable.datalog.facts.fact_folders import facts_from
 from derivable.datalog.facts.file_forms import FileForm
+from derivable.datalog.policy.costs import under
 
 TEXTS = st.one_of(
     st.sampled_from(
@@ -100,21 +100,18 @@ def test_what_is_written_is_read_by_every_door(tmp_path_factory, relation, endin
         assert ending in TEXT[1:]
         assert {*types} & {"String", "Symbol", "char", "T"}
         return
-    before, fact_files._FEW_BYTES = fact_files._FEW_BYTES, few
-    try:
-        for packed in (False, *([True] if ending in TEXT else [])):
-            if packed:
-                with gzip.open(folder / f"r{ending}.gz", "wb") as file:
-                    file.write(path.read_bytes())
-                path.unlink()
-                path = folder / f"r{ending}.gz"
-            for door in ("Path", "FactFile", "@file", "--facts"):
-                for again in (names, None):
+    for packed in (False, *([True] if ending in TEXT else [])):
+        if packed:
+            with gzip.open(folder / f"r{ending}.gz", "wb") as file:
+                file.write(path.read_bytes())
+            path.unlink()
+            path = folder / f"r{ending}.gz"
+        for door in ("Path", "FactFile", "@file", "--facts"):
+            for again in (names, None):
+                with under(line_bytes=few):
                     found = read(types, again, path, door)
-                    assert dict(found.items()) == dict(view.items()), (door, again)
-    finally:
-        fact_files._FEW_BYTES = before
-        shutil.rmtree(folder)
+                assert dict(found.items()) == dict(view.items()), (door, again)
+    shutil.rmtree(folder)
 
 
 def test_rows_like_a_header_are_facts(tmp_path):

@@ -26,7 +26,7 @@ from derivable.core.diagnostics import CompileTimeout, DomainError, LimitError, 
 from derivable.core.progress import Deadline
 from derivable.datalog.exact.exact import compiled_form
 from derivable.datalog.policy.costs import under
-from derivable.datalog.run import limits, orders
+from derivable.datalog.run import limits
 from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.limits import size_in_bytes
 from derivable.datalog.run.queries import Queries
@@ -109,12 +109,11 @@ def test_bad_limits(option):
             dv.Program("rel a(1)").run(**{option: bad})
 
 
-def test_a_run_ends_before_the_machine_has_no_memory(monkeypatch, costs):
+def test_a_run_ends_before_the_machine_has_no_memory(costs):
     """Without a limit a run ends when it has taken what there was, but for a tenth."""
-    costs(look_seconds=0.0)
     taken = iter(range(10**8, 10**12, 10**8))
-    monkeypatch.setattr(limits, "resident_bytes", lambda: next(taken))
-    monkeypatch.setattr(limits, "available_bytes", lambda: max(0, 10**10 - next(taken)))
+    memory = SimpleNamespace(resident_bytes=lambda: next(taken), available_bytes=lambda: max(0, 10**10 - next(taken)))
+    costs(look_seconds=0.0, memory=memory)
     with pytest.raises(OutOfMemory, match=r"the run took [\d.]+ GB of memory and [\d.]+ MB are left"):
         dv.Program(DIVERGING).run({"start": [0]})
 
@@ -502,8 +501,8 @@ def test_memory_that_the_system_does_not_give_is_laid_to_the_rule(monkeypatch):
         assert caught.value.report().startswith("demo.scl:3:1")
 
 
-def test_a_product_that_the_memory_does_not_hold_is_a_warning(monkeypatch):
-    monkeypatch.setattr(orders, "available_bytes", lambda: 1 << 20)
+def test_a_product_that_the_memory_does_not_hold_is_a_warning(monkeypatch, costs):
+    costs(memory=SimpleNamespace(resident_bytes=lambda: 0, available_bytes=lambda: 1 << 20))
     facts = {"a": np.arange(600)[:, None], "b": np.arange(600)[:, None]}
     head = "type a(x: i32), b(x: i32)\nrel "
     with pytest.warns(dv.DerivableWarning, match=r"the rule of `c` joins .* about 360,000 rows are expected"):

@@ -13,7 +13,7 @@ import derivable as dv
 from datalog.test_fused import settings_of
 from datalog.test_plan import ALWAYS
 from derivable.datalog.policy.costs import under
-from derivable.datalog.ram import estimate, lower
+from derivable.datalog.ram import estimate
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.check import check_ram
 from derivable.datalog.ram.interpret import interpret
@@ -68,8 +68,7 @@ def planned(search):
 
 def without_ranges(text):
     """The reference interpreter, and a program whose joins look at all rows."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lower, "with_ranges", lambda operators: operators)
+    with under(narrows_joins=False):
         return interpret, dv.Program(text).lowered()
 
 
@@ -99,8 +98,7 @@ def check_joins(text, facts, provenance):
         name: [(0.1 + 0.08 * i, row) for i, row in enumerate(rows)] if name != "u" else rows
         for name, rows in facts.items()
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lower, "with_ranges", lambda operators: operators)
+    with under(narrows_joins=False):
         expected = dict(dv.Program(text).run(given_tags, provenance=provenance)["t"].items())
     for by_kernel in (False, True):
         with settings_of(0, 4, 2) if by_kernel else settings_of(1 << 12, 1 << 12, 1 << 14, compiled=True):

@@ -45,6 +45,7 @@ from derivable.datalog.facts.file_forms import (
 )
 from derivable.datalog.facts.headers import HEAD_BYTES, MARK, MISSING, TRUTH, FileText, is_header, is_name, places_of
 from derivable.datalog.facts.inputs import Columns, Texts, arrow_column, arrow_hint, is_string
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.rules.nodes import Attribute, Relation
 from derivable.datalog.values.values import ValueType
 
@@ -66,14 +67,10 @@ _HEADER_HINT = (
 _DELIMITERS = (";", "\t", ",", "|")
 # The largest numbers of floats of these bits.
 _LARGEST = {bits: float(np.finfo(f"f{bits // 8}").max) for bits in (32, 64)}
-# Files of fewer bytes are read line by line: importing Arrow takes longer.
-_FEW_BYTES = 1 << 16
 # The columns of larger files are not kept for another run.
 _KEPT_BYTES = 1 << 25
 # Bytes of a text in a column of a Parquet file up to which these are the numbers of few texts.
 _BYTES_OF_NUMBERS = 4
-# Values of a Parquet file that are read at once.
-_FEW_VALUES = 1 << 22
 # Files whose columns are in memory, the one that was read longest ago first.
 _KEPT_FILES = 8
 _files_read: dict[tuple, Columns] = {}
@@ -234,7 +231,7 @@ def _by_arrow(file: FileText, target: Target) -> Columns | None:
     target = target.of_file(names)
     has_texts = any(t.family in ("text", "char") for t in target.types)
     if (
-        len(data) < _FEW_BYTES
+        len(data) < policy().line_bytes
         or not target.types
         or not target.has_width(len(names))
         or (is_csv and has_texts and f"{delimiter} ".encode() in data)
@@ -300,11 +297,11 @@ def _in_batches(file: Any, look: Callable[..., Any]) -> Any:
     with whole_import():
         import pyarrow as arrow
 
-    if file.metadata.num_rows * file.metadata.num_columns < _FEW_VALUES:
+    if file.metadata.num_rows * file.metadata.num_columns < policy().file_values:
         look(file.metadata.num_rows)
         return file.read()
     batches = []
-    for batch in file.iter_batches(max(1, _FEW_VALUES // file.metadata.num_columns)):
+    for batch in file.iter_batches(max(1, policy().file_values // file.metadata.num_columns)):
         batches.append(batch)
         look(len(batch))
     return arrow.Table.from_batches(batches, file.schema_arrow)

@@ -142,8 +142,8 @@ def take_piece(memory, at):
     if number > 0:
         last = waiting + 2 * (number - 1)
         start, stop = memory[last], memory[last + 1]
-        if stop - start > w.PIECE and number < w.MOST_WAITING:
-            start = stop - w.PIECE
+        if stop - start > memory[w.PIECE] and number < memory[w.MOST_WAITING]:
+            start = stop - memory[w.PIECE]
             memory[last + 1] = start
         else:
             number -= 1

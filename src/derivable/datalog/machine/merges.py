@@ -129,7 +129,7 @@ class Merge:
         assert isinstance(recent, slice)
         start, stop, waiting = recent.start, recent.stop, int(machine.memory[at + w.WAITING])
         if waiting:
-            start = max(start, stop - w.PIECE)
+            start = max(start, stop - int(machine.memory[w.PIECE]))
             machine.memory[waiting : waiting + 2] = recent.start, start
             machine.memory[at + w.NUM_WAITING] = start > recent.start
         words = start, stop, table.size, table.stable_size, table.visible_size, table.width

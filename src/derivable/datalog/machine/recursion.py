@@ -53,8 +53,9 @@ class Recursion:
         self.looks_again = False
         # Rows of a part of a rule are none of the program.
         self.sizes_at = machine.bases[[name in executor.ram.relations for name in machine.names]] + w.SIZE
+        machine.memory[[w.PIECE, w.MOST_WAITING]] = policy().piece_rows, policy().most_waiting
         for at in machine.bases_of_tables if in_pieces else ():
-            waiting = machine.allocate(2 * w.MOST_WAITING)
+            waiting = machine.allocate(2 * policy().most_waiting)
             machine.memory[at + w.WAITING] = waiting
 
     def handlers(self) -> Handlers:

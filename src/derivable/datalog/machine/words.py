@@ -14,7 +14,7 @@ INDEX_FULL, NEEDS_KERNEL, ENDED, STOPPED, EQUIVALENCE, MERGE, PROOFS_FULL, PLAN_
 # The first words. Candidates and rows of drivers before a pause; the same for kernels that make none, without end; of
 # tables with tags the number of the next round, in which rows become recent, and of the last one in which stable ones
 # have: rounds are numbered through all runs of a memory.
-LEFT, ENDLESS, NEXT_ROUND, BOUND, FIRST_FREE = range(5)
+LEFT, ENDLESS, NEXT_ROUND, BOUND, PIECE, MOST_WAITING, FIRST_FREE = range(7)
 
 # A table. Rows from START to STOP are recent, those below STABLE and VISIBLE are read as that.
 START, STOP, SIZE, STABLE, VISIBLE, ROW_WIDTH = range(6)
@@ -39,7 +39,6 @@ PARTS = 46
 # Of one whose rows become recent in pieces, of at most PIECE rows: where in the memory the rows that wait are, as pairs
 # of a start and a stop, 0 if all rows become recent at once; and how many pairs there are, at most MOST_WAITING.
 WAITING, NUM_WAITING, TABLE_WORDS = range(47, 50)
-PIECE, MOST_WAITING = 1 << 12, 32
 # Of a scalar or factor: the tags of rows, those of candidates, and those that wait for the end of the round.
 TAGS, GIVEN, PENDING, PART_WORDS = range(4)
 

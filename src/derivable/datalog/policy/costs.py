@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from derivable.datalog.policy.kernels import COMPILED, Kernels
+from derivable.device.cpu import available
 
 # Proofs of two sets whose products take long (097); a compiled kernel reads it.
 FEW_PROOFS = 8
@@ -27,6 +28,10 @@ class Policy:
     # The shortcuts that recursions may take, of `shortcuts.SHORTCUTS`, in this order; None for all.
     shortcuts: tuple[Any, ...] | None = None
     kernels: Kernels = COMPILED
+    # Who knows what memory this process has, and can get.
+    memory: Any = available
+    # Whether joins are rewritten so that they look at rows within bounds, and by keys that are computed.
+    narrows_joins: bool = True
 
     # Kernels (054, 073): loading one that is on disk pays from few rows on that a store has seen, compiling one, which
     # takes 20 to 100 ms, from many; as many are compiled in one call for small runs.
@@ -53,6 +58,13 @@ class Policy:
     many_texts: int = 1 << 16
     # Plans, or combinations of relations with news, that are remembered.
     most_plans: int = 1 << 12
+    # Rows of a recursion that become recent at once, the last ones first, and pieces of them that may wait.
+    piece_rows: int = 1 << 12
+    most_waiting: int = 1 << 5
+    # Bytes of a file from which it is read by Arrow, whose import takes longer than few lines; values of a Parquet file
+    # that are read at once.
+    line_bytes: int = 1 << 16
+    file_values: int = 1 << 22
 
     # Tables: from which one has sets by prefix, or a layer when it is finished (051); candidates from which they are
     # sorted, and those that are sorted at once (080).

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from copy import copy
 
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.ranges import with_ranges
 from derivable.datalog.rules import nodes as r
@@ -91,7 +92,9 @@ def store(origin: m.Origin, steps: Iterable[Step]) -> m.Store:
     operators = tuple(operator(step, origin, place == 0) for place, step in enumerate(steps))
     if not operators or not isinstance(operators[0], m.Scan):
         operators = (m.Unit(), *operators)
-    return m.Store(origin.clause.relation, m.Project(with_ranges(operators), origin.clause.terms), origin)
+    if policy().narrows_joins:
+        operators = with_ranges(operators)
+    return m.Store(origin.clause.relation, m.Project(operators, origin.clause.terms), origin)
 
 
 def operator(step: Step, origin: m.Origin, is_first: bool) -> m.Operator:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from derivable.datalog.aggregates.record import AGGREGATES
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.join_keys import with_join_keys
 from derivable.datalog.rules.share import share
@@ -17,7 +18,10 @@ from derivable.datalog.scalars.nodes import Apply, Const, Expr, Var
 
 def optimise(program: r.Rules, narrow: bool = True) -> r.Rules:
     """The optimised program; `narrow` if only its outputs matter."""
-    program = with_most_places(share(with_join_keys(simplify(program))))
+    program = simplify(program)
+    if policy().narrows_joins:
+        program = with_join_keys(program)
+    program = with_most_places(share(program))
     return reached(program) if narrow else program
 
 

@@ -20,7 +20,7 @@ from derivable.core.progress import Deadline, checked_time_limit, is_seen, progr
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.scalars.nodes import NOWHERE
 from derivable.device.cpu import compile_notice
-from derivable.device.cpu.available import available_bytes, resident_bytes, shown_bytes
+from derivable.device.cpu.available import shown_bytes
 from derivable.device.cpu.memory import empty_cache, kept_bytes
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Watch(Deadline):
         self.before = 0
         self.most: float = math.inf
         self.next_check = self.began + policy().look_seconds
-        self.base = None if limits.memory_limit is None else resident_bytes() - kept_bytes()
+        self.base = None if limits.memory_limit is None else policy().memory.resident_bytes() - kept_bytes()
         self.asks_at = 0.0
         self.is_loading = False
         self.display = ExitStack()
@@ -181,8 +181,8 @@ class Watch(Deadline):
         if size < policy().look_rows:
             return
         self.check_budget(time.monotonic())
-        limit, left = self.limits.memory_limit, available_bytes()
-        used = resident_bytes() - kept_bytes() - (self.base or 0)
+        limit, left = self.limits.memory_limit, policy().memory.available_bytes()
+        used = policy().memory.resident_bytes() - kept_bytes() - (self.base or 0)
         if limit is not None and used + size > limit:
             raise self.failure(
                 OutOfMemory,
@@ -222,7 +222,7 @@ class Watch(Deadline):
     def check_budget(self, now: float) -> None:
         self.next_check = now + policy().look_seconds
         kept = kept_bytes()
-        resident = resident_bytes() - kept
+        resident = policy().memory.resident_bytes() - kept
         if self.base is None:
             self.base = resident
         used = resident - self.base
@@ -243,7 +243,7 @@ class Watch(Deadline):
 
     def ask(self, used: int, kept: int) -> None:
         """Raise OutOfMemory if the machine has hardly any memory left, and the run is what took it."""
-        left = available_bytes()
+        left = policy().memory.available_bytes()
         if left is None:
             self.asks_at = math.inf
             return

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from derivable.core.diagnostics import warn
 from derivable.datalog.facts.store import FactStore
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.assumed import Assumed
 from derivable.datalog.ram.estimate import Estimate, Estimator
@@ -18,7 +19,7 @@ from derivable.datalog.run.queries import Queries
 from derivable.datalog.scalars.nodes import NOWHERE, Var
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import Algebra, Untagged
-from derivable.device.cpu.available import available_bytes, shown_bytes
+from derivable.device.cpu.available import shown_bytes
 
 # Bytes of a word in the smallest table.
 LEAST_WORD = 4
@@ -84,7 +85,7 @@ class Orders(Queries):
             if isinstance(term, Var) and term.name in last.values
         ]
         rows = min(last.rows, prod(values)) if len(values) == len(store.query.terms) else last.rows
-        size, left = int(rows * LEAST_WORD * max(1, len(store.query.terms))), available_bytes()
+        size, left = int(rows * LEAST_WORD * max(1, len(store.query.terms))), policy().memory.available_bytes()
         if left is None or size <= left or store.origin is None:
             return
         span, about = store.origin.clause.span, float(f"{rows:.2g}")
