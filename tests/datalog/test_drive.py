@@ -18,7 +18,6 @@ from derivable.core.diagnostics import LimitError
 from derivable.datalog.fused import fused
 from derivable.datalog.machine import words as w
 from derivable.datalog.machine.machine import Machine
-from derivable.datalog.machine.merges import ENDLESS
 from derivable.datalog.machine.recursion import Recursion
 from derivable.datalog.policy.costs import under
 from derivable.datalog.ram.interpret import interpret
@@ -167,9 +166,8 @@ def test_pieces_find_what_rounds_find_and_no_row_is_in_two(text, edges, piece, m
 def test_rows_that_wait_where_joins_get_other_orders_are_not_left_out(text, edges, piece, room):
     with settings_of(NEVER, NEVER):
         wanted, *_ = found(text, edges)
-    with settings_of(0, 1, room), under(far_off=1, piece_rows=piece), pytest.MonkeyPatch.context() as patch:
+    with settings_of(0, 1, room), under(far_off=0, piece_rows=piece), pytest.MonkeyPatch.context() as patch:
         patch.setattr(execute.Executor, "look_for_orders", lambda own, number, rounds: True)
-        patch.setattr(Recursion, "limits", lambda own, most: (ENDLESS, 3))
         tuples, *_ = found(text, edges)
     assert tuples == wanted
 
@@ -493,7 +491,8 @@ def test_a_store_that_runs_as_a_kernel_becomes_worth_one_that_inserts(monkeypatc
 
     monkeypatch.setattr(fused.Running, "run", counted)
     monkeypatch.setattr(fused.Running, "is_ready", lambda own: own.settle() is None)
-    monkeypatch.setattr(execute, "may_drive", lambda *given: False)
+    # Without the driver.
+    monkeypatch.setenv("DERIVABLE_TIER", "interpreted")
     # As if each round had many.
     with settings_of(0, 1 << 12), under(small_round=-1):
         assert len(program.run()["n"]) == 301

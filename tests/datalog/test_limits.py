@@ -7,7 +7,6 @@ import io
 import itertools
 import random
 import re
-import sys
 import time
 import warnings
 import weakref
@@ -248,10 +247,10 @@ def test_who_sees_progress(monkeypatch):
             return True
 
     assert not progress.is_seen()
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    assert progress.is_seen()
-    monkeypatch.setenv("DERIVABLE_PROGRESS", "0")
-    assert not progress.is_seen()
+    with contextlib.redirect_stderr(Terminal()):
+        assert progress.is_seen()
+        monkeypatch.setenv("DERIVABLE_PROGRESS", "0")
+        assert not progress.is_seen()
 
 
 @pytest.mark.slow

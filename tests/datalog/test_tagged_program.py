@@ -1,7 +1,5 @@
 """Small runs with tags as one call: the same rows in the same order, and the same bits of tags, as by columns."""
 
-from contextlib import contextmanager
-
 import numpy as np
 import pytest
 import torch
@@ -13,8 +11,8 @@ from datalog.test_fused import NEVER, PAIRED, settings_of
 from datalog.test_num_threads import CLOSURE
 from datalog.test_tags import CAPACITY, LUKASIEWICZ
 from datalog.test_whole_program import MORE
+from datalog.test_whole_program import whole as whole_programs
 from derivable.core.diagnostics import UnsupportedError
-from derivable.datalog.run import whole_program
 from drawn import examples
 
 PROVENANCES = [
@@ -32,19 +30,9 @@ TAGGED = [
 TYPES = "type late(x: i64)\ntype f(x: i64, v: f64)\ntype h(v: f32), over(v: f32)\n"
 
 
-@contextmanager
 def whole(compiled=False):
     """Whole programs from the first run on; the numbers of strata that were run in this way, None where one failed."""
-    made, finish = [], whole_program.finish
-
-    def recorded(*given):
-        found = finish(*given)
-        made.append(None if found is None else found.number_of_strata)
-        return found
-
-    with settings_of(0, 1 << 12, 1 << 20, compiled, is_whole=True), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(whole_program, "finish", recorded)
-        yield made
+    return whole_programs(compiled, lambda found: None if found is None else found.number_of_strata)
 
 
 def rows(database):

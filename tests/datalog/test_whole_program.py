@@ -33,13 +33,13 @@ MORE = [
 
 
 @contextmanager
-def whole(compiled=False):
-    """Whole programs from the first run on; the runs that were made in this way."""
+def whole(compiled=False, note=lambda found: found is not None):
+    """Whole programs from the first run on; what `note` says of the end of each, None where it failed."""
     made, finish = [], whole_program.finish
 
     def recorded(*given):
         found = finish(*given)
-        made.append(found is not None)
+        made.append(note(found))
         return found
 
     with settings_of(0, 1 << 12, 1 << 20, compiled, is_whole=True), pytest.MonkeyPatch.context() as patch:
