@@ -295,8 +295,10 @@ class RunBatch:
             columns = [np.tile(column, self.batch) for column in columns]
         if name in self.program.own:
             columns = [samples, *columns]
+        if not table.size:
+            return self.columns.zero(len(samples)) if self.columns else np.full(len(samples), FALSE, table.tags.dtype)
         ids = table.find(columns, len(samples))
-        tags = table.tags[: max(table.size, 1)][np.maximum(ids, 0)]
+        tags = table.tags[: table.size][np.maximum(ids, 0)]
         tags[ids < 0] = self.columns.zero(1)[0] if self.columns else FALSE
         return tags
 
