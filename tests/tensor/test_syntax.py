@@ -103,7 +103,7 @@ def expressions(draw, wanted, scope=None, depth=4):
             [
                 name
                 for name, row in OPERATIONS.items()
-                if row.rule in rules[wanted.element] and name != "saturating_cast"
+                if row.rule in rules[wanted.element] and name not in ("saturating_cast", "bitcast")
             ]
         )
     )

@@ -462,7 +462,8 @@ class Table:
 def _is_key(column: np.ndarray) -> bool:
     """Whether no value of a column, of at least one row, comes twice, if that is seen fast."""
     low, high = int(column.min()), int(column.max())
-    if not len(column) <= high - low + 1 <= policy().bytes_a_pair * len(column):
+    # As many bytes as the words of the column at most.
+    if not len(column) <= high - low + 1 <= 8 * len(column):
         return False
     marks = np.zeros(high - low + 1, bool)
     marks[np.subtract(column, low, dtype=np.int64)] = True
