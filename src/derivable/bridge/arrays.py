@@ -242,6 +242,23 @@ def _checked_shape(element: Element, what: str, leaves: Sequence[tuple[str, Any]
     return first
 
 
+def checked_dtype(library: ModuleType, what: str, leaf: Any) -> str:
+    """The name of a leaf's type. Raises TypeMismatchError for one that folds do not take."""
+    name = library.dtype_name(leaf)
+    if name not in KERNEL_DTYPES:
+        raise TypeMismatchError(
+            f"{what} has dtype {name}", hint="folds take bool, integers, and floats of 16, 32 or 64 bits"
+        )
+    return name
+
+
+def checked_offsets(library: ModuleType, offsets: Any, rows: int) -> Any:
+    """Offsets as integers of a library. Raises LayoutError for those that are not of so many rows."""
+    integers = library.as_integers(offsets, "offsets")
+    library.check_offsets(integers, rows)
+    return integers
+
+
 class _Known:
     """What an operator that is alive has: the same call again has the same fold, which knows itself.
 
@@ -291,11 +308,7 @@ def _typed_operator(
     """
     dtypes, (what, leaves) = [], first
     for k, (_, leaf) in enumerate(leaves):
-        name = library.dtype_name(leaf)
-        if name not in KERNEL_DTYPES:
-            raise TypeMismatchError(
-                f"{what} has dtype {name}", hint="folds take bool, integers, and floats of 16, 32 or 64 bits"
-            )
+        name = checked_dtype(library, what, leaf)
         for other, theirs in others:
             found = library.dtype_name(theirs[k][1])
             if found != name:

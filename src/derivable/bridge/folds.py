@@ -12,7 +12,6 @@ Source: Bruun, Larsen, Henriksen and Oancea, Reverse-mode AD of reduce-by-index 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
 from derivable.algebra.element import rebuild
@@ -20,7 +19,7 @@ from derivable.algebra.monoid import Monoid
 from derivable.algebra.monoids import MatrixProduct
 from derivable.algebra.semiring import Semiring
 from derivable.bridge import matrix_folds
-from derivable.bridge.arrays import AnyOperator, element_of, prepared
+from derivable.bridge.arrays import AnyOperator, checked_offsets, element_of, prepared
 from derivable.core.diagnostics import OperatorError, ShapeError
 
 
@@ -98,7 +97,7 @@ def segmented_scan(
         return matrix_folds.scan(op, values, offsets, bool(exclusive), bool(reverse))
     options, structure = (bool(exclusive), bool(reverse)), (("offsets", offsets),)
     library, fold, leaves = prepared("scan", op, ("values", values), options=options, structure=structure)
-    return _rebuilt(op, values, library.run(fold, _offsets(library, offsets, leaves), leaves))
+    return _rebuilt(op, values, library.run(fold, checked_offsets(library, offsets, leaves[0].shape[0]), leaves))
 
 
 def segment_reduce(op: AnyOperator, values: Any, offsets: Any, *, axis: int = 0) -> Any:
@@ -115,7 +114,7 @@ def segment_reduce(op: AnyOperator, values: Any, offsets: Any, *, axis: int = 0)
     if isinstance(op, MatrixProduct):
         return matrix_folds.segment_reduce(op, values, offsets)
     library, fold, leaves = prepared("segment_reduce", op, ("values", values), structure=(("offsets", offsets),))
-    return _rebuilt(op, values, library.run(fold, _offsets(library, offsets, leaves), leaves))
+    return _rebuilt(op, values, library.run(fold, checked_offsets(library, offsets, leaves[0].shape[0]), leaves))
 
 
 def _check(form: str, operator: Any, axis: Any = 0) -> None:
@@ -133,12 +132,6 @@ def _check(form: str, operator: Any, axis: Any = 0) -> None:
             f"folds go along the first axis, and axis is {axis!r}",
             hint=f"move it to the front, and back afterwards: np.moveaxis(values, {axis!r}, 0)",
         )
-
-
-def _offsets(library: ModuleType, offsets: Any, leaves: list[Any]) -> Any:
-    found = library.as_integers(offsets, "offsets")
-    library.check_offsets(found, leaves[0].shape[0])
-    return found
 
 
 def _rebuilt(operator: AnyOperator, like: Any, leaves: Sequence[Any]) -> Any:

@@ -26,9 +26,8 @@ from derivable.algebra.expr.nodes import Argument
 from derivable.algebra.expr.types import FLOATS
 from derivable.algebra.monoids import MatrixProduct
 from derivable.algebra.semiring import Semiring
-from derivable.bridge.arrays import check_shapes, common_library, groups_of
+from derivable.bridge.arrays import check_shapes, checked_dtype, checked_offsets, common_library, groups_of
 from derivable.bridge.fold import KERNEL_DTYPES
-from derivable.core.diagnostics import TypeMismatchError
 
 _Product = Callable[[Any, Any], Any]
 
@@ -69,14 +68,9 @@ def _checked(function: Callable[..., Any], op: MatrixProduct, values: Any, offse
     library = common_library([(name, leaf), *([] if offsets is None else [("offsets", offsets)])])
     leaf = library.as_leaf(leaf, name)
     check_shapes(op, [(what, [(name, leaf)])])
-    if library.dtype_name(leaf) not in KERNEL_DTYPES:
-        raise TypeMismatchError(
-            f"{what} has dtype {library.dtype_name(leaf)}",
-            hint="folds take bool, integers, and floats of 16, 32 or 64 bits",
-        )
+    checked_dtype(library, what, leaf)
     if offsets is not None:
-        offsets = library.as_integers(offsets, "offsets")
-        library.check_offsets(offsets, leaf.shape[0])
+        offsets = checked_offsets(library, offsets, leaf.shape[0])
     return _run(function, op, _arrays_of(library), leaf, offsets)
 
 
@@ -99,7 +93,7 @@ def _as_type(arrays: ModuleType, of: Any, kind: str) -> Any:
     if arrays.__name__ == "torch":
         return of.to(getattr(arrays, kind))
     # JAX has 32 bits where its mode says so.
-    return of if str(of.dtype) == kind else arrays.asarray(of, kind) if arrays is np else of.astype(kind)
+    return of if str(of.dtype) == kind else of.astype(kind)
 
 
 def _constant(arrays: ModuleType, value: np.ndarray, like: Any) -> Any:

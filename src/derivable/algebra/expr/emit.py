@@ -39,8 +39,8 @@ def _name(target: Target, dtype: Dtype) -> Dtype:
     return computed_in(dtype) if target == "numba" else dtype
 
 
-def constant_source(target: Target, constant: Constant, beside: str = "") -> str:
-    """A typed literal. `beside` is a variable on the same device, for torch."""
+def constant_source(target: Target, constant: Constant, variable: str = "") -> str:
+    """A typed literal. `variable` is one on the same device, for torch."""
     value, kind = constant.value, type_source(target, constant.dtype)
     text = repr(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -49,7 +49,7 @@ def constant_source(target: Target, constant: Constant, beside: str = "") -> str
     if target == "triton":
         return f"tl.full((), {text}, {kind})"
     if target == "torch":
-        return f"torch.tensor({text}, dtype={kind}, device={beside}.device)"
+        return f"torch.tensor({text}, dtype={kind}, device={variable}.device)"
     return text if kind == "bool" else f"{kind}({text})"
 
 

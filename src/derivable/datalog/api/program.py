@@ -525,11 +525,11 @@ class _Plan:
         if key not in self._batched:
             for name in (*varying, *outputs):
                 known_relation(self.rules, name, f"the program has no relation `{name}`", self.rules.source)
-            asked = replace(self.rules, outputs=outputs, queries=())
-            found = demand(optimise(asked), automatic=narrow)
+            rules = replace(self.rules, outputs=outputs, queries=())
+            demanded = demand(optimise(rules), automatic=narrow)
             if is_distributive:
-                found = replace(found, then=projected(found.then, is_tagged=True))
-            self._batched[key] = batched(self.rules, found, varying)
+                demanded = replace(demanded, then=projected(demanded.then, is_tagged=True))
+            self._batched[key] = batched(self.rules, demanded, varying)
         return self._batched[key]
 
     def observing(self, relations: tuple[str, ...]) -> _Plan:

@@ -339,7 +339,7 @@ def _shown(column: np.ndarray, t: ValueType) -> list[str]:
     if column.dtype.kind in "iu":
         return list(map(str, column.tolist()))
     if column.dtype == np.float32:
-        # As few digits as tell the numbers of 32 bits apart: 0.1, and not the nearest of 64 bits.
+        # As few digits as distinguish the numbers of 32 bits: 0.1, and not the nearest of 64 bits.
         column = column.astype("U").astype(np.float64)
     if t.name == "Symbol":
         return [f"s{show_value(value)}" for value in column.tolist()]

@@ -1,9 +1,9 @@
-"""Rows whose better tags wait to be told, best tag first.
+"""Rows whose better tags wait to propagate, best tag first.
 
 Where a sum of tags is the better of the two and a product is never better than its factors, a row that is best among
 all that wait keeps its tag (Dijkstra 1959; Knuth 1977 for rules). To tell the best rows first spares most of the times
 that a row would come back with a better tag. The rows that wait lie in levels, which are split when their turn comes.
-One row after the other would take as many rounds as there are rows, so a level is told as a whole.
+One row after the other would take as many rounds as there are rows, so a level propagates as a whole.
 
 Any order leads to the same tags. Once a tag is better than one, products may be better than their factors; then rows no
 longer wait, because best first could take exponentially long.
@@ -35,7 +35,7 @@ class Frontier:
 
     level  [row] the number of the level in which a row waits, 0 if it does not
     lows   for each level, the worst first, a bound that its tags, times the direction, reach; the last is that of what
-           is told at once
+           propagates at once
     rows   for each level its number and row numbers in parts; rows with another level have left it
     """
 
@@ -46,11 +46,11 @@ class Frontier:
         self.lows: list[float] = [-np.inf]
         self.rows: list[tuple[int, list[np.ndarray]]] = []
         self.last, self.most = 0, 16 * policy().levels
-        # Whether rows came back too often when they were told one by one.
+        # Whether rows came back too often when they were propagated one by one.
         self.gave_up = False
 
-    def told(self, rows: slice | np.ndarray) -> slice | np.ndarray:
-        """The rows to tell next, from those given, which have news, and those that wait; none only if none waits."""
+    def to_propagate(self, rows: slice | np.ndarray) -> slice | np.ndarray:
+        """The rows to propagate next, of those given, which have news, and those that wait; none if none waits."""
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         if not self.rows and count <= policy().level_rows:
             return rows
@@ -69,7 +69,7 @@ class Frontier:
         return self.in_order(np.concatenate(parts))
 
     def best_of(self, rows: np.ndarray) -> np.ndarray:
-        """The rows that are told at once; the others go to their levels."""
+        """The rows that propagate at once; the others go to their levels."""
         # As floats, also where tags are integers: bounds are floats.
         tags = self.table.tags[rows] * float(self.sign)
         if len(rows) and tags.max() > self.one:

@@ -1,8 +1,8 @@
-"""The kernel of as many steps of a store as kernels have, planned for the layouts of its tables and kept.
+"""The kernel of a store, planned for the layouts of its tables and kept.
 
-A store that has seen many rows runs as one kernel as far as its steps allow: up to the first step that computes with
-texts, or with functions of floats that libraries round differently, or, for tags that are no semiring's, with negation.
-What is left of it goes on over columns.
+A store that has seen many rows runs as one kernel, unless one of its steps has none: one that computes with texts, or
+with functions of floats that libraries round differently, or, for tags that are no semiring's, with negation. Then the
+whole store runs over columns, and the plan says why.
 """
 
 from __future__ import annotations

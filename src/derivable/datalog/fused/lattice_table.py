@@ -111,7 +111,7 @@ class LatticeTable(Table):
             self.finish()
         rows: slice | np.ndarray = np.concatenate([self.listed[: self.number], np.arange(self.old, self.found.size)])
         if self.frontier is not None:
-            rows = self.frontier.told(rows)
+            rows = self.frontier.to_propagate(rows)
         assert isinstance(rows, np.ndarray)
         self.number, self.old, self.stamp = 0, self.found.size, self.stamp + 1
         self.gathered, count = 0, len(rows)

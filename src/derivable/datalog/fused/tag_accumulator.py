@@ -102,7 +102,7 @@ class TagAccumulator:
                 stop = min(start + policy().chunk, table.size)
                 table.recent[kept + start - old : kept + stop - old] = np.arange(start, stop)
         if self.frontier is not None:
-            table.recent = self.frontier.told(table.recent)
+            table.recent = self.frontier.to_propagate(table.recent)
             table.become_recent(table.recent, stamp)
         else:
             table.become_recent(changed, stamp)
