@@ -152,6 +152,29 @@ def dense_rows(keys, low, offsets, rows):
     offsets[len(offsets) - 1] = len(keys)
 
 
+@kernel("int64[] int64[] int64 int64 int64 int64[] uint64[]")
+def trie_bits(offsets, values, least, first_word, num_words, bit_rows, bits):
+    """Set the bits of the values of lists of at least so many: list k is values[offsets[k]:offsets[k + 1]].
+
+    bit_rows  [list] the number of its row, -1 without one
+    bits      [row * num_words] of zeros
+    Returns whether all lists ascend.
+    """
+    count, ascends = np.int64(0), True
+    for k in range(len(offsets) - 1):
+        start, stop = offsets[k], offsets[k + 1]
+        bit_rows[k] = -1
+        for i in range(start + 1, stop):
+            ascends &= values[i - 1] < values[i]
+        if stop - start >= least:
+            bit_rows[k] = count
+            base = count * num_words - first_word
+            for i in range(start, stop):
+                bits[base + (values[i] >> 6)] |= np.uint64(1) << np.uint64(values[i] & 63)
+            count += 1
+    return ascends
+
+
 @kernel("int64[] int64[] int64 int64[] int64[] int64[] int64 int64")
 def dense_expand(offsets, rows, low, keys, left, right, i, position):
     """Matches of keys [probe] in a dense index, from probe `i`; as `chain_expand`."""

@@ -15,6 +15,7 @@ from derivable.datalog.kernels import relations as kernels
 from derivable.datalog.tables.index import Index
 from derivable.datalog.tables.packing import WORD_BITS, Packing, distinct
 from derivable.datalog.tables.storage import Table
+from derivable.device.cpu.memory import empty, zeros
 
 # What divides by the bits of a word.
 WORD_SHIFT = WORD_BITS.bit_length() - 1
@@ -40,44 +41,38 @@ class Trie(Index):
         self.low, self.numbers = low, Table("keys", [table.types[c] for c in key_columns])
         self.kind = "dense" if len(keys) == 1 and high - low <= 4 * table.size + 1024 else "hash"
         if self.kind == "dense":
-            offsets = np.empty(high - low + 2, np.int64)
-            if not kernels.dense_offsets(keys[0], low, offsets):
-                rows = np.empty(table.size, np.int64)
-                kernels.dense_rows(keys[0], low, offsets, rows)
-                values = values[rows]
-            number, count = np.repeat(np.arange(high - low + 1), np.diff(offsets)), high - low + 1
+            number, count = keys[0], high - low + 1
         else:
+            self.low = 0
             self.numbers.row_set.leave(self.numbers)
             number = self.numbers.insert(keys, table.size)
             count = self.numbers.size
+        offsets = np.empty(count + 1, np.int64)
+        if not kernels.dense_offsets(number, self.low, offsets):
+            rows = empty(table.size, np.int64)
+            kernels.dense_rows(number, self.low, offsets, rows)
+            values = values[rows]
         # Rows that were loaded in bulk are in order already, and so is each list of another column by the first one.
-        if not ((number[1:] > number[:-1]) | (number[1:] == number[:-1]) & (values[1:] > values[:-1])).all():
-            number, values = _in_order(number, values)
-        self.values, degrees = values, np.bincount(number, minlength=count)
-        self.offsets = np.concatenate([[0], np.cumsum(degrees)])
-        self._make_bits(number, degrees)
+        self.offsets, self.values = offsets, values
+        if not self._make_bits():
+            self.offsets, self.values = _in_order(offsets, values)
+            self._make_bits()
 
-    def _make_bits(self, number: np.ndarray, degrees: np.ndarray) -> None:
-        places = self.values >> WORD_SHIFT
-        self.first_word, last = (int(places.min()), int(places.max())) if len(places) else (0, 0)
-        self.num_words = last - self.first_word + 1
-        rows = len(self.values)
-        most = max(WORDS * rows, min(MORE_WORDS * rows, FEW_WORDS)) // self.num_words
-        least = (
-            1 if most >= len(degrees) else max(1, int(np.partition(degrees, len(degrees) - most - 1)[-most - 1]) + 1)
-        )
-        has_bits = degrees >= least
-        self.bit_rows = np.where(has_bits, np.cumsum(has_bits) - 1, -1)
-        self.bits = np.zeros(int(has_bits.sum()) * self.num_words, np.uint64)
-        rows = self.bit_rows[number]
-        there = rows >= 0
-        if not there.any():
-            return
-        words = rows[there] * self.num_words + places[there] - self.first_word
-        bits = np.uint64(1) << (self.values[there] & (WORD_BITS - 1)).view(np.uint64)
-        # Bits of one word follow one another.
-        starts = np.flatnonzero(np.concatenate([[True], words[1:] != words[:-1]]))
-        self.bits[words[starts]] = np.bitwise_or.reduceat(bits, starts)
+    def _make_bits(self) -> bool:
+        """Make rows of bits for the longest lists; returns whether all lists ascend."""
+        size, degrees = len(self.values), np.diff(self.offsets)
+        first, last = (int(self.values.min()), int(self.values.max())) if size else (0, 0)
+        self.first_word = first >> WORD_SHIFT
+        self.num_words = (last >> WORD_SHIFT) - self.first_word + 1
+        most = max(WORDS * size, min(MORE_WORDS * size, FEW_WORDS)) // self.num_words
+        # The length of the shortest lists with a row of bits; empty ones have none.
+        least = 1
+        if most < len(degrees):
+            least = max(1, int(np.partition(degrees, len(degrees) - most - 1)[-most - 1]) + 1)
+        self.bit_rows = np.empty(len(degrees), np.int64)
+        self.bits = zeros(int((degrees >= least).sum()) * self.num_words, np.uint64)
+        lists = self.offsets, self.values, least
+        return bool(kernels.trie_bits(*lists, self.first_word, self.num_words, self.bit_rows, self.bits))
 
     def update(self) -> None:
         """Nothing: the table does not change."""
@@ -106,18 +101,19 @@ def trie(table: Table, key_columns: tuple[int, ...], by: int) -> Trie:
     return found
 
 
-def _in_order(number: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of both in order, each once."""
-    if not len(number):
-        return number, values
+def _in_order(offsets: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same lists in order, each value once."""
+    number = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     packing = Packing.of([number, values])
     if packing is None:
         order = np.lexsort((values, number))
         number, values = number[order], values[order]
         differs = (number[1:] != number[:-1]) | (values[1:] != values[:-1])
         fresh = np.concatenate([[True], differs])
-        return number[fresh], values[fresh]
-    words = distinct(packing.pack([number, values]))
-    pairs = np.empty((len(words), 2), np.int64)
-    packing.unpack(words, pairs)
-    return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
+        number, values = number[fresh], values[fresh]
+    else:
+        words = distinct(packing.pack([number, values]))
+        pairs = np.empty((len(words), 2), np.int64)
+        packing.unpack(words, pairs)
+        number, values = pairs[:, 0], np.ascontiguousarray(pairs[:, 1])
+    return np.searchsorted(number, np.arange(len(offsets))), values
