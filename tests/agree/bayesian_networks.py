@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class Network:
@@ -74,6 +76,18 @@ def to_clauses(network: Network) -> Clauses:
                     clauses.append([len(weights), *(-literal for literal in cause)])
                     clauses += [[-len(weights), literal] for literal in cause]
     return Clauses(clauses, weights, indicator)
+
+
+def to_factors(network: Network) -> tuple[list[tuple[list[int], np.ndarray]], list[int]]:
+    """(variables, table) of each node, parents first, and how many states each variable has."""
+    number = {node: place for place, node in enumerate(network.states)}
+    factors = []
+    for child, (parents, rows) in network.tables.items():
+        family = [*parents, child]
+        in_order = [rows[key] for key in itertools.product(*(network.states[parent] for parent in parents))]
+        table = np.array(in_order).reshape([len(network.states[node]) for node in family])
+        factors.append(([number[node] for node in family], table))
+    return factors, [len(states) for states in network.states.values()]
 
 
 def to_program(network: Network, evidence: dict[str, str]) -> str:

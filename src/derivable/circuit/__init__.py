@@ -8,6 +8,7 @@ from derivable.core.lazy import lazy
 
 if TYPE_CHECKING:
     from derivable.circuit.compilation.compilation import compile
+    from derivable.circuit.compilation.factors import from_factors
     from derivable.circuit.compilation.load import from_sdd, load
     from derivable.circuit.formulas.dimacs import Cnf, read_dimacs, write_dimacs
     from derivable.circuit.formulas.formula import (
@@ -44,6 +45,7 @@ __all__ = [
     "equivalent",
     "exactly_k",
     "exactly_one",
+    "from_factors",
     "from_sdd",
     "implies",
     "load",
@@ -70,6 +72,7 @@ __getattr__, __dir__ = lazy(
         "equivalent": "derivable.circuit.formulas.formula",
         "exactly_k": "derivable.circuit.formulas.formula",
         "exactly_one": "derivable.circuit.formulas.formula",
+        "from_factors": "derivable.circuit.compilation.factors",
         "from_sdd": "derivable.circuit.compilation.load",
         "implies": "derivable.circuit.formulas.formula",
         "load": "derivable.circuit.compilation.load",

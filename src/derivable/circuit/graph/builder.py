@@ -123,6 +123,21 @@ class CircuitBuilder:
         """
         return self._add(kind, literal, offsets, children).astype(np.int64)
 
+    def add_gates(self, kind: int, offsets: np.ndarray, children: np.ndarray) -> np.ndarray:
+        """Insert many conjunctions or disjunctions of nodes that there are; their ids [node] int32.
+
+        kind      AND or OR, of all of them
+        offsets   [node + 1] int64: node n's children are children[offsets[n]:offsets[n + 1]]
+        children  [edge] int32 ids
+        """
+        count = len(offsets) - 1
+        ids = np.empty(count, np.int32)
+        kinds, literals = np.full(count, kind, np.uint8), np.zeros(count, np.int32)
+        with self._lock:
+            self._reserve(count, len(children))
+            self._insert(kinds, literals, offsets, np.ascontiguousarray(children, np.int32), True, ids)
+        return ids
+
     def add(self, circuit: Circuit, true_lits: Iterable[int] = (), false_lits: Iterable[int] = ()) -> np.ndarray:
         """Insert the nodes of a circuit, whose variables keep their numbers; the ids of its roots, [root] int64.
 

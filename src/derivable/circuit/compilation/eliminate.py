@@ -1,0 +1,169 @@
+"""Variable elimination as a compiler: the sums and products that it would compute, as a circuit.
+
+Each variable in turn is eliminated: the tables that mention it are joined, and the joined table is summed over it. The
+result depends on no weights, so the nodes are recorded, equal ones once, and zeros nowhere. Several roots come from a
+second sweep, from the last variable to the first, as in a junction tree.
+Source: Dechter 1999 (bucket elimination); Darwiche 2003 (its trace as an arithmetic circuit); Shafer and Shenoy 1990
+(both sweeps).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from derivable.circuit.compilation.orders import Order
+from derivable.circuit.compilation.tables import Space, Table, product, summed
+from derivable.circuit.graph.builder import CircuitBuilder
+from derivable.core.and_or import AND, FALSE, LITERAL, TRUE
+from derivable.core.diagnostics import LimitError
+from derivable.core.progress import NEVER, Deadline
+
+# Bytes of a growing circuit for each node, its two edges and its entry in the table of nodes.
+NODE_BYTES = 64
+
+
+@dataclass
+class _Bucket:
+    """What is joined to eliminate a variable.
+
+    inputs  tables of the problem, then messages of the buckets below
+    below   the buckets that these messages are of
+    message the joined table without the variable, for the bucket above
+    above   the bucket that takes the message, -1 if there is none: the message is a single node then
+    """
+
+    inputs: list[Table] = field(default_factory=list)
+    below: list[int] = field(default_factory=list)
+    message: Table | None = None
+    above: int = -1
+
+
+class Elimination:
+    """Tables whose variables are eliminated in an order, and the nodes that come of it.
+
+    builder        has the nodes of the tables, and gets those that are made
+    tables         no two of which mention a variable of the circuit, so that products are decomposable; for each value
+                   of a discrete variable the node of one of them, or what it is derived from, is another
+    most_nodes     of the builder; then TooLarge is raised
+    """
+
+    def __init__(
+        self,
+        builder: CircuitBuilder,
+        tables: Sequence[Table],
+        space: Space,
+        order: Order,
+        deadline: Deadline = NEVER,
+        most_nodes: int | None = None,
+    ):
+        self.builder, self.space, self.order = builder, space, order
+        self.deadline, self.most_nodes = deadline, most_nodes
+        self.buckets = [_Bucket() for _ in order.order]
+        self.free: list[int] = []
+        for table in tables:
+            self._put(table, -1)
+        self._downs: dict[int, Table] = {}
+        for number, bucket in enumerate(self.buckets):
+            table = self._product(bucket.inputs)
+            bucket.message = summed(space, builder, table, table.scope[:-1])
+            bucket.above = self._put(bucket.message, number)
+
+    def _put(self, table: Table, below: int) -> int:
+        if not table.scope:
+            self.free.append(int(table.nodes[0]) if table.num_rows else FALSE)
+            return -1
+        above = int(self.space.position[table.scope[-1]])
+        self.buckets[above].inputs.append(table)
+        if below >= 0:
+            self.buckets[above].below.append(below)
+        return above
+
+    def _product(self, tables: Sequence[Table]) -> Table:
+        self.deadline.remaining()
+        made = product(self.space, self.builder, tables)
+        if self.most_nodes is not None and self.builder.num_nodes > self.most_nodes:
+            raise TooLarge(
+                f"elimination made {self.builder.num_nodes:,} nodes and is not done "
+                f"(width {self.order.width}, tables of {self.order.cost:,.0f} entries)"
+            )
+        return made
+
+    def root(self) -> int:
+        """The node of the sum over all assignments."""
+        return self.builder.conjunction(self.free)
+
+    def roots(self, variable: int) -> np.ndarray:
+        """The nodes [value] int64 of the sums over the assignments with each value of a variable."""
+        number = int(self.space.position[variable])
+        table = self._product([*self.buckets[number].inputs, self._down(number)])
+        table = summed(self.space, self.builder, table, (variable,))
+        nodes = np.full(int(self.space.cardinalities[variable]), FALSE, np.int64)
+        nodes[table.keys] = table.nodes
+        return nodes
+
+    def _down(self, number: int) -> Table:
+        """What the rest of the problem says to a bucket: a table over the scope of its message."""
+        path = [number]
+        while path[-1] not in self._downs and self.buckets[path[-1]].above >= 0:
+            path.append(self.buckets[path[-1]].above)
+        if path[-1] not in self._downs:
+            self._downs[path[-1]] = self._others(path[-1])
+        for below, above in zip(path[-2::-1], path[:0:-1]):
+            bucket, message = self.buckets[above], self.buckets[below].message
+            assert message is not None
+            tables = [table for table in bucket.inputs if table is not message]
+            joined = self._product([*tables, self._downs[above]])
+            stays = tuple(variable for variable in message.scope if variable in joined.scope)
+            self._downs[below] = summed(self.space, self.builder, joined, stays)
+        return self._downs[number]
+
+    def _others(self, last: int) -> Table:
+        """The conjunction of the sums of the other components, each of which ends in a bucket without a message."""
+        message = self.buckets[last].message
+        assert message is not None
+        own = int(message.nodes[0]) if message.num_rows else FALSE
+        others = list(self.free)
+        others.remove(own)
+        node = self.builder.conjunction(others)
+        return Table((), np.zeros(int(node != FALSE), np.int64), np.full(int(node != FALSE), node, np.int32))
+
+
+class TooLarge(LimitError):
+    """Elimination made more nodes than it may."""
+
+
+def memory_of(cost: float) -> float:
+    """Bytes that the circuit of an order of such a cost takes while it grows, at most."""
+    return 2 * NODE_BYTES * cost
+
+
+def one_of(builder: CircuitBuilder, literals: Sequence[int]) -> tuple[np.ndarray, int]:
+    """For each literal the conjunction of it and of the negations of the others [literal] int32, and that of all
+    negations; linear in their number, of logarithmic height."""
+    count = len(literals)
+    if count == 0:
+        return np.zeros(0, np.int32), TRUE
+    signed = np.array([*literals, *(-literal for literal in literals)], np.int32)
+    offsets = np.zeros(2 * count + 1, np.int64)
+    leaves = builder.add_nodes(np.full(2 * count, LITERAL, np.uint8), signed, offsets, np.zeros(0, np.int32))
+    holds, fails = leaves[:count].astype(np.int32), leaves[count:].astype(np.int32)
+
+    def both(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        rows = np.stack([first, second], axis=1)
+        return builder.add_gates(AND, 2 * np.arange(len(rows) + 1, dtype=np.int64), rows.reshape(-1))
+
+    levels = [fails]
+    while len(levels[-1]) > 1:
+        last = levels[-1]
+        if len(last) % 2:
+            last = levels[-1] = np.append(last, np.int32(TRUE))
+        levels.append(both(last[::2], last[1::2]))
+    outside = np.array([TRUE], np.int32)
+    for level in reversed(levels[:-1]):
+        # What is outside of one of two is what is outside of both, and the other.
+        others = level.reshape(-1, 2)[:, ::-1].reshape(-1)
+        outside = both(np.repeat(outside[: len(level) // 2], 2), others)
+    return both(holds, outside[:count]), int(levels[-1][0])

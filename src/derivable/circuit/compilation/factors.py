@@ -1,0 +1,117 @@
+"""Circuits of products of tables: Bayesian networks, Markov random fields, and what else factorises."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from derivable.circuit.compilation.eliminate import Elimination, memory_of, one_of
+from derivable.circuit.compilation.orders import best_order
+from derivable.circuit.compilation.tables import Space, Table
+from derivable.circuit.graph.builder import CircuitBuilder
+from derivable.circuit.graph.circuit import Circuit
+from derivable.core.arguments import integer
+from derivable.core.diagnostics import DomainError, OutOfMemory, ShapeError
+from derivable.core.names import FreshNames
+from derivable.core.progress import Deadline, checked_time_limit
+
+Factor = tuple[Sequence[int], Any]
+
+
+def from_factors(
+    factors: Iterable[Factor],
+    cardinalities: Sequence[int],
+    *,
+    names: Sequence[str] | None = None,
+    time_limit: float | None = None,
+    memory_limit: int | None = None,
+) -> Circuit:
+    """The circuit of a product of tables, by variable elimination; its weighted count is the sum over all assignments.
+
+    factors        (variables, table): numbers from 0 of discrete variables, and an array of numbers of at least 0 with
+                   an axis for each of them, in this order. The tables of a Bayesian network, for example
+    cardinalities  [variable] how many values each has
+    names          [indicator], kept in `circuit.names`; None: none
+    time_limit     seconds; then CompileTimeout is raised
+    memory_limit   bytes of the growing circuit; None: what the machine has
+    returns        a circuit of one root. Its first variables are indicators: number 1 + (the cardinalities of variables
+                   0..i - 1) + k is true where variable i has its value k. The others are the numbers of the tables,
+                   equal numbers of one table being one. `circuit.weights` has them, and 1 for every other literal
+
+    So `circuit.weighted_count()` is the sum, `circuit.marginals()` has all posteriors in its first columns, and
+    evidence is `circuit.condition(...)` or a weight of 0 for the indicators of the values that were not observed.
+
+    Raises ShapeError for a table that does not fit its variables, DomainError for negative or NaN numbers,
+    CompileTimeout, OutOfMemory with the width and the size of the best order.
+
+    >>> import numpy as np
+    >>> circuit = from_factors([((0,), [0.9, 0.1]), ((0, 1), [[0.8, 0.2], [0.3, 0.7]])], [2, 2])
+    >>> np.round(circuit.marginals()[:4], 3).tolist()
+    [0.9, 0.1, 0.75, 0.25]
+    """
+    deadline = Deadline(checked_time_limit(time_limit), "compilation", "raise time_limit")
+    sizes = [integer(number, f"cardinalities[{place}]", 1) for place, number in enumerate(cardinalities)]
+    tables = [_checked(number, variables, table, sizes) for number, (variables, table) in enumerate(factors)]
+    order = best_order([variables for variables, _ in tables], sizes, deadline)
+    require_room(order.cost, order.width, memory_limit)
+    position = np.empty(len(sizes), np.int64)
+    position[list(order.order)] = np.arange(len(sizes))
+    space = Space(position, np.array(sizes, np.int64))
+    builder = CircuitBuilder()
+    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    made: list[Table] = []
+    for variable, size in enumerate(sizes):
+        nodes, _ = one_of(builder, range(int(starts[variable]) + 1, int(starts[variable]) + 1 + size))
+        made.append(space.table([variable], nodes))
+    weights = [1.0] * int(starts[-1])
+    for variables, table in tables:
+        numbers, where = np.unique(table, return_inverse=True)
+        # Zeros are no entries, and ones need no variable.
+        is_weight = (numbers != 0.0) & (numbers != 1.0)
+        nodes, none = one_of(builder, range(len(weights) + 1, len(weights) + 1 + int(is_weight.sum())))
+        weights += numbers[is_weight].tolist()
+        node_of = np.where(numbers == 0.0, 0, none)
+        node_of[is_weight] = nodes
+        made.append(space.table(variables, node_of[where].reshape(table.shape)))
+    root = Elimination(builder, made, space, order, deadline).root()
+    deadline.remaining()
+    pair = np.array(weights, np.float64), np.ones(len(weights))
+    circuit = builder.build([root], len(weights), pair, origin="decision")
+    return circuit if names is None else _named(circuit, names, int(starts[-1]))
+
+
+def _named(circuit: Circuit, names: Sequence[str], num_indicators: int) -> Circuit:
+    if len(names) != num_indicators:
+        raise ShapeError(f"there are {len(names)} names, and {num_indicators} indicators")
+    fresh = FreshNames(names)
+    more = (fresh(f"w{number}") for number in range(1, circuit.num_variables - num_indicators + 1))
+    return replace(circuit, names=(*names, *more))
+
+
+def require_room(cost: float, width: int, memory_limit: int | None) -> None:
+    """Raise OutOfMemory where an order of such a cost does not fit the memory."""
+    room = memory_limit or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
+    if memory_of(cost) > room:
+        raise OutOfMemory(
+            f"elimination would make tables of {cost:,.0f} entries (width {width}), which take up to "
+            f"{memory_of(cost) / 2**30:,.1f} GiB, and there are {room / 2**30:,.1f}",
+            hint="set the variables that evidence fixes, raise memory_limit, or try compiler='d4' on clauses",
+        )
+
+
+def _checked(number: int, variables: Sequence[int], table: Any, sizes: Sequence[int]) -> tuple[list[int], np.ndarray]:
+    scope = [integer(variable, f"a variable of factor {number}", 0, len(sizes) - 1) for variable in variables]
+    if len(set(scope)) < len(scope):
+        raise DomainError(f"factor {number} has a variable twice: {scope}")
+    array = np.asarray(table, np.float64)
+    shape = tuple(sizes[variable] for variable in scope)
+    if array.shape != shape:
+        raise ShapeError(f"the table of factor {number} has shape {array.shape}, its variables {scope} have {shape}")
+    if not np.isfinite(array).all() or (array < 0).any():
+        place = np.argwhere(~(np.isfinite(array) & (array >= 0)))[0].tolist()
+        raise DomainError(f"factor {number} has {array[tuple(place)]} at {place}", hint="numbers of at least 0")
+    return scope, array

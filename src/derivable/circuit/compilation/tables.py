@@ -1,0 +1,190 @@
+"""Tables of circuit nodes over discrete variables, without their zeros; how they are joined and summed.
+
+A table says for some assignments of its variables which node it has there; everywhere else it is false. An assignment
+is one number, its key: digits of mixed radix, the variable that is eliminated first being the last digit. So a sum over
+that variable is a run of keys.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from derivable.circuit.graph.builder import CircuitBuilder
+from derivable.core.and_or import AND, FALSE, OR
+from derivable.core.graph import offsets_of
+
+# A table with at least one in so many of its entries is put in order through an array of all entries.
+SPARSE = 8
+# Tables that have together one in so many entries of the whole product are joined before.
+FEW = 8
+# Entries of an array of positions that is made however few rows look into it.
+SMALL = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """scope [digit] variables, the most significant first; keys [row] int64, distinct; nodes [row] int32, not false."""
+
+    scope: tuple[int, ...]
+    keys: np.ndarray
+    nodes: np.ndarray
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.keys)
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """Variables in an order, with their cardinalities.
+
+    position       [variable] when it is eliminated
+    cardinalities  [variable] int64
+    """
+
+    position: np.ndarray
+    cardinalities: np.ndarray
+
+    def scope(self, variables: Collection[int]) -> tuple[int, ...]:
+        """The variables as a scope: those that go last come first."""
+        return tuple(sorted(variables, key=lambda variable: -int(self.position[variable])))
+
+    def strides(self, scope: Sequence[int]) -> dict[int, int]:
+        """What one more of each variable adds to a key."""
+        strides, stride = {}, 1
+        for variable in reversed(scope):
+            strides[variable] = stride
+            stride *= int(self.cardinalities[variable])
+        return strides
+
+    def size(self, scope: Collection[int]) -> int:
+        size = 1
+        for variable in scope:
+            size *= int(self.cardinalities[variable])
+        return size
+
+    def table(self, variables: Sequence[int], nodes: np.ndarray) -> Table:
+        """The table of an array of nodes with an axis for each variable."""
+        scope = self.scope(variables)
+        dense = nodes.transpose([list(variables).index(variable) for variable in scope]).reshape(-1)
+        keys = np.flatnonzero(dense)
+        return Table(scope, keys, dense[keys].astype(np.int32))
+
+    def moved(self, keys: np.ndarray, scope: Sequence[int], wanted: Sequence[int], target: Sequence[int]) -> np.ndarray:
+        """The digits of the wanted variables [row], as part of keys of another scope that has them.
+
+        Digits that are neighbours in both scopes move together.
+        """
+        source, goal = self.strides(scope), self.strides(target)
+        result = np.zeros(len(keys), np.int64)
+        wanted_set, run = set(wanted), list[int]()
+        for place, variable in enumerate(scope):
+            if variable not in wanted_set:
+                continue
+            run.append(variable)
+            after = scope[place + 1] if place + 1 < len(scope) else None
+            radix = 1 if after is None else int(self.cardinalities[after])
+            if after in wanted_set and after is not None and goal[variable] == goal[after] * radix:
+                continue
+            size = self.size(run)
+            digits = keys if source[variable] == 1 else keys // source[variable]
+            if run[0] != scope[0]:
+                digits = digits % size
+            result += digits if goal[variable] == 1 else digits * goal[variable]
+            run = []
+        return result
+
+    def joined(self, first: Table, second: Table) -> tuple[tuple[int, ...], np.ndarray, np.ndarray, np.ndarray]:
+        """The natural join: scope, keys [row], and the row of each table [row]."""
+        scope = self.scope({*first.scope, *second.scope})
+        rest = [variable for variable in second.scope if variable not in first.scope]
+        common = [variable for variable in second.scope if variable in first.scope]
+        size = self.size(common)
+        of_first = self.moved(first.keys, first.scope, common, common)
+        of_second = self.moved(second.keys, second.scope, common, common)
+        order = np.argsort(of_second, kind="stable") if rest or len(of_second) > 1 else np.arange(len(of_second))
+        sorted_keys = of_second[order]
+        if size <= max(SMALL, 4 * (first.num_rows + second.num_rows)):
+            ends = np.cumsum(np.bincount(sorted_keys, minlength=size))
+            stops = ends[of_first]
+            starts = np.where(of_first > 0, ends[of_first - 1], 0)
+        else:
+            starts = np.searchsorted(sorted_keys, of_first, "left")
+            stops = np.searchsorted(sorted_keys, of_first, "right")
+        counts = stops - starts
+        base = self.moved(first.keys, first.scope, first.scope, scope)
+        if not rest:
+            left = np.flatnonzero(counts)
+            right = order[starts[left]]
+            return scope, base[left], left, right
+        left = np.repeat(np.arange(first.num_rows), counts)
+        runs = offsets_of(counts)
+        right = order[np.arange(runs[-1]) + np.repeat(starts - runs[:-1], counts)]
+        more = self.moved(second.keys, second.scope, rest, scope)
+        return scope, base[left] + more[right], left, right
+
+
+def product(space: Space, builder: CircuitBuilder, tables: Sequence[Table]) -> Table:
+    """The table of conjunctions. Small tables are joined first, so that the rows of the large one have few children."""
+    size = space.size({variable for table in tables for variable in table.scope})
+    waiting = sorted(tables, key=lambda table: table.num_rows, reverse=True)
+    while len(waiting) > 2 and space.size({*waiting[-1].scope, *waiting[-2].scope}) * FEW <= size:
+        made = _joined(space, builder, [waiting.pop(), waiting.pop()])
+        insort(waiting, made, key=lambda table: -table.num_rows)
+    return _joined(space, builder, sorted(waiting, key=lambda table: (-len(table.scope), table.num_rows)))
+
+
+def _joined(space: Space, builder: CircuitBuilder, tables: Sequence[Table]) -> Table:
+    scope, keys, columns = tables[0].scope, tables[0].keys, [tables[0].nodes]
+    for table in tables[1:]:
+        joined_scope, joined_keys, left, right = space.joined(Table(scope, keys, columns[0]), table)
+        if len(columns) > 1 and len(joined_keys) > 2 * len(keys):
+            columns = [conjoined(builder, columns)]
+        scope, keys = joined_scope, joined_keys
+        columns = [*(column[left] for column in columns), table.nodes[right]]
+    return Table(scope, keys, conjoined(builder, columns))
+
+
+def conjoined(builder: CircuitBuilder, columns: Sequence[np.ndarray]) -> np.ndarray:
+    """The conjunctions [row] of columns of nodes."""
+    if len(columns) == 1:
+        return columns[0]
+    rows = np.stack(columns, axis=1)
+    offsets = np.arange(len(rows) + 1, dtype=np.int64) * len(columns)
+    return builder.add_gates(AND, offsets, rows.reshape(-1))
+
+
+def summed(space: Space, builder: CircuitBuilder, table: Table, stays: Sequence[int]) -> Table:
+    """The table over the variables that stay, a scope: disjunctions over the others."""
+    scope, keys = table.scope, table.keys
+    rest = tuple(variable for variable in scope if variable not in stays)
+    if scope != (*stays, *rest):
+        scope = (*stays, *rest)
+        keys = space.moved(keys, table.scope, scope, scope)
+    keys, nodes = _in_order(keys, table.nodes, space.size(scope))
+    gone = space.size(rest)
+    shorter = keys // gone if gone > 1 else keys
+    if len(shorter) == 0:
+        return Table(tuple(stays), shorter, nodes)
+    is_first = np.ones(len(shorter), bool)
+    np.not_equal(shorter[1:], shorter[:-1], out=is_first[1:])
+    starts = np.flatnonzero(is_first)
+    if len(starts) == len(shorter):
+        return Table(tuple(stays), shorter, nodes)
+    offsets = np.append(starts, len(shorter)).astype(np.int64)
+    return Table(tuple(stays), shorter[starts], builder.add_gates(OR, offsets, nodes))
+
+
+def _in_order(keys: np.ndarray, nodes: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Keys ascending, and their nodes."""
+    if len(keys) * SPARSE >= size:
+        dense = np.full(size, FALSE, np.int32)
+        dense[keys] = nodes
+        keys = np.flatnonzero(dense)
+        return keys, dense[keys]
+    order = np.argsort(keys, kind="stable")
+    return keys[order], nodes[order]
