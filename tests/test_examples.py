@@ -20,7 +20,7 @@ EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(
     str(path.relative_to(EXAMPLES))
     for path in (*EXAMPLES.glob("*.py"), *EXAMPLES.glob("tasks/*.py"))
-    if path.stem != "experiment"
+    if path.stem not in ("experiment", "extras")
 )
 
 

@@ -44,7 +44,7 @@ def test_the_page_shows_the_picture_and_the_notebook(name):
 
 def test_every_example_is_in_the_gallery():
     assert list(make.NAMES) == sorted(path.stem for path in make.EXAMPLES.glob("*.py"))
-    tasks = {path.stem for path in (make.EXAMPLES / "tasks").glob("*.py")} - {"experiment"}
+    tasks = {path.stem for path in (make.EXAMPLES / "tasks").glob("*.py")} - {"experiment", "extras"}
     assert list(make.TASKS) == sorted(tasks)
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import extras
+
+# isort: split
 
 import numpy as np
 import torch
@@ -33,7 +36,7 @@ def options(
     full   the sizes that `--full` has instead: those with which the figures of the documentation are reached
     files  the real data, in the folder of `--data`, maybe by the other options; `data` is None where they are not used,
            and a line says so
-    needs  packages of the extra `demo` besides matplotlib
+    needs  packages of the extras besides torch and matplotlib
 
     Ends the process where the folder has no such data, or a package is missing, before the task begins.
     """
@@ -50,9 +53,7 @@ def options(
     for name, default in defaults.items():
         if getattr(wanted, name) is None:
             setattr(wanted, name, default)
-    missing = [package for package in ("matplotlib", *needs) if importlib.util.find_spec(package) is None]
-    if missing:
-        parser.error(f"this needs {' and '.join(missing)}: pip install 'derivable[demo,sparse]'")
+    extras.check(*needs)
     wanted.data = real_data(wanted.data, files(wanted) if callable(files) else files, parser)
     return wanted
 

@@ -25,13 +25,16 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from experiment import Clock, draw_losses, figure, options, report, report_time, save, train
+
+# isort: split
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 import derivable as dv
 from derivable_demos.handwriting import mnist, scikit_digits
-from experiment import Clock, draw_losses, figure, options, report, report_time, save, train
 
 PROGRAM = """
     type symbol(place: i32, s: i32), length(n: i32)

@@ -38,12 +38,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from experiment import QUIET, RIGHT, Clock, draw_losses, figure, options, report, report_time, save, train
+
+# isort: split
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 import derivable as dv
-from experiment import QUIET, RIGHT, Clock, draw_losses, figure, options, report, report_time, save, train
 
 KINDS = {
     "parent": ("father", "mother"), "child": ("son", "daughter"), "sibling": ("brother", "sister"),

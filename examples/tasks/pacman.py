@@ -20,12 +20,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from experiment import BLUE, Clock, draw_losses, figure, options, report, report_time, save, train
+
+# isort: split
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 import derivable as dv
-from experiment import BLUE, Clock, draw_losses, figure, options, report, report_time, save, train
 
 PROGRAM = """
     type here(c: i32), flag(c: i32), safe(c: i32)

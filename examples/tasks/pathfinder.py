@@ -21,12 +21,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from experiment import RIGHT, Clock, batches, draw_losses, figure, options, report, report_time, save, train
+
+# isort: split
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 import derivable as dv
-from experiment import RIGHT, Clock, batches, draw_losses, figure, options, report, report_time, save, train
 
 PROGRAM = """
     type dash(a: i32, b: i32), dot(a: i32)

@@ -23,12 +23,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from experiment import INK, RIGHT, Clock, draw_losses, figure, options, report, report_time, save, train
+
+# isort: split
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 import derivable as dv
-from experiment import INK, RIGHT, Clock, draw_losses, figure, options, report, report_time, save, train
 
 PROGRAM = """
     type paired(i: i32, j: i32), unpaired(i: i32), position(i: i32), length(n: i32)

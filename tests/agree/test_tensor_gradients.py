@@ -38,9 +38,9 @@ PROGRAMS = {
 SUBSCRIPTS = (*PROGRAMS, "ij->ji", "ij->j", "ii,i->i", "i...,i->...", "ij,kj,l->kil", "ij,i,j->")
 
 
-def agree(found, expected, what):
+def agree(found, expected, what, atol=0.0):
     """Raises AssertionError unless all numbers are equal, NaN to NaN."""
-    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-6, err_msg=what, equal_nan=True)
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-6, atol=atol, err_msg=what, equal_nan=True)
 
 
 def test_what_compares_can_fail():
@@ -50,8 +50,29 @@ def test_what_compares_can_fail():
             agree(np.array(wrong), np.array([np.nan, np.inf, 0.0]), "unequal")
 
 
+def of_both_signs(terms, axes, result):
+    """Where a sum has infinities of both signs, and no term that is NaN: it is NaN, or infinite if some terms are added
+    up before they are multiplied."""
+    whole, outer = terms_of(terms, axes, result)
+    plus, minus, nan = ((whole == np.inf).any(outer), (whole == -np.inf).any(outer), np.isnan(whole).any(outer))
+    return in_order(plus & minus & ~nan, axes, result)
+
+
 def summed(terms, axes, result):
     """The sum of products of arrays with their axes, by the definition."""
+    whole, outer = terms_of(terms, axes, result)
+    with np.errstate(invalid="ignore"):
+        return in_order(whole.sum(outer), axes, result)
+
+
+def in_order(found, axes, result):
+    """A result whose axes are those of its letters in alphabetical order."""
+    kept = [letter for letter in sorted(set().union(*axes, result)) if letter in result]
+    return found.transpose([kept.index(letter) for letter in result])
+
+
+def terms_of(terms, axes, result):
+    """(the products [letter, ...], letters in alphabetical order; the axes that are summed)"""
     letters = sorted(set().union(*axes, result))
     product, is_zero = np.ones([1] * len(letters)), np.zeros([1] * len(letters), bool)
     for term, of in zip(terms, axes):
@@ -62,9 +83,7 @@ def summed(terms, axes, result):
         with np.errstate(invalid="ignore"):
             product = product * spread
     whole = np.broadcast_to(np.where(is_zero, 0.0, product), [SIZES[letter] for letter in letters])
-    found = whole.sum(tuple(place for place, letter in enumerate(letters) if letter not in result))
-    kept = [letter for letter in letters if letter in result]
-    return found.transpose([kept.index(letter) for letter in result])
+    return whole, tuple(place for place, letter in enumerate(letters) if letter not in result)
 
 
 def axes_of(subscripts):
@@ -72,7 +91,7 @@ def axes_of(subscripts):
     return left.split(","), result
 
 
-def by_hand(subscripts, operands, adjoint):
+def by_hand(subscripts, operands, adjoint, summed=summed):
     """(the sum, its gradient by each operand)"""
     axes, result = axes_of(subscripts)
     gradients = []
@@ -90,12 +109,18 @@ def by_hand(subscripts, operands, adjoint):
     return summed(operands, axes, result), gradients
 
 
-def drawn(subscripts, seed):
+def drawn(subscripts, seed, is_signed=False):
     """(operands, adjoint), of which few have no number that is special."""
     random = np.random.default_rng([seed, *map(ord, subscripts)])
     axes, result = axes_of(subscripts)
     shapes = [[SIZES[letter] for letter in of] for of in (*axes, result)]
     *operands, adjoint = (random.choice(VALUES, shape) for shape in shapes)
+    if is_signed:
+        # No sum of some of these numbers is zero.
+        *operands, adjoint = (
+            random.choice([-1, 1], x.shape) * np.where(np.isfinite(x) & (x != 0), random.uniform(0.3, 3.0, x.shape), x)
+            for x in (*operands, adjoint)
+        )
     return operands, adjoint if seed % 3 else np.ones_like(adjoint)
 
 
@@ -148,7 +173,7 @@ def by_jax(subscripts, operands, adjoint, call, jit=False):
 
 
 def program_of(subscripts):
-    text = PROGRAMS[subscripts]
+    text = PROGRAMS.get(subscripts) or text_of(subscripts)
     axes, _ = axes_of(subscripts)
     return dv.tensor.parse(text, {f"T{place}": len(of) for place, of in enumerate(axes)})
 
@@ -220,6 +245,50 @@ def check(door, subscripts, seed):
         agree(mine, other, what)
 
 
+def drawn_subscripts(random, most=4):
+    """The subscripts of a sum of one to `most` operands."""
+    while True:
+        of = ["".join(random.permutation([*"ijkl"])[: random.choice([0, 1, 1, 2, 2, 3])])
+              for _ in range(min(most, random.choice([1, 2, 2, 2, 3, 3, 4])))]  # fmt: skip
+        letters = sorted(set("".join(of)))
+        if len(of) > 1 or of[0]:
+            return ",".join(of) + "->" + "".join(random.permutation(letters)[: random.integers(0, 4)])
+
+
+def text_of(subscripts):
+    """What is the same sum in the language: a loop for each letter, in the first operand that has it."""
+    axes, result = axes_of(subscripts)
+    text, factors, bound = "", [], set()
+    for place, of in enumerate(axes):
+        factor = f"T{place}"
+        for letter in of:
+            if letter in bound:
+                factor += f"({letter})"
+            else:
+                text += f"sum(<{letter}, {letter}{place}> in {factor}) "
+                factor = f"{letter}{place}"
+                bound.add(letter)
+        factors.append(factor)
+    body = " * ".join(factors)
+    for letter in reversed(result):
+        body = f"{{ {letter} -> {body} }}"
+    return text + body
+
+
+def check_drawn(door, seed, most=4):
+    """Any sum, of numbers of both signs."""
+    subscripts = drawn_subscripts(np.random.default_rng(seed), most)
+    ask, call = DOORS[door]
+    operands, adjoint = drawn(subscripts, seed, is_signed=True)
+    value, gradients = by_hand(subscripts, operands, adjoint)
+    may_be_infinite, their_may = by_hand(subscripts, operands, adjoint, of_both_signs)
+    found, their = ask(subscripts, operands, adjoint, call)
+    what = f"{subscripts} of {operands} for {adjoint}"
+    for mine, other, may in zip((found, *their), (value, *gradients), (may_be_infinite, *their_may), strict=True):
+        mine = np.asarray(mine)
+        agree(mine, np.where(may & np.isinf(mine), mine, other), what, atol=1e-5)
+
+
 def texts_of(door):
     return SUBSCRIPTS if DOORS[door][1] in (einsum, gathered) else tuple(PROGRAMS)
 
@@ -230,6 +299,18 @@ def test_dense_operands(door):
     number = list(DOORS).index(door)
     for subscripts in ("ij,j->i", *texts_of(door)[number % 5 :: 5]):
         check(door, subscripts, number)
+
+
+@pytest.mark.parametrize("door", DOORS, ids=" ".join)
+def test_drawn_sums(door):
+    check_drawn(door, list(DOORS).index(door), most=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("door", DOORS, ids=" ".join)
+def test_more_drawn_sums(door):
+    for seed in range(100 * list(DOORS).index(door), 100 * list(DOORS).index(door) + 25):
+        check_drawn(door, seed)
 
 
 @pytest.mark.slow

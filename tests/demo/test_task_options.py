@@ -1,6 +1,8 @@
 """What a task says before it begins: which data it reads, and what it lacks."""
 
 import importlib.util
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -55,8 +57,24 @@ def test_a_task_needs_its_data_only_if_it_is_to_read_them(task, tmp_path, capsys
 
 def test_a_package_that_is_missing_is_named_before_the_task_begins(capsys, monkeypatch):
     found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else found(name))
-    assert "this needs matplotlib: pip install 'derivable[demo,sparse]'" in ended(capsys, needs=["scipy"])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "scipy" else found(name))
+    assert "this needs scipy: pip install 'derivable[demo,sparse]'" in ended(capsys, needs=["scipy"])
+
+
+TASKS = sorted(path for path in Path(experiment.__file__).parent.glob("*.py") if path.stem != "experiment")
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda path: path.stem)
+def test_a_plain_installation_is_told_what_to_install(task, capsys, monkeypatch):
+    """Nothing of a task is run, or imported, before."""
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in ("torch", "scipy") else found(name))
+    for name in ("extras", "experiment", "torch"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(SystemExit):
+        exec(compile(task.read_text(), task, "exec"), {"__name__": "__main__"})
+    assert "this needs torch: pip install 'derivable[demo,sparse]'" in capsys.readouterr().err
 
 
 def test_base_pairs_are_read_as_literals(tmp_path):
