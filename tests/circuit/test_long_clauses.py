@@ -10,7 +10,7 @@ from derivable.circuit import at_least_one, at_most_one, compile, exactly_one, v
 from derivable.circuit.compilation import long_clauses
 from derivable.circuit.formulas.dimacs import Cnf, cnf_from_clauses
 
-COMPILERS = ["sdd", "d4"]
+COMPILERS = ["sdd", "d4", "auto", "elimination"]
 
 
 @pytest.fixture(params=COMPILERS)

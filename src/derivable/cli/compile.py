@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import click
 
+from derivable.circuit.compilation.compilation import COMPILERS
 from derivable.circuit.graph.circuit import Circuit
 from derivable.cli.report import write_facts, write_json
 from derivable.core.diagnostics import UnsupportedError
@@ -61,7 +62,7 @@ def compiled(
     type=click.Path(),
     help=f"File to write: {FORMATS}.",
 )
-@click.option("--compiler", type=click.Choice(["sdd", "d4"]), default="sdd", show_default=True)
+@click.option("--compiler", type=click.Choice(COMPILERS), default="sdd", show_default=True)
 @click.option("--vtree", type=click.Path(), help="For a CNF and sdd: the .vtree file of the tree to keep.")
 @click.option("--time-limit", type=float, metavar="SECONDS", help="Give up after this long.")
 @STRICT

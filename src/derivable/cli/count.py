@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import click
 
+from derivable.circuit.compilation.compilation import COMPILERS
 from derivable.cli.compile import STRICT, compiled
 from derivable.cli.report import write_facts, write_json
 from derivable.core.diagnostics import UnsupportedError
@@ -21,7 +22,7 @@ MOST_DIGITS = 10_000_000
 @click.argument("file", type=click.Path())
 @click.option(
     "--compiler",
-    type=click.Choice(["sdd", "d4"]),
+    type=click.Choice(COMPILERS),
     default="sdd",
     show_default=True,
     help="For a CNF.",

@@ -77,7 +77,7 @@ class SemanticLoss(torch.nn.Module):
         inputs: Reading = "probabilities",
         exclusive: Sequence[Sequence[int]] | None = None,
         factors: bool = False,
-        compiler: Literal["sdd", "d4"] = "sdd",
+        compiler: Literal["auto", "elimination", "sdd", "d4"] = "sdd",
         reduction: Reduction = "mean",
     ):
         super().__init__()
@@ -273,7 +273,7 @@ def semantic_loss(
     inputs: Reading = "probabilities",
     exclusive: Sequence[Sequence[int]] | None = None,
     factors: bool = False,
-    compiler: Literal["sdd", "d4"] = "sdd",
+    compiler: Literal["auto", "elimination", "sdd", "d4"] = "sdd",
     reduction: Reduction = "mean",
 ) -> torch.Tensor:
     """The loss of `SemanticLoss` as a function.

@@ -29,16 +29,17 @@ from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.core.names import FreshNames
 from derivable.core.progress import Deadline, checked_time_limit
 
-COMPILERS = ("sdd", "d4")
+COMPILERS = ("auto", "elimination", "sdd", "d4")
 
 
 def compile(
     source: str | os.PathLike | Iterable[Sequence[int]] | np.ndarray | Cnf | Formula,
-    compiler: OneOf["sdd", "d4"] = "sdd",
+    compiler: OneOf["auto", "elimination", "sdd", "d4"] = "sdd",
     *,
     num_variables: int | None = None,
     weights: tuple | None = None,
     time_limit: float | None = None,
+    memory_limit: int | None = None,
     progress: bool | None = None,
     vtree: str | os.PathLike | Vtree | Any = "elimination",
     minimise: bool = True,
@@ -49,11 +50,14 @@ def compile(
     source         path of a DIMACS CNF file (gzipped or not); clauses as lists of signed variables, or an
                    integer array [clause, literal] padded with 0; a `Cnf`; or a `Formula`
     compiler       "sdd": PySDD, a canonical circuit with origin "sdd"; "d4": D4, a d-DNNF with origin
-                   "decision", faster on most formulas (needs the extra `derivable[d4]`)
+                   "decision", faster on most formulas (needs the extra `derivable[d4]`); "elimination": variable
+                   elimination, of origin "decision", for formulas of small width, such as Bayesian networks;
+                   "auto": the one that suits the formula, which `circuit.explain("compilation")` says
     num_variables  default: what the file's header says, the largest variable of the clauses, or all names of
                    the formula; a variable that is never mentioned is free and doubles the model count
     weights        (positive, negative), each [variable]; default: those of the file, kept in `circuit.weights`
     time_limit     seconds; then CompileTimeout is raised
+    memory_limit   bytes of the compiler; then OutOfMemory is raised. None: what the machine has
     progress       a bar on stderr after a second; None: only if stderr is a terminal
     vtree          for "sdd", the tree to start from: "elimination" (see `derivable.circuit.compilation.elimination`),
                    "balanced" or "right"; or the tree to keep, which is `circuit.vtree` then and is not minimised: the
@@ -68,7 +72,7 @@ def compile(
     crashed), MissingDependencyError.
     """
     if compiler not in COMPILERS:
-        raise DomainError(f"no compiler {compiler!r}", hint="compiler is 'sdd' or 'd4'")
+        raise DomainError(f"no compiler {compiler!r}", hint="compiler is 'auto', 'elimination', 'sdd' or 'd4'")
     time_limit = checked_time_limit(time_limit)
     if isinstance(source, Circuit):
         raise DomainError("this is a circuit already", hint="pass a path, clauses, or a formula")
@@ -78,12 +82,14 @@ def compile(
         require_d4()
     # What comes before the compiler's own process counts too, the reading first.
     deadline = Deadline(time_limit, "compilation", "raise time_limit")
-    options: dict[str, Any] = {"deadline": deadline, "progress": progress}
+    if memory_limit is not None:
+        memory_limit = integer(memory_limit, "memory_limit", 1)
+    options: dict[str, Any] = {"deadline": deadline, "progress": progress, "memory_limit": memory_limit}
     tree = _checked_vtree(vtree)
     if compiler == "sdd":
         options |= {"vtree": tree, "minimise": minimise}
     elif not isinstance(tree, str):
-        raise DomainError("D4 has no vtree", hint="leave vtree out, or give compiler='sdd'")
+        raise DomainError(f"{compiler!r} has no vtree", hint="leave vtree out, or give compiler='sdd'")
     kept = tree if isinstance(tree, Vtree) else None
     if isinstance(source, Formula):
         return replace(_compile_formula(source, compiler, num_variables, weights, options), vtree=kept)
@@ -135,13 +141,26 @@ def _compile_cnf(cnf: Cnf, compiler: str, options: dict[str, Any]) -> Circuit:
         rest = cnf_from_clauses([clauses[number] for number in np.flatnonzero(~alone)], cnf.num_variables)
         others = [_compile_cnf(rest, compiler, options)] if rest.num_clauses else []
         return decided_clauses([clauses[number] for number in np.flatnonzero(alone)], others, cnf.num_variables)
+    return compile_by(compiler, clean, options)
+
+
+def compile_by(compiler: str, cnf: Cnf, options: dict[str, Any]) -> Circuit:
+    """A CNF without repeats and empty clauses, by the compiler named."""
+    if compiler == "auto":
+        from derivable.circuit.compilation.planner import compile_planned
+
+        return compile_planned(cnf, options)
+    if compiler == "elimination":
+        from derivable.circuit.compilation.clause_tables import compile_elimination
+
+        return compile_elimination(cnf, options["deadline"], options["memory_limit"])
     if compiler == "sdd":
         from derivable.circuit.compilation.compile_sdd import compile_sdd
 
-        return compile_sdd(cnf_graph(clean), cnf.num_variables, **options)
+        return compile_sdd(cnf_graph(cnf), cnf.num_variables, **options)
     from derivable.circuit.compilation.compile_d4 import compile_d4
 
-    return without_definitions(compile_d4(with_short_clauses(clean), **options), cnf.num_variables)
+    return without_definitions(compile_d4(with_short_clauses(cnf), **options), cnf.num_variables)
 
 
 def _compile_formula(formula: Formula, compiler: str, num_variables, weights, options: dict[str, Any]) -> Circuit:
@@ -201,4 +220,5 @@ def without_definitions(circuit: Circuit, num_variables: int) -> Circuit:
     if circuit.num_variables == num_variables:
         return circuit
     kind = np.where(np.abs(circuit.literal) > num_variables, TRUE, circuit.kind)
-    return circuit_from_arrays(*circuit.with_kinds(kind).arrays, num_variables, origin=circuit.origin)
+    shorter = circuit_from_arrays(*circuit.with_kinds(kind).arrays, num_variables, origin=circuit.origin)
+    return replace(shorter, compilation=circuit.compilation)

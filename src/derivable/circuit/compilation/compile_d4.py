@@ -21,7 +21,9 @@ def require_d4() -> None:
         )
 
 
-def compile_d4(cnf: Cnf, deadline: Deadline = NEVER, progress: bool | None = None) -> Circuit:
+def compile_d4(
+    cnf: Cnf, deadline: Deadline = NEVER, progress: bool | None = None, memory_limit: int | None = None
+) -> Circuit:
     """The d-DNNF of a CNF with at least one clause, none of them empty; origin "decision".
 
     Variables that D4 leaves free on a branch do not occur there: the circuit is not smooth.
@@ -38,6 +40,7 @@ def compile_d4(cnf: Cnf, deadline: Deadline = NEVER, progress: bool | None = Non
             name="D4",
             deadline=deadline,
             progress=progress,
+            memory_limit=memory_limit,
             hint="raise time_limit; a formula this hard may need another encoding",
             after_crash="try compiler='sdd'",
         )

@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 
 import derivable
 from derivable.core import diagnostics
-from derivable.core.diagnostics import CompileTimeout, DerivableError
+from derivable.core.diagnostics import CompileTimeout, DerivableError, OutOfMemory
 from derivable.core.executable import python_executable
 from derivable.core.interrupts import end, waiter
 from derivable.core.progress import NEVER, Deadline
@@ -52,6 +52,7 @@ def run_worker(
     name: str,
     deadline: Deadline = NEVER,
     progress: bool | None = None,
+    memory_limit: int | None = None,
     hint: str | None = None,
     after_crash: str | None = None,
 ) -> None:
@@ -59,6 +60,7 @@ def run_worker(
 
     name        the compiler, for messages
     deadline    when the process is killed and CompileTimeout raised
+    memory_limit  resident bytes of the process (on Linux); when it has more, it is killed and OutOfMemory raised
     hint        for one that does not finish
     after_crash for one that crashes, but for lack of memory
     progress    show a bar after a second: True, False, or None for "if stderr is a terminal"
@@ -93,7 +95,7 @@ def run_worker(
             env=environment,
         )
         stack.callback(end, process)
-        _wait(process, folder, name, deadline, progress, hint)
+        _wait(process, folder, name, deadline, progress, memory_limit, hint)
     if process.returncode != 0:
         raise _failure(process.returncode, folder, name, after_crash)
 
@@ -104,6 +106,7 @@ def _wait(
     name: str,
     deadline: Deadline,
     progress: bool | None,
+    memory_limit: int | None,
     hint: str | None,
 ) -> None:
     thread, started = waiter(process), time.monotonic()
@@ -116,12 +119,22 @@ def _wait(
             thread.join(pause)
             if not thread.is_alive():
                 return
+            used = 0 if memory_limit is None else resident_bytes(process.pid)
+            if memory_limit is not None and used > memory_limit:
+                raise OutOfMemory(f"{name} takes {used:,} bytes, and memory_limit is {memory_limit:,}", hint=hint)
             if time.monotonic() - started > QUIET_SECONDS and progress is not False:
                 done, total, note = _read_progress(folder)
                 if advance is None:
                     advance = stack.enter_context(progress_bar(f"compiling ({name})", total, enabled=progress))
                 advance(max(0.0, done - shown), note)
                 shown = max(shown, done)
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process, 0 where that is not known."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
 def _read_progress(folder: Path) -> tuple[float, float | None, str]:

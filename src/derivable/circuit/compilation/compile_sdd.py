@@ -56,6 +56,7 @@ def compile_sdd(
     minimise: bool = True,
     deadline: Deadline = NEVER,
     progress: bool | None = None,
+    memory_limit: int | None = None,
 ) -> Circuit:
     """The roots of a graph as canonical SDD nodes of one manager, in one circuit; origin "sdd".
 
@@ -89,6 +90,7 @@ def compile_sdd(
                 name="PySDD",
                 deadline=deadline,
                 progress=progress,
+                memory_limit=memory_limit,
                 hint="raise time_limit, or try compiler='d4', which is faster on most formulas",
                 after_crash="try vtree='balanced', minimise=False, or compiler='d4'",
             )

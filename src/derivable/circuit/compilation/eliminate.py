@@ -9,16 +9,17 @@ Source: Dechter 1999 (bucket elimination); Darwiche 2003 (its trace as an arithm
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from derivable.circuit.compilation.orders import Order
-from derivable.circuit.compilation.tables import Space, Table, product, summed
+from derivable.circuit.compilation.tables import Space, Table, TooLarge, product, summed
 from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.core.and_or import AND, FALSE, LITERAL, TRUE
-from derivable.core.diagnostics import LimitError
+from derivable.core.diagnostics import OutOfMemory
 from derivable.core.progress import NEVER, Deadline
 
 # Bytes of a growing circuit for each node, its two edges and its entry in the table of nodes.
@@ -85,10 +86,7 @@ class Elimination:
         self.deadline.remaining()
         made = product(self.space, self.builder, tables)
         if self.most_nodes is not None and self.builder.num_nodes > self.most_nodes:
-            raise TooLarge(
-                f"elimination made {self.builder.num_nodes:,} nodes and is not done "
-                f"(width {self.order.width}, tables of {self.order.cost:,.0f} entries)"
-            )
+            raise TooLarge(f"elimination made {self.builder.num_nodes:,} nodes and is not done")
         return made
 
     def root(self) -> int:
@@ -131,13 +129,25 @@ class Elimination:
         return Table((), np.zeros(int(node != FALSE), np.int64), np.full(int(node != FALSE), node, np.int32))
 
 
-class TooLarge(LimitError):
-    """Elimination made more nodes than it may."""
-
-
 def memory_of(cost: float) -> float:
     """Bytes that the circuit of an order of such a cost takes while it grows, at most."""
     return 2 * NODE_BYTES * cost
+
+
+def room_of(memory_limit: int | None) -> float:
+    """Bytes that a compilation may take: the limit, or half of the machine's memory."""
+    return memory_limit or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
+
+
+def require_room(cost: float, width: int, memory_limit: int | None) -> None:
+    """Raise OutOfMemory where an order of such a cost does not fit the memory."""
+    room = room_of(memory_limit)
+    if memory_of(cost) > room:
+        raise OutOfMemory(
+            f"elimination would make tables of {cost:,.0f} entries (width {width}), which take up to "
+            f"{memory_of(cost) / 2**30:,.1f} GiB, and there are {room / 2**30:,.1f}",
+            hint="set the variables that evidence fixes, raise memory_limit, or try compiler='d4' on clauses",
+        )
 
 
 def one_of(builder: CircuitBuilder, literals: Sequence[int]) -> tuple[np.ndarray, int]:

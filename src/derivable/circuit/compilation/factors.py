@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from derivable.circuit.compilation.eliminate import Elimination, memory_of, one_of
+from derivable.circuit.compilation.eliminate import Elimination, one_of, require_room
 from derivable.circuit.compilation.orders import best_order
 from derivable.circuit.compilation.tables import Space, Table
 from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.arguments import integer
-from derivable.core.diagnostics import DomainError, OutOfMemory, ShapeError
+from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.core.names import FreshNames
 from derivable.core.progress import Deadline, checked_time_limit
 
@@ -90,17 +89,6 @@ def _named(circuit: Circuit, names: Sequence[str], num_indicators: int) -> Circu
     fresh = FreshNames(names)
     more = (fresh(f"w{number}") for number in range(1, circuit.num_variables - num_indicators + 1))
     return replace(circuit, names=(*names, *more))
-
-
-def require_room(cost: float, width: int, memory_limit: int | None) -> None:
-    """Raise OutOfMemory where an order of such a cost does not fit the memory."""
-    room = memory_limit or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
-    if memory_of(cost) > room:
-        raise OutOfMemory(
-            f"elimination would make tables of {cost:,.0f} entries (width {width}), which take up to "
-            f"{memory_of(cost) / 2**30:,.1f} GiB, and there are {room / 2**30:,.1f}",
-            hint="set the variables that evidence fixes, raise memory_limit, or try compiler='d4' on clauses",
-        )
 
 
 def _checked(number: int, variables: Sequence[int], table: Any, sizes: Sequence[int]) -> tuple[list[int], np.ndarray]:

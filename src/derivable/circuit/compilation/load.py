@@ -120,7 +120,7 @@ def parse(
     vtree: str | os.PathLike | Vtree | bool | None = None,
     num_variables: int | None = None,
     time_limit: float | None = None,
-    compiler: OneOf["sdd", "d4"] = "sdd",
+    compiler: OneOf["auto", "elimination", "sdd", "d4"] = "sdd",
     strict: bool = True,
 ) -> Circuit:
     """The circuit in the content of a file, which has been decompressed; as `load`, which takes the file's name."""

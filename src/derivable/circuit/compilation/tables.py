@@ -15,6 +15,7 @@ import numpy as np
 
 from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.core.and_or import AND, FALSE, OR
+from derivable.core.diagnostics import LimitError
 from derivable.core.graph import offsets_of
 
 # A table with at least one in so many of its entries is put in order through an array of all entries.
@@ -38,16 +39,22 @@ class Table:
         return len(self.keys)
 
 
+class TooLarge(LimitError):
+    """Elimination makes more rows or nodes than it may."""
+
+
 @dataclass(frozen=True, eq=False)
 class Space:
     """Variables in an order, with their cardinalities.
 
     position       [variable] when it is eliminated
     cardinalities  [variable] int64
+    most_rows      of a joined table; then TooLarge is raised
     """
 
     position: np.ndarray
     cardinalities: np.ndarray
+    most_rows: int | None = None
 
     def scope(self, variables: Collection[int]) -> tuple[int, ...]:
         """The variables as a scope: those that go last come first."""
@@ -121,8 +128,10 @@ class Space:
             left = np.flatnonzero(counts)
             right = order[starts[left]]
             return scope, base[left], left, right
-        left = np.repeat(np.arange(first.num_rows), counts)
         runs = offsets_of(counts)
+        if self.most_rows is not None and runs[-1] > self.most_rows:
+            raise TooLarge(f"elimination would make a table of {runs[-1]:,} rows")
+        left = np.repeat(np.arange(first.num_rows), counts)
         right = order[np.arange(runs[-1]) + np.repeat(starts - runs[:-1], counts)]
         more = self.moved(second.keys, second.scope, rest, scope)
         return scope, base[left] + more[right], left, right

@@ -18,6 +18,7 @@ from derivable.core.registry import nearest
 
 if TYPE_CHECKING:
     from derivable.algebra.semiring import Semiring
+    from derivable.circuit.compilation.planner import Compilation
     from derivable.circuit.formulas.formula import Variable
     from derivable.circuit.graph.vtree import Vtree
     from derivable.circuit.queries.properties import Determinism
@@ -42,6 +43,7 @@ class Circuit(AndOrGraph):
     names          the names of the variables, if they came from a formula; queries take them instead of numbers
     origin         what is known about its making: "sdd", "decision" (so deterministic by construction), or ""
     vtree          the variable tree that an SDD was read with, if any
+    compilation    how `compile` chose among its compilers, if it did
     """
 
     level_offsets: np.ndarray
@@ -50,6 +52,7 @@ class Circuit(AndOrGraph):
     origin: str = ""
     names: tuple[str, ...] | None = field(default=None)
     vtree: Vtree | None = field(default=None)
+    compilation: Compilation | None = field(default=None)
 
     __dir__ = hidden_names(
         "first_offences",
@@ -125,7 +128,8 @@ class Circuit(AndOrGraph):
         return layers(self, unary_chains)
 
     def explain(self, stage: str = "levels") -> str:
-        """A text that shows the circuit ("nodes"), its levels ("levels"), or its kernels ("kernels")."""
+        """A text that shows the circuit ("nodes"), its levels ("levels"), its kernels ("kernels"), or what
+        compiled it and why ("compilation")."""
         from derivable.circuit.show.explain import explain
 
         return explain(self, stage)

@@ -8,7 +8,7 @@ from derivable.circuit.graph.circuit import Circuit
 from derivable.core.and_or import AND, OR
 from derivable.core.diagnostics import UnsupportedError
 
-STAGES = ("nodes", "levels", "kernels")
+STAGES = ("nodes", "levels", "kernels", "compilation")
 _ROWS = 200
 
 
@@ -18,6 +18,7 @@ def explain(circuit: Circuit, stage: str = "levels") -> str:
     "nodes"    one row per node: id, kind or literal, children; roots are marked
     "levels"   one row per level: how many nodes, conjunctions, disjunctions, edges, and how far edges reach
     "kernels"  what evaluates the circuit on this machine, and why
+    "compilation"  the compiler that made it, and what each one costs, if `compile` chose it
 
     Long tables are cut in the middle and say so. Raises UnsupportedError for another stage.
     """
@@ -29,6 +30,8 @@ def explain(circuit: Circuit, stage: str = "levels") -> str:
         from derivable.circuit.fold.plan import describe_plan
 
         return describe_plan(circuit)
+    if stage == "compilation":
+        return f"origin {circuit.origin!r}" if circuit.compilation is None else circuit.compilation.text()
     raise UnsupportedError(f"a circuit has no stage {stage!r}", hint=f"stages are {', '.join(STAGES)}")
 
 
