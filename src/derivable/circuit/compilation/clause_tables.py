@@ -1,9 +1,9 @@
 """Clauses as tables over discrete variables, for variable elimination.
 
 Variables of which exactly one is true, by a clause and one for each pair of them, are the values of one discrete
-variable; others have two values. A variable that is defined as the conjunction of some literals and occurs nowhere else,
-as the numbers of a Bayesian network do in clauses, is no discrete variable at all: it labels entries of a table. What is
-left of the clauses are tables of what is allowed.
+variable; others have two values. A variable that is defined as the conjunction of some literals and occurs nowhere
+else, as the numbers of a Bayesian network do in clauses, is no discrete variable at all: it labels entries of a table.
+What is left of the clauses are tables of what is allowed.
 """
 
 from __future__ import annotations

@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from derivable.core.progress import NEVER, Deadline
 
 RULES = ("weight", "fill")
-# Scores of variables over all tries: some tenths of a second of Python.
-MOST_SCORES = 60_000
+# Neighbours that scores look at, over all tries: some tenths of a second of Python.
+MOST_SCORES = 100_000
+# Entries from which one try is enough to see that there are too many.
+HOPELESS = 1e18
 MOST_TRIES = 8
 # Neighbours of a variable up to which the edges that it would add are counted.
 MOST_FILLED = 64
@@ -57,7 +59,7 @@ def best_order(
     best: Order | None = None
     scores, tries = 0, 0
     generator = random.Random(seed)
-    while tries < MOST_TRIES and (best is None or scores < MOST_SCORES):
+    while tries < MOST_TRIES and (best is None or (scores < MOST_SCORES and best.cost < HOPELESS)):
         rule = RULES[tries % len(RULES)]
         order, used = _greedy(near, sizes, rule, generator, math.inf if best is None else best.cost, deadline)
         scores, tries = scores + used, tries + 1
@@ -115,6 +117,6 @@ def _greedy(
         # A fill also changes for those who see a new edge; their old scores stay, which keeps this linear.
         for other in others:
             current[other] = score(other)
-            used += 1
+            used += len(near[other]) if rule == "fill" else 1
             heapq.heappush(heap, (current[other], other))
     return Order(tuple(order), rule, cost, width), used
