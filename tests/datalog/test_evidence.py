@@ -224,7 +224,7 @@ def test_the_command_line(tmp_path, capsys):
     assert main(["run", str(file), "-e", "calls("]) == USER_ERROR
     assert "--evidence:1" in capsys.readouterr().err
     assert main(["run", str(file), "-e", "alarm() rel p() = alarm()"]) == USER_ERROR
-    assert "more than evidence" in capsys.readouterr().err
+    assert "more than one tuple of --evidence" in capsys.readouterr().err
 
 
 # A program whose worlds are those of six coins: the inputs are the probabilities of four of them.

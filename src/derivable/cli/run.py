@@ -26,7 +26,14 @@ PART = 1 << 14
 @click.argument("file", type=click.Path())
 @provenance_option(None, "  [default: exact if facts have probabilities, else unit]")
 @PYTHON
-@click.option("-k", type=click.IntRange(min=1), help="Proofs kept by topkproofs.  [default: 3]")
+@click.option(
+    "-k", type=click.IntRange(min=1), help="Proofs kept by topkproofs [default: 3], worlds of --most-probable [1]."
+)
+@click.option("--most-probable", is_flag=True, help="Print the most probable worlds, given the evidence.")
+@click.option(
+    "--over", multiple=True, metavar="TUPLE", help="Let these worlds say just whether TUPLE holds; may repeat."
+)
+@click.option("--samples", type=click.IntRange(min=0), metavar="N", help="Draw N worlds, given the evidence.")
 @click.option("-q", "--query", "queries", multiple=True, metavar="RELATION", help="Show only this; may be repeated.")
 @click.option(
     "-e", "--evidence", multiple=True, metavar="ITEM", help="What was observed, such as 'not calls(\"Ada\")'."
@@ -64,13 +71,18 @@ def run_command(
     roots: tuple[str, ...],
     allow_files: bool,
     as_json: bool,
+    most_probable: bool,
+    over: tuple[str, ...],
+    samples: int | None,
     **settings: Any,
 ) -> None:
     """Run the logic program in FILE (- for stdin) and print its output relations.
 
     A program with `query` items prints those relations, another one all of them. In a pipe, one fact a line:
-    `path(0, 1)`, or `0.9::path(0, 1)` if the provenance has tags.
+    `path(0, 1)`, or `0.9::path(0, 1)` if the provenance has tags. With --most-probable or --samples, worlds instead.
     """
+    if (most_probable and samples is not None) or (over and not most_probable):
+        raise click.UsageError("--most-probable and --samples exclude each other, and --over goes with the first.")
     program, shown = _program(file, queries, evidence, compatible, roots_of(file, roots, allow_files))
     # Before the run, which may take long.
     files = _files_of_queries(program, file, output, allow_files)
@@ -84,6 +96,11 @@ def run_command(
         limits = checked_limits(**{name: settings[name] for name in names_of_limits})
         watch = Watch(limits, settings["progress"])
         given = watched(watch, lambda: facts_from(facts, relations, watch.read))
+    if most_probable or samples is not None:
+        from derivable.cli.worlds import write_worlds
+
+        write_worlds(program, given, settings, samples, _items_of_evidence(over, "--over"), as_json)
+        return
     # The other options have the names that they have there.
     database: Any = program.run(facts=given, **settings)
     names = [name for name in database if shown is None or name in shown]
@@ -123,7 +140,7 @@ def _program(
         text, source = sys.stdin.read(), "<stdin>"
     else:
         text, source = _decoded(read_bytes(file), file), os.fspath(Path(file))
-    text += _items_of_evidence(evidence)
+    text += _items_of_evidence(evidence, "--evidence")
     if not queries:
         return Program(text, source, compatible=compatible, roots=roots), None
     before = set(Program(text, source, roots=roots).lowered().outputs)
@@ -133,16 +150,18 @@ def _program(
     return program, added | set(queries)
 
 
-def _items_of_evidence(evidence: tuple[str, ...]) -> str:
-    """The text of items, each of which is what its option says and nothing else."""
+def _items_of_evidence(evidence: tuple[str, ...], option: str) -> str:
+    """The text of items, each of which is what an option says and nothing else."""
     from derivable.core.diagnostics import ParseError
     from derivable.datalog.syntax.nodes import Evidence
     from derivable.datalog.syntax.parse import parse
 
     items = [f"evidence {item}" for item in evidence]
     for item in items:
-        if not all(isinstance(part, Evidence) for part in parse(item, "--evidence").items):
-            raise ParseError(f"this is more than evidence: {item!r}", hint="-e 'alarm()', -e 'not calls(\"Ada\")'")
+        if not all(isinstance(part, Evidence) for part in parse(item, option).items):
+            raise ParseError(
+                f"this is more than one tuple of {option}: {item!r}", hint="-e 'alarm()', -e 'not calls(\"Ada\")'"
+            )
     return "".join(f"\n{item}" for item in items) + "\n" * bool(items)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +19,7 @@ from derivable.circuit.queries.properties import require_countable, require_deco
 from derivable.core.and_or import AND, FALSE, LITERAL, TRUE
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError
-from derivable.device.cpu.memory import zeros
+from derivable.core.graph import offsets_of
 
 
 class MostProbable(NamedTuple):
@@ -121,18 +123,58 @@ def k_most_probable(circuit: Circuit, k: int, weights=None, negative_weights=Non
             hint="call it once for each row",
         )
     log_positive, log_negative, largest = _relative_logs(read)
-    (log_best,) = fold(plan_of(circuit).of_all_nodes(), semirings.max_plus, (log_positive,), (log_negative,))
-    _require_model(log_best[:, circuit.roots], largest)
+    others = Alternatives.of_variables(read.positive[0] > read.negative[0], log_positive[0], log_negative[0])
+    log_best = best_derivations(circuit, log_positive, log_negative)
+    _require_model(log_best[None, circuit.roots], largest)
     results = []
     for root in circuit.roots.tolist():
-        derivations = _Derivations(circuit, log_best[0])
-        models = _completed(derivations, root, read, np.minimum(log_positive[0], log_negative[0]))
-        assignment = np.array([model for model, _ in zip(models, range(k))], np.bool_)
+        assignment = np.array(list(islice(models_by_weight(circuit, root, log_best, others), k)), np.bool_)
         assignment = assignment.reshape(-1, circuit.num_variables)
         found = _with_weights(read, assignment[None])
         order = np.argsort(-found.log_weight[0], kind="stable")  # the enumeration's sums differ in the last bits
         results.append(MostProbable(*(array[0, order] for array in found)))
     return results[0] if circuit.num_roots == 1 else results
+
+
+@dataclass(frozen=True, eq=False)
+class Alternatives:
+    """What may hold in place of the best: of each choice its other values, and what they cost.
+
+    A choice is a variable, or several of which exactly one is true.
+
+    best     bool [variable], of all choices their best values
+    choice   [variable] the choice that it is of
+    default  [choice] the variable of its best value
+    offsets  [choice + 1] where its other values begin, the most probable first, each with
+    variable, value, worse  its variable, what that is then, and what it adds to the log weight, which is at most 0
+    """
+
+    best: np.ndarray
+    choice: np.ndarray
+    default: np.ndarray
+    offsets: np.ndarray
+    variable: np.ndarray
+    value: np.ndarray
+    worse: np.ndarray
+
+    @staticmethod
+    def of_variables(best: np.ndarray, log_positive: np.ndarray, log_negative: np.ndarray) -> Alternatives:
+        """Each variable is a choice; the log weights [variable] are relative to the best."""
+        worse = np.minimum(log_positive, log_negative)
+        some = np.flatnonzero(worse > -np.inf)
+        numbers = np.arange(len(best))
+        return Alternatives(best, numbers, numbers, offsets_of(worse > -np.inf), some, ~best[some], worse[some])
+
+    def put(self, model: np.ndarray, variable: int, value: bool) -> None:
+        """Have a variable and the choice that it is of the value, in a model where the choice is at its best."""
+        model[self.default[self.choice[variable]]] = False
+        model[variable] = value
+
+
+def best_derivations(circuit: Circuit, log_positive: np.ndarray, log_negative: np.ndarray) -> np.ndarray:
+    """The log weight [node] of the best derivation of each node, for log weights [1, variable]."""
+    (found,) = fold(plan_of(circuit).of_all_nodes(), semirings.max_plus, (log_positive,), (log_negative,))
+    return found[0]
 
 
 class _Derivations:
@@ -249,47 +291,53 @@ class _Derivations:
         return result
 
 
-def _completed(
-    derivations: _Derivations, root: int, weights: LiteralWeights, log_worse: np.ndarray
-) -> Iterator[np.ndarray]:
-    """Models of `root`, bool [variable], by falling weight.
+def models_by_weight(circuit: Circuit, root: int, log_best: np.ndarray, others: Alternatives) -> Iterator[np.ndarray]:
+    """Models of a root, bool [variable], by falling weight.
 
-    log_worse [variable]: what choosing the lighter literal of an open variable adds to the log weight.
+    log_best  of `best_derivations`, for weights relative to those of the best value of each choice
     Each derivation starts a sequence of completions, the best being its own weight; a heap merges them.
     """
-    preferred = weights.positive[0] > weights.negative[0]
+    derivations = _Derivations(circuit, log_best)
     if derivations.kind[root] == FALSE:
         return
-    # Entries: (minus log weight, number, flips into `order`, order, model); a flipped place is an index into order.
-    heap: list[tuple[float, int, tuple[int, ...], np.ndarray, np.ndarray]] = []
+    offsets, worse = others.offsets, others.worse
+    counts = np.diff(offsets)
+    # Entries: (minus log weight, number, changes of `order`, order, model); a change is (an index into order, which of
+    # its alternatives).
+    heap: list[tuple[float, int, tuple[tuple[int, int], ...], np.ndarray, np.ndarray]] = []
     rank, number = 0, 0
     upcoming = 0.0 if derivations.kind[root] == TRUE else derivations.log_weight(root, 0)
     while heap or upcoming is not None:
         # Strictly better only: of many equal derivations no more than needed are searched for.
         if upcoming is not None and (not heap or upcoming > -heap[0][0]):
-            model = preferred.copy()
-            mentioned = zeros(len(model), np.bool_)
+            model = others.best.copy()
+            is_open = counts > 0
             for literal in derivations.literals(root, rank):
-                model[abs(literal) - 1] = literal > 0
-                mentioned[abs(literal) - 1] = True
-            free = np.flatnonzero(~mentioned & (log_worse > -np.inf))
-            order = free[np.argsort(-log_worse[free], kind="stable")]
+                others.put(model, abs(literal) - 1, literal > 0)
+                is_open[others.choice[abs(literal) - 1]] = False
+            order = np.flatnonzero(is_open)
+            order = order[np.argsort(-worse[offsets[order]], kind="stable")]
             heapq.heappush(heap, (-upcoming, number, (), order, model))
             number += 1
             rank += 1
             upcoming = None if derivations.kind[root] == TRUE else derivations.log_weight(root, rank)
             continue
-        negated, _, flips, order, model = heapq.heappop(heap)
+        negated, _, changes, order, model = heapq.heappop(heap)
         completed = model.copy()
-        completed[order[list(flips)]] = ~completed[order[list(flips)]]
+        for place, which in changes:
+            alternative = offsets[order[place]] + which
+            others.put(completed, int(others.variable[alternative]), bool(others.value[alternative]))
         yield completed
-        # Successors of a set of flips with largest place p: also flip p + 1, or flip it instead of p.
-        following = flips[-1] + 1 if flips else 0
-        if following < len(order):
-            worse = float(log_worse[order[following]])
-            heapq.heappush(heap, (negated - worse, number, (*flips, following), order, model))
+        # Successors of changes with last (p, a): also the first one of p + 1; that instead of the first of p; the next
+        # one of p. So each set of changes has one predecessor.
+        place, which = changes[-1] if changes else (-1, 0)
+        following = [(*changes, (place + 1, 0))] if place + 1 < len(order) else []
+        if following and changes and which == 0:
+            following.append((*changes[:-1], (place + 1, 0)))
+        if changes and which + 1 < counts[order[place]]:
+            following.append((*changes[:-1], (place, which + 1)))
+        for after in following:
+            lost = worse[offsets[order[place]] + which] if changes and len(after) == len(changes) else 0.0
+            added = worse[offsets[order[after[-1][0]]] + after[-1][1]]
+            heapq.heappush(heap, (negated - float(added) + float(lost), number, after, order, model))
             number += 1
-            if flips:
-                instead = negated - worse + float(log_worse[order[flips[-1]]])
-                heapq.heappush(heap, (instead, number, (*flips[:-1], following), order, model))
-                number += 1

@@ -36,23 +36,36 @@ def sample(circuit: Circuit, num_samples: int, weights=None, negative_weights=No
     num_samples = integer(num_samples, "num_samples", 0, 2**48)
     read = read_weights(circuit, weights, negative_weights)
     seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0]) if seed is None else seed_of(seed)
-    arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children
     positive, negative, total = share_weights(read)
     mantissa, exponent = fold_shares(plan_of(circuit).of_all_nodes(), positive, negative)
     require_mass(circuit, total[0] == 0, mantissa[:, circuit.roots] == 0)
     with np.errstate(under="ignore"):
         positive_share = np.ldexp(*positive)
     samples = empty((read.num_items, circuit.num_roots, num_samples, circuit.num_variables), np.int8)
-
-    edge_shares = empty(circuit.num_edges, np.float64)
-
-    def draw(start: int, stop: int, root: int, own_share, own_seed, out) -> None:
-        stack = empty(circuit.num_nodes + 1, np.int64)
-        draw_models(*arrays, root, edge_shares, own_share, own_seed, start, stack, out[start:stop])
-
     for item in range(read.num_items):
-        choice_shares(circuit.kind, circuit.offsets, circuit.children, mantissa[item], exponent[item], edge_shares)
+        shares = shares_of_edges(circuit, mantissa[item], exponent[item])
         for index, root in enumerate(circuit.roots.tolist()):
             stream = np.random.SeedSequence([seed % 2**64, item, index]).generate_state(1, np.uint64)[0]
-            run_chunks(draw, num_samples, 64, root, positive_share[item], stream, samples[item, index])
+            draw(circuit, root, shares, positive_share[item], stream, samples[item, index])
     return read.shaped(samples.view(np.bool_), circuit.num_roots)
+
+
+def shares_of_edges(circuit: Circuit, mantissa: np.ndarray, exponent: np.ndarray) -> np.ndarray:
+    """[edge] the part of the value of an or-node that a child has, from the values [node] of `fold_shares`."""
+    shares = empty(circuit.num_edges, np.float64)
+    choice_shares(circuit.kind, circuit.offsets, circuit.children, mantissa, exponent, shares)
+    return shares
+
+
+def draw(
+    circuit: Circuit, root: int, shares: np.ndarray, open_share: np.ndarray, stream: np.uint64, out: np.ndarray
+) -> None:
+    """Draw models into int8 [sample, variable]; a variable that a walk does not meet is true with probability
+    `open_share` [variable]."""
+    arrays = circuit.kind, circuit.literal, circuit.offsets, circuit.children
+
+    def draw_some(start: int, stop: int) -> None:
+        stack = empty(circuit.num_nodes + 1, np.int64)
+        draw_models(*arrays, root, shares, open_share, stream, start, stack, out[start:stop])
+
+    run_chunks(draw_some, len(out), 64)

@@ -161,6 +161,17 @@ class Evaluation:
             else:
                 self.keep(pattern, given, watch)
 
+    def ground(self, watch: Watch) -> Grounding:
+        """What the rules derive and how, of an exact run, before anything of it is compiled."""
+        assert isinstance(self.algebra, GraphTags)
+        if self.ram.demand is not None:
+            self.facts.relations = self.facts.more(demanded(self.ram, self.facts, watch))
+        executor = Executor(self.ram, self.facts, self.algebra, watch)
+        executor.foreign, executor.coins = self.foreign, self.coins
+        with self.watched_by(watch), self.weighing(self.algebra, executor.tables, watch):
+            self.tables = executor.run()
+        return self.grounding(self.tables, self.algebra.graph, watch)
+
     def keep(self, pattern: Hashable, given: int, watch: Watch) -> None:
         """Compile what a run has found, show it, and keep it for runs of the same pattern.
 

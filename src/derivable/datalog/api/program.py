@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -48,6 +48,9 @@ from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.types import Typed, infer, types_text
 
 if TYPE_CHECKING:
+    from derivable.datalog.api.evaluation import Evaluation
+    from derivable.datalog.api.worlds import Count, Worlds
+    from derivable.datalog.facts.store import FactStore
     from derivable.datalog.run.limits import Watch
     from derivable.datalog.run.profile import Profile
     from derivable.datalog.tags.custom import Provenance
@@ -368,6 +371,97 @@ class Program:
             ),
         )
 
+    # Worlds
+
+    def most_probable(
+        self,
+        facts: Mapping[str, Any] | None = None,
+        *,
+        evidence: Mapping[str, Any] | None = None,
+        k: int = 1,
+        query: Mapping[str, Any] | Sequence[str] | None = None,
+        time_limit: float | None = None,
+        memory_limit: int | str | None = None,
+        progress: bool | None = None,
+    ) -> Worlds:
+        """The k most probable worlds given evidence, best first: of k = 1 the most probable explanation.
+
+        facts, evidence, and limits  as for `run`
+        k      fewer come back if fewer are possible
+        query  the tuples of which alone worlds say whether they hold, all else being summed (marginal MAP): relation ->
+               list of tuples, or a list of relations without columns. The time doubles with each tuple at worst. None
+               for worlds of all random facts on which an output or the evidence depends: probabilistic facts, choices,
+               and the coins of rules
+
+        Worlds of equal probability come in an order that is always the same. Raises DomainError for evidence that
+        holds in no world, with the item.
+        """
+        from derivable.core.arguments import integer
+        from derivable.datalog.api.worlds import asked_tuples
+
+        k = integer(k, "k", 1)
+        asked = () if query is None else asked_tuples(query, self.desugared(facts))
+        return self._asked(
+            lambda answers: answers.most_probable(k), facts, evidence, asked, time_limit, memory_limit, progress
+        )
+
+    def sample(
+        self,
+        count: int,
+        facts: Mapping[str, Any] | None = None,
+        *,
+        evidence: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        time_limit: float | None = None,
+        memory_limit: int | str | None = None,
+        progress: bool | None = None,
+    ) -> Worlds:
+        """Independent worlds, each drawn with its probability given the evidence; none is rejected.
+
+        facts, evidence, and limits  as for `run`
+        seed  the same seed draws the same worlds, and the first ones of more are those of fewer
+        """
+        from derivable.core.arguments import integer
+
+        count, seed = integer(count, "count", 0), seed_of(seed)
+        return self._asked(
+            lambda answers: answers.sample(count, seed), facts, evidence, (), time_limit, memory_limit, progress
+        )
+
+    def expected_counts(
+        self,
+        facts: Mapping[str, Any] | None = None,
+        *,
+        evidence: Mapping[str, Any] | None = None,
+        time_limit: float | None = None,
+        memory_limit: int | str | None = None,
+        progress: bool | None = None,
+    ) -> dict[str, Count]:
+        """How often each fact and rule with a probability is expected to hold given evidence, and of how many: a fact
+        as it is written, a rule for all of its instances. Those that no output and no evidence depends on are left out.
+
+        facts, evidence, and limits  as for `run`
+        """
+        return self._asked(
+            lambda answers: answers.expected_counts(), facts, evidence, (), time_limit, memory_limit, progress
+        )
+
+    def _asked(self, ask: Any, facts: Any, evidence: Any, query: tuple[Evidence, ...], *limits: Any) -> Any:
+        """What a question about worlds is answered with."""
+        from derivable.datalog.api.worlds import answers
+        from derivable.datalog.run.limits import Watch, checked_limits, watched
+
+        time_limit, memory_limit, progress = limits
+        watch = Watch(checked_limits(time_limit=time_limit, memory_limit=memory_limit), progress)
+        given = taken(checked_facts(facts))
+
+        def work() -> Any:
+            plan = self._plan_for(given)
+            evaluation = plan.exact(given, evidence, watch, [item.relation for item in query])
+            return ask(answers(plan.rules, evaluation, query, watch))
+
+        return watched(watch, work)
+
     def _run(
         self,
         facts: Mapping[str, Any],
@@ -384,8 +478,7 @@ class Program:
         observed: Mapping[str, Any] | None = None,
     ) -> Database:
         from derivable.datalog.api.evaluation import Evaluation
-        from derivable.datalog.facts.load import load_python_facts
-        from derivable.datalog.facts.program_facts import check_choices, load_program_facts
+        from derivable.datalog.facts.program_facts import check_choices
         from derivable.datalog.facts.store import new_store
         from derivable.datalog.run.limits import EXACT_HINT
         from derivable.datalog.tags.provenance import EXACT, PROOFS, Inference, carrier_of, in_rounds, provenance_of
@@ -401,10 +494,7 @@ class Program:
         store = new_store(plan.rules, RandomFacts(seed=seed))
         if record is not None and carrier_of(record).is_early:
             store.random.require(carrier_of(record, provenance if isinstance(provenance, str) else None))
-        store.look, watch.is_loading = watch.read, True
-        load_program_facts(plan.rules, store)
-        load_python_facts(plan.rules, facts, store)
-        store.look, watch.is_loading = None, False
+        plan.load(store, facts, watch)
         if keep:
             store.own()
         is_default = record is None
@@ -496,6 +586,37 @@ class _Plan:
         self._rams: dict[tuple[bool, str | None, bool], Ram] = {}
         self._batched: dict[tuple[frozenset[str], tuple[str, ...], bool], Batched] = {}
         self._observing: dict[tuple[str, ...], _Plan] = {}
+
+    def load(self, store: FactStore, facts: Mapping[str, Any], watch: Watch) -> None:
+        """Put the facts of the program, and those that Python gives, into a store."""
+        from derivable.datalog.facts.load import load_python_facts
+        from derivable.datalog.facts.program_facts import load_program_facts
+
+        store.look, watch.is_loading = watch.read, True
+        load_program_facts(self.rules, store)
+        load_python_facts(self.rules, facts, store)
+        store.look, watch.is_loading = None, False
+
+    def exact(
+        self, facts: Mapping[str, Any], evidence: Mapping[str, Any] | None, watch: Watch, others: Iterable[str] = ()
+    ) -> Evaluation:
+        """An exact run under evidence, besides that of the program, which has not begun; `others` are further
+        relations that it computes."""
+        from derivable.datalog.api.evaluation import Evaluation
+        from derivable.datalog.exact.evidence import checked_evidence
+        from derivable.datalog.facts.program_facts import check_choices
+        from derivable.datalog.facts.store import new_store
+        from derivable.datalog.run.limits import EXACT_HINT
+        from derivable.datalog.tags.provenance import EXACT, carrier_of
+
+        watch.hint = EXACT_HINT
+        items = checked_evidence(evidence, self.rules)
+        plan = self.observing(tuple(dict.fromkeys([*(item.relation for item in items), *others])))
+        store = new_store(plan.rules)
+        plan.load(store, facts, watch)
+        check_choices(plan.rules)
+        store.random.require(carrier_of(EXACT))
+        return Evaluation(plan.ram(narrow=True), store, EXACT, 0, items)
 
     def demand(self, narrow: bool, has_coins: bool = True) -> Demand:
         """The rules with their demand; `narrow` if only the outputs matter.

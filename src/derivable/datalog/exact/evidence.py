@@ -119,13 +119,13 @@ class Conditioned:
         Raises DomainError for evidence that holds in no world.
         """
         signs = np.array([item.is_true for item in self.items])
-        logs = self._logs(given, signs, ~signs)
+        logs = self.logs(given, signs, ~signs)
         if np.isneginf(logs[0]):
-            raise self._impossible(given, signs)
+            raise self.impossible(given, signs)
         of_rows = logs[self.roots]
         return np.minimum(np.exp(of_rows - logs[0]), 1.0), ~np.isneginf(of_rows), float(logs[0])
 
-    def _logs(self, given: Sequence[float], holds: np.ndarray, fails: np.ndarray) -> np.ndarray:
+    def logs(self, given: Sequence[float], holds: np.ndarray, fails: np.ndarray) -> np.ndarray:
         """The logarithms [*batch, root] where the items [*batch, item] may hold, and may fail."""
         facts = np.broadcast_to(np.asarray(given, np.float64), (*holds.shape[:-1], len(given)))
         absent = absences(facts, self.is_exclusive)
@@ -133,15 +133,15 @@ class Conditioned:
             weights = np.log(np.concatenate([facts, holds], -1)), np.log(np.concatenate([absent, fails], -1))
         return np.asarray(self.circuit.evaluate(*weights, "log"))
 
-    def _impossible(self, given: Sequence[float], signs: np.ndarray) -> DomainError:
-        """The first item that cannot be so, given those before it."""
+    def impossible(self, given: Sequence[float], signs: np.ndarray) -> DomainError:
+        """Of evidence that no world fits, with the first item that cannot be so, given those before it."""
         count = len(signs)
         # Row i has the first i + 1 items.
         unseen = np.arange(count) > np.arange(count)[:, None]
-        prefixes = self._logs(given, signs | unseen, ~signs | unseen)[:, 0]
+        prefixes = self.logs(given, signs | unseen, ~signs | unseen)[:, 0]
         first = int(np.argmax(np.isneginf(prefixes)))
         others = np.arange(count) != first
-        alone = self._logs(given, signs | others, ~signs | others)[0]
+        alone = self.logs(given, signs | others, ~signs | others)[0]
         item = self.items[first]
         before = "" if np.isneginf(alone) else ", given the items before it"
         return DomainError(

@@ -1,0 +1,79 @@
+"""What `derivable run --most-probable` and `--samples` print: worlds instead of probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from derivable.cli.report import write_json
+from derivable.core.terminal import visible
+
+# Settings of a run that questions about worlds take, and what they are without an option.
+_OTHER = {"iteration_limit": None, "round_limit": None, "tuple_limit": None, "stop_at_goal": False}
+
+
+def write_worlds(
+    program: Any,
+    facts: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    samples: int | None,
+    over: str,
+    as_json: bool,
+) -> None:
+    """Print the most probable worlds, which say what the tuples of `over` are, or samples."""
+    from derivable.core.diagnostics import UnsupportedError
+
+    for name, default in _OTHER.items():
+        if settings[name] != default:
+            raise UnsupportedError(f"worlds take no --{name.replace('_', '-')}", hint="--time-limit, --memory-limit")
+    if settings["provenance"] not in (None, "exact"):
+        raise UnsupportedError(f"there are no worlds under {settings['provenance']!r}", hint="--provenance exact")
+    limits = {name: settings[name] for name in ("time_limit", "memory_limit", "progress")}
+    if samples is not None:
+        worlds = program.sample(samples, facts, seed=settings["seed"], **limits)
+    else:
+        worlds = program.most_probable(facts, k=settings["k"] or 1, query=_tuples(program, over), **limits)
+    if as_json:
+        write_json({"log_evidence": worlds.log_evidence, "worlds": [_document(world) for world in worlds]})
+    elif samples is not None:
+        for world in worlds:
+            shown = [f"{name.partition('(')[0]}{_row(row)}" for name in world for row in world[name]]
+            click.echo(visible(", ".join(shown) or "-"))
+    else:
+        for number, world in enumerate(worlds, 1):
+            click.echo(f"// world {number}: probability {world.probability:.9g}")
+            for text in world.texts():
+                click.echo(visible(text))
+
+
+def _document(world: Any) -> dict[str, Any]:
+    facts = [
+        {"relation": name, "tuple": list(row), "holds": holds}
+        for name, rows in world.facts.items()
+        for row, holds in rows.items()
+    ]
+    return {"probability": world.probability, "facts": facts, "rules": world.rules, "tuples": dict(world)}
+
+
+def _row(row: tuple[Any, ...]) -> str:
+    from derivable.datalog.values.terms import show_value
+
+    return f"({', '.join(map(show_value, row))})"
+
+
+def _tuples(program: Any, over: str) -> dict[str, list[tuple[Any, ...]]] | None:
+    """The tuples that --over names, as the text of items of evidence."""
+    if not over:
+        return None
+    from derivable.core.diagnostics import DomainError
+    from derivable.datalog.api.program import Program
+
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    extended = Program(program.text + over, program.source, roots=program.roots.folders)
+    for item in extended.evidence[len(program.evidence) :]:
+        if not item.is_true:
+            raise DomainError("--over asks whether a tuple holds, and has no `not`", hint="--over 'alarm()'")
+        found.setdefault(item.relation, []).append(item.row)
+    return found

@@ -1,0 +1,121 @@
+"""What the random facts of a run are called: a fact by its tuple, the coin of a rule by its instance of the rule."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.core.diagnostics import Span
+from derivable.datalog.rules import nodes as r
+from derivable.datalog.syntax.lexer import Places, tokens
+from derivable.datalog.values.symbols import SymbolTable
+from derivable.datalog.values.terms import show_value
+from derivable.datalog.values.values import ValueType, show_column
+
+if TYPE_CHECKING:
+    from derivable.datalog.api.evaluation import Evaluation
+
+
+@dataclass(frozen=True)
+class RandomFact:
+    """One random fact.
+
+    relation, row  of a fact; None and the values of the instance, of the coin of a rule
+    text           the fact, or the instance of the rule that it decides on, as the language writes them
+    written        what of the program it is an instance of: the fact, or the rule
+    """
+
+    relation: str | None
+    row: tuple[Any, ...]
+    text: str
+    written: str
+
+
+def named_facts(rules: r.Rules, evaluation: Evaluation, wanted: np.ndarray) -> dict[int, RandomFact]:
+    """The random facts of a run by their variables.
+
+    wanted  bool [variable] which ones; a variable that stands for what has no name (that a choice falls on nothing, a
+            choice that an aggregate makes) is left out
+    """
+    found: dict[int, RandomFact] = {}
+    symbols = evaluation.facts.symbols
+    for name, columns in evaluation.facts.relations.items():
+        if name.startswith("#") or name not in rules.relations:
+            continue
+        types = rules.relations[name].types
+        words, variables = columns.joined(len(types))
+        rows = np.flatnonzero((variables >= 0) & wanted[variables]) if len(variables) else variables
+        shown = _values([column[rows] for column in words], types, symbols, len(rows))
+        for variable, row in zip(variables[rows].tolist(), shown):
+            found[variable] = fact_of(name, row)
+    clauses = [rule for rule in rules.rules if isinstance(rule, r.Clause)]
+    coins = {
+        literal.name: (literal, clause)
+        for clause in clauses
+        for literal in clause.body
+        if isinstance(literal, r.RuleProbability)
+    }
+    texts = texts_of_rules(rules, coins.values())
+    for name, (table, variables) in evaluation.coins.known.items():
+        if name not in coins:
+            continue
+        literal, _ = coins[name]
+        text, names = texts[literal.span], [_name_of(key) for key in literal.key]
+        rows = np.flatnonzero(wanted[variables])
+        words = [table.column(c, rows) for c in range(len(table.types))]
+        shown = _values(words, table.types, symbols, len(rows))
+        for variable, row in zip(variables[rows].tolist(), shown):
+            found[variable] = RandomFact(None, row, _instance(text, dict(zip(names, row))), text)
+    return found
+
+
+def fact_of(relation: str, row: tuple[Any, ...]) -> RandomFact:
+    """A fact under its tuple."""
+    text = f"{relation}({', '.join(map(show_value, row))})"
+    return RandomFact(relation, row, text, text)
+
+
+def _name_of(key: Any) -> str:
+    return key.name if isinstance(key, r.Var) else ""
+
+
+def _values(words: list[np.ndarray], types: Sequence[ValueType], symbols: SymbolTable, count: int) -> list[tuple]:
+    """The `count` rows of columns of words as Python values."""
+    columns = [show_column(column, t, symbols).tolist() for column, t in zip(words, types)]
+    return list(zip(*columns)) if columns else [()] * count
+
+
+def texts_of_rules(rules: r.Rules, coins: Iterable[tuple[r.RuleProbability, r.Clause]]) -> dict[Span, str]:
+    """The place of each tag -> its rule as it is written, with the line where several are the same."""
+    found = {coin.span: rule_text(rules, clause.span, coin.span) for coin, clause in coins}
+    several = {text for text, count in Counter(found.values()).items() if count > 1}
+    return {span: f"{text} ({span.place})" if text in several else text for span, text in found.items()}
+
+
+def rule_text(program: r.Rules, span: Span, tag: Span) -> str:
+    """A rule as it is written, without `rel` and its tag."""
+    text = span.origin.text if span.origin is not None else program.text
+    starts = Places(text).starts
+    start = starts[span.line - 1] + span.column - 1
+    behind = starts[tag.line - 1] + tag.column - 1 + tag.length
+    written = text[max(start, behind) : start + span.length]
+    written = re.sub(r"^\s*\)*\s*::\s*", "", written)
+    return re.sub(r"\s*\n\s*", " ", written).strip()
+
+
+def _instance(text: str, values: Mapping[str, Any]) -> str:
+    """The text of a rule with values in the place of its variables."""
+    parts, position, used = [], 0, set()
+    for token in tokens(Places(text), len(text)):
+        if token.kind == "name" and token.text in values and not text[token.end :].lstrip().startswith("("):
+            parts += [text[position : token.start], show_value(values[token.text])]
+            position = token.end
+            used.add(token.text)
+    rest = [f"{name} = {show_value(value)}" for name, value in values.items() if name and name not in used]
+    shown = [line for line in rest if not line.startswith("'")]
+    return "".join(parts) + text[position:] + (f" where {', '.join(shown)}" if shown else "")
