@@ -65,6 +65,7 @@ STAGES = {
         "run",
         "apm",
         "exact",
+        "souffle",
         "api",
     ),
     "accelerator": ("operators", "trace", "numbers", "explore", "kernels", "machine", "lower", "hardware", "designs"),

@@ -8,11 +8,6 @@ from derivable.core.diagnostics import ParseError
 from derivable.core.other_files import LANGUAGES, other_language
 
 FILES = {
-    "tc.dl": (
-        "// closure\n.decl edge(x: number, y: number)\n.input edge\n.decl path(x: number, y: number)\n"
-        "path(x, y) :- edge(x, y).\n.output path\n",
-        "Soufflé",
-    ),
     "tc.pl": ("% closure\nedge(1, 2).\npath(X, Y) :- edge(X, Y).\n", "Prolog or ProbLog"),
     "coin.pl": ("0.4::heads(1).\n0.6 :: heads(2).\nsomebody :- heads(_).\nquery(somebody).\n", "Prolog or ProbLog"),
     "net.bif": (
@@ -68,9 +63,9 @@ def test_circuits_are_no_programs(tmp_path, capsys, name, text, title):
 def test_programs_and_texts_of_ours_are_none_of_these(tmp_path):
     (tmp_path / "p.pl").write_text("rel p = {1}\nquery p")
     assert list(dv.Program.from_file(tmp_path / "p.pl").run()["p"]) == [(1,)]
-    (tmp_path / "q.dl").write_text("rel p(x) = q(x, \nquery p")
-    with pytest.raises(ParseError, match=r"q.dl:2:1: error: expected"):
-        dv.Program.from_file(tmp_path / "q.dl")
+    (tmp_path / "q.lp").write_text("rel p(x) = q(x, \nquery p")
+    with pytest.raises(ParseError, match=r"q.lp:2:1: error: expected"):
+        dv.Program.from_file(tmp_path / "q.lp")
     assert other_language("p.scl", "rel path(x, y) = edge(x, y)\n// a :- b\n") is None
     assert other_language("x.cnf", "p cnf 1 1\n1 0\n") is None
     assert other_language("NET.BIF.gz", "") in LANGUAGES

@@ -38,7 +38,9 @@ PART = 1 << 14
 @click.option(
     "-e", "--evidence", multiple=True, metavar="ITEM", help="What was observed, such as 'not calls(\"Ada\")'."
 )
-@click.option("--facts", type=click.Path(), metavar="DIR", help="Facts from DIR/RELATION.csv, .tsv, .parquet, ...")
+@click.option(
+    "-F", "--facts", type=click.Path(), metavar="DIR", help="Facts from DIR/RELATION.csv, .tsv, .facts, .parquet, ..."
+)
 @click.option(
     "--iteration-limit",
     "--iter-limit",
@@ -55,10 +57,13 @@ PART = 1 << 14
 @click.option("--progress/--no-progress", default=None, help="Show how far the run is.  [default: on a terminal]")
 @click.option(
     "-o",
+    "-D",
     "--output",
     metavar="DIR|DIR/*.parquet",
     help="Write each relation to a file in DIR (.csv by default) instead of stdout.",
 )
+@click.option("-M", "--macro", "macros", multiple=True, metavar="NAME=TEXT", help="A macro of a program of Soufflé's.")
+@click.option("--word", type=click.Choice(["32", "64"]), default="32", help="Bits of Soufflé's numbers.  [default: 32]")
 @file_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document with the tuples and tags of each relation.")
 def run_command(
@@ -68,6 +73,8 @@ def run_command(
     facts: str | None,
     compatible: bool,
     output: str | None,
+    macros: tuple[str, ...],
+    word: str,
     roots: tuple[str, ...],
     allow_files: bool,
     as_json: bool,
@@ -80,9 +87,21 @@ def run_command(
 
     A program with `query` items prints those relations, another one all of them. In a pipe, one fact a line:
     `path(0, 1)`, or `0.9::path(0, 1)` if the provenance has tags. With --most-probable or --samples, worlds instead.
+
+    A FILE that ends in .dl is a program of Soufflé's: -F is the folder of its `.input`, and -D that of its `.output`,
+    whose files are as Soufflé writes them.
     """
     if (most_probable and samples is not None) or (over and not most_probable):
         raise click.UsageError("--most-probable and --samples exclude each other, and --over goes with the first.")
+    if file.lower().endswith(".dl"):
+        if most_probable or samples is not None:
+            raise click.UsageError("--most-probable and --samples are for programs with probabilities, not for a .dl.")
+        database, names = _run_souffle(
+            *(file, queries, evidence, facts, output, macros, int(word), roots_of(file, roots, allow_files)),
+            *(as_json, settings),
+        )
+        _show(database, names, as_json)
+        return
     program, shown = _program(file, queries, evidence, compatible, roots_of(file, roots, allow_files))
     # Before the run, which may take long.
     files = _files_of_queries(program, file, output, allow_files)
@@ -106,13 +125,55 @@ def run_command(
     names = [name for name in database if shown is None or name in shown]
     _note_missing(program, given, [name for name in names if not len(database[name])])
     _write_files(database, files, names, output)
-    if output is not None:
-        return
+    if output is None:
+        _show(database, names, as_json)
+
+
+def _show(database: Any, names: list[str], as_json: bool) -> None:
+    """Print relations."""
     if as_json:
         _write_documents(database, names)
         return
     for name in names:
         _write(name, database[name])
+
+
+def _run_souffle(
+    file: str,
+    queries: tuple[str, ...],
+    evidence: tuple[str, ...],
+    facts: str | None,
+    output: str | None,
+    macros: tuple[str, ...],
+    word: int,
+    roots: tuple[str, ...] | None,
+    as_json: bool,
+    settings: dict[str, Any],
+) -> tuple[Any, list[str]]:
+    """A run of a program of Soufflé's, and the relations to show."""
+    from derivable.core.diagnostics import UnsupportedError
+    from derivable.core.files import read_bytes
+    from derivable.datalog.api.program import Program
+
+    if evidence:
+        raise UnsupportedError("Soufflé's programs take no evidence", hint="write the program with `rel`, in a .scl")
+    texts = {name: text for name, _, text in (macro.partition("=") for macro in macros)}
+    inside = None if roots is None else (*roots, *([] if facts is None else [facts]))
+    program = Program.from_souffle(
+        _decoded(read_bytes(file), file), os.fspath(Path(file)), macros=texts, word=word, roots=inside
+    )
+    database: Any = program.run(facts=program.read(facts or "."), **settings)
+    if output == "-":
+        program.write(database, None)
+    elif output is not None and "*" not in output:
+        for path in program.write(database, output):
+            click.echo(path, err=True)
+    elif output is not None:
+        _write_files(database, {}, list(database), output)
+    elif not as_json:
+        program.print_sizes(database)
+    shown = queries or [d.relation for d in program.loaded.directives if d.kind == "output"] or list(database)
+    return database, [] if output is not None else list(dict.fromkeys(shown))
 
 
 def _note_missing(program: Any, given: dict[str, Any], empty: list[str]) -> None:

@@ -18,7 +18,7 @@ _CIRCUITS = (
 
 @dataclass(frozen=True)
 class Language:
-    """A language that derivable does not read.
+    """A language in which derivable does not read programs without being told, or not at all.
 
     title    what a file in it is
     endings  of names of such files
@@ -33,7 +33,12 @@ class Language:
 
 
 LANGUAGES = (
-    Language("a program of Soufflé", (".dl",), r"(?m)^\s*\.(decl|type|input|output|include|pragma)\b", _RULES),
+    Language(
+        "a program of Soufflé",
+        (".dl",),
+        r"(?m)^\s*\.(decl|type|input|output|include|pragma)\b",
+        "`derivable run FILE.dl` runs it, and `dv.Program.from_souffle(text)` in Python",
+    ),
     Language(
         "a program of Prolog or ProbLog",
         (".pl", ".pro", ".problog"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -49,6 +49,7 @@ from derivable.datalog.types import Typed, infer, types_text
 
 if TYPE_CHECKING:
     from derivable.datalog.api.evaluation import Evaluation
+    from derivable.datalog.api.souffle_program import SouffleProgram
     from derivable.datalog.api.worlds import Count, Worlds
     from derivable.datalog.facts.store import FactStore
     from derivable.datalog.run.limits import Watch
@@ -115,8 +116,38 @@ class Program:
     def from_file(
         path: str | os.PathLike, *, compatible: bool = False, roots: Sequence[str | os.PathLike] | None = None
     ) -> Program:
-        """The program of a file; imports are relative to it. The options are as for the program of a text."""
+        """The program of a file; imports are relative to it. The options are as for the program of a text.
+
+        A file that ends in .dl is one in Soufflé's language: see `from_souffle`.
+        """
+        if os.fspath(path).lower().endswith(".dl"):
+            return Program.from_souffle(read(checked_path(path)), str(path), roots=roots)
         return Program(read(checked_path(path)), str(path), compatible=compatible, roots=roots)
+
+    @staticmethod
+    def from_souffle(
+        text: str,
+        source: str = "<program>",
+        *,
+        macros: Mapping[str, str] | None = None,
+        functors: Mapping[str, Callable[..., Any]] | None = None,
+        word: int = 32,
+        roots: Sequence[str | os.PathLike] | None = None,
+    ) -> SouffleProgram:
+        """The program of a text in Soufflé's language.
+
+        macros    name -> text, as `#define` says it
+        functors  name -> Python function of a `.functor`, of the types that it declares
+        word      bits of a number, an unsigned and a float: 32 or 64
+        roots     folders that hold all files which it may include, read and write; None: any
+
+        The outputs are those of `.output` and `.printsize`, all relations if there are none. `read(folder)` has the
+        facts of `.input`, and `write(database, folder)` writes results as Soufflé does. Raises ParseError,
+        BindingError, TypeMismatchError and UnsupportedError with the place in the text.
+        """
+        from derivable.datalog.api.souffle_program import SouffleProgram
+
+        return SouffleProgram(text, source, macros=macros, functors=functors, word=word, roots=roots)
 
     def __repr__(self) -> str:
         count = len(self.syntax.items)

@@ -1,0 +1,264 @@
+"""One clause at a time: disjunctions are taken apart, what has a value of its own (aggregates, ranges, counters) gets a
+variable, and every variable is seen to be bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from derivable.core.diagnostics import BindingError, UnsupportedError
+from derivable.datalog.souffle import nodes as n
+from derivable.datalog.souffle.types import ClauseTypes, Types
+
+_NEGATED = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+# Disjuncts of one body.
+_MOST = 10_000
+
+
+def disjuncts(formula: n.Formula | None, types: Types) -> list[list[n.Formula]]:
+    """The conjunctions of which one must hold; negations stand on atoms and on `match` and `contains`."""
+    if formula is None:
+        return [[]]
+
+    def of(node: n.Formula, is_true: bool) -> list[list[n.Formula]]:
+        match node:
+            case n.Not(operand=operand):
+                return of(operand, not is_true)
+            case n.Truth(value=value):
+                return [[]] if value == is_true else []
+            case n.And(operands=operands) | n.Or(operands=operands):
+                parts = [of(operand, is_true) for operand in operands]
+                if isinstance(node, n.And) != is_true:
+                    return [one for part in parts for one in part]
+                found: list[list[n.Formula]] = [[]]
+                for part in parts:
+                    found = [[*left, *right] for left in found for right in part]
+                    if len(found) > _MOST:
+                        hint = "name a part of it: a relation with a rule for each alternative"
+                        message = f"this body has more than {_MOST:,} alternatives"
+                        raise types.error(UnsupportedError, message, node.span, hint)
+                return found
+            case n.Constraint(operator=operator) if not is_true and operator in _NEGATED:
+                return [[replace(node, operator=_NEGATED[operator])]]
+        return [[node if is_true else n.Not(node, span=node.span)]]
+
+    return of(formula, True)
+
+
+def replaced(node: Any, change: Any) -> Any:
+    """A node whose parts, from the inside out, are what a function makes of them."""
+    changes: dict[str, Any] = {}
+    for one in fields(node):
+        value = getattr(node, one.name)
+        if isinstance(value, n.Node):
+            after: Any = replaced(value, change)
+        elif isinstance(value, tuple) and any(isinstance(part, n.Node) for part in value):
+            after = tuple(replaced(part, change) if isinstance(part, n.Node) else part for part in value)
+        else:
+            continue
+        if after is not value:
+            changes[one.name] = after
+    return change(replace(node, **changes) if changes else node)
+
+
+def variables_outside(nodes: Iterable[n.Node]) -> dict[str, n.Variable]:
+    """The variables in nodes and not in an aggregate of them, with their first use."""
+    found: dict[str, n.Variable] = {}
+
+    def look(node: n.Node) -> None:
+        if isinstance(node, n.Variable):
+            found.setdefault(node.name, node)
+        elif not isinstance(node, n.Aggregate):
+            for child in n.children(node):
+                look(child)
+
+    for node in nodes:
+        look(node)
+    return found
+
+
+@dataclass
+class Bound:
+    """`v = sum x : {...}`, `v = range(1, x)`, `v = autoinc()`: what has a value that is no expression.
+
+    used  the variables from around that an aggregate has
+    """
+
+    variable: n.Variable
+    value: n.Argument
+    used: tuple[str, ...] = ()
+
+
+class Clause:
+    """One conjunction with its heads (or with the target of an aggregate), whose variables are all bound.
+
+    heads     the atoms or arguments that use it
+    literals  atoms, constraints and negations without aggregates in them, in an order in which each has what it needs
+    outer     variables that are bound around an aggregate
+    """
+
+    def __init__(self, heads: Iterable[n.Node], literals: list[n.Formula], types: Types, names: Names, outer: set[str]):
+        self.types, self.names, self.outer = types, names, outer
+        # Of an aggregate: the relation that says what the variables from around are, and which columns it has.
+        self.given: tuple[str, tuple[str, ...]] | None = None
+        heads = list(heads)
+        around = set(variables_outside([*heads, *literals])) | outer
+        self.extra: list[Bound] = []
+        self.heads = [self.without_values(head, around) for head in heads]
+        self.literals: list[n.Formula | Bound] = [self.without_values(literal, around) for literal in literals]
+        self.literals += self.extra
+        formulas = [n.Constraint("=", b.variable, b.value) if isinstance(b, Bound) else b for b in self.literals]
+        self.typed = ClauseTypes(types, [*self.heads, *formulas])
+        self.bound = set(outer)
+        self.order()
+
+    def without_values(self, node: Any, around: set[str]) -> Any:
+        """A node with variables for the aggregates, ranges and counters in it."""
+        if isinstance(node, n.Aggregate):
+            return self.named(self.with_own_names(node, around), around)
+        changes: dict[str, Any] = {}
+        for one in fields(node):
+            value = getattr(node, one.name)
+            if isinstance(value, n.Node):
+                changes[one.name] = self.without_values(value, around)
+            elif isinstance(value, tuple) and any(isinstance(part, n.Node) for part in value):
+                changes[one.name] = tuple(self.without_values(part, around) for part in value)
+        node = replace(node, **changes) if changes else node
+        if isinstance(node, n.Counter) or (isinstance(node, n.Functor) and node.name == "range"):
+            return self.named(node, around)
+        return node
+
+    def named(self, value: n.Argument, around: set[str]) -> n.Variable:
+        variable = n.Variable(self.names.fresh("v"), span=value.span)
+        used = tuple(name for name in variables_in(value) if name in around)
+        self.extra.append(Bound(variable, value, used))
+        return variable
+
+    def with_own_names(self, node: n.Aggregate, around: set[str]) -> n.Aggregate:
+        """An aggregate whose own variables have names that nothing else has."""
+        if isinstance(node.target, n.Variable) and node.target.name in around:
+            hint = f"call it something else in the aggregate: `{node.operator} {node.target.name}0 : ...`"
+            message = f"`{node.target.name}` of the aggregate is a variable of the rule too"
+            raise self.types.error(UnsupportedError, message, node.target.span, hint)
+        own = {name: self.names.fresh(name) for name in _own_variables(node) if name not in around}
+
+        def change(part: Any) -> Any:
+            return replace(part, name=own[part.name]) if isinstance(part, n.Variable) and part.name in own else part
+
+        return replaced(node, change) if own else node
+
+    # What binds what
+
+    def order(self) -> None:
+        waiting, done = list(self.literals), []
+        while waiting:
+            ready = [literal for literal in waiting if self.binds(literal)]
+            if not ready:
+                break
+            done += ready
+            waiting = [literal for literal in waiting if literal not in ready]
+        for literal in (*done, *waiting):
+            self.check(literal)
+        for head in self.heads:
+            self.check(head)
+        self.literals = [*done, *waiting]
+
+    def binds(self, literal: n.Formula | Bound) -> bool:
+        """Whether a literal has what it needs; its variables are then bound."""
+        match literal:
+            case n.Atom(arguments=arguments):
+                for argument in arguments:
+                    self.bound.update(patterns_in(argument))
+                return True
+            case Bound(variable=variable, value=value, used=used):
+                needed = used if isinstance(value, n.Aggregate) else variables_in(value)
+                if isinstance(value, n.Counter) or self.bound.issuperset(needed):
+                    self.bound.add(variable.name)
+                    return True
+                return False
+            case n.Constraint(operator="=", left=left, right=right):
+                for a, b in ((left, right), (right, left)):
+                    if is_pattern(a) and self.bound.issuperset(variables_in(b)) and not has_unnamed(b):
+                        self.bound.update(patterns_in(a))
+                        return True
+        return self.bound.issuperset(variables_in(literal))
+
+    def check(self, node: n.Formula | Bound | n.Node) -> None:
+        if isinstance(node, Bound):
+            for part in n.walk(node.value):
+                if isinstance(part, n.Variable) and part.name in node.used and part.name not in self.bound:
+                    hint = "what is bound in an aggregate is not bound outside it; bind it by an atom of the rule too"
+                    message = f"`{part.name}` is used outside the aggregate, and bound only in it"
+                    raise self.types.error(BindingError, message, part.span, hint)
+                if isinstance(part, n.Variable) and not isinstance(node.value, n.Aggregate):
+                    self.check_variable(part)
+            return
+        for part in n.walk(node):
+            if isinstance(part, n.Variable):
+                self.check_variable(part)
+        positive = node.operand if isinstance(node, n.Not) else node
+        if not isinstance(positive, n.Atom) and has_unnamed(positive):
+            sides = (node.left, node.right) if isinstance(node, n.Constraint) and node.operator == "=" else ()
+            if not any(map(_is_structure, sides)):
+                hint = "give it a name, and bind it by an atom"
+                raise self.types.error(BindingError, "`_` has no value here", node.span, hint)
+
+    def check_variable(self, variable: n.Variable) -> None:
+        if variable.name not in self.bound:
+            name = self.names.written(variable.name)
+            hint = f"use `{name}` in an atom of the body that is not negated"
+            raise self.types.error(BindingError, f"the variable `{name}` is not bound", variable.span, hint)
+
+
+class Names:
+    """Names of variables and relations that a program does not have."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.origin: dict[str, str] = {}
+
+    def fresh(self, stem: str) -> str:
+        self.number += 1
+        stem = self.origin.get(stem, stem)
+        name = f"{stem}'{self.number}"
+        self.origin[name] = stem
+        return name
+
+    def written(self, name: str) -> str:
+        return self.origin.get(name, name)
+
+
+def _own_variables(node: n.Aggregate) -> Iterator[str]:
+    parts = [node.body] if node.target is None else [node.target, node.body]
+    yield from variables_outside(parts)
+
+
+def variables_in(node: n.Node) -> list[str]:
+    """The names of all variables in a node."""
+    return [part.name for part in n.walk(node) if isinstance(part, n.Variable)]
+
+
+def is_pattern(node: n.Argument) -> bool:
+    """Whether an argument binds variables where its value is known."""
+    return isinstance(node, (n.Variable, n.Record, n.Branch)) or (isinstance(node, n.As) and is_pattern(node.operand))
+
+
+def _is_structure(node: n.Argument) -> bool:
+    return isinstance(node, (n.Record, n.Branch))
+
+
+def patterns_in(node: n.Argument) -> Iterator[str]:
+    """The variables that an argument binds where its value is known."""
+    match node:
+        case n.Variable(name=name):
+            yield name
+        case n.Record(arguments=arguments) | n.Branch(arguments=arguments):
+            for argument in arguments:
+                yield from patterns_in(argument)
+        case n.As(operand=operand):
+            yield from patterns_in(operand)
+
+
+def has_unnamed(node: n.Node) -> bool:
+    return any(isinstance(part, n.Unnamed) for part in n.walk(node))

@@ -1,0 +1,206 @@
+"""What Soufflé's functors compute where this library's own functions compute something else: integers wrap around,
+places in texts are forgiving, and a number as a text has Soufflé's digits.
+
+Programs call them `$souffle_...`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from derivable.algebra.expr import Constant, Optional, cast, optional
+from derivable.algebra.expr.types import WIDTHS, Dtype
+from derivable.datalog.foreign.function import ForeignFunction
+from derivable.datalog.foreign.predicate import ForeignPredicate
+from derivable.datalog.foreign.signature import signature
+from derivable.datalog.foreign.standard import FUNCTIONS, PREDICATES
+from derivable.datalog.values.symbols import SymbolTable
+from derivable.datalog.values.values import ValueType
+
+_TWO, _INTEGERS = "<T: Number>(x: T, y: T) -> T", "<T: Integer>(x: T, y: T) -> T"
+
+
+def _of(name: str) -> Callable[..., Optional]:
+    return lambda dtype, *operands: optional(name, *operands)
+
+
+def _negate(dtype: Dtype, x: Optional) -> Optional:
+    return optional("subtract", Optional(Constant(0, dtype)), x)
+
+
+def _truth(dtype: Dtype, x: Optional) -> Optional:
+    return optional("not_equal", x, Optional(Constant(0, x.value.dtype)))
+
+
+def _logical(name: str) -> Callable[..., Optional]:
+    """The operator on numbers, of which 0 is false, and 1 the true one that it gives."""
+
+    def computed(dtype: Dtype, *operands: Optional) -> Optional:
+        found = optional(name, *(_truth(dtype, operand) for operand in operands))
+        return Optional(cast(found.value, dtype), found.valid)
+
+    return computed
+
+
+def _places(dtype: Dtype, places: Optional) -> Optional:
+    """How many bits a shift moves: the last bits of the operand, as many as number those of a word."""
+    return optional("bitwise_and", places, Optional(Constant(WIDTHS[dtype] - 1, dtype)))
+
+
+def _shift(name: str) -> Callable[..., Optional]:
+    return lambda dtype, x, places: optional(name, x, _places(dtype, places))
+
+
+def _shift_unsigned(dtype: Dtype, x: Optional, places: Optional) -> Optional:
+    plain = Optional(cast(x.value, "uint32" if WIDTHS[dtype] == 32 else "uint64"), x.valid)
+    moved = _places(dtype, places)
+    found = optional("right_shift", plain, Optional(cast(moved.value, plain.value.dtype), moved.valid))
+    return Optional(cast(found.value, dtype), found.valid)
+
+
+def _wrapped(dtype: Dtype, x: Optional) -> Optional:
+    return Optional(cast(x.value, dtype), x.valid)
+
+
+def _no_columns(*columns: np.ndarray) -> np.ndarray:
+    raise NotImplementedError
+
+
+def _scalar(name: str, text: str, of: Callable[..., Optional]) -> ForeignFunction:
+    return ForeignFunction(f"souffle_{name}", signature(text), _no_columns, "columns", of)
+
+
+def _power(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """x to the y; of integers the last bits, and 0 for a fraction."""
+    if x.dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            return np.power(x, y)
+    bits = 8 * x.dtype.itemsize
+    found = [_integer_power(a, b, bits) for a, b in zip(x.tolist(), y.tolist())]
+    return np.array(found, np.uint64).astype(x.dtype)
+
+
+def _integer_power(x: int, y: int, bits: int) -> int:
+    if y < 0:
+        return (x if y % 2 else x * x) % (1 << bits) if abs(x) == 1 else 0
+    return pow(x, y, 1 << bits)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _part(text: str, place: int, length: int) -> str:
+    """The bytes from a place; "" where there is no such place."""
+    raw = _bytes(text)
+    if not 0 <= place <= len(raw):
+        return ""
+    return raw[place : place + length if length >= 0 else None].decode("utf-8", "replace")
+
+
+_NUMBER = re.compile(r"\s*[+-]?(0b[01]+|0x[0-9a-fA-F]+|\d+)")
+
+
+def number_in(text: str, is_unsigned: bool = False) -> int | None:
+    """The number that a text begins with and ends with; None if it is none."""
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return None
+    digits = match[1]
+    value = int(digits, 16 if digits.startswith("0x") else 2 if digits.startswith("0b") else 10)
+    return -value if "-" in text.partition(digits)[0] else value
+
+
+def _float_in(text: str) -> float | None:
+    try:
+        return float(text) if "_" not in text else None
+    except ValueError:
+        return None
+
+
+def float_text(value: float) -> str:
+    """What `to_string` makes of a float: six digits behind the dot."""
+    return f"{value:f}"
+
+
+@lru_cache(256)
+def _pattern(pattern: str) -> re.Pattern | None:
+    try:
+        return re.compile(pattern, re.DOTALL | re.ASCII)
+    except re.error:
+        return None
+
+
+def _matches(pattern: str, text: str) -> bool:
+    found = _pattern(pattern)
+    return found is not None and found.fullmatch(text) is not None
+
+
+def _ordinal(symbols: SymbolTable, types: tuple[ValueType, ...], words: np.ndarray) -> tuple[np.ndarray, None]:
+    return words, None
+
+
+def _values(name: str, text: str, call: Callable[..., Any]) -> ForeignFunction:
+    return ForeignFunction(f"souffle_{name}", signature(text), call)
+
+
+# The types of numbers for the bits of a word.
+WORDS = {
+    32: {"number": "i32", "unsigned": "u32", "float": "f32", "symbol": "String"},
+    64: {"number": "i64", "unsigned": "u64", "float": "f64", "symbol": "String"},
+}
+_TYPES = ("i32", "u32", "i64", "u64")
+
+_FUNCTIONS = (
+    _scalar("add", _TWO, _of("add")),
+    _scalar("subtract", _TWO, _of("subtract")),
+    _scalar("negate", "<T: Number>(x: T) -> T", _negate),
+    ForeignFunction("souffle_power", signature(_TWO), _power, "columns"),
+    *(_scalar(name, _INTEGERS, _logical(f"logical_{name}")) for name in ("and", "or", "xor")),
+    _scalar("not", "<T: Integer>(x: T) -> T", _logical("logical_not")),
+    _scalar("shift_left", _INTEGERS, _shift("left_shift")),
+    _scalar("shift_right", _INTEGERS, _shift("right_shift")),
+    _scalar("shift_right_unsigned", _INTEGERS, _shift_unsigned),
+    *(_scalar(t, f"<T: Integer>(x: T) -> {t}", _wrapped) for t in _TYPES),
+    _scalar("count", "<T: Number>(n: usize) -> T", _wrapped),
+    *(_scalar(f"literal_{t}", f"(x: {t}) -> {t}", _wrapped) for t in _TYPES),
+    _values("substr", "<T: Integer>(s: String, place: T, length: T) -> String", _part),
+    *(_values(f"{t}_in", f"(s: String) -> {t}", number_in) for t in _TYPES),
+    *(_values(f"{t}_in", f"(s: String) -> {t}", _float_in) for t in ("f32", "f64")),
+    _values("text", "<T: Float>(x: T) -> String", float_text),
+    _values("match", "(pattern: String, text: String) -> bool", _matches),
+    _values("contains", "(part: String, text: String) -> bool", lambda part, text: part in text),
+    ForeignFunction("souffle_ordinal", signature("(x: Any) -> i64"), _ordinal, "words"),
+)
+
+
+def _steps(low: Any, high: Any, step: Any) -> Iterator[Any]:
+    if step == 0 and low != high:
+        yield low
+    while (step > 0 and low < high) or (step < 0 and low > high):
+        yield low
+        low += step
+
+
+def _range(low: Any, high: Any) -> Iterator[Any]:
+    return _steps(low, high, 1 if low <= high else -1)
+
+
+_PREDICATES = (
+    ForeignPredicate("souffle_range", signature("<T: Number>(low: T, high: T) -> (x: T)"), _range),
+    ForeignPredicate("souffle_steps", signature("<T: Number>(low: T, high: T, step: T) -> (x: T)"), _steps),
+)
+
+
+@lru_cache(1)
+def make_known() -> None:
+    """Have programs know these functions and predicates, which only translated ones use."""
+    for function in _FUNCTIONS:
+        FUNCTIONS.add(function.name, function)
+    for predicate in _PREDICATES:
+        PREDICATES.add(predicate.name, predicate)

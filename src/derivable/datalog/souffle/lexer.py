@@ -1,0 +1,112 @@
+"""The tokens of Soufflé's files, each with its place."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from derivable.core.diagnostics import Origin, ParseError, Span
+
+DIRECTIVES = (
+    *("decl", "functor", "input", "output", "printsize", "limitsize", "type", "comp", "init", "number_type"),
+    *("symbol_type", "override", "pragma", "plan", "include", "once", "lattice", "debug_delta"),
+)
+_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_ESCAPES |= {sign: sign for sign in "\"'\\"}
+_TOKEN = re.compile(
+    r"(?P<space>[ \t\r\v\f\n]+|\\\r?\n|//[^\n]*|/\*.*?\*/)"
+    rf"|(?P<directive>\.(?:{'|'.join(DIRECTIVES)})(?![\w?]))"
+    r"|(?P<address>\d+\.\d+\.\d+\.\d+)"
+    r"|(?P<float>\d+\.\d+(?:[eE][+-]?\d+)?)"
+    r"|(?P<number>0b[01]+u?|0x[0-9a-fA-F]+u?|\d+u?)(?![\w?])"
+    r"|(?P<name>choice-domain|[A-Za-z_?][\w?]*)"
+    r'|(?P<text>"(?:\\.|[^"\\])*")'
+    r"|(?P<line>\#)"
+    r"|(?P<sign>:-|<:|<=|>=|!=|->|[|\[\]$+\-(),:;.=!*@/^%{}<>])",
+    re.DOTALL | re.ASCII,
+)
+
+
+@dataclass(frozen=True)
+class Token:
+    """kind is that of `_TOKEN`, or "end"; `is_spaced` if white space stands before, `begins_line` if nothing else does
+    on its line."""
+
+    kind: str
+    text: str
+    span: Span
+    is_spaced: bool = False
+    begins_line: bool = False
+
+
+class SourceText:
+    """A text with its name, whose tokens may be those of a file that another one includes."""
+
+    def __init__(self, text: str, source: str, is_included: bool = False):
+        self.text, self.source = text, source
+        self.origin = Origin(source, text) if is_included else None
+
+    def error(self, message: str, span: Span, hint: str | None = None) -> ParseError:
+        return ParseError(message, hint=hint, source=self.source, text=self.text, span=span)
+
+    def span(self, line: int, column: int, length: int = 1) -> Span:
+        return Span(line, column, max(1, length), self.origin)
+
+
+def tokens_of(file: SourceText) -> list[Token]:
+    """All tokens of a file, without the end. Raises ParseError for what is none."""
+    text, found = file.text, []
+    place, line, start = 0, 1, 0
+    is_spaced, begins_line = True, True
+    while place < len(text):
+        match = _TOKEN.match(text, place)
+        if match is None:
+            raise _no_token(file, place, file.span(line, place - start + 1))
+        kind, end = match.lastgroup or "", match.end()
+        if kind == "space":
+            breaks = text.count("\n", place, end)
+            if breaks:
+                line, start, begins_line = line + breaks, text.rfind("\n", place, end) + 1, True
+            is_spaced, place = True, end
+            continue
+        span = file.span(line, place - start + 1, end - place)
+        found.append(Token(kind, match[0], span, is_spaced, begins_line))
+        breaks = match[0].count("\n")
+        if breaks:
+            line, start = line + breaks, text.rfind("\n", place, end) + 1
+        is_spaced = begins_line = False
+        place = end
+    return found
+
+
+def _no_token(file: SourceText, place: int, span: Span) -> ParseError:
+    rest = file.text[place:]
+    if rest.startswith('"'):
+        return file.error("this text does not end", span, 'texts end with `"`; a quote in one is written `\\"`')
+    if rest.startswith("/*"):
+        return file.error("this comment does not end", span, "it ends with `*/`")
+    number = re.match(r"\d[\w?]*", rest)
+    if number is not None:
+        hint = "numbers are written 12, 0x1F, 0b101, 3u or 0.5"
+        return file.error(f"`{number[0]}` is no number", file.span(span.line, span.column, len(number[0])), hint)
+    return file.error(f"`{rest[0]}` is no sign of Soufflé's language", span)
+
+
+def text_of(token: Token, file: SourceText | None = None) -> str:
+    """The text that a token of one means. Raises ParseError for an unknown escape."""
+
+    def escaped(match: re.Match) -> str:
+        if match[1] not in _ESCAPES:
+            message, hint = f"`\\{match[1]}` is no escape", "the escapes are \\\" \\\\ \\' \\a \\b \\f \\n \\r \\t \\v"
+            if file is not None:
+                raise file.error(message, token.span, hint)
+            raise ParseError(message, hint=hint, span=token.span)
+        return _ESCAPES[match[1]]
+
+    return re.sub(r"\\(.)", escaped, token.text[1:-1], flags=re.DOTALL)
+
+
+def number_of(text: str) -> int:
+    """The value of a number without its `u`."""
+    text = text.rstrip("u") if not text.startswith("0x") else text.removesuffix("u")
+    return int(text, 16 if text.startswith("0x") else 2 if text.startswith("0b") else 10)

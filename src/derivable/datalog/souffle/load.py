@@ -1,0 +1,91 @@
+"""A text in Soufflé's language becomes a program: preprocessed, parsed, flattened, translated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from derivable.core.diagnostics import DomainError
+from derivable.core.roots import Roots
+from derivable.datalog.foreign.function import ForeignFunction
+from derivable.datalog.foreign.signature import signature
+from derivable.datalog.foreign.standard import FUNCTIONS
+from derivable.datalog.souffle import nodes as n
+from derivable.datalog.souffle.components import flattened
+from derivable.datalog.souffle.functions import WORDS, make_known
+from derivable.datalog.souffle.lexer import SourceText
+from derivable.datalog.souffle.parse import parse
+from derivable.datalog.souffle.preprocess import Preprocessor
+from derivable.datalog.souffle.translate import Translation
+from derivable.datalog.souffle.types import Types
+from derivable.datalog.syntax import nodes as s
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a text says: the program, and what it reads and writes."""
+
+    syntax: s.Syntax
+    types: Types
+    directives: tuple[n.Directive, ...]
+    bits: int
+
+
+def load(
+    text: str,
+    source: str,
+    macros: Mapping[str, str] | None,
+    functors: Mapping[str, Callable[..., Any]] | None,
+    bits: int,
+    roots: Roots,
+) -> Loaded:
+    """The program of a text. Raises ParseError, BindingError, TypeMismatchError and UnsupportedError with places."""
+    if bits not in WORDS:
+        raise DomainError(f"a word has 32 or 64 bits, not {bits!r}", hint="word=32, or word=64")
+    make_known()
+    file = SourceText(text, source)
+    tokens = Preprocessor(macros, roots).run(file)
+    items = flattened(parse(tokens, file), file)
+    directives = tuple(item for item in items if isinstance(item, n.Directive))
+    types = Types(items, file)
+    for directive in directives:
+        types.columns(directive.relation, directive.span)
+    known = known_functors(types, functors or {}, bits)
+    shown = [d.relation for d in directives if d.kind in ("output", "printsize")]
+    translation = Translation(items, file, bits, known)
+    return Loaded(translation.run(shown), translation.types, directives, bits)
+
+
+def known_functors(types: Types, functors: Mapping[str, Callable[..., Any]], bits: int) -> dict[str, str]:
+    """Name of a functor -> that of the function which it calls: one of Python's that is given here, or is known."""
+    found: dict[str, str] = {}
+    for name in functors:
+        if name not in types.functors:
+            known = ", ".join(types.functors) or "none"
+            raise DomainError(f"the program has no functor `@{name}`", hint=f"it declares {known}")
+    for name, declared in types.functors.items():
+        if name not in functors:
+            if name in FUNCTIONS:
+                found[name] = name
+            continue
+        words = WORDS[bits]
+        bases = [types.resolved(t, declared.span) for t in (*declared.parameters, declared.result)]
+        kinds = [words.get(base, "Entity") for base in bases]
+        text = f"({', '.join(kinds[:-1])}) -> {kinds[-1]}"
+        found[name] = _function(name, text, functors[name])
+    return found
+
+
+def _function(name: str, text: str, call: Callable[..., Any]) -> str:
+    """The name of the function that calls a Python function with these types; the same one for the same call."""
+    number, title = 1, f"souffle_functor_{name}"
+    made = signature(text)
+    while title in FUNCTIONS:
+        other = FUNCTIONS[title]
+        if other.call is call and other.signature == made:
+            return title
+        number += 1
+        title = f"souffle_functor_{name}_{number}"
+    FUNCTIONS.add(title, ForeignFunction(title, made, call))
+    return title

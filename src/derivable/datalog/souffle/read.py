@@ -1,0 +1,340 @@
+"""Facts that `.input` names: files of lines, JSON, SQLite, standard input."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from derivable.core.diagnostics import DomainError, ParseError
+from derivable.core.files import read_bytes
+from derivable.core.lazy import whole_import
+from derivable.core.roots import Roots
+from derivable.datalog.souffle import nodes as n
+from derivable.datalog.souffle.load import Loaded
+from derivable.datalog.souffle.values import NoValueError, Values
+from derivable.datalog.values.terms import Entity
+
+_OPTIONS = {
+    "input": ("IO", "filename", "name", "delimiter", "rfc4180", "columns", "headers", "compress", "dbname", "format"),
+    "output": ("IO", "filename", "name", "delimiter", "rfc4180", "headers", "compress", "dbname", "format"),
+}
+_IGNORED = ("attributeNames", "operation", "params", "types", "fact-dir", "output-dir", "auxArity")
+KINDS = {"input": ("file", "stdin", "json", "sqlite"), "output": ("file", "stdout", "json", "sqlite")}
+
+
+class Options:
+    """What a directive says, checked."""
+
+    def __init__(self, directive: n.Directive, loaded: Loaded):
+        self.directive, self.loaded = directive, loaded
+        self.relation = directive.relation
+        self.declared = loaded.types.relations[directive.relation]
+        self.types = loaded.types.columns(directive.relation, directive.span)
+        self.given = dict(directive.parameters)
+        known = (*_OPTIONS["input" if directive.kind == "input" else "output"], *_IGNORED)
+        for name in self.given:
+            if name not in known:
+                raise self.error(
+                    f"unknown option `{name}` of `.{directive.kind}`", f"known are {', '.join(known[:10])}"
+                )
+        self.io = {"stdoutprintsize": "stdout"}.get(self.get("IO"), self.get("IO")) or "file"
+        if self.io not in KINDS[directive.kind]:
+            raise self.error(
+                f"`.{directive.kind}` has no IO={self.io}", f"known are {', '.join(KINDS[directive.kind])}"
+            )
+        self.is_rfc = self.get("rfc4180") == "true"
+        self.delimiter = self.given.get("delimiter") or ("," if self.is_rfc else "\t")
+        self.has_header = self.get("headers") == "true"
+        if self.is_rfc and '"' in self.delimiter:
+            raise self.error("the delimiter has a quote, and rfc4180 quotes with it")
+
+    def get(self, name: str) -> str:
+        return self.given.get(name, "")
+
+    def error(self, message: str, hint: str | None = None) -> DomainError:
+        syntax = self.loaded.syntax
+        span = self.directive.span
+        return DomainError(message, hint=hint, source=syntax.source, text=syntax.text, span=span)
+
+    def path(self, folder: Path, ending: str, roots: Roots, use: str) -> Path:
+        """The path of the file. Raises DomainError for one that no root holds."""
+        name = self.get("filename") or self.get("dbname") or f"{self.get('name') or self.relation}{ending}"
+        path = folder / name
+        if not roots.holds(path) and not Roots.of((folder,)).holds(path):
+            message, hint = roots.refusal(path, use)
+            raise self.error(message, hint)
+        return path
+
+
+def read_inputs(loaded: Loaded, folder: str | os.PathLike, roots: Roots) -> dict[str, Any]:
+    """Relation -> its facts, as `Program.run` takes them, of each `.input`.
+
+    Raises DomainError for a directive that cannot be followed, ParseError for a file that is not there or is wrong.
+    """
+    found: dict[str, list[Any]] = {}
+    values = Values(loaded.types, loaded.bits)
+    for directive in loaded.directives:
+        if directive.kind == "input":
+            options = Options(directive, loaded)
+            found.setdefault(directive.relation, []).append(_facts(options, values, Path(folder), roots))
+    return {name: parts[0] if len(parts) == 1 else _together(parts) for name, parts in found.items()}
+
+
+def _together(parts: list[Any]) -> list[tuple]:
+    return [row for part in parts for row in (part if isinstance(part, list) else zip(*map(_listed, part.columns)))]
+
+
+def _listed(column: Any) -> list[Any]:
+    return column.to_pylist()
+
+
+def _facts(options: Options, values: Values, folder: Path, roots: Roots) -> Any:
+    if options.io == "stdin":
+        return _Lines(sys.stdin.buffer.read(), "<stdin>", options, values).facts()
+    if options.io == "sqlite":
+        path = options.path(folder, ".sqlite", roots, "read")
+        return _from_sqlite(_existing(path, options), options, values)
+    if options.io == "json":
+        path = _existing(options.path(folder, ".json", roots, "read"), options)
+        return _from_json(read_bytes(path), os.fspath(path), options, values)
+    path = options.path(folder, ".facts", roots, "read")
+    if not path.is_file() and path.with_name(f"{path.name}.gz").is_file():
+        path = path.with_name(f"{path.name}.gz")
+    # What is compressed is known by its first bytes.
+    return _Lines(read_bytes(_existing(path, options)), os.fspath(path), options, values).facts()
+
+
+def _existing(path: Path, options: Options) -> Path:
+    if not path.is_file():
+        hint = f"looked for {path}; -F DIR, or read(folder) in Python, says where facts are"
+        raise options.error(f"cannot find the facts of `{options.relation}`", hint)
+    return path
+
+
+class _Lines:
+    """A file with a fact a line."""
+
+    def __init__(self, data: bytes, source: str, options: Options, values: Values):
+        self.data, self.source, self.options, self.values = data, source, options, values
+        self.types = options.types
+        self.places = self.columns()
+
+    def columns(self) -> list[int]:
+        """The place in a line of each column of the relation."""
+        given = self.options.get("columns")
+        if not given:
+            return list(range(len(self.types)))
+        places = [int(part) for part in given.split(":") if part.strip().isdigit()]
+        if len(set(places)) != len(self.types) or len(places) != len(given.split(":")):
+            count = len(self.types)
+            hint = f'such as columns="{":".join(map(str, range(count)))}"'
+            raise self.options.error(f"the columns {given!r} are not {count} places from 0", hint)
+        return places
+
+    def facts(self) -> Any:
+        if not self.types:
+            return [()] if self.data.strip() else []
+        return self.by_arrow() or self.by_line()
+
+    def by_arrow(self) -> Any:
+        """A table that Arrow has read; None where it cannot, or an error of its would not say where."""
+        options, data = self.options, self.data
+        if len(options.delimiter) != 1 or not all(
+            t in self.values.limits or t in ("float", "symbol") for t in self.types
+        ):
+            return None
+        if options.delimiter == "," and not options.is_rfc and b"[" in data:
+            return None
+        if not data or data.count(b"\r") != data.count(b"\r\n"):
+            return None
+        with whole_import():
+            import pyarrow as arrow
+            from pyarrow import csv
+        first, _, rest = data.partition(b"\n")
+        if options.has_header:
+            data, first = rest, rest.partition(b"\n")[0]
+        if not data:
+            return None
+        width = first.count(options.delimiter.encode()) + 1
+        if options.is_rfc and b'"' in data:
+            if b'\n"' not in data and b'"\n' not in data and b'"' in first:
+                return None
+            width = len(next(iter(self.rows(first.decode("utf-8", "replace")))))
+        if width <= max(self.places):
+            return None
+        names = [str(i) for i in range(width)]
+        kinds = {"symbol": arrow.string()}
+        for t in ("number", "unsigned", "float"):
+            prefix = {"number": "int", "unsigned": "uint", "float": "float"}[t]
+            kinds[t] = getattr(arrow, f"{prefix}{self.values.bits}")()
+        wanted = [names[place] for place in self.places]
+        try:
+            return csv.read_csv(
+                arrow.BufferReader(data),
+                read_options=csv.ReadOptions(column_names=names),
+                parse_options=csv.ParseOptions(
+                    delimiter=options.delimiter,
+                    quote_char='"' if options.is_rfc else False,
+                    double_quote=options.is_rfc,
+                    ignore_empty_lines=False,
+                ),
+                convert_options=csv.ConvertOptions(
+                    column_types={name: kinds[t] for name, t in zip(wanted, self.types)},
+                    include_columns=wanted,
+                    null_values=[],
+                    strings_can_be_null=False,
+                ),
+            )
+        except arrow.ArrowInvalid:
+            return None
+
+    def by_line(self) -> list[tuple]:
+        """The facts line by line, whose errors have their place."""
+        try:
+            text = self.data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            message = f"not UTF-8 text: byte {error.start} is {self.data[error.start]:#04x}"
+            raise ParseError(message, source=self.source) from None
+        found: list[tuple] = []
+        for number, fields in enumerate(self.rows(text), 1):
+            if number == 1 and self.options.has_header:
+                continue
+            if len(fields) <= max(self.places):
+                plural = "" if len(fields) == 1 else "s"
+                message = f"{len(fields)} column{plural}; `{self.options.relation}` needs {max(self.places) + 1}"
+                raise self.error(message, text, number, "")
+            row = []
+            for place, t in zip(self.places, self.types):
+                try:
+                    row.append(self.values.value(fields[place], t))
+                except NoValueError as error:
+                    message = f"column {place + 1} of `{self.options.relation}`: {error}"
+                    raise self.error(message, text, number, fields[place]) from None
+            found.append(tuple(row))
+        return found
+
+    def error(self, message: str, text: str, line: int, value: str) -> ParseError:
+        shown = text.split("\n")[line - 1]
+        column = max(shown.find(value), 0) + 1 if value else 1
+        span = n.Span(line, column, max(1, len(value) or len(shown)))
+        hint = None if self.options.get("delimiter") else 'columns are separated by tabs, or say `delimiter=","`'
+        return ParseError(message, hint=hint, source=self.source, text=text, span=span)
+
+    def rows(self, text: str) -> Iterator[list[str]]:
+        """The fields of each line."""
+        lines = text.split("\n")
+        if lines and not lines[-1]:
+            lines.pop()
+        for number, line in enumerate(lines, 1):
+            line = line.removesuffix("\r")
+            if self.options.is_rfc:
+                yield self.quoted(line, text, number)
+            elif "," in self.options.delimiter and "[" in line:
+                yield self.bracketed(line, text, number)
+            else:
+                yield line.split(self.options.delimiter)
+
+    def quoted(self, line: str, text: str, number: int) -> list[str]:
+        delimiter, found, place = self.options.delimiter, [], 0
+        while place <= len(line):
+            if not line.startswith('"', place):
+                end = line.find(delimiter, place)
+                end = len(line) if end < 0 else end
+                found.append(line[place:end])
+                place = end + len(delimiter)
+                continue
+            part, place = "", place + 1
+            while True:
+                end = line.find('"', place)
+                if end < 0:
+                    raise self.error("a quote does not end", text, number, "")
+                part += line[place:end]
+                place = end + 1
+                if not line.startswith('"', place):
+                    break
+                part, place = part + '"', place + 1
+            if place < len(line) and not line.startswith(delimiter, place):
+                raise self.error("a separator must follow the quoted field", text, number, line[place:])
+            found.append(part)
+            place += len(delimiter)
+        return found
+
+    def bracketed(self, line: str, text: str, number: int) -> list[str]:
+        """Fields in which a record has the delimiter between its parts."""
+        delimiter, found, place, start, depth = self.options.delimiter, [], 0, 0, 0
+        while place < len(line):
+            if not depth and line.startswith(delimiter, place):
+                found.append(line[start:place])
+                place = start = place + len(delimiter)
+                continue
+            depth += (line[place] == "[") - (line[place] == "]")
+            place += 1
+        if depth > 0:
+            raise self.error("a bracket does not end", text, number, "")
+        return [*found, line[start:]]
+
+
+def _from_json(data: bytes, source: str, options: Options, values: Values) -> list[tuple]:
+    try:
+        rows = json.loads(data)
+    except ValueError as error:
+        raise ParseError(f"this is no JSON: {error}", source=source) from None
+    if not isinstance(rows, list):
+        raise ParseError("a list of facts is wanted", source=source, hint='such as [[1, "a"], [2, "b"]]')
+    names = [a.name for a in options.declared.attributes]
+    found = []
+    for number, row in enumerate(rows, 1):
+        parts = [row.get(name) for name in names] if isinstance(row, dict) else row
+        if not isinstance(parts, list) or len(parts) != len(options.types):
+            message = f"fact {number} is not a list of {len(options.types)} values"
+            raise ParseError(message, source=source)
+        try:
+            found.append(tuple(_of_json(part, t, values) for part, t in zip(parts, options.types)))
+        except NoValueError as error:
+            raise ParseError(f"fact {number} of `{options.relation}`: {error}", source=source) from None
+    return found
+
+
+def _of_json(value: Any, t: str, values: Values) -> Any:
+    types = values.types
+    if t in types.records:
+        if value is None:
+            return Entity(types.nils[t])
+        fields = types.records[t].fields
+        if isinstance(value, dict):
+            value = list(value.values())
+        if isinstance(value, list) and len(value) == len(fields):
+            return Entity(types.records[t].name, *(_of_json(part, f, values) for part, f in zip(value, fields)))
+    elif t in types.sums and isinstance(value, str):
+        return values.value(value, t)
+    elif t == "symbol" and isinstance(value, str):
+        return value
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        return values.value(str(value), t) if t != "symbol" else str(value)
+    raise NoValueError(f"{value!r} is no {t}")
+
+
+def _from_sqlite(path: Path, options: Options, values: Values) -> list[tuple]:
+    import sqlite3
+
+    name = options.get("name") or options.relation
+    quoted = name.replace('"', '""')
+    try:
+        with sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True) as database:
+            rows = database.execute(f'SELECT * FROM "{quoted}"').fetchall()
+    except sqlite3.Error as error:
+        raise ParseError(f"cannot read `{name}`: {error}", source=os.fspath(path)) from None
+    found = []
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(options.types):
+            message = f"`{name}` has {len(row)} columns, and `{options.relation}` {len(options.types)}"
+            raise ParseError(message, source=os.fspath(path))
+        try:
+            found.append(tuple(values.value(str(value), t) for value, t in zip(row, options.types)))
+        except NoValueError as error:
+            raise ParseError(f"row {number} of `{name}`: {error}", source=os.fspath(path)) from None
+    return found

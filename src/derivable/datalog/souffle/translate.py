@@ -1,0 +1,381 @@
+"""A flat program of Soufflé's as the syntax tree of this library, whose nodes have the places of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from derivable.core.diagnostics import BindingError, TypeMismatchError, UnsupportedError
+from derivable.datalog.souffle import nodes as n
+from derivable.datalog.souffle.clauses import Bound, Clause, Names, disjuncts, variables_in
+from derivable.datalog.souffle.expressions import Expressions
+from derivable.datalog.souffle.lexer import SourceText
+from derivable.datalog.souffle.types import ClauseTypes, Types
+from derivable.datalog.syntax import nodes as s
+
+_SIGNS = {"=": "=="}
+
+
+class Translation:
+    """The items of one program.
+
+    bits      of a word: 32 or 64
+    functors  name of a functor -> name of the function that it calls
+    """
+
+    def __init__(self, items: list[n.Node], file: SourceText, bits: int, functors: dict[str, str]):
+        self.items_of_file, self.file = items, file
+        self.types = Types(items, file)
+        self.expressions = Expressions(self.types, bits, functors)
+        self.names = Names()
+        self.items: list[s.Item] = []
+        # Rules with `autoinc()` so far: the relation of the rows that it numbers, and how many columns that has.
+        self.numbered: list[tuple[str, int]] = []
+
+    def run(self, shown: Iterable[str]) -> s.Syntax:
+        """The syntax of the whole program. shown: the relations that are outputs."""
+        self.declarations()
+        facts: dict[str, list[s.Fact]] = {}
+        for item in self.items_of_file:
+            if isinstance(item, n.Clause):
+                if item.body is None and len(item.heads) == 1 and _is_ground(item.heads[0]):
+                    self.fact(item.heads[0], facts)
+                else:
+                    self.clause(item)
+        for name, rows in facts.items():
+            self.items.append(s.FactSet(name, tuple(rows), span=rows[0].span))
+        self.items += [s.Query(name, span=self.types.relations[name].span) for name in dict.fromkeys(shown)]
+        return s.Syntax(tuple(self.items), self.file.text, self.file.source)
+
+    # Declarations
+
+    def declarations(self) -> None:
+        named = self.expressions
+        for name, item in self.types.declared.items():
+            if isinstance(item, n.RecordType):
+                record = self.types.records[name]
+                fields = self.columns(item.fields)
+                variants = (
+                    s.Variant(named.nil(name), (), span=item.span),
+                    s.Variant(record.name, fields, span=item.span),
+                )
+            elif isinstance(item, n.SumType):
+                variants = tuple(
+                    s.Variant(self.types.sums[name][branch.name].name, self.columns(branch.fields), span=branch.span)
+                    for branch in item.branches
+                )
+            else:
+                continue
+            self.items.append(s.DataType(named.data_type(name), variants, span=item.span))
+        for name, item in self.types.relations.items():
+            self.items.append(s.RelationType(name, self.columns(item.attributes), span=item.span))
+            if "eqrel" in item.qualifiers:
+                self.equivalence(item)
+
+    def columns(self, attributes: tuple[n.Attribute, ...]) -> tuple[s.Column, ...]:
+        types = self.types.fields(attributes)
+        return tuple(s.Column(self.expressions.type_name(t), a.name, span=a.span) for t, a in zip(types, attributes))
+
+    def equivalence(self, item: n.Relation) -> None:
+        """The rules of symmetry and transitivity."""
+        types = self.types.fields(item.attributes)
+        if len(types) != 2 or types[0] != types[1]:
+            message = f"the equivalence `{item.name}` has not two columns of one type"
+            raise self.types.error(TypeMismatchError, message, item.span)
+
+        name, span = item.name, item.span
+        self.items.append(s.Rule((_atom(name, "yx", span),), _atom(name, "xy", span), span=span))
+        joined = s.Conjunction((_atom(name, "xy", span), _atom(name, "yz", span)), span=span)
+        self.items.append(s.Rule((_atom(name, "xz", span),), joined, span=span))
+
+    # Facts and rules
+
+    def fact(self, atom: n.Atom, facts: dict[str, list[s.Fact]]) -> None:
+        typed = ClauseTypes(self.types, [atom])
+        columns = self.types.columns(atom.name, atom.span)
+        values = tuple(self.expressions.value(a, typed, t) for a, t in zip(atom.arguments, columns))
+        facts.setdefault(atom.name, []).append(s.Fact(values, span=atom.span))
+
+    def clause(self, item: n.Clause) -> None:
+        for literals in disjuncts(item.body, self.types):
+            clause = Clause(item.heads, literals, self.types, self.names, set())
+            formulas = [self.literal(literal, clause) for literal in clause.literals]
+            heads = tuple(self.head(head, clause.typed) for head in clause.heads)
+            self.items.append(s.Rule(heads, _conjunction(formulas, item.span), span=item.span))
+
+    def head(self, atom: n.Node, typed: ClauseTypes) -> s.Atom:
+        assert isinstance(atom, n.Atom)
+        columns = self.types.columns(atom.name, atom.span)
+        for argument in atom.arguments:
+            if any(isinstance(part, n.Unnamed) for part in n.walk(argument)):
+                raise self.types.error(BindingError, "`_` in a head has no value", argument.span)
+        values = tuple(self.expressions.value(a, typed, t) for a, t in zip(atom.arguments, columns))
+        return s.Atom(atom.name, values, span=atom.span)
+
+    def literal(self, node: n.Formula | Bound, clause: Clause) -> Any:
+        """The formula of one literal, with the equations that it needs; made afresh at every call."""
+        typed = clause.typed
+        match node:
+            case Bound():
+                return self.bound(node, clause)
+            case n.Atom(name=name, arguments=arguments):
+                columns, extra = self.types.columns(name, node.span), []
+                parts = tuple(
+                    self.expressions.pattern(a, typed, t, extra, self.names) for a, t in zip(arguments, columns)
+                )
+                return _conjunction([s.Atom(name, parts, span=node.span), *extra], node.span)
+            case n.Not(operand=n.Atom(name=name, arguments=arguments)):
+                columns, extra = self.types.columns(name, node.span), []
+                parts = tuple(
+                    self.expressions.pattern(a, typed, t, extra, self.names) for a, t in zip(arguments, columns)
+                )
+                negated = s.Not(s.Atom(name, parts, span=node.span), span=node.span)
+                return _conjunction([*extra, negated], node.span)
+            case n.Not(operand=n.Constraint() as constraint):
+                return s.Unary("!", self.constraint(constraint, clause), span=node.span)
+            case n.Constraint():
+                return self.constraint(node, clause)
+        raise self.types.error(UnsupportedError, "this cannot stand in a body", node.span)
+
+    def constraint(self, node: n.Constraint, clause: Clause) -> Any:
+        typed, left, right, span = clause.typed, node.left, node.right, node.span
+        if node.operator in ("match", "contains"):
+            texts = (self.expressions.value(a, typed, "symbol") for a in (left, right))
+            return self.expressions.call(f"souffle_{node.operator}", *texts, span=span)
+        t = typed.argument(left) or typed.argument(right)
+        if node.operator in ("=", "!="):
+            t = typed.argument(left, typed.argument(right)) or t
+            structures = (n.Record, n.Branch, n.Nil)
+            if node.operator == "=" and (isinstance(left, structures) or isinstance(right, structures)):
+                return self.equation(node, t, clause)
+        elif t is not None and t not in ("number", "unsigned", "float", "symbol"):
+            message, hint = f"values of the type {t} have no order", "compare them with `=` and `!=`"
+            raise self.types.error(TypeMismatchError, message, span, hint)
+        sign = _SIGNS.get(node.operator, node.operator)
+        parts = (self.expressions.value(a, typed, t) for a in (left, right))
+        return s.Binary(sign, *parts, span=span)
+
+    def equation(self, node: n.Constraint, t: str | None, clause: Clause) -> Any:
+        """`x = [a, b]`: takes `x` apart where it is bound by another literal, else `x` is a new record."""
+        subject, pattern = node.left, node.right
+        if not isinstance(pattern, (n.Record, n.Branch, n.Nil)):
+            subject, pattern = pattern, subject
+        structures = (n.Record, n.Branch)
+        if isinstance(subject, structures) and isinstance(pattern, structures):
+            return self.matched(subject, pattern, t, clause, node.span)
+        extra: list[Any] = []
+        if isinstance(subject, n.Variable) and not self.is_bound_before(subject.name, node, clause):
+            value = self.expressions.value(pattern, clause.typed, t)
+            return s.Binary("==", s.Variable(subject.name, span=subject.span), value, span=node.span)
+        found = self.expressions.pattern(pattern, clause.typed, t or "", extra, self.names)
+        value = self.expressions.value(subject, clause.typed, t)
+        return _conjunction([s.Case(value, found, span=node.span), *extra], node.span)
+
+    def is_bound_before(self, name: str, node: n.Formula, clause: Clause) -> bool:
+        """Whether a literal before this one, in the order of what binds what, has a variable."""
+        if name in clause.outer:
+            return True
+        place = next(i for i, literal in enumerate(clause.literals) if literal is node)
+        before = clause.literals[:place]
+        return any(
+            literal.variable.name == name if isinstance(literal, Bound) else name in variables_in(literal)
+            for literal in before
+            if not isinstance(literal, n.Not)
+        )
+
+    def matched(self, a: n.Argument, b: n.Argument, t: str | None, clause: Clause, span: n.Span) -> Any:
+        """Two records or branches that are equal: their parts are."""
+        name, left, fields = self.expressions.structure(a, t)
+        other, right, _ = self.expressions.structure(b, t)
+        if name != other:
+            return s.Constant(False, "bool", span=span)
+        parts: list[Any] = [s.Constant(True, "bool", span=span)]
+        for x, y, field in zip(left, right, fields):
+            if not isinstance(x, n.Unnamed) and not isinstance(y, n.Unnamed):
+                structures = (n.Record, n.Branch)
+                if isinstance(x, structures) and isinstance(y, structures):
+                    parts.append(self.matched(x, y, field, clause, span))
+                    continue
+                values = (self.expressions.value(part, clause.typed, field) for part in (x, y))
+                parts.append(s.Binary("==", *values, span=span))
+        return _conjunction(parts, span)
+
+    # What is no expression
+
+    def bound(self, node: Bound, clause: Clause) -> Any:
+        value, variable = node.value, node.variable
+        if isinstance(value, n.Aggregate):
+            return self.aggregate(node, value, clause)
+        if isinstance(value, n.Counter):
+            return self.counter(node, clause)
+        assert isinstance(value, n.Functor)
+        if len(value.arguments) not in (2, 3):
+            message = f"`range` takes two or three arguments, {len(value.arguments)} given"
+            raise self.types.error(TypeMismatchError, message, value.span)
+        t = clause.typed.argument(value, clause.typed.variables.get(variable.name)) or "number"
+        parts = (self.expressions.value(a, clause.typed, t) for a in value.arguments)
+        name = "souffle_range" if len(value.arguments) == 2 else "souffle_steps"
+        return s.Atom(name, (*parts, s.Variable(variable.name, span=value.span)), span=value.span)
+
+    def around(self, node: Bound, clause: Clause, wanted: Iterable[str]) -> Any:
+        """The literals before an aggregate that say what its variables from around are; None if there are none."""
+        place, span = clause.literals.index(node), node.value.span
+        before = clause.literals[:place]
+        skipped: set[str] = set()
+        chosen: list[n.Formula | Bound] = []
+        needed = set(wanted) - clause.outer
+        for literal in before:
+            names = _names(literal)
+            if isinstance(literal, Bound) and literal.variable.name not in needed:
+                skipped.add(literal.variable.name)
+            elif not names & skipped:
+                chosen.append(literal)
+        if not all(any(name in _names(literal) for literal in chosen) for name in needed):
+            chosen = before
+        formulas = [self.literal(literal, clause) for literal in chosen]
+        return _conjunction([*([] if clause.given is None else [_atom(*clause.given, span)]), *formulas], span)
+
+    def aggregate(self, node: Bound, value: n.Aggregate, clause: Clause) -> Any:
+        operator, span = value.operator, value.span
+        alternatives = disjuncts(value.body, self.types)
+        if len(alternatives) != 1:
+            hint = "name the alternatives: a relation with a rule for each of them"
+            raise self.types.error(UnsupportedError, "an aggregate has no alternatives in its body", span, hint)
+        is_counted = operator in ("count", "sum", "mean")
+        literals = [self.with_names(one) if is_counted else one for one in alternatives[0]]
+        targets = [] if value.target is None else [value.target]
+        outer = set(node.used) & (clause.bound | clause.outer)
+        inner = Clause(targets, literals, self.types, self.names, outer)
+        inner.typed.variables.update({k: v for k, v in clause.typed.variables.items() if k in outer})
+        inner.typed = _typed_within(inner, clause, self.types)
+        group = tuple(name for name in dict.fromkeys(node.used) if name in outer)
+        inner.given = self.groups(node, clause, group, span) if group else None
+        formulas = [self.literal(literal, inner) for literal in inner.literals]
+        own = [name for name in dict.fromkeys(x for part in inner.literals for x in _names(part)) if name not in outer]
+        bindings, arguments, result_type = self.folded(operator, inner, clause, formulas, own, span)
+        result = s.Variable(self.names.fresh("r"), span=span)
+        operator = "avg" if operator == "mean" else operator
+        body = _conjunction(formulas, span) or s.Constant(True, "bool", span=span)
+        groups = None if inner.given is None else _atom(*inner.given, span)
+        found = s.Aggregate(operator, bindings, body, (result,), arguments, group=group, group_body=groups, span=span)
+        return _conjunction([found, self.assigned(node.variable, result, result_type, span)], span)
+
+    def with_names(self, literal: n.Formula) -> n.Formula:
+        """An atom of which every column counts: `_` is a variable."""
+        if not isinstance(literal, n.Atom):
+            return literal
+
+        def named(part: n.Argument) -> n.Argument:
+            return n.Variable(self.names.fresh("_"), span=part.span) if isinstance(part, n.Unnamed) else part
+
+        return n.Atom(literal.name, tuple(map(named, literal.arguments)), span=literal.span)
+
+    def folded(
+        self, operator: str, inner: Clause, clause: Clause, formulas: list[Any], own: list[str], span: n.Span
+    ) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
+        """(the variables that are folded, those that tell rows apart, the type that the result is made of)."""
+        words = self.expressions.words
+        if operator == "count":
+            if not own:
+                own = [self.names.fresh("c")]
+                zero = s.Constant(0, "integer", span=span)
+                formulas.append(s.Binary("==", s.Variable(own[0], span=span), zero, span=span))
+            return tuple(own), (), "count"
+        [target] = inner.heads
+        assert isinstance(target, n.Argument)
+        t = "float" if operator == "mean" else inner.typed.argument(target) or "number"
+        if t not in ("number", "unsigned", "float"):
+            hint = "give a number, such as `ord(x)`"
+            raise self.types.error(TypeMismatchError, f"`{operator}` is of numbers, not of {t}", target.span, hint)
+        own_type = inner.typed.argument(target) or t
+        value = self.expressions.value(target, inner.typed, own_type)
+        wide = {"i32": "i64", "u32": "u64"}.get(words[t]) if operator == "sum" else None
+        if wide is not None:
+            value = s.Cast(value, wide, span=span)
+        elif operator == "mean" and own_type != "float":
+            value = s.Cast(value, words["float"], span=span)
+        folded = self.names.fresh("t")
+        formulas.append(s.Binary("==", s.Variable(folded, span=span), value, span=span))
+        rows = tuple(own) if operator in ("sum", "mean") else ()
+        return (folded,), rows, words[t] if wide is not None else None
+
+    def assigned(self, variable: n.Variable, result: s.Variable, made_of: str | None, span: n.Span) -> Any:
+        """`v = result`, which is converted to the type of words that it is made of."""
+        value: Any = s.Variable(result.name, span=span)
+        if made_of == "count":
+            value = s.Call("souffle_count", (value,), span=span)
+        elif made_of is not None:
+            value = s.Call(f"souffle_{made_of}", (value,), span=span)
+        return s.Binary("==", s.Variable(variable.name, span=span), value, span=span)
+
+    def groups(self, node: Bound, clause: Clause, group: tuple[str, ...], span: n.Span) -> tuple[str, tuple[str, ...]]:
+        """A new relation that says what the variables from around an aggregate are, and its columns."""
+        name = self.names.fresh("#around")
+        body = self.around(node, clause, group)
+        self.items.append(s.Rule((_atom(name, group, span),), body, span=span))
+        return name, group
+
+    def counter(self, node: Bound, clause: Clause) -> Any:
+        """`autoinc()`: the rows of the other literals are numbered in their order, after those of earlier rules."""
+        span = node.value.span
+        others = [one for one in clause.literals if not (isinstance(one, Bound) and isinstance(one.value, n.Counter))]
+        own = list(dict.fromkeys(name for one in others for name in _names(one)))
+        name = self.names.fresh("#rows")
+        rows = [self.literal(one, clause) for one in others]
+        if not own:
+            own = [self.names.fresh("c")]
+            zero = s.Constant(0, "integer", span=span)
+            rows.append(s.Binary("==", s.Variable(own[0], span=span), zero, span=span))
+        self.items.append(s.Rule((_atom(name, own, span),), _conjunction(rows, span), span=span))
+        inner = [self.names.fresh(x) for x in own]
+        place = s.Variable(self.names.fresh("i"), span=span)
+        outputs = (place, *(s.Variable(x, span=span) for x in own))
+        formulas: list[Any] = [s.Aggregate("enumerate", tuple(inner), _atom(name, inner, span), outputs, span=span)]
+        value: Any = s.Call("souffle_count", (s.Variable(place.name, span=span),), span=span)
+        for earlier, width in self.numbered:
+            columns = tuple(self.names.fresh("c") for _ in range(width))
+            count = s.Variable(self.names.fresh("n"), span=span)
+            formulas.append(s.Aggregate("count", columns, _atom(earlier, columns, span), (count,), span=span))
+            more = s.Call("souffle_count", (s.Variable(count.name, span=span),), span=span)
+            value = s.Call("souffle_add", (value, more), span=span)
+        self.numbered.append((name, len(own)))
+        formulas.append(s.Binary("==", s.Variable(node.variable.name, span=span), value, span=span))
+        return _conjunction(formulas, span)
+
+
+def _typed_within(inner: Clause, clause: Clause, types: Types) -> ClauseTypes:
+    """The types in an aggregate, where variables from around have those that they have there."""
+    found = ClauseTypes(types, ())
+    found.variables.update({k: v for k, v in clause.typed.variables.items() if k in inner.outer})
+    formulas = [n.Constraint("=", b.variable, b.value) if isinstance(b, Bound) else b for b in inner.literals]
+    for _ in range(len(formulas) + 1):
+        before = len(found.variables)
+        for formula in (*formulas, *inner.heads):
+            found.formula(formula)
+        if len(found.variables) == before:
+            break
+    return found
+
+
+def _atom(name: str, variables: Iterable[str], span: n.Span) -> s.Atom:
+    return s.Atom(name, tuple(s.Variable(x, span=span) for x in variables), span=span)
+
+
+def _names(literal: n.Formula | Bound) -> set[str]:
+    if isinstance(literal, Bound):
+        return {literal.variable.name, *literal.used, *([] if _has_own(literal) else variables_in(literal.value))}
+    return set(variables_in(literal))
+
+
+def _has_own(literal: Bound) -> bool:
+    return isinstance(literal.value, n.Aggregate)
+
+
+def _is_ground(atom: n.Atom) -> bool:
+    plain = (n.Literal, n.Nil, n.Record, n.Branch, n.As, n.Atom)
+    return all(isinstance(part, plain) for part in n.walk(atom))
+
+
+def _conjunction(formulas: list[Any], span: n.Span) -> Any:
+    parts = [formula for formula in formulas if formula is not None]
+    return None if not parts else parts[0] if len(parts) == 1 else s.Conjunction(tuple(parts), span=span)
