@@ -158,7 +158,8 @@ class Clause:
                 break
             done += ready
             waiting = [literal for literal in waiting if literal not in ready]
-        for literal in (*done, *waiting):
+        # What an aggregate lacks is why what uses its value lacks that.
+        for literal in sorted((*done, *waiting), key=lambda one: not isinstance(one, Bound)):
             self.check(literal)
         for head in self.heads:
             self.check(head)
