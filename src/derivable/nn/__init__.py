@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from derivable.core.lazy import lazy
 
 if TYPE_CHECKING:
+    from derivable.nn.function import Function
     from derivable.nn.jax_function import logic_function
     from derivable.nn.log_space import log1mexp, log_of_probability
     from derivable.nn.logic import Logic
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from derivable.nn.semantic import SemanticLoss, semantic_loss
 
 __all__ = [
+    "Function",
     "Logic",
     "Padded",
     "Ragged",
@@ -27,6 +29,7 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        "Function": "derivable.nn.function",
         "Logic": "derivable.nn.logic",
         "Padded": "derivable.nn.samples",
         "Ragged": "derivable.nn.samples",

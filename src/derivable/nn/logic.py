@@ -14,7 +14,7 @@ from derivable.bridge.torch import as_node, is_observed, refuse_capture, within_
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.show.picture import MAX_NODES
 from derivable.core import html
-from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError, warn
+from derivable.core.diagnostics import DomainError, UnsupportedError, warn
 from derivable.core.lazy import hidden_names
 from derivable.datalog.api.program import Program
 from derivable.datalog.facts.inputs import InputMapping, Varying
@@ -35,7 +35,13 @@ from derivable.nn.declared import (
 )
 from derivable.nn.impossible import warn_of_underivable, warn_of_unknown_constants
 from derivable.nn.inference import ExactInference, in_range, inference_for, widened
-from derivable.nn.values import require_distributions, require_factors, require_log_probabilities, require_tags
+from derivable.nn.values import (
+    require_distributions,
+    require_fact_axis,
+    require_factors,
+    require_log_probabilities,
+    require_tags,
+)
 from derivable.nn.varying import VaryingInputs, checked_on_limit
 
 
@@ -378,17 +384,7 @@ class Logic(torch.nn.Module):
 
     def _check(self, name: str, tensor: Any, in_logs: bool) -> None:
         facts = self.inputs[name]
-        if not isinstance(tensor, torch.Tensor):
-            raise ShapeError(f"input {name!r} is a {type(tensor).__name__}, not a tensor", hint="torch.as_tensor(...)")
-        if tensor.dim() == 0 or tensor.shape[-1] != len(facts):
-            raise ShapeError(
-                f"input {name!r} has shape {list(tensor.shape)}; {facts!r} needs [*batch, {len(facts)}]",
-                hint=f"the last dimension is one probability for each of the {len(facts)} facts of {name}",
-            )
-        if tensor.layout is not torch.strided:
-            raise ShapeError(f"input {name!r} is sparse; probabilities are dense", hint=f"{name}.to_dense()")
-        if tensor.is_complex():
-            raise ShapeError(f"input {name!r} is complex; probabilities are real")
+        require_fact_axis(name, tensor, facts)
         if facts.has_factors and self.carrier.has_probabilities:
             if not in_logs:
                 require_factors(name, tensor)

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sized
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from derivable.bridge.torch import is_captured, physical
-from derivable.core.diagnostics import DomainError, outside
+from derivable.core.diagnostics import DomainError, ShapeError, outside
 
 if TYPE_CHECKING:
     from derivable.datalog.tags.carrier import Carrier
 
 TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1e-2, torch.float32: 1e-5, torch.float64: 1e-9}
 """How far outside [0, 1] a probability may be: what rounding in a softmax or a sum gives."""
+
+
+def require_fact_axis(name: str, tensor: Any, facts: Sized) -> None:
+    """Raise ShapeError for anything but a dense tensor of real numbers [*batch, fact]."""
+    if not isinstance(tensor, torch.Tensor):
+        raise ShapeError(f"input {name!r} is a {type(tensor).__name__}, not a tensor", hint="torch.as_tensor(...)")
+    if tensor.dim() == 0 or tensor.shape[-1] != len(facts):
+        raise ShapeError(
+            f"input {name!r} has shape {list(tensor.shape)}; {facts!r} needs [*batch, {len(facts)}]",
+            hint=f"the last dimension is one probability for each of the {len(facts)} facts of {name}",
+        )
+    if tensor.layout is not torch.strided:
+        raise ShapeError(f"input {name!r} is sparse; probabilities are dense", hint=f"{name}.to_dense()")
+    if tensor.is_complex():
+        raise ShapeError(f"input {name!r} is complex; probabilities are real")
 
 
 def require_probabilities(name: str, values: torch.Tensor, hint: str | None = None) -> None:
