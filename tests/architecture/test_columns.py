@@ -18,6 +18,7 @@ OWN = {
     "datalog/kernels/device_bits.py": "matrices of bits, whose rows are no scalars",
     "datalog/kernels/device_proofs.py": "sets of proofs, whose sums and products are no scalar expressions",
     "datalog/tags/proof_lanes.py": "words of proofs, on the host, that bits are put into",
+    "nn/automaton.py": "a step for each argument, thousands in a fold: a program of columns would have as many",
     "nn/batch.py": "choices of one batch: a program of columns would be used once",
     "nn/derived.py": "gathers along the last axis; columns have rows on the first",
     "nn/inference.py": "gathers along the last axis; columns have rows on the first",
