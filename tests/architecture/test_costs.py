@@ -84,10 +84,11 @@ LAYOUT = {
     "apm/host_strata.py": {"GIVEN", "INSTRUCTION", "LAUNCHES", "ROUNDS", "ROW"},
     "apm/matrices.py": {"FEW", "MANY", "ROUNDS", "SHARE", "SPREAD"},
     "apm/tag_matrices.py": {"GATHERED", "ROUND_BYTES"},
+    "fused/elimination.py": {"FIXED", "PUSH"},
     "ram/assumed.py": {"BEGUN"},
     "ram/estimate.py": {
-        *("ABSENT", "COMPARISON", "CONDITION", "DRIVER", "INDEX", "INDEX_CHAIN", "LOOK", "LOOK_CHAIN", "MATCH"),
-        *("PROBE", "RANGE_ROWS", "SEARCH", "SORT", "STORE"),
+        *("ABSENT", "COMPARISON", "CONDITION", "DRIVER", "INDEX", "INDEX_CHAIN", "LOOK", "LOOK_CHAIN", "LOOK_TRIE"),
+        *("MATCH", "PROBE", "RANGE_ROWS", "SEARCH", "SORT", "STORE", "WORD_BITS"),
     },
     "ram/statistics.py": {"ALL_ROWS", "BUCKETS", "SAMPLE", "SLOTS"},
     # What exact inference, aggregates and files keep or take at most.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from derivable.algebra.expr.functions import equal
-from derivable.algebra.expr.nodes import Argument
+from derivable.algebra.expr.nodes import Argument, in_order
 from derivable.datalog.fused.emit import Emitter, Intersect, Plan, RuleKernel, bound_by, num_loops, read_by
 from derivable.kernel import nodes as n
 
@@ -114,6 +114,56 @@ class CountEmitter(Emitter):
             for c, key in enumerate(keys):
                 k.store(known, place + c, key)
             k.store(known, place + len(keys), count + 1)
+
+
+class GroupEmitter(CountEmitter):
+    """Rows (group..., number) to a log: (i, stop, room, *positions, *arguments, log) -> (written, i, *positions).
+
+    The number is that of the rows behind the loops that bind the group; a group may come several times.
+
+    width  outputs that are the group
+    """
+
+    def __init__(self, plan: Plan, width: int):
+        super().__init__(plan)
+        self.width = width
+        self.first_counted = first_counted(plan, width)
+
+    def emit(self) -> RuleKernel:
+        self.columns = [self.k.array("out", "int64")]
+        del self.k.parameters[-1]
+        return self.finished(["int64"])
+
+    def counter_behind(self, number: int) -> n.Register | None:
+        return None if number <= self.first_counted else super().counter_behind(number)
+
+    def rest(self, number: int, tags: tuple | None) -> None:
+        if number < self.first_counted:
+            Emitter.rest(self, number, tags)
+            return
+        if number > self.first_counted:
+            super().rest(number, tags)
+            return
+        k, written = self.k, self.written
+        self.leave_if_full()
+        count = self.written = k.let("count", 0)
+        super().rest(number, tags)
+        self.written = written
+        with k.when(count > 0):
+            for c, term in enumerate((*self.plan.outputs[: self.width], count)):
+                k.store(self.columns[0], written * (self.width + 1) + c, self.value(term) if c < self.width else term)
+            k.set(written, written + 1)
+
+
+def first_counted(plan: Plan, width: int) -> int:
+    """The first step behind those that bind the group, the number of steps if there is none."""
+    group = {node for node in in_order(plan.outputs[:width]) if isinstance(node, Argument)}
+    bound: set[Argument] = set()
+    for number, step in enumerate(plan.steps):
+        bound |= bound_by(step)
+        if group <= bound:
+            return number + 1
+    return len(plan.steps)
 
 
 def _independent(plan: Plan, numbers: list[int]) -> list[list[int]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.core.lazy import later
+from derivable.datalog.fused import elimination
 from derivable.datalog.fused.kernel_plan import Fused, plan
 from derivable.datalog.fused.state import State
 from derivable.datalog.policy.costs import policy
@@ -24,12 +25,13 @@ from derivable.datalog.tags.tags import SemiringTags, Untagged
 from derivable.device.cpu.memory import empty, longer, next_length, zeros
 
 if TYPE_CHECKING:
-    from derivable.datalog.fused import emit, emit_distinct
+    from derivable.datalog.fused import emit, emit_distinct, emit_elimination
     from derivable.datalog.tables.storage import Table
     from derivable.kernel import build
 else:
     build, emit = later("derivable.kernel.build"), later("derivable.datalog.fused.emit")
     emit_distinct = later("derivable.datalog.fused.emit_distinct")
+    emit_elimination = later("derivable.datalog.fused.emit_elimination")
 
 
 class Running:
@@ -62,7 +64,10 @@ class Running:
             self.plan()
             if self.kernel is not None:
                 return True
-        if (seen := self.seen_now()) is None or self.fused is None:
+        if (seen := self.seen_now()) is None:
+            return False
+        self.plan()
+        if self.fused is None:
             return False
         if not self.fused.kept.is_worth_columns:
             return False
@@ -78,16 +83,46 @@ class Running:
             return None
         return emit.compiled(kind, self.fused.plan, *arguments)
 
-    def distinct_kernel(self, counts_only: bool) -> emit.RuleKernel | None:
+    def distinct_kernel(self, counted: int | None) -> emit.RuleKernel | None:
         """The kernel of a store that writes rows which are all different, if it is worth it.
 
-        counts_only  whether nothing but their number is written
+        counted  of how many columns each group of rows is counted, and nothing but these numbers written; None to write
+                 the rows
         """
-        if not isinstance(self.driver, m.Scan) or (seen := self.seen_now()) is None or not self.is_distinct:
+        if not isinstance(self.driver, m.Scan) or (seen := self.seen_now()) is None:
             return None
-        if counts_only:
+        self.plan()
+        if not self.is_distinct:
+            return None
+        if counted is None:
+            return self.kernel_by(seen, emit_distinct.RowEmitter, "int32" if self.has_small_words() else "int64")
+        if not counted:
             return self.kernel_by(seen, emit_distinct.CountEmitter)
-        return self.kernel_by(seen, emit_distinct.RowEmitter, "int32" if self.has_small_words() else "int64")
+        assert self.fused is not None
+        if emit_distinct.first_counted(self.fused.plan, counted) == len(self.fused.plan.steps):
+            return None
+        return self.kernel_by(seen, emit_distinct.GroupEmitter, counted)
+
+    def elimination(self, counted: int) -> tuple[emit_elimination.EliminationKernel, elimination.Arguments] | None:
+        """The kernel that counts the rows of a store by eliminating variables, and its arguments, if that is best.
+
+        counted  of how many columns each group is counted
+        """
+        query = self.store.query
+        is_plain = isinstance(self.state.mode, Untagged) and self.state.counts is None
+        if not is_plain or not isinstance(self.driver, m.Scan) or not query.has_distinct_rows or counted > 1:
+            return None
+        fixed = query.terms[0] if counted else None
+        if (seen := self.seen_now()) is None or not (fixed is None or isinstance(fixed, Var)):
+            return None
+        plan = elimination.best_plan(self.state, self.store, None if fixed is None else fixed.name)
+        if plan is None:
+            return None
+        if seen < policy().many_rows and not emit_elimination.is_compiled(plan.elimination, counted > 0):
+            return None
+        kernel = emit_elimination.compiled(plan.elimination, counted > 0)
+        arguments = elimination.arguments_of(self.state, plan, kernel.num_messages)
+        return None if arguments is None else (kernel, arguments)
 
     def seen_now(self) -> int | None:
         """How many rows it has seen with those that are due, once these are worth a plan of its kernel."""
@@ -95,7 +130,6 @@ class Running:
         seen = self.seen + max(stop - start, self.expected_rows if stop - start >= policy().few else 0)
         if seen < policy().few_rows or any(seen < table.rows_worth_kernels for table in self.tables):
             return None
-        self.plan()
         return seen
 
     @cached_property
@@ -267,6 +301,27 @@ class Running:
             yield count
         table.gathered = 0
         table.hold_distinct(log, count)
+
+    def eliminated(
+        self, table: Table, kernel: emit_elimination.EliminationKernel, arguments: elimination.Arguments
+    ) -> Iterator[int]:
+        """Count the rows of a table that has none yet, as `written` does; it gets the numbers of groups if the kernel
+        writes these."""
+        i, step, count = arguments.first, policy().small_round, 0
+        pairs, number = empty((max(0, arguments.stop - i) if kernel.is_grouped else 0, 2), np.int64), 0
+        while i < arguments.stop:
+            began = perf_counter()
+            out = [pairs[number:].reshape(-1)] if kernel.is_grouped else []
+            more, i, written = kernel.function(i, min(arguments.stop, i + step), *arguments.arrays, *out)
+            step = 2 * step if perf_counter() - began < policy().look_seconds else max(1, step // 2)
+            number += written
+            table.gathered = count = count + more
+            yield count
+        table.gathered = 0
+        if kernel.is_grouped:
+            table.hold_distinct(pairs, number)
+        else:
+            table.hold_distinct(empty((0, table.width), np.int64), count)
 
     def has_small_words(self) -> bool:
         """Whether all columns that the store writes are those of tables with words of 32 bits."""

@@ -10,7 +10,7 @@ import numpy as np
 from derivable.core.progress import Deadline
 from derivable.datalog.facts.coins import Coins
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.ram.estimate import Estimate
+from derivable.datalog.ram.estimate import Estimate, Estimator
 from derivable.datalog.scalars.nodes import Const, Var
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.random_facts import RandomFacts
@@ -74,6 +74,10 @@ class State:
         """An operator of a query has given rows."""
         assert self.counts is not None
         self.counts[id(node)] = self.counts.get(id(node), 0) + rows
+
+    def estimator(self) -> Estimator | None:
+        """What estimates the rows of queries over these tables; None where nothing is known of them."""
+        return None
 
     def estimates(self, store: m.Store) -> list[Estimate]:
         """What is expected of the operators of a store; none where nothing is known of its relations."""

@@ -18,6 +18,8 @@ from derivable.datalog.scalars.nodes import Apply, Const, Expr, Var
 # there, a look for a whole row, a row put into such an index, a condition, a row to store.
 DRIVER, LOOK, LOOK_CHAIN, MATCH, PROBE = 1.0, 3.0, 8.0, 2.0, 10.0
 INDEX, INDEX_CHAIN, CONDITION, STORE = 4.0, 15.0, 0.5, 12.0
+# A look into the trie of one of several atoms that are intersected, and the values in a word of bits.
+LOOK_TRIE, WORD_BITS = 7.0, 64.0
 # A row put into an ordered index, and a search for a key or a bound there.
 SORT, SEARCH = 100.0, 60.0
 # The part of rows for which a comparison holds, and rows of a range, where nothing is known.
@@ -61,11 +63,26 @@ class Known(Protocol):
 
 
 @dataclass(frozen=True)
+class Common:
+    """Joins of complete relations on one more variable, whose values are intersected (`fused.emit_intersection`).
+
+    rows    what they are joined with, and the nanoseconds of that, with tries of all relations
+    length  values, or words of bits, that are gone through for each row, at most
+    """
+
+    variable: str
+    rows: float
+    cost: float
+    length: float
+
+
+@dataclass(frozen=True)
 class Estimate:
     """Rows of a query, nanoseconds so far, and for each column its distinct values and what is known of them.
 
     sources  for a column the scan that has bound it
     held  operators behind it that drop no more rows, as an index has left these out
+    common  the joins so far that are intersected with the next one, if that is about the same variable
     """
 
     rows: float
@@ -73,6 +90,7 @@ class Estimate:
     values: Mapping[str, tuple[float, Summary | None]]
     sources: Mapping[str, Source] = field(default_factory=dict)
     held: tuple[m.Operator, ...] = ()
+    common: Common | None = None
 
 
 class Estimator:
@@ -212,6 +230,9 @@ class Estimator:
             cost += INDEX * size + before.rows * LOOK + rows * MATCH
         else:
             cost += INDEX_CHAIN * size + before.rows * LOOK_CHAIN + rows * MATCH
+        common = None if is_driver else self._common(before, scan, found, size, rows, within)
+        if common is not None and is_whole:
+            cost = min(cost, common.cost + common.rows * common.length + rows * MATCH)
         for fresh, column in found.fresh.items():
             if fresh in needed:
                 summary = known.column(name, column)
@@ -221,7 +242,29 @@ class Estimator:
         held = () if within is None else tuple(bound.source for bound in within.bounds)
         number = 1 + max((source[0] for source in before.sources.values()), default=0)
         sources = {**before.sources, **{fresh: (number, name, column) for fresh, column in found.fresh.items()}}
-        return Estimate(rows, cost, values, sources, held)
+        return Estimate(rows, cost, values, sources, held, common)
+
+    def _common(
+        self, before: Estimate, scan: m.Scan, found: m.Bindings, size: float, rows: float, within: m.Range | None
+    ) -> Common | None:
+        """The joins that are intersected up to this one; None if it is none of those."""
+        if not self.stops_at_first or within is not None or found.repeats or not self.known.is_complete(scan.relation):
+            return None
+        if len(found.fresh) == 1 and found.keys:
+            ((variable, column),) = found.fresh.items()
+            last = Common(variable, before.rows, before.cost, rows / max(1.0, before.rows))
+        else:
+            columns = [
+                c
+                for c, term in found.keys
+                if isinstance(term, Var) and before.common and term.name == before.common.variable
+            ]
+            if found.fresh or len(columns) != 1 or len(found.keys) < 2 or before.common is None:
+                return None
+            column, last = columns[0], before.common
+        words = self.known.column(scan.relation, column).reach / WORD_BITS
+        cost = last.cost + INDEX * size + last.rows * LOOK_TRIE
+        return replace(last, cost=cost, length=min(last.length, words))
 
     def _together(self, before: Estimate, found: m.Bindings) -> list[tuple[tuple[int, ...], list[Source]]]:
         """Columns of a join whose values one scan has bound, so that their combinations are not those of columns that

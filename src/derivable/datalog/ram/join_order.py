@@ -173,6 +173,12 @@ class _Partial:
     def cost(self) -> float:
         return 0.0 if self.estimate is None else self.estimate.cost
 
+    @property
+    def intersected(self) -> str | None:
+        """The variable whose values the next atom may be intersected with."""
+        common = None if self.estimate is None else self.estimate.common
+        return None if common is None else common.variable
+
 
 class _Search:
     def __init__(self, origin: m.Origin, estimator: Estimator):
@@ -190,16 +196,18 @@ class _Search:
         return found and self.finished(found)
 
     def of_all(self, first: _Partial, atoms: list[int]) -> _Partial:
-        layer: dict[frozenset[int], _Partial] = {frozenset(): first}
+        """By sets of atoms, and by what the next atom may be intersected with: that makes what is behind it cheaper."""
+        layer: dict[tuple[frozenset[int], str | None], _Partial] = {(frozenset(), None): first}
         for _ in atoms:
-            following: dict[frozenset[int], _Partial] = {}
-            for taken, partial in layer.items():
+            following: dict[tuple[frozenset[int], str | None], _Partial] = {}
+            for (taken, _), partial in layer.items():
                 for atom in self.ready(partial, [atom for atom in atoms if atom not in taken]):
-                    key, made = taken | {atom}, self.with_atom(partial, atom)
+                    made = self.with_atom(partial, atom)
+                    key = taken | {atom}, made.intersected
                     if key not in following or made.cost < following[key].cost:
                         following[key] = made
             layer = following
-        return layer[frozenset(atoms)]
+        return min(layer.values(), key=lambda partial: partial.cost)
 
     def greedy(self, first: _Partial, atoms: list[int]) -> _Partial:
         """The atom that leaves the fewest rows comes next, of those that cost equally much the first."""

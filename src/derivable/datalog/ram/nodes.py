@@ -239,18 +239,29 @@ class Ram:
     plans: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
-    def counted(self) -> frozenset[str]:
-        """The relations of which nothing but the number of rows is read: what `count` without groups counts, if one
-        rule writes it."""
+    def counted(self) -> Mapping[str, int]:
+        """The relations of which nothing is read but how many rows each group has, what one `count` counts, with the
+        number of their columns that are the group; if one rule writes them."""
         readers = [one for stratum in self.strata for one in stratum.full]
-        read = relations_read(one for one in readers if isinstance(one, Store) or one.operator != "count")
-        read |= {one.body for one in readers if isinstance(one, AggregateRule) and (one.num_group or one.groups)}
-        counts = {one.body for one in readers if isinstance(one, AggregateRule)}
+        counts = [one for one in readers if isinstance(one, AggregateRule) and one.operator == "count"]
+        widths = {one.body: one.num_group for one in counts}
+        # Groups of which some may have no rows are relations that are read.
+        read = relations_read(one for one in readers if one not in counts)
+        read |= {one.groups for one in counts if one.groups is not None}
+        read |= {one.body for one in counts if one.num_group != widths[one.body]}
         written = [one.relation for one in readers]
         alone = {name for stratum in self.strata if not stratum.is_recursive for name in stratum.relations}
-        timed = any(stratum.timed is not None for stratum in self.strata)
-        found = (name for name in counts & alone if written.count(name) == 1 and self.relations[name].keys is None)
-        return frozenset() if timed else frozenset(found).difference(read, self.outputs)
+        if any(stratum.timed is not None for stratum in self.strata):
+            return {}
+        return {
+            name: width
+            for name, width in widths.items()
+            if name in alone
+            and written.count(name) == 1
+            and self.relations[name].keys is None
+            and name not in read
+            and name not in self.outputs
+        }
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy and another process get: plans have kernels and memory of this process."""

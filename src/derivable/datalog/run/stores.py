@@ -6,11 +6,13 @@ Untagged rows go straight into their table; tagged ones wait for the end of the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from derivable.datalog.aggregates.groups import Context, run_aggregate
 from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.facts.store import FactStore
+from derivable.datalog.fused.fused import Running
 from derivable.datalog.fused.state import Columns
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.limits import Watch
@@ -20,6 +22,7 @@ from derivable.datalog.run.queries import Found
 from derivable.datalog.tables.bulk_load import BulkLoad
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import Algebra
+from derivable.datalog.values.values import TYPES
 
 if TYPE_CHECKING:
     from derivable.datalog.run.pending import Pending
@@ -39,6 +42,8 @@ class Stores(Orders):
         self.stratum_effort = [StratumEffort() for _ in ram.strata]
         # Whether relations that are no outputs need not be there at the end.
         self.only_outputs = False
+        # The relations that have the numbers of rows of groups in place of their rows.
+        self.numbers: set[str] = set()
 
     def effort(self, instruction: m.Instruction) -> Effort:
         """What an instruction has cost so far."""
@@ -87,11 +92,13 @@ class Stores(Orders):
 
     def insert_first(self, store: m.Store, table: Table, effort: Effort) -> None:
         """Insert the rows of a store, which may be many, in a table that has none yet."""
-        running = self.running_of(store)
-        only_number = self.only_outputs and self.watch.room is None and store.relation in self.ram.counted
-        kernel = running.distinct_kernel(only_number)
-        if kernel is None or not only_number:
-            self.warn_of_product(store)
+        running, counted = self.running_of(store), None
+        if self.only_outputs and self.watch.room is None:
+            counted = self.ram.counted.get(store.relation)
+        if counted is not None and self.count_rows(running, table, counted, effort):
+            return
+        self.warn_of_product(store)
+        kernel = running.distinct_kernel(None)
         if kernel is not None:
             effort.by(KERNEL)
             for count in running.written(table, kernel):
@@ -102,6 +109,27 @@ class Stores(Orders):
         for columns, count, _ in self.stored(store, effort, may_compile=not running.is_distinct):
             gathered.add(columns, count)
         gathered.flush()
+
+    def count_rows(self, running: Running, table: Table, counted: int, effort: Effort) -> bool:
+        """Have the number of the rows of a store in place of the rows, if there is a kernel for that: a table without
+        its log, or for each group, of so many columns, rows (group..., number) that are to be added up."""
+        eliminates, kernel = running.elimination(counted), None
+        if eliminates is None and (kernel := running.distinct_kernel(counted)) is None:
+            return False
+        if counted:
+            table = Table(table.name, (*table.types[:counted], TYPES["usize"]))
+            self.tables[table.name] = table
+            self.numbers.add(table.name)
+        effort.by(KERNEL)
+        if eliminates is not None:
+            numbers = running.eliminated(table, *eliminates)
+        else:
+            assert kernel is not None
+            numbers = running.written(table, kernel)
+        for count in numbers:
+            self.watch.remaining()
+            effort.candidates = count
+        return True
 
     def stored(
         self, store: m.Store, effort: Effort | None = None, keep: bool = False, may_compile: bool = True
@@ -151,6 +179,8 @@ class Stores(Orders):
         """Columns, count and tags of an aggregate."""
         effort.route = Route(COLUMNS, "aggregates work on columns")
         table = self.tables[rule.relation]
+        if rule.body in self.numbers:
+            rule = replace(rule, operator="sum", num_values=1)
         body = self.tables[rule.body]
         groups = None if rule.groups is None else self.tables[rule.groups]
         written = self.ram.source, self.ram.text, self.ram.plans.setdefault("said", set())
