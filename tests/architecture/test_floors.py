@@ -54,6 +54,7 @@ STAGES = {
         "scalars",
         "aggregates",
         "syntax",
+        "problog",
         "rules",
         "types",
         "desugar",

@@ -51,7 +51,7 @@ def test_all_of_them_are_there():
         "abs floor ceil exp exp2 log log2 pow powf sin cos tan asin acos atan atan2 sign max min bit_and bit_or "
         "bit_xor bit_not bit_shift_left bit_shift_right string_concat string_length string_char_at substring format "
         "string_upper string_lower string_index_of string_replace "
-        "string_trim hash datetime_day datetime_month datetime_month0 datetime_year parse_entity dim dot"
+        "string_trim hash datetime_day datetime_month datetime_month0 datetime_year parse_entity list_contains dim dot"
     )
     assert set(wanted.split()) <= set(FUNCTIONS.names())
 

@@ -8,8 +8,8 @@ from derivable.core.diagnostics import ParseError
 from derivable.core.other_files import LANGUAGES, other_language
 
 FILES = {
-    "tc.pl": ("% closure\nedge(1, 2).\npath(X, Y) :- edge(X, Y).\n", "Prolog or ProbLog"),
-    "coin.pl": ("0.4::heads(1).\n0.6 :: heads(2).\nsomebody :- heads(_).\nquery(somebody).\n", "Prolog or ProbLog"),
+    "tc.prolog": ("% closure\nedge(1, 2).\npath(X, Y) :- edge(X, Y).\n", "Prolog or ProbLog"),
+    "coin.txt": ("0.4::heads(1).\n0.6 :: heads(2).\nsomebody :- heads(_).\nquery(somebody).\n", "Prolog or ProbLog"),
     "net.bif": (
         "network unknown {\n}\nvariable rain {\n  type discrete [ 2 ] { yes, no };\n}\n"
         "probability ( rain ) {\n  table 0.2, 0.8;\n}\n",

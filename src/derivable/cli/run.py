@@ -36,7 +36,11 @@ PART = 1 << 14
 @click.option("--samples", type=click.IntRange(min=0), metavar="N", help="Draw N worlds, given the evidence.")
 @click.option("-q", "--query", "queries", multiple=True, metavar="RELATION", help="Show only this; may be repeated.")
 @click.option(
-    "-e", "--evidence", multiple=True, metavar="ITEM", help="What was observed, such as 'not calls(\"Ada\")'."
+    "-e",
+    "--evidence",
+    multiple=True,
+    metavar="ITEM",
+    help="What was observed, such as 'not calls(\"Ada\")', in a .pl '\\+ calls(ada)'.",
 )
 @click.option(
     "-F", "--facts", type=click.Path(), metavar="DIR", help="Facts from DIR/RELATION.csv, .tsv, .facts, .parquet, ..."
@@ -90,6 +94,9 @@ def run_command(
 
     A FILE that ends in .dl is a program of Soufflé's: -F is the folder of its `.input`, and -D that of its `.output`,
     whose files are as Soufflé writes them.
+
+    FILE.pl, .pro or .problog is a program of ProbLog: facts are printed as it writes them, `0::path(a, b)` for an atom
+    that is asked for and never holds.
     """
     if (most_probable and samples is not None) or (over and not most_probable):
         raise click.UsageError("--most-probable and --samples exclude each other, and --over goes with the first.")
@@ -123,19 +130,22 @@ def run_command(
     # The other options have the names that they have there.
     database: Any = program.run(facts=given, **settings)
     names = [name for name in database if shown is None or name in shown]
-    _note_missing(program, given, [name for name in names if not len(database[name])])
+    shown_as = getattr(program, "shown", None)
+    if shown_as is None:
+        # Those of ProbLog have a warning for each.
+        _note_missing(program, given, [name for name in names if not len(database[name])])
     _write_files(database, files, names, output)
     if output is None:
-        _show(database, names, as_json)
+        _show(database, names, as_json, shown_as)
 
 
-def _show(database: Any, names: list[str], as_json: bool) -> None:
-    """Print relations."""
+def _show(database: Any, names: list[str], as_json: bool, shown_as: Any = None) -> None:
+    """Print relations, as a program of ProbLog writes its facts if there is one."""
     if as_json:
         _write_documents(database, names)
         return
     for name in names:
-        _write(name, database[name])
+        _write(name, database[name], shown_as)
 
 
 def _run_souffle(
@@ -195,20 +205,47 @@ def _program(
 ) -> tuple[Any, set[str] | None]:
     """The program with queries and evidence added, and the names of the relations to show, None for all outputs."""
     from derivable.core.files import read_bytes
+    from derivable.core.other_files import is_problog
     from derivable.datalog.api.program import Program
 
     if file == "-":
         text, source = sys.stdin.read(), "<stdin>"
     else:
         text, source = _decoded(read_bytes(file), file), os.fspath(Path(file))
+    options: dict[str, Any] = {"compatible": compatible, "roots": roots}
+    if is_problog(source, text):
+        return _program_of_problog(text, source, queries, evidence, roots)
     text += _items_of_evidence(evidence, "--evidence")
     if not queries:
-        return Program(text, source, compatible=compatible, roots=roots), None
+        return Program(text, source, **options), None
     before = set(Program(text, source, roots=roots).lowered().outputs)
     text += "".join(f"\nquery {query}" for query in queries) + "\n"
-    program = Program(text, source, compatible=compatible, roots=roots)
+    program = Program(text, source, **options)
     added = set(program.lowered().outputs) - before
     return program, added | set(queries)
+
+
+def _program_of_problog(
+    text: str, source: str, queries: tuple[str, ...], evidence: tuple[str, ...], roots: tuple[str, ...] | None
+) -> tuple[Any, set[str] | None]:
+    """As `_program`; a query is an atom, `path(a, X)`, or the name of relations of whatever arity."""
+    from derivable.datalog.api.program import Program
+    from derivable.datalog.problog.library import defined_by
+    from derivable.datalog.problog.reader import read_terms
+    from derivable.datalog.problog.terms import canonical
+
+    text += "".join(f"\nevidence({item})." for item in evidence)
+    if not queries:
+        return Program.from_problog(text, source, roots=roots), None
+    keys = {key for term in read_terms(text, source) for key in defined_by(term)}
+    atoms = []
+    for query in queries:
+        arities = sorted(arity for name, arity in keys if name == query)
+        atoms += [f"{query}({', '.join('_' * arity)})" if arity else query for arity in arities] or [query]
+    text += "".join(f"\nquery({atom})." for atom in atoms) + "\n"
+    program = Program.from_problog(text, source, roots=roots)
+    wanted = [canonical(term) for atom in atoms for term in read_terms(f"{atom}.", "--query")]
+    return program, {program.shown.outputs[asked] for asked in wanted}
 
 
 def _items_of_evidence(evidence: tuple[str, ...], option: str) -> str:
@@ -330,9 +367,12 @@ def _parts(values: Iterable[Any]) -> Iterator[list[Any]]:
         yield part
 
 
-def _write(name: str, view: Any) -> None:
+def _write(name: str, view: Any, shown_as: Any = None) -> None:
     from derivable.datalog.api.relation_view import tag_text
 
+    if shown_as is not None and not len(view) and name in shown_as.absent:
+        click.echo(f"0::{visible(shown_as.absent[name])}")
+        return
     relation = name.partition("(")[0]  # the facts of `query path(0, x)` are facts of path
     if sys.stdout.isatty():
         arity = len(view.columns)
@@ -346,9 +386,18 @@ def _write(name: str, view: Any) -> None:
         write_table(f"{name}  ({len(view):,})", columns, shown, len(view))
         return
     rest = iter(()) if view.tags is None else iter(view.tag_list())
-    for rows in view.shown_rows():
-        facts = [f"{relation}({', '.join(row)})" for row in rows]
+    for facts in _facts(name, relation, view, shown_as):
         if view.tags is not None:
             facts = [f"{tag_text(tag, 9)}::{fact}" for tag, fact in zip(islice(rest, len(facts)), facts)]
         facts.append("")
         sys.stdout.write("\n".join(facts))
+
+
+def _facts(name: str, relation: str, view: Any, shown_as: Any) -> Iterator[list[str]]:
+    """The rows as facts, in parts, in the language of the program."""
+    if shown_as is None:
+        yield from ([f"{relation}({', '.join(row)})" for row in rows] for rows in view.shown_rows())
+        return
+    types = [t.name for t in view.table.types]
+    for rows in _parts(view):
+        yield [shown_as.fact(name, row, types) for row in rows]

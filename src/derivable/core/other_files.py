@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,7 @@ LANGUAGES = (
         "a program of Prolog or ProbLog",
         (".pl", ".pro", ".problog"),
         r"(?m)^\s*(%(?!%)|:-|([\d.]+\s*::\s*)?[a-z]\w*(\([^()\n]*\))?\s*(:-|\.\s*$))",
-        _RULES,
+        "`derivable run FILE.pl` and `Program.from_problog(text)` run it",
     ),
     Language("an answer set program", (".lp",), r"(?m)^\s*#(show|const|program)\b", _RULES),
     Language("a Bayesian network in BIF", (".bif",), r"(?m)^\s*(network|variable)\s+\S+\s*\{", _TABLES),
@@ -83,6 +84,14 @@ CIRCUITS = (
 )
 # How much of a file is looked at.
 _BEGINNING = 4096
+
+# How items of this library's own language begin, and no clause of Prolog.
+_ITEM = re.compile(r"(?m)^\s*(rel|relation|type|query|const|import)\s+[\w\"{]")
+
+
+def is_problog(name: str | os.PathLike, text: str) -> bool:
+    """Whether a file is a program of ProbLog: its name says so, and it has no items of this library's language."""
+    return Path(name).suffix.lower() in (".pl", ".pro", ".problog") and not _ITEM.search(text)
 
 
 def other_language(name: str, text: str, *, is_program: bool = False) -> Language | None:

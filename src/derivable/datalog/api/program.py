@@ -18,7 +18,7 @@ from derivable.core.collection import gc_paused
 from derivable.core.diagnostics import DomainError, ParseError, Span, UnsupportedError, warn
 from derivable.core.files import checked_path
 from derivable.core.lazy import hidden_names
-from derivable.core.other_files import other_language
+from derivable.core.other_files import is_problog, other_language
 from derivable.core.registry import suggestion
 from derivable.core.roots import Roots
 from derivable.datalog.api.batched import Batched, batched
@@ -49,6 +49,7 @@ from derivable.datalog.types import Typed, infer, types_text
 
 if TYPE_CHECKING:
     from derivable.datalog.api.evaluation import Evaluation
+    from derivable.datalog.api.problog_program import ProblogProgram
     from derivable.datalog.api.souffle_program import SouffleProgram
     from derivable.datalog.api.worlds import Count, Worlds
     from derivable.datalog.facts.store import FactStore
@@ -118,11 +119,30 @@ class Program:
     ) -> Program:
         """The program of a file; imports are relative to it. The options are as for the program of a text.
 
-        A file that ends in .dl is one in Soufflé's language: see `from_souffle`.
+        A file that ends in .dl is one in Soufflé's language: see `from_souffle`. One that ends in .pl, .pro or .problog
+        is one in ProbLog's: see `from_problog`.
         """
+        text = read(checked_path(path))
         if os.fspath(path).lower().endswith(".dl"):
-            return Program.from_souffle(read(checked_path(path)), str(path), roots=roots)
-        return Program(read(checked_path(path)), str(path), compatible=compatible, roots=roots)
+            return Program.from_souffle(text, str(path), roots=roots)
+        if is_problog(path, text):
+            return Program.from_problog(text, str(path), roots=roots)
+        return Program(text, str(path), compatible=compatible, roots=roots)
+
+    @staticmethod
+    def from_problog(
+        text: str, source: str = "<program>", *, roots: Sequence[str | os.PathLike] | None = None
+    ) -> ProblogProgram:
+        """The program of a text in ProbLog's language: facts, rules, annotated disjunctions, queries and evidence.
+
+        A query of the whole relation `path(X, Y)` is the output `path`, any other one has its text, such as
+        `path(a, X)`. Atoms are `str`, terms `Entity`. `source` and `roots` are as for `Program`.
+
+        Raises ParseError, BindingError, TypeMismatchError, DomainError and UnsupportedError with their place.
+        """
+        from derivable.datalog.api.problog_program import ProblogProgram
+
+        return ProblogProgram(text, source, roots=roots)
 
     @staticmethod
     def from_souffle(

@@ -145,10 +145,11 @@ class Body(Aggregates):
         """The relations of the constructors, and the types of their terms."""
         return {constructor.relation: constructor.type for constructor in self.owner.typed.constructors.values()}
 
-    def instance(self, literals: Iterable[r.Literal]) -> list[r.Var]:
+    def instance(self, literals: Sequence[r.Literal]) -> list[r.Var]:
         """The variables that tell the instances of a body apart, in order of writing.
 
-        Those that equations define, and terms and fields of each other, follow from the rest.
+        Those that equations define, and terms and fields of each other, follow from the rest. Those of the head that
+        nothing binds come from demand, and tell instances apart too.
         """
         found: dict[str, r.Var] = {}
         waiting: list[tuple[r.Var | r.Const | None, ...]] = []
@@ -167,7 +168,20 @@ class Body(Aggregates):
             if place is None and isinstance(parts[0], r.Var):
                 found[parts[0].name] = parts[0]
             given |= {part.name for part in parts if isinstance(part, r.Var)}
+        found.update((name, r.Var(name, self.environment[name])) for name in self.demanded(literals, given))
         return list(found.values())
+
+    def demanded(self, literals: Sequence[r.Literal], given: set[str]) -> list[str]:
+        """The variables of the head that no literal binds, and no equation defines by those that are given."""
+        known = set(given)
+        equations = [r.names(e) for e in literals if isinstance(e, r.Filter) and _is_equation(e.condition)]
+        while (define := next((names for names in equations if len(names - known) == 1), None)) is not None:
+            known |= define
+        return sorted(name for name in self.outer - known if name in self.environment)
+
+
+def _is_equation(condition: r.Expr) -> bool:
+    return isinstance(condition, r.Apply) and condition.operator == "=="
 
 
 def _given(parts: Sequence[r.Var | r.Const | None], given: set[str]) -> bool:

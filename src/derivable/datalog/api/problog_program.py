@@ -1,0 +1,53 @@
+"""Programs in ProbLog's language."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from derivable.core.diagnostics import DerivableError, ParseError, Span, UnsupportedError
+from derivable.core.files import checked_path
+from derivable.datalog.api.program import Program
+from derivable.datalog.problog.names import Shown
+from derivable.datalog.problog.translate import translated
+from derivable.datalog.syntax import nodes as s
+from derivable.datalog.syntax.imports import read
+
+
+class ProblogProgram(Program):
+    """A program whose text is in ProbLog's language; see `Program.from_problog`."""
+
+    def _parsed(self) -> s.Syntax:
+        self.shown: Shown
+        try:
+            syntax, self.shown = translated(self.text, self.source, self._included())
+        except RecursionError:
+            raise UnsupportedError("a term of the program is nested too deep", source=self.source) from None
+        return syntax
+
+    def _included(self) -> Callable[[str, Span], tuple[str, str]]:
+        """What reads the files that the program takes in, each of them once."""
+        text, source, roots = self.text, self.source, self.roots
+        folder = Path.cwd() if source.startswith("<") else Path(source).resolve().parent
+        seen = set() if source.startswith("<") else {Path(source).resolve()}
+
+        def include(name: str, span: Span) -> tuple[str, str]:
+            place = (folder / checked_path(name)).resolve()
+            place = place if place.suffix else place.with_suffix(".pl")
+            message = hint = None
+            if not roots.holds(place):
+                message, hint = roots.refusal(place, "read")
+            elif not place.is_file():
+                message, hint = f"cannot find the file `{name}`", f"looked for {place}"
+            if message is not None:
+                raise ParseError(message, hint=hint, source=source, text=text, span=span)
+            if place in seen:
+                return "", name
+            seen.add(place)
+            try:
+                return read(place), name
+            except DerivableError as failed:
+                message = f"cannot read the file `{name}`"
+                raise ParseError(message, hint=failed.message, source=source, text=text, span=span) from None
+
+        return include

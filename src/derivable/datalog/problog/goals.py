@@ -1,0 +1,181 @@
+"""Clauses and goals: what the terms of a program mean, before anything is known about types and modes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from derivable.core.diagnostics import Span
+from derivable.datalog.problog.terms import Compound, Term, Var, variables
+from derivable.datalog.scalars.nodes import NOWHERE
+
+
+@dataclass(frozen=True)
+class Goal:
+    span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Call(Goal):
+    """A goal of a predicate that clauses define."""
+
+    atom: Compound
+
+
+@dataclass(frozen=True)
+class And(Goal):
+    goals: tuple[Goal, ...]
+
+
+@dataclass(frozen=True)
+class Or(Goal):
+    goals: tuple[Goal, ...]
+
+
+@dataclass(frozen=True)
+class Negation(Goal):
+    goal: Goal
+
+
+@dataclass(frozen=True)
+class Unify(Goal):
+    left: Term
+    right: Term
+
+
+@dataclass(frozen=True)
+class Differ(Goal):
+    """`X \\= Y`, `X \\== Y`, and with `same` `X == Y`: both sides are ground."""
+
+    left: Term
+    right: Term
+    same: bool = False
+
+
+@dataclass(frozen=True)
+class Compare(Goal):
+    """`X =< Y + 1`; the operator is one of this library's language."""
+
+    operator: str
+    left: Term
+    right: Term
+
+
+@dataclass(frozen=True)
+class Is(Goal):
+    result: Term
+    expression: Term
+
+
+@dataclass(frozen=True)
+class Between(Goal):
+    low: Term
+    high: Term
+    value: Term
+
+
+@dataclass(frozen=True)
+class Total(Goal):
+    """`aggregate_all(count, G, N)`, and `sum(E)`, `max(E)`, `min(E)` in place of `count`."""
+
+    operator: str
+    expression: Term | None
+    goal: Goal
+    result: Term
+
+
+@dataclass(frozen=True)
+class Clause:
+    """Heads with their probabilities, None for a head without one, and a body.
+
+    number  of the clause in the program: its variables are its own
+    """
+
+    heads: tuple[tuple[Term | None, Compound], ...]
+    body: Goal
+    span: Span
+    number: int
+
+
+@dataclass(frozen=True)
+class Query:
+    atom: Compound
+    body: Goal
+    span: Span
+    number: int
+
+
+@dataclass(frozen=True)
+class Observation:
+    atom: Compound
+    is_true: bool
+    span: Span
+    number: int
+
+
+@dataclass
+class Source:
+    """All that a program says."""
+
+    clauses: list[Clause] = field(default_factory=list)
+    queries: list[Query] = field(default_factory=list)
+    evidence: list[Observation] = field(default_factory=list)
+
+
+TRUE = And(())
+
+
+def terms_of(goal: Goal) -> tuple[Term, ...]:
+    """The terms of a goal, not those of goals in it."""
+    match goal:
+        case Call(atom=atom):
+            return (atom,)
+        case Unify(left=a, right=b) | Differ(left=a, right=b) | Compare(left=a, right=b):
+            return a, b
+        case Is(result=a, expression=b):
+            return a, b
+        case Between(low=a, high=b, value=c):
+            return a, b, c
+        case Total(expression=e, result=r):
+            return (r,) if e is None else (e, r)
+    return ()
+
+
+def goals_of(goal: Goal) -> tuple[Goal, ...]:
+    """The goals in a goal."""
+    match goal:
+        case And(goals=goals) | Or(goals=goals):
+            return goals
+        case Negation(goal=inside) | Total(goal=inside):
+            return (inside,)
+    return ()
+
+
+def walk(goal: Goal) -> Iterator[Goal]:
+    yield goal
+    for inside in goals_of(goal):
+        yield from walk(inside)
+
+
+def names_in(goal: Goal) -> dict[str, Var]:
+    """The variables of a goal and of those in it."""
+    found: dict[str, Var] = {}
+    for part in walk(goal):
+        for name, var in variables(*terms_of(part)).items():
+            found.setdefault(name, var)
+    return found
+
+
+def visible_names(goal: Goal) -> dict[str, Var]:
+    """The variables of a goal but those that occur inside negations and aggregates alone."""
+    match goal:
+        case Negation():
+            return {}
+        case And() | Or():
+            found: dict[str, Var] = {}
+            for inside in goals_of(goal):
+                found = {**visible_names(inside), **found}
+            return found
+        case Total(result=result):
+            return variables(result)
+    return variables(*terms_of(goal))

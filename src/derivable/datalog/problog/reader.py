@@ -1,0 +1,298 @@
+"""The reader of Prolog's texts: tokens, and terms by the precedence of their operators."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from derivable.core.diagnostics import Origin, ParseError, Span
+from derivable.datalog.problog.terms import Compound, Number, Term, Text, Var
+from derivable.datalog.syntax.lexer import Places
+
+_TOKEN = re.compile(
+    r"""
+      (?P<skip>[ \t\r\n\f\ufeff]+|%[^\n]*|/\*.*?\*/)
+    | (?P<number>[0-9]+\.[0-9]+(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+|0'(?:\\.|''|[^\\'])|[0-9]+)
+    | (?P<variable>[A-Z_][a-zA-Z0-9_]*)
+    | (?P<atom>[a-z][a-zA-Z0-9_]*|'(?:[^'\\]|\\.|'')*')
+    | (?P<text>"(?:[^"\\]|\\.|"")*")
+    | (?P<end>\.(?=[\s%]|\Z))
+    | (?P<unclosed>/\*.*)
+    | (?P<mark>\?::|::|[-+*/\\^<>=~:.?@\#&$]+|!|,|\|)
+    | (?P<symbol>;)
+    | (?P<bracket>[()\[\]{}])
+    | (?P<bad>'[^\n]*|"[^\n]*|.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+# Operator -> (precedence, form).
+INFIX = {
+    **dict.fromkeys((":-", "<-", "-->", "=>"), (1200, "xfx")),
+    ";": (1100, "xfy"),
+    "|": (1100, "xfy"),
+    "->": (1050, "xfy"),
+    ",": (1000, "xfy"),
+    "~": (995, "xfx"),
+    **dict.fromkeys(("::", "?::"), (990, "xfx")),
+    **dict.fromkeys(
+        ["=", "\\=", "==", "\\==", "is", "=:=", "=\\=", "<", ">", "=<", ">=", "@<", "@>", "@=<", "@>=", "=..", "as"],
+        (700, "xfx"),
+    ),
+    ":": (600, "xfy"),
+    **dict.fromkeys(("+", "-", "/\\", "\\/", "xor"), (500, "yfx")),
+    **dict.fromkeys(("*", "/", "//", "mod", "rem", "div", "<<", ">>", "rdiv"), (400, "yfx")),
+    "**": (200, "xfx"),
+    "^": (200, "xfy"),
+}
+PREFIX = {
+    ":-": (1200, "fx"),
+    "?-": (1200, "fx"),
+    **dict.fromkeys(("dynamic", "discontiguous", "table", "multifile", "initialization"), (1150, "fx")),
+    "\\+": (900, "fy"),
+    "not": (900, "fy"),
+    "-": (200, "fy"),
+    "+": (200, "fy"),
+    "\\": (200, "fy"),
+    "?": (500, "fx"),
+}
+_ESCAPES = dict(zip("ntr0abfvse", "\n\t\r\0\a\b\f\v \x1b"))
+
+
+@dataclass(slots=True)
+class Token:
+    """kind is "number", "variable", "atom", "text", "end", "mark", "symbol", "bracket", "unclosed" for a comment, "bad"
+    or "last"."""
+
+    kind: str
+    text: str
+    start: int
+    stop: int
+
+
+def read_terms(text: str, source: str, is_included: bool = False) -> list[Term]:
+    """The terms of a text, each of which ends with a dot. Raises ParseError with the place.
+
+    is_included  whether the text is of a file that another one takes in
+    """
+    return Reader(text, source, is_included).terms()
+
+
+class Reader:
+    """One text."""
+
+    def __init__(self, text: str, source: str, is_included: bool = False):
+        self.text, self.source = text, source
+        self.places = Places(text, Origin(source, text) if is_included else None)
+        self.tokens = self.scanned()
+        self.position = 0
+        self.anonymous = 0
+
+    def scanned(self) -> list[Token]:
+        found, position, text = [], 0, self.text
+        while position < len(text):
+            token = _TOKEN.match(text, position)
+            assert token is not None
+            assert token.lastgroup is not None
+            if token.lastgroup != "skip":
+                found.append(Token(token.lastgroup, token.group(), position, token.end()))
+            position = token.end()
+        found.append(Token("last", "", len(text), len(text)))
+        return found
+
+    # Places and errors
+
+    def span(self, start: int, stop: int) -> Span:
+        return self.places.span(start, stop)
+
+    def error(self, message: str, token: Token, hint: str | None = None) -> ParseError:
+        stop = min(token.stop, self.text.find("\n", token.start) % (len(self.text) + 1))
+        span = self.span(token.start, max(stop, token.start + 1))
+        return ParseError(message, hint=hint, source=self.source, text=self.text, span=span)
+
+    def unexpected(self, token: Token, wanted: str) -> ParseError:
+        if token.kind == "unclosed":
+            return self.error("this comment does not end", token, "close it with `*/`")
+        if token.kind == "bad":
+            if token.text[0] in "'\"":
+                what = "quoted atom" if token.text[0] == "'" else "text"
+                return self.error(f"this {what} does not end", token, f"close it with `{token.text[0]}`")
+            return self.error(f"unexpected character {token.text!r}", token)
+        if token.kind == "last":
+            return self.error(f"expected {wanted}, but the file ends", token, "a clause ends with a dot")
+        shown = "the dot at the end of the clause" if token.kind == "end" else f"`{token.text}`"
+        hint = "clauses end with a dot and a space or a new line" if token.text == "." else None
+        return self.error(f"expected {wanted}, not {shown}", token, hint)
+
+    # Terms
+
+    @property
+    def token(self) -> Token:
+        return self.tokens[self.position]
+
+    def terms(self) -> list[Term]:
+        found = []
+        while self.token.kind != "last":
+            first = self.token
+            found.append(self.term(1200))
+            if self.token.kind != "end":
+                if self.token.kind == "last":
+                    raise self.error("this clause does not end", first, "end it with a dot")
+                raise self.unexpected(self.token, "an operator or the dot that ends the clause")
+            self.position += 1
+        return found
+
+    def term(self, most: int) -> Term:
+        start = self.token.start
+        left, precedence = self.primary(most)
+        while True:
+            token = self.token
+            operator = token.text if token.kind in ("mark", "symbol", "atom") else ""
+            rank, form = INFIX.get(operator, (1201, ""))
+            if rank > most or precedence > rank - (form[0] == "x"):
+                break
+            self.position += 1
+            right = self.term(rank - (form[2] == "x"))
+            functor = ";" if operator == "|" else operator
+            left = Compound(functor, (left, right), span=self.span(start, self.tokens[self.position - 1].stop))
+            precedence = rank
+        return left
+
+    def primary(self, most: int) -> tuple[Term, int]:
+        """A term without infix operators, and its precedence."""
+        token = self.token
+        self.position += 1
+        start = token.start
+        match token.kind:
+            case "number":
+                return self.number(token, ""), 0
+            case "variable":
+                name = token.text
+                if name == "_":
+                    self.anonymous += 1
+                    name = f"_#{self.anonymous}"
+                return Var(name, span=self.span(start, token.stop)), 0
+            case "text":
+                return Text(self.unquoted(token), span=self.span(start, token.stop)), 0
+            case "bracket" if token.text == "(":
+                inside = self.term(1200)
+                self.expect(")", token)
+                return inside, 0
+            case "bracket" if token.text == "[":
+                return self.list(token), 0
+            case "atom" | "mark" | "symbol":
+                return self.named(token, most)
+        raise self.unexpected(token, "a term")
+
+    def named(self, token: Token, most: int) -> tuple[Term, int]:
+        """An atom, a term with arguments or a prefix operator."""
+        after = self.token
+        name = self.unquoted(token) if token.text.startswith("'") else token.text
+        if after.text == "(" and after.kind == "bracket" and after.start == token.stop:
+            self.position += 1
+            arguments = self.arguments(after, ")")
+            return Compound(name, tuple(arguments), span=self.span(token.start, self.tokens[self.position - 1].stop)), 0
+        if token.text in ("-", "+") and after.kind == "number" and after.start == token.stop:
+            self.position += 1
+            return self.number(after, token.text), 0
+        is_operand = after.kind in ("number", "variable", "text", "atom") or after.text in ("(", "[")
+        is_operand = is_operand or (after.kind == "mark" and after.text in PREFIX)
+        is_operand = is_operand and not (after.kind == "atom" and after.text in INFIX and after.text not in PREFIX)
+        if token.text in PREFIX and is_operand:
+            rank, form = PREFIX[token.text]
+            rank = min(rank, most) if rank > most and rank < 1000 else rank
+            operand = self.term(rank - (form == "fx"))
+            stop = self.tokens[self.position - 1].stop
+            functor = "\\+" if token.text == "not" else token.text
+            return Compound(functor, (operand,), span=self.span(token.start, stop)), rank
+        if token.kind == "mark" and (token.text in (",", "|", ".") or (token.text not in INFIX and token.text != "!")):
+            raise self.unexpected(token, "a term")
+        if token.kind == "mark" and token.text in INFIX and self.ends_operand(after):
+            # An operator as an atom, such as in `call(+, X)`; elsewhere its left side is missing.
+            if self.tokens[self.position - 2].text not in ("(", ",", "["):
+                raise self.unexpected(token, "a term")
+        elif token.kind == "symbol" or (token.kind == "mark" and token.text != "!"):
+            raise self.unexpected(token, "a term")
+        return Compound(name, (), span=self.span(token.start, token.stop)), 0
+
+    @staticmethod
+    def ends_operand(token: Token) -> bool:
+        return token.text in (",", ")", "]", "|")
+
+    def number(self, token: Token, sign: str) -> Number:
+        text = token.text
+        start = token.start - len(sign)
+        span = self.span(start, token.stop)
+        if text.startswith("0'"):
+            inside = text[2:]
+            value: int | float = ord("'" if inside == "''" else self.escaped(inside, token))
+        elif text.isdigit():
+            if len(text) > 4000:
+                raise self.error(f"this number has {len(text)} digits", token, "64 bits hold 18 digits")
+            value = int(text)
+        else:
+            value = float(text)
+        if self.token.kind in ("atom", "variable") and self.token.start == token.stop and self.token.text not in INFIX:
+            raise self.error(f"`{text}{self.token.text}` is no number", token, "a name begins with a letter")
+        return Number(-value if sign == "-" else value, sign.strip("+") + text, span=span)
+
+    def list(self, opening: Token) -> Term:
+        if self.token.text == "]":
+            self.position += 1
+            return Compound("[]", (), span=self.span(opening.start, self.tokens[self.position - 1].stop))
+        items, tail = [self.term(999)], None
+        while self.token.text == ",":
+            self.position += 1
+            items.append(self.term(999))
+        if self.token.text == "|":
+            self.position += 1
+            tail = self.term(999)
+        self.expect("]", opening)
+        stop = self.tokens[self.position - 1].stop
+        found = tail or Compound("[]", (), span=self.span(stop - 1, stop))
+        whole = self.span(opening.start, stop)
+        for item in reversed(items):
+            found = Compound(".", (item, found), span=whole)
+        return found
+
+    def arguments(self, opening: Token, closing: str) -> list[Term]:
+        found = [self.term(999)]
+        while self.token.text == "," and self.token.kind == "mark":
+            self.position += 1
+            found.append(self.term(999))
+        self.expect(closing, opening)
+        return found
+
+    def expect(self, closing: str, opening: Token) -> None:
+        token = self.token
+        if token.text != closing or token.kind != "bracket":
+            if token.kind in ("end", "last"):
+                raise self.error(f"`{opening.text}` is not closed", opening, f"close it with `{closing}`")
+            raise self.unexpected(token, f"`,` or `{closing}`")
+        self.position += 1
+
+    # Quotes
+
+    def unquoted(self, token: Token) -> str:
+        quote = token.text[0]
+        if quote not in "'\"":
+            return token.text
+        inside = token.text[1:-1].replace(quote * 2, quote)
+        return self.escaped(inside, token)
+
+    def escaped(self, text: str, token: Token) -> str:
+        if "\\" not in text:
+            return text
+
+        def value(found: re.Match) -> str:
+            code = found[1]
+            if code[0] == "x":
+                return chr(int(code[1:].rstrip("\\"), 16))
+            if code[0] == "\n":
+                return ""
+            if code in _ESCAPES:
+                return _ESCAPES[code]
+            if code in "\\'\"`":
+                return code
+            raise self.error(f"`\\{code}` is no escape", token, "write `\\\\` for a backslash")
+
+        return re.sub(r"\\(x[0-9a-fA-F]{1,5}\\?|.)", value, text, flags=re.DOTALL)

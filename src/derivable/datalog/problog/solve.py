@@ -1,0 +1,97 @@
+"""Equations of a clause, `X = f(Y)`, put in the place of their variables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from derivable.datalog.problog import goals as g
+from derivable.datalog.problog.terms import Compound, Number, Term, Text, Var, variables
+
+
+def solved(clause: g.Clause) -> g.Clause:
+    """The clause without the equations of its own conjunction that say what a variable is."""
+    heads, body = clause.heads, clause.body
+    parts = list(body.goals) if isinstance(body, g.And) else [body]
+    i = 0
+    while i < len(parts):
+        part = parts[i]
+        pairs = unified(part.left, part.right) if isinstance(part, g.Unify) else None
+        if isinstance(part, g.And):
+            parts[i : i + 1] = part.goals
+        elif pairs is None and isinstance(part, g.Unify):
+            parts[i] = g.Or((), span=part.span)
+        elif pairs is None:
+            i += 1
+        elif not pairs:
+            del parts[i]
+        else:
+            (var, term), rest = pairs[0], pairs[1:]
+            if var.name in variables(term):
+                # No term is a part of itself.
+                parts[i] = g.Or((), span=part.span)
+                continue
+            parts[i : i + 1] = [g.Unify(a, b, span=part.span) for a, b in rest]
+            parts = [in_goal(other, var.name, term) for other in parts]
+            heads = tuple(
+                (None if p is None else in_term(p, var.name, term), in_atom(head, var.name, term)) for p, head in heads
+            )
+    return replace(clause, heads=heads, body=g.And(tuple(parts), span=body.span))
+
+
+def unified(a: Term, b: Term) -> list[tuple[Var, Term]] | None:
+    """The equations of variables that two terms are equal by; None if they cannot be."""
+    found: list[tuple[Var, Term]] = []
+    waiting = [(a, b)]
+    while waiting:
+        a, b = waiting.pop()
+        if isinstance(a, Var) and isinstance(b, Var) and a.name == b.name:
+            continue
+        # A name of the clause stays where the other one is of no use to anybody.
+        if isinstance(a, Var) and not (isinstance(b, Var) and b.is_anonymous):
+            found.append((a, b))
+        elif isinstance(b, Var):
+            found.append((b, a))
+        elif isinstance(a, Compound) and isinstance(b, Compound):
+            if a.key != b.key:
+                return None
+            waiting += zip(a.arguments, b.arguments)
+        elif not _are_same(a, b):
+            return None
+    return found
+
+
+def _are_same(a: Term, b: Term) -> bool:
+    """Whether two constants are equal; no integer is equal to a float."""
+    if isinstance(a, Number) and isinstance(b, Number):
+        return type(a.value) is type(b.value) and a.value == b.value
+    return type(a) is type(b) and a == b
+
+
+def in_term(term: Term, name: str, value: Term) -> Term:
+    if isinstance(term, Var):
+        return value if term.name == name else term
+    if isinstance(term, (Number, Text)):
+        return term
+    assert isinstance(term, Compound)
+    return in_atom(term, name, value)
+
+
+def in_atom(atom: Compound, name: str, value: Term) -> Compound:
+    if name not in variables(atom):
+        return atom
+    return replace(atom, arguments=tuple(in_term(argument, name, value) for argument in atom.arguments))
+
+
+def in_goal(goal: g.Goal, name: str, value: Term) -> g.Goal:
+    if name not in g.names_in(goal):
+        return goal
+    changed = {}
+    for field in goal.__match_args__:
+        part = getattr(goal, field)
+        if isinstance(part, Term):
+            changed[field] = in_term(part, name, value)
+        elif isinstance(part, g.Goal):
+            changed[field] = in_goal(part, name, value)
+        elif isinstance(part, tuple):
+            changed[field] = tuple(in_goal(inside, name, value) for inside in part)
+    return replace(goal, **changed)

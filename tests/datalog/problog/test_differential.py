@@ -1,0 +1,74 @@
+"""Programs of ProbLog, drawn at random and mutated, against ProbLog itself."""
+
+import pytest
+
+import derivable as dv
+from datalog.problog.random_programs import (
+    Generator,
+    answers_of_ours,
+    answers_of_problog,
+    differences,
+    mutated,
+)
+
+
+def disagreements(seeds) -> tuple[list[str], int]:
+    """(the programs on which the answers differ, with both; how many were compared)."""
+    found, compared = [], 0
+    for seed in seeds:
+        text = Generator(seed).text()
+        theirs = answers_of_problog(text)
+        try:
+            ours = answers_of_ours(text)
+        except dv.DerivableError as error:
+            if theirs is not None and "not stratifiable" not in str(error):
+                found.append(f"seed {seed}:\n{text}\n{error}")
+            continue
+        if theirs is None:
+            continue
+        compared += 1
+        wrong = differences(theirs, ours)
+        if wrong:
+            found.append(f"seed {seed}:\n{text}\n" + "\n".join(wrong))
+    return found, compared
+
+
+def test_random_programs():
+    pytest.importorskip("problog")
+    found, compared = disagreements(range(24))
+    assert not found, "\n\n".join(found[:3])
+    assert compared >= 12
+
+
+@pytest.mark.slow
+def test_many_random_programs():
+    pytest.importorskip("problog")
+    found, compared = disagreements(range(10_000, 12_400))
+    assert not found, "\n\n".join(found[:3])
+    assert compared >= 1200
+
+
+def outcome_of_mutation(seed: int) -> str | None:
+    """What is wrong about a mutated program: a crash, or another answer than ProbLog's."""
+    text = mutated(Generator(seed).text(), seed)
+    try:
+        ours = answers_of_ours(text)
+    except dv.DerivableError:
+        return None
+    theirs = answers_of_problog(text)
+    if theirs is not None and (wrong := differences(theirs, ours)):
+        return f"seed {seed}:\n{text}\n" + "\n".join(wrong)
+    return None
+
+
+def test_mutated_programs():
+    pytest.importorskip("problog")
+    wrong = [found for seed in range(24) if (found := outcome_of_mutation(seed)) is not None]
+    assert not wrong, "\n\n".join(wrong[:3])
+
+
+@pytest.mark.slow
+def test_many_mutated_programs():
+    pytest.importorskip("problog")
+    wrong = [found for seed in range(1000, 1400) if (found := outcome_of_mutation(seed)) is not None]
+    assert not wrong, "\n\n".join(wrong[:3])
