@@ -67,6 +67,7 @@ STAGES = {
         "apm",
         "exact",
         "souffle",
+        "reasons",
         "api",
     ),
     "accelerator": ("operators", "trace", "numbers", "explore", "kernels", "machine", "lower", "hardware", "designs"),

@@ -17,7 +17,11 @@ from derivable.datalog.facts.inputs import checked_facts, taken
 if TYPE_CHECKING:
     from derivable.datalog.api.evaluation import Evaluation
     from derivable.datalog.api.incremental import Change
+    from derivable.datalog.api.reasons import Reasons
     from derivable.datalog.apm.device_profile import DeviceProfile
+    from derivable.datalog.facts.store import FactStore
+    from derivable.datalog.reasons.proof import Absence, Proof, Proofs
+    from derivable.datalog.rules.nodes import Rules
     from derivable.datalog.run.profile import Profile
 
 _SHOWN_RELATIONS = 30
@@ -40,8 +44,14 @@ class Database(Mapping):
         keep: bool,
         is_default: bool,
         titles: Mapping[str, tuple[str | None, ...]],
+        rules: Rules,
+        narrow: bool,
     ):
+        """rules, narrow: the program as it is written, and whether runs compute only what their outputs need."""
         ram = evaluation.ram
+        # What questions about proofs are answered from, and who has answered some.
+        self._explains: tuple[Rules, FactStore, Any, bool] | None = (rules, evaluation.facts, evaluation.record, narrow)
+        self._reasons: Reasons | None = None
         self._titles = titles
         self._lock = OwnLock()
         self._relations = {
@@ -137,13 +147,81 @@ class Database(Mapping):
             raise DomainError(f"a database explains its plan, not {stage!r}", hint=hint)
         return str(self.profile)
 
+    def why(
+        self,
+        relation: str,
+        row: Any = (),
+        *,
+        k: int | None = None,
+        time_limit: float | None = None,
+        progress: bool | None = None,
+    ) -> Proof | Proofs:
+        """Why a tuple holds: a proof tree of the program's rules, from the tuple down to facts.
+
+        relation    its name, or that of a query, `"path(0, x)"`
+        row         its values; a tuple of one may be its value
+        k           None for a proof of least height; a number for the most probable proofs, each of which has as its
+                    probability that of all its random facts, each counted once. They are looked for in the order of
+                    products in which a fact that is used twice counts twice
+        time_limit  seconds, then CompileTimeout
+        progress    as for `Program.run`
+
+        Under any provenance, as proofs are of rules and facts. A negated atom is a leaf, and so is an aggregate for the
+        height; its rows have proofs of their own. The first question about a relation may compute what lies behind it
+        once more, without tags, and sorts its columns; later ones take milliseconds.
+
+        Raises BindingError for an unknown relation, TypeMismatchError for a tuple that does not fit it,
+        AbsentTupleError for one that does not hold, UnsupportedError for `k` under tags that are no probabilities, and
+        after `freeze` or in a copy from a pickle.
+        """
+        limits = {"time_limit": time_limit, "progress": progress}
+        with self._lock:
+            return self._explained().why(self._tables(), relation, row, k, limits)
+
+    def why_not(
+        self,
+        relation: str,
+        row: Any = (),
+        *,
+        depth: int = 1,
+        time_limit: float | None = None,
+        progress: bool | None = None,
+    ) -> Absence:
+        """Why a tuple does not hold: for each rule of its relation which literals hold, in the order of writing, and
+        the first one that does not.
+
+        depth  how many rules deep the same is asked of the atoms that fail
+        The other arguments, and errors, are those of `why`; DomainError for a tuple that holds.
+        """
+        limits = {"time_limit": time_limit, "progress": progress}
+        with self._lock:
+            return self._explained().why_not(self._tables(), relation, row, depth, limits)
+
+    def _explained(self) -> Reasons:
+        if self._explains is None:
+            raise UnsupportedError(
+                "a database that keeps its outputs alone, as after `freeze` or from a pickle, has no proofs",
+                hint="ask the database that the run has returned",
+            )
+        if self._reasons is None:
+            from derivable.datalog.api.reasons import Reasons
+
+            self._reasons = Reasons(*self._explains)
+        return self._reasons
+
+    def _tables(self) -> dict[str, Any]:
+        return {name: view.table for name, view in self._relations.items()}
+
     def fork(self) -> Database:
         """A database with the same relations, which `add` changes alone.
 
         The two share their tables until one of them gets facts; the cost does not depend on the number of tuples.
         """
         with self._lock:
-            return Database(self._kept("fork").fork(), self.provenance, True, self._is_default, self._titles)
+            evaluation, explains = self._kept("fork").fork(), self._explains
+            assert explains is not None
+            rules, _, _, narrow = explains
+            return Database(evaluation, self.provenance, True, self._is_default, self._titles, rules, narrow)
 
     def __getstate__(self) -> dict[str, Any]:
         if self._evaluation is not None:
@@ -151,7 +229,8 @@ class Database(Mapping):
                 "a database that more facts can be added to is not pickled or copied",
                 hint="`fork()` copies it in this process; `freeze()` keeps the outputs alone, which can be pickled",
             )
-        return self.__dict__
+        # Facts may be of any kind, and many.
+        return {**self.__dict__, "_explains": None, "_reasons": None}
 
     def freeze(self) -> None:
         """Keep the output relations alone, and give back the memory of all else."""
@@ -164,7 +243,7 @@ class Database(Mapping):
                     else:
                         view._become(view.table, view.tags)
                         view.table.indexes.clear()
-            self._evaluation = None
+            self._evaluation = self._explains = self._reasons = None
 
     def _kept(self, wish: str) -> Evaluation:
         if self._evaluation is None:
@@ -177,6 +256,9 @@ class Database(Mapping):
         """Show what the evaluation has found."""
         assert self._evaluation is not None
         self._evaluation.recover()
+        if self._explains is not None:
+            rules, _, _, narrow = self._explains
+            self._explains, self._reasons = (rules, self._evaluation.facts, self._evaluation.record, narrow), None
         for name, (table, tags) in self._evaluation.outputs.items():
             self._relations[name]._become(table, tags, self._evaluation)
 

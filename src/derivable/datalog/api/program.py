@@ -585,7 +585,7 @@ class Program:
             evaluation.run_on(device, name, watch)
         if evidence:
             evaluation.outputs = {name: evaluation.outputs[name] for name in outputs}
-        return Database(evaluation, name, keep, is_default, plan.titles)
+        return Database(evaluation, name, keep, is_default, plan.titles, plan.rules, self.narrow)
 
 
 def _tags_shown(stage: str, provenance: Any) -> Any:

@@ -1,0 +1,364 @@
+"""Proof trees in the words of the program, made of what the search has found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable
+from itertools import islice
+from typing import Any
+
+from derivable.core.progress import Deadline
+from derivable.datalog.foreign.standard import predicate_of
+from derivable.datalog.reasons.bodies import Body, Instance
+from derivable.datalog.reasons.derivations import SPARE, Choice, Derivations, Tuple, Way
+from derivable.datalog.reasons.groups import keyed_instances, rows_of_group
+from derivable.datalog.reasons.model import Model
+from derivable.datalog.reasons.proof import Proof, Proofs
+from derivable.datalog.reasons.rows import Row
+from derivable.datalog.reasons.wording import Wording, is_hidden, is_shown_name
+from derivable.datalog.rules import nodes as r
+
+# What is random in a proof: facts, coins, rows of predicates; None where something is random that is none of these.
+Random = frozenset[Hashable] | None
+_NOTHING: frozenset[Hashable] = frozenset()
+
+
+class Explainer:
+    """Answers questions about one state of a database; what is found for one question stays for the next ones.
+
+    most_rows  rows of an aggregate that are explained
+    """
+
+    def __init__(self, model: Model, most_rows: int = 20):
+        self.model, self.most_rows = model, most_rows
+        self.wording = Wording(model)
+        self.derivations = Derivations(model)
+        random = model.facts.random
+        self.has_probabilities = random.carrier is None or random.carrier.has_probabilities
+        self.groups = {variable: number for number, group in enumerate(random.groups) for variable in group.tolist()}
+        self.chances: dict[Hashable, float] = {}
+
+    # Questions
+
+    def least(self, relation: str, row: Row, deadline: Deadline) -> Proof | None:
+        """A proof of least height; None if there is none."""
+        goal = self.derivations.tuple(relation, row)
+        is_least = self.derivations.least(goal, deadline)
+        if goal.best is None:
+            return None
+        found = _Building(self, deadline, {}, is_least).proof(goal)
+        if found.probability == 0.0 and self.has_probabilities:
+            # Facts that exclude each other: the next ones.
+            choices = self.derivations.by_cost(goal, lambda way: way.target.step * (not way.is_fact), False, deadline)
+            for choice in islice(choices, 1000):
+                other = _Building(self, deadline, choice, is_least).proof(goal)
+                if other.probability != 0.0:
+                    return other
+        return found
+
+    def most_probable(self, relation: str, row: Row, k: int, deadline: Deadline) -> Proofs:
+        """The k most probable proofs, as `Database.why` says."""
+        goal = self.derivations.tuple(relation, row)
+        _, is_complete = self.derivations.cone(goal, deadline)
+        found: list[Proof] = []
+        for choice in islice(self.derivations.by_cost(goal, self.cost, True, deadline), k + SPARE + 2 * k):
+            proof = _Building(self, deadline, choice).proof(goal)
+            if proof.probability != 0.0:
+                found.append(proof)
+        found.sort(key=lambda proof: -(proof.probability if proof.probability is not None else 1.0))
+        return Proofs(found[:k], is_complete)
+
+    def cost(self, way: Way) -> float:
+        """Minus the logarithm of the probability of what is random in one way."""
+        if way.factors is None:
+            keys = self.random_of(way)
+            way.factors = tuple((key, self.chances[key]) for key in keys or ())
+        total = 0.0
+        for _, chance in way.factors:
+            total -= math.log(chance) if chance > 0.0 else -math.inf
+        return max(total, 0.0)
+
+    # What is random
+
+    def random_of(self, way: Way) -> Random:
+        """What is random in a way itself."""
+        model = self.model
+        if way.variable is not None:
+            if way.variable < 0:
+                return _NOTHING
+            key = "fact", way.variable
+            self.chances[key] = model.chance(way.variable)
+            return frozenset([key])
+        if way.instance is None:
+            return self._of_aggregate(way)
+        found: set[Hashable] = set()
+        body, words = way.instance.body, way.instance.words
+        coin = body.chance(words)
+        if coin is not None:
+            found.add(coin[0])
+            self.chances[coin[0]] = coin[1]
+        is_product = True
+        for literal in body.literals:
+            if isinstance(literal, r.Negated):
+                is_product &= model.is_boolean or literal_is_absent(body, literal, words)
+            elif isinstance(literal, r.Generate) and predicate_of(literal.predicate).is_tagged:
+                key, chance = self._answer(body, literal, words)
+                if chance is not None:
+                    found.add(key)
+                    self.chances[key] = chance
+        return frozenset(found) if is_product else None
+
+    def _answer(self, body: Body, literal: r.Generate, words: tuple[int, ...]) -> tuple[Hashable, float | None]:
+        inputs = [body.evaluator(e)(words) for e in literal.inputs]
+        bound = set(body.slots)
+        for answer, chance in self.model.answers(literal, inputs):  # type: ignore[arg-type]
+            if body.fits(literal, answer, list(words), set(bound)) and not literal.negated:
+                return (literal.predicate, *inputs, *answer), chance
+        return (literal.predicate, *inputs), None
+
+    def _of_aggregate(self, way: Way) -> Random:
+        model, relation = self.model, way.target.relation
+        rule = model.aggregates[relation]
+        if rule.operator == "disjunct":
+            arguments = way.target.row[: rule.num_group + rule.num_arguments]
+            columns = tuple(range(len(arguments)))
+            key = "choice", relation, *way.target.row
+            self.chances[key] = 1.0 / max(1, len(model.rows(rule.body).numbers(columns, arguments)))
+            return _NOTHING if model.is_boolean else frozenset([key])
+        is_certain = model.is_boolean or model.is_certain(relation, way.target.row)
+        return _NOTHING if is_certain else None
+
+    def probability(self, keys: Random) -> float | None:
+        """That all of these hold."""
+        if keys is None or not self.has_probabilities:
+            return None if keys is None or keys else 1.0
+        total, groups = 1.0, set()
+        for key in sorted(keys, key=repr) if len(keys) > 1 else keys:
+            total *= self.chances[key]
+            group = self._group(key)
+            if group is not None:
+                if group in groups:
+                    return 0.0
+                groups.add(group)
+        return total
+
+    def _group(self, key: Hashable) -> Hashable | None:
+        match key:
+            case ("fact", variable):
+                return self.groups.get(variable)
+            case ("choice", *rest):
+                return "choice", *rest[:-1]
+        return None
+
+
+def literal_is_absent(body: Body, literal: r.Negated, words: tuple[int, ...]) -> bool:
+    """Whether a negated atom is in no world."""
+    row = tuple([word for t in literal.terms if (word := body.evaluator(t)(words)) is not None])
+    return row not in body.model.rows(literal.relation)
+
+
+class _Building:
+    """One answer under construction."""
+
+    def __init__(self, explainer: Explainer, deadline: Deadline, choice: Choice, is_least: bool = True):
+        self.explainer, self.deadline, self.choice, self.is_least = explainer, deadline, choice, is_least
+        self.model, self.wording = explainer.model, explainer.wording
+        # Tuple -> its node, or of a part of a rule those that stand in its place; and what is random in it.
+        self.made: dict[Tuple, tuple[tuple[Proof, ...], Random]] = {}
+
+    def proof(self, goal: Tuple) -> Proof:
+        (node,) = self.parts(goal)
+        return node
+
+    def chosen(self, target: Tuple) -> Way | None:
+        """How a tuple follows in this proof. What a choice has needs nothing that it has not, and all else has less
+        height from step to step, so that nothing goes in a circle."""
+        return self.choice.get(target) or target.best
+
+    def parts(self, target: Tuple) -> tuple[Proof, ...]:
+        """The nodes of a tuple, several of one that is a part of a rule."""
+        for need in _after_needs(target, self.chosen):
+            if need not in self.made:
+                way = self.chosen(need)
+                assert way is not None
+                made = self.node(need, way)
+                # Rows of aggregates may have made it by now.
+                self.made.setdefault(need, made)
+        return self.made[target][0]
+
+    def node(self, target: Tuple, way: Way) -> tuple[tuple[Proof, ...], Random]:
+        own = self.explainer.random_of(way)
+        if way.variable is not None:
+            return (self.fact(target, way.variable),), own
+        if way.instance is None:
+            return self.aggregate(target, way, own)
+        premises, random = self.premises(way.instance)
+        random = None if own is None or random is None else own | random
+        if target.relation.startswith("#"):
+            return premises, random
+        clause = way.instance.body.clause
+        line, source = self.wording.place(clause.span)
+        node = Proof(
+            "rule",
+            self.wording.atom(target.relation, target.row),
+            target.relation,
+            self.wording.values(target.relation, target.row),
+            self.wording.rule(clause),
+            line,
+            source,
+            self.bindings(way.instance),
+            self.explainer.probability(random),
+            premises,
+            is_least=self.is_least,
+        )
+        return (node,), random
+
+    def bindings(self, instance: Instance) -> dict[str, Any]:
+        types, plain = instance.body.types, self.wording.plain
+        return {
+            name: plain(instance.words[place], types[name])
+            for name, place in instance.body.slots.items()
+            if is_shown_name(name)
+        }
+
+    def fact(self, target: Tuple, variable: int) -> Proof:
+        relation, row = target.relation, self.wording.values(target.relation, target.row)
+        line, source, written = self.wording.origin(relation, row)
+        text = self.wording.atom(relation, target.row)
+        return Proof("fact", text, relation, row, written, line, source, {}, self.model.chance(variable))
+
+    def premises(self, instance: Instance) -> tuple[tuple[Proof, ...], Random]:
+        """A node for each literal of a body, and what is random in those."""
+        body, model = instance.body, self.model
+        rows = dict(instance.rows)
+        values = self.wording.names(body.slots, body.types, instance.words)
+        found: list[Proof] = []
+        random: Random = _NOTHING
+        for position, literal in enumerate(body.literals):
+            if isinstance(literal, r.Atom):
+                if literal.relation in model.constructors or literal.relation in model.keys:
+                    continue
+                nodes, more = self.made[self.explainer.derivations.tuple(literal.relation, rows[position])]
+                found += nodes
+                random = None if random is None or more is None else random | more
+            elif isinstance(literal, r.Generate) and literal.relation is not None:
+                found.append(self.keyed(literal, body, instance))
+            elif isinstance(literal, r.Negated):
+                found.append(self.absent(body, literal, instance.words, self.wording.literal(literal, values)))
+            elif not is_hidden(literal):
+                chance = None
+                if isinstance(literal, r.Generate) and predicate_of(literal.predicate).is_tagged:
+                    chance = self.explainer._answer(body, literal, instance.words)[1]
+                line, source = self.wording.place(literal.span)
+                text = self.wording.literal(literal, values)
+                found.append(Proof("condition", text, None, None, None, line, source, {}, chance or 1.0))
+        coin = body.chance(instance.words)
+        if coin is not None:
+            assert body.coin is not None
+            line, source = self.wording.place(body.coin.span)
+            found.append(Proof("chance", "the rule's own probability", None, None, None, line, source, {}, coin[1]))
+        return tuple(found), random
+
+    def absent(self, body: Body, literal: r.Negated, words: tuple[int, ...], text: str) -> Proof:
+        row = tuple([word for t in literal.terms if (word := body.evaluator(t)(words)) is not None])
+        line, source = self.wording.place(literal.span)
+        is_absent = row not in self.model.rows(literal.relation)
+        named = not literal.relation.startswith("#")
+        return Proof(
+            "absent",
+            text,
+            literal.relation if named else None,
+            self.wording.values(literal.relation, row) if named else None,
+            None,
+            line,
+            source,
+            {},
+            1.0 if is_absent else None,
+        )
+
+    # Aggregates
+
+    def aggregate(self, target: Tuple, way: Way, own: Random) -> tuple[tuple[Proof, ...], Random]:
+        model, row = self.model, target.row
+        rule = model.aggregates[target.relation]
+        if rule.operator == "disjunct":
+            ((option,), model) = way.tuples, model
+            nodes, random = self.made[option]
+            line, source = self.wording.place(rule.span)
+            chance = self.explainer.probability(own)
+            node = Proof("chance", "the choice among the heads", None, None, None, line, source, {}, chance)
+            return (*nodes, node), None if random is None or own is None else random | own
+        rows = rows_of_group(model, rule, row[: rule.num_group])
+        rows.sort(key=lambda other: other[rule.num_group :][-1:] != row[-1:])
+        explained = []
+        for other in rows[: self.explainer.most_rows]:
+            tuple_ = self.explainer.derivations.tuple(rule.body, other)
+            self.explainer.derivations.least(tuple_, self.deadline)
+            if tuple_.best is not None:
+                explained.append(self.row_node(rule, other, self.parts(tuple_)))
+        return (self.aggregate_node(rule, target.relation, row, explained, len(rows) - len(explained), own),), own
+
+    def row_node(self, rule: r.AggregateRule, row: Row, parts: tuple[Proof, ...]) -> Proof:
+        if len(parts) == 1:
+            return parts[0]
+        types = self.model.rules.relations[rule.body].types
+        shown = [self.wording.value(w, t) for w, t in zip(row[rule.num_group :], types[rule.num_group :])]
+        return Proof("row", f"({', '.join(shown)})", premises=parts)
+
+    def aggregate_node(
+        self, rule: r.AggregateRule, relation: str, row: Row, explained: Iterable[Proof], more: int, own: Random
+    ) -> Proof:
+        types = self.model.rules.relations[relation].types[rule.num_group :]
+        result = ", ".join(self.wording.value(w, t) for w, t in zip(row[rule.num_group :], types))
+        line, source = self.wording.place(rule.span)
+        written = self.wording.written(rule.span).strip() or rule.operator
+        text = f"{result or 'true'} = {written.partition(':=')[2].strip() or written}"
+        chance = self.explainer.probability(own)
+        values = self.wording.values(relation, row)[rule.num_group :]
+        return Proof("aggregate", text, None, values, written, line, source, {}, chance, tuple(explained), more)
+
+    def keyed(self, literal: r.Generate, body: Body, instance: Instance) -> Proof:
+        """An aggregate of a recursion, for the keys of one instance."""
+        relation = literal.relation
+        assert relation is not None
+        rule, keys = self.model.aggregates[relation], self.model.rules.relations[relation].keys
+        assert keys is not None
+        inputs = [body.evaluator(e)(instance.words) for e in literal.inputs]
+        outputs = [None if e is None else body.evaluator(e)(instance.words) for e in literal.outputs]
+        row, others = [], iter(outputs)
+        known = dict(zip(keys[1], inputs))
+        for column in range(len(self.model.rules.relations[relation].types)):
+            row.append(known[column] if column in known else next(others))
+        explained: dict[Row, Proof] = {}
+        count = 0
+        for found, one in keyed_instances(self.model, relation, inputs):  # type: ignore[arg-type]
+            if found in explained or list(found[: rule.num_group]) != row[: rule.num_group]:
+                continue
+            count += 1
+            if len(explained) < self.explainer.most_rows:
+                for name, needed in one.body.atoms_of(one):
+                    if name not in self.model.constructors:
+                        tuple_ = self.explainer.derivations.tuple(name, needed)
+                        self.explainer.derivations.least(tuple_, self.deadline)
+                        self.parts(tuple_)
+                explained[found] = self.row_node(rule, found, self.premises(one)[0])
+        words = tuple(word or 0 for word in row)
+        return self.aggregate_node(rule, relation, words, explained.values(), count - len(explained), _NOTHING)
+
+
+def _after_needs(goal: Tuple, choose: Callable[[Tuple], Way | None]) -> list[Tuple]:
+    """The tuples of a proof, each after those that it needs."""
+    found: list[Tuple] = []
+    seen: set[Tuple] = set()
+    stack: list[tuple[Tuple, bool]] = [(goal, False)]
+    while stack:
+        target, is_done = stack.pop()
+        if is_done:
+            found.append(target)
+        elif target not in seen:
+            seen.add(target)
+            way = choose(target)
+            assert way is not None
+            stack.append((target, True))
+            stack += [(need, False) for need in way.tuples if need not in seen]
+    return found

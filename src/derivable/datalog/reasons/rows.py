@@ -1,0 +1,135 @@
+"""The rows of a relation, looked for by the values of any of its columns.
+
+An index over some columns is made when these are first asked for, and is one sort: keys of several columns are packed
+in one word where their ranges fit, else the columns' words are numbered first.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+
+Row = tuple[int, ...]
+
+
+def _no_words(count: int) -> list[memoryview | None]:
+    return [None] * count
+
+
+class _Index:
+    """The numbers of rows in the order of their keys."""
+
+    def __init__(self, columns: Sequence[np.ndarray]):
+        self.words: list[memoryview | None] = []
+        self.scales: list[tuple[int, int, int]] = []
+        lows, highs = [int(c.min()) for c in columns], [int(c.max()) for c in columns]
+        spans = [high - low + 1 for low, high in zip(lows, highs)]
+        total = 1
+        for span in spans:
+            total *= span
+        parts = []
+        if len(columns) == 1:
+            lows, spans, parts, self.words = [0], [0], list(columns), _no_words(1)
+        elif total < 1 << 62:
+            parts, self.words = [c - low for c, low in zip(columns, lows)], _no_words(len(columns))
+        else:
+            lows, spans = [0] * len(columns), []
+            for column in columns:
+                words, ranks = np.unique(column, return_inverse=True)
+                parts.append(ranks.reshape(-1).astype(np.int64))
+                self.words.append(words.data)
+                spans.append(len(words))
+        scale = 1
+        for low, span in zip(reversed(lows), reversed(spans)):
+            self.scales.append((low, span, scale))
+            scale *= span
+        self.scales.reverse()
+        keys = parts[0]
+        for part, (_, span, _) in zip(parts[1:], self.scales[1:]):
+            keys = keys * span + part
+        is_ordered = bool((keys[1:] >= keys[:-1]).all())
+        self.order = None if is_ordered else np.argsort(keys, kind="stable")
+        self.keys = np.ascontiguousarray(keys if self.order is None else keys[self.order]).data
+        self.is_single = len(columns) == 1
+        self.pair = self.scales if len(columns) == 2 and self.words == [None, None] else None
+
+    def range_of(self, key: Sequence[int]) -> tuple[int, int]:
+        """From where to where the rows of a key are in the order."""
+        if self.is_single:
+            packed = key[0]
+        elif self.pair is not None:
+            (low, span, scale), (other_low, other_span, _) = self.pair
+            first, second = key[0] - low, key[1] - other_low
+            if not (0 <= first < span and 0 <= second < other_span):
+                return 0, 0
+            packed = first * scale + second
+        else:
+            packed = self._packed(key)
+            if packed is None:
+                return 0, 0
+        start = bisect_left(self.keys, packed)
+        if start == len(self.keys) or self.keys[start] != packed:
+            return 0, 0
+        if start + 1 == len(self.keys) or self.keys[start + 1] != packed:
+            return start, start + 1
+        return start, bisect_right(self.keys, packed, start)
+
+    def _packed(self, key: Sequence[int]) -> int | None:
+        """The word of a key, None if no row has it."""
+        packed = 0
+        for word, words, (low, span, scale) in zip(key, self.words, self.scales):
+            if words is not None:
+                place = bisect_left(words, word)
+                if place == len(words) or words[place] != word:
+                    return None
+                word = place
+            word -= low
+            if not 0 <= word < span:
+                return None
+            packed += word * scale
+        return packed
+
+    def numbers(self, start: int, stop: int) -> Sequence[int]:
+        if self.order is None:
+            return range(start, stop)
+        return self.order[start:stop].tolist()
+
+
+class Rows:
+    """The distinct or repeated rows of a relation as columns of words [row] int64."""
+
+    def __init__(self, columns: Sequence[np.ndarray], size: int):
+        self.columns = [np.ascontiguousarray(column, dtype=np.int64) for column in columns]
+        self.size = size
+        self.words = [column.data for column in self.columns]
+        self.all_columns = tuple(range(len(self.columns)))
+        self.indexes: dict[tuple[int, ...], _Index] = {}
+
+    @staticmethod
+    def none(width: int) -> Rows:
+        return Rows([np.empty(0, np.int64)] * width, 0)
+
+    def row(self, number: int) -> Row:
+        return tuple([column[number] for column in self.words])
+
+    def index(self, columns: tuple[int, ...]) -> _Index:
+        found = self.indexes.get(columns)
+        if found is None:
+            found = self.indexes[columns] = _Index([self.columns[c] for c in columns])
+        return found
+
+    def numbers(self, columns: tuple[int, ...], key: Sequence[int]) -> Sequence[int]:
+        """The numbers of the rows that have these words in these columns."""
+        if not self.size or not columns:
+            return range(self.size)
+        index = self.index(columns)
+        return index.numbers(*index.range_of(key))
+
+    def find(self, row: Row) -> Sequence[int]:
+        """The numbers of a row, none if it is not there."""
+        return self.numbers(self.all_columns, row)
+
+    def __contains__(self, row: Row) -> bool:
+        return len(self.find(row)) > 0
