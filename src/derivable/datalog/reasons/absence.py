@@ -111,7 +111,7 @@ def _failed(
     """The attempt of a rule whose literals hold up to one that fails."""
     wording, model, words = explainer.wording, explainer.model, witnesses[0].words
     types = body.types
-    slots = {name: place for name, place in body.slots.items() if name in bound or "'" not in name}
+    slots = {name: place for name, place in body.slots.items() if name in bound}
     values = wording.names(slots, types, words)
     shown = tuple(wording.literal(node, values) for node in held if not is_hidden(node))
     text = wording.literal(literal, values)
@@ -127,7 +127,7 @@ def _failed(
         relation = literal.relation
         pattern: list[int | None] = []
         for term in literal.terms:
-            is_known = isinstance(term, r.Const) or (isinstance(term, r.Var) and term.name in body.slots)
+            is_known = isinstance(term, r.Const) or (isinstance(term, r.Var) and term.name in bound)
             pattern.append(body.evaluator(term)(words) if is_known and term is not None else None)
         row = tuple(
             None if word is None else value_of(word, t, model.symbols)
