@@ -1,5 +1,7 @@
 """Programs in Soufflé's language: constructs of its manual, with answers that were worked out by hand."""
 
+import networkx as nx
+import numpy as np
 import pytest
 
 import derivable as dv
@@ -257,9 +259,194 @@ n(count : {c(_,_)}).
 )
 
 
+case(
+    "tree",
+    r"""
+.decl edge(x:number,y:number)
+edge(1,2). edge(1,3). edge(2,4). edge(3,4). edge(4,1). edge(4,5).
+.decl tree(p:number, c:number) choice-domain c
+tree(0,1).
+tree(p,c) :- tree(_,p), edge(p,c).
+.decl n(x:number)
+n(count : {tree(_,_)}).
+.output n, tree
+""",
+    n=[(5,)],
+)
+case(
+    "choice2",
+    r"""
+.decl s(a:symbol,b:number,c:symbol)
+s("x",2,"p"). s("x",1,"q"). s("y",1,"z").
+.decl one(a:symbol,b:number,c:symbol) choice-domain a
+one(a,b,c) :- s(a,b,c).
+.decl n(x:number)
+n(count : {one(_,_,_)}).
+.output n
+""",
+    n=[(2,)],
+)
+case(
+    "shortest",
+    r"""
+.decl edge(x:number,y:number,w:number)
+edge(1,2,5). edge(1,3,1). edge(3,2,1). edge(2,1,7). edge(2,4,2).
+.decl d(y:number,c:number)
+d(1,0).
+d(y,c+w) :- d(x,c), edge(x,y,w).
+d(y,c1) <= d(y,c2) :- c2 <= c1.
+.output d
+.decl far(y:number)
+far(y) :- d(y,c), c > 1.
+.output far
+""",
+    d=[(1, 0), (2, 2), (3, 1), (4, 4)],
+    far=[(2,), (4,)],
+)
+case(
+    "intervals",
+    r"""
+.decl i(a:number,b:number)
+i(1,5). i(2,3). i(4,9). i(1,5). i(4,6).
+i(a,b) <= i(c,d) :- c <= a, b <= d.
+.output i
+""",
+    i=[(1, 5), (4, 9)],
+)
+case(
+    "pareto",
+    r"""
+.decl c(n:symbol,p:number,q:number)
+c("a",1,5). c("b",2,5). c("d",3,9). c("e",1,5).
+.decl best(n:symbol,p:number,q:number)
+best(n,p,q) :- c(n,p,q).
+best(_,p1,q1) <= best(_,p2,q2) :- p2 <= p1, q2 >= q1.
+.output best
+""",
+    best=[("a", 1, 5), ("d", 3, 9)],
+)
+case(
+    "closure",
+    r"""
+.decl e(x:number,y:number)
+e(1,2). e(2,3). e(3,1).
+.decl p(x:number,y:number)
+p(x,y) :- e(x,y).
+p(x,z) :- p(x,y), e(y,z).
+p(x,y1) <= p(x,y2) :- y1 < y2, x > 0.
+.output p
+""",
+    p=[(1, 3), (2, 3), (3, 3)],
+)
+
+case(
+    "inline",
+    r"""
+.decl lt(x:number,y:number) inline
+lt(x,y) :- x < y.
+lt(x,x).
+.decl plus(x:number,y:number,z:number) inline
+plus(x,y,x+y).
+.decl a(x:number)
+a(1). a(2). a(3).
+.decl b(x:number,y:number)
+b(x,z) :- a(x), a(y), lt(x,y), plus(x,y,z).
+.output b
+.decl c(x:number,y:number)
+c(x,y) :- a(x), a(y), !lt(x,y).
+.output c
+.decl big(x:number) inline
+big(x) :- a(x), x > 1.
+.decl d(n:number)
+d(count : { big(_) }).
+.output d
+""",
+    b=[(1, 2), (1, 3), (1, 4), (2, 4), (2, 5), (3, 6)],
+    c=[(2, 1), (3, 1), (3, 2)],
+    d=[(2,)],
+)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_programs_have_the_rows_of_souffle(name):
     text, expected = CASES[name]
     found = dv.Program.from_souffle(text).run()
     for relation, rows in expected.items():
         assert sorted(found[relation]) == sorted(rows), relation
+
+
+TREE = """
+.decl edge(x:number, y:number)
+.decl tree(parent:number, child:number) choice-domain child
+tree(-1, 0).
+tree(p, c) :- tree(_, p), edge(p, c).
+.output tree
+"""
+
+
+@pytest.mark.parametrize("nodes", [30, 5000])
+def test_a_choice_in_a_recursion_is_a_tree_of_what_is_reached(nodes):
+    edges = np.random.default_rng(nodes).integers(0, nodes, (3 * nodes, 2)).astype(np.int32)
+    rows = list(dv.Program.from_souffle(TREE).run({"edge": edges})["tree"])
+    parent = {child: above for above, child in rows}
+    assert len(parent) == len(rows)
+    graph = nx.DiGraph(edges.tolist())
+    assert set(parent) == nx.descendants(graph, 0) | {0}
+    known = set(map(tuple, edges.tolist()))
+    assert all(above == -1 or (above, child) in known for child, above in parent.items())
+    for child in parent:
+        steps = 0
+        while child != -1:
+            child, steps = parent[child], steps + 1
+            assert steps <= len(parent)
+
+
+def test_a_subsumption_of_lengths_has_the_shortest_ones():
+    drawn = np.random.default_rng(3)
+    edges, lengths = drawn.integers(0, 200, (900, 2)), drawn.integers(1, 50, 900)
+    text = """
+    .decl edge(x:number, y:number, l:number)
+    .decl best(y:number, c:number)
+    best(0, 0).
+    best(y, c + l) :- best(x, c), edge(x, y, l).
+    best(y, a) <= best(y, b) :- a >= b.
+    .output best
+    """
+    found = dv.Program.from_souffle(text).run({"edge": np.column_stack([edges, lengths]).astype(np.int32)})
+    graph = nx.MultiDiGraph()
+    graph.add_weighted_edges_from((*edge, int(length)) for edge, length in zip(edges.tolist(), lengths))
+    assert dict(list(found["best"])) == nx.single_source_dijkstra_path_length(graph, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (".decl p(x:number, y:number) choice-domain x, y", "2 choice-domains"),
+        (".decl p(x:number, y:number) choice-domain z", "has no column `z`"),
+        (".decl p(x:number, y:number) choice-domain x\n.input p", "cannot be read from a file"),
+        (
+            ".decl p(x:number, y:number)\np(1, 2). p(x, y + 1) :- p(x, y).\np(a, b) <= p(c, d) :- a < c, b < d.",
+            "may be endless",
+        ),
+        (".decl p(x:number) inline\n.decl q(x:number)\np(x) :- x < 3.\nq(1) :- p(1).\n.output p", "rows of its own"),
+        (".decl p(x:number) inline\n.decl q(x:number)\np(x) :- p(x), x < y.\nq(1) :- p(1).", "defined by itself"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(text, message):
+    with pytest.raises(dv.DerivableError, match=message) as caught:
+        dv.Program.from_souffle(text)
+    assert caught.value.span is not None
+
+
+@pytest.mark.parametrize(
+    ("directive", "message"),
+    [
+        (".limitsize p(n=3)", "limitsize"),
+        ('.pragma "jobs" "4"', "pragma 'jobs' is not followed"),
+        ("p(x) :- p(x), p(x). .plan 0:(1,2)", "plan"),
+    ],
+)
+def test_what_is_skipped_is_said(directive, message):
+    with pytest.warns(dv.DerivableWarning, match=message):
+        found = dv.Program.from_souffle(f".decl p(x:number)\np(1).\n{directive}\n").run()
+    assert list(found["p"]) == [(1,)]

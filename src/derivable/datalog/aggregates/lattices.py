@@ -38,12 +38,15 @@ class Lattice:
     join       traceable function of two scalars
     takes      what the column is: "ordered", "number", "integer", "float" or "bool"
     direction  1 if the join is the larger of the two, -1 if it is the smaller, 0 if it is neither
+    is_final   whether the join is the first of the two: a value that is there stays, so whoever reads it may do so at
+               any time, and which one it is depends on the order in which rows are found
     """
 
     name: str
     join: Callable[[Any, Any], Any]
     takes: str
     direction: Literal[-1, 0, 1] = 0
+    is_final: bool = False
 
     def takes_type(self, t: ValueType) -> bool:
         """Whether a column of this type can have the lattice."""

@@ -37,7 +37,7 @@ def misuse(clause: r.Clause, atom: r.Atom, relations: Mapping[str, r.Relation]) 
     relation, value = relations[atom.relation], atom.terms[-1]
     title = f"`{atom.relation}`"
     assert relation.lattice is not None
-    if value is None:
+    if value is None or LATTICES[relation.lattice].is_final:
         return None
     if isinstance(value, r.Const) or value in atom.terms[:-1]:
         return atom.span, f"{title} is looked up by the value that its lattice has found so far"

@@ -167,8 +167,9 @@ class _Flattening:
         for base in component.bases:
             made += self.parts(base, scope, own, overridden | component.overrides, (*below, component))
         for relation in component.items:
-            is_overridden = isinstance(relation, n.Relation) and relation.name in overridden
-            if is_overridden and "overridable" not in relation.qualifiers:
+            if not isinstance(relation, n.Relation) or relation.name not in overridden:
+                continue
+            if "overridable" not in relation.qualifiers:
                 hint = f"declare it so: `.decl {relation.name}(...) overridable`"
                 raise self.error(f"`{relation.name}` is overridden, and not overridable", relation.span, hint)
         return [*made, Part(component.items, own, overridden)]

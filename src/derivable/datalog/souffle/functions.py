@@ -15,6 +15,7 @@ import numpy as np
 
 from derivable.algebra.expr import Constant, Optional, cast, optional
 from derivable.algebra.expr.types import WIDTHS, Dtype
+from derivable.datalog.aggregates.lattices import LATTICES, Lattice
 from derivable.datalog.foreign.function import ForeignFunction
 from derivable.datalog.foreign.predicate import ForeignPredicate
 from derivable.datalog.foreign.signature import signature
@@ -155,6 +156,8 @@ WORDS = {
     64: {"number": "i64", "unsigned": "u64", "float": "f64", "symbol": "String"},
 }
 _TYPES = ("i32", "u32", "i64", "u64")
+# The lattice that keeps the first value.
+FIRST = "souffle_first"
 
 _FUNCTIONS = (
     _scalar("add", _TWO, _of("add")),
@@ -204,3 +207,4 @@ def make_known() -> None:
         FUNCTIONS.add(function.name, function)
     for predicate in _PREDICATES:
         PREDICATES.add(predicate.name, predicate)
+    LATTICES.add(FIRST, Lattice(FIRST, lambda a, b: a, "ordered", is_final=True))

@@ -279,4 +279,6 @@ class Parser(Arguments):
                     self.unexpected("a value", f'such as `{key}="..."`')
                 value = self.take()
                 parameters.append((key, text_of(value, self.file) if value.kind == "text" else value.text))
+        if kind == "limitsize":
+            self.note("`.limitsize` is not followed: all rows are computed, or a limit of the run is met", start)
         return [n.Directive(kind, name, tuple(parameters), span=self.through(start, span)) for name, span in names]

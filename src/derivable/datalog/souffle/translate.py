@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from derivable.core.diagnostics import BindingError, TypeMismatchError, UnsupportedError
 from derivable.datalog.souffle import nodes as n
 from derivable.datalog.souffle.clauses import Bound, Clause, Names, disjuncts, variables_in
 from derivable.datalog.souffle.expressions import Expressions
+from derivable.datalog.souffle.inlining import inlined
 from derivable.datalog.souffle.lexer import SourceText
+from derivable.datalog.souffle.selections import Selection, feeders, makes_values, selections
 from derivable.datalog.souffle.types import ClauseTypes, Types
 from derivable.datalog.syntax import nodes as s
 
@@ -24,10 +26,11 @@ class Translation:
     """
 
     def __init__(self, items: list[n.Node], file: SourceText, bits: int, functors: dict[str, str]):
-        self.items_of_file, self.file = items, file
-        self.types = Types(items, file)
+        self.file, self.types, self.names = file, Types(items, file), Names()
+        self.items_of_file = items = inlined(items, self.types, self.names)
         self.expressions = Expressions(self.types, bits, functors)
-        self.names = Names()
+        self.selections = selections(items, self.types)
+        self.reached = feeders(items) if self.selections else {}
         self.items: list[s.Item] = []
         # Rules with `autoinc()` so far: the relation of the rows that it numbers, and how many columns that has.
         self.numbered: list[tuple[str, int]] = []
@@ -44,6 +47,8 @@ class Translation:
                     self.clause(item)
         for name, rows in facts.items():
             self.items.append(s.FactSet(name, tuple(rows), span=rows[0].span))
+        for selection in self.selections.values():
+            self.selected(selection)
         self.items += [s.Query(name, span=self.types.relations[name].span) for name in dict.fromkeys(shown)]
         return s.Syntax(tuple(self.items), self.file.text, self.file.source)
 
@@ -94,6 +99,11 @@ class Translation:
         typed = ClauseTypes(self.types, [atom])
         columns = self.types.columns(atom.name, atom.span)
         values = tuple(self.expressions.value(a, typed, t) for a, t in zip(atom.arguments, columns))
+        selection = self.selections.get(atom.name)
+        if selection is not None:
+            made = selection.atom(values, atom.span, True)
+            facts.setdefault(made.relation, []).append(s.Fact(made.arguments, span=atom.span))
+            return
         facts.setdefault(atom.name, []).append(s.Fact(values, span=atom.span))
 
     def clause(self, item: n.Clause) -> None:
@@ -110,7 +120,85 @@ class Translation:
             if any(isinstance(part, n.Unnamed) for part in n.walk(argument)):
                 raise self.types.error(BindingError, "`_` in a head has no value", argument.span)
         values = tuple(self.expressions.value(a, typed, t) for a, t in zip(atom.arguments, columns))
-        return s.Atom(atom.name, values, span=atom.span)
+        selection = self.selections.get(atom.name)
+        return selection.atom(values, atom.span, True) if selection else s.Atom(atom.name, values, span=atom.span)
+
+    def read(self, name: str, parts: tuple[Any, ...], clause: Clause, span: n.Span) -> s.Atom:
+        """The atom of a body."""
+        selection = self.selections.get(name)
+        if selection is None:
+            return s.Atom(name, parts, span=span)
+        heads = {head.name for head in clause.heads if isinstance(head, n.Atom)}
+        is_inside = any(head == name or name in self.reached.get(head, ()) for head in heads)
+        if selection.is_read or (is_inside and selection.lattice is None):
+            return selection.atom(parts, span, False)
+        return s.Atom(name, parts, span=span)
+
+    def selected(self, selection: Selection) -> None:
+        """The relations and rules of one that does not keep all rows."""
+        item, span = selection.relation, selection.relation.span
+        columns = self.columns(item.attributes)
+        ordered = [s.Column(columns[place].type_name, columns[place].name, span=span) for place in selection.order]
+        if selection.packed is not None:
+            constructor, width = selection.packed
+            fields = tuple(s.Column(one.type_name, span=span) for one in ordered[-width:])
+            name = f"{constructor}'type"
+            self.items.append(s.DataType(name, (s.Variant(constructor, fields, span=span),), span=span))
+            ordered = [*ordered[:-width], s.Column(name, span=span)]
+        if selection.lattice is not None:
+            last = ordered[-1]
+            ordered[-1] = s.Column(last.type_name, last.name, lattice=selection.lattice, span=span)
+        self.items.append(s.RelationType(selection.derived, tuple(ordered), span=span))
+        names = [f"x{place}" for place in range(len(columns))]
+
+        def variables(stem: str) -> tuple[Any, ...]:
+            return tuple(s.Variable(f"{stem}{name}", span=span) for name in names)
+
+        body: Any = selection.atom(variables(""), span, False)
+        if selection.subsumptions:
+            body = self.not_subsumed(selection, body, variables, span)
+        self.items.append(s.Rule((s.Atom(item.name, variables(""), span=span),), body, span=span))
+
+    def not_subsumed(self, selection: Selection, body: Any, variables: Callable[[str], Any], span: n.Span) -> Any:
+        """The rows of a body that no other row subsumes; of rows that subsume each other the first one is kept."""
+        name = selection.relation.name
+        around = self.reached.get(name, set())
+        endless = makes_values(self.items_of_file, around | {name}) if name in around else None
+        if endless is not None:
+            message = f"the subsumption of `{name}` is decided when all its rows are there, which may be endless here"
+            hint = "write it as `p(x, a) <= p(x, b) :- b <= a.`, which keeps the smallest value while rules run"
+            raise self.types.error(UnsupportedError, message, selection.subsumptions[0].span, hint)
+        less, worse = f"#less {name}", f"#worse {name}"
+        width = len(selection.order)
+        for rule in selection.subsumptions:
+            less_atom, greater = self.with_names(rule.less), self.with_names(rule.greater)
+            for literals in disjuncts(rule.body, self.types):
+                clause = Clause([less_atom, greater], [less_atom, greater, *literals], self.types, self.names, set())
+                values = [
+                    self.expressions.value(a, clause.typed, t)
+                    for atom in (less_atom, greater)
+                    for a, t in zip(atom.arguments, self.types.columns(name, span))
+                ]
+                formulas = [self.literal(literal, clause) for literal in clause.literals]
+                self.items.append(
+                    s.Rule((s.Atom(less, tuple(values), span=span),), _conjunction(formulas, span), span=span)
+                )
+        pair = s.Atom(less, (*variables("a"), *variables("b")), span=span)
+        back = s.Not(s.Atom(less, (*variables("b"), *variables("a")), span=span), span=span)
+        head = s.Atom(worse, variables("a"), span=span)
+        self.items.append(s.Rule((head,), s.Conjunction((pair, back), span=span), span=span))
+        for place in range(width):
+            same = [s.Binary("==", a, b, span=span) for a, b in zip(variables("a")[:place], variables("b")[:place])]
+            later = s.Binary(">", variables("a")[place], variables("b")[place], span=span)
+            pair = s.Atom(less, (*variables("a"), *variables("b")), span=span)
+            self.items.append(
+                s.Rule(
+                    (s.Atom(worse, variables("a"), span=span),),
+                    s.Conjunction((pair, *same, later), span=span),
+                    span=span,
+                )
+            )
+        return s.Conjunction((body, s.Not(s.Atom(worse, variables(""), span=span), span=span)), span=span)
 
     def literal(self, node: n.Formula | Bound, clause: Clause) -> Any:
         """The formula of one literal, with the equations that it needs; made afresh at every call."""
@@ -123,13 +211,13 @@ class Translation:
                 parts = tuple(
                     self.expressions.pattern(a, typed, t, extra, self.names) for a, t in zip(arguments, columns)
                 )
-                return _conjunction([s.Atom(name, parts, span=node.span), *extra], node.span)
+                return _conjunction([self.read(name, parts, clause, node.span), *extra], node.span)
             case n.Not(operand=n.Atom(name=name, arguments=arguments)):
                 columns, extra = self.types.columns(name, node.span), []
                 parts = tuple(
                     self.expressions.pattern(a, typed, t, extra, self.names) for a, t in zip(arguments, columns)
                 )
-                negated = s.Not(s.Atom(name, parts, span=node.span), span=node.span)
+                negated = s.Not(self.read(name, parts, clause, node.span), span=node.span)
                 return _conjunction([*extra, negated], node.span)
             case n.Not(operand=n.Constraint() as constraint):
                 return s.Unary("!", self.constraint(constraint, clause), span=node.span)
@@ -260,7 +348,7 @@ class Translation:
         found = s.Aggregate(operator, bindings, body, (result,), arguments, group=group, group_body=groups, span=span)
         return _conjunction([found, self.assigned(node.variable, result, result_type, span)], span)
 
-    def with_names(self, literal: n.Formula) -> n.Formula:
+    def with_names(self, literal: Any) -> Any:
         """An atom of which every column counts: `_` is a variable."""
         if not isinstance(literal, n.Atom):
             return literal

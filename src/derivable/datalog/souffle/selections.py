@@ -1,0 +1,159 @@
+"""Relations that do not keep all that their rules derive: choice-domains and subsumptions.
+
+    .decl tree(child:number, parent:number) choice-domain child
+has the first parent of each child that is derived: a column with a lattice whose join is the value that is there.
+
+    shortest(x, a) <= shortest(x, b) :- b <= a.
+has the smallest value of each `x`: a column with the lattice `min`. Another subsumption is decided when all rows are
+there: those that no other one subsumes are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from derivable.core.diagnostics import BindingError, UnsupportedError
+from derivable.datalog.souffle import nodes as n
+from derivable.datalog.souffle.functions import FIRST
+from derivable.datalog.souffle.types import Types
+from derivable.datalog.syntax import nodes as s
+
+
+@dataclass
+class Selection:
+    """How a relation is kept.
+
+    derived  the relation of what rules derive, of which the last column has a lattice if there is one
+    order    the places of the columns there, those that are packed last
+    lattice  of its last column; None where all rows are kept, and subsumed ones left out at the end
+    packed   the constructor of the term that the last column has, of so many columns; None if it is one column
+    is_read  whether rules read the derived relation itself
+    """
+
+    relation: n.Relation
+    derived: str
+    order: tuple[int, ...]
+    lattice: str | None = None
+    packed: tuple[str, int] | None = None
+    is_read: bool = False
+    subsumptions: list[n.Subsumption] = field(default_factory=list)
+
+    def atom(self, values: tuple[Any, ...], span: n.Span, is_made: bool) -> s.Atom:
+        """The atom of the derived relation with the values of all columns; a packed term is made, or taken apart."""
+        parts = [values[place] for place in self.order]
+        if self.packed is not None:
+            constructor, width = self.packed
+            rest = tuple(parts[-width:])
+            term = s.New(constructor, rest, span=span) if is_made else s.Atom(constructor, rest, span=span)
+            parts = [*parts[:-width], term]
+        return s.Atom(self.derived, tuple(parts), span=span)
+
+
+def selections(items: list[n.Node], types: Types) -> dict[str, Selection]:
+    """Name -> how the relation is kept, of those that do not keep all."""
+    found: dict[str, Selection] = {}
+    for relation in types.relations.values():
+        if relation.keys:
+            found[relation.name] = _choice(relation, types)
+    subsumptions: dict[str, list[n.Subsumption]] = {}
+    for item in items:
+        if isinstance(item, n.Subsumption):
+            if item.less.name != item.greater.name:
+                message = "a subsumption compares rows of one relation"
+                raise types.error(UnsupportedError, message, item.span)
+            types.columns(item.less.name, item.span)
+            subsumptions.setdefault(item.less.name, []).append(item)
+    for name, rules in subsumptions.items():
+        if name in found:
+            message = f"`{name}` has a choice-domain and a subsumption"
+            raise types.error(UnsupportedError, message, rules[0].span)
+        found[name] = _best(types.relations[name], rules, types)
+    for item in items:
+        if isinstance(item, n.Directive) and item.kind == "input" and item.relation in found:
+            hint = "read another relation, and derive this one from it"
+            message = f"`{item.relation}` does not keep all rows, and cannot be read from a file"
+            raise types.error(UnsupportedError, message, item.span, hint)
+    return found
+
+
+def _choice(relation: n.Relation, types: Types) -> Selection:
+    names = [attribute.name for attribute in relation.attributes]
+    [*others, key] = relation.keys
+    for one in relation.keys:
+        for name in one:
+            if name not in names:
+                message = f"`{relation.name}` has no column `{name}`"
+                raise types.error(BindingError, message, relation.span, f"it has {', '.join(names)}")
+    if others:
+        message = f"`{relation.name}` has {len(relation.keys)} choice-domains, and one is read"
+        hint = "a choice in two relations, one after the other, is another one"
+        raise types.error(UnsupportedError, message, relation.span, hint)
+    keys = [names.index(name) for name in key]
+    rest = [place for place in range(len(names)) if place not in keys]
+    packed = (f"souffle_rest_{relation.name.replace('.', '_').replace('?', '_')}", len(rest)) if len(rest) > 1 else None
+    return Selection(relation, f"#chosen {relation.name}", (*keys, *rest), FIRST if rest else None, packed)
+
+
+def _best(relation: n.Relation, rules: list[n.Subsumption], types: Types) -> Selection:
+    width = len(relation.attributes)
+    found = [_extremum(rule) for rule in rules]
+    places = set(found)
+    if None not in places and len(places) == 1:
+        [(place, lattice)] = [one for one in places if one is not None]
+        order = (*(c for c in range(width) if c != place), place)
+        return Selection(relation, f"#best {relation.name}", order, lattice, is_read=True)
+    return Selection(relation, f"#all {relation.name}", tuple(range(width)), subsumptions=rules)
+
+
+def _extremum(rule: n.Subsumption) -> tuple[int, str] | None:
+    """(column, "min" or "max") of a subsumption that says so; None for another."""
+    less, greater, body = rule.less.arguments, rule.greater.arguments, rule.body
+    if not isinstance(body, n.Constraint) or len(less) != len(greater):
+        return None
+    if not all(isinstance(part, n.Variable) for part in (*less, *greater, body.left, body.right)):
+        return None
+    differing = [place for place, (a, b) in enumerate(zip(less, greater)) if a != b]
+    names = [part.name for part in less if isinstance(part, n.Variable)]
+    if len(differing) != 1 or len(set(names)) != len(names):
+        return None
+    place = differing[0]
+    sides = body.left, body.right
+    if sides == (less[place], greater[place]):
+        kept = {"<": "max", "<=": "max", ">": "min", ">=": "min"}
+    elif sides == (greater[place], less[place]):
+        kept = {"<": "min", "<=": "min", ">": "max", ">=": "max"}
+    else:
+        return None
+    return (place, kept[body.operator]) if body.operator in kept else None
+
+
+def feeders(items: list[n.Node]) -> dict[str, set[str]]:
+    """Relation -> the relations that it reaches through rules: those that may depend on it."""
+    edges: dict[str, set[str]] = {}
+    for item in items:
+        if isinstance(item, n.Clause) and item.body is not None:
+            read = {part.name for part in n.walk(item.body) if isinstance(part, n.Atom)}
+            for name in read:
+                edges.setdefault(name, set()).update(head.name for head in item.heads)
+    found: dict[str, set[str]] = {}
+    for name in edges:
+        waiting, seen = [name], set()
+        while waiting:
+            for target in edges.get(waiting.pop(), ()):
+                if target not in seen:
+                    seen.add(target)
+                    waiting.append(target)
+        found[name] = seen
+    return found
+
+
+def makes_values(items: list[n.Node], names: set[str]) -> n.Clause | None:
+    """A rule of these relations that computes values, so that rows may not end; None if none does."""
+    for item in items:
+        if isinstance(item, n.Clause) and item.body is not None and any(head.name in names for head in item.heads):
+            read = {part.name for part in n.walk(item.body) if isinstance(part, n.Atom)}
+            values = (n.Functor, n.UserFunctor, n.Record, n.Branch)
+            if read & names and any(isinstance(part, values) for part in n.walk(item)):
+                return item
+    return None
