@@ -3,6 +3,10 @@
 Kernels are interpreted with room for few rows, so that they go on from every loop; lists have rows of bits or not.
 """
 
+import math
+import re
+from collections import defaultdict
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -95,12 +99,59 @@ def test_provenances_agree(provenance):
     assert len(wanted["r"]) > 3
 
 
+def join_of(atoms, tagged, bound):
+    """Pairs (values by name, tags of the rows) of atoms (relation, names), row by row."""
+    if not atoms:
+        yield bound, ()
+        return
+    (relation, names), *others = atoms
+    for row, tag in tagged[relation].items():
+        here = dict(bound)
+        if all(here.setdefault(name, value) == value for name, value in zip(names, row)):
+            for values, tags in join_of(others, tagged, here):
+                yield values, (tag, *tags)
+
+
+@examples(20, 600, bodies(), st.data())
+def test_tags_are_those_of_all_rows(body, data):
+    names, literals = body
+    atoms = [(one[0], re.findall(r"\w+", one[2:])) for one in re.findall(r"(?<!not )\b[efgu]\([^)]*\)", literals)]
+    atoms = [one for one in atoms if all(name in NAMES for name in one[1])]
+    names = sorted({name for _, some in atoms for name in some})
+    if len(atoms) < 2:
+        return
+    tag = st.sampled_from([0.25, 0.5, 0.75, 0.875])
+    tagged = {name: {tuple(row): data.draw(tag) for row in rows} for name, rows in facts_of(data.draw).items()}
+    head = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
+    literals = ", ".join(f"{relation}({', '.join(some)})" for relation, some in atoms)
+    program = dv.Program(f"{TYPES_OF}rel r({', '.join(head)}) = {literals}\nquery r")
+    best, total = {}, defaultdict(float)
+    for values, tags in join_of(atoms, tagged, {}):
+        key = tuple(values[name] for name in head)
+        best[key] = max(best.get(key, 0.0), min(tags))
+        total[key] += math.prod(tags)
+    facts = {name: [(one, row) for row, one in rows.items()] for name, rows in tagged.items()}
+    with settings_of(0, data.draw(SET_ROWS), data.draw(st.integers(1, 4))):
+        for provenance, wanted in (("minmaxprob", best), ("real", total)):
+            found = dict(program.run(facts, provenance)["r"].items())
+            assert found == pytest.approx(dict(wanted)), provenance
+
+
 def hubs():
     """A graph some of whose nodes are linked with nearly all others, as pairs with the smaller one first."""
     random = np.random.default_rng(1)
     pairs = np.concatenate([random.integers(0, 40, (500, 2)), random.integers(0, 400, (400, 2))])
     pairs = np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1)
     return np.unique(pairs, axis=0)
+
+
+@pytest.mark.parametrize("provenance", ["minmaxprob", "addmultprob", "topkproofs"])
+def test_rules_with_tags_intersect(provenance, plans):
+    random = np.random.default_rng(0)
+    facts = {"e": [(0.5, tuple(row)) for row in random.integers(0, 6, (18, 2)).tolist()]}
+    with settings_of(0, 1):
+        dv.Program("type e(i64, i64)\nrel r(a) = e(a, b), e(b, c), e(a, c)\nquery r").run(facts, provenance)
+    assert any(isinstance(step, emit.Intersect) for step in plans)
 
 
 @pytest.mark.parametrize("moved", [0, 1 << 20, -1000])

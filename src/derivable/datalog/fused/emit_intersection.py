@@ -116,7 +116,7 @@ def emit_intersection(emitter: Emitter, number: int, tags: tuple | None) -> None
             else:
                 assert register is not None
                 emitter.bind(register, k.let("x", value))
-                emitter.rest(behind, tags)
+                emitter.rest(behind, tags if emitter.plan.tags is None else _times(emitter, number, lists, value, tags))
                 # Not before: what enters the row may have the loop go on from its condition for the same one.
                 k.set((at, some), (at + 1, some & (some - Constant(1, "uint64"))))
     if there is not None:
@@ -124,6 +124,17 @@ def emit_intersection(emitter: Emitter, number: int, tags: tuple | None) -> None
             emitter.rest(behind, tags)
     else:
         k.set(at, -1)
+
+
+def _times(emitter: Emitter, number: int, lists: Sequence[_List], value: Expr, tags: tuple | None) -> tuple | None:
+    """The tags times those of the rows in which the lists have a value."""
+    for j, one in enumerate(lists, number):
+        _advance(emitter, one, value)
+        place: Expr = one.begin
+        if emitter.plan.tags == "rows":
+            place = emitter.k.load(emitter.array("rows", "int64", j), place, "row")
+        tags = emitter.times(tags, "ordered_tags", j, place)
+    return tags
 
 
 def _list(emitter: Emitter, number: int, atom: Intersect, blocks: ExitStack) -> _List:

@@ -361,7 +361,7 @@ def argument_of(fused: Fused, bounds: dict[int, tuple[int, int]], rows: Any, wha
 
 def _of_index(index: Index, what: str, part: int) -> Any:
     if isinstance(index, Trie):
-        return index.argument(what)
+        return index.argument(what, part)
     if isinstance(index, OrderedIndex) and what in ("places", "top"):
         return index.places if what == "places" else len(index.places)
     match what:
@@ -396,7 +396,7 @@ def _tags(mode: Any, fused: Fused, found: list[np.ndarray]) -> Any:
     steps = [0] + [
         number
         for number, step in enumerate(fused.plan.steps)
-        if isinstance(step, emit.Match) or (isinstance(step, emit.Probe) and not step.negated)
+        if isinstance(step, (emit.Match, emit.Intersect)) or (isinstance(step, emit.Probe) and not step.negated)
     ]
     tags: Any = None
     for step, rows in zip(steps, found, strict=True):

@@ -352,11 +352,13 @@ class _Planner:
         found: list[m.Scan] = []
         variable: str | None = None
         for node in nodes[number:]:
-            if self.tags is not None or self.state.counts is not None or not isinstance(node, m.Join):
+            if self.state.counts is not None or not isinstance(node, m.Join):
                 break
             scan, keys = node.right, m.bindings(node.right, self.registers)
             names = {term.name for term in scan.terms if isinstance(term, Var)}.difference(self.registers)
             is_one = len(keys.fresh) == 1 and not keys.repeats and keys.keys and node.range is None
+            # The tags of all rows count.
+            is_one = is_one and (self.tags is None or len(keys.keys) + 1 == len(scan.terms))
             if not is_one or not self.has_trie(scan) or (variable is not None and names != {variable}):
                 break
             (variable,) = names
@@ -375,7 +377,7 @@ class _Planner:
         ((name, column),) = bindings[0].fresh.items()
         term = scans[0].terms[column]
         assert isinstance(term, Var)
-        register = self.register(name, term.type) if name in needed else None
+        register = self.register(name, term.type) if name in needed or self.tags is not None else None
         for number, (scan, one, terms) in enumerate(zip(scans, bindings, keys), 1):
             (by,) = one.fresh.values()
             _, index = self.read(Read(scan, tuple(c for c, _ in one.keys), by, is_trie=True))

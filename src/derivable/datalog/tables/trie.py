@@ -7,6 +7,7 @@ no more memory than the lists, or little.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from derivable.datalog.kernels import relations as kernels
 from derivable.datalog.tables.index import Index
 from derivable.datalog.tables.packing import WORD_BITS, Packing, distinct
 from derivable.datalog.tables.storage import Table
+from derivable.datalog.tables.tag_columns import parts_of
 from derivable.device.cpu.memory import empty, zeros
 
 # What divides by the bits of a word.
@@ -28,13 +30,14 @@ class Trie(Index):
 
     kind     "dense" if the combinations, of one column, are numbered from `low` on, "hash" if `numbers` numbers them
     offsets  [combination + 1] and values [row] int64: those of combination g are values[offsets[g]:offsets[g + 1]]
+    order    [value] the row that it comes from, None if nobody knows or, where `is_ordered`, if it is the same number
     bit_rows [combination] int64 which row of bits it has, -1 for none
     bits     [row * num_words] uint64: bit v of the words from `first_word` on says whether value v is there
     """
 
     def __init__(self, table: Table, key_columns: tuple[int, ...], by: int):
         self.table, self.key_columns, self.by = table, np.array(key_columns, np.int64), by
-        self.is_static, self.is_ordered, self.rows_inserted = True, False, table.size
+        self.is_static, self.rows_inserted = True, table.size
         self.ordered: dict[Any, Any] = {}
         keys, values = [table.column(c) for c in key_columns], table.column(by)
         low, high = (int(keys[0].min()), int(keys[0].max())) if table.size else (0, -1)
@@ -47,21 +50,24 @@ class Trie(Index):
             self.numbers.row_set.leave(self.numbers)
             number = self.numbers.insert(keys, table.size)
             count = self.numbers.size
+        self.order: np.ndarray | None = None
         offsets = np.empty(count + 1, np.int64)
         if not kernels.dense_offsets(number, self.low, offsets):
-            rows = empty(table.size, np.int64)
-            kernels.dense_rows(number, self.low, offsets, rows)
-            values = values[rows]
+            self.order = empty(table.size, np.int64)
+            kernels.dense_rows(number, self.low, offsets, self.order)
+            values = values[self.order]
         # Rows that were loaded in bulk are in order already, and so is each list of another column by the first one.
+        self.is_ordered = self.order is None
+        if not self._make_bits(offsets, values):
+            self.is_ordered, self.order = False, None
+            offsets, values = _in_order(offsets, values)
+            self._make_bits(offsets, values)
         self.offsets, self.values = offsets, values
-        if not self._make_bits():
-            self.offsets, self.values = _in_order(offsets, values)
-            self._make_bits()
 
-    def _make_bits(self) -> bool:
+    def _make_bits(self, offsets: np.ndarray, values: np.ndarray) -> bool:
         """Make rows of bits for the longest lists; returns whether all lists ascend."""
-        size, degrees = len(self.values), np.diff(self.offsets)
-        first, last = (int(self.values.min()), int(self.values.max())) if size else (0, 0)
+        size, degrees = len(values), np.diff(offsets)
+        first, last = (int(values.min()), int(values.max())) if size else (0, 0)
         self.first_word = first >> WORD_SHIFT
         self.num_words = (last >> WORD_SHIFT) - self.first_word + 1
         most = max(WORDS * size, min(MORE_WORDS * size, FEW_WORDS)) // self.num_words
@@ -71,14 +77,25 @@ class Trie(Index):
             least = max(1, int(np.partition(degrees, len(degrees) - most - 1)[-most - 1]) + 1)
         self.bit_rows = np.empty(len(degrees), np.int64)
         self.bits = zeros(int((degrees >= least).sum()) * self.num_words, np.uint64)
-        lists = self.offsets, self.values, least
+        lists = offsets, values, least
         return bool(kernels.trie_bits(*lists, self.first_word, self.num_words, self.bit_rows, self.bits))
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """[value] the row that it comes from, where the key columns and `by` are all columns of the table."""
+        if self.is_ordered:
+            return np.arange(self.table.size)
+        if self.order is not None:
+            return self.order
+        keys = [self.table.column(int(c)) for c in self.key_columns]
+        number = keys[0] if self.kind == "dense" else self.numbers.find(keys, self.table.size)
+        return np.lexsort((self.table.column(self.by), number))
 
     def update(self) -> None:
         """Nothing: the table does not change."""
 
-    def argument(self, what: str) -> Any:
-        """What a kernel reads of it."""
+    def argument(self, what: str, part: int) -> Any:
+        """What a kernel reads of it; of tags one component."""
         match what:
             case "top":
                 return len(self.offsets) - 1  # type: ignore[arg-type]
@@ -88,6 +105,8 @@ class Trie(Index):
                 return len(self.numbers.row_set.slots) // 2
             case "key_words":
                 return self.numbers.log.reshape(-1)
+            case "ordered_tags":
+                return parts_of(self.tags_of())[part]
         return getattr(self, what)
 
 
