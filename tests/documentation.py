@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import linecache
 import os
 import re
 import shlex
@@ -113,6 +114,8 @@ def run_page(text: str, name: str, directory: Path) -> int:
     namespace: dict = {"__name__": "__page__"}
     executed = 0
     before = Path.cwd()
+    # Where functions find their source, as in a notebook.
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     os.chdir(directory)
     try:
         for position, block in enumerate(blocks):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from derivable.core.diagnostics import DerivableError, DerivableWarning
     from derivable.core.version import __version__
     from derivable.datalog.api.program import Program
+    from derivable.datalog.api.python_program import rule
     from derivable.datalog.facts.inputs import categorical, independent, varying
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "not_equal",
     "parallel",
     "power",
+    "rule",
     "sigmoid",
     "sign",
     "sin",
@@ -77,6 +79,7 @@ _NAMES = {
     "__version__": "derivable.core.version",
     "categorical": "derivable.datalog.facts.inputs",
     "independent": "derivable.datalog.facts.inputs",
+    "rule": "derivable.datalog.api.python_program",
     "varying": "derivable.datalog.facts.inputs",
 }
 # The rest is what the functions of operators are written with.

@@ -50,6 +50,7 @@ from derivable.datalog.types import Typed, infer, types_text
 if TYPE_CHECKING:
     from derivable.datalog.api.evaluation import Evaluation
     from derivable.datalog.api.problog_program import ProblogProgram
+    from derivable.datalog.api.python_program import PythonProgram, PythonRule
     from derivable.datalog.api.souffle_program import SouffleProgram
     from derivable.datalog.api.worlds import Count, Worlds
     from derivable.datalog.facts.store import FactStore
@@ -168,6 +169,19 @@ class Program:
         from derivable.datalog.api.souffle_program import SouffleProgram
 
         return SouffleProgram(text, source, macros=macros, functors=functors, word=word, roots=roots)
+
+    @staticmethod
+    def from_rules(
+        *rules: PythonRule, text: str = "", roots: Sequence[str | os.PathLike] | None = None
+    ) -> PythonProgram:
+        """The program of Python functions that `derivable.rule` made rules of.
+
+        text   further items in Scallop's language: types, facts, rules, queries
+        roots  as for the program of a text
+        """
+        from derivable.datalog.api.python_program import PythonProgram
+
+        return PythonProgram(rules, text, roots=roots)
 
     def __repr__(self) -> str:
         count = len(self.syntax.items)
