@@ -12,16 +12,12 @@ FUNCTORS = frozenset(
     {"cat", "ord", "range", "strlen", "substr", "to_float", "to_number", "to_string", "to_unsigned", "min", "max"}
 )
 _INFIX = {
-    "lor": (1, "lor"),
-    "lxor": (2, "lxor"),
-    "land": (3, "land"),
-    "bor": (4, "bor"),
-    "bxor": (5, "bxor"),
-    "band": (6, "band"),
-    **dict.fromkeys(("bshl", "bshr", "bshru"), (7, "")),
-    **dict.fromkeys(("+", "-"), (8, "")),
-    **dict.fromkeys(("*", "/", "%"), (9, "")),
-    "^": (11, "^"),
+    **{operator: level for level, operator in enumerate(("lor", "lxor", "land", "bor", "bxor", "band"), 1)},
+    **dict.fromkeys(("bshl", "bshr", "bshru"), 7),
+    # FlowLog writes `cat` between its operands too.
+    **dict.fromkeys(("+", "-", "cat"), 8),
+    **dict.fromkeys(("*", "/", "%"), 9),
+    "^": 11,
 }
 _UNARY = 10
 _COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
@@ -151,9 +147,9 @@ class Arguments(Reader):
         self.deeper()
         start = self.token.span
         found = self.operand()
-        while self.is_infix() and _INFIX[self.token.text][0] >= least:
+        while self.is_infix() and _INFIX[self.token.text] >= least:
             operator = self.take().text
-            level = _INFIX[operator][0]
+            level = _INFIX[operator]
             # A power goes from the right, all others from the left.
             right = self.argument(level if operator == "^" else level + 1)
             found = n.Functor(operator, (found, right), span=self.since(start))
@@ -273,13 +269,16 @@ class Arguments(Reader):
                 return True
         return False
 
-    def aggregate(self) -> n.Aggregate:
+    def aggregate(self) -> n.Argument:
         start, operator = self.token.span, self.take().text
         target = None if self.is_sign(":") else self.argument()
         if operator == "count" and target is not None:
             self.error("`count` has nothing before the colon", target.span, "write `count : { p(x) }`")
         if operator != "count" and target is None:
             self.error(f"`{operator}` needs what it is of before the colon", hint=f"write `{operator} x : {{ p(x) }}`")
+        if target is not None and operator in ("min", "max") and (self.is_sign(",") or self.is_sign(")")):
+            # `p(x, min(y)) :- ...` of FlowLog.
+            return n.Functor(operator, (target,), span=self.since(start))
         if not self.takes(":"):
             self.unexpected("`:`", f"an aggregate is `{operator} {'' if operator == 'count' else 'x '}: {{ p(x) }}`")
         if self.takes("{"):

@@ -185,6 +185,15 @@ class Clause:
                         return True
         return self.bound.issuperset(variables_in(literal))
 
+    def without_aggregates(self, literals: list[n.Formula | Bound]) -> tuple[list[n.Formula | Bound], set[str]]:
+        """The literals that have what they need if there are no aggregates and counters, and what they bind."""
+        before, self.bound = self.bound, set(self.outer)
+        folded = n.Aggregate, n.Counter
+        plain = [one for one in literals if not (isinstance(one, Bound) and isinstance(one.value, folded))]
+        found = [one for one in plain if self.binds(one)]
+        bound, self.bound = self.bound, before
+        return found, bound
+
     def check(self, node: n.Formula | Bound | n.Node) -> None:
         if isinstance(node, Bound):
             for part in n.walk(node.value):

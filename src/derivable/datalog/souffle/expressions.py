@@ -7,6 +7,7 @@ from typing import Any
 from derivable.core.diagnostics import BindingError, TypeMismatchError, UnsupportedError
 from derivable.datalog.souffle import nodes as n
 from derivable.datalog.souffle.functions import WORDS
+from derivable.datalog.souffle.selections import is_extremum
 from derivable.datalog.souffle.types import NUMERIC, ClauseTypes, Constructor, Types
 from derivable.datalog.syntax import nodes as s
 
@@ -197,6 +198,9 @@ class Expressions:
             return s.Cast(length, self.words[wanted if wanted in NUMERIC else "number"], span=span)
         if name in ("to_number", "to_unsigned", "to_float", "to_string", "ord"):
             return self.converted(node, typed, wanted)
+        if is_extremum(node):
+            hint = f"an aggregate is `{name} x : {{ p(x) }}`, and `{name}(x, y)` takes two values"
+            raise self.types.error(TypeMismatchError, f"`{name}` of one value stands in heads alone", span, hint)
         own = typed.argument(node, wanted if wanted in (*NUMERIC, "symbol") else None) or "number"
         if own not in NUMERIC and name not in ("+", "max", "min"):
             shown = {"neg": "-"}.get(name, name)

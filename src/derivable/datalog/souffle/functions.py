@@ -129,10 +129,33 @@ def float_text(value: float) -> str:
     return f"{value:f}"
 
 
+# Classes of POSIX, which stand in brackets.
+_CLASSES = {
+    "alpha": "a-zA-Z",
+    "digit": "0-9",
+    "d": "0-9",
+    "alnum": "a-zA-Z0-9",
+    "upper": "A-Z",
+    "lower": "a-z",
+    "space": r"\s",
+    "s": r"\s",
+    "w": r"\w",
+    "xdigit": "0-9a-fA-F",
+    "punct": r"!-/:-@\[-`{-~",
+    "blank": " \t",
+    "cntrl": r"\x00-\x1f\x7f",
+    "print": " -~",
+    "graph": "!-~",
+}
+
+
 @lru_cache(256)
 def _pattern(pattern: str) -> re.Pattern | None:
+    """A regular expression of ECMAScript, as C++ has it, as one of Python; None if it is none."""
+    for name, signs in _CLASSES.items():
+        pattern = pattern.replace(f"[:{name}:]", signs)
     try:
-        return re.compile(pattern, re.DOTALL | re.ASCII)
+        return re.compile(pattern, re.ASCII)
     except re.error:
         return None
 

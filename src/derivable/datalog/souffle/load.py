@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from derivable.core.diagnostics import DomainError
 from derivable.core.roots import Roots
@@ -49,12 +49,18 @@ def load(
     items = flattened(parse(tokens, file), file)
     directives = tuple(item for item in items if isinstance(item, n.Directive))
     types = Types(items, file)
+    if any(a.type_name in ("int64", "uint64", "float64") for item in items for a in n.walk(item) if _is_column(a)):
+        bits = 64
     for directive in directives:
         types.columns(directive.relation, directive.span)
     known = known_functors(types, functors or {}, bits)
     shown = [d.relation for d in directives if d.kind in ("output", "printsize")]
     translation = Translation(items, file, bits, known)
     return Loaded(translation.run(shown), translation.types, directives, bits)
+
+
+def _is_column(node: n.Node) -> TypeGuard[n.Attribute]:
+    return isinstance(node, n.Attribute)
 
 
 def known_functors(types: Types, functors: Mapping[str, Callable[..., Any]], bits: int) -> dict[str, str]:

@@ -149,7 +149,7 @@ class _Lines:
             return None
         if options.delimiter == "," and not options.is_rfc and b"[" in data:
             return None
-        if not data or data.count(b"\r") != data.count(b"\r\n"):
+        if not data or (b"\r" in data and data.count(b"\r") != data.count(b"\r\n")):
             return None
         with whole_import():
             import pyarrow as arrow

@@ -69,6 +69,11 @@ def selections(items: list[n.Node], types: Types) -> dict[str, Selection]:
             message = f"`{name}` has a choice-domain and a subsumption"
             raise types.error(UnsupportedError, message, rules[0].span)
         found[name] = _best(types.relations[name], rules, types)
+    for name, (place, lattice) in _extrema_in_heads(items, types).items():
+        if name in found:
+            message = f"`{name}` has a choice-domain or a subsumption, and `{lattice}` in a head"
+            raise types.error(UnsupportedError, message, types.relations[name].span)
+        found[name] = _of_column(types.relations[name], place, lattice)
     for item in items:
         if isinstance(item, n.Directive) and item.kind == "input" and item.relation in found:
             hint = "read another relation, and derive this one from it"
@@ -101,9 +106,32 @@ def _best(relation: n.Relation, rules: list[n.Subsumption], types: Types) -> Sel
     places = set(found)
     if None not in places and len(places) == 1:
         [(place, lattice)] = [one for one in places if one is not None]
-        order = (*(c for c in range(width) if c != place), place)
-        return Selection(relation, f"#best {relation.name}", order, lattice, is_read=True)
+        return _of_column(relation, place, lattice)
     return Selection(relation, f"#all {relation.name}", tuple(range(width)), subsumptions=rules)
+
+
+def _of_column(relation: n.Relation, place: int, lattice: str) -> Selection:
+    order = (*(c for c in range(len(relation.attributes)) if c != place), place)
+    return Selection(relation, f"#best {relation.name}", order, lattice, is_read=True)
+
+
+def is_extremum(node: n.Node) -> bool:
+    """Whether this is `min(x)` or `max(x)` of FlowLog, in a head: the best value of all that are derived."""
+    return isinstance(node, n.Functor) and node.name in ("min", "max") and len(node.arguments) == 1
+
+
+def _extrema_in_heads(items: list[n.Node], types: Types) -> dict[str, tuple[int, str]]:
+    """Relation -> (column, "min" or "max") of `p(x, min(y)) :- ...`."""
+    found: dict[str, tuple[int, str]] = {}
+    for item in items:
+        for head in item.heads if isinstance(item, n.Clause) else ():
+            for place, argument in enumerate(head.arguments):
+                if is_extremum(argument) and isinstance(argument, n.Functor):
+                    types.columns(head.name, head.span)
+                    if found.setdefault(head.name, (place, argument.name)) != (place, argument.name):
+                        message = f"`{head.name}` keeps the best value of two columns, or in two ways"
+                        raise types.error(UnsupportedError, message, argument.span)
+    return found
 
 
 def _extremum(rule: n.Subsumption) -> tuple[int, str] | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from derivable.core.diagnostics import BindingError, TypeMismatchError, UnsupportedError
+from derivable.core.diagnostics import BindingError, TypeMismatchError, UnsupportedError, warn
 from derivable.datalog.souffle import nodes as n
 from derivable.datalog.souffle.clauses import Bound, Clause, Names, disjuncts, variables_in
 from derivable.datalog.souffle.expressions import Expressions
 from derivable.datalog.souffle.inlining import inlined
 from derivable.datalog.souffle.lexer import SourceText
-from derivable.datalog.souffle.selections import Selection, feeders, makes_values, selections
+from derivable.datalog.souffle.selections import Selection, feeders, is_extremum, makes_values, selections
 from derivable.datalog.souffle.types import ClauseTypes, Types
 from derivable.datalog.syntax import nodes as s
 
@@ -119,7 +119,8 @@ class Translation:
         for argument in atom.arguments:
             if any(isinstance(part, n.Unnamed) for part in n.walk(argument)):
                 raise self.types.error(BindingError, "`_` in a head has no value", argument.span)
-        values = tuple(self.expressions.value(a, typed, t) for a, t in zip(atom.arguments, columns))
+        given = [a.arguments[0] if isinstance(a, n.Functor) and is_extremum(a) else a for a in atom.arguments]
+        values = tuple(self.expressions.value(a, typed, t) for a, t in zip(given, columns))
         selection = self.selections.get(atom.name)
         return selection.atom(values, atom.span, True) if selection else s.Atom(atom.name, values, span=atom.span)
 
@@ -165,9 +166,12 @@ class Translation:
         around = self.reached.get(name, set())
         endless = makes_values(self.items_of_file, around | {name}) if name in around else None
         if endless is not None:
-            message = f"the subsumption of `{name}` is decided when all its rows are there, which may be endless here"
-            hint = "write it as `p(x, a) <= p(x, b) :- b <= a.`, which keeps the smallest value while rules run"
-            raise self.types.error(UnsupportedError, message, selection.subsumptions[0].span, hint)
+            message = (
+                f"the subsumption of `{name}` is decided when all its rows are there, which may be many or endless"
+            )
+            hint = "`p(x, a) <= p(x, b) :- b <= a.` keeps the smallest value while rules run"
+            rule = selection.subsumptions[0]
+            warn(message, hint=hint, source=self.file.source, text=self.file.text, span=rule.span)
         less, worse = f"#less {name}", f"#worse {name}"
         width = len(selection.order)
         for rule in selection.subsumptions:
@@ -309,16 +313,8 @@ class Translation:
         """The literals before an aggregate that say what its variables from around are; None if there are none."""
         place, span = clause.literals.index(node), node.value.span
         before = clause.literals[:place]
-        skipped: set[str] = set()
-        chosen: list[n.Formula | Bound] = []
-        needed = set(wanted) - clause.outer
-        for literal in before:
-            names = _names(literal)
-            if isinstance(literal, Bound) and literal.variable.name not in needed:
-                skipped.add(literal.variable.name)
-            elif not names & skipped:
-                chosen.append(literal)
-        if not all(any(name in _names(literal) for literal in chosen) for name in needed):
+        chosen, bound = clause.without_aggregates(before)
+        if not bound.issuperset(wanted):
             chosen = before
         formulas = [self.literal(literal, clause) for literal in chosen]
         return _conjunction([*([] if clause.given is None else [_atom(*clause.given, span)]), *formulas], span)

@@ -16,6 +16,13 @@ from derivable.datalog.souffle.components import PRIMITIVES
 from derivable.datalog.souffle.lexer import SourceText
 
 NUMERIC = ("number", "unsigned", "float")
+# The names of types in FlowLog.
+ALIASES = {
+    **{f"int{bits}": "number" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": "unsigned" for bits in (8, 16, 32, 64)},
+    **dict.fromkeys(("float32", "float64"), "float"),
+    "string": "symbol",
+}
 _COMPARED = ("=", "!=", "<", "<=", ">", ">=")
 # The types of parameters and results of functors that have the same ones for all types.
 _RESULTS = {
@@ -51,7 +58,7 @@ class Types:
 
     def __init__(self, items: Iterable[n.Node], file: SourceText):
         self.file = file
-        self.base: dict[str, str] = {name: name for name in PRIMITIVES}
+        self.base: dict[str, str] = {name: name for name in PRIMITIVES} | ALIASES
         self.records: dict[str, Constructor] = {}
         self.nils: dict[str, str] = {}
         self.sums: dict[str, dict[str, Constructor]] = {}
@@ -96,7 +103,9 @@ class Types:
         if name in below:
             raise self.error(BindingError, f"the type `{name}` is made of itself", item.span)
         found = {
-            base: base if base in PRIMITIVES else self._base(base, self.of_name(base, item.span), (*below, name))
+            base: self.base[base]
+            if base in self.base and base not in self.declared
+            else self._base(base, self.of_name(base, item.span), (*below, name))
             for base in item.bases
         }
         if len(set(found.values())) > 1:
