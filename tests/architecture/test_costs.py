@@ -74,7 +74,7 @@ LAYOUT = {
     "api/program.py": {"WARM", "_SHOWN_RELATIONS"},
     "api/worlds.py": {"_MOST_CHARACTERS", "_SHOWN_FACTS", "_SHOWN_WORLDS"},
     "api/relation_view.py": {"_COMPLETED_KEYS", "_SHOWN_COLUMNS", "_SHOWN_ROWS"},
-    "reasons/absence.py": {"MOST_COUNTED"},
+    "reasons/absence.py": {"MOST_COUNTED", "MOST_RESULTS"},
     "reasons/derivations.py": {"LOOKS", "MOST_INSTANCES", "SPARE"},
     "reasons/show.py": {"MOST_DRAWN", "MOST_SHOWN", "OPEN_LEVELS", "_CHARACTER", "_GAP", "_ROW"},
     "run/limits.py": {"LONG_PART"},

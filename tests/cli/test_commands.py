@@ -42,6 +42,28 @@ def test_run(program, capsys):
     assert capsys.readouterr().out == "path(0, 1)\npath(0, 2)\npath(1, 2)\n"
 
 
+def test_run_why(program, capsys):
+    assert main(["run", program, "--why", "path(0, 2)", "--why-not", "path(2, 0)", "--depth", "2"]) == 0
+    why, why_not = capsys.readouterr().out.split("\n\n")
+    rule = f"path(a, b) = edge(a, b) or (path(a, c) and edge(c, b))  ({program}:3)"
+    assert why.splitlines() == [
+        f"0.5::path(0, 2)  by {rule}",
+        f"└─ 0.5::edge(0, 2)  a fact of the program  ({program}:2)",
+    ]
+    assert why_not.splitlines()[0] == "path(2, 0) does not hold"
+    assert "fails: edge(2, 0)" in why_not
+    assert main(["run", program, "--why", "path(0, 2)", "-k", "5", "--json"]) == 0
+    (document,) = json.loads(capsys.readouterr().out)
+    assert [proof["nodes"][0]["probability"] for proof in document["proofs"]] == [0.5, 0.4]
+    for arguments, message in (
+        (["--why", "path(2, 0)"], "`path(2, 0)` does not hold, so there is no proof"),
+        (["--why", "not path(0, 2)"], "--why takes one tuple"),
+        (["--why", "way(0, 2)"], "way"),
+    ):
+        assert main(["run", program, *arguments]) == USER_ERROR
+        assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("provenance", [["--provenance", "exact"], []])
 def test_run_exact(program, capsys, provenance):
     assert main(["run", program, *provenance]) == 0

@@ -1,14 +1,27 @@
 """Proofs of tuples, checked by a checker that reads the rules again, and why there are none."""
 
+import itertools
+import json
+import math
+import pickle
+from xml.etree import ElementTree
+
 import pytest
 from hypothesis import strategies as st
 
 import derivable as dv
 from datalog import programs
 from datalog.proof_checker import check, heights
-from derivable.core.diagnostics import AbsentTupleError
+from derivable.core.diagnostics import (
+    AbsentTupleError,
+    BindingError,
+    DomainError,
+    TypeMismatchError,
+    UnsupportedError,
+)
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.ram.lower import lower
+from derivable.datalog.reasons import derivations
 from derivable.datalog.rules.new_terms import with_terms
 from derivable.datalog.rules.strata import stratify
 from drawn import examples
@@ -35,3 +48,297 @@ def test_proofs_of_drawn_programs_are_proofs_of_least_height(data, source, facts
                 database.why(name, absent)
             attempts = database.why_not(name, absent, depth=2).attempts
             assert len(attempts) >= sum(rule.startswith(f"rel {name}(") for rule in source.rules)
+
+
+PATHS = """
+    type edge(i32, i32)
+    rel path(x, z) = edge(x, z)
+    rel path(x, z) = path(x, y), edge(y, z)
+    query path
+"""
+# Every way to split a path is a proof.
+SPLIT = PATHS.replace("path(x, y), edge(y, z)", "path(x, y), path(y, z)")
+chances = st.sampled_from([0.1, 0.25, 0.5, 0.9])
+graphs = st.dictionaries(st.tuples(st.integers(0, 3), st.integers(0, 3)), chances, min_size=1, max_size=7)
+
+
+def walks(edges, start, end, passed=()):
+    """The edges of each walk that ends nowhere twice: what a proof of the left-linear rules has."""
+    for (x, y), chance in edges.items():
+        if x == start and y not in passed:
+            if y == end:
+                yield [chance]
+            yield from ([chance, *rest] for rest in walks(edges, y, end, (*passed, y)) if end not in (*passed, y))
+
+
+@examples(20, 300, graphs, st.integers(1, 6))
+def test_the_k_most_probable_proofs_are_the_best_of_all(edges, k):
+    database = dv.Program(PATHS).run({"edge": edges})
+    for (start, end), _ in list(database["path"].items())[:4]:
+        expected = sorted((math.prod(walk) for walk in walks(edges, start, end)), reverse=True)
+        proofs = database.why("path", (start, end), k=k)
+        assert proofs.is_complete
+        assert [proof.probability for proof in proofs] == pytest.approx(expected[:k])
+        assert all(
+            math.prod(f.probability for f in proof.facts) == pytest.approx(proof.probability) for proof in proofs
+        )
+
+
+@examples(10, 200, graphs)
+def test_all_proofs_together_are_as_probable_as_the_tuple(edges):
+    """Against exact inference: the union of the sets of facts, world by world."""
+    names, program = list(edges), dv.Program(SPLIT)
+    database = program.run({"edge": edges})
+    for row, tag in list(database["path"].items())[:3]:
+        proofs = database.why("path", row, k=200)
+        for proof in proofs:
+            check(proof, {"edge": names}, {})
+        sets = [{fact.row for fact in proof.facts} for proof in proofs]
+        total = 0.0
+        for world in itertools.product((False, True), repeat=len(names)):
+            there = {name for name, holds in zip(names, world) if holds}
+            if any(facts <= there for facts in sets):
+                total += math.prod(edges[name] if name in there else 1 - edges[name] for name in names)
+        assert total == pytest.approx(tag, abs=1e-9)
+
+
+def test_a_fact_that_is_used_twice_counts_once():
+    program = dv.Program("""
+        rel 0.5::a()  rel 0.8::b()
+        rel left() = a(), b()
+        rel both() = left(), a()
+        query both
+    """)
+    (proof,) = program.run().why("both", k=3)
+    assert proof.probability == pytest.approx(0.4)
+    assert sorted(fact.text for fact in proof.facts) == ["a()", "b()"]
+
+
+def test_facts_that_exclude_each_other_are_no_proof():
+    program = dv.Program("""
+        type digit(i32, i32)
+        rel digit = {0.6::(0, 3); 0.4::(0, 4)}
+        rel odd() = digit(0, 3), digit(0, 4)
+        rel even() = digit(0, x), digit(0, y), x + y == 8
+        rel odd() = even(), digit(0, 4)
+        query odd
+    """)
+    database = program.run()
+    # The rule of least height needs both.
+    assert database.why("odd").height == 2
+    assert database.why("odd").probability == pytest.approx(0.4)
+    assert [proof.height for proof in database.why("odd", k=5)] == [2]
+
+
+def test_rules_with_probabilities_and_choices_of_heads_count():
+    program = dv.Program("""
+        rel coin = {1, 2}
+        rel {heads(c); tails(c)} = coin(c)
+        rel 0.9::won(c) = heads(c)
+        query won
+    """)
+    (proof,) = program.run().why("won", 1, k=5)
+    assert proof.probability == pytest.approx(0.45)
+    assert [node.kind for node in proof.nodes()] == ["rule", "rule", "fact", "chance", "chance"]
+
+
+def test_what_is_uncertain_under_a_negation_is_no_product():
+    program = dv.Program("""
+        rel 0.5::rain()  rel 0.25::sprinkler()
+        rel dry() = not rain(), not sprinkler(), not snow()
+        rel snow() = rain(), sprinkler(), 1 > 2
+        query dry
+    """)
+    proof = program.run().why("dry")
+    assert proof.probability is None
+    assert [node.probability for node in proof.premises] == [None, None, 1.0]
+
+
+@pytest.mark.parametrize(
+    "provenance", [None, "unit", "exact", "topkproofs", "minmaxprob", "addmultprob", "max_product"]
+)
+@pytest.mark.parametrize("keep", [False, True])
+def test_proofs_under_any_provenance(provenance, keep):
+    database = dv.Program(PATHS).run({"edge": {(0, 1): 0.5, (1, 2): 0.9, (2, 0): 0.3}}, provenance, keep=keep)
+    proof = database.why("path", (0, 0))
+    assert proof.height == 3
+    assert [fact.probability for fact in proof.facts] == [0.5, 0.9, 0.3]
+    assert database.why("path", (0, 0), k=1)[0].probability == pytest.approx(0.135)
+
+
+def test_tags_that_are_no_probabilities_have_no_most_probable_proof():
+    database = dv.Program(PATHS).run({"edge": {(0, 1): 4.0, (1, 2): 9.0}}, "min_plus")
+    assert [fact.probability for fact in database.why("path", (0, 2)).facts] == [4.0, 9.0]
+    assert database.why("path", (0, 2)).probability is None
+    with pytest.raises(UnsupportedError, match="no probabilities"):
+        database.why("path", (0, 2), k=2)
+
+
+def test_what_add_remove_and_fork_change():
+    database = dv.Program(PATHS).run({"edge": [(0, 1), (1, 2)]}, keep=True)
+    assert database.why("path", (0, 2)).height == 2
+    branch = database.fork()
+    branch.add({"edge": [(0, 2), (2, 3)]})
+    assert branch.why("path", (0, 2)).height == 1
+    assert database.why("path", (0, 2)).height == 2
+    assert branch.why("path", (0, 3)).facts[-1].row == (2, 3)
+    branch.remove({"edge": [(0, 2)]})
+    assert branch.why("path", (0, 2)).height == 2
+    branch.remove({"edge": [(1, 2)]})
+    with pytest.raises(AbsentTupleError):
+        branch.why("path", (0, 2))
+    assert branch.why_not("path", (0, 2)).attempts[0].failed == "edge(1, 2)"
+    assert database.why("path", (0, 2)).height == 2
+
+
+def test_facts_that_make_a_run_exact_later():
+    database = dv.Program(PATHS).run({"edge": [(0, 1)]}, keep=True)
+    database.add({"edge": {(1, 2): 0.5}})
+    assert database.why("path", (0, 2), k=2)[0].probability == 0.5
+
+
+def test_relations_that_are_computed_for_what_is_asked():
+    program = dv.Program("""
+        type fib(bound n: i32, v: i32)
+        rel fib = {(0, 1), (1, 1)}
+        rel fib(n, a + b) = fib(n - 1, a), fib(n - 2, b), n > 1
+        query fib(30, v)
+    """)
+    database = program.run()
+    proof = database.why("fib(30, v)", (30, 1346269))
+    assert proof.height == 29
+    # Each number once, though the tree has millions of them.
+    assert len({node.row for node in proof.nodes() if node.relation == "fib"}) == 31
+    assert str(proof).count("as above") == 27
+    assert database.why("fib", (3, 3)).height == 2
+    assert database.why_not("fib", (3, 4)).attempts[0].held[:2] == ("fib(2, 2)", "fib(1, 1)")
+
+
+def test_terms_texts_and_dates():
+    program = dv.Program("""
+        type Expr = Const(i32) | Add(Expr, Expr)
+        const E = Add(Const(1), Add(Const(2), Const(3)))
+        rel root(E, t"2026-03-05", "a \\"b\\"")
+        rel value(e, n) = case e is Const(n)
+        rel value(e, a + b) = case e is Add(x, y), value(x, a), value(y, b)
+        rel result(n, t + d"1d", s) = root(e, t, s), value(e, n)
+        query result
+    """)
+    database = program.run()
+    (row,) = database["result"]
+    proof = database.why("result", row)
+    assert proof.row == row
+    assert proof.height == 4
+    assert proof.premises[0].text.startswith("root(Add(Const(1), Add(Const(2), Const(3))), ")
+    assert proof.premises[0].row[2] == 'a "b"'
+
+
+def test_lattices_have_the_proof_of_the_value_that_is_kept():
+    program = dv.Program("""
+        type distance(node: usize, min length: f64)
+        rel edge = {(0, 1, 2.5), (1, 2, 1.0), (0, 2, 9.0)}
+        rel distance(0, 0.0)
+        rel distance(y, d + w) = distance(x, d), edge(x, y, w)
+        query distance
+    """)
+    database = program.run()
+    assert [fact.text for fact in database.why("distance", (2, 3.5)).facts] == [
+        *("distance(0, 0.0)", "edge(0, 1, 2.5)", "edge(1, 2, 1.0)")
+    ]
+    with pytest.raises(AbsentTupleError):
+        database.why("distance", (2, 9.0))
+
+
+def test_aggregates_of_a_recursion():
+    program = dv.Program("""
+        rel level(0, 0)
+        rel score = {1, 2, 3, 5}
+        rel level(k + 1, n) = level(k, _), n := count(z: score(z) and z > k), k < 4
+        query level
+    """)
+    proof = program.run().why("level", (2, 3))
+    found = next(node for node in proof.premises if node.kind == "aggregate")
+    assert found.row == (3,)
+    assert [premise.premises[0].row for premise in found.premises] == [(2,), (3,), (5,)]
+
+
+def test_many_rows_of_an_aggregate_are_counted():
+    program = dv.Program("type p(i32) rel n(c) = c := count(x: p(x)) query n")
+    (found,) = program.run({"p": range(100)}).why("n", 100).premises
+    assert (len(found.premises), found.more) == (20, 80)
+    assert "of 100 rows" in str(found)
+    assert "80 more rows" in str(found)
+
+
+def test_a_long_proof_is_shown_and_drawn():
+    database = dv.Program(PATHS).run({"edge": [(i, i + 1) for i in range(1000)]})
+    proof = database.why("path", (0, 1000))
+    assert (proof.height, len(proof.facts)) == (1000, 1000)
+    assert len(str(proof).splitlines()) == 2000
+    assert proof._repr_html_().startswith("<div")
+    assert ElementTree.fromstring(proof.svg()).tag.endswith("svg")
+    document = json.loads(json.dumps(proof.to_dict()))
+    assert document["nodes"][0]["premises"] == [1, 1999]
+
+
+def test_a_search_looks_at_little_of_a_large_relation():
+    edges = [(i, (i + step) % 400) for i in range(400) for step in (1, 399)]
+    database = dv.Program(PATHS).run({"edge": edges})
+    assert len(database["path"]) == 160_000
+    assert database.why("path", (0, 100)).height == 100
+    (explainer,) = database._explained().explainers.values()
+    assert explainer.derivations.looked < 1000
+    database.why("path", (0, 100))
+    assert explainer.derivations.looked < 1000
+
+
+def test_where_a_proof_is_not_shown_to_be_least(monkeypatch):
+    monkeypatch.setattr(derivations, "MOST_INSTANCES", 20)
+    edges = {(i, (i + step) % 20): 0.5 for i in range(20) for step in (1, 19)}
+    database = dv.Program(PATHS).run({"edge": edges}, "minmaxprob")
+    proofs = database.why("path", (0, 1), k=2)
+    assert not proofs.is_complete
+    assert proofs[0].probability == 0.5
+
+
+def test_questions_that_cannot_be_answered():
+    database = dv.Program(PATHS).run({"edge": [(3, 2), (2, 1)]})
+    for question, kind, message in (
+        (("pth", (3, 1)), BindingError, "did you mean `path`"),
+        (("path", (3,)), TypeMismatchError, "has 1 value"),
+        (("path", ("a", 1)), TypeMismatchError, "does not fit"),
+        (("path", (9, 1)), AbsentTupleError, "why_not"),
+    ):
+        with pytest.raises(kind, match=message):
+            database.why(*question)
+    with pytest.raises(DomainError, match="holds"):
+        database.why_not("path", (3, 1))
+    with pytest.raises(DomainError, match="number of proofs"):
+        database.why("path", (3, 1), k=0)
+    copy = pickle.loads(pickle.dumps(database))
+    with pytest.raises(UnsupportedError, match="no proofs"):
+        copy.why("path", (3, 1))
+    database.freeze()
+    with pytest.raises(UnsupportedError, match="no proofs"):
+        database.why_not("path", (9, 1))
+
+
+def test_programs_of_other_languages():
+    souffle = dv.Program.from_souffle("""
+        .decl edge(x: symbol, y: symbol)
+        edge("a", "b"). edge("b", "c").
+        .decl path(x: symbol, y: symbol)
+        path(x, y) :- edge(x, y).
+        path(x, z) :- path(x, y), edge(y, z).
+        .output path
+    """)
+    proof = souffle.run().why("path", ("a", "c"))
+    assert (proof.rule, proof.line) == ("path(x, z) :- path(x, y), edge(y, z).", 6)
+    problog = dv.Program.from_problog("""
+        0.3::edge(a, b). 0.4::edge(b, c). 0.5::edge(a, c).
+        path(X, Y) :- edge(X, Y).
+        path(X, Z) :- edge(X, Y), path(Y, Z).
+        query(path(a, _)).
+    """)
+    proofs = problog.run().why("path", ("a", "c"), k=5)
+    assert [proof.probability for proof in proofs] == pytest.approx([0.5, 0.12])

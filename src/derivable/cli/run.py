@@ -27,13 +27,18 @@ PART = 1 << 14
 @provenance_option(None, "  [default: exact if facts have probabilities, else unit]")
 @PYTHON
 @click.option(
-    "-k", type=click.IntRange(min=1), help="Proofs kept by topkproofs [default: 3], worlds of --most-probable [1]."
+    "-k",
+    type=click.IntRange(min=1),
+    help="Proofs kept by topkproofs [default: 3], worlds of --most-probable [1], most probable proofs of --why.",
 )
 @click.option("--most-probable", is_flag=True, help="Print the most probable worlds, given the evidence.")
 @click.option(
     "--over", multiple=True, metavar="TUPLE", help="Let these worlds say just whether TUPLE holds; may repeat."
 )
 @click.option("--samples", type=click.IntRange(min=0), metavar="N", help="Draw N worlds, given the evidence.")
+@click.option("--why", multiple=True, metavar="TUPLE", help="Print a proof of TUPLE, 'path(0, 1)'; may repeat.")
+@click.option("--why-not", multiple=True, metavar="TUPLE", help="Print which atoms of its rules fail; may repeat.")
+@click.option("--depth", type=click.IntRange(min=1), default=1, help="Rules that --why-not goes down.  [default: 1]")
 @click.option("-q", "--query", "queries", multiple=True, metavar="RELATION", help="Show only this; may be repeated.")
 @click.option(
     "-e",
@@ -85,12 +90,16 @@ def run_command(
     most_probable: bool,
     over: tuple[str, ...],
     samples: int | None,
+    why: tuple[str, ...],
+    why_not: tuple[str, ...],
+    depth: int,
     **settings: Any,
 ) -> None:
     """Run the logic program in FILE (- for stdin) and print its output relations.
 
     A program with `query` items prints those relations, another one all of them. In a pipe, one fact a line:
-    `path(0, 1)`, or `0.9::path(0, 1)` if the provenance has tags. With --most-probable or --samples, worlds instead.
+    `path(0, 1)`, or `0.9::path(0, 1)` if the provenance has tags. With --most-probable or --samples, worlds instead;
+    with --why or --why-not, proofs.
 
     A FILE that ends in .dl is a program of Soufflé's: -F is the folder of its `.input`, and -D that of its `.output`,
     whose files are as Soufflé writes them.
@@ -100,14 +109,24 @@ def run_command(
     """
     if (most_probable and samples is not None) or (over and not most_probable):
         raise click.UsageError("--most-probable and --samples exclude each other, and --over goes with the first.")
+    if (why or why_not) and (most_probable or samples is not None or output is not None):
+        raise click.UsageError("--why and --why-not exclude --most-probable, --samples and --output.")
+    proofs = None
+    if why and settings["provenance"] in (None, "exact", "unit"):
+        proofs, settings["k"] = settings["k"], None
     if file.lower().endswith(".dl"):
         if most_probable or samples is not None:
             raise click.UsageError("--most-probable and --samples are for programs with probabilities, not for a .dl.")
-        database, names = _run_souffle(
+        program, database, names = _run_souffle(
             *(file, queries, evidence, facts, output, macros, int(word), roots_of(file, roots, allow_files)),
-            *(as_json, settings),
+            *(as_json or bool(why or why_not), settings),
         )
-        _show(database, names, as_json)
+        if why or why_not:
+            from derivable.cli.why import write_reasons
+
+            write_reasons(program, database, why, why_not, proofs, depth, as_json)
+        else:
+            _show(database, names, as_json)
         return
     program, shown = _program(file, queries, evidence, compatible, roots_of(file, roots, allow_files))
     # Before the run, which may take long.
@@ -129,6 +148,11 @@ def run_command(
         return
     # The other options have the names that they have there.
     database: Any = program.run(facts=given, **settings)
+    if why or why_not:
+        from derivable.cli.why import write_reasons
+
+        write_reasons(program, database, why, why_not, proofs, depth, as_json)
+        return
     names = [name for name in database if shown is None or name in shown]
     shown_as = getattr(program, "shown", None)
     if shown_as is None:
@@ -159,8 +183,8 @@ def _run_souffle(
     roots: tuple[str, ...] | None,
     as_json: bool,
     settings: dict[str, Any],
-) -> tuple[Any, list[str]]:
-    """A run of a program of Soufflé's, and the relations to show."""
+) -> tuple[Any, Any, list[str]]:
+    """A program of Soufflé's, a run of it, and the relations to show."""
     from derivable.core.diagnostics import UnsupportedError
     from derivable.core.files import read_bytes
     from derivable.datalog.api.program import Program
@@ -183,7 +207,7 @@ def _run_souffle(
     elif not as_json:
         program.print_sizes(database)
     shown = queries or [d.relation for d in program.loaded.directives if d.kind == "output"] or list(database)
-    return database, [] if output is not None else list(dict.fromkeys(shown))
+    return program, database, [] if output is not None else list(dict.fromkeys(shown))
 
 
 def _note_missing(program: Any, given: dict[str, Any], empty: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -18,6 +19,8 @@ from derivable.datalog.rules import nodes as r
 Pattern = tuple[int | None, ...]
 # Ways to fulfil the literals before the one that fails which are counted.
 MOST_COUNTED = 1000
+# Results of an aggregate that are named.
+MOST_RESULTS = 3
 
 
 def absence(explainer: Explainer, relation: str, pattern: Pattern, depth: int, deadline: Deadline) -> Absence:
@@ -115,6 +118,8 @@ def _failed(
     values = wording.names(slots, types, words)
     shown = tuple(wording.literal(node, values) for node in held if not is_hidden(node))
     text = wording.literal(literal, values)
+    if isinstance(literal, r.Atom) and literal.relation in model.aggregates:
+        text = _other_result(explainer, literal, body, words, bound)
     others = len(witnesses) - 1
     if others:
         count = f"{others:,}{' or more' if others >= MOST_COUNTED - 1 else ''}"
@@ -136,6 +141,29 @@ def _failed(
         if depth > 1:
             because = _because(explainer, literal, tuple(pattern), depth - 1, deadline)
     return Attempt(*rule, bindings, shown, text, relation, row, because)
+
+
+def _other_result(explainer: Explainer, literal: r.Atom, body: Body, words: tuple[int, ...], bound: set[str]) -> str:
+    """What an aggregate finds where it does not find what is asked."""
+    wording, model = explainer.wording, explainer.model
+    rule, types = model.aggregates[literal.relation], model.rules.relations[literal.relation].types
+    known = [
+        None if term is None or not r.names(term) <= bound else body.evaluator(term)(words) for term in literal.terms
+    ]
+    group = [column for column in range(rule.num_group) if known[column] is not None]
+    rows = model.rows(literal.relation)
+    numbers = rows.numbers(tuple(group), [known[column] or 0 for column in group])
+    name = wording.aggregate(rule)
+
+    def shown(row: Sequence[int | None]) -> str:
+        texts = ["_" if w is None else wording.value(w, t) for w, t in zip(row, types)][rule.num_group :]
+        return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
+
+    if not numbers:
+        return f"{name} has no rows"
+    found = " or ".join(shown(rows.row(number)) for number in list(numbers)[:MOST_RESULTS])
+    more = " or others" if len(numbers) > MOST_RESULTS else ""
+    return f"{name} is {found}{more}, not {shown(known)}"
 
 
 def _because(

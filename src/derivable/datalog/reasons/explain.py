@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Hashable, Iterable
 from itertools import islice
 from typing import Any
 
+from derivable.algebra.semirings import boolean
 from derivable.core.progress import Deadline
 from derivable.datalog.foreign.standard import predicate_of
 from derivable.datalog.reasons.bodies import Body, Instance
@@ -17,6 +19,7 @@ from derivable.datalog.reasons.proof import Proof, Proofs
 from derivable.datalog.reasons.rows import Row
 from derivable.datalog.reasons.wording import Wording, is_hidden, is_shown_name
 from derivable.datalog.rules import nodes as r
+from derivable.datalog.tags.random_facts import RandomFacts
 
 # What is random in a proof: facts, coins, rows of predicates; None where something is random that is none of these.
 Random = frozenset[Hashable] | None
@@ -34,7 +37,7 @@ class Explainer:
         self.wording = Wording(model)
         self.derivations = Derivations(model)
         random = model.facts.random
-        self.has_probabilities = random.carrier is None or random.carrier.has_probabilities
+        self.has_probabilities = _has_probabilities(random)
         self.groups = {variable: number for number, group in enumerate(random.groups) for variable in group.tolist()}
         self.chances: dict[Hashable, float] = {}
 
@@ -149,6 +152,18 @@ class Explainer:
             case ("choice", *rest):
                 return "choice", *rest[:-1]
         return None
+
+
+def _has_probabilities(random: RandomFacts) -> bool:
+    """Whether products of tags are probabilities: of a provenance of them, or of one that ignores tags, or multiplies
+    them, if all are between 0 and 1."""
+    carrier = random.carrier
+    if carrier is None or carrier.has_probabilities:
+        return True
+    semiring = carrier.semiring
+    if semiring is None or not (semiring is boolean or semiring.times is operator.mul) or random.objects:
+        return False
+    return all(0.0 <= number <= 1.0 for number in random.probabilities)
 
 
 def literal_is_absent(body: Body, literal: r.Negated, words: tuple[int, ...]) -> bool:
@@ -312,7 +327,7 @@ class _Building:
         result = ", ".join(self.wording.value(w, t) for w, t in zip(row[rule.num_group :], types))
         line, source = self.wording.place(rule.span)
         written = self.wording.written(rule.span).strip() or rule.operator
-        text = f"{result or 'true'} = {written.partition(':=')[2].strip() or written}"
+        text = f"{result or 'true'} = {self.wording.aggregate(rule)}"
         chance = self.explainer.probability(own)
         values = self.wording.values(relation, row)[rule.num_group :]
         return Proof("aggregate", text, None, values, written, line, source, {}, chance, tuple(explained), more)

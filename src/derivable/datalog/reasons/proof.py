@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal
 
@@ -64,7 +64,8 @@ class Proof:
             elif id(node) not in seen:
                 seen.add(id(node))
                 stack.append((node, True))
-                stack += [(premise, False) for premise in reversed(node.premises)]
+                # From the right, so that the order is that of the text.
+                stack += [(premise, False) for premise in node.premises]
         return found[::-1]
 
     @cached_property
@@ -77,6 +78,12 @@ class Proof:
 
     def __repr__(self) -> str:
         return str(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All nodes as dictionaries, `{"nodes": [...]}`, the first that of the proof; premises are their numbers."""
+        nodes = self.nodes()
+        number = {id(node): place for place, node in enumerate(nodes)}
+        return {"nodes": [_fields(node, [number[id(premise)] for premise in node.premises]) for node in nodes]}
 
     def _repr_html_(self) -> str:
         from derivable.datalog.reasons.show import proof_html
@@ -109,6 +116,9 @@ class Proofs(Sequence):
         return "\n\n".join(parts)
 
     __repr__ = __str__
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"proofs": [proof.to_dict() for proof in self], "is_complete": self.is_complete}
 
     def _repr_html_(self) -> str:
         parts = [f"<li>{proof._repr_html_()}</li>" for proof in self]
@@ -153,6 +163,15 @@ class Absence:
     def __repr__(self) -> str:
         return str(self)
 
+    def to_dict(self) -> dict[str, Any]:
+        """The attempts as dictionaries."""
+        attempts = []
+        for attempt in self.attempts:
+            known = _fields(attempt, [])
+            known["because"] = None if attempt.because is None else attempt.because.to_dict()
+            attempts.append(known)
+        return {"text": self.text, "relation": self.relation, "row": list(self.row), "attempts": attempts}
+
     def _lines(self) -> Iterator[str]:
         yield f"{self.text} does not hold"
         if not self.attempts:
@@ -174,6 +193,15 @@ class Absence:
         from derivable.datalog.reasons.show import absence_html
 
         return absence_html(self)
+
+
+def _fields(node: Proof | Attempt, premises: list[int]) -> dict[str, Any]:
+    """What a node has, but for other nodes."""
+    known = {one.name: getattr(node, one.name) for one in fields(node) if one.name != "because"}
+    for name in ("row", "held"):
+        if known.get(name) is not None:
+            known[name] = list(known[name])
+    return known | ({"premises": premises} if isinstance(node, Proof) else {}) | {"bindings": dict(node.bindings)}
 
 
 def place_text(line: int | None, source: str | None) -> str:

@@ -73,7 +73,9 @@ class Wording:
         found = self._rules.get(id(clause))
         if found is None:
             text = re.sub(r"^(rel|relation)\s+", "", self.written(clause.span).strip())
-            found = self._rules[id(clause)] = text or rule_text(clause)
+            # Of a rule of several lines some languages have the place of its head alone.
+            is_whole = bool(text) and (not clause.body or "=" in text or ":-" in text)
+            found = self._rules[id(clause)] = text if is_whole else rule_text(clause)
         return found
 
     def origin(self, relation: str, row: tuple[Any, ...]) -> tuple[int | None, str | None, str]:
@@ -92,6 +94,11 @@ class Wording:
             if attribute.name == "file":
                 return *self.place(attribute.span), f"a fact of {self.written(attribute.span).strip()}"
         return None, None, "a fact that the run was given"
+
+    def aggregate(self, rule: r.AggregateRule) -> str:
+        """An aggregate without what it is assigned to."""
+        written = self.written(rule.span).strip() or rule.operator
+        return written.partition(":=")[2].strip() or written
 
     def names(self, slots: Mapping[str, int], types: Mapping[str, ValueType], words: Sequence[int]) -> dict[str, str]:
         """Variable -> the text of its value."""

@@ -1,0 +1,62 @@
+"""What `derivable run --why` and `--why-not` print: proofs, and how far rules come, instead of relations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from derivable.cli.report import write_json
+from derivable.core.terminal import visible
+
+
+def write_reasons(
+    program: Any, database: Any, why: Sequence[str], why_not: Sequence[str], k: int | None, depth: int, as_json: bool
+) -> None:
+    """Print the proofs of some atoms, and why others do not hold."""
+    found = [database.why(*question, k=k) for question in _questions(program, why, "--why")]
+    found += [database.why_not(*question, depth=depth) for question in _questions(program, why_not, "--why-not")]
+    if as_json:
+        write_json([one.to_dict() for one in found])
+        return
+    for number, one in enumerate(found):
+        if number:
+            click.echo()
+        click.echo(visible(str(one)))
+
+
+def _questions(program: Any, atoms: Sequence[str], option: str) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """(relation, row) of each atom that an option names."""
+    from derivable.core.diagnostics import ParseError
+    from derivable.datalog.api.program import Program
+    from derivable.datalog.syntax.nodes import Evidence
+    from derivable.datalog.syntax.parse import parse
+
+    for atom in atoms:
+        items = parse(f"evidence {atom}", option).items
+        item = items[0] if len(items) == 1 else None
+        if not isinstance(item, Evidence) or not item.is_true:
+            raise ParseError(f"{option} takes one tuple, not {atom!r}", hint=f"{option} 'path(0, 1)'")
+        if type(program) is Program:
+            # Names of constants, enums and terms are the program's.
+            extended = Program(f"{program.text}\nevidence {atom}", program.source, roots=program.roots.folders)
+            asked = extended.evidence[-1]
+            yield asked.relation, asked.row
+        else:
+            yield item.relation, tuple(_value(argument, atom, option) for argument in item.arguments)
+
+
+def _value(argument: Any, atom: str, option: str) -> Any:
+    """The value of a constant of a program in another language."""
+    from derivable.core.diagnostics import UnsupportedError
+    from derivable.datalog.syntax import nodes as s
+
+    match argument:
+        case s.Constant(value=value):
+            return value
+        case s.Unary(operator="-", operand=s.Constant(value=value)):
+            return -value
+        case s.Variable(name=name):
+            return name
+    raise UnsupportedError(f"{option} {atom!r} has an argument that is no constant", hint="ask from Python")
