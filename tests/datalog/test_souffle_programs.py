@@ -387,7 +387,7 @@ fits(x, y) :- 1 = count : { word(_, y), y < k }, k = range(2, 4), x = k, word(_,
 """,
     up_to=[("a", 0), ("b", 0), ("b", 1)],
     even=[(5,)],
-    same=[(1,)],
+    same=[(0,), (1,)],
     fits=[(2, 1), (3, 1), (3, 2)],
 )
 case(
