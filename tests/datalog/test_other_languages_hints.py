@@ -10,12 +10,12 @@ from derivable.core.other_files import LANGUAGES, other_language
 FILES = {
     "tc.prolog": ("% closure\nedge(1, 2).\npath(X, Y) :- edge(X, Y).\n", "Prolog or ProbLog"),
     "coin.txt": ("0.4::heads(1).\n0.6 :: heads(2).\nsomebody :- heads(_).\nquery(somebody).\n", "Prolog or ProbLog"),
-    "net.bif": (
+    "net.txt": (
         "network unknown {\n}\nvariable rain {\n  type discrete [ 2 ] { yes, no };\n}\n"
         "probability ( rain ) {\n  table 0.2, 0.8;\n}\n",
         "Bayesian network in BIF",
     ),
-    "net.uai": ("MARKOV\n2\n2 2\n1\n2 0 1\n4\n 1.0 2.0 3.0 4.0\n", "UAI"),
+    "uai.txt": ("MARKOV\n2\n2 2\n1\n2 0 1\n4\n 1.0 2.0 3.0 4.0\n", "UAI"),
     "four.psdd": ("c ids of psdd nodes start at 0\nc\npsdd 3\nL 0 0 1\nL 1 1 2\nD 2 1 1 0 1 0.0\n", "PSDD"),
 }
 

@@ -28,12 +28,14 @@ if TYPE_CHECKING:
     from derivable.circuit.graph.builder import CircuitBuilder
     from derivable.circuit.graph.circuit import Circuit
     from derivable.circuit.learn.probabilistic import ProbabilisticCircuit
+    from derivable.circuit.queries.network import Network, from_bif, from_uai, load_network
 
 __all__ = [
     "Circuit",
     "CircuitBuilder",
     "Cnf",
     "Formula",
+    "Network",
     "ProbabilisticCircuit",
     "at_least_k",
     "at_least_one",
@@ -45,10 +47,13 @@ __all__ = [
     "equivalent",
     "exactly_k",
     "exactly_one",
+    "from_bif",
     "from_factors",
     "from_sdd",
+    "from_uai",
     "implies",
     "load",
+    "load_network",
     "read_dimacs",
     "variables",
     "write_dimacs",
@@ -61,6 +66,7 @@ __getattr__, __dir__ = lazy(
         "CircuitBuilder": "derivable.circuit.graph.builder",
         "Cnf": "derivable.circuit.formulas.dimacs",
         "Formula": "derivable.circuit.formulas.formula",
+        "Network": "derivable.circuit.queries.network",
         "ProbabilisticCircuit": "derivable.circuit.learn.probabilistic",
         "at_least_k": "derivable.circuit.formulas.formula",
         "at_least_one": "derivable.circuit.formulas.formula",
@@ -72,10 +78,13 @@ __getattr__, __dir__ = lazy(
         "equivalent": "derivable.circuit.formulas.formula",
         "exactly_k": "derivable.circuit.formulas.formula",
         "exactly_one": "derivable.circuit.formulas.formula",
+        "from_bif": "derivable.circuit.queries.network",
         "from_factors": "derivable.circuit.compilation.factors",
         "from_sdd": "derivable.circuit.compilation.load",
+        "from_uai": "derivable.circuit.queries.network",
         "implies": "derivable.circuit.formulas.formula",
         "load": "derivable.circuit.compilation.load",
+        "load_network": "derivable.circuit.queries.network",
         "read_dimacs": "derivable.circuit.formulas.dimacs",
         "variables": "derivable.circuit.formulas.formula",
         "write_dimacs": "derivable.circuit.formulas.dimacs",

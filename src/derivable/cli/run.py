@@ -106,6 +106,9 @@ def run_command(
 
     FILE.pl, .pro or .problog is a program of ProbLog: facts are printed as it writes them, `0::path(a, b)` for an atom
     that is asked for and never holds.
+
+    FILE.bif, .xmlbif or .uai is a network: the probability of each value of each variable is printed, given what -e
+    says, as in -e 'rain=yes'; -q names variables.
     """
     if (most_probable and samples is not None) or (over and not most_probable):
         raise click.UsageError("--most-probable and --samples exclude each other, and --over goes with the first.")
@@ -127,6 +130,11 @@ def run_command(
             write_reasons(program, database, why, why_not, proofs, depth, as_json)
         else:
             _show(database, names, as_json)
+        return
+    if Path(file.lower().removesuffix(".gz")).suffix in (".bif", ".xbif", ".xmlbif", ".uai"):
+        from derivable.cli.networks import write_posteriors
+
+        write_posteriors(file, evidence, queries, as_json)
         return
     program, shown = _program(file, queries, evidence, compatible, roots_of(file, roots, allow_files))
     # Before the run, which may take long.

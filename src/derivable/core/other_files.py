@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _RULES = "the page `Coming from another library` shows the same program here: `rel path(x, z) = path(x, y), edge(y, z)`"
-_TABLES = (
-    "write a choice for each row of a table, such as `rel {0.2::rain(1); 0.8::rain(0)}`, as the Bayesian network of the"
-    " gallery does"
-)
+_NETWORKS = "`derivable run FILE` has the posteriors of a .bif, .xmlbif or .uai, and `circuit.load_network` its circuit"
 _CIRCUITS = (
     "known circuits are .sdd, .nnf, .cnf and .dvc; a PSDD's structure is an SDD, which its program saves as .sdd"
 )
@@ -47,8 +44,8 @@ LANGUAGES = (
         "`derivable run FILE.pl` and `Program.from_problog(text)` run it",
     ),
     Language("an answer set program", (".lp",), r"(?m)^\s*#(show|const|program)\b", _RULES),
-    Language("a Bayesian network in BIF", (".bif",), r"(?m)^\s*(network|variable)\s+\S+\s*\{", _TABLES),
-    Language("a graphical model in UAI's format", (".uai",), r"\A\s*(MARKOV|BAYES)\s", _TABLES),
+    Language("a Bayesian network in BIF", (".bif",), r"(?m)^\s*(network|variable)\s+\S+\s*\{", _NETWORKS),
+    Language("a graphical model in UAI's format", (".uai",), r"\A\s*(MARKOV|BAYES)\s", _NETWORKS),
     Language("a PSDD", (".psdd",), r"(?m)^psdd\s+\d+\s*$", _CIRCUITS),
     Language(
         "a vtree",
@@ -64,7 +61,7 @@ LANGUAGES = (
         "write the weights of a CNF as `c p weight LITERAL WEIGHT 0`",
     ),
     Language("a quantified formula", (".qdimacs",), r"(?m)^[ae]( \d+)+ 0\s*$", "give a CNF without quantifiers"),
-    Language("a Bayesian network in XML", (".xbif", ".xmlbif", ".xdsl"), r"<(BIF|bif)\b|<smile\b", _TABLES),
+    Language("a Bayesian network in XML", (".xbif", ".xmlbif", ".xdsl"), r"<(BIF|bif)\b|<smile\b", _NETWORKS),
     Language("a formula in disjunctive normal form", (".dnf",), r"(?m)^p dnf\b", "give the CNF of its negation"),
 )
 # What this library reads, but not as a program.
