@@ -13,7 +13,7 @@ from derivable.circuit.graph.builder import circuit_from_arrays
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.core.diagnostics import LayoutError
 from derivable.core.progress import NEVER
-from derivable.datalog.exact.unroll import normal_form, unroll
+from derivable.datalog.exact.unroll import acyclic, normal_form, unroll
 
 WORLDS = (np.arange(16)[:, None] >> np.arange(4)[None, :] & 1).astype(bool)
 
@@ -56,18 +56,18 @@ def test_cycles_mean_the_least_fixpoint_and_can_be_unrolled(edges, negated):
     expected = np.array([reached(edges, world) for world in worlds]).T
     expected[[node for node in negated if node < len(expected)]] ^= True
     assert (graph.truth(worlds) == expected).all()
-    for other in (unroll(graph), normal_form(graph, NEVER)):
+    for other in (unroll(graph), normal_form(acyclic(graph, NEVER))):
         other.check()
         assert other.is_ordered
         assert (other.truth(worlds) == expected).all()
-    assert (normal_form(graph, NEVER).children >= 0).all()
+    assert (normal_form(acyclic(graph, NEVER)).children >= 0).all()
 
 
 def test_negation_normal_form_keeps_shared_negations():
     inner = AndOrGraph.of(
         [LITERAL, LITERAL, LITERAL, AND, OR, AND], [1, 2, 3, 0, 0, 0], [[], [], [], [0, 1], [~3, 2], [~4, 3]], [~5, 4]
     )
-    form = normal_form(inner, NEVER)
+    form = normal_form(acyclic(inner, NEVER))
     assert (form.truth(WORLDS) == inner.truth(WORLDS)).all()
     a, b, c, _ = WORLDS.T
     both, either = a & b, ~(a & b) | c

@@ -20,7 +20,7 @@ from derivable.datalog.api.batched import RunBatch
 from derivable.datalog.exact.exact import ExactQuery, compiled_form
 from derivable.datalog.exact.ground_program import derivations, levelled
 from derivable.datalog.exact.parts import Parts
-from derivable.datalog.exact.unroll import normal_form
+from derivable.datalog.exact.unroll import acyclic, normal_form
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.tables.tag_columns import parts_of
 from derivable.datalog.tags.provenance import EXACT, TOP_PROOFS, Inference, tags_of
@@ -203,7 +203,7 @@ class ExactBatches(BatchInference):
 
     def __call__(self, found, tags, samples, weights, watch, out_logs=False):
         grounding: Any = found.grounding
-        form = normal_form(grounding.graph.with_roots(tags), watch)
+        form = normal_form(acyclic(grounding.graph.with_roots(tags), watch))
         # Of each sample the nodes that are no constants, once each and in their order: neither what is wanted nor its
         # order is part of the structure.
         is_open = form.kind[form.roots] >= LITERAL

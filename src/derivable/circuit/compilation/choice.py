@@ -7,14 +7,14 @@ where that fails go through an SDD, in which each mentioned choice is constraine
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal as OneOf
 
 import numpy as np
 
 from derivable.circuit.compilation.alternatives import WIDE, decided, read_once
-from derivable.circuit.compilation.compile_sdd import compile_sdd
+from derivable.circuit.compilation.compile_sdd import SMALL_VARIABLES, compile_sdd
 from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.circuit.graph.builder import circuit_from_arrays
 from derivable.circuit.graph.circuit import Circuit
@@ -90,6 +90,7 @@ def compile_formula_dag(
     time_limit: float | None = None,
     progress: bool | None = None,
     method: OneOf["prove", "sdd"] = "prove",
+    otherwise: Callable[[], Circuit | None] | None = None,
 ) -> Circuit:
     """A circuit that computes the exact probability of each root of an NNF DAG.
 
@@ -99,6 +100,7 @@ def compile_formula_dag(
     method      "prove" keeps what is provably decomposable and deterministic as it is; "sdd" compiles every root
                 to an SDD, which takes much longer and can be smaller (decision 023)
     time_limit  seconds; then CompileTimeout is raised
+    otherwise   makes the circuit in another way where much cannot be proved, or None
     returns     a circuit with the same roots. Evaluate it with weights = the probabilities and negative
                 weights 1 - p for independent variables, ONE for those in groups
                 (`CategoricalVariables.is_categorical`).
@@ -125,6 +127,10 @@ def compile_formula_dag(
         found = _with_decisions(found, choices)
         deadline.remaining()
     dag, hard = found.dag, found.hard
+    if otherwise is not None and method == "prove" and len(hard) and _num_variables(dag, hard) > SMALL_VARIABLES:
+        made = otherwise()
+        if made is not None:
+            return made
     result = _without_false(dag, found.is_false, found.keep)
     if len(hard):
         parts = _components(hard, found.support, found.set_offsets, found.set_elements, len(choices.group_size))
@@ -175,6 +181,12 @@ class _Analysis:
             inner = (dag.kind >= AND) & ~is_false
             need[dag.roots[inner[dag.roots]]] = 2
         return _Analysis(dag, is_false, keep, support, set_offsets, set_elements, np.flatnonzero(need == 2))
+
+
+def _num_variables(dag: AndOrGraph, nodes: np.ndarray) -> int:
+    """How many variables these nodes mention."""
+    below = dag.with_roots(nodes).needed() & (dag.kind == LITERAL)
+    return len(np.unique(np.abs(dag.literal[below])))
 
 
 def _with_decisions(found: _Analysis, choices: CategoricalVariables) -> _Analysis:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ from derivable.core.diagnostics import CompileTimeout, DomainError, TypeMismatch
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.exact.indicators import with_indicators
 from derivable.datalog.exact.size import MOST_NODES, warn_of_size
-from derivable.datalog.exact.unroll import normal_form
+from derivable.datalog.exact.unroll import acyclic, normal_form
 from derivable.datalog.facts.inputs import ROUNDING, InputMapping, as_tuple, taken
 from derivable.datalog.facts.load import known_relation, load_python_facts, tuple_columns
 from derivable.datalog.facts.program_facts import check_choices, load_program_facts
@@ -293,12 +293,20 @@ def circuit_of(
     """
     random: RandomFacts = grounding.facts.random
     count, groups = len(random.probabilities), [g + 1 for g in random.groups]
-    if observed is None:
-        form = normal_form(grounding.graph.with_roots(nodes), deadline)
-        return compiled_form(form, count + num_extra, groups, deadline)
-    form = normal_form(grounding.graph.with_roots(np.concatenate([nodes, observed, negate(observed)])), deadline)
-    form = with_indicators(form, len(nodes), count)
-    return compiled_form(form, count + len(observed), groups, deadline, " and the evidence")
+    items = np.empty(0, np.int64) if observed is None else observed
+    graph = acyclic(grounding.graph.with_roots(np.concatenate([nodes, items, negate(items)])), deadline)
+    rows, seen = graph.roots[: len(nodes)], graph.roots[len(nodes) : len(nodes) + len(items)].tolist()
+
+    def by_elimination() -> Circuit | None:
+        from derivable.circuit.compilation.graph_tables import compile_graph
+
+        made = compile_graph(graph.with_roots(rows), count, groups, seen, count + 1, deadline)
+        return None if made is None else replace(made, num_variables=count + len(items) + num_extra)
+
+    form, whose = normal_form(graph), ""
+    if observed is not None:
+        form, whose = with_indicators(form, len(nodes), count), " and the evidence"
+    return compiled_form(form, count + len(items) + num_extra, groups, deadline, whose, by_elimination)
 
 
 # The part of the time before derivations are compiled from which their size is not what is to blame.
@@ -306,14 +314,22 @@ SHARE = 0.5
 
 
 def compiled_form(
-    form: AndOrGraph, num_variables: int, groups: Sequence[np.ndarray], deadline: Deadline, whose: str = ""
+    form: AndOrGraph,
+    num_variables: int,
+    groups: Sequence[np.ndarray],
+    deadline: Deadline,
+    whose: str = "",
+    otherwise: Callable[[], Circuit | None] | None = None,
 ) -> Circuit:
-    """The circuit of acyclic derivations, which are `whose`. Raises CompileTimeout with their size."""
+    """The circuit of acyclic derivations, which are `whose`; `otherwise` is as in `compile_formula_dag`.
+
+    Raises CompileTimeout with their size.
+    """
     from derivable.circuit.compilation.choice import compile_formula_dag
 
     left = deadline.remaining()
     try:
-        return compile_formula_dag(*form.arrays, num_variables, groups, time_limit=left)
+        return compile_formula_dag(*form.arrays, num_variables, groups, time_limit=left, otherwise=otherwise)
     except CompileTimeout:
         before = (deadline.time_limit or 0.0) - (left or 0.0)
         # The compiler's own advice (another compiler) is for those who call it.

@@ -172,9 +172,13 @@ def _without_circular(graph: AndOrGraph, deadline: Deadline) -> AndOrGraph:
     return graph
 
 
-def normal_form(graph: AndOrGraph, deadline: Deadline) -> AndOrGraph:
-    """Negation normal form of the roots: cycles broken, negations at the literals, children before parents."""
-    graph = unroll(_without_circular(graph, deadline), deadline)
+def acyclic(graph: AndOrGraph, deadline: Deadline) -> AndOrGraph:
+    """The roots as formulas of a graph without cycles, children before parents."""
+    return unroll(_without_circular(graph, deadline), deadline)
+
+
+def normal_form(graph: AndOrGraph) -> AndOrGraph:
+    """Negation normal form of the roots of an acyclic graph: negations at the literals, children before parents."""
     if (graph.children < 0).any() or (graph.roots < 0).any():
         # Node 2 n is node n, node 2 n + 1 its dual.
         node, sign = np.arange(2 * graph.num_nodes) >> 1, np.arange(2 * graph.num_nodes) & 1

@@ -1,0 +1,577 @@
+"""And-or graphs over random choices as tables over discrete variables, for variable elimination.
+
+Each formula is a table: given the variables that it mentions, whether it holds, as a formula over choices that nothing
+else mentions. Formulas that share such choices and exclude each other are the values of one variable: the states of a
+node of a Bayesian network that is written as rules. Which these are is found from the choices alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from derivable.circuit.compilation.eliminate import Elimination
+from derivable.circuit.compilation.orders import Order, best_order
+from derivable.circuit.compilation.tables import Space, Table, TooLarge
+from derivable.circuit.graph.and_or_graph import AndOrGraph
+from derivable.circuit.graph.builder import CircuitBuilder
+from derivable.circuit.graph.circuit import Circuit
+from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
+from derivable.core.graph import from_edges, strongly_connected_components
+from derivable.core.progress import NEVER, Deadline
+
+# Entries of one table: of a formula that could be cut, and of several formulas that are values of one variable.
+MOST_OF_ONE, MOST_OF_SEVERAL = 1 << 9, 1 << 20
+# Entries of all joined tables, up to which elimination is taken; those up to which it is tried with so many nodes.
+CHEAP, HOPED, MOST_TRIED = 1 << 21, 1e12, 1 << 18
+
+# A formula by what is known of it: a constant, or the values of a discrete variable under which it holds.
+Known = bool | tuple[int, np.ndarray]
+# Conjuncts: signed nodes of the graph, ~n for the negation of n.
+Alternative = list[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Choices:
+    """The random choices of a graph.
+
+    choice_of  [variable from 1] the choice
+    value_of   [variable from 1] the value of it that the variable stands for
+    literals   [choice] the literals that stand for its values: (-v, v) of an independent variable
+    """
+
+    choice_of: list[int]
+    value_of: list[int]
+    literals: list[list[int]]
+
+    @staticmethod
+    def of(num_variables: int, groups: Iterable[Sequence[int] | np.ndarray]) -> Choices:
+        choice_of, value_of, literals = [-1] * (num_variables + 1), [1] * (num_variables + 1), list[list[int]]()
+        for group in groups:
+            for value, variable in enumerate(group):
+                choice_of[int(variable)], value_of[int(variable)] = len(literals), value
+            literals.append([int(variable) for variable in group])
+        for variable in range(1, num_variables + 1):
+            if choice_of[variable] < 0:
+                choice_of[variable] = len(literals)
+                literals.append([-variable, variable])
+        return Choices(choice_of, value_of, literals)
+
+    def holds(self, literal: int) -> tuple[int, np.ndarray]:
+        """The choice of a literal, and the values under which it is true."""
+        choice = self.choice_of[abs(literal)]
+        values = np.zeros(len(self.literals[choice]), bool)
+        values[self.value_of[abs(literal)]] = True
+        return choice, values if literal > 0 else ~values
+
+
+@dataclass(eq=False)
+class Entry:
+    """What makes formulas true in one entry of a table: (formula, choice or -1 for nothing more, values)."""
+
+    reasons: list[tuple[int, int, np.ndarray]] = field(default_factory=list)
+
+    @property
+    def formulas(self) -> set[int]:
+        return {formula for formula, _, _ in self.reasons}
+
+    def excludes(self) -> bool:
+        """Whether no two formulas hold in it together."""
+        if len(self.formulas) <= 1:
+            return True
+        choices = {choice for _, choice, _ in self.reasons}
+        if len(choices) > 1 or -1 in choices:
+            return False
+        total = np.sum([self.holds(formula) for formula in self.formulas], axis=0)
+        return bool((total <= 1).all())
+
+    def holds(self, formula: int) -> np.ndarray:
+        """The values of the only choice under which a formula holds."""
+        return np.logical_or.reduce([values for one, _, values in self.reasons if one == formula])
+
+    def can_fail(self) -> bool:
+        """Whether none of the formulas may hold."""
+        if any(choice < 0 for _, choice, _ in self.reasons):
+            return False
+        if not self.reasons:
+            return True
+        choices = {choice for _, choice, _ in self.reasons}
+        return all(
+            not np.logical_or.reduce([values for _, one, values in self.reasons if one == choice]).all()
+            for choice in choices
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Definition:
+    """A table that defines a variable: scope, entries by number where any formula may hold, and values of formulas.
+
+    scope     the other variables
+    entries   entry of the scope, in C order -> what may hold there
+    formulas  how many formulas are values; value 0 is that none holds, if that can be
+    """
+
+    scope: tuple[int, ...]
+    variable: int
+    entries: dict[int, Entry]
+    formulas: int
+    has_none: bool
+
+
+class GraphTables:
+    """The tables of a graph's roots and observed nodes.
+
+    graph     acyclic, children before parents; children, roots and observed nodes may be negated
+    observed  [item] signed nodes; item k has the variable `first_indicator` + k, which equals it
+    """
+
+    def __init__(
+        self,
+        graph: AndOrGraph,
+        choices: Choices,
+        observed: Sequence[int] = (),
+        first_indicator: int = 0,
+        deadline: Deadline = NEVER,
+    ):
+        self.kind, self.literal = graph.kind.tolist(), graph.literal.tolist()
+        offsets, children = graph.offsets.tolist(), graph.children.tolist()
+        self.rows = [children[first:last] for first, last in pairwise(offsets)]
+        self.choices, self.deadline, self.first_indicator = choices, deadline, first_indicator
+        self.roots = [self._followed(root) for root in graph.roots.tolist()]
+        self.observed = [self._followed(node) for node in observed]
+        self.cardinalities: list[int] = []
+        self.definitions: list[Definition] = []
+        self.variable_of_choice: dict[int, int] = {}
+        self.known: dict[int, Known] = {}
+        self._define_all()
+
+    def _followed(self, signed: int) -> int:
+        """The signed node that one stands for, through nodes of one child."""
+        while True:
+            node = max(signed, ~signed)
+            if self.kind[node] < AND or len(self.rows[node]) != 1:
+                return signed
+            child = self.rows[node][0]
+            signed = child if signed >= 0 else ~child
+
+    def _counted(self) -> dict[int, int]:
+        """How often each node is used by others that are needed; roots are used from outside."""
+        uses: dict[int, int] = {}
+        for signed in (*self.roots, *self.observed):
+            uses[max(signed, ~signed)] = 2
+        for node in range(len(self.kind) - 1, -1, -1):
+            if node in uses and self.kind[node] >= AND:
+                for child in map(self._followed, self.rows[node]):
+                    uses[max(child, ~child)] = uses.get(max(child, ~child), 0) + 1
+        return uses
+
+    def _parts(self, signed: int, kind: int, uses: dict[int, int]) -> list[int]:
+        """What a conjunction (kind AND) or disjunction is of, through others of the kind that only it uses."""
+        found, stack = list[int](), [(signed, True)]
+        while stack:
+            one, is_top = stack.pop()
+            node = max(one, ~one)
+            opposite = OR if kind == AND else AND
+            same = self.kind[node] == (kind if one >= 0 else opposite)
+            if same and (is_top or (uses[node] == 1 and not (kind == AND and self._has_value(node)))):
+                for child in map(self._followed, self.rows[node]):
+                    stack.append((child if one >= 0 else ~child, False))
+            else:
+                found.append(one)
+        return found
+
+    def _has_value(self, node: int) -> bool:
+        """Whether a conjunction has a value of a choice that joins formulas: it may be a value of a variable too."""
+        literals = (self.literal[max(one, ~one)] for one in map(self._followed, self.rows[node]))
+        return any(self.choices.choice_of[abs(literal)] in self.joining for literal in literals if literal)
+
+    def _define_all(self) -> None:
+        uses = self._counted()
+        # Choices of several values each of which is mentioned once: the numbers of one row of a table.
+        self.joining = {choice for choice, literals in enumerate(self.choices.literals) if literals[0] > 0} - {
+            self.choices.choice_of[abs(self.literal[node])]
+            for node, count in uses.items()
+            if self.kind[node] == LITERAL and count > 1
+        }
+        alternatives: dict[int, list[Alternative]] = {}
+        stack = [max(signed, ~signed) for signed in (*self.roots, *self.observed)]
+        while stack:
+            node = stack.pop()
+            if node in alternatives or self.kind[node] < AND:
+                continue
+            parts = self._parts(node, OR, uses) if self.kind[node] == OR else [node]
+            rows = [self._parts(one, AND, uses) if one == node or uses[max(one, ~one)] == 1 else [one] for one in parts]
+            alternatives[node] = rows
+            stack += [max(one, ~one) for row in rows for one in row]
+        literals = {n for n in uses if self.kind[n] == LITERAL}
+        # Choices that roots and observations mention have variables of their own, and so have those of two families.
+        self.is_open = {
+            self.choices.choice_of[abs(self.literal[max(signed, ~signed)])]
+            for signed in (*self.roots, *self.observed)
+            if max(signed, ~signed) in literals
+        }
+        for family in self._families(alternatives):
+            self.deadline.remaining()
+            self._define([alternatives[node] for node in family], family)
+        # Choices that they mention become variables here.
+        self.known_roots = [self._of(signed) for signed in self.roots]
+        self.known_observed = [self._of(signed) for signed in self.observed]
+
+    def _families(self, alternatives: dict[int, list[Alternative]]) -> list[list[int]]:
+        """Formulas that share a choice of several values together, those that others mention first."""
+        nodes = sorted(alternatives)
+        place = {node: number for number, node in enumerate(nodes)}
+        leader = list(range(len(nodes)))
+
+        def find(number: int) -> int:
+            while leader[number] != number:
+                leader[number] = number = leader[leader[number]]
+            return number
+
+        first_of: dict[int, int] = {}
+        edges: list[tuple[int, int]] = []
+        for node in nodes:
+            for row in alternatives[node]:
+                for signed in row:
+                    other = max(signed, ~signed)
+                    if other in place:
+                        edges.append((place[node], place[other]))
+                    elif self.kind[other] == LITERAL:
+                        choice = self.choices.choice_of[abs(self.literal[other])]
+                        if choice in self.joining:
+                            leader[find(place[node])] = find(first_of.setdefault(choice, place[node]))
+        group = [find(number) for number in range(len(nodes))]
+        numbers = np.array(edges, np.int64).reshape(-1, 2)
+        groups = np.array(group, np.int64)
+        graph = from_edges(len(nodes), groups[numbers[:, 0]], groups[numbers[:, 1]])
+        inner = groups[numbers[:, 0]] == groups[numbers[:, 1]]
+        component, count = strongly_connected_components(*graph)
+        members: dict[int, list[int]] = {}
+        for number, node in enumerate(nodes):
+            members.setdefault(int(component[group[number]]), []).append(node)
+        broken = {int(component[group]) for group in groups[numbers[inner, 0]]}
+        broken |= {number for number, one in members.items() if len({group[place[node]] for node in one}) > 1}
+        found = list[list[int]]()
+        for number in range(count - 1, -1, -1):
+            family = members.get(number, [])
+            found += [[node] for node in family] if number in broken else [family] if family else []
+        self._open_shared(found, alternatives)
+        return found
+
+    def _open_shared(self, families: list[list[int]], alternatives: dict[int, list[Alternative]]) -> None:
+        owner: dict[int, int] = {}
+        for number, family in enumerate(families):
+            for node in family:
+                for choice in self._choices_in(alternatives[node]):
+                    if owner.setdefault(choice, number) != number:
+                        self.is_open.add(choice)
+
+    def _choices_in(self, rows: Iterable[Alternative]) -> set[int]:
+        nodes = {max(signed, ~signed) for row in rows for signed in row}
+        return {self.choices.choice_of[abs(self.literal[n])] for n in nodes if self.kind[n] == LITERAL}
+
+    def _define(self, formulas: list[list[Alternative]], names: Sequence[int]) -> None:
+        """Make a variable of formulas that exclude each other, or one of each."""
+        if len(formulas) > 1:
+            made = self._definition(formulas, MOST_OF_SEVERAL)
+            if made is None:
+                for choice in set.union(*map(self._choices_in, formulas)):
+                    if sum(choice in self._choices_in(rows) for rows in formulas) > 1:
+                        self.is_open.add(choice)
+                for rows, name in zip(formulas, names):
+                    self._define([rows], [name])
+                return
+        else:
+            made = self._definition(formulas, MOST_OF_ONE)
+            if made is None:
+                made = self._definition([self._cut(formulas[0])], 1 << 62)
+        assert made is not None
+        if isinstance(made, bool):
+            self.known[names[0]] = made
+            return
+        for number, name in enumerate(names):
+            values = np.zeros(self.cardinalities[made.variable], bool)
+            values[number + made.has_none] = True
+            self.known[name] = (made.variable, values)
+
+    def _cut(self, rows: list[Alternative]) -> list[Alternative]:
+        """Alternatives that say the same with fewer conjuncts each, by formulas that are made."""
+        # The literals come last: a choice that nothing else mentions stays out of the formulas that are made.
+        rows = [self._shortened(sorted(row, key=lambda one: self.kind[max(one, ~one)] == LITERAL)) for row in rows]
+        while len(rows) > 2:
+            first, rest = self._named(rows[:2]), rows[2:]
+            rows = [[first], *rest]
+            if self._definition_size(rows) <= MOST_OF_ONE:
+                break
+        return rows
+
+    def _shortened(self, row: Alternative) -> Alternative:
+        while len(row) > 2:
+            row = [self._named([row[:2]]), *row[2:]]
+        return row
+
+    def _definition_size(self, rows: list[Alternative]) -> float:
+        variables = {known[0] for row in rows for known in map(self._of, row) if not isinstance(known, bool)}
+        return 2 * float(np.prod([self.cardinalities[v] for v in variables], dtype=np.float64))
+
+    def _named(self, rows: list[Alternative]) -> int:
+        """A formula that is made, as a node."""
+        self.is_open |= self._choices_in(rows)
+        node = len(self.kind)
+        self.kind.append(OR)
+        self.literal.append(0)
+        self.rows.append([])
+        made = self._definition([rows], 1 << 62)
+        assert made is not None
+        one = np.array([False, True])
+        self.known[node] = made if isinstance(made, bool) else (made.variable, one if made.has_none else one[1:])
+        return node
+
+    def _of(self, signed: int) -> Known:
+        """What is known of a signed node; a choice that it mentions becomes a variable."""
+        node = max(signed, ~signed)
+        if self.kind[node] <= TRUE:
+            return (self.kind[node] == TRUE) == (signed >= 0)
+        if self.kind[node] == LITERAL:
+            choice, values = self.choices.holds(self.literal[node])
+            if choice not in self.variable_of_choice:
+                self.variable_of_choice[choice] = len(self.cardinalities)
+                self.cardinalities.append(len(values))
+            known: Known = (self.variable_of_choice[choice], values)
+        else:
+            known = self.known[node]
+        if signed >= 0:
+            return known
+        return not known if isinstance(known, bool) else (known[0], ~known[1])
+
+    def _definition(self, formulas: list[list[Alternative]], most: float) -> Definition | bool | None:
+        """The definition of a new variable; None if it has too many entries, or formulas that hold together."""
+        absorbed = self._absorbed(formulas)
+        rows: list[tuple[int, dict[int, np.ndarray], int, np.ndarray]] = []
+        for number, alternatives in enumerate(formulas):
+            for row in alternatives:
+                parts = self._context(row, absorbed)
+                if parts is not None:
+                    rows.append((number, *parts))
+        scope = tuple(sorted({variable for _, context, _, _ in rows for variable in context}))
+        shape = [self.cardinalities[variable] for variable in scope]
+        if float(np.prod(shape, dtype=np.float64)) * (len(formulas) + 1) > most:
+            return None
+        entries: dict[int, Entry] = {}
+        for number, context, choice, values in rows:
+            axes = [np.flatnonzero(context.get(v, np.ones(size, bool))) for v, size in zip(scope, shape)]
+            cells = np.ravel_multi_index(np.ix_(*axes), shape).reshape(-1) if scope else np.zeros(1, np.int64)
+            for cell in cells.tolist():
+                entries.setdefault(cell, Entry()).reasons.append((number, choice, values))
+        if not all(entry.excludes() for entry in entries.values()):
+            return None
+        size = int(np.prod(shape)) if shape else 1
+        has_none = len(entries) < size or any(entry.can_fail() for entry in entries.values())
+        if len(formulas) == 1 and not entries:
+            return False
+        made = Definition(scope, len(self.cardinalities), entries, len(formulas), has_none)
+        self.cardinalities.append(len(formulas) + has_none)
+        self.definitions.append(made)
+        return made
+
+    def _absorbed(self, formulas: list[list[Alternative]]) -> set[int]:
+        """Choices that nothing else mentions, one at most in each alternative."""
+        absorbed = set.union(set(), *map(self._choices_in, formulas)) - self.is_open
+        for alternatives in formulas:
+            for row in alternatives:
+                here = sorted(
+                    self._choices_in([row]) & absorbed,
+                    key=lambda choice: (choice not in self.joining, -len(self.choices.literals[choice])),
+                )
+                for choice in here[1:]:
+                    self.is_open.add(choice)
+                    absorbed.discard(choice)
+        return absorbed
+
+    def _context(self, row: Alternative, absorbed: set[int]) -> tuple[dict[int, np.ndarray], int, np.ndarray] | None:
+        """The values of other variables that an alternative needs, its own choice, and the values of that; None if it
+        never holds."""
+        context: dict[int, np.ndarray] = {}
+        chosen, values = -1, np.ones(0, bool)
+        for signed in row:
+            node = max(signed, ~signed)
+            if self.kind[node] == LITERAL:
+                choice, holds = self.choices.holds(self.literal[node])
+                if choice in absorbed:
+                    holds = holds if signed >= 0 else ~holds
+                    chosen, values = choice, holds if chosen < 0 else values & holds
+                    continue
+            known = self._of(signed)
+            if isinstance(known, bool):
+                if not known:
+                    return None
+                continue
+            variable, holds = known
+            context[variable] = context[variable] & holds if variable in context else holds
+        if any(not holds.any() for holds in context.values()) or (chosen >= 0 and not values.any()):
+            return None
+        return context, chosen, values
+
+    # What it costs, and the circuit.
+
+    def components(self) -> list[list[int]]:
+        """The variables that depend on each other together."""
+        leader = list(range(len(self.cardinalities)))
+
+        def find(number: int) -> int:
+            while leader[number] != number:
+                leader[number] = number = leader[leader[number]]
+            return number
+
+        for definition in self.definitions:
+            for variable in definition.scope:
+                leader[find(variable)] = find(definition.variable)
+        found: dict[int, list[int]] = {}
+        for variable in range(len(leader)):
+            found.setdefault(find(variable), []).append(variable)
+        return list(found.values())
+
+    def orders(self, deadline: Deadline = NEVER) -> list[Order]:
+        """The best order of each component, of the variables of the whole."""
+        found = []
+        home = {v: number for number, part in enumerate(self.components()) for v in part}
+        scopes: dict[int, list[list[int]]] = {}
+        for definition in self.definitions:
+            scopes.setdefault(home[definition.variable], []).append([*definition.scope, definition.variable])
+        for number, part in enumerate(self.components()):
+            place = {variable: position for position, variable in enumerate(part)}
+            local = [[place[v] for v in scope] for scope in scopes.get(number, [])]
+            best = best_order(local, [self.cardinalities[v] for v in part], deadline)
+            found.append(Order(tuple(part[v] for v in best.order), best.rule, best.cost, best.width))
+        return found
+
+    def compiled(
+        self, orders: Sequence[Order], num_variables: int, deadline: Deadline, most_nodes: int | None = None
+    ) -> Circuit:
+        """The circuit; with observed nodes its first root is their conjunction, and each other is in conjunction with
+        it. Raises TooLarge."""
+        position = np.zeros(len(self.cardinalities), np.int64)
+        home = np.zeros(len(self.cardinalities), np.int64)
+        for number, order in enumerate(orders):
+            position[list(order.order)] = np.arange(len(order.order))
+            home[list(order.order)] = number
+        space = Space(position, np.array(self.cardinalities, np.int64), most_nodes)
+        builder = CircuitBuilder()
+        tables: list[list[Table]] = [[] for _ in orders]
+        for choice, variable in self.variable_of_choice.items():
+            nodes = np.array([builder.literal(literal) for literal in self.choices.literals[choice]], np.int32)
+            tables[home[variable]].append(space.table([variable], nodes))
+        nodes = _Nodes(builder, self.choices)
+        for definition in self.definitions:
+            shape = [self.cardinalities[variable] for variable in (*definition.scope, definition.variable)]
+            table = nodes.table(definition, shape)
+            tables[home[definition.variable]].append(space.table([*definition.scope, definition.variable], table))
+        has_evidence, constant = set[int](), list[int]()
+        for item, known in enumerate(self.known_observed):
+            indicator = self.first_indicator + item
+            holds, fails = builder.literal(indicator), builder.literal(-indicator)
+            if isinstance(known, bool):
+                constant.append(holds if known else fails)
+                continue
+            has_evidence.add(int(home[known[0]]))
+            tables[home[known[0]]].append(space.table([known[0]], np.where(known[1], holds, fails).astype(np.int32)))
+        parts = [
+            Elimination(builder, tables[number], space, order, deadline, most_nodes)
+            for number, order in enumerate(orders)
+        ]
+        # Without evidence a component sums to one.
+        sums = {number: parts[number].root() for number in has_evidence}
+        roots = [builder.conjunction([*constant, *sums.values()])] if self.observed else []
+        values: dict[int, np.ndarray] = {}
+        for known in self.known_roots:
+            if isinstance(known, bool):
+                roots.append(roots[0] if known and self.observed else int(known))
+                continue
+            variable, number = known[0], int(home[known[0]])
+            if variable not in values:
+                values[variable] = parts[number].roots(variable)
+            here = builder.disjunction(values[variable][known[1]])
+            others = [node for other, node in sums.items() if other != number]
+            roots.append(builder.conjunction([here, *constant, *others]))
+        return builder.build(roots, num_variables + len(self.observed))
+
+
+class _Nodes:
+    """The nodes of entries of tables."""
+
+    def __init__(self, builder: CircuitBuilder, choices: Choices):
+        self.builder, self.choices = builder, choices
+        self.made: dict[tuple, int] = {}
+
+    def table(self, definition: Definition, shape: Sequence[int]) -> np.ndarray:
+        found = np.full(shape, FALSE, np.int32).reshape(-1, shape[-1])
+        if definition.has_none:
+            found[:, 0] = TRUE
+        for cell, entry in definition.entries.items():
+            if definition.has_none:
+                found[cell, 0] = self._none(entry)
+            for formula in entry.formulas:
+                found[cell, formula + definition.has_none] = self._one(entry, formula)
+        return found.reshape(shape)
+
+    def _values(self, choice: int, values: np.ndarray) -> int:
+        """That a choice has one of some values."""
+        key = (choice, values.tobytes())
+        if key not in self.made:
+            literals = [literal for literal, holds in zip(self.choices.literals[choice], values.tolist()) if holds]
+            self.made[key] = self.builder.disjunction([self.builder.literal(literal) for literal in literals])
+        return self.made[key]
+
+    def _by_choice(self, entry: Entry) -> dict[int, np.ndarray]:
+        found: dict[int, np.ndarray] = {}
+        for _, choice, values in entry.reasons:
+            found[choice] = found[choice] | values if choice in found else values
+        return found
+
+    def _none(self, entry: Entry) -> int:
+        by_choice = self._by_choice(entry)
+        if -1 in by_choice:
+            return FALSE
+        return self.builder.conjunction([self._values(choice, ~values) for choice, values in by_choice.items()])
+
+    def _one(self, entry: Entry, formula: int) -> int:
+        """That a formula holds: the first of its choices makes it, or that does not and the next one does."""
+        if len(entry.formulas) > 1:
+            return self._values(entry.reasons[0][1], entry.holds(formula))
+        by_choice = self._by_choice(entry)
+        if -1 in by_choice:
+            return TRUE
+        node = FALSE
+        for choice, values in reversed(by_choice.items()):
+            holds, fails = self._values(choice, values), self._values(choice, ~values)
+            node = self.builder.disjunction([holds, self.builder.conjunction([fails, node])])
+        return node
+
+
+def compile_graph(
+    graph: AndOrGraph,
+    num_variables: int,
+    groups: Iterable[Sequence[int] | np.ndarray],
+    observed: Sequence[int] = (),
+    first_indicator: int = 0,
+    deadline: Deadline = NEVER,
+) -> Circuit | None:
+    """The circuit of a graph by elimination, None where others should try.
+
+    graph     acyclic, children before parents; children and roots may be negated
+    groups    sets of variables of which exactly one is true, from 1
+    observed  signed nodes of evidence, whose indicators are the variables from `first_indicator` on; see
+              `GraphTables.compiled`
+    """
+    tables = GraphTables(graph, Choices.of(num_variables, groups), observed, first_indicator, deadline)
+    orders = tables.orders(deadline)
+    cost = sum(order.cost for order in orders)
+    if cost > HOPED:
+        return None
+    try:
+        return tables.compiled(orders, num_variables, deadline, None if cost <= CHEAP else MOST_TRIED)
+    except TooLarge:
+        return None
