@@ -438,6 +438,52 @@ some() :- a(_), !none().
 )
 
 
+case(
+    "variables_of_aggregates",
+    """
+.decl person(name:symbol, age:number)
+person("a", 10). person("b", 46). person("c", 50). person("d", 10).
+.decl youngest(name:symbol, age:number)
+youngest(p, n) :- n = min x : person(p, x).
+.output youngest
+.decl oldest(name:symbol)
+oldest(p) :- 50 = max x : { person(p, x), x > 0 }.
+.output oldest
+.decl own(name:symbol, age:number)
+own(p, n) :- person(p, _), n = min x : person(p, x).
+.output own
+.decl shadowed(name:symbol, ages:number)
+shadowed(p, y) :- person(p, z), z < 20, y = sum z : { person(_, z), z > 10 }.
+.output shadowed
+.decl all(n:number)
+all(n) :- n = sum 1 : person(_, _).
+.output all
+""",
+    youngest=[("a", 10), ("d", 10)],
+    oldest=[("c",)],
+    own=[("a", 10), ("b", 46), ("c", 50), ("d", 10)],
+    shadowed=[("a", 96), ("d", 96)],
+    all=[(4,)],
+)
+case(
+    "records_in_inline_relations",
+    """
+.type Pair = [ a : symbol, b : symbol ]
+.decl next(x:Pair, y:Pair) inline
+next(["1", "2"], ["2", "3"]).
+next(["2", "3"], ["3", "4"]).
+next(x, y) :- next2(x, y), x != ["2", "3"].
+.decl next2(x:Pair, y:Pair) inline
+next2(["3", "4"], ["4", "5"]).
+next2(["2", "3"], ["9", "9"]).
+.decl third(s:symbol)
+third(s) :- next(["1", _], x), next(x, y), next(y, [s, _]).
+.output third
+""",
+    third=[("4",)],
+)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_programs_have_the_rows_of_souffle(name):
     text, expected = CASES[name]

@@ -108,10 +108,10 @@ class Clause:
         self.heads = [self.without_values(head, around) for head in heads]
         self.literals: list[n.Formula | Bound] = [self.without_values(literal, around) for literal in literals]
         self.literals += self.extra
-        formulas = [n.Constraint("=", b.variable, b.value) if isinstance(b, Bound) else b for b in self.literals]
-        self.typed = ClauseTypes(types, [*self.heads, *formulas])
         self.bound = set(outer)
         self.order()
+        formulas = [n.Constraint("=", b.variable, b.value) if isinstance(b, Bound) else b for b in self.literals]
+        self.typed = ClauseTypes(types, [*self.heads, *formulas])
 
     def without_values(self, node: Any, around: set[str]) -> Any:
         """A node with variables for the aggregates, ranges and counters in it."""
@@ -136,12 +136,9 @@ class Clause:
         return variable
 
     def with_own_names(self, node: n.Aggregate, around: set[str]) -> n.Aggregate:
-        """An aggregate whose own variables have names that nothing else has."""
-        if isinstance(node.target, n.Variable) and node.target.name in around:
-            hint = f"call it something else in the aggregate: `{node.operator} {node.target.name}0 : ...`"
-            message = f"`{node.target.name}` of the aggregate is a variable of the rule too"
-            raise self.types.error(UnsupportedError, message, node.target.span, hint)
-        own = {name: self.names.fresh(name) for name in _own_variables(node) if name not in around}
+        """An aggregate whose own variables have names that nothing else has. Those of its target are its own."""
+        target = () if node.target is None else variables_outside([node.target])
+        own = {name: self.names.fresh(name) for name in _own_variables(node) if name not in around or name in target}
 
         def change(part: Any) -> Any:
             return replace(part, name=own[part.name]) if isinstance(part, n.Variable) and part.name in own else part
@@ -155,7 +152,11 @@ class Clause:
         while waiting:
             ready = [literal for literal in waiting if self.binds(literal)]
             if not ready:
-                break
+                place = next((i for i, one in enumerate(waiting) if self.has_witnesses(one)), None)
+                if place is None:
+                    break
+                waiting[place : place + 1] = self.with_witnesses(waiting[place])
+                continue
             done += ready
             waiting = [literal for literal in waiting if literal not in ready]
         # What an aggregate lacks is why what uses its value lacks that.
@@ -184,6 +185,33 @@ class Clause:
                         self.bound.update(patterns_in(a))
                         return True
         return self.bound.issuperset(variables_in(literal))
+
+    def has_witnesses(self, literal: n.Formula | Bound) -> bool:
+        """Whether nothing but the body of a minimum or maximum binds some of its variables that are used outside."""
+        if not isinstance(literal, Bound) or not isinstance(literal.value, n.Aggregate) or self.outer:
+            return False
+        is_extremum = literal.value.operator in ("min", "max")
+        return is_extremum and not self.bound.issuperset(literal.used)
+
+    def with_witnesses(self, literal: Any) -> list[n.Formula | Bound]:
+        """`v = min x : { p(w, x) }` with `w` bound by it alone: `v = min x : { p(w', x) }, p(w, v)`."""
+        value, unbound = literal.value, [name for name in literal.used if name not in self.bound]
+        inner = {name: self.names.fresh(name) for name in unbound}
+        copied = {name: self.names.fresh(name) for name in _own_variables(value) if name not in literal.used}
+
+        def renamed(node: Any, names: dict[str, str]) -> Any:
+            def change(part: Any) -> Any:
+                is_own = isinstance(part, n.Variable) and part.name in names
+                return replace(part, name=names[part.name]) if is_own else part
+
+            return replaced(node, change)
+
+        used = tuple(name for name in literal.used if name in self.bound)
+        folded = Bound(literal.variable, renamed(value, inner), used)
+        [body] = disjuncts(value.body, self.types)[:1] or [[]]
+        copies = [self.without_values(renamed(part, copied), self.bound | set(unbound)) for part in body]
+        equation = n.Constraint("=", literal.variable, renamed(value.target, copied), span=value.span)
+        return [folded, *copies, equation]
 
     def without_aggregates(self, literals: list[n.Formula | Bound]) -> tuple[list[n.Formula | Bound], set[str]]:
         """The literals that have what they need if there are no aggregates and counters, and what they bind."""
