@@ -104,6 +104,8 @@ LAYOUT = {
     "exact/ground_program.py": {"MOST_EDGES", "MOST_UNROLLED"},
     "exact/kept.py": {"MOST_FACTS", "MOST_KEPT", "MOST_NODES"},
     "exact/size.py": {"MOST_NODES"},
+    "exact/interpretations.py": {"FAILS", "HOLDS", "UNSEEN"},
+    "exact/learning.py": {"MOMENTUM", "SQUARES", "TINY"},
     "exact/worlds.py": {"TOGETHER"},
     "exact/unroll.py": {"DEPTH", "MAX_UNROLLED_EDGES"},
     "facts/columns.py": {"MOST_HOLES"},

@@ -201,8 +201,10 @@ def test_coins_of_rules_are_facts_of_their_instances():
     assert counts["smokes(x) = friend(x, y), smokes(y)"] == (pytest.approx(expected, abs=1e-12), 2)
 
 
-def test_problog_agrees_on_the_most_probable_explanation():
+def test_problog_agrees_on_the_most_probable_explanation(tmp_path, monkeypatch):
     pytest.importorskip("problog.program")
+    # Its solver writes files there.
+    monkeypatch.chdir(tmp_path)
     from problog.engine import DefaultEngine
     from problog.formula import LogicDAG
     from problog.program import PrologString

@@ -37,6 +37,7 @@ COMMANDS = {
     "count": "exact and weighted model count of a CNF or circuit file",
     "demo": "demonstrations on handwritten digits",
     "explain": "show what a program or circuit becomes, stage by stage",
+    "fit": "learn the probabilities of a logic program",
     "run": "run a logic program",
     "warm": "compile the usual kernels beforehand, once on a machine",
 }

@@ -139,20 +139,12 @@ def run_command(
     program, shown = _program(file, queries, evidence, compatible, roots_of(file, roots, allow_files))
     # Before the run, which may take long.
     files = _files_of_queries(program, file, output, allow_files)
-    given: dict[str, Any] = {}
-    if facts is not None:
-        from derivable.datalog.facts.fact_folders import facts_from
-        from derivable.datalog.run.limits import Watch, checked_limits, watched
-
-        relations = {name: r for name, r in program.lowered().relations.items() if not name.startswith("#")}
-        names_of_limits = "time_limit", "memory_limit", "tuple_limit"
-        limits = checked_limits(**{name: settings[name] for name in names_of_limits})
-        watch = Watch(limits, settings["progress"])
-        given = watched(watch, lambda: facts_from(facts, relations, watch.read))
+    limits = {name: settings[name] for name in ("time_limit", "memory_limit", "tuple_limit")}
+    given = facts_of(program, facts, limits, settings["progress"])
     if most_probable or samples is not None:
         from derivable.cli.worlds import write_worlds
 
-        write_worlds(program, given, settings, samples, _items_of_evidence(over, "--over"), as_json)
+        write_worlds(program, given, settings, samples, items_of_evidence(over, "--over"), as_json)
         return
     # The other options have the names that they have there.
     database: Any = program.run(facts=given, **settings)
@@ -218,6 +210,18 @@ def _run_souffle(
     return program, database, [] if output is not None else list(dict.fromkeys(shown))
 
 
+def facts_of(program: Any, folder: str | None, limits: dict[str, Any], progress: bool | None) -> dict[str, Any]:
+    """The facts of the files of a folder, none without one."""
+    if folder is None:
+        return {}
+    from derivable.datalog.facts.fact_folders import facts_from
+    from derivable.datalog.run.limits import Watch, checked_limits, watched
+
+    relations = {name: r for name, r in program.lowered().relations.items() if not name.startswith("#")}
+    watch = Watch(checked_limits(**limits), progress)
+    return watched(watch, lambda: facts_from(folder, relations, watch.read))
+
+
 def _note_missing(program: Any, given: dict[str, Any], empty: list[str]) -> None:
     """Say on standard error that an output may be empty because relations have no facts."""
     missing = [name for name in program.inputs if name not in given or not len(given[name])]
@@ -236,18 +240,14 @@ def _program(
     file: str, queries: tuple[str, ...], evidence: tuple[str, ...], compatible: bool, roots: tuple[str, ...] | None
 ) -> tuple[Any, set[str] | None]:
     """The program with queries and evidence added, and the names of the relations to show, None for all outputs."""
-    from derivable.core.files import read_bytes
     from derivable.core.other_files import is_problog
     from derivable.datalog.api.program import Program
 
-    if file == "-":
-        text, source = sys.stdin.read(), "<stdin>"
-    else:
-        text, source = _decoded(read_bytes(file), file), os.fspath(Path(file))
+    text, source = _text_of(file)
     options: dict[str, Any] = {"compatible": compatible, "roots": roots}
     if is_problog(source, text):
         return _program_of_problog(text, source, queries, evidence, roots)
-    text += _items_of_evidence(evidence, "--evidence")
+    text += items_of_evidence(evidence, "--evidence")
     if not queries:
         return Program(text, source, **options), None
     before = set(Program(text, source, roots=roots).lowered().outputs)
@@ -280,7 +280,23 @@ def _program_of_problog(
     return program, {program.shown.outputs[asked] for asked in wanted}
 
 
-def _items_of_evidence(evidence: tuple[str, ...], option: str) -> str:
+def read_program(file: str, roots: tuple[str, ...] | None) -> Any:
+    """The program of a file, - for standard input."""
+    from derivable.datalog.api.program import Program
+
+    return Program(*_text_of(file), roots=roots)
+
+
+def _text_of(file: str) -> tuple[str, str]:
+    """The text of a program, and what errors call it."""
+    from derivable.core.files import read_bytes
+
+    if file == "-":
+        return sys.stdin.read(), "<stdin>"
+    return _decoded(read_bytes(file), file), os.fspath(Path(file))
+
+
+def items_of_evidence(evidence: tuple[str, ...], option: str) -> str:
     """The text of items, each of which is what an option says and nothing else."""
     from derivable.core.diagnostics import ParseError
     from derivable.datalog.syntax.nodes import Evidence

@@ -18,6 +18,7 @@ import numpy as np
 
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
+from derivable.core.diagnostics import UnsupportedError
 from derivable.core.interrupts import sigint_deferred
 from derivable.core.lazy import optional_module
 from derivable.core.progress import NEVER
@@ -161,14 +162,19 @@ class Evaluation:
             else:
                 self.keep(pattern, given, watch)
 
-    def ground(self, watch: Watch) -> Grounding:
-        """What the rules derive and how, of an exact run, before anything of it is compiled."""
+    def ground(self, watch: Watch, has_weights: bool = True) -> Grounding:
+        """What the rules derive and how, of an exact run, before anything of it is compiled.
+
+        has_weights  whether probabilities are known, so that aggregates may go by them; else UnsupportedError
+        """
         assert isinstance(self.algebra, GraphTags)
         if self.ram.demand is not None:
             self.facts.relations = self.facts.more(demanded(self.ram, self.facts, watch))
         executor = Executor(self.ram, self.facts, self.algebra, watch)
         executor.foreign, executor.coins = self.foreign, self.coins
         with self.watched_by(watch), self.weighing(self.algebra, executor.tables, watch):
+            if not has_weights:
+                self.algebra.weigh = _no_weights
             self.tables = executor.run()
         return self.grounding(self.tables, self.algebra.graph, watch)
 
@@ -404,6 +410,13 @@ class Evaluation:
         made.kin = self.kin
         self.kin.add(made)
         return made
+
+
+def _no_weights(nodes: np.ndarray) -> np.ndarray:
+    raise UnsupportedError(
+        "an aggregate goes by probabilities, and these are what is learned",
+        hint="leave out what `top`, `rank`, `normalize` and the like derive",
+    )
 
 
 def _possible(table: Table, tags: Any, kept: np.ndarray) -> Shown:

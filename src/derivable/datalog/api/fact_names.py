@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from derivable.core.diagnostics import Span
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.syntax.lexer import Places, tokens
 from derivable.datalog.values.symbols import SymbolTable
-from derivable.datalog.values.terms import show_value
+from derivable.datalog.values.terms import atom_text, show_value
 from derivable.datalog.values.values import ValueType, show_column
 
 if TYPE_CHECKING:
@@ -54,29 +53,25 @@ def named_facts(rules: r.Rules, evaluation: Evaluation, wanted: np.ndarray) -> d
         for variable, row in zip(variables[rows].tolist(), shown):
             found[variable] = fact_of(name, row)
     clauses = [rule for rule in rules.rules if isinstance(rule, r.Clause)]
-    coins = {
-        literal.name: (literal, clause)
-        for clause in clauses
-        for literal in clause.body
-        if isinstance(literal, r.RuleProbability)
-    }
-    texts = texts_of_rules(rules, coins.values())
-    for name, (table, variables) in evaluation.coins.known.items():
-        if name not in coins:
+    literals = [literal for clause in clauses for literal in clause.body if isinstance(literal, r.RuleProbability)]
+    coins = {(literal.name, literal.option): literal for literal in literals}
+    texts = with_lines({literal.span: literal.text for literal in literals})
+    for literal in coins.values():
+        if literal.name not in evaluation.coins.known:
             continue
-        literal, _ = coins[name]
+        table, variables = evaluation.coins.known[literal.name]
         text, names = texts[literal.span], [_name_of(key) for key in literal.key]
-        rows = np.flatnonzero(wanted[variables])
+        rows = np.flatnonzero(wanted[variables + literal.option])
         words = [table.column(c, rows) for c in range(len(table.types))]
         shown = _values(words, table.types, symbols, len(rows))
-        for variable, row in zip(variables[rows].tolist(), shown):
+        for variable, row in zip((variables[rows] + literal.option).tolist(), shown):
             found[variable] = RandomFact(None, row, _instance(text, dict(zip(names, row))), text)
     return found
 
 
 def fact_of(relation: str, row: tuple[Any, ...]) -> RandomFact:
     """A fact under its tuple."""
-    text = f"{relation}({', '.join(map(show_value, row))})"
+    text = atom_text(relation, row)
     return RandomFact(relation, row, text, text)
 
 
@@ -90,22 +85,10 @@ def _values(words: list[np.ndarray], types: Sequence[ValueType], symbols: Symbol
     return list(zip(*columns)) if columns else [()] * count
 
 
-def texts_of_rules(rules: r.Rules, coins: Iterable[tuple[r.RuleProbability, r.Clause]]) -> dict[Span, str]:
-    """The place of each tag -> its rule as it is written, with the line where several are the same."""
-    found = {coin.span: rule_text(rules, clause.span, coin.span) for coin, clause in coins}
-    several = {text for text, count in Counter(found.values()).items() if count > 1}
-    return {span: f"{text} ({span.place})" if text in several else text for span, text in found.items()}
-
-
-def rule_text(program: r.Rules, span: Span, tag: Span) -> str:
-    """A rule as it is written, without `rel` and its tag."""
-    text = span.origin.text if span.origin is not None else program.text
-    starts = Places(text).starts
-    start = starts[span.line - 1] + span.column - 1
-    behind = starts[tag.line - 1] + tag.column - 1 + tag.length
-    written = text[max(start, behind) : start + span.length]
-    written = re.sub(r"^\s*\)*\s*::\s*", "", written)
-    return re.sub(r"\s*\n\s*", " ", written).strip()
+def with_lines(texts: Mapping[Span, str]) -> dict[Span, str]:
+    """The texts, with the line of each one where several are the same."""
+    several = {text for text, count in Counter(texts.values()).items() if count > 1}
+    return {span: f"{text} ({span.place})" if text in several else text for span, text in texts.items()}
 
 
 def _instance(text: str, values: Mapping[str, Any]) -> str:

@@ -36,6 +36,7 @@ from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.datalog.types import types_text
 
 if TYPE_CHECKING:
+    from derivable.datalog.api.fit import Fit
     from derivable.datalog.api.problog_program import ProblogProgram
     from derivable.datalog.api.python_program import PythonProgram, PythonRule
     from derivable.datalog.api.souffle_program import SouffleProgram
@@ -437,12 +438,13 @@ class Program:
     ) -> Worlds:
         """The k most probable worlds given evidence, best first: of k = 1 the most probable explanation.
 
-        facts, evidence, and limits  as for `run`
         k      fewer come back if fewer are possible
         query  the tuples of which alone worlds say whether they hold, all else being summed (marginal MAP): relation ->
                list of tuples, or a list of relations without columns. The time doubles with each tuple at worst. None
                for worlds of all random facts on which an output or the evidence depends: probabilistic facts, choices,
                and the coins of rules
+
+        Facts, evidence and limits are those of `run`.
 
         Worlds of equal probability come in an order that is always the same. Raises DomainError for evidence that
         holds in no world, with the item.
@@ -469,8 +471,9 @@ class Program:
     ) -> Worlds:
         """Independent worlds, each drawn with its probability given the evidence; none is rejected.
 
-        facts, evidence, and limits  as for `run`
         seed  the same seed draws the same worlds, and the first ones of more are those of fewer
+
+        Facts, evidence and limits are those of `run`.
         """
         from derivable.core.arguments import integer
 
@@ -491,11 +494,64 @@ class Program:
         """How often each fact and rule with a probability is expected to hold given evidence, and of how many: a fact
         as it is written, a rule for all of its instances. Those that no output and no evidence depends on are left out.
 
-        facts, evidence, and limits  as for `run`
+        Facts, evidence and limits are those of `run`.
         """
         return self._asked(
             lambda answers: answers.expected_counts(), facts, evidence, (), time_limit, memory_limit, progress
         )
+
+    # Learning
+
+    def fit(
+        self,
+        interpretations: Sequence[Mapping[str, Any]],
+        facts: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        *,
+        method: str = "em",
+        steps: int = 1000,
+        tolerance: float = 1e-6,
+        prior: float | Mapping[str, Any] = 0.0,
+        starts: int = 1,
+        seed: int = 0,
+        learning_rate: float = 0.1,
+        time_limit: float | None = None,
+        memory_limit: int | str | None = None,
+        progress: bool | None = None,
+    ) -> Fit:
+        """Learn the tunable probabilities, `?0.3::` and `?::`, of facts, rules and choices from what was observed.
+
+        interpretations  for each world what was observed of it, in the form of evidence: relation -> True or False, a
+                         list of tuples that hold, or a mapping of tuples to True and False. What is not there is
+                         unobserved. Evidence in the text is of all of them
+        facts            as for `run`, for all interpretations, or a list with those of each
+        method           "em", expectation maximisation, whose likelihood never falls, or "gradient", Adam with
+                         `learning_rate`
+        steps            at most; it ends sooner when the log-likelihood changes by no more than `tolerance`
+        prior            pseudo-counts that are added to how often each of them holds and does not, or fact or rule, as
+                         it is written -> a number, or two: holds, does not
+        starts           how often to begin; the first time where the program says, or the `seed` where it does not,
+                         then anywhere. The best is returned
+
+        Limits are those of `run`.
+
+        Raises DomainError for an interpretation that is in no world.
+        """
+        from derivable.datalog.api.fit import Settings, fitted
+        from derivable.datalog.run.limits import Watch, checked_limits, watched
+
+        settings = Settings(method, steps, tolerance, prior, starts, seed_of(seed), learning_rate).checked()
+        watch = Watch(checked_limits(time_limit=time_limit, memory_limit=memory_limit), progress)
+        return watched(watch, lambda: fitted(self, interpretations, facts, settings, watch, progress))
+
+    def with_parameters(self, values: Mapping[str, float]) -> Program:
+        """The program with numbers in the place of tunable probabilities; its `text` can be saved.
+
+        values  what `fit` returns, or some of its entries: fact or rule, as it is written -> probability
+        """
+        from derivable.datalog.api.fit import with_values
+
+        text = with_values(self, values)
+        return Program(text, self.source, narrow=self.narrow, compatible=self.compatible, roots=self.roots.folders)
 
     def _asked(self, ask: Any, facts: Any, evidence: Any, query: tuple[Evidence, ...], *limits: Any) -> Any:
         """What a question about worlds is answered with."""

@@ -47,8 +47,8 @@ class Count(NamedTuple):
 class World(Mapping):
     """One world: output -> its tuples that hold there.
 
-    probability      of the world, given the evidence, and its logarithm
-    log_probability
+    probability      of the world, given the evidence
+    log_probability  its logarithm, in nats
     facts            relation -> {tuple: whether the random fact holds}, in the form of evidence
     rules            {instance of a rule with a probability: whether its coin came up}
     """

@@ -22,6 +22,7 @@ class Core:
         self.relations: dict[str, r.Relation] = dict(typed.relations)
         self.facts: list[r.Facts] = []
         self.rules: list[r.Rule] = []
+        self.parameters: list[r.Parameter] = []
         self.counts: dict[str, int] = {}
 
     def error(self, kind: type[DerivableError], message: str, span: Span, hint: str | None = None) -> NoReturn:

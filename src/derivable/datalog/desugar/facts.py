@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from derivable.core.diagnostics import BindingError, DomainError, Span, UnsupportedError
@@ -21,15 +21,46 @@ class Constants(Core):
     """The values of constant expressions and the facts made of them."""
 
     def add_facts(
-        self, name: str, rows: list, tags: list, exclusive: bool, span: Span, places: Mapping[int, Span] | None = None
+        self,
+        name: str,
+        rows: list,
+        tags: list,
+        exclusive: bool,
+        span: Span,
+        places: Mapping[int, Span] | None = None,
+        parameters: Mapping[int, int] | None = None,
     ) -> None:
-        """Facts of a relation; `places` says where those tags are written that are no probabilities."""
+        """Facts of a relation; `places` says where those tags are written that are no probabilities, `parameters` which
+        of them are tunable."""
         tagged = any(tag is not None for tag in tags)
         if exclusive and None in tags:
             missing = tags.index(None) + 1
             hint = "give every fact a probability, or none: then each of them is as likely"
             self.error(DomainError, f"exclusive fact {missing} of `{name}` has no probability", span, hint)
-        self.facts.append(r.Facts(name, tuple(rows), tuple(tags) if tagged else None, exclusive, places or {}, span))
+        values = tuple(tags) if tagged else None
+        self.facts.append(r.Facts(name, tuple(rows), values, exclusive, places or {}, span, parameters or {}))
+
+    def parameter(self, tag: Any, text: str) -> int | None:
+        """The number of a tunable probability, None for another tag; `text` is what it is the probability of."""
+        if not isinstance(tag, s.Tunable):
+            return None
+        known = next((i for i, other in enumerate(self.parameters) if other.span is tag.span), None)
+        if known is not None:
+            return known
+        self.parameters.append(r.Parameter(tag.span, tag.value if tag.has_start else None, text))
+        return len(self.parameters) - 1
+
+    def shares(self, tags: Sequence[Any], span: Span) -> list[Any]:
+        """The values of the tags of a choice: tunable ones that do not say where they start share what is left."""
+        values = [None if tag is None else self.tag_value(tag) for tag in tags]
+        is_open = [isinstance(tag, s.Tunable) and not tag.has_start for tag in tags]
+        if any(is_open):
+            left = 1.0 - sum(value for value, own in zip(values, is_open) if value is not None and not own)
+            if left <= 1e-12:
+                hint = "the probabilities of a choice add up to at most 1"
+                self.error(DomainError, "the other probabilities leave nothing for those that are tunable", span, hint)
+            values = [left / sum(is_open) if own else value for value, own in zip(values, is_open)]
+        return values
 
     def constant(self, node: Any, t: ValueType) -> Any:
         """The value of a constant expression without operators, or None."""

@@ -23,11 +23,11 @@ from derivable.datalog.rules.literal_order import order
 from derivable.datalog.scalars.nodes import walk
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.parse import as_written
-from derivable.datalog.syntax.text import expression_text
+from derivable.datalog.syntax.text import excerpt, expression_text
 from derivable.datalog.types import Typed
 from derivable.datalog.types.conversion import as_real, core_tag
 from derivable.datalog.types.data_types import is_term
-from derivable.datalog.values.terms import Entity, subterms
+from derivable.datalog.values.terms import Entity, atom_text, subterms
 from derivable.datalog.values.values import BOOL, F64, USIZE
 
 
@@ -76,6 +76,7 @@ class Desugaring(Constants):
             tuple(self.queries),
             self.typed.constructors,
             tuple(self.evidence),
+            tuple(self.parameters),
         )
         for rule in self.rules:
             if isinstance(rule, r.Clause):
@@ -226,9 +227,11 @@ class Desugaring(Constants):
         rows: list[tuple[Any, ...]] = []
         tags: list[float | bool | None] = []
         places: dict[int, Span] = {}
-        for fact in item.facts:
+        parameters: dict[int, int] = {}
+        shares = self.shares([fact.tag for fact in item.facts], item.span) if item.exclusive else ()
+        for number, fact in enumerate(item.facts):
             values = [self.constant(a, t) for a, t in zip(fact.arguments, types)]
-            tag = None if fact.tag is None else self.tag_value(fact.tag)
+            tag = shares[number] if item.exclusive else None if fact.tag is None else self.tag_value(fact.tag)
             if any(v is None for v in values):
                 if item.exclusive:
                     self.error(UnsupportedError, "an exclusive fact needs constant values", fact.span)
@@ -236,10 +239,13 @@ class Desugaring(Constants):
                 continue
             if tag is not None and fact.tag is not None and not 0.0 <= tag <= 1.0:
                 places[len(rows)] = fact.tag.span
+            parameter = self.parameter(fact.tag, atom_text(item.relation, values))
+            if parameter is not None:
+                parameters[len(rows)] = parameter
             rows.append(tuple(values))
             tags.append(tag)
         if rows:
-            self.add_facts(item.relation, rows, tags, item.exclusive, item.span, places)
+            self.add_facts(item.relation, rows, tags, item.exclusive, item.span, places, parameters)
 
     def fact_table(self, item: s.FactTable) -> None:
         tags, places = item.tags, {}
@@ -256,6 +262,9 @@ class Desugaring(Constants):
 
     def rule(self, item: s.Rule) -> None:
         environment = dict(self.typed.variables(item))
+        if item.head_tags:
+            self.weighted_heads(item, environment)
+            return
         if item.exclusive_heads and len(item.heads) > 1:
             self.exclusive_heads(item, environment)
             return
@@ -264,9 +273,43 @@ class Desugaring(Constants):
             for head in item.heads:
                 types = self.typed.relations[head.relation].types
                 row = tuple(self.constant(a, t) for a, t in zip(head.arguments, types))
-                self.add_facts(head.relation, [row], [tag], False, item.span, self.place_of(item.tag))
+                parameter = self.parameter(item.tag, atom_text(head.relation, row))
+                parameters = {} if parameter is None else {0: parameter}
+                self.add_facts(head.relation, [row], [tag], False, item.span, self.place_of(item.tag), parameters)
             return
         self.clauses(list(item.heads), item.body, environment, item, item.tag)
+
+    def weighted_heads(self, item: s.Rule, environment: Environment) -> None:
+        """For each instance of the body, a choice of one of the heads, or of none, with these probabilities."""
+        values = [float(value) for value in self.shares(item.head_tags, item.span)]
+        total = sum(values)
+        if not all(0.0 <= value <= 1.0 for value in values) or total > 1.0 + 1e-3:
+            message = f"the probabilities of the {len(values)} heads of a choice add up to {total:.10g}"
+            hint = "they are between 0 and 1, and add up to at most 1"
+            self.error(DomainError, message, item.head_tags[0].span, hint)
+        scale = max(total, 1.0)
+        if item.tag is not None:
+            # Whether there is a choice at all.
+            scale /= self.tag_value(item.tag)
+            if isinstance(item.tag, s.Tunable):
+                hint = "tune the probabilities of the heads: what they leave is that of none of them"
+                self.error(UnsupportedError, "a choice of heads has no tunable probability", item.tag.span, hint)
+        below = "" if item.body is None else f" = {excerpt(self.syntax.text, item.body.span)}"
+        texts = [f"{excerpt(self.syntax.text, head.span)}{below}" for head in item.heads]
+        numbers = [self.parameter(tag, text) for tag, text in zip(item.head_tags, texts)]
+        options = tuple((value / scale, number) for value, number in zip(values, numbers))
+        for clause, literals, _ in self.bodies(list(item.heads), item.body, environment, item, None):
+            coin = self.coin(item.head_tags[0], clause, literals, item)
+            for option, head in enumerate(item.heads):
+                chosen = replace(
+                    coin,
+                    probability=r.Const(options[option][0], F64),
+                    options=options,
+                    option=option,
+                    span=item.head_tags[option].span,
+                    text=texts[option],
+                )
+                self.head_clause(head, clause, tuple(literals), item, item.body, chosen)
 
     def exclusive_heads(self, item: s.Rule, environment: Environment) -> None:
         """For each instance of the body, a choice of one of the heads: the aggregate `disjunct` over their numbers."""
@@ -316,6 +359,9 @@ class Desugaring(Constants):
             literals = tuple(clause.named(literals))
             key = tuple(clause.instance(literals))
             if key != coin.key:
+                if coin.options:
+                    hint = "take the term apart in a rule of its own"
+                    self.error(UnsupportedError, "a head of a choice takes a term apart", head.span, hint)
                 # A pattern of the head has values of its own: these are instances that other heads have not.
                 coin = replace(coin, name=f"#{self.fresh('coin_')}", key=key)
             literals = (*literals, coin)
@@ -357,7 +403,10 @@ class Desugaring(Constants):
             value = as_real(value)
         literals[:] = clause.named((*literals, *clause.extra))
         clause.extra = []
-        return r.RuleProbability(f"#{self.fresh('coin_')}", tuple(clause.instance(literals)), value, kind, tag.span)
+        name, key = f"#{self.fresh('coin_')}", tuple(clause.instance(literals))
+        text = excerpt(self.syntax.text, item.span, tag.span)
+        parameter = None if isinstance(item, s.Rule) and item.head_tags else self.parameter(tag, text)
+        return r.RuleProbability(name, key, value, kind, tag.span, parameter, text=text)
 
     def reduce_rule(self, item: s.ReduceRule) -> None:
         environment = dict(self.typed.variables(item))

@@ -96,9 +96,21 @@ class Coins:
             first[rows[fresh] - before] = fresh
             facts = np.concatenate([facts, self._added(coin, probabilities[first])])
             self.known[coin.name] = table, facts
-        return facts[rows]
+        return facts[rows] + coin.option
 
     def _added(self, coin: m.RuleProbability, numbers: np.ndarray) -> np.ndarray:
-        """Random facts of these numbers."""
+        """Random facts of these numbers; of the instances of a choice of heads, those of the first head."""
         self.check(coin, numbers)
-        return self.random.add(numbers, coin.kind, lambda number: ("a rule", {}))
+        if not coin.options:
+            made = self.random.add(numbers, coin.kind, lambda number: ("a rule", {}))
+            self._tie(coin.parameter, made)
+            return made
+        shares = np.array([share for share, _ in coin.options])
+        made = np.array([self.random.add_choice(shares)[0] for _ in numbers], np.int64)
+        for option, (_, parameter) in enumerate(coin.options):
+            self._tie(parameter, made + option)
+        return made
+
+    def _tie(self, parameter: int | None, variables: np.ndarray) -> None:
+        if parameter is not None:
+            self.random.tied.append((parameter, variables))

@@ -44,6 +44,7 @@ def load_program_facts(ram: Ram | Rules, store: FactStore) -> None:
                 if rows:
                     tags = np.array([facts.tags[i] for i in rows], dtype=np.float64)
                     variables[rows] = add(tags, kind=kind, origin=_written(ram, facts, rows))
+            store.random.tied += [(number, variables[row : row + 1]) for row, number in facts.parameters.items()]
         store.add(facts.relation, columns, variables, len(facts.rows))
 
 

@@ -69,7 +69,11 @@ class RuleProbability(Node):
     """`0.3::#coin_1(x, y)`: the probability of a rule, a random fact of its own for each row of the key, which has all
     variables that the body of the rule binds. It binds nothing, and comes last.
 
-    kind  "chance" where the tag is a truth value, 0 or 1; see `random_facts`
+    kind      "chance" where the tag is a truth value, 0 or 1; see `random_facts`
+    parameter the number of the tunable probability that it has, if it has one
+    options   of one head of a choice: the probabilities and parameters of all of them, and
+    option    which one it is
+    text      what it is the probability of, as it is written
     """
 
     name: str
@@ -77,6 +81,10 @@ class RuleProbability(Node):
     probability: Expr
     kind: Kind = "tag"
     span: Span = field(default=NOWHERE, compare=False, repr=False)
+    parameter: int | None = None
+    options: tuple[tuple[float, int | None], ...] = ()
+    option: int = 0
+    text: str = field(default="", compare=False, repr=False)
 
 
 Literal = Atom | Negated | Filter | Generate | RuleProbability
@@ -106,7 +114,8 @@ Rule = Clause | AggregateRule
 class Facts:
     """`digit = {0.9::(0, 3); 0.1::(0, 5)}`: tags None if certain; exclusive facts exclude each other.
 
-    places  row -> where its tag is written, of tags that are no probabilities
+    places      row -> where its tag is written, of tags that are no probabilities
+    parameters  row -> the number of its tunable probability
     """
 
     relation: str
@@ -115,6 +124,20 @@ class Facts:
     exclusive: bool = False
     places: Mapping[int, Span] = field(default_factory=dict, compare=False, repr=False)
     span: Span = field(default=NOWHERE, compare=False, repr=False)
+    parameters: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """`?0.3::burglary()`: a probability that is learned.
+
+    start  where that starts, None for a start that is drawn
+    text   what it is the probability of, as it is written
+    """
+
+    span: Span
+    start: float | None
+    text: str
 
 
 @dataclass(frozen=True)
@@ -182,6 +205,7 @@ class Rules(Written):
     queries: tuple[Query, ...] = ()
     constructors: Mapping[str, Constructor] = field(default_factory=dict)
     evidence: tuple[Evidence, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
 
 
 def sides(literal: Literal) -> list[tuple[Expr, Expr]]:

@@ -65,7 +65,8 @@ def generator_text(node: Any) -> str:
 
 def coin_text(node: Any) -> str:
     """A coin of core rules or of RAM."""
-    return f"{expr_text(node.probability)}::{node.name}({terms_text(node.key)})"
+    option = f"/{node.option}" if node.options else ""
+    return f"{expr_text(node.probability)}::{node.name}{option}({terms_text(node.key)})"
 
 
 def rule_text(rule: r.Rule) -> str:

@@ -39,6 +39,13 @@ class Constant(Expression):
 
 
 @dataclass(frozen=True)
+class Tunable(Constant):
+    """`?`, `?0.3` as a tag: a probability that is learned, and where that starts; `value` is 0.5 if it does not say."""
+
+    has_start: bool
+
+
+@dataclass(frozen=True)
 class Variable(Expression):
     """`x`"""
 
@@ -314,12 +321,16 @@ class FactTable(Attributed):
 
 @dataclass(frozen=True)
 class Rule(Attributed):
-    """`rel 0.8::p(x) = q(x)`; several heads: `rel {p(x), q(x)} = r(x)`; no body: a fact."""
+    """`rel 0.8::p(x) = q(x)`; several heads: `rel {p(x), q(x)} = r(x)`; no body: a fact.
+
+    head_tags  [head] of a choice of heads, `rel {0.3::p(x); 0.7::q(x)} = r(x)`; none if each is as likely
+    """
 
     heads: tuple[Atom, ...]
     body: Expression | None
     tag: Expression | None = None
     exclusive_heads: bool = False
+    head_tags: tuple[Expression, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -263,13 +263,13 @@ class _Parser(Expressions):
                     value.span,
                 )
             return s.ReduceRule(name, value, span=self.since(start))
-        tag = None
-        heads, exclusive = self.heads()
-        if self.accept("::"):
-            if len(heads) != 1:
+        tag: Any = self.tunable() if self.at("?") else None
+        heads, exclusive, tags = self.heads()
+        if tag is None and self.accept("::"):
+            if len(heads) != 1 or tags:
                 self.fail("expected one tag before `::`")
             tag = heads[0]
-            heads, exclusive = self.heads()
+            heads, exclusive, tags = self.heads()
         for head in heads:
             if not isinstance(head, s.Atom):
                 self.fail(
@@ -285,7 +285,7 @@ class _Parser(Expressions):
                 f"expected `=`, `:-` or the next item after the head, found {self.token.shown()}",
                 "a rule is written `rel head(x) = body(x)`",
             )
-        return s.Rule(tuple(heads), body, tag, exclusive, span=self.since(start))
+        return s.Rule(tuple(heads), body, tag, exclusive, tuple(tags), span=self.since(start))
 
     def table(self, rows: Rows, relation: str, start: int, end: int) -> s.FactTable:
         """The table of facts of constants that are written between two places."""
@@ -307,16 +307,48 @@ class _Parser(Expressions):
         inside = tokens(self.places, len(self.text), token.start, token.end)[:-1]
         self.tokens[self.position : self.position + 1] = inside
 
-    def heads(self) -> tuple[list[Any], bool]:
+    def tunable(self) -> s.Tunable:
+        """A probability that is learned, and the `::` behind it."""
+        start, value = self.advance(), 0.5
+        has_start = self.token.kind in ("integer", "float")
+        if has_start:
+            value = float(self.advance().text)
+        found = s.Tunable(value, "float", has_start, span=self.since(start))
+        if not 0.0 < value < 1.0:
+            hint = "write `?0.3::`, or `?::` for a start that is drawn; what is certain needs no learning"
+            self.fail("the start of a tunable probability lies between 0 and 1", hint, found.span)
+        self.expect("::", "after a tunable probability", "such as `?0.3::fact(1)`, or `?::fact(1)`")
+        return found
+
+    def heads(self) -> tuple[list[Any], bool, list[Any]]:
+        """The heads of a rule, whether they exclude each other, and their tags, if they have some."""
         if self.accept("{"):
-            found = [self.formula()]
-            separator = self.token.text if self.at(",", ";") else ""
-            while separator and self.accept(separator) and not self.at("}"):
-                found.append(self.formula())
+            found, tags = [], []
+            separator = ""
+            while not found or (separator and self.accept(separator) and not self.at("}")):
+                start = self.token
+                tag: Any = self.tunable() if self.at("?") else None
+                node = self.formula()
+                if tag is None and self.accept("::"):
+                    tag, node = node, self.formula()
+                if found and bool(tags) != (tag is not None):
+                    hint = (
+                        "give each of them a probability, or none: then one is chosen, each as probable as the others"
+                    )
+                    self.fail("heads with probabilities and heads without are in one set", hint, self.since(start))
+                found.append(node)
+                tags += [] if tag is None else [tag]
+                separator = separator or (self.token.text if self.at(",", ";") else "")
             self.expect("}", "at the end of the heads")
-            return found, separator == ";"
+            if tags and separator != ";":
+                self.fail(
+                    "a set of heads with probabilities is a choice of one of them",
+                    "separate them by `;`; a head alone is written `rel 0.3::a(x) = b(x)`",
+                    tags[0].span,
+                )
+            return found, separator == ";", tags
         head = self.conjunction(assignments=False)
-        return (list(head.operands) if isinstance(head, s.Conjunction) else [head]), False
+        return (list(head.operands) if isinstance(head, s.Conjunction) else [head]), False, []
 
     def fact_set(self) -> tuple[tuple[s.Fact, ...], bool]:
         self.expect("{", "at the start of the facts")
@@ -340,6 +372,9 @@ class _Parser(Expressions):
 
     def fact(self) -> s.Fact:
         start = self.token
+        if self.at("?"):
+            tag = self.tunable()
+            return s.Fact(self.fact_arguments(), tag, span=self.since(start))
         node, tag = self.fact_arguments(), None
         if self.accept("::"):
             if len(node) != 1:

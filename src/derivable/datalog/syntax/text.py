@@ -1,9 +1,11 @@
-"""The printer of syntax: text that parses back to the same nodes."""
+"""The printer of syntax: text that parses back to the same nodes; and parts of a text as they are written."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from derivable.core.diagnostics import Span
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.values.terms import show_character, show_value
 
@@ -29,6 +31,8 @@ def expression_text(node: Any) -> str:
     if (form := _FORMS.get(type(node))) is not None:
         return form.format(**{name: _field(getattr(node, name)) for name in node.__match_args__})
     match node:
+        case s.Tunable(value=value, has_start=has_start):
+            return f"?{show_value(value)}" if has_start else "?"
         case s.Constant(value=value, kind="char"):
             return show_character(value)
         case s.Constant(value=value, kind=kind):
@@ -129,7 +133,9 @@ def _bare_text(item: s.Item) -> str:
         case s.Rule(heads=heads, body=body, tag=tag):
             head = expression_text(heads[0])
             if len(heads) > 1:
-                head = "{" + ("; " if item.exclusive_heads else ", ").join(map(expression_text, heads)) + "}"
+                tags = item.head_tags or (None,) * len(heads)
+                shown = [f"{_tag(own)}{expression_text(one)}" for own, one in zip(tags, heads)]
+                head = "{" + ("; " if item.exclusive_heads else ", ").join(shown) + "}"
             return f"rel {_tag(tag)}{head}" + ("" if body is None else f" = {expression_text(body)}")
         case s.ReduceRule(relation=name, aggregate=aggregate):
             return f"rel {name} = {expression_text(aggregate)}"
@@ -153,3 +159,25 @@ def _fact_set(item: s.FactSet | s.FactTable, rows: list[str]) -> str:
 def syntax_text(syntax: s.Syntax) -> str:
     """The whole program, one item a line."""
     return "\n".join(map(item_text, syntax.items))
+
+
+def excerpt(text: str, span: Span, behind: Span | None = None) -> str:
+    """What stands at a place, on one line; `behind` a tag, what stands behind it and its `::`.
+
+    All of it if the tag stands elsewhere, as in programs that are translated.
+    """
+    text = text if span.origin is None else span.origin.text
+    start = offset(text, span)
+    stop = start + span.length
+    if behind is not None:
+        mark = text.find("::", offset(text, behind) + behind.length, stop)
+        start = start if mark < 0 else mark + 2
+    return re.sub(r"\s*\n\s*", " ", text[start:stop]).strip()
+
+
+def offset(text: str, span: Span) -> int:
+    """Where a place begins in its text."""
+    start = 0
+    for _ in range(span.line - 1):
+        start = text.find("\n", start) + 1
+    return start + span.column - 1

@@ -40,6 +40,8 @@ class RandomFacts:
     carrier        what numbers the provenance takes, once that is known
     origins        (first variable, where that and the following ones come from), for messages
     objects        variable -> its tag, where a provenance takes anything as one
+    nothing        the variables that stand for none of the facts of a choice
+    tied           (number of a tunable probability, variables that have it)
     samples        of the first variables, [variable] each, the sample of a batch that they are of, -1 for all samples
     """
 
@@ -51,6 +53,8 @@ class RandomFacts:
     origins: list[tuple[int, Origin]] = field(default_factory=list)
     objects: dict[int, Any] = field(default_factory=dict)
     samples: list[np.ndarray] = field(default_factory=list)
+    nothing: list[int] = field(default_factory=list)
+    tied: list[tuple[int, np.ndarray]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.kinds.extend(bytes(len(self.probabilities) - len(self.kinds)))
@@ -64,6 +68,8 @@ class RandomFacts:
             origins=[*self.origins],
             objects=dict(self.objects),
             samples=[*self.samples],
+            nothing=[*self.nothing],
+            tied=[*self.tied],
         )
 
     def add(self, probabilities: np.ndarray, kind: Kind = "chance", origin: Origin = anonymous) -> np.ndarray:
@@ -103,6 +109,7 @@ class RandomFacts:
         group = variables
         if not is_complete and rest > 1e-12:
             group = np.concatenate([variables, self.add(np.array([rest]))])
+            self.nothing.append(int(group[-1]))
         self.groups.append(group)
         return variables
 

@@ -181,8 +181,8 @@ class _Inference(Formulas):
                     self.atom(head)
                 if body is not None:
                     self.formula(body)
-                if tag is not None:
-                    self.tag(tag)
+                for own in (*item.head_tags, *(() if tag is None else (tag,))):
+                    self.tag(own)
             case s.ReduceRule(relation=name, aggregate=aggregate):
                 self.defined.add(name)
                 self.reduce_rule(item, aggregate)

@@ -133,6 +133,11 @@ def show_value(value: Any) -> str:
     return tensors.shown(value) if tensors.is_tensor(value) else str(value)
 
 
+def atom_text(relation: str, row: Iterable[Any]) -> str:
+    """`edge(0, 1)`"""
+    return f"{relation}({', '.join(map(show_value, row))})"
+
+
 def _plain(field: Any) -> Any:
     """A field as results show it: Python's numbers, dates in UTC, timedeltas where a duration has no months."""
     if isinstance(field, np.generic) and field.dtype.kind not in "mM":
