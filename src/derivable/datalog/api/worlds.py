@@ -21,7 +21,7 @@ from derivable.datalog.api.fact_names import RandomFact, fact_of, named_facts
 from derivable.datalog.exact.evidence import Conditioned, checked_evidence
 from derivable.datalog.exact.exact import nodes_of_items
 from derivable.datalog.exact.kept import MOST_KEPT, MOST_NODES, pattern_of
-from derivable.datalog.exact.unroll import normal_form
+from derivable.datalog.exact.unroll import acyclic, normal_form
 from derivable.datalog.exact.worlds import WorldSpace
 from derivable.datalog.facts.load import known_relation
 from derivable.datalog.rules.nodes import Evidence, Rules
@@ -208,7 +208,7 @@ class Question:
         nodes = np.concatenate([np.empty(0, np.int64), *map(_nodes, tables.values())])
         items = (*evaluation.evidence, *query)
         observed = nodes_of_items(grounding, evaluation.ram, items)
-        form = normal_form(grounding.graph.with_roots(np.concatenate([nodes, observed])), watch)
+        form = normal_form(acyclic(grounding.graph.with_roots(np.concatenate([nodes, observed])), watch))
         count = len(random.probabilities)
         matters = np.zeros(count, bool)
         matters[np.abs(form.literal[form.kind == LITERAL].astype(np.int64)) - 1] = True

@@ -22,7 +22,7 @@ from derivable.core.progress import Deadline
 from derivable.datalog.exact.exact import Grounding, compiled_form
 from derivable.datalog.exact.indicators import with_indicators
 from derivable.datalog.exact.parts import Parts
-from derivable.datalog.exact.unroll import normal_form
+from derivable.datalog.exact.unroll import acyclic, normal_form
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.rules.nodes import Evidence
 from derivable.datalog.rules.text import evidence_text
@@ -93,7 +93,7 @@ class Interpretations:
                 seen[row, places[item.relation, item.row]] = HOLDS if item.is_true else FAILS
         nodes = _nodes(grounding, ram, list(places))
         numbers = np.array([number for number, _ in examples], np.int64)
-        form = normal_form(grounding.graph.with_roots(np.concatenate([nodes, negate(nodes)])), deadline)
+        form = normal_form(acyclic(grounding.graph.with_roots(np.concatenate([nodes, negate(nodes)])), deadline))
         self._refuse_constants(form.kind[form.roots[: len(nodes)]], seen, examples)
         group_of = grounding.facts.random.group_of()
         given = np.asarray(grounding.facts.random.probabilities)
