@@ -172,6 +172,13 @@ def test_a_negated_relation_takes_tuples_back():
     view = db["d"]
     done = db.add({"b": [1]})
     assert list(view) == [(2,)]
+    assert done.recomputed == ()
+    assert "c went on; 1 tuple fewer" in str(done)
+    db.remove({"b": [1]})
+    assert list(view) == [(1,), (2,)]
+    tagged = program.run({"a": [1, 2]}, "minmaxprob", keep=True)
+    done = tagged.add({"b": [1]})
+    assert set(tagged["d"]) == {(2,)}
     assert done.recomputed == ("c", "d")
     assert "`b` through a negation" in str(done)
 

@@ -6,13 +6,15 @@ without what went, for the rows that went, and the recursion goes on from there.
     #gone path(x, y) :- #gone path(x, z), edge(z, y)
     path(x, y) :- #gone path(x, y), path(x, z), edge(z, y)
 
+Rows that a negated relation gets take away too: `#new q(x)` stands for `not q(x)` in a rule of what goes.
+
 Tags say nothing of what goes, so those of what comes back are right where equal derivations add nothing to a sum.
 Source: Gupta, Mumick, Subrahmanian, "Maintaining views incrementally", SIGMOD 1993.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +31,7 @@ from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import Untagged
 from derivable.datalog.values.values import BOOL
 
-GONE, OLD = "#gone ", "#old "
+GONE, OLD, NEW = "#gone ", "#old ", "#new "
 
 
 @dataclass(frozen=True)
@@ -40,64 +42,90 @@ class Rules:
     back: tuple[m.Store, ...]
 
 
-def rules_of(ram: m.Ram, number: int, lower: frozenset[str], is_tagged: bool) -> Rules | None:
-    """The rules for a stratum of which `lower` are relations of other strata that lose rows; made once a program.
-    None for a stratum with instructions that this does not do."""
-    key = "deletion", number, lower, is_tagged
+def rules_of(ram: m.Ram, number: int, lower: frozenset[str], negated: frozenset[str], is_tagged: bool) -> Rules | None:
+    """The rules for a stratum, made once a program; None if it has instructions that this does not do.
+
+    lower    the relations of other strata that lose rows; negated: those that get rows, and are negated here
+    """
+    key = "deletion", number, lower, negated, is_tagged
     if key not in ram.plans:
-        ram.plans[key] = _rules_of(ram, number, lower, is_tagged)
+        ram.plans[key] = _rules_of(ram, number, lower, negated, is_tagged)
     return ram.plans[key]
 
 
-def _rules_of(ram: m.Ram, number: int, lower: frozenset[str], is_tagged: bool) -> Rules | None:
+def _rules_of(ram: m.Ram, number: int, lower: frozenset[str], negated: frozenset[str], is_tagged: bool) -> Rules | None:
     stratum = ram.strata[number]
     own = set(stratum.relations)
     origins = [one.origin for one in stratum.full if isinstance(one, m.Store)]
     clauses = [origin.clause for origin in origins if origin is not None]
     if len(clauses) < len(stratum.full):
         return None
-    relations = dict(ram.relations)
-    for prefix, names in ((GONE, own | lower), (OLD, lower)):
-        for name in names:
-            relations[prefix + name] = r.Relation(prefix + name, ram.relations[name].types, is_hidden=True)
-    made = replace(ram, relations=relations, facts=(), demand=None, tagged=None, distributed=None, plans={})
+    made = with_relations(ram, {GONE: own | lower, OLD: lower, NEW: negated})
     program: Any = made
     once, loop, back = [], [], []
     for clause in clauses:
-        for place in _places(clause, own | lower):
+        head, equations = _head(clause)
+        for place in _places(clause, own | lower, negated):
+            read = clause.body[place]
+            assert isinstance(read, r.Atom | r.Negated)
             body = [_named(literal, OLD) if _reads(literal, lower) else literal for literal in clause.body]
-            atom = clause.body[place]
-            assert isinstance(atom, r.Atom)
-            body[place] = _named(atom, GONE)
-            if is_tagged:
-                # These make tags less, which may be nothing.
-                kept = [one for one in body if not isinstance(one, (r.Negated, r.RuleProbability))]
-                place, body = kept.index(body[place]), kept
+            start = _named(read, GONE) if isinstance(read, r.Atom) else r.Atom(NEW + read.relation, read.terms)
+            body[place] = start
+            # What was not there before may be there now. Tags become less by them, which may be nothing.
+            is_left = [_may_have_changed(literal, negated, is_tagged) for literal in body]
+            if any(is_left) and not is_tagged:
+                body += [r.Atom(clause.relation, head), *equations]
+            body = [literal for literal, left in zip(body, [*is_left, *[False] * len(body)]) if not left]
             going = r.Clause(GONE + clause.relation, clause.terms, tuple(body), clause.span)
-            is_own = atom.relation in own
+            is_own = read.relation in own
+            place = body.index(start)
             parts: dict[int, m.Part] = {place: "recent"} if is_own else {}
             (loop if is_own else once).append(store(m.Origin(going, parts), order(going, program, (place,))))
-        terms, equations = [], []
-        for column, term in enumerate(clause.terms):
-            if not isinstance(term, (r.Var, r.Const)):
-                variable = r.Var(f"'head{column}", term.type)
-                equations.append(r.Filter(r.Apply("==", (variable, term), BOOL)))
-                term = variable
-            terms.append(term)
-        body = [r.Atom(GONE + clause.relation, tuple(terms)), *clause.body, *equations]
-        coming = r.Clause(clause.relation, tuple(terms), tuple(body), clause.span)
+        body = [r.Atom(GONE + clause.relation, head), *clause.body, *equations]
+        coming = r.Clause(clause.relation, head, tuple(body), clause.span)
         back.append(store(m.Origin(coming), order(coming, program, (0,))))
     names = tuple(GONE + name for name in stratum.relations)
     going = m.Stratum(names, bool(loop), tuple(once), tuple(loop), ())
     return Rules(replace(made, strata=(going,), outputs=names, plans={}), tuple(back))
 
 
+def with_relations(ram: m.Ram, names: Mapping[str, Collection[str]]) -> m.Ram:
+    """The program with a relation beside each of some: prefix -> their names."""
+    relations = dict(ram.relations)
+    for prefix, some in names.items():
+        for name in some:
+            relations[prefix + name] = r.Relation(prefix + name, ram.relations[name].types, is_hidden=True)
+    return replace(ram, relations=relations, facts=(), demand=None, tagged=None, distributed=None, plans={})
+
+
+def _head(clause: r.Clause) -> tuple[tuple[r.Var | r.Const, ...], list[r.Filter]]:
+    """The terms of the head as those of an atom, and what is to hold of them."""
+    terms, equations = [], []
+    for column, term in enumerate(clause.terms):
+        if not isinstance(term, (r.Var, r.Const)):
+            variable = r.Var(f"'head{column}", term.type)
+            equations.append(r.Filter(r.Apply("==", (variable, term), BOOL)))
+            term = variable
+        terms.append(term)
+    return tuple(terms), equations
+
+
+def _may_have_changed(literal: r.Literal, negated: frozenset[str], is_tagged: bool) -> bool:
+    if isinstance(literal, r.Negated):
+        return is_tagged or literal.relation in negated
+    return is_tagged and isinstance(literal, r.RuleProbability)
+
+
 def _reads(literal: r.Literal, names: set[str] | frozenset[str]) -> bool:
     return isinstance(literal, r.Atom) and literal.relation in names
 
 
-def _places(clause: r.Clause, names: set[str]) -> list[int]:
-    return [place for place, literal in enumerate(clause.body) if _reads(literal, names)]
+def _places(clause: r.Clause, names: set[str], negated: frozenset[str]) -> list[int]:
+    return [
+        place
+        for place, literal in enumerate(clause.body)
+        if _reads(literal, names) or (isinstance(literal, r.Negated) and literal.relation in negated)
+    ]
 
 
 def _named(literal: Any, prefix: str) -> Any:
@@ -123,21 +151,28 @@ class Going:
 
 
 def going(
-    executor: Executor, number: int, lost: Mapping[str, Lost], facts: FactStore, left: Mapping[str, FactColumns]
+    executor: Executor,
+    number: int,
+    lost: Mapping[str, Lost],
+    new: Mapping[str, Table],
+    facts: FactStore,
+    left: Mapping[str, FactColumns],
 ) -> Going | None:
     """What goes from the relations of a stratum, whose tables are the executor's; None if it is better recomputed.
 
     lost   relation of another stratum -> what it has lost
+    new    relation that is negated -> the rows that it has got
     facts  those that go, or whose tags do; left: the facts that stay
     """
     is_tagged = not isinstance(executor.algebra, Untagged)
-    rules = rules_of(executor.ram, number, frozenset(lost), is_tagged)
+    rules = rules_of(executor.ram, number, frozenset(lost), frozenset(new), is_tagged)
     if rules is None:
         return None
     stratum = executor.ram.strata[number]
     tables = dict(executor.tables)
     for name, one in lost.items():
         tables[GONE + name], tables[OLD + name] = one.gone, one.before
+    tables |= {NEW + name: table for name, table in new.items()}
     seeds = {GONE + name: facts.relations[name] for name in stratum.relations if name in facts.relations}
     most = policy().few + policy().recomputed_part * sum(tables[name].size for name in stratum.relations)
     try:

@@ -1,17 +1,19 @@
 """Going on from a finished run with more facts, or fewer: which strata they reach, and what becomes of these.
 
 A stratum that reads no changed relation stays as it is. One that reads changed relations through atoms alone goes on
-semi-naively: for each such atom its rules run once with the news of that atom, then its recursion goes on. All others
-are recomputed: what is negated, aggregated or chosen from may lose tuples, and a sum of derivations would count
-some twice. So are those that read what was recomputed and has changed. Where equal derivations add nothing, what loses
-facts loses what follows from them, and gets back what has another derivation (`deletion`).
+semi-naively: for each such atom its rules run once with the news of that atom, then its recursion goes on. Where equal
+derivations add nothing, what loses facts loses what follows from them, and gets back what has another derivation
+(`deletion`). Without tags, rows that a negated relation has lost are news, those that it has got take away, and an
+aggregate is computed again for the groups whose rows have changed. All other strata are recomputed: with tags, what is
+negated, aggregated or chosen from depends on all of it, and a sum of derivations would count some twice. So are those
+that read what was recomputed and has changed.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,10 +24,11 @@ from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.api import deletion
 from derivable.datalog.facts.columns import FactColumns
 from derivable.datalog.facts.store import FactStore
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.lower import store
 from derivable.datalog.rules.literal_order import order
-from derivable.datalog.rules.nodes import Atom
+from derivable.datalog.rules.nodes import Atom, Negated
 from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.overflow import warn_of_overflow
 from derivable.datalog.shortcuts import shortcuts
@@ -37,6 +40,9 @@ from derivable.datalog.tags.tags import Algebra, ColumnTags, GraphTags, Untagged
 if TYPE_CHECKING:
     from derivable.datalog.api.evaluation import Evaluation
     from derivable.datalog.run.limits import Watch
+
+
+NEGATION = "a negation"
 
 
 @dataclass(frozen=True)
@@ -85,18 +91,23 @@ def _read_by(instruction: m.Instruction) -> list[tuple[str, str | None]]:
         if isinstance(node, m.Generate) and node.relation is not None:
             found.append((node.relation, "an aggregate"))
         if scan is not None:
-            found.append((scan.relation, "a negation" if isinstance(node, m.Difference) else None))
+            found.append((scan.relation, NEGATION if isinstance(node, m.Difference) else None))
     return found
 
 
-def change_stores(ram: m.Ram, number: int, changed: frozenset[str], splits: bool) -> tuple[m.Store, ...]:
+def change_stores(
+    ram: m.Ram, number: int, changed: frozenset[str], negated: frozenset[str], splits: bool
+) -> tuple[m.Store, ...]:
     """The rules of a stratum with the news of each atom of a changed relation, all of which is in lower strata.
 
-    splits  whether the changed atoms before that one read what is not new, so that no combination comes twice
+    negated  the relations that are negated here and have lost rows, which are news
+    splits   whether the changed atoms before that one read what is not new, so that no combination comes twice
     """
-    key = "change", number, changed, splits
+    key = "change", number, changed, negated, splits
     found = ram.plans.get(key)
     if found is None:
+        # What it says of a program in an error has been checked when the clause was lowered.
+        program: Any = deletion.with_relations(ram, {deletion.GONE: negated})
         stores = []
         for instruction in ram.strata[number].full:
             if not isinstance(instruction, m.Store):
@@ -107,9 +118,12 @@ def change_stores(ram: m.Ram, number: int, changed: frozenset[str], splits: bool
             for k, place in enumerate(places):
                 parts: dict[int, m.Part] = dict.fromkeys(places[:k] if splits else [], "stable")
                 parts[place] = "recent"
-                # What it says of a program in an error has been checked when the clause was lowered.
-                program: Any = ram
                 stores.append(store(m.Origin(clause, parts), order(clause, program, (place,))))
+            for place, part in enumerate(clause.body):
+                if isinstance(part, Negated) and part.relation in negated:
+                    news = Atom(deletion.GONE + part.relation, part.terms)
+                    released = replace(clause, body=(*clause.body[:place], news, *clause.body[place + 1 :]))
+                    stores.append(store(m.Origin(released), order(released, program, (place,))))
         found = ram.plans[key] = tuple(stores)
     return found
 
@@ -268,13 +282,14 @@ class Continuation(Executor):
         for name in stratum.relations:
             self.causes[name] = tuple(sorted(causes))
         self.is_anew = False
-        if reason is None and not self.delete(number, news):
+        rule = self.groups_apart(number)
+        if reason is None and not (self.regroup(rule, news) if rule else self.delete(number, news)):
             reason = "it may lose much"
         if reason is not None:
             self.is_anew = True
             self.recompute(number)
-        elif self.going.gone or news & self.added or any(map(self.has_given, stratum.relations)):
-            self.extend(number, news & self.added)
+        elif rule is None:
+            self.extend(number, news)
         self.going = NONE_GOING
         for name in stratum.relations:
             self.reasons[name] = reason or ""
@@ -284,7 +299,8 @@ class Continuation(Executor):
     def reason(self, number: int, news: Collection[str]) -> str | None:
         """Why a stratum cannot go on."""
         stratum, algebra, record = self.ram.strata[number], self.algebra, self.evaluation.record
-        is_idempotent = isinstance(algebra, Untagged) or (
+        is_untagged = isinstance(algebra, Untagged)
+        is_idempotent = is_untagged or (
             isinstance(algebra, ColumnTags)
             and isinstance(record, Semiring)
             and record.idempotent_plus
@@ -301,7 +317,8 @@ class Continuation(Executor):
         for name in sorted(news):
             is_auxiliary = name.startswith("#")
             shown = " and ".join(f"`{other}`" for other in self.causes[name][:3]) if is_auxiliary else f"`{name}`"
-            if (why := self.reads.uses[number][name]) is not None:
+            why = self.reads.uses[number][name]
+            if why is not None and not (self.groups_apart(number) or (why == NEGATION and is_untagged)):
                 return f"it reads {shown} through {why}"
             if not self.changes[name]:
                 return self.reasons[name] if is_auxiliary else f"{shown} was recomputed"
@@ -335,22 +352,70 @@ class Continuation(Executor):
 
     def delete(self, number: int, news: frozenset[str]) -> bool:
         """Have a stratum lose what follows from what is lost; false if it is better recomputed."""
-        own = self.ram.strata[number].relations
+        own, uses = self.ram.strata[number].relations, self.reads.uses[number]
         lower = {name: self.losses[name] for name in news if name in self.losses}
-        if not lower and self.lost.isdisjoint(own):
+        new = {name: self.added_rows(name) for name in news & self.added if uses[name] == NEGATION}
+        if not lower and not new and self.lost.isdisjoint(own):
             return True
-        going = deletion.going(self, number, lower, self.gone, self.left.relations)
+        going = deletion.going(self, number, lower, new, self.gone, self.left.relations)
         if going is None:
             return False
         self.going = going
         for name, gone in going.gone.items():
-            if not gone.size:
-                continue
-            before = self.tables[name]
-            self.losses[name] = deletion.Lost(before, gone)
-            self.tables[name] = _losing(before, gone)
-            self.finished -= gone.size
+            if gone.size:
+                self.hide(name, gone)
         return True
+
+    def added_rows(self, name: str) -> Table:
+        """The rows that a relation has got, in a table of their own."""
+        table = self.tables[name]
+        made, rows = Table(name, table.types), table.recent
+        if name in self.added:
+            rows = rows if isinstance(rows, np.ndarray) else np.arange(rows.start, rows.stop)
+            made.insert([table.column(c, rows) for c in range(len(table.types))], len(rows))
+            made.visible_size = made.size
+        return made
+
+    # Aggregates
+
+    def groups_apart(self, number: int) -> AggregateRule | None:
+        """The aggregate that a stratum is, if each of its groups may be computed apart."""
+        full = self.ram.strata[number].full
+        if len(full) == 1 and isinstance(full[0], AggregateRule) and isinstance(self.algebra, Untagged):
+            return full[0] if full[0].num_group else None
+        return None
+
+    def regroup(self, rule: AggregateRule, news: Collection[str]) -> bool:
+        """Compute the groups whose rows have changed; false if they are many."""
+        name, columns = rule.relation, tuple(range(rule.num_group))
+        table = self.tables[name]
+        keys = Table(name, table.types[: rule.num_group])
+        for read in news:
+            some = [self.added_rows(read), *([self.losses[read].gone] if read in self.losses else [])]
+            for changed in some:
+                keys.insert([changed.column(c) for c in columns], changed.size)
+        if keys.size > policy().few + policy().recomputed_part * max(table.size, self.tables[rule.body].size):
+            return False
+        read_again = [_rows_with(self.tables[of], keys) for of in (rule.body, *([rule.groups] if rule.groups else []))]
+        words, count, _ = self.aggregated(rule, *read_again)
+        old, new = _rows_with(table, keys), Table(name, table.types)
+        new.insert(words, count)
+        gone, more = old.without(old.rows_in(new)), new.without(new.rows_in(old))
+        if gone.size:
+            self.hide(name, gone)
+        self.write_to(name)
+        self.tables[name].insert([more.column(c) for c in range(len(table.types))], more.size)
+        self.settle(name)
+        self.watch.tuples = self.finished
+        self.watch.remaining()
+        return True
+
+    def hide(self, name: str, gone: Table) -> None:
+        """Have a relation lose rows, all of which it has."""
+        before = self.tables[name]
+        self.losses[name] = deletion.Lost(before, gone)
+        self.tables[name] = _losing(before, gone)
+        self.finished -= gone.size
 
     def lose(self, name: str) -> None:
         """Leave what has not come back as it was of what a relation has lost."""
@@ -374,14 +439,21 @@ class Continuation(Executor):
     # Going on
 
     def extend(self, number: int, news: frozenset[str]) -> None:
-        stratum, algebra = self.ram.strata[number], self.algebra
+        stratum, algebra, uses = self.ram.strata[number], self.algebra, self.reads.uses[number]
+        more = news & self.added
+        released = frozenset(name for name in news & self.losses.keys() if uses[name] == NEGATION)
+        if not (self.going.gone or more or released or any(map(self.has_given, stratum.relations))):
+            return
         self.number = number
         self.watch.stratum, self.watch.round = number, 0
         for name in stratum.relations:
             self.write_to(name)
             self.complete.discard(name)
-        first = change_stores(self.ram, number, news, isinstance(algebra, Untagged)) if news else ()
-        for name, gone in self.going.gone.items():
+        first = ()
+        if more or released:
+            first = change_stores(self.ram, number, more, released, isinstance(algebra, Untagged))
+        gone_tables = {name: self.losses[name].gone for name in released} | self.going.gone
+        for name, gone in gone_tables.items():
             if isinstance(algebra, ColumnTags):
                 gone.new_tags, gone.tags = algebra.empty, algebra.one(len(gone.log))
             self.tables[deletion.GONE + name] = gone
@@ -395,7 +467,7 @@ class Continuation(Executor):
                 self.tagged_stratum(number, algebra, first)
             else:
                 self.plain_stratum(number, first)
-        for name in self.going.gone:
+        for name in gone_tables:
             del self.tables[deletion.GONE + name]
             self.complete.remove(deletion.GONE + name)
         for name in stratum.relations:
@@ -498,6 +570,15 @@ class Continuation(Executor):
             return given if staying is None else FactColumns.of([*given.parts, *staying.parts])
         both = [store.relations.get(name, FactColumns()) for store in (self.left, self.facts)]
         return FactColumns.of([part for facts in both for part in facts.parts])
+
+
+def _rows_with(table: Table, keys: Table) -> Table:
+    """The rows whose first columns are those of a row of `keys`."""
+    made, columns = Table(table.name, table.types), tuple(range(len(keys.types)))
+    probes = np.stack([keys.column(c) for c in columns], 1)
+    for _, rows in table.matches(columns, True, probes, table.size):
+        made.insert([table.column(c, rows) for c in range(len(table.types))], len(rows))
+    return made
 
 
 def _losing(table: Table, gone: Table) -> Table:

@@ -178,13 +178,14 @@ class Stores(Orders):
     def special(self, rule: AggregateRule, effort: Effort) -> tuple[Columns, int, Any]:
         """Columns, count and tags of an aggregate."""
         effort.route = Route(COLUMNS, "aggregates work on columns")
-        table = self.tables[rule.relation]
         if rule.body in self.numbers:
             rule = replace(rule, operator="sum", num_values=1)
-        body = self.tables[rule.body]
-        groups = None if rule.groups is None else self.tables[rule.groups]
-        written = self.ram.source, self.ram.text, self.ram.plans.setdefault("said", set())
-        context = Context(self.mode, self.symbols, self.facts.random, self.watch, *written)
-        found = run_aggregate(rule, table.types, body, groups, context)
+        found = self.aggregated(rule, self.tables[rule.body], None if rule.groups is None else self.tables[rule.groups])
         effort.candidates += found[1]
         return found
+
+    def aggregated(self, rule: AggregateRule, body: Table, groups: Table | None = None) -> tuple[Columns, int, Any]:
+        """The same of these rows and groups."""
+        written = self.ram.source, self.ram.text, self.ram.plans.setdefault("said", set())
+        context = Context(self.mode, self.symbols, self.facts.random, self.watch, *written)
+        return run_aggregate(rule, self.tables[rule.relation].types, body, groups, context)
