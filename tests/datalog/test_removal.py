@@ -315,6 +315,26 @@ def test_what_is_not_there_is_an_error_and_changes_nothing():
         program.run({"edge": [(0, 1)]}).remove({"edge": [(0, 1)]})
 
 
+@pytest.mark.parametrize("provenance", ["unit", "boolean", "minmaxprob"])
+def test_what_replaces_a_fact_is_news(provenance):
+    """`h(1, 2)` would follow from the fact that goes and one that comes, and does follow from another."""
+    program = dv.Program("""
+        type a(x: i32), b(x: i32), c(x: i32, y: i32), s(x: i32)
+        rel h(x, y) = (a(x) and b(y)) or c(x, y)
+        rel g(x) = h(x, _)
+        rel f(y) = s(x), c(x, y), not s(y)
+        rel e(y) = f(y), c(_, y)
+        query g
+        query e
+    """)
+    db = program.run({"a": [1], "b": [], "c": [(5, 6)], "s": [5, 6]}, provenance, keep=True)
+    assert not len(db["g"]) - 1
+    assert not len(db["e"])
+    db.add({"b": [2], "c": [(1, 2), (7, 6)], "s": [7]}, remove={"a": [1], "s": [5, 6]})
+    assert set(db["g"]) == {(1,), (5,), (7,)}
+    assert set(db["e"]) == {(6,)}
+
+
 def test_a_choice_goes_as_a_whole():
     program = dv.Program("type c(x: i32)\nrel d(x) = c(x)\nquery d")
     db = program.run({"c": dv.categorical([1, 2, 3], [0.2, 0.3, 0.5])}, "exact", keep=True)

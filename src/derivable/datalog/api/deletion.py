@@ -18,6 +18,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from derivable.datalog.facts.columns import FactColumns, FactPart
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.policy.costs import policy, under
@@ -71,11 +73,8 @@ def _rules_of(ram: m.Ram, number: int, lower: frozenset[str], negated: frozenset
             body = [_named(literal, OLD) if _reads(literal, lower) else literal for literal in clause.body]
             start = _named(read, GONE) if isinstance(read, r.Atom) else r.Atom(NEW + read.relation, read.terms)
             body[place] = start
-            # What was not there before may be there now. Tags become less by them, which may be nothing.
-            is_left = [_may_have_changed(literal, negated, is_tagged) for literal in body]
-            if any(is_left) and not is_tagged:
-                body += [r.Atom(clause.relation, head), *equations]
-            body = [literal for literal, left in zip(body, [*is_left, *[False] * len(body)]) if not left]
+            # What was so before may not be any more. Tags become less by what is left out, which may be nothing.
+            body = [one for one in body if not _may_have_changed(one, negated, is_tagged)]
             going = r.Clause(GONE + clause.relation, clause.terms, tuple(body), clause.span)
             is_own = read.relation in own
             place = body.index(start)
@@ -157,12 +156,16 @@ def going(
     new: Mapping[str, Table],
     facts: FactStore,
     left: Mapping[str, FactColumns],
+    has_news: bool,
 ) -> Going | None:
     """What goes from the relations of a stratum, whose tables are the executor's; None if it is better recomputed.
+
+    Some of it may come back.
 
     lost   relation of another stratum -> what it has lost
     new    relation that is negated -> the rows that it has got
     facts  those that go, or whose tags do; left: the facts that stay
+    has_news  whether there is more to derive than before, so that rows may be said to go that have not been there
     """
     is_tagged = not isinstance(executor.algebra, Untagged)
     rules = rules_of(executor.ram, number, frozenset(lost), frozenset(new), is_tagged)
@@ -180,9 +183,17 @@ def going(
     except PastBound:
         return None
     gone = {name: made[GONE + name] for name in stratum.relations if any(table.size for table in made.values())}
+    if has_news:
+        gone = {name: _in(tables[name], table) for name, table in gone.items()}
     # Without tags only what rules derive may be a fact still.
     has_facts = is_tagged or stratum.full
     return Going(gone, {name: _of(gone[name], left[name]) for name in gone if has_facts and name in left}, rules.back)
+
+
+def _in(table: Table, rows: Table) -> Table:
+    """Those of some rows that a table has."""
+    columns = rows.all_columns([np.int64] * len(rows.types))
+    return rows.without(np.flatnonzero(table.find(columns, rows.size) < 0))
 
 
 def _of(gone: Table, left: FactColumns) -> FactColumns:

@@ -357,7 +357,8 @@ class Continuation(Executor):
         new = {name: self.added_rows(name) for name in news & self.added if uses[name] == NEGATION}
         if not lower and not new and self.lost.isdisjoint(own):
             return True
-        going = deletion.going(self, number, lower, new, self.gone, self.left.relations)
+        has_news = bool(news & self.added) or any(uses[name] == NEGATION for name in news)
+        going = deletion.going(self, number, lower, new, self.gone, self.left.relations, has_news)
         if going is None:
             return False
         self.going = going
