@@ -484,6 +484,49 @@ third(s) :- next(["1", _], x), next(x, y), next(y, [s, _]).
 )
 
 
+case(
+    "the_preprocessor",
+    r"""
+#define LIMIT 3
+#define BELOW(x, n) (x < n)
+#define JOINED(a, b) a##b
+#define TEXT(a) #a
+#if LIMIT > 2 && defined(BELOW) && !defined(OTHER)
+.decl JOINED(so, me)(s:symbol, n:number)
+some(TEXT(it is), LIMIT) :- BELOW(1, LIMIT), \
+  true.
+#elif LIMIT == 1
+this is `no program'
+#else
+neither is this
+#endif
+#ifdef OTHER
+#undef LIMIT
+#else
+some("else", n) :- BELOW(2, LIMIT), n = __LINE__. /* a comment
+over lines */ // and another one
+#endif
+.output some
+""",
+    some=[("it is", 3), ("else", 18)],
+)
+case(
+    "names_that_are_words_here",
+    """
+.type String = [a:number, b:number]
+.type Entity = i32 {x:number} | bool {y:symbol}
+.decl rel(x:String, free:Entity)
+rel([1, 2], $i32(3)). rel([2, 2], $bool("x")).
+.decl string_find(bound:number, y:number)
+string_find(a, a + 1) :- rel([a, _], $i32(_)).
+.decl not(where:number)
+not(if) :- string_find(_, if).
+.output not
+""",
+    **{"not": [(2,)]},
+)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_programs_have_the_rows_of_souffle(name):
     text, expected = CASES[name]

@@ -4,7 +4,7 @@ variable, and every variable is seen to be bound."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from derivable.core.diagnostics import BindingError, UnsupportedError
@@ -49,8 +49,8 @@ def disjuncts(formula: n.Formula | None, types: Types) -> list[list[n.Formula]]:
 def replaced(node: Any, change: Any) -> Any:
     """A node whose parts, from the inside out, are what a function makes of them."""
     changes: dict[str, Any] = {}
-    for one in fields(node):
-        value = getattr(node, one.name)
+    for name in n.field_names(type(node)):
+        value = getattr(node, name)
         if isinstance(value, n.Node):
             after: Any = replaced(value, change)
         elif isinstance(value, tuple) and any(isinstance(part, n.Node) for part in value):
@@ -58,7 +58,7 @@ def replaced(node: Any, change: Any) -> Any:
         else:
             continue
         if after is not value:
-            changes[one.name] = after
+            changes[name] = after
     return change(replace(node, **changes) if changes else node)
 
 
@@ -118,12 +118,12 @@ class Clause:
         if isinstance(node, n.Aggregate):
             return self.named(self.with_own_names(node, around), around)
         changes: dict[str, Any] = {}
-        for one in fields(node):
-            value = getattr(node, one.name)
+        for name in n.field_names(type(node)):
+            value = getattr(node, name)
             if isinstance(value, n.Node):
-                changes[one.name] = self.without_values(value, around)
+                changes[name] = self.without_values(value, around)
             elif isinstance(value, tuple) and any(isinstance(part, n.Node) for part in value):
-                changes[one.name] = tuple(self.without_values(part, around) for part in value)
+                changes[name] = tuple(self.without_values(part, around) for part in value)
         node = replace(node, **changes) if changes else node
         if isinstance(node, n.Counter) or (isinstance(node, n.Functor) and node.name == "range"):
             return self.named(node, around)

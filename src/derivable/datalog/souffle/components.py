@@ -7,7 +7,7 @@ to the program's. Parameters stand for types, or for components.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from derivable.core.diagnostics import ParseError
@@ -191,12 +191,12 @@ class _Flattening:
             if not isinstance(value, n.Node):
                 return value
             changes: dict[str, Any] = {}
-            for one in fields(value):
-                before = getattr(value, one.name)
+            for field_name in n.field_names(type(value)):
+                before = getattr(value, field_name)
                 if isinstance(before, (tuple, n.Node)):
                     after = of(before)
                     if after is not before:
-                        changes[one.name] = after
+                        changes[field_name] = after
             match value:
                 case n.Atom(name=name):
                     changes["name"] = relation(name)

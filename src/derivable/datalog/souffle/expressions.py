@@ -10,6 +10,7 @@ from derivable.datalog.souffle.functions import WORDS
 from derivable.datalog.souffle.selections import is_extremum
 from derivable.datalog.souffle.types import NUMERIC, ClauseTypes, Constructor, Types
 from derivable.datalog.syntax import nodes as s
+from derivable.datalog.values.values import ENTITY, TYPE_ALIASES, TYPES
 
 # Functor -> function, of numbers of any type, or of whole numbers.
 _CALLS = {
@@ -50,7 +51,8 @@ class Expressions:
         return self.words.get(base) or self.data_type(base)
 
     def data_type(self, base: str) -> str:
-        return base.replace("?", "_")
+        name = base.replace("?", "_")
+        return f"{name}'" if name in (*TYPES, *TYPE_ALIASES, ENTITY.name) else name
 
     def nil(self, record: str) -> str:
         return self.types.nils[record]

@@ -22,15 +22,16 @@ _TOKEN = re.compile(
     r"|(?P<name>choice-domain|[A-Za-z_?][\w?]*)"
     r'|(?P<text>"(?:\\.|[^"\\])*")'
     r"|(?P<line>\#)"
-    r"|(?P<sign>:-|<:|<=|>=|!=|->|[|\[\]$+\-(),:;.=!*@/^%{}<>])",
+    r"|(?P<sign>(?!/\*)(?::-|<:|<=|>=|!=|->|[|\[\]$+\-(),:;.=!*@/^%{}<>&]))"
+    r"|(?P<bad>/\*|\d[\w?]*|.)",
     re.DOTALL | re.ASCII,
 )
 
 
 @dataclass(frozen=True)
 class Token:
-    """kind is that of `_TOKEN`, or "end"; `is_spaced` if white space stands before, `begins_line` if nothing else does
-    on its line."""
+    """kind is that of `_TOKEN`, "bad" for what is no token, or "end"; `is_spaced` if white space stands before,
+    `begins_line` if nothing else does on its line."""
 
     kind: str
     text: str
@@ -54,14 +55,13 @@ class SourceText:
 
 
 def tokens_of(file: SourceText) -> list[Token]:
-    """All tokens of a file, without the end. Raises ParseError for what is none."""
+    """All tokens of a file, without the end."""
     text, found = file.text, []
     place, line, start = 0, 1, 0
     is_spaced, begins_line = True, True
     while place < len(text):
         match = _TOKEN.match(text, place)
-        if match is None:
-            raise _no_token(file, place, file.span(line, place - start + 1))
+        assert match is not None
         kind, end = match.lastgroup or "", match.end()
         if kind == "space":
             breaks = text.count("\n", place, end)
@@ -79,16 +79,15 @@ def tokens_of(file: SourceText) -> list[Token]:
     return found
 
 
-def _no_token(file: SourceText, place: int, span: Span) -> ParseError:
-    rest = file.text[place:]
+def no_token(file: SourceText, token: Token) -> ParseError:
+    """The error of what is no token."""
+    rest, span = token.text, token.span
     if rest.startswith('"'):
         return file.error("this text does not end", span, 'texts end with `"`; a quote in one is written `\\"`')
     if rest.startswith("/*"):
         return file.error("this comment does not end", span, "it ends with `*/`")
-    number = re.match(r"\d[\w?]*", rest)
-    if number is not None:
-        hint = "numbers are written 12, 0x1F, 0b101, 3u or 0.5"
-        return file.error(f"`{number[0]}` is no number", file.span(span.line, span.column, len(number[0])), hint)
+    if rest[0].isdigit():
+        return file.error(f"`{rest}` is no number", span, "numbers are written 12, 0x1F, 0b101, 3u or 0.5")
     return file.error(f"`{rest[0]}` is no sign of Soufflé's language", span)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any
 
 from derivable.core.diagnostics import Span
@@ -274,14 +275,22 @@ class Instance(Node):
     type: ComponentType
 
 
+@cache
+def field_names(kind: type) -> tuple[str, ...]:
+    """The names of the fields of a kind of node, but for its place."""
+    return tuple(one.name for one in fields(kind) if one.name != "span")
+
+
 def children(node: Any) -> Iterator[Any]:
     """The nodes directly in a node."""
-    for one in fields(node):
-        value = getattr(node, one.name)
+    for name in field_names(type(node)):
+        value = getattr(node, name)
         if isinstance(value, Node):
             yield value
-        elif isinstance(value, tuple):
-            yield from (part for part in value if isinstance(part, Node))
+        elif type(value) is tuple:
+            for part in value:
+                if isinstance(part, Node):
+                    yield part
 
 
 def walk(node: Any) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from derivable.core.diagnostics import DomainError, Span, warn
 from derivable.core.roots import Roots
-from derivable.datalog.souffle.lexer import SourceText, Token, number_of, text_of, tokens_of
+from derivable.datalog.souffle.lexer import SourceText, Token, no_token, number_of, text_of, tokens_of
 from derivable.datalog.syntax.imports import read
 
 # Of files that include each other.
@@ -81,6 +81,8 @@ class Preprocessor:
             elif token.kind == "directive" and token.text == ".once":
                 if not self.is_first(file):
                     return found
+            elif token.kind == "bad":
+                raise no_token(file, token)
             else:
                 plain.append(token)
         flush()
@@ -180,6 +182,9 @@ class Preprocessor:
                 raise file.error(f"the parameters of `{name}` do not end", rest[0].span, "they end with `)`")
             parameters = tuple(token.text for token in rest[1:end] if token.text != ",")
             rest = rest[end + 1 :]
+        wrong = next((token for token in rest if token.kind == "bad"), None)
+        if wrong is not None:
+            raise no_token(file, wrong)
         self.macros[name] = Macro(parameters, tuple(rest))
 
     # Expansion
