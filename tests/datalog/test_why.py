@@ -342,3 +342,83 @@ def test_programs_of_other_languages():
     """)
     proofs = problog.run().why("path", ("a", "c"), k=5)
     assert [proof.probability for proof in proofs] == pytest.approx([0.5, 0.12])
+
+
+@pytest.mark.parametrize(
+    ("text", "facts", "question", "leaves"),
+    {
+        "groups that a recursion finds": (
+            """
+            rel edge = {(0, 1), (0, 2), (1, 3), (5, 6)}
+            rel reach(0)
+            rel deg(x, n) = n := count(z: edge(x, z) where x: reach(x))
+            rel reach(y) = deg(x, n), edge(x, y), n > 0
+            query deg
+            """,
+            {},
+            ("deg", (1, 1)),
+            ["edge(0, 1)", "edge(0, 2)", "edge(1, 3)", "reach(0)"],
+        ),
+        "a recursion through time": (
+            """
+            rel kick = {0, 3}
+            rel step = {0, 1, 2, 3}
+            rel on(t) = kick(t), not on(t - 1)
+            rel on(t) = step(t), on(t - 1), not kick(t)
+            query on
+            """,
+            {},
+            ("on", (2,)),
+            ["kick(0)", "step(1)", "step(2)"],
+        ),
+        "integers of 128 bits": (
+            """
+            type q(i128, i128)
+            rel q = {(4611686018427387902, 4611686018427387907)}
+            rel r(x) = q(a, b), x in a..b
+            query r
+            """,
+            {},
+            ("r", (4611686018427387904,)),
+            ["q(4611686018427387902, 4611686018427387907)"],
+        ),
+        "an uncertain predicate that is negated": (
+            "type v(f32) rel far(x) = v(x), not soft_eq(x, 2.0) query far",
+            {"v": [1.0]},
+            ("far", (1.0,)),
+            ["v(1.0)"],
+        ),
+        "terms that another rule makes": (
+            """
+            type N = Zero() | Next(N)
+            rel start(1)
+            rel made(new Next(new Zero())) = start(_)
+            rel inner(x) = case _ is Next(x)
+            query made  query inner
+            """,
+            {},
+            ("inner", (dv.datalog.Entity("Zero"),)),
+            [],
+        ),
+    }.values(),
+)
+def test_the_facts_behind_what_is_computed_in_other_ways(text, facts, question, leaves):
+    provenance = "exact" if "soft" in text else None
+    proof = dv.Program(text).run(facts, provenance).why(*question)
+    assert sorted({fact.text for fact in proof.facts}) == leaves
+    assert (proof.relation, proof.row) == question
+
+
+def test_a_recursion_that_stops_after_some_rounds():
+    program = dv.Program("type N = Zero() | Next(N) rel n(Zero()) rel n(new Next(x)) = n(x) query n")
+    database = program.run(iteration_limit=5)
+    assert max(database.why("n", row).height for row in database["n"]) == len(database["n"]) - 1
+
+
+def test_a_value_that_several_derivations_join_has_no_proof():
+    program = dv.Program("type m(i32, bit_or b: u32) rel m = {(0, 1), (0, 4), (1, 2)} rel m(0, b) = m(1, b) query m")
+    database = program.run()
+    assert (0, 7) in database["m"]
+    assert database.why("m", (1, 2)).kind == "fact"
+    with pytest.raises(UnsupportedError, match="joins the values of several derivations"):
+        database.why("m", (0, 7))

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from derivable.datalog.api.incremental import Change
     from derivable.datalog.api.reasons import Reasons
     from derivable.datalog.apm.device_profile import DeviceProfile
-    from derivable.datalog.facts.store import FactStore
     from derivable.datalog.reasons.proof import Absence, Proof, Proofs
     from derivable.datalog.rules.nodes import Rules
     from derivable.datalog.run.profile import Profile
@@ -50,7 +49,8 @@ class Database(Mapping):
         """rules, narrow: the program as it is written, and whether runs compute only what their outputs need."""
         ram = evaluation.ram
         # What questions about proofs are answered from, and who has answered some.
-        self._explains: tuple[Rules, FactStore, Any, bool] | None = (rules, evaluation.facts, evaluation.record, narrow)
+        self._program = rules, narrow
+        self._explains: tuple[Any, ...] | None = self._explained_by(evaluation)
         self._reasons: Reasons | None = None
         self._titles = titles
         self._lock = OwnLock()
@@ -209,6 +209,11 @@ class Database(Mapping):
             self._reasons = Reasons(*self._explains)
         return self._reasons
 
+    def _explained_by(self, evaluation: Evaluation) -> tuple[Any, ...]:
+        """What proofs are searched in, as `Reasons` takes it."""
+        rules, narrow = self._program
+        return rules, evaluation.facts, evaluation.record, narrow, evaluation.iteration_limit
+
     def _tables(self) -> dict[str, Any]:
         return {name: view.table for name, view in self._relations.items()}
 
@@ -218,10 +223,8 @@ class Database(Mapping):
         The two share their tables until one of them gets facts; the cost does not depend on the number of tuples.
         """
         with self._lock:
-            evaluation, explains = self._kept("fork").fork(), self._explains
-            assert explains is not None
-            rules, _, _, narrow = explains
-            return Database(evaluation, self.provenance, True, self._is_default, self._titles, rules, narrow)
+            evaluation = self._kept("fork").fork()
+            return Database(evaluation, self.provenance, True, self._is_default, self._titles, *self._program)
 
     def __getstate__(self) -> dict[str, Any]:
         if self._evaluation is not None:
@@ -256,9 +259,7 @@ class Database(Mapping):
         """Show what the evaluation has found."""
         assert self._evaluation is not None
         self._evaluation.recover()
-        if self._explains is not None:
-            rules, _, _, narrow = self._explains
-            self._explains, self._reasons = (rules, self._evaluation.facts, self._evaluation.record, narrow), None
+        self._explains, self._reasons = self._explained_by(self._evaluation), None
         for name, (table, tags) in self._evaluation.outputs.items():
             self._relations[name]._become(table, tags, self._evaluation)
 

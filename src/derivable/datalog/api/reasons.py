@@ -31,6 +31,7 @@ from derivable.datalog.reasons.rows import Row
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.adorn import adorn
 from derivable.datalog.rules.demand import demand
+from derivable.datalog.rules.new_terms import with_terms
 from derivable.datalog.rules.strata import dependents, needed_for, stratify
 from derivable.datalog.run.demand_facts import demanded
 from derivable.datalog.run.execute import Executor
@@ -51,10 +52,11 @@ class Reasons:
     facts   of the run
     record  its provenance
     narrow  whether it computes only what its outputs need
+    rounds  of recursions after which it has stopped; None if they are at their end
     """
 
-    def __init__(self, rules: r.Rules, facts: FactStore, record: Any, narrow: bool):
-        self.rules, self.facts, self.record, self.narrow = rules, facts, record, narrow
+    def __init__(self, rules: r.Rules, facts: FactStore, record: Any, narrow: bool, rounds: int | None):
+        self.rules, self.facts, self.record, self.narrow, self.rounds = rules, facts, record, narrow, rounds
         self.explainers: dict[Any, Explainer] = {}
 
     # Questions
@@ -73,6 +75,8 @@ class Reasons:
                 found = explainer.least(relation.name, row, watch) if is_there else None
                 if found is not None:
                     return found
+                if is_there and table is not None:
+                    raise self.no_proof(relation, shown)
             elif is_there:
                 if not explainer.has_probabilities:
                     raise UnsupportedError(
@@ -82,12 +86,24 @@ class Reasons:
                 several = explainer.most_probable(relation.name, row, k, watch)
                 if len(several):
                     return several
+                if table is not None:
+                    raise self.no_proof(relation, shown)
             raise AbsentTupleError(
                 f"`{shown}` does not hold, so there is no proof",
                 hint=f"database.why_not({name!r}, {values!r}) says which atoms fail",
             )
 
         return self.answered(answer, limits)
+
+    def no_proof(self, relation: r.Relation, shown: str) -> UnsupportedError:
+        """The error for a tuple that a run has, and no proof: what its table says is no single derivation."""
+        hint = (
+            "there are none for aggregates of random rows in a recursion, and where all use facts that exclude others"
+        )
+        lattices = [one for one in self.rules.relations.values() if one.lattice not in (None, "min", "max")]
+        if lattices:
+            hint = f"the `{lattices[0].lattice}` of `{lattices[0].name}` joins the values of several derivations"
+        return UnsupportedError(f"`{shown}` holds, but no single derivation gives it", hint=hint)
 
     def why_not(self, outputs: Mapping[str, Table], name: str, given: Any, depth: Any, limits: Any) -> Absence:
         if not is_integer(depth) or depth < 1:
@@ -109,7 +125,7 @@ class Reasons:
         return self.answered(answer, limits)
 
     def answered(self, answer: Callable[[Watch], Answer], limits: Mapping[str, Any]) -> Answer:
-        watch = Watch(checked_limits(None, None, None, limits["time_limit"], None), limits["progress"])
+        watch = Watch(checked_limits(self.rounds, None, None, limits["time_limit"], None), limits["progress"])
         with gc_paused():
             return watched(watch, lambda: answer(watch))
 
@@ -144,7 +160,8 @@ class Reasons:
         self, outputs: Mapping[str, Table], relation: r.Relation, values: tuple[Any, ...], watch: Watch
     ) -> tuple[Explainer, Row]:
         """Who answers questions about a tuple, and its words."""
-        needed = needed_for(self.rules, [relation.name])
+        # Which terms there are follows from all rules that make some.
+        needed = needed_for(with_terms(self.rules), [relation.name])
         rules = tuple(rule for rule in self.rules.rules if rule.relation in needed)
         rules = replace(self.rules, rules=rules, outputs=(), queries=(), evidence=())
         is_restricted = bool(adorn(self._with_question(rules, relation, None), self.narrow).patterns)
@@ -158,12 +175,12 @@ class Reasons:
             store.relations = {name: f for name, f in facts.relations.items() if name in self.rules.relations}
             if is_restricted:
                 rules = self._with_question(rules, relation, values)
-                tables = self.computed(rules, store, watch, rules.outputs)
+                tables = self.computed(rules, store, watch)
             else:
+                rules = replace(rules, outputs=(relation.name,))
                 tables = self.known(outputs, rules)
                 if tables is None:
-                    derived = self._derived(rules)
-                    tables = self.computed(replace(rules, outputs=derived), store, watch, derived)
+                    tables = self.computed(rules, store, watch)
             model = Model(self.rules, tables, store, self.record is boolean)
             found = self.explainers[key] = Explainer(model)
         symbols = found.model.symbols
@@ -202,7 +219,7 @@ class Reasons:
             return None
         return {name: outputs[name] for name in derived}
 
-    def computed(self, rules: r.Rules, store: FactStore, watch: Watch, outputs: tuple[str, ...]) -> dict[str, Table]:
+    def computed(self, rules: r.Rules, store: FactStore, watch: Watch) -> dict[str, Table]:
         """The tables of all relations of some rules."""
         made = demand(rules, automatic=self.narrow and bool(rules.queries))
         ram = lower(stratify(made.then))

@@ -6,7 +6,7 @@ atom with the fewest rows for what is bound, as an index says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from derivable.datalog.foreign.standard import predicate_of
 from derivable.datalog.reasons.model import Model
 from derivable.datalog.reasons.rows import Row, Rows
-from derivable.datalog.reasons.scalar import Evaluate, evaluator
+from derivable.datalog.reasons.scalar import Evaluate, evaluator, value_of
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.literal_order import Define, Ordering, Step, asked
 from derivable.datalog.values.values import word_of
@@ -199,7 +199,7 @@ class Body:
             yield from self._from(after, words, rows)
             return
         bound = state.ordering.bound
-        for answer in self.answers(step, words, bound):
+        for answer, _ in self.answers(step, words, bound):
             made = list(words)
             if self.fits(step, answer, made, set(bound)):
                 yield from self._from(after, made, rows)
@@ -222,7 +222,7 @@ class Body:
                     (checks if name in seen else binds).append((column, self.slots[name]))
                     seen[name] = column
         elsewhere = {v.name for i, node in enumerate(self.whole) if i != position for v in r.variables(node)}
-        elsewhere |= {v.name for v in r.variables(self.coin)} if self.coin else set()
+        elsewhere |= {v.name for node in (self.coin, *self.clause.terms) for v in r.variables(node)}
         is_any = not checks and not (seen.keys() & elsewhere) and self.model.is_flat(atom.relation)
         rows = self.model.rows(atom.relation)
         return _Access(rows, tuple(columns), tuple(key), tuple(binds), tuple(checks), 1 if is_any else None)
@@ -248,30 +248,34 @@ class Body:
                 values, model = [self.evaluator(t) for t in terms], self.model
                 return [lambda words: not model.is_certain(relation, tuple([v(words) for v in values]))]  # type: ignore
             case r.Generate(negated=True):
-                return [
-                    lambda words: (
-                        not any(
-                            self.fits(step, row, list(words), set(bound)) for row in self.answers(step, words, bound)
-                        )
-                    )
-                ]
+                return [lambda words: not self._excludes(step, words, bound)]
         raise TypeError(f"no step that only filters: {step!r}")
 
-    def answers(self, step: r.Generate, words: Sequence[int], bound: set[str]) -> Iterator[Sequence[int | None]]:
-        """The rows of outputs of a foreign predicate."""
+    def answers(
+        self, step: r.Generate, words: Sequence[int], bound: set[str]
+    ) -> Iterator[tuple[Sequence[int | None], float | None]]:
+        """The rows of outputs of a foreign predicate, and their probabilities."""
         inputs = [word for e in step.inputs if (word := self.evaluator(e)(words)) is not None]
         if len(inputs) < len(step.inputs):
             return
         closed = predicate_of(step.predicate).closed
         if closed is None:
-            for answer, _ in self.model.answers(step, inputs):
-                yield answer
+            yield from self.model.answers(step, inputs)
             return
-        numbers, output = range(inputs[0], inputs[1] + closed), step.outputs[0]
-        if isinstance(output, r.Var) and output.name in bound:
-            word = words[self.slots[output.name]]
-            numbers = (word,) if word in numbers else ()
-        yield from ((number,) for number in numbers)
+        (output,), t, symbols = step.outputs, step.inputs[0].type, self.model.symbols
+        low, high = (value_of(word, t, symbols) for word in inputs)
+        numbers: Iterable[int] = range(low, high + closed)
+        if isinstance(output, r.Const) or (isinstance(output, r.Var) and output.name in bound):
+            number = value_of(self.evaluator(output)(words) or 0, t, symbols)
+            numbers = (number,) if number in range(low, high + closed) else ()
+        yield from (((word_of(number, t, symbols),), None) for number in numbers)
+
+    def _excludes(self, step: r.Generate, words: list[int], bound: set[str]) -> bool:
+        """Whether a negated predicate has an answer that is there in every world."""
+        return any(
+            (chance is None or self.model.is_boolean) and self.fits(step, answer, list(words), set(bound))
+            for answer, chance in self.answers(step, words, bound)
+        )
 
     def fits(self, step: r.Generate, answer: Sequence[int | None], words: list[int], bound: set[str]) -> bool:
         """Whether an answer agrees with what is bound; it binds the rest."""

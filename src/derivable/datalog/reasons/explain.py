@@ -106,7 +106,9 @@ class Explainer:
                 is_product &= model.is_boolean or literal_is_absent(body, literal, words)
             elif isinstance(literal, r.Generate) and predicate_of(literal.predicate).is_tagged:
                 key, chance = self._answer(body, literal, words)
-                if chance is not None:
+                if literal.negated:
+                    is_product &= model.is_boolean or chance is None
+                elif chance is not None:
                     found.add(key)
                     self.chances[key] = chance
         return frozenset(found) if is_product else None
@@ -115,7 +117,7 @@ class Explainer:
         inputs = [body.evaluator(e)(words) for e in literal.inputs]
         bound = set(body.slots)
         for answer, chance in self.model.answers(literal, inputs):  # type: ignore[arg-type]
-            if body.fits(literal, answer, list(words), set(bound)) and not literal.negated:
+            if body.fits(literal, answer, list(words), set(bound)):
                 return (literal.predicate, *inputs, *answer), chance
         return (literal.predicate, *inputs), None
 

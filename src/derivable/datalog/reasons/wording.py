@@ -97,8 +97,8 @@ class Wording:
 
     def aggregate(self, rule: r.AggregateRule) -> str:
         """An aggregate without what it is assigned to."""
-        written = self.written(rule.span).strip() or rule.operator
-        return written.partition(":=")[2].strip() or written
+        written = self.written(rule.span).strip()
+        return written[max(written.find(rule.operator), 0) :] or rule.operator
 
     def names(self, slots: Mapping[str, int], types: Mapping[str, ValueType], words: Sequence[int]) -> dict[str, str]:
         """Variable -> the text of its value."""
