@@ -222,6 +222,9 @@ def test_problog_learns_the_same(name):
     expected = problog_fit(theirs, [list(atoms_of(one)) for one in interpretations], min_improv=1e-13, normalize=True)
     fit = dv.Program(ours).fit(interpretations, tolerance=1e-13, steps=20_000)
     assert list(fit.values()) == pytest.approx(expected, abs=2e-4)
+    # And from the program as it stands.
+    read = dv.Program.from_problog(theirs.replace("\\==", "\\="))
+    assert list(read.fit(interpretations, tolerance=1e-13, steps=20_000).values()) == pytest.approx(expected, abs=2e-4)
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in range(1, 30))])
@@ -437,6 +440,20 @@ def test_wrong_tunables_are_named_where_they_stand(text, message):
     with pytest.raises(dv.DerivableError, match=message) as error:
         dv.Program(text).run()
     assert error.value.span is not None
+
+
+def test_programs_of_problog_learn(tmp_path, capsys):
+    file, data = tmp_path / "small.pl", tmp_path / "seen.json"
+    file.write_text("t(_)::a. 0.5::b. c :- a, b. person(ann). person(bob). t(0.3)::calls(X) :- person(X), a.\n")
+    data.write_text('["a", "calls(ann)", "not calls(bob)"]\n{"a": false}\n{"calls": [["ann"]], "b": true}')
+    out = tmp_path / "fitted.pl"
+    assert main(["fit", str(file), str(data), "-o", str(out)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    # The third has a caller, so `a` holds in two of three; two of the three who were seen then have called.
+    assert [line.partition("::")[2] for line in lines] == ["a()", "calls(X) :- person(X), a"]
+    assert float(lines[0].partition("::")[0]) == pytest.approx(2 / 3, abs=1e-5)
+    assert float(lines[1].partition("::")[0]) == pytest.approx(2 / 3, abs=1e-3)
+    assert out.read_text().startswith("0.66666")
 
 
 def test_wrong_parameters_are_named():

@@ -99,12 +99,17 @@ def _read(path: str, program: Any) -> list[dict[str, Any]]:
 def _items(texts: list[str], program: Any) -> dict[str, tuple[str, tuple[Any, ...], bool]]:
     """The (relation, tuple, whether it holds) of items."""
     from derivable.cli.run import items_of_evidence
-    from derivable.datalog.api.program import Program
+    from derivable.datalog.api.problog_program import ProblogProgram
 
     if not texts:
         return {}
-    extended = program.text + items_of_evidence(tuple(texts), "the interpretations")
-    found = Program(extended, program.source, roots=program.roots.folders).evidence[len(program.evidence) :]
+    if isinstance(program, ProblogProgram):
+        atoms = [(text.removeprefix("not "), "false" if text.startswith("not ") else "true") for text in texts]
+        more = "".join(f"\nevidence({atom}, {value})." for atom, value in atoms)
+    else:
+        more = items_of_evidence(tuple(texts), "the interpretations")
+    extended = type(program)(program.text + more, program.source, roots=program.roots.folders)
+    found = extended.evidence[len(program.evidence) :]
     return {text: (item.relation, item.row, item.is_true) for text, item in zip(texts, found)}
 
 

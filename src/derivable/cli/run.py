@@ -281,10 +281,16 @@ def _program_of_problog(
 
 
 def read_program(file: str, roots: tuple[str, ...] | None) -> Any:
-    """The program of a file, - for standard input."""
+    """The program of a file, - for standard input, in either language of those with probabilities."""
+    from derivable.core.other_files import is_problog
     from derivable.datalog.api.program import Program
 
-    return Program(*_text_of(file), roots=roots)
+    text, source = _text_of(file)
+    return (
+        Program.from_problog(text, source, roots=roots)
+        if is_problog(source, text)
+        else Program(text, source, roots=roots)
+    )
 
 
 def _text_of(file: str) -> tuple[str, str]:

@@ -108,7 +108,12 @@ def test_as_problog_answers(name):
         ("1.5::a.", "1:1", "the probability 1.5 is not in [0, 1]"),
         ("0.6::a; 0.6::b.", "1:6", "the probabilities of the heads add up to 1.2, which is more than 1"),
         ("0.6::a; b.", "1:9", "a head of an annotated disjunction has no probability"),
-        ("t(_)::a.", "1:1", "probabilities that are learned, `t(_)`, are not read yet"),
+        (
+            "t(_, X)::a(X) :- b(X). b(1).",
+            "1:1",
+            "a probability that is learned for each value of a variable is not read",
+        ),
+        ("t(1.5)::a.", "1:1", "the start of a probability that is learned lies between 0 and 1"),
         ("X :- a.", "1:1", "a variable is no head of a clause"),
         ("a(X) :- b(X), Y > X. b(1). query(a(X)).", "1:15", "`Y` has no value yet"),
         (

@@ -551,7 +551,7 @@ class Program:
         from derivable.datalog.api.fit import with_values
 
         text = with_values(self, values)
-        return Program(text, self.source, narrow=self.narrow, compatible=self.compatible, roots=self.roots.folders)
+        return type(self)(text, self.source, narrow=self.narrow, compatible=self.compatible, roots=self.roots.folders)
 
     def _asked(self, ask: Any, facts: Any, evidence: Any, query: tuple[Evidence, ...], *limits: Any) -> Any:
         """What a question about worlds is answered with."""

@@ -87,12 +87,16 @@ class Clauses(Written):
         probability: Term | None = None
         if isinstance(term, Compound) and term.key == ("::", 2):
             probability, term = term.arguments
-            if isinstance(probability, Compound) and probability.functor == "t":
+            if isinstance(probability, Compound) and probability.functor == "t" and len(probability.arguments) != 1:
                 self.refuse(
-                    "probabilities that are learned, `t(_)`, are not read yet",
+                    "a probability that is learned for each value of a variable is not read",
                     probability.span,
-                    "write a number, and learn the probabilities of facts by a layer, `dv.nn.Logic`",
+                    "`t(_)::head` and `t(0.3)::head` are one for all instances; write a fact for each value",
                 )
+            if isinstance(probability, Compound) and probability.key == ("t", 1):
+                [start] = probability.arguments
+                # What the variable of `t(_)` is no clause says.
+                probability = Compound("t", () if isinstance(start, Var) else (start,), span=probability.span)
             if isinstance(probability, Compound) and (
                 probability.functor in _DISTRIBUTIONS or probability.key == ("?", 0)
             ):

@@ -172,6 +172,11 @@ class Translation(Written):
             body = conjunction(formulas, span) if formulas else None
             self.plain(atoms[0], body, heads[0][1], span)
             return
+        is_tuned = any(isinstance(share, s.Tunable) for share in shares)
+        is_fact = not formulas and len(heads) == 1 and is_tuned and is_ground(heads[0][1])
+        if is_fact:
+            self.facts(clause, atoms, shares)
+            return
         is_fact = not formulas and all(is_ground(head) for _, head in heads)
         if is_fact and all(isinstance(share, Fraction) for share in shares):
             self.facts(clause, atoms, [share for share in shares if isinstance(share, Fraction)])
@@ -193,6 +198,10 @@ class Translation(Written):
             aux = self.auxiliary("body", clause, names, unsafe)
             self.items.append(s.Rule((aux.atom(span),), body, span=span))
             body = aux.atom(span)
+        if is_tuned and len(heads) > 1:
+            tags = tuple(self.tag(share, p) for share, (p, _) in zip(shares, heads) if share is not None)
+            self.items.append(s.Rule(tuple(atoms), body, None, True, tags, span=span))
+            return
         if len(heads) == 1:
             share = shares[0]
             assert share is not None
@@ -222,7 +231,7 @@ class Translation(Written):
         )
         return s.Atom(self.names.relations[head.key], arguments, span=head.span)
 
-    def facts(self, clause: g.Clause, atoms: list[s.Atom], shares: list[Fraction]) -> None:
+    def facts(self, clause: g.Clause, atoms: list[s.Atom], shares: list[Any]) -> None:
         """One fact, or facts that exclude each other."""
         span, heads = clause.span, [head for _, head in clause.heads]
         tags = [self.tag(share, p) for share, (p, _) in zip(shares, clause.heads)]
@@ -281,7 +290,9 @@ class Translation(Written):
     # Probabilities
 
     def probability(self, term: Term, bodies: Bodies, formulas: Formulas) -> Fraction | s.Expression:
-        """A number, or an expression over the variables of the clause."""
+        """A number, or an expression over the variables of the clause; `t(_)` and `t(0.3)` are tunable."""
+        if isinstance(term, Compound) and term.functor == "t":
+            return self.tunable(term)
         value = folded(term)
         if value is None:
             e = bodies.arithmetic.as_float(term)
@@ -292,6 +303,14 @@ class Translation(Written):
             hint = "write a number between 0 and 1 before `::`"
             self.error(DomainError, f"the probability {term_text(term)} is not in [0, 1]", term.span, hint)
         return value
+
+    def tunable(self, term: Compound) -> s.Tunable:
+        value = folded(term.arguments[0]) if term.arguments else None
+        if term.arguments and (value is None or not 0 < value < 1):
+            hint = "write `t(0.3)::`, or `t(_)::` for a start that is drawn"
+            message = "the start of a probability that is learned lies between 0 and 1"
+            self.error(DomainError, message, term.span, hint)
+        return s.Tunable(0.5 if value is None else float(value), "float", value is not None, span=term.span)
 
     def tag(self, share: Fraction | s.Expression, written: Term | None) -> s.Expression:
         span = self.program.clauses[0].span if written is None else written.span
