@@ -583,7 +583,6 @@ def test_a_subsumption_of_lengths_has_the_shortest_ones():
     [
         (".decl p(x:number, y:number) choice-domain x, y", "2 choice-domains"),
         (".decl p(x:number, y:number) choice-domain z", "has no column `z`"),
-        (".decl p(x:number, y:number) choice-domain x\n.input p", "cannot be read from a file"),
         (".decl p(x:number) inline\n.decl q(x:number)\np(x) :- x < 3.\nq(1) :- p(1).\n.output p", "rows of its own"),
         (".decl p(x:number) inline\n.decl q(x:number)\np(x) :- p(x), x < y.\nq(1) :- p(1).", "defined by itself"),
     ],
@@ -606,3 +605,35 @@ def test_what_is_skipped_is_said(directive, message):
     with pytest.warns(dv.DerivableWarning, match=message):
         found = dv.Program.from_souffle(f".decl p(x:number)\np(1).\n{directive}\n").run()
     assert list(found["p"]) == [(1,)]
+
+
+def test_facts_of_relations_that_do_not_keep_all_rows_are_chosen_too(tmp_path):
+    text = """
+    .decl one(x:number, y:number, s:symbol) choice-domain x
+    .decl best(x:symbol, y:number)
+    best(x, a) <= best(x, b) :- a < b.
+    .decl span(a:number, b:number)
+    span(a, b) <= span(c, d) :- c <= a, b <= d.
+    .input one, best, span
+    .output one, best, span
+    """
+    rows = {
+        "one": [(1, 2, "a"), (1, 3, "b"), (2, 2, "c")],
+        "best": [("x", 1), ("x", 5), ("y", 2)],
+        "span": [(1, 5), (2, 3), (4, 9)],
+    }
+    for name, own in rows.items():
+        (tmp_path / f"{name}.facts").write_text("".join("\t".join(map(str, row)) + "\n" for row in own))
+    program = dv.Program.from_souffle(text)
+    for facts in (rows, program.read(tmp_path)):
+        found = program.run(facts)
+        assert sorted(found["best"]) == [("x", 5), ("y", 2)]
+        assert sorted(found["span"]) == [(1, 5), (4, 9)]
+        assert [x for x, _, _ in sorted(found["one"])] == [1, 2]
+        assert set(found["one"]) <= set(rows["one"])
+
+
+def test_a_program_without_outputs_shows_its_own_relations():
+    text = ".decl p(x:number)\np(1). p(2).\n.decl q(n:number)\nq(n) :- p(x), n = count : { p(y), y <= x }."
+    found = dv.Program.from_souffle(text).run()
+    assert {name: sorted(found[name]) for name in found} == {"p": [(1,), (2,)], "q": [(1,), (2,)]}

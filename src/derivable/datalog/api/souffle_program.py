@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from derivable.datalog.api.database import Database
 from derivable.datalog.api.program import Program
 from derivable.datalog.souffle.load import Loaded, load
 from derivable.datalog.souffle.read import read_inputs
@@ -33,6 +34,11 @@ class SouffleProgram(Program):
     def _parsed(self) -> s.Syntax:
         self.loaded: Loaded = load(self.text, self.source, self.macros, self.functors, self.word, self.roots)
         return self.loaded.syntax
+
+    def run(self, facts: Mapping[str, Any] | None = None, *arguments: Any, **options: Any) -> Database:
+        if facts is not None and not self.loaded.given.keys().isdisjoint(facts):
+            facts = {self.loaded.given.get(name, name): rows for name, rows in facts.items()}
+        return super().run(facts, *arguments, **options)
 
     def read(self, folder: str | os.PathLike = ".") -> dict[str, Any]:
         """Relation -> the facts that its `.input` names, for `run`; files are relative to `folder`.

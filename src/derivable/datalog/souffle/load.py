@@ -24,12 +24,16 @@ from derivable.datalog.syntax import nodes as s
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a text says: the program, and what it reads and writes."""
+    """What a text says: the program, and what it reads and writes.
+
+    given  relation -> the one that takes its facts, of those that do not keep all rows
+    """
 
     syntax: s.Syntax
     types: Types
     directives: tuple[n.Directive, ...]
     bits: int
+    given: Mapping[str, str]
 
 
 def load(
@@ -56,7 +60,8 @@ def load(
     known = known_functors(types, functors or {}, bits)
     shown = [d.relation for d in directives if d.kind in ("output", "printsize")]
     translation = Translation(items, file, bits, known)
-    return Loaded(translation.run(shown), translation.types, directives, bits)
+    given = {name: selection.given for name, selection in translation.selections.items()}
+    return Loaded(translation.run(shown), translation.types, directives, bits, given)
 
 
 def _is_column(node: n.Node) -> TypeGuard[n.Attribute]:

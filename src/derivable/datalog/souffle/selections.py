@@ -24,6 +24,7 @@ from derivable.datalog.syntax import nodes as s
 class Selection:
     """How a relation is kept.
 
+    given    the relation of the facts that a run gives it
     derived  the relation of what rules derive, of which the last column has a lattice if there is one
     order    the places of the columns there, those that are packed last
     lattice  of its last column; None where all rows are kept, and subsumed ones left out at the end
@@ -38,6 +39,10 @@ class Selection:
     packed: tuple[str, int] | None = None
     is_read: bool = False
     subsumptions: list[n.Subsumption] = field(default_factory=list)
+
+    @property
+    def given(self) -> str:
+        return f"{self.relation.name}'given"
 
     def atom(self, values: tuple[Any, ...], span: n.Span, is_made: bool) -> s.Atom:
         """The atom of the derived relation with the values of all columns; a packed term is made, or taken apart."""
@@ -74,11 +79,6 @@ def selections(items: list[n.Node], types: Types) -> dict[str, Selection]:
             message = f"`{name}` has a choice-domain or a subsumption, and `{lattice}` in a head"
             raise types.error(UnsupportedError, message, types.relations[name].span)
         found[name] = _of_column(types.relations[name], place, lattice)
-    for item in items:
-        if isinstance(item, n.Directive) and item.kind == "input" and item.relation in found:
-            hint = "read another relation, and derive this one from it"
-            message = f"`{item.relation}` does not keep all rows, and cannot be read from a file"
-            raise types.error(UnsupportedError, message, item.span, hint)
     return found
 
 

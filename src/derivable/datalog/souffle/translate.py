@@ -35,8 +35,8 @@ class Translation:
         # Rules with `autoinc()` so far: the relation of the rows that it numbers, and how many columns that has.
         self.numbered: list[tuple[str, int]] = []
 
-    def run(self, shown: Iterable[str]) -> s.Syntax:
-        """The syntax of the whole program. shown: the relations that are outputs."""
+    def run(self, shown: list[str]) -> s.Syntax:
+        """The syntax of the whole program. shown: the relations that are outputs, all of them if it is empty."""
         self.declarations()
         facts: dict[str, list[s.Fact]] = {}
         for item in self.items_of_file:
@@ -49,7 +49,8 @@ class Translation:
             self.items.append(s.FactSet(name, tuple(rows), span=rows[0].span))
         for selection in self.selections.values():
             self.selected(selection)
-        self.items += [s.Query(name, span=self.types.relations[name].span) for name in dict.fromkeys(shown)]
+        names = dict.fromkeys(shown or self.types.relations)
+        self.items += [s.Query(name, span=self.types.relations[name].span) for name in names]
         return s.Syntax(tuple(self.items), self.file.text, self.file.source)
 
     # Declarations
@@ -151,6 +152,10 @@ class Translation:
             ordered[-1] = s.Column(last.type_name, last.name, lattice=selection.lattice, span=span)
         self.items.append(s.RelationType(selection.derived, tuple(ordered), span=span))
         names = [f"x{place}" for place in range(len(columns))]
+        self.items.append(s.RelationType(selection.given, self.columns(item.attributes), span=span))
+        given = s.Atom(selection.given, tuple(s.Variable(name, span=span) for name in names), span=span)
+        made = selection.atom(tuple(s.Variable(name, span=span) for name in names), span, True)
+        self.items.append(s.Rule((made,), given, span=span))
 
         def variables(stem: str) -> tuple[Any, ...]:
             return tuple(s.Variable(f"{stem}{name}", span=span) for name in names)
