@@ -53,6 +53,13 @@ def test_bayesian_network(output_of):
     assert numbers == pytest.approx(expected, abs=6e-5)
 
 
+def test_points_to(output_of):
+    """Followed by hand: the key is in a field of the request, which `found` has from the cache's last one."""
+    output = output_of("points_to.py")
+    assert "9 of 9 statements, 5 rules deep" in output
+    assert 'fails: load("cache", y, f)' in output
+
+
 def test_count_models(output_of):
     """Australia has 18 proper colourings with three colours: 3 choices for Tasmania, 6 for the rest."""
     sys.path.insert(0, str(ROOT / "examples"))
