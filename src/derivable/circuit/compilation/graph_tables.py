@@ -7,26 +7,31 @@ node of a Bayesian network that is written as rules. Which these are is found fr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from derivable.circuit.compilation.eliminate import Elimination
+from derivable.circuit.compilation.frontier import Bundle, Leaving, Step, TooWide, run_frontier
 from derivable.circuit.compilation.orders import Order, best_order
 from derivable.circuit.compilation.tables import Space, Table, TooLarge
 from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.circuit.graph.circuit import Circuit
+from derivable.circuit.kernels.and_or import components
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
+from derivable.core.diagnostics import LimitError
 from derivable.core.graph import from_edges, strongly_connected_components
 from derivable.core.progress import NEVER, Deadline
 
 # Entries of one table: of a formula that could be cut, and of several formulas that are values of one variable.
 MOST_OF_ONE, MOST_OF_SEVERAL = 1 << 9, 1 << 20
 # Entries of all joined tables, up to which elimination is taken; those up to which it is tried with so many nodes.
-CHEAP, HOPED, MOST_TRIED = 1 << 21, 1e12, 1 << 18
+CHEAP, HOPED, MOST_TRIED, MOST_OF_FRONTIER = 1 << 21, 1e12, 1 << 18, 1 << 21
 
 # A formula by what is known of it: a constant, or the values of a discrete variable under which it holds.
 Known = bool | tuple[int, np.ndarray]
@@ -121,10 +126,34 @@ class Definition:
     has_none: bool
 
 
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A table that defines a variable, row by row.
+
+    digits  [row, variable of the scope, then the one defined] values
+    labels  [row] TRUE, or HOLDS or FAILS of a choice
+    choice, values  the choice and its values under which it holds, (-1, none) where no label is of one
+    """
+
+    scope: tuple[int, ...]
+    variable: int
+    digits: np.ndarray
+    labels: np.ndarray
+    choice: int = -1
+    values: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
+
+
+HOLDS, FAILS = 2, 3
+
+
+class Unsuited(LimitError):
+    """A graph has cycles that are not of the kind that a frontier is for."""
+
+
 class GraphTables:
     """The tables of a graph's roots and observed nodes.
 
-    graph     acyclic, children before parents; children, roots and observed nodes may be negated
+    graph     has no nodes that are not needed; children, roots and observed nodes may be negated, but not in cycles
     observed  [item] signed nodes; item k has the variable `first_indicator` + k, which equals it
     """
 
@@ -140,10 +169,14 @@ class GraphTables:
         offsets, children = graph.offsets.tolist(), graph.children.tolist()
         self.rows = [children[first:last] for first, last in pairwise(offsets)]
         self.choices, self.deadline, self.first_indicator = choices, deadline, first_indicator
+        component, _ = components(graph.offsets, graph.children)
+        self.height = component.tolist()
+        self.is_cyclic = (np.bincount(component)[component] > 1).tolist()
         self.roots = [self._followed(root) for root in graph.roots.tolist()]
         self.observed = [self._followed(node) for node in observed]
         self.cardinalities: list[int] = []
-        self.definitions: list[Definition] = []
+        self.definitions: list[Definition | Rows] = []
+        self.has_frontier = False
         self.variable_of_choice: dict[int, int] = {}
         self.known: dict[int, Known] = {}
         self._define_all()
@@ -152,20 +185,24 @@ class GraphTables:
         """The signed node that one stands for, through nodes of one child."""
         while True:
             node = max(signed, ~signed)
-            if self.kind[node] < AND or len(self.rows[node]) != 1:
+            is_atom = self.kind[node] == OR and self.is_cyclic[node]
+            if self.kind[node] < AND or len(self.rows[node]) != 1 or is_atom:
                 return signed
             child = self.rows[node][0]
             signed = child if signed >= 0 else ~child
 
     def _counted(self) -> dict[int, int]:
         """How often each node is used by others that are needed; roots are used from outside."""
-        uses: dict[int, int] = {}
-        for signed in (*self.roots, *self.observed):
-            uses[max(signed, ~signed)] = 2
-        for node in range(len(self.kind) - 1, -1, -1):
-            if node in uses and self.kind[node] >= AND:
-                for child in map(self._followed, self.rows[node]):
-                    uses[max(child, ~child)] = uses.get(max(child, ~child), 0) + 1
+        uses = {max(signed, ~signed): 2 for signed in (*self.roots, *self.observed)}
+        stack = list(uses)
+        while stack:
+            node = stack.pop()
+            for child in map(self._followed, self.rows[node]):
+                other = max(child, ~child)
+                if other not in uses:
+                    uses[other] = 0
+                    stack.append(other)
+                uses[other] += 1
         return uses
 
     def _parts(self, signed: int, kind: int, uses: dict[int, int]) -> list[int]:
@@ -176,7 +213,8 @@ class GraphTables:
             node = max(one, ~one)
             opposite = OR if kind == AND else AND
             same = self.kind[node] == (kind if one >= 0 else opposite)
-            if same and (is_top or (uses[node] == 1 and not (kind == AND and self._has_value(node)))):
+            is_own = uses[node] == 1 and not self.is_cyclic[node] and not (kind == AND and self._has_value(node))
+            if same and (is_top or is_own):
                 for child in map(self._followed, self.rows[node]):
                     stack.append((child if one >= 0 else ~child, False))
             else:
@@ -202,8 +240,12 @@ class GraphTables:
             node = stack.pop()
             if node in alternatives or self.kind[node] < AND:
                 continue
-            parts = self._parts(node, OR, uses) if self.kind[node] == OR else [node]
-            rows = [self._parts(one, AND, uses) if one == node or uses[max(one, ~one)] == 1 else [one] for one in parts]
+            if self._is_atom(node):
+                rows = [self._rule(child) for child in self.rows[node]]
+            else:
+                parts = self._parts(node, OR, uses) if self.kind[node] == OR else [node]
+                is_own = [one == node or uses[max(one, ~one)] == 1 for one in parts]
+                rows = [self._parts(one, AND, uses) if own else [one] for one, own in zip(parts, is_own)]
             alternatives[node] = rows
             stack += [max(one, ~one) for row in rows for one in row]
         literals = {n for n in uses if self.kind[n] == LITERAL}
@@ -215,10 +257,124 @@ class GraphTables:
         }
         for family in self._families(alternatives):
             self.deadline.remaining()
-            self._define([alternatives[node] for node in family], family)
+            if self._is_atom(family[0]):
+                self._define_cycle(family, alternatives)
+            else:
+                self._define([alternatives[node] for node in family], family)
         # Choices that they mention become variables here.
         self.known_roots = [self._of(signed) for signed in self.roots]
         self.known_observed = [self._of(signed) for signed in self.observed]
+
+    def _is_atom(self, node: int) -> bool:
+        """Whether a node is a disjunction in a cycle."""
+        return self.kind[node] == OR and self.is_cyclic[node]
+
+    def _rule(self, child: int) -> Alternative:
+        """The conjuncts of a derivation of an atom: atoms, and what is outside of the cycle."""
+        found, stack = list[int](), [self._followed(child)]
+        while stack:
+            one = stack.pop()
+            if one >= 0 and self.kind[one] == AND and self.is_cyclic[one]:
+                if len(found) + len(stack) > 1000:
+                    raise Unsuited("conjunctions derive each other")
+                stack += map(self._followed, self.rows[one])
+            else:
+                found.append(one)
+        return found
+
+    def _define_cycle(self, atoms: list[int], alternatives: dict[int, list[Alternative]]) -> None:
+        """Make a chain of variables of atoms that derive each other; see `frontier`."""
+        inside = set(atoms)
+        rules: dict[tuple[int, ...], set[tuple[int, int]]] = {}
+        for head in atoms:
+            for row in alternatives[head]:
+                bodies = {one for one in row if max(one, ~one) in inside}
+                if len(bodies) > 1 or any(one < 0 for one in bodies):
+                    raise Unsuited("a rule has two atoms of its cycle")
+                if bodies != {head}:
+                    key, body = tuple(sorted(set(row) - bodies)), next(iter(bodies), -1)
+                    rules.setdefault(key, set()).add((body, head))
+        mentions = [(key, choice) for key in rules for choice in self._choices_in([list(key)])]
+        seen = Counter(choice for _, choice in mentions)
+        self.is_open |= {choice for key, choice in mentions if seen[choice] > 1 or len(key) > 1}
+        bundles, facts = list[Bundle](), list[Known | tuple[str, int, np.ndarray]]()
+        for key, pairs in rules.items():
+            node = max(key[0], ~key[0]) if len(key) == 1 else -1
+            fact: Known | tuple[str, int, np.ndarray] = True
+            if node >= 0 and self.kind[node] == LITERAL and not self._choices_in([list(key)]) & self.is_open:
+                choice, holds = self.choices.holds(self.literal[node])
+                fact = ("choice", choice, holds if key[0] >= 0 else ~holds)
+            elif key:
+                fact = self._of(key[0] if len(key) == 1 else self._named([list(key)]))
+            if fact is not False:
+                bundles.append(Bundle(tuple(sorted(pairs))))
+                facts.append(fact)
+        outside = {one for node, rows in alternatives.items() if node not in inside for row in rows for one in row}
+        outside |= {*self.roots, *self.observed}
+        wanted = {max(one, ~one) for one in outside} & inside
+        steps = run_frontier(bundles, atoms, wanted, self.deadline.remaining)
+        self.has_frontier = True
+        truth = np.array([False, True])
+        for step in steps:
+            if isinstance(step, Leaving):
+                self.known[step.atom] = (self._variable(2), truth)
+        for atom in wanted - self.known.keys():
+            self.known[atom] = False
+        state: tuple[int, ...] = ()
+        for step in steps:
+            if isinstance(step, Step):
+                state = (self._advance(state, step, facts[step.bundle]),)
+            else:
+                state = (self._leave(state, step),)
+
+    def _variable(self, cardinality: int) -> int:
+        self.cardinalities.append(cardinality)
+        return len(self.cardinalities) - 1
+
+    def _advance(self, state: tuple[int, ...], step: Step, fact: Any) -> int:
+        """The variable of the states after a bundle, whose rules hold if the fact does."""
+        after = self._variable(step.num_after)
+        before = np.arange(len(step.changed))
+        own = [before] if state else []
+        if fact is True:
+            digits, labels = np.stack([*own, step.changed], 1), np.ones(len(before), np.int32)
+            self.definitions.append(Rows(state, after, digits, labels))
+        elif isinstance(fact[0], str):
+            both = step.changed == step.unchanged
+            rows = np.stack([*own, step.unchanged], 1), np.stack([*own, step.changed], 1)[~both]
+            labels = np.concatenate([np.where(both, TRUE, FAILS), np.full(len(rows[1]), HOLDS)])
+            self.definitions.append(Rows(state, after, np.concatenate(rows), labels, fact[1], fact[2]))
+        else:
+            variable, holds = fact
+            digits = [
+                np.stack([*own, np.full(len(before), value), step.changed if held else step.unchanged], 1)
+                for value, held in enumerate(holds.tolist())
+            ]
+            labels = np.ones(len(before) * len(holds), np.int32)
+            self.definitions.append(Rows((*state, variable), after, np.concatenate(digits), labels))
+        return after
+
+    def _leave(self, state: tuple[int, ...], step: Leaving) -> int:
+        """The variable of the states without an atom, whose truth follows from the state and those that stay."""
+        count, size = len(step.derives), 1 << len(step.others)
+        if count * size > MOST_OF_SEVERAL:
+            raise TooWide(f"a frontier has {count:,} states of {len(step.others)} atoms")
+        worlds = np.arange(size)[:, None] >> np.arange(len(step.others)) & 1 == 1
+        before, world = np.divmod(np.arange(count * size), size)
+        follows = (step.derives[before, 1:] & worlds[world]).any(axis=1)
+        variables = [self._of(other) for other in step.others]
+        scope = [known[0] for known in variables if not isinstance(known, bool)]
+        known = self.known[step.atom]
+        assert len(scope) == len(variables)
+        assert not isinstance(known, bool)
+        columns = [worlds[world].astype(np.int64), (step.derives[before, 0] | follows).astype(np.int64)[:, None]]
+        own = [before[:, None]] if state else []
+        digits = np.concatenate([*own, *columns], axis=1)
+        self.definitions.append(Rows((*state, *scope), known[0], digits, np.ones(len(digits), np.int32)))
+        after = self._variable(step.num_after)
+        own = [np.arange(count)] if state else []
+        self.definitions.append(Rows(state, after, np.stack([*own, step.after], 1), np.ones(count, np.int32)))
+        return after
 
     def _families(self, alternatives: dict[int, list[Alternative]]) -> list[list[int]]:
         """Formulas that share a choice of several values together, those that others mention first."""
@@ -241,7 +397,7 @@ class GraphTables:
                         edges.append((place[node], place[other]))
                     elif self.kind[other] == LITERAL:
                         choice = self.choices.choice_of[abs(self.literal[other])]
-                        if choice in self.joining:
+                        if choice in self.joining and not self._is_atom(node):
                             leader[find(place[node])] = find(first_of.setdefault(choice, place[node]))
         group = [find(number) for number in range(len(nodes))]
         numbers = np.array(edges, np.int64).reshape(-1, 2)
@@ -257,7 +413,13 @@ class GraphTables:
         found = list[list[int]]()
         for number in range(count - 1, -1, -1):
             family = members.get(number, [])
-            found += [[node] for node in family] if number in broken else [family] if family else []
+            is_atom = set(map(self._is_atom, family))
+            if len(is_atom) > 1:
+                raise Unsuited("a cycle shares choices with what is outside")
+            if number in broken and is_atom == {False}:
+                found += [[node] for node in sorted(family, key=lambda node: self.height[node])]
+            elif family:
+                found.append(family)
         self._open_shared(found, alternatives)
         return found
 
@@ -467,6 +629,9 @@ class GraphTables:
         nodes = _Nodes(builder, self.choices)
         for definition in self.definitions:
             shape = [self.cardinalities[variable] for variable in (*definition.scope, definition.variable)]
+            if isinstance(definition, Rows):
+                tables[home[definition.variable]].append(nodes.rows(definition, space))
+                continue
             table = nodes.table(definition, shape)
             tables[home[definition.variable]].append(space.table([*definition.scope, definition.variable], table))
         has_evidence, constant = set[int](), list[int]()
@@ -517,6 +682,17 @@ class _Nodes:
                 found[cell, formula + definition.has_none] = self._one(entry, formula)
         return found.reshape(shape)
 
+    def rows(self, definition: Rows, space: Space) -> Table:
+        variables = (*definition.scope, definition.variable)
+        scope = space.scope(variables)
+        strides = space.strides(scope)
+        keys = definition.digits @ np.array([strides[variable] for variable in variables], np.int64)
+        nodes = np.array([FALSE, TRUE, 0, 0], np.int32)
+        if definition.choice >= 0:
+            nodes[HOLDS] = self._values(definition.choice, definition.values)
+            nodes[FAILS] = self._values(definition.choice, ~definition.values)
+        return Table(scope, keys, nodes[definition.labels])
+
     def _values(self, choice: int, values: np.ndarray) -> int:
         """That a choice has one of some values."""
         key = (choice, values.tobytes())
@@ -561,17 +737,19 @@ def compile_graph(
 ) -> Circuit | None:
     """The circuit of a graph by elimination, None where others should try.
 
-    graph     acyclic, children before parents; children and roots may be negated
+    graph     has no nodes that are not needed; children and roots may be negated, but not in cycles
     groups    sets of variables of which exactly one is true, from 1
     observed  signed nodes of evidence, whose indicators are the variables from `first_indicator` on; see
               `GraphTables.compiled`
     """
-    tables = GraphTables(graph, Choices.of(num_variables, groups), observed, first_indicator, deadline)
-    orders = tables.orders(deadline)
-    cost = sum(order.cost for order in orders)
-    if cost > HOPED:
-        return None
     try:
+        tables = GraphTables(graph, Choices.of(num_variables, groups), observed, first_indicator, deadline)
+        orders = tables.orders(deadline)
+        cost = sum(order.cost for order in orders)
+        if tables.has_frontier:
+            return tables.compiled(orders, num_variables, deadline, MOST_OF_FRONTIER)
+        if cost > HOPED:
+            return None
         return tables.compiled(orders, num_variables, deadline, None if cost <= CHEAP else MOST_TRIED)
-    except TooLarge:
+    except (TooLarge, TooWide, Unsuited):
         return None

@@ -17,7 +17,7 @@ from derivable.core.diagnostics import CompileTimeout, DomainError, TypeMismatch
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.exact.indicators import with_indicators
 from derivable.datalog.exact.size import MOST_NODES, warn_of_size
-from derivable.datalog.exact.unroll import acyclic, normal_form
+from derivable.datalog.exact.unroll import normal_form, unroll, without_circular
 from derivable.datalog.facts.inputs import ROUNDING, InputMapping, as_tuple, taken
 from derivable.datalog.facts.load import known_relation, load_python_facts, tuple_columns
 from derivable.datalog.facts.program_facts import check_choices, load_program_facts
@@ -291,22 +291,30 @@ def circuit_of(
                conjunction is the first root, and the others are in conjunction with it
     num_extra  variables behind the random facts that the circuit does not mention
     """
+    from derivable.circuit.compilation.compile_sdd import SMALL_VARIABLES
+
     random: RandomFacts = grounding.facts.random
     count, groups = len(random.probabilities), [g + 1 for g in random.groups]
     items = np.empty(0, np.int64) if observed is None else observed
-    graph = acyclic(grounding.graph.with_roots(np.concatenate([nodes, items, negate(items)])), deadline)
-    rows, seen = graph.roots[: len(nodes)], graph.roots[len(nodes) : len(nodes) + len(items)].tolist()
+    graph = without_circular(grounding.graph.with_roots(np.concatenate([nodes, items, negate(items)])), deadline)
 
-    def by_elimination() -> Circuit | None:
+    def by_elimination(graph: AndOrGraph) -> Circuit | None:
         from derivable.circuit.compilation.graph_tables import compile_graph
 
+        rows, seen = graph.roots[: len(nodes)], graph.roots[len(nodes) : len(nodes) + len(items)].tolist()
         made = compile_graph(graph.with_roots(rows), count, groups, seen, count + 1, deadline)
         return None if made is None else replace(made, num_variables=count + len(items) + num_extra)
 
+    # Over few random facts the circuit of the unrolled graph takes milliseconds.
+    if not graph.is_ordered and (graph.kind == LITERAL).sum() > SMALL_VARIABLES:
+        made = by_elimination(graph)
+        if made is not None:
+            return made
+    graph = unroll(graph, deadline)
     form, whose = normal_form(graph), ""
     if observed is not None:
         form, whose = with_indicators(form, len(nodes), count), " and the evidence"
-    return compiled_form(form, count + len(items) + num_extra, groups, deadline, whose, by_elimination)
+    return compiled_form(form, count + len(items) + num_extra, groups, deadline, whose, lambda: by_elimination(graph))
 
 
 # The part of the time before derivations are compiled from which their size is not what is to blame.

@@ -149,7 +149,7 @@ def _round(
 DEPTH = 4
 
 
-def _without_circular(graph: AndOrGraph, deadline: Deadline) -> AndOrGraph:
+def without_circular(graph: AndOrGraph, deadline: Deadline) -> AndOrGraph:
     """An equivalent graph for formulas, without derivations of tuples that need the tuple itself: x or (x and y) is x.
 
     A derivation needs what it is a conjunction of, and the derivation of each of these tuples that has only one.
@@ -174,7 +174,7 @@ def _without_circular(graph: AndOrGraph, deadline: Deadline) -> AndOrGraph:
 
 def acyclic(graph: AndOrGraph, deadline: Deadline) -> AndOrGraph:
     """The roots as formulas of a graph without cycles, children before parents."""
-    return unroll(_without_circular(graph, deadline), deadline)
+    return unroll(without_circular(graph, deadline), deadline)
 
 
 def normal_form(graph: AndOrGraph) -> AndOrGraph:

@@ -1,0 +1,127 @@
+"""Cycles of derivations as states of a frontier, against sums over all worlds."""
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+from circuit.test_graph_tables import negatives, worlds_of
+from derivable.circuit.compilation import frontier
+from derivable.circuit.compilation.graph_tables import Choices, GraphTables, Unsuited, compile_graph
+from derivable.circuit.graph.and_or_graph import AndOrGraph
+from derivable.core.and_or import AND, LITERAL, OR
+
+
+def cyclic_graph(seed: int) -> tuple[AndOrGraph, list[np.ndarray], int]:
+    """Atoms that derive each other by rules of one atom and some facts, and gates over them.
+
+    Facts are shared between rules, negated, conjoined, and values of choices.
+    """
+    rnd = random.Random(seed)
+    groups = [np.arange(3 * g + 1, 3 * g + 4) for g in range(rnd.randint(0, 2))]
+    count = 3 * len(groups) + rnd.randint(2, 6)
+    kinds, literals, rows = [LITERAL] * count, list(range(1, count + 1)), [[] for _ in range(count)]
+
+    def add(kind, row):
+        kinds.append(kind)
+        literals.append(0)
+        rows.append(row)
+        return len(kinds) - 1
+
+    atoms = [add(OR, []) for _ in range(rnd.randint(2, 5))]
+    for atom in atoms:
+        for _ in range(rnd.randint(1, 3)):
+            facts = [rnd.choice([f, f, ~f]) for f in rnd.sample(range(count), rnd.choice([0, 1, 1, 1, 2]))]
+            body = rnd.choice([[], [rnd.choice(atoms)], [rnd.choice(atoms)]])
+            if len(facts + body) == 1:
+                rows[atom] += facts + body
+            elif facts + body:
+                rows[atom].append(add(AND, facts + body))
+    gates = [
+        add(rnd.choice([AND, OR]), [rnd.choice([n, ~n]) for n in rnd.sample(range(len(kinds)), 2)])
+        for _ in range(rnd.randint(0, 2))
+    ]
+    roots = [*rnd.sample(atoms, min(2, len(atoms))), *gates, rnd.choice(atoms)]
+    graph = AndOrGraph.of(kinds, literals, rows, roots)
+    graph = graph.kept(graph.children != graph.parents)
+    return graph.taken(np.flatnonzero(graph.needed())), groups, count
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_random_cycles(seed):
+    graph, groups, count = cyclic_graph(seed)
+    worlds, numbers, weights = worlds_of(groups, count, seed)
+    circuit = compile_graph(graph, count, groups)
+    if circuit is None:
+        with pytest.raises(Unsuited):
+            GraphTables(graph, Choices.of(count, groups))
+        return
+    assert circuit.is_decomposable
+    found = circuit.evaluate(weights, negatives(groups, weights))
+    np.testing.assert_allclose(found, graph.truth(worlds) @ numbers, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(150, 200))
+def test_random_cycles_with_observations(seed):
+    graph, groups, count = cyclic_graph(seed)
+    worlds, numbers, weights = worlds_of(groups, count, seed)
+    seen, rows = graph.roots[:1].tolist(), graph.with_roots(graph.roots[1:])
+    circuit = compile_graph(rows, count, groups, seen, count + 1)
+    if circuit is None:
+        return
+    observed, truth = graph.truth(worlds)[0], rows.truth(worlds)
+    for sign in (True, False):
+        agree = observed == sign
+        pair = np.append(weights, float(sign)), np.append(negatives(groups, weights), float(not sign))
+        expected = [agree @ numbers, *((row & agree) @ numbers for row in truth)]
+        np.testing.assert_allclose(circuit.evaluate(*pair), expected, atol=1e-12)
+
+
+def test_most_random_cycles_are_suited():
+    assert sum(compile_graph(*cyclic_graph(seed)[::2], cyclic_graph(seed)[1]) is not None for seed in range(50)) > 40
+
+
+def grid(size: int) -> tuple[AndOrGraph, int]:
+    """Reachability over the uncertain edges of a grid, which go both ways, from one corner to the other."""
+    cells = list(itertools.product(range(size), repeat=2))
+    edges = [(a, b) for a, b in itertools.combinations(cells, 2) if abs(a[0] - b[0]) + abs(a[1] - b[1]) == 1]
+    kinds = [LITERAL] * len(edges) + [OR] * (len(cells) - 1)
+    literals = [*range(1, len(edges) + 1), *[0] * (len(cells) - 1)]
+    rows: list[list[int]] = [[] for _ in kinds]
+    node = {cell: len(edges) + number for number, cell in enumerate(cells[1:])}
+    for fact, (a, b) in enumerate(edges):
+        for body, head in ((a, b), (b, a)):
+            if head not in node:
+                continue
+            if body not in node:
+                rows[node[head]].append(fact)
+                continue
+            kinds.append(AND)
+            literals.append(0)
+            rows.append([fact, node[body]])
+            rows[node[head]].append(len(kinds) - 1)
+    return AndOrGraph.of(kinds, literals, rows, [node[cells[-1]]]), len(edges)
+
+
+def test_corner_to_corner_of_a_grid():
+    """The value of 3x3 by all worlds; larger ones by the number of nodes."""
+    graph, count = grid(3)
+    worlds = np.array(list(itertools.product([False, True], repeat=count)))
+    circuit = compile_graph(graph, count, ())
+    assert circuit.evaluate(np.full(count, 0.5))[0] == pytest.approx(graph.truth(worlds).mean(), abs=1e-12)
+    graph, count = grid(5)
+    circuit = compile_graph(graph, count, ())
+    assert circuit.num_nodes < 10_000
+    assert circuit.is_decomposable
+
+
+def test_what_is_too_wide_is_left_to_others(monkeypatch):
+    monkeypatch.setattr(frontier, "MOST_STATES", 5)
+    graph, count = grid(4)
+    assert compile_graph(graph, count, ()) is None
+
+
+def test_rules_of_two_atoms_are_left_to_others():
+    graph = AndOrGraph.of([LITERAL, LITERAL, OR, OR, AND], [1, 2, 0, 0, 0], [[], [], [0, 4], [1, 2], [2, 3]], [2, 3])
+    assert compile_graph(graph.kept(np.ones(graph.num_edges, bool)), 2, ()) is None
