@@ -18,7 +18,7 @@ from typing import Any
 
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.ram.estimate import Estimate, Estimator, Known, integers_of
+from derivable.datalog.ram.estimate import STORE, Estimate, Estimator, Known, integers_of
 from derivable.datalog.ram.lower import operator, store
 from derivable.datalog.ram.project import parted
 from derivable.datalog.ram.ranges import has_ranges, ranges
@@ -124,7 +124,11 @@ def _planned(instruction: m.Instruction, estimator: Estimator) -> m.Instruction:
     if as_written < policy().plan_ns * len(atoms):
         return instruction
     best = _Search(origin, estimator).best(atoms, as_written)
-    if best is None or best.cost > policy().clearly * as_written:
+    if best is None or best.estimate is None:
+        return instruction
+    # In all orders the same rows are stored, which takes longer than to intersect for them.
+    storing = STORE * min(best.estimate.rows, estimator.store(instruction)[-1].rows)
+    if best.cost - storing > policy().clearly * (as_written - storing):
         return instruction
     return store(origin, best.ordering.steps)
 
