@@ -81,6 +81,16 @@ PROGRAMS = {
         " path(X,Y) :- path(X,[X],Y,_). path(X,A,Y,R) :- X \\== Y, edge(X,Z), \\+ member(Z,A), absorbs(Z,A,Y,R)."
         " absorbs(Z,A,Z,[Z|A]). absorbs(Z,A,Y,R) :- path(Z,[Z|A],Y,R), Z \\== Y. query(path(a,c))."
     ),
+    "choices through time": (
+        "0.5::w(sun,0); 0.5::w(rain,0) <- true. 0.6::w(sun,T); 0.4::w(rain,T) <- T > 0, S is T-1, w(sun,S)."
+        " 0.2::w(sun,T); 0.7::w(rain,T) <- T > 0, S is T-1, w(rain,S). query(w(_,6))."
+    ),
+    "choices in a recursion": (
+        "1/4::s; 0.25::s; 0.5::t :- e(X,Y), t, s. 0.5::e(1,2). 0.5::e(2,3). 0.4::t. 0.3::s. query(s). query(t)."
+    ),
+    "heads among values of several kinds": (
+        "0.4::p(1). 0.3::p(f(2)). 0.1::p(1); 0.2::p(x); 0.3::q(2.5). 1/4::s; 0.25::s :- p(X). query(s). query(p(X))."
+    ),
     "comments": "% one\n0.5::a. /* two\n lines */ b :- a. % three\nquery(b).",
     "one name, two arities": "0.5::a. 0.4::a(1). a(2) :- a. query(a). query(a(X)).",
 }
@@ -195,3 +205,20 @@ def test_a_coin_of_what_demand_binds():
         query g
     """).run()
     assert dict(database["g"]) == pytest.approx({(1,): 0.36, (2,): 0.36})
+
+
+def test_probabilities_that_are_learned():
+    """Of four worlds b holds in three, and c in two of these: counts are the maximum of the likelihood."""
+    program = dv.Program.from_problog("t(_)::b. t(0.3)::c(X) :- b, k(X). k(1). query(c(X)).")
+    worlds = [(True, True), (True, True), (True, False), (False, False)]
+    fit = program.fit([{"b": b, "c": {1: c}} for b, c in worlds])
+    assert sorted(fit.values()) == pytest.approx([2 / 3, 3 / 4], abs=1e-6)
+    learned = program.with_parameters(fit)
+    assert "t(" not in learned.text
+    assert learned.run()["c"][(1,)] == pytest.approx(0.5, abs=1e-6)
+
+
+def test_a_choice_that_is_learned():
+    program = dv.Program.from_problog("t(0.3)::a(X); t(0.3)::b(X) :- k(X). k(1). k(2). k(3). k(4). query(a(1)).")
+    fit = program.fit([{"a": {1: True, 2: True, 3: False, 4: False}, "b": {1: False, 2: False, 3: True, 4: False}}])
+    assert sorted(fit.values()) == pytest.approx([0.25, 0.5], abs=1e-6)

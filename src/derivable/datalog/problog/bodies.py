@@ -63,11 +63,11 @@ class Bodies:
                 return s.Variable(name, span=span)
             case Number(value=value):
                 kind = "integer" if isinstance(value, int) else "float"
-                return self.wrapped(s.Constant(value, kind, span=span), kind, key)
+                return self.wrapped(s.Constant(value, kind, span=span), kind, key, is_new)
             case Text(value=value):
-                return self.wrapped(s.Constant(value, "symbol", span=span), "string", key)
+                return self.wrapped(s.Constant(value, "symbol", span=span), "string", key, is_new)
             case Compound(functor=functor, arguments=()) if functor != "[]":
-                return self.wrapped(s.Constant(functor, "text", span=span), "atom", key)
+                return self.wrapped(s.Constant(functor, "text", span=span), "atom", key, is_new)
         assert isinstance(term, Compound)
         name = self.names.constructors[term.key]
         parts = tuple(self.term(a, ("field", *term.key, i), is_new) for i, a in enumerate(term.arguments))

@@ -198,9 +198,12 @@ class Translation(Written):
             aux = self.auxiliary("body", clause, names, unsafe)
             self.items.append(s.Rule((aux.atom(span),), body, span=span))
             body = aux.atom(span)
-        if is_tuned and len(heads) > 1:
+        are_fixed = all(isinstance(share, (Fraction, s.Tunable)) for share in shares)
+        takes_apart = any(is_pattern(argument) for _, head in heads for argument in head.arguments)
+        if len(heads) > 1 and (is_tuned or (are_fixed and not takes_apart)):
+            self.check_sum(clause, shares)
             tags = tuple(self.tag(share, p) for share, (p, _) in zip(shares, heads) if share is not None)
-            self.items.append(s.Rule(tuple(atoms), body, None, True, tags, span=span))
+            self.items.append(s.Rule(tuple(atoms), or_true(body, span), None, True, tags, span=span))
             return
         if len(heads) == 1:
             share = shares[0]
@@ -223,10 +226,10 @@ class Translation(Written):
         return Bodies(0, self.names, self.kinds, self.modes, self).term(term, key)
 
     def head(self, head: Compound, bodies: Bodies) -> s.Atom:
-        """A head: what its calls bind is taken apart, the rest is made."""
+        """A head: terms with variables that its calls bind are taken apart, the rest is made."""
         bound = self.modes.bound.get(head.key, set())
         arguments = tuple(
-            bodies.term(argument, ("column", *head.key, i), is_new=i not in bound and is_pattern(argument))
+            bodies.term(argument, ("column", *head.key, i), is_new=i not in bound or is_ground(argument))
             for i, argument in enumerate(head.arguments)
         )
         return s.Atom(self.names.relations[head.key], arguments, span=head.span)
@@ -258,8 +261,8 @@ class Translation(Written):
         names: tuple[str, ...],
         unsafe: set[str],
     ) -> None:
-        """A choice of one head, or none, for each instance of the body: one coin a head, for its share of what is left
-        by those before it."""
+        """A choice of one head, or none, for each instance of the body, where shares are computed or heads take terms
+        apart: one coin a head, for its share of what is left by those before it."""
         span = clause.span
         if all(isinstance(share, Fraction) for share in shares):
             self.check_sum(clause, shares)
@@ -316,8 +319,8 @@ class Translation(Written):
         span = self.program.clauses[0].span if written is None else written.span
         return s.Constant(float(share), "float", span=span) if isinstance(share, Fraction) else share
 
-    def check_sum(self, clause: g.Clause, shares: list[Fraction]) -> None:
-        if (total := sum(shares)) > 1:
+    def check_sum(self, clause: g.Clause, shares: list[Any]) -> None:
+        if (total := sum(share for share in shares if isinstance(share, Fraction))) > 1:
             message = f"the probabilities of the heads add up to {float(total):.6g}, which is more than 1"
             self.error(DomainError, message, clause.heads[0][1].span, "give shares that add up to at most one")
 
