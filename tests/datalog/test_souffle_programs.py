@@ -581,7 +581,7 @@ def test_a_subsumption_of_lengths_has_the_shortest_ones():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (".decl p(x:number, y:number) choice-domain x, y", "2 choice-domains"),
+        (".decl p(x:number, y:number) choice-domain x, y\np(x, y + 1) :- p(x, y).", "2 choice-domains"),
         (".decl p(x:number, y:number) choice-domain z", "has no column `z`"),
         (".decl p(x:number) inline\n.decl q(x:number)\np(x) :- x < 3.\nq(1) :- p(1).\n.output p", "rows of its own"),
         (".decl p(x:number) inline\n.decl q(x:number)\np(x) :- p(x), x < y.\nq(1) :- p(1).", "defined by itself"),
@@ -637,3 +637,22 @@ def test_a_program_without_outputs_shows_its_own_relations():
     text = ".decl p(x:number)\np(1). p(2).\n.decl q(n:number)\nq(n) :- p(x), n = count : { p(y), y <= x }."
     found = dv.Program.from_souffle(text).run()
     assert {name: sorted(found[name]) for name in found} == {"p": [(1,), (2,)], "q": [(1,), (2,)]}
+
+
+def test_several_choice_domains_give_a_matching_that_nothing_can_be_added_to():
+    pairs = np.random.default_rng(5).integers(0, 40, (200, 2)).astype(np.int32)
+    text = """
+    .decl pair(x:number, y:number)
+    .decl pairing(x:number, y:number) choice-domain x, y
+    pairing(x, y) :- pair(x, y), x != y.
+    .decl free(x:number)
+    free(x) :- pair(x, _), !pairing(x, _).
+    .output pairing, free
+    """
+    found = dv.Program.from_souffle(text).run({"pair": pairs})
+    rows = list(found["pairing"])
+    lefts, rights = {x for x, _ in rows}, {y for _, y in rows}
+    assert len(lefts) == len(rights) == len(rows)
+    assert set(rows) <= {(x, y) for x, y in pairs.tolist() if x != y}
+    assert all(x in lefts or y in rights for x, y in pairs.tolist() if x != y)
+    assert {x for (x,) in found["free"]} == {x for x, _ in pairs.tolist()} - lefts

@@ -20,6 +20,7 @@ from derivable.datalog.foreign.function import ForeignFunction
 from derivable.datalog.foreign.predicate import ForeignPredicate
 from derivable.datalog.foreign.signature import signature
 from derivable.datalog.foreign.standard import FUNCTIONS, PREDICATES
+from derivable.datalog.souffle import choices
 from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.values import ValueType
 
@@ -230,4 +231,5 @@ def make_known() -> None:
         FUNCTIONS.add(function.name, function)
     for predicate in _PREDICATES:
         PREDICATES.add(predicate.name, predicate)
+    choices.make_known()
     LATTICES.add(FIRST, Lattice(FIRST, lambda a, b: a, "ordered", is_final=True))

@@ -29,6 +29,7 @@ class Selection:
     order    the places of the columns there, those that are packed last
     lattice  of its last column; None where all rows are kept, and subsumed ones left out at the end
     packed   the constructor of the term that the last column has, of so many columns; None if it is one column
+    choice   the columns of each key, as the aggregate takes them, where rows are chosen when all are there
     is_read  whether rules read the derived relation itself
     """
 
@@ -37,6 +38,7 @@ class Selection:
     order: tuple[int, ...]
     lattice: str | None = None
     packed: tuple[str, int] | None = None
+    choice: str | None = None
     is_read: bool = False
     subsumptions: list[n.Subsumption] = field(default_factory=list)
 
@@ -60,7 +62,7 @@ def selections(items: list[n.Node], types: Types) -> dict[str, Selection]:
     found: dict[str, Selection] = {}
     for relation in types.relations.values():
         if relation.keys:
-            found[relation.name] = _choice(relation, types)
+            found[relation.name] = _choice(relation, items, types)
     subsumptions: dict[str, list[n.Subsumption]] = {}
     for item in items:
         if isinstance(item, n.Subsumption):
@@ -82,7 +84,7 @@ def selections(items: list[n.Node], types: Types) -> dict[str, Selection]:
     return found
 
 
-def _choice(relation: n.Relation, types: Types) -> Selection:
+def _choice(relation: n.Relation, items: list[n.Node], types: Types) -> Selection:
     names = [attribute.name for attribute in relation.attributes]
     [*others, key] = relation.keys
     for one in relation.keys:
@@ -91,9 +93,11 @@ def _choice(relation: n.Relation, types: Types) -> Selection:
                 message = f"`{relation.name}` has no column `{name}`"
                 raise types.error(BindingError, message, relation.span, f"it has {', '.join(names)}")
     if others:
-        message = f"`{relation.name}` has {len(relation.keys)} choice-domains, and one is read"
-        hint = "a choice in two relations, one after the other, is another one"
-        raise types.error(UnsupportedError, message, relation.span, hint)
+        if relation.name in feeders(items).get(relation.name, ()):
+            message = f"`{relation.name}` has {len(relation.keys)} choice-domains and depends on itself: one can"
+            raise types.error(UnsupportedError, message, relation.span, "derive its rows by another relation first")
+        choice = ";".join(",".join(str(names.index(name)) for name in one) for one in relation.keys)
+        return Selection(relation, f"#all {relation.name}", tuple(range(len(names))), choice=choice)
     keys = [names.index(name) for name in key]
     rest = [place for place in range(len(names)) if place not in keys]
     packed = (f"souffle_rest_{relation.name.replace('.', '_').replace('?', '_')}", len(rest)) if len(rest) > 1 else None

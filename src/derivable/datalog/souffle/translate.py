@@ -7,6 +7,7 @@ from typing import Any
 
 from derivable.core.diagnostics import BindingError, TypeMismatchError, UnsupportedError, warn
 from derivable.datalog.souffle import nodes as n
+from derivable.datalog.souffle.choices import CHOICE
 from derivable.datalog.souffle.clauses import Bound, Clause, Names, disjuncts, variables_in
 from derivable.datalog.souffle.expressions import Expressions
 from derivable.datalog.souffle.inlining import inlined
@@ -161,6 +162,16 @@ class Translation:
             return tuple(s.Variable(f"{stem}{name}", span=span) for name in names)
 
         body: Any = selection.atom(variables(""), span, False)
+        if selection.choice is not None:
+            inner = tuple(f"own{name}" for name in names)
+            body = s.Aggregate(
+                CHOICE,
+                inner,
+                selection.atom(variables("own"), span, False),
+                variables(""),
+                parameters=(("keys", selection.choice),),
+                span=span,
+            )
         if selection.subsumptions:
             body = self.not_subsumed(selection, body, variables, span)
         self.items.append(s.Rule((s.Atom(item.name, variables(""), span=span),), body, span=span))
