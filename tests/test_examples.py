@@ -60,6 +60,36 @@ def test_points_to(output_of):
     assert 'fails: load("cache", y, f)' in output
 
 
+def test_diagnosis(output_of):
+    """The probabilities of broken parts and of worlds, by summing over all of them."""
+    parts = {"disk": 0.05, "dns": 0.03, "cache": 0.1, "app": 0.02, "web": 0.02, "mail": 0.04}
+    needs = [("site", "web"), ("web", "app"), ("app", "database"), ("app", "cache"), ("database", "disk")]
+    needs += [("login", "app"), ("login", "mail"), ("report", "database"), ("mail", "dns"), ("web", "dns")]
+    chances = np.array([*parts.values(), *(0.3 if y == "cache" else 0.95 for _, y in needs)])
+    coins = (np.arange(2 ** len(chances))[:, None] >> np.arange(len(chances)) & 1).astype(bool)
+    weights = np.where(coins, chances, 1 - chances).prod(1)
+    down = dict.fromkeys({x for edge in needs for x in edge}, np.zeros(len(coins), bool))
+    down |= dict(zip(parts, coins.T))
+    for _ in range(5):
+        for (x, y), spreads in zip(needs, coins.T[len(parts) :]):
+            down[x] = down[x] | (down[y] & spreads)
+    worlds = np.where(down["site"] & down["login"] & ~down["report"], weights, 0.0)
+    total = worlds.sum()
+    broken = {part: worlds[coin].sum() for part, coin in zip(parts, coins.T)}
+    printed = output_of("diagnosis.py")
+    found = {part: float(p) for part, p in re.findall(r"^  (\w+) +([\d.]+)$", printed, re.MULTILINE)}
+    assert found == pytest.approx({part: p / total for part, p in broken.items()}, abs=6e-5)
+    best = [float(p) for p in re.findall(r"([\d.]+) broken", printed)]
+    assert best == pytest.approx(np.sort(worlds)[-1:-4:-1] / total, abs=6e-5)
+
+
+def test_learned_choice(output_of):
+    """The figures of the paper: 0.80 and 0.52."""
+    printed = output_of("learned_choice.py")
+    assert re.findall(r"([\d.]+) heads\(", printed)[:2] == ["0.80", "0.52"]
+    assert printed.count("the first coin with probability") == 5
+
+
 def test_count_models(output_of):
     """Australia has 18 proper colourings with three colours: 3 choices for Tasmania, 6 for the rest."""
     sys.path.insert(0, str(ROOT / "examples"))

@@ -22,8 +22,10 @@ EXAMPLES = HERE.parents[1] / "examples"
 NAMES = (
     "bayesian_network",
     "count_models",
+    "diagnosis",
     "dishonest_casino",
     "exactly_one",
+    "learned_choice",
     "points_to",
     "raven",
     "source_packages",
@@ -158,6 +160,14 @@ def picture(name: str, output: str):
             base = [low + value for low, value in zip(base, values, strict=True)]
         axes.set_ylabel("probability of each colour")
         return figure
+    if name == "diagnosis":
+        rows = re.findall(r"^  (\w+) +([\d.]+)$", output, re.MULTILINE)
+        names, values = [part for part, _ in rows], [float(p) for _, p in rows]
+        return bars(names, values, [RED] + [GREY] * (len(rows) - 1), "probability that the part is broken")
+    if name == "learned_choice":
+        rows = re.findall(r"^round (\d), (\d+) heads: .* ([\d.]+)$", output, re.MULTILINE)
+        names = [f"round {int(number) + 1}, {heads} heads" for number, heads, _ in rows]
+        return bars(names, [float(p) for *_, p in rows], [BLUE] * len(rows), "probability of the first coin")
     if name == "dishonest_casino":
         shares = [float(share) for share in re.findall(r"[\d.]+", output.split("]")[0])]
         figure, axes = drawing()
