@@ -117,3 +117,17 @@ def test_limits():
         dv.circuit.compile(clauses, "auto", time_limit=1)
     with pytest.raises(OutOfMemory, match="D4 takes"):
         dv.circuit.compile(clauses, "d4", memory_limit=1 << 20)
+
+
+def test_a_large_d_dnnf_is_read_in_a_process_that_ends_in_time(monkeypatch):
+    pytest.importorskip("py_d4")
+    from derivable.circuit.compilation import compile_d4
+
+    clauses = random_3sat(30, 80)
+    direct = dv.circuit.compile(clauses, "d4")
+    monkeypatch.setattr(compile_d4, "MOST_READ", 0)
+    read = dv.circuit.compile(clauses, "d4", time_limit=100)
+    for one, other in zip(read.arrays, direct.arrays):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(read.level_offsets, direct.level_offsets)
+    read.check()

@@ -5,13 +5,17 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+from derivable.circuit.compilation.compile_nnf import NNF, read_nnf
 from derivable.circuit.compilation.compile_process import run_worker, work_folder
 from derivable.circuit.formulas.dimacs import Cnf, write_dimacs
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.diagnostics import MissingDependencyError
 from derivable.core.progress import NEVER, Deadline
 
-CNF, NNF = "input.cnf", "output.nnf"
+CNF = "input.cnf"
+# Bytes of a d-DNNF that are read in well under a second; more are read in a process that ends in time.
+MOST_READ = 8 << 20
+HINT = "raise time_limit; a formula this hard may need another encoding"
 
 
 def require_d4() -> None:
@@ -41,9 +45,12 @@ def compile_d4(
             deadline=deadline,
             progress=progress,
             memory_limit=memory_limit,
-            hint="raise time_limit; a formula this hard may need another encoding",
+            hint=HINT,
             after_crash="try compiler='sdd'",
         )
+        has_limit = deadline.end is not None or memory_limit is not None
+        if has_limit and (folder / NNF).stat().st_size > MOST_READ:
+            return read_nnf(folder, cnf.num_variables, deadline, memory_limit, HINT)
         return parse_nnf((folder / NNF).read_bytes(), "<D4>", cnf.num_variables, origin="decision")
 
 

@@ -292,6 +292,7 @@ def circuit_of(
     num_extra  variables behind the random facts that the circuit does not mention
     """
     from derivable.circuit.compilation.compile_sdd import SMALL_VARIABLES
+    from derivable.circuit.kernels.and_or import components
 
     random: RandomFacts = grounding.facts.random
     count, groups = len(random.probabilities), [g + 1 for g in random.groups]
@@ -306,7 +307,8 @@ def circuit_of(
         return None if made is None else replace(made, num_variables=count + len(items) + num_extra)
 
     # Over few random facts the circuit of the unrolled graph takes milliseconds.
-    if not graph.is_ordered and (graph.kind == LITERAL).sum() > SMALL_VARIABLES:
+    has_cycles = components(graph.offsets, graph.children)[1] < graph.num_nodes
+    if has_cycles and (graph.kind == LITERAL).sum() > SMALL_VARIABLES:
         made = by_elimination(graph)
         if made is not None:
             return made
