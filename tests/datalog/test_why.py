@@ -16,6 +16,7 @@ from derivable.core.diagnostics import (
     AbsentTupleError,
     BindingError,
     DomainError,
+    LimitError,
     TypeMismatchError,
     UnsupportedError,
 )
@@ -299,6 +300,20 @@ def test_where_a_proof_is_not_shown_to_be_least(monkeypatch):
     proofs = database.why("path", (0, 1), k=2)
     assert not proofs.is_complete
     assert proofs[0].probability == 0.5
+
+
+def test_some_proof_where_there_are_too_many_ways(monkeypatch):
+    monkeypatch.setattr(derivations, "MOST_INSTANCES", 400)
+    edges = [(i, (i + step) % 20) for i in range(20) for step in (1, 19)]
+    database = dv.Program(SPLIT).run({"edge": edges})
+    proof = database.why("path", (0, 7))
+    check(proof, {"edge": edges}, {})
+    assert not proof.is_least
+    assert "before it was known that no proof is lower" in str(proof)
+    assert database.why("path", (0, 2)).height == 2
+    monkeypatch.setattr(derivations, "MOST_INSTANCES", 10)
+    with pytest.raises(LimitError, match="no proof was found"):
+        dv.Program(SPLIT).run({"edge": edges}).why("path", (0, 9))
 
 
 def test_questions_that_cannot_be_answered():

@@ -171,8 +171,9 @@ class Database(Mapping):
         once more, without tags, and sorts its columns; later ones take milliseconds.
 
         Raises BindingError for an unknown relation, TypeMismatchError for a tuple that does not fit it,
-        AbsentTupleError for one that does not hold, UnsupportedError for `k` under tags that are no probabilities, and
-        after `freeze` or in a copy from a pickle.
+        AbsentTupleError for one that does not hold, UnsupportedError for one that no single derivation gives, for `k`
+        under tags that are no probabilities, and after `freeze` or in a copy from a pickle, and LimitError where a
+        search among very many instances of rules finds nothing.
         """
         limits = {"time_limit": time_limit, "progress": progress}
         with self._lock:

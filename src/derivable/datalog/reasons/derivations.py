@@ -41,12 +41,24 @@ class Tuple:
     best    the way of that height
     ways    how it follows, once it is expanded
     users   the ways that need it
-    is_begun  whether it has those ways that read facts alone
+    is_begun  whether it has those ways that read facts alone, which are the first ones, and begun: their number
     is_least  whether no proof that is not there is lower
     step    what a rule adds to the height: parts of rules, which are relations of their own, add nothing
     """
 
-    __slots__ = ("best", "height", "is_begun", "is_expanded", "is_least", "relation", "row", "step", "users", "ways")
+    __slots__ = (
+        "begun",
+        "best",
+        "height",
+        "is_begun",
+        "is_expanded",
+        "is_least",
+        "relation",
+        "row",
+        "step",
+        "users",
+        "ways",
+    )
 
     def __init__(self, relation: str, row: Row):
         self.relation, self.row = relation, row
@@ -54,6 +66,7 @@ class Tuple:
         self.height: float = math.inf
         self.best: Way | None = None
         self.ways: list[Way] = []
+        self.begun = 0
         self.users: list[Way] = []
         self.is_begun = self.is_expanded = self.is_least = False
 
@@ -147,6 +160,7 @@ class Derivations:
             target.is_begun = True
             start = len(target.ways)
             self._add(target, self.bodies_of(target.relation)[0], deadline)
+            target.begun = len(target.ways)
             for part in (need for way in target.ways[start:] for need in way.tuples if not need.step):
                 self.expand(part, deadline)
 
@@ -154,10 +168,18 @@ class Derivations:
         """Have all ways in which a tuple follows."""
         if not target.is_expanded:
             self.begin(target, deadline)
+            # What `some` has is found again among all.
+            del target.ways[target.begun :]
             target.is_expanded = True
             self._add(target, self.bodies_of(target.relation)[1], deadline)
 
-    def _add(self, target: Tuple, bodies: list[Body], deadline: Deadline) -> None:
+    def _add(
+        self,
+        target: Tuple,
+        bodies: list[Body],
+        deadline: Deadline,
+        is_kept: Callable[[tuple[Tuple, ...]], bool] = lambda needs: True,
+    ) -> None:
         constructors, start = self.model.constructors, len(target.ways)
         ways = target.ways
         for body in bodies:
@@ -168,7 +190,7 @@ class Derivations:
                 needs = tuple(
                     [self.tuple(name, row) for name, row in body.atoms_of(instance) if name not in constructors]
                 )
-                if target not in needs:
+                if target not in needs and is_kept(needs):
                     ways.append(Way(target, None, instance, needs))
         waiting: list[tuple[float, int, Tuple]] = []
         for way in ways[start:]:
@@ -216,6 +238,27 @@ class Derivations:
                 target.is_least |= target.height < len(levels) - passed
         goal.is_least |= goal.best is not None
         return True
+
+    def some(self, goal: Tuple, deadline: Deadline) -> None:
+        """Find a proof, maybe not of least height, where there are too many instances for that: of rules all of whose
+        tuples but the last one follow from facts in one step, as in proofs of linear rules."""
+
+        def is_linear(needs: tuple[Tuple, ...]) -> bool:
+            for need in needs[:-1]:
+                self.begin(need, deadline)
+            return all(need.height <= 1 for need in needs[:-1])
+
+        waiting, seen, start = [goal], {goal}, self.looked
+        for target in waiting:
+            self.begin(target, deadline)
+            if goal.best is not None or self.looked - start > MOST_INSTANCES:
+                return
+            if not target.is_expanded:
+                self._add(target, self.bodies_of(target.relation)[1], deadline, is_linear)
+            for way in target.ways[target.begun :]:
+                if way.tuples and is_linear(way.tuples) and way.tuples[-1] not in seen:
+                    seen.add(way.tuples[-1])
+                    waiting.append(way.tuples[-1])
 
     # The most probable
 

@@ -9,10 +9,11 @@ from itertools import islice
 from typing import Any
 
 from derivable.algebra.semirings import boolean
+from derivable.core.diagnostics import LimitError
 from derivable.core.progress import Deadline
 from derivable.datalog.foreign.standard import predicate_of
 from derivable.datalog.reasons.bodies import Body, Instance
-from derivable.datalog.reasons.derivations import SPARE, Choice, Derivations, Tuple, Way
+from derivable.datalog.reasons.derivations import MOST_INSTANCES, SPARE, Choice, Derivations, Tuple, Way
 from derivable.datalog.reasons.groups import keyed_instances, rows_of_group
 from derivable.datalog.reasons.model import Model
 from derivable.datalog.reasons.proof import Proof, Proofs
@@ -47,6 +48,14 @@ class Explainer:
         """A proof of least height; None if there is none."""
         goal = self.derivations.tuple(relation, row)
         is_least = self.derivations.least(goal, deadline)
+        if not is_least and goal.best is None:
+            self.derivations.some(goal, deadline)
+            if goal.best is None:
+                raise LimitError(
+                    f"no proof was found among {2 * MOST_INSTANCES:,} instances of rules",
+                    hint="a rule that uses its own relation twice has very many: write it with facts in the place of"
+                    " one of the two, as in `path(x, z) = path(x, y), edge(y, z)`",
+                )
         if goal.best is None:
             return None
         found = _Building(self, deadline, {}, is_least).proof(goal)
