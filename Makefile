@@ -71,9 +71,9 @@ release: $(STAMP)
 	cd dist/environment && PATH=$$PWD/bin:$$PATH bin/python -P $(CURDIR)/tests/documentation.py $(CURDIR)/README.md $$(mktemp -d)
 	cd dist/environment && bin/derivable --version && bin/derivable demo digits
 
-# The kernels whose text has changed; without this each is compiled where it is used first.
+# The kernels whose text has changed; without this the first one that is used has them compiled.
 kernels: $(STAMP)
-	$(BIN)/python -m derivable.device.cpu.build_kernels
+	$(BIN)/python -m derivable.device.cpu.building.build_kernels
 
 clean:
 	rm -rf $(VENV) site dist

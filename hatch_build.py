@@ -1,7 +1,7 @@
 """Compiles the kernels when the package is built: for this machine, or for the processors that the environment names.
 
 DERIVABLE_PROCESSORS  names of LLVM, such as "x86-64-v2 x86-64-v3", for a wheel that others install; "none" compiles
-                      nothing, and each kernel is compiled where it is used first
+                      nothing, and the first kernel that is used has all compiled, if Numba is there
 """
 
 import os
@@ -38,7 +38,7 @@ class KernelHook(BuildHookInterface):
             build_data["pure_python"], build_data["tag"] = False, f"py3-none-{platform(wanted)}"
 
     def compile(self, sources: Path, folder: Path, wanted: list[str]) -> list[Path]:
-        """One file for a processor; what cannot be compiled here is compiled where it is used first."""
+        """One file for a processor."""
         environment = {**os.environ, "PYTHONPATH": str(sources)}
         made = []
         for processor in wanted:
@@ -46,12 +46,9 @@ class KernelHook(BuildHookInterface):
             if (known := sources / FOLDER / path.name).exists() and not path.exists():
                 # What has not changed since is taken from there.
                 shutil.copy(known, path)
-            command = [sys.executable, "-m", "derivable.device.cpu.build_kernels", str(path)]
-            done = subprocess.run([*command, *([] if processor == "native" else [processor])], env=environment)
-            if done.returncode == 0:
-                made.append(path)
-            else:
-                self.app.display_warning(f"derivable: kernels are not compiled for {processor}, but at their first use")
+            command = [sys.executable, "-m", "derivable.device.cpu.building.build_kernels", str(path)]
+            subprocess.run([*command, *([] if processor == "native" else [processor])], env=environment, check=True)
+            made.append(path)
         return made
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:

@@ -129,10 +129,8 @@ def run_one(title: str, contestant: str, threads: int) -> dict[str, Any]:
 def child(title: str, contestant: str, threads: int, limit: float) -> dict[str, Any] | None:
     """What `run_one` gives in a child; None if it took too long."""
     command = [sys.executable, __file__, "--child", title, contestant, str(threads)]
-    # No kernel is compiled meanwhile by another process.
-    environment = {**os.environ, "DERIVABLE_TIER": "compiled"}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, env=environment)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
         return None
     if done.returncode:

@@ -96,9 +96,6 @@ def orders_of(ram: Any) -> dict[str, int]:
 
 def measured(title: str) -> dict[str, float]:
     """Bytes of the base, of the run and of the run with its columns, and what Soufflé takes for rows and texts."""
-    # Part of the base, which a small run would leave to the large one.
-    import numba  # noqa: F401
-
     import derivable as dv
     from derivable.datalog.run.execute import Executor
     from derivable.device.cpu.threads import set_num_threads

@@ -2,16 +2,18 @@
 
     python benchmarks/first_minute.py [CASE ...] [--calls 40] [--repeats 1] [--json FILE]
 
-Each case runs in two processes that share caches of their own, empty before the first. "First" is the time from the
-start of what the case needs, PyTorch or JAX imported before, to its first answer: building a layer or a program is
-part of it. Behind it are the second call, the tenth, the worst of those after the first, and where it was. Times
-are wall times, and of the processor in parentheses. A warm call is the median of those of the second process after
-the first ten.
+Each case runs in two processes that share caches of their own, empty before the first; Python's bytecode is there, as
+pip leaves it. "First" is the time from the start of what the case needs, PyTorch or JAX imported before, to its first
+answer: building a layer or a program is part of it. Behind it are the second call, the tenth, the worst of those after
+the first, and where it was. Times are wall times, and of the processor in parentheses. A warm call is the median of
+those of the second process after the first ten.
 """
 
 from __future__ import annotations
 
 import argparse
+import compileall
+import importlib.util
 import json
 import os
 import statistics
@@ -150,8 +152,7 @@ def measure(name: str, calls: int) -> None:
 def measured(name: str, calls: int) -> dict[str, list[list[float]]]:
     """process -> call -> (wall, processor) seconds"""
     with tempfile.TemporaryDirectory() as caches:
-        environment = {**os.environ, "DERIVABLE_CACHE_DIR": caches}
-        environment.pop("DERIVABLE_TIER", None)
+        environment = {**os.environ, "DERIVABLE_CACHE_DIR": caches, "PYTHONDONTWRITEBYTECODE": ""}
         command = [sys.executable, __file__, name, "--calls", str(calls), "--measure"]
         found = {}
         for process in ("fresh", "second"):
@@ -186,6 +187,9 @@ def main() -> None:
         return measure(given.cases[0], given.calls)
     print("| case, milliseconds | process | first | 2nd | 10th | worst after the first | warm |")
     print("|---|---|---:|---:|---:|---:|---:|")
+    package = importlib.util.find_spec("derivable")
+    assert package is not None
+    compileall.compile_dir(Path(str(package.origin)).parent, quiet=1)
     everything = {}
     for name in given.cases:
         tries = [measured(name, given.calls) for _ in range(given.repeats)]

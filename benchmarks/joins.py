@@ -268,9 +268,8 @@ def run_one(title: str, contestant: str) -> dict[str, Any]:
 
 def child(title: str, contestant: str) -> dict[str, Any] | None:
     """What `run_one` gives in a child; None if it took too long."""
-    environment = {**os.environ, "DERIVABLE_TIER": "compiled"}
     harness_threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "DERIVABLE_NUM_THREADS")
-    environment |= dict.fromkeys(harness_threads, "1")
+    environment = {**os.environ, **dict.fromkeys(harness_threads, "1")}
     command = [sys.executable, __file__, "--child", title, contestant]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=environment)

@@ -502,8 +502,6 @@ def _resident(field: str, reset: bool = False) -> int:
 
 
 def main() -> None:
-    # A kernel that is still interpreted is no contestant.
-    os.environ.setdefault("DERIVABLE_TIER", "compiled")
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, default=os.environ.get("DERIVABLE_DATA"))
     parser.add_argument("--section", default="", help="one of the sections; all without it")

@@ -1,7 +1,4 @@
-"""Tests are of the compiled tier, as large inputs have it; tests/device/test_tiers.py compares it with Python's.
-
-Where a test says what many kernels mean, the fixture `tier` has Python run their text, and `make test-all` both.
-"""
+"""Settings of the suite: examples that are drawn, slow tests, garbage, threads."""
 
 import gc
 import os
@@ -12,7 +9,6 @@ import pytest
 from forked import Forked
 from quarters import quarter_of
 
-os.environ.setdefault("DERIVABLE_TIER", "compiled")
 # Of the time that JAX compiles, a fifth is for optimisation. Ours is a call inside, which that does not reach.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 # Half of the rest goes into MLIR, by which XLA prints fused loops; its older printer hands them to LLVM at once.
@@ -70,25 +66,9 @@ def pytest_collection_finish():
     gc.set_threshold(50_000, 20, 20)
 
 
-@pytest.fixture(params=["interpreted", pytest.param("compiled", marks=pytest.mark.slow)])
-def tier(request, monkeypatch):
-    """What runs kernels: Python, and in the long suite their compiled form too.
-
-    Nearly all of the time of a test with many operators on a few numbers goes into compiling. A test that is of the
-    compiled tier in both suites asks for it: @pytest.mark.parametrize("tier", ["compiled"], indirect=True).
-    """
-    monkeypatch.setenv("DERIVABLE_TIER", request.param)
-
-
 @pytest.fixture(scope="session")
 def forked():
     """Runs scripts in processes of their own, for which PyTorch is imported once."""
     made = Forked()
     yield made
     made.close()
-
-
-@pytest.fixture
-def tier_of_users(monkeypatch):
-    """What users have: Python for small inputs and what is not compiled yet."""
-    monkeypatch.delenv("DERIVABLE_TIER", raising=False)

@@ -1,4 +1,4 @@
-"""Scripts in processes of their own that need not import PyTorch, Numba and scikit-learn again.
+"""Scripts in processes of their own that need not import PyTorch and scikit-learn again.
 
 A process that has imported them, and done nothing else, forks for each script. As `python forked.py` this file is that
 process: it reads one request a line, and answers each with a line.
@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 # What is not there is not needed either.
-IMPORTED = ["numba", "torch", "torch.func", "sklearn.datasets", "derivable.nn.logic", "derivable.datalog.run.execute"]
-IMPORTED += ["derivable.device.cpu.compiling", "derivable.tensor.call.compilation", "derivable.bridge.torch"]
+IMPORTED = ["torch", "torch.func", "sklearn.datasets", "derivable.nn.logic", "derivable.datalog.run.execute"]
+IMPORTED += ["derivable.device.cpu.llvm_code", "derivable.tensor.call.compilation", "derivable.bridge.torch"]
 # What every optimiser of PyTorch imports when it is made.
 IMPORTED += ["torch._dynamo"]
 

@@ -24,7 +24,6 @@ EXECUTABLE = [
 ]
 
 
-@pytest.mark.usefixtures("tier_of_users")
 @pytest.mark.parametrize("page", EXECUTABLE, ids=name_of)
 def test_page_runs_as_printed(page, tmp_path, forked):
     """In a process of its own: what a page registers, seeds or imports stays with it."""

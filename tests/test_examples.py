@@ -15,7 +15,6 @@ import torch
 from data import data_folder
 
 ROOT = Path(__file__).parents[1]
-pytestmark = pytest.mark.usefixtures("tier_of_users")
 EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(
     str(path.relative_to(EXAMPLES))

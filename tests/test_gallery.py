@@ -48,7 +48,6 @@ def test_every_example_is_in_the_gallery():
     assert list(make.TASKS) == sorted(tasks)
 
 
-@pytest.mark.usefixtures("tier_of_users")
 @pytest.mark.parametrize("name", ["bayesian_network", "count_models", "points_to"])
 def test_a_notebook_prints_what_it_shows(name):
     assert make.output_of(make.cells_of(name)[1]) == written(name)[1]

@@ -1,6 +1,6 @@
 """derivable: symbolic knowledge as fast, exactly differentiable array programs.
 
-`import derivable as dv` is cheap: torch, JAX and Numba are imported when first used.
+`import derivable as dv` is cheap: torch and JAX are imported when first used.
 """
 
 from __future__ import annotations

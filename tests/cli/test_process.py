@@ -14,7 +14,6 @@ PROGRAM = "rel edge = {(0, 1), (1, 2)}\nrel path(a, b) = edge(a, b) or (path(a, 
 COMMAND = [sys.executable, "-m", "derivable.cli"]
 # The package as this process found it, installed or not.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-del ENVIRONMENT["DERIVABLE_TIER"]  # As users have it.
 
 
 def loaded_by(arguments):

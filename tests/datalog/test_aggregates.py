@@ -420,7 +420,6 @@ def test_many_groups(grouping):
         assert set(db[name]) == found, name
 
 
-@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize("provenance", ["exact", "minmaxprob", "max_product", "addmultprob", "real", "topkproofs"])
 def test_layers_agree_with_runs_and_have_gradients(provenance):
     """Rows share coins. Runs compute tags in columns, layers fold the derivation graph, except for `exact`."""

@@ -230,7 +230,6 @@ LAYER_OUTPUTS = {
 }
 
 
-@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize("name", LAYER_OUTPUTS)
 def test_layers_agree_with_runs_and_have_gradients(name):
     inputs = {"e": dv.independent(FACTS), "u": dv.independent([0, 1])}

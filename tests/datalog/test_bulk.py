@@ -2,7 +2,6 @@
 
 from contextlib import contextmanager
 
-import numba  # noqa: F401 - words are sorted by digits where it is loaded
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,7 +17,6 @@ from derivable.datalog.tables import index as indexes
 from derivable.datalog.tables.packing import Packing, distinct
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import TYPES
-from derivable.device.cpu.tiers import kernel
 from derivable.parallel import order
 from derivable.parallel.order import is_in_order, order_of
 from drawn import examples
@@ -279,14 +277,9 @@ WORDS = st.lists(
 )
 
 
-@examples(60, 300, WORDS, st.sampled_from(["compiled", "interpreted"]), st.integers(1, 3))
-def test_words_are_sorted_by_the_digits_that_vary(words, tier, num_threads):
-    costs = under(cache_rows=1, shared_rows=8)
-    with pytest.MonkeyPatch.context() as patch, on_threads(num_threads), costs:
-        patch.setenv("DERIVABLE_TIER", tier)
-        if tier == "interpreted":
-            # One that the compiled tier has not taken over.
-            patch.setattr(relations, "sort_by_digits", kernel(relations.sort_by_digits.py_func))
+@examples(60, 300, WORDS, st.integers(1, 3))
+def test_words_are_sorted_by_the_digits_that_vary(words, num_threads):
+    with on_threads(num_threads), under(cache_rows=1, shared_rows=8):
         given_words = np.array(words, np.uint64)
         packing.sort(given_words)
         assert given_words.tolist() == sorted(words)

@@ -130,9 +130,7 @@ def test_attributes_of_facts(costs):
 
 
 @pytest.mark.parametrize("layout", ["rel edge = {%s}", "%s"])
-def test_many_facts_take_linear_time(layout, monkeypatch):
-    monkeypatch.setenv("DERIVABLE_TIER", "interpreted")
-
+def test_many_facts_take_linear_time(layout):
     def text(count):
         rows = np.random.default_rng(0).integers(0, 1000, (count, 2)).tolist()
         shown = [f"({a}, {b})" for a, b in rows]

@@ -4,6 +4,7 @@ Kernels are interpreted here, a statement at a time with every position checked,
 new ones; buffers hold few rows, so that kernels go on from every loop.
 """
 
+import ctypes
 import math
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,7 +23,7 @@ from derivable.datalog.policy.costs import policy, under
 from derivable.datalog.policy.kernels import Kernels
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import TYPES
-from derivable.device.cpu import python_lanes, threads, tiers
+from derivable.device.cpu import threads
 from derivable.kernel import nodes
 from derivable.kernel.interpret import interpret
 from drawn import examples
@@ -38,42 +39,52 @@ def interpreted(kernel):
     return run
 
 
+ENTRY = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
 class InterpretedPacked:
-    """A kernel with packed arguments, whose address is a number that nothing else has."""
+    """A kernel with packed arguments, whose address is that of a function which interprets it.
+
+    arrays  those that have been given to the driver, by address
+    errors  what interpreting raises, which compiled code does not hand on
+    """
 
     wanted, is_linked, is_there = 0, True, True
 
-    def __init__(self, kernel):
-        self.kernel = kernel
+    def __init__(self, kernel, arrays, errors):
+        self.kernel, self.arrays, self.errors = kernel, arrays, errors
+        self.entry = ENTRY(self.call)
 
     @property
     def address(self):
         # It is no other's as long as this lives.
-        python_lanes.ADDRESSED[-1 - id(self)] = self
-        return -1 - id(self)
+        self.arrays[self] = self
+        return ctypes.cast(self.entry, ctypes.c_void_p).value
 
-    def __call__(self, memory, block):
-        words = [int(memory[int(place)]) for place in block]
-        memory, block = memory.view(np.ndarray), block.view(np.ndarray)
-        given = [
-            python_lanes.ADDRESSED[word].view(np.ndarray).view(parameter.dtype)
-            if isinstance(parameter, nodes.Array)
-            else word
-            for parameter, word in zip(self.kernel.parameters[2:], words, strict=True)
-        ]
-        (code,) = interpret(self.kernel, memory, block, *given)
-        return code.item()
+    def call(self, memory, block):
+        try:
+            memory, block = self.arrays[memory], self.arrays[block]
+            words = [int(memory[int(place)]) for place in block]
+            given = [
+                self.arrays[word].view(parameter.dtype) if isinstance(parameter, nodes.Array) else word
+                for parameter, word in zip(self.kernel.parameters[2:], words, strict=True)
+            ]
+            (code,) = interpret(self.kernel, memory, block, *given)
+            return code.item()
+        except BaseException as error:
+            self.errors.append(error)
+            return 0
 
 
 class Interpreted(Kernels):
-    """Kernels, and the drivers that call them, as Python runs them.
+    """Kernels as an interpreter runs them, also those that compiled drivers call.
 
     seen  the kernels that Python calls
     """
 
     def __init__(self):
         super().__init__()
-        self.seen = []
+        self.seen, self.arrays, self.errors = [], {}, []
 
     def function(self, kernel):
         # That which turns blocks of 64 rows goes through thousands of statements for each.
@@ -83,20 +94,22 @@ class Interpreted(Kernels):
         return interpreted(kernel)
 
     def packed(self, kernel):
-        return InterpretedPacked(kernel)
+        return InterpretedPacked(kernel, self.arrays, self.errors)
 
     def address(self, array):
         address = super().address(array)
         # The first rows of a log may be a table of their own, and what is there lives on, so the address is not used
         # again.
-        known = python_lanes.ADDRESSED.get(address)
+        known = self.arrays.get(address)
         if known is None or known.nbytes < array.nbytes:
-            python_lanes.ADDRESSED[address] = array.reshape(-1).view(tiers._Array)
+            self.arrays[address] = array.reshape(-1)
         return address
 
     def drive(self, driver, *arguments):
-        seen = (array.view(tiers._Array) if isinstance(array, np.ndarray) else array for array in arguments)
-        return tiers.interpreted(driver)(self.address(arguments[0]), *seen)
+        code = super().drive(driver, *arguments)
+        if self.errors:
+            raise self.errors[0]
+        return code
 
 
 @contextmanager
@@ -124,13 +137,8 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=F
         costs["small_facts"] = 0
     if not compiled:
         costs["kernels"] = Interpreted()
-    before = dict(python_lanes.ADDRESSED)
     with on_threads(num_threads), under(**costs):
-        try:
-            yield
-        finally:
-            python_lanes.ADDRESSED.clear()
-            python_lanes.ADDRESSED.update(before)
+        yield
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.limits import size_in_bytes
 from derivable.datalog.run.queries import Queries
 from derivable.datalog.values.symbols import SymbolTable
-from derivable.device.cpu import compile_notice
+from derivable.device.cpu import compile_time
 from work import processor_seconds
 
 DIVERGING = """type start(x: i64)
@@ -500,7 +500,7 @@ def test_memory_that_the_system_does_not_give_is_laid_to_the_rule(monkeypatch):
         assert caught.value.report().startswith("demo.scl:3:1")
 
 
-def test_a_product_that_the_memory_does_not_hold_is_a_warning(monkeypatch, costs):
+def test_a_product_that_the_memory_does_not_hold_is_a_warning(costs):
     costs(memory=SimpleNamespace(resident_bytes=lambda: 0, available_bytes=lambda: 1 << 20))
     facts = {"a": np.arange(600)[:, None], "b": np.arange(600)[:, None]}
     head = "type a(x: i32), b(x: i32)\nrel "
@@ -512,7 +512,6 @@ def test_a_product_that_the_memory_does_not_hold_is_a_warning(monkeypatch, costs
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         # Pairs that are counted, and held nowhere.
-        monkeypatch.setenv("DERIVABLE_TIER", "compiled")
         with under(few_rows=1, many_rows=1):
             assert set(count.run(facts)["n"]) == {(360_000,)}
         # Few different rows, few rows, and a shared variable.
@@ -540,7 +539,7 @@ def test_the_time_before_derivations_are_compiled_is_told():
 def test_the_time_that_kernels_take_to_compile_is_told():
     @dv.datalog.function(name="slow_kernel")
     def slow_kernel(x: int) -> int:
-        with compile_notice.counted():
+        with compile_time.counted():
             time.sleep(0.05)
         return x + 1
 
@@ -549,25 +548,6 @@ def test_the_time_that_kernels_take_to_compile_is_told():
         program.run(time_limit=0.3)
     assert re.search(r"0\.[2-4] s of these went into compiling kernels", caught.value.message)
     assert "run it again, as kernels are kept" in caught.value.hint
-
-
-def test_compiling_is_counted_once():
-    from derivable.device.cpu.compiling import njit
-
-    @njit()
-    def inner(x):
-        return x + 1
-
-    @njit()
-    def outer(x):
-        return inner(x) * 2
-
-    before, began = compile_notice.seconds(), time.monotonic()
-    assert outer(3) == 8
-    taken = compile_notice.seconds() - before
-    assert 0 < taken <= time.monotonic() - began
-    assert outer(4) == 10
-    assert compile_notice.seconds() - before == taken
 
 
 @pytest.mark.parametrize("way", ["path", "declared", "folder"])

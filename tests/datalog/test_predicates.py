@@ -342,7 +342,6 @@ def test_demand_goes_through_predicates():
     assert set(dv.Program(text).run()["number"]) == {("123", 123), ("40", 40)}
 
 
-@pytest.mark.usefixtures("tier")
 def test_soft_predicates_in_layers():
     torch = pytest.importorskip("torch")
     text = "type d(i32)\nrel r(x) = d(x), soft_lt<i32>(x, 2)\nrel s(x) = d(x), not soft_lt<i32>(x, 2)"

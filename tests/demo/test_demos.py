@@ -50,7 +50,6 @@ def test_digits_learn_from_a_few_pairs(tmp_path, capsys):
     assert second["digit_accuracy"] == first["digit_accuracy"]
 
 
-@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize(
     "provenance", ["minmaxprob", "addmultprob", pytest.param("topkproofs", marks=pytest.mark.slow)]
 )

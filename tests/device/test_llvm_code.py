@@ -172,7 +172,7 @@ found = element_folds.scan(op, (np.arange(5000.0).reshape(-1, 1, 1),))
 assert found[0].ravel()[-1] == 4999 * 2500
 assert "numba" not in sys.modules
 """
-    environment = os.environ | {"DERIVABLE_TIER": "", "DERIVABLE_CACHE_DIR": str(cache.cache_directory())}
+    environment = os.environ | {"DERIVABLE_CACHE_DIR": str(cache.cache_directory())}
     subprocess.run([sys.executable, "-c", program], check=True, env=environment)
 
 

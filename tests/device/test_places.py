@@ -4,8 +4,8 @@ import numpy as np
 from numba import njit
 
 from derivable.circuit.fold.plan import aligned
-from derivable.device.cpu.place_code import count_less
-from derivable.device.cpu.pointers import pointer
+from derivable.device.cpu.building.place_code import count_less
+from derivable.device.cpu.building.pointers import pointer
 
 
 def test_buffers_start_on_a_cache_line():

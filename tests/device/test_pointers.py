@@ -11,11 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numba import njit
 
 import derivable
-from derivable.device.cpu.compiling import njit
-from derivable.device.cpu.pointers import pointer, scratch
-from derivable.device.cpu.tiers import kernel
+from derivable.device.cpu.building.pointers import pointer, scratch
 
 _CIRCUITS = """
 import numpy as np
@@ -49,25 +48,8 @@ def filled(count):
     return total + later.sum()
 
 
-@kernel
-def scratch_sum(values):
-    row = scratch(np.int64, 8)
-    for i in range(8):
-        row[i] = 0
-    for i in range(len(values)):
-        row[i % 8] += values[i]
-    return row[0] - row[7]
-
-
 def test_scratch_is_nobody_elses():
     assert filled(64) == 63 * 32 - 64
-
-
-@pytest.mark.parametrize("tier", ["interpreted", "compiled"])
-def test_scratch_in_both_tiers(tier, monkeypatch):
-    monkeypatch.setenv("DERIVABLE_TIER", tier)
-    values = np.arange(20)
-    assert scratch_sum(values) == values[::8].sum() - values[7::8].sum()
 
 
 def test_scratch_has_a_constant_size():

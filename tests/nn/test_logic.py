@@ -29,8 +29,6 @@ rel strange(x) = calls(x), not alarm()
 """
 PROVENANCES = ["exact", "minmaxprob", "addmultprob", "topkproofs"]
 # The kernels are compiled for one; those of the others are proven where circuits are.
-TIERS = [(name, "compiled" if name == "exact" else "interpreted") for name in PROVENANCES]
-TIERS += [pytest.param(name, "compiled", marks=pytest.mark.slow) for name in PROVENANCES if name != "exact"]
 
 
 def rows(*shape, seed=0):
@@ -215,7 +213,6 @@ def test_random_formulas_over_mixed_inputs(data):
     torch.testing.assert_close(proofs(c=p, f=q), expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.usefixtures("tier")
 def test_min_max():
     p, q = rows(5, 4).softmax(-1), rows(5, 4, seed=1).softmax(-1)
     expected = torch.stack(
@@ -234,7 +231,6 @@ def test_min_max():
     assert torch.equal(result["strange"][:, 0], torch.minimum(values["calls"][:, 1], 1 - alarm))
 
 
-@pytest.mark.usefixtures("tier")
 def test_min_max_of_paths_is_the_widest_path():
     p = rows(4, 6)
     layer = dv.nn.Logic(PATH, {"edge": dv.independent(EDGES)}, {"path": EDGES}, "minmaxprob")
@@ -246,7 +242,6 @@ def test_min_max_of_paths_is_the_widest_path():
     assert torch.equal(layer(edge=p), torch.stack([width[:, a, b] for a, b in EDGES], 1))
 
 
-@pytest.mark.usefixtures("tier")
 def test_ties_go_to_the_smallest_index():
     layer = dv.nn.Logic("type f(i32)\nrel out() = f(_)", {"f": dv.independent(range(3))}, {"out": ()}, "minmaxprob")
     p = torch.tensor([0.2, 0.7, 0.7], dtype=torch.float64, requires_grad=True)
@@ -254,7 +249,6 @@ def test_ties_go_to_the_smallest_index():
     assert p.grad.tolist() == [0, 1, 0]
 
 
-@pytest.mark.usefixtures("tier")
 def test_add_mult():
     p, q = rows(5, 4), rows(5, 4, seed=1)
     expected = torch.stack(
@@ -297,7 +291,6 @@ def test_derivatives_at_a_probability_of_one(k):
     assert (of_e.tolist(), of_u.tolist()) == ([0.75, 1.0], [0.0])
 
 
-@pytest.mark.usefixtures("tier")
 def test_top_k_proofs_keeps_the_best():
     p, q = rows(6, 4).softmax(-1), rows(6, 4, seed=1).softmax(-1)
     for k in (1, 2, 3):
@@ -314,7 +307,6 @@ def test_top_k_proofs_keeps_the_best():
         torch.testing.assert_close(layer(p, q), expected, rtol=1e-12, atol=0)
 
 
-@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize("provenance", PROVENANCES)
 def test_gradients_of_negation_and_recursion(provenance):
     # Small, so that addmultprob stays below its cut, where it has no derivative in the ordinary sense.
@@ -341,7 +333,6 @@ def test_gradients_of_log_probabilities(log_inputs):
     assert torch.autograd.gradcheck(edges.log, (e.log() if log_inputs else e).requires_grad_(), eps=1e-7, atol=1e-5)
 
 
-@pytest.mark.usefixtures("tier")
 def test_log_probabilities_do_not_underflow():
     """In float32, products of 1e-30 underflow; their logarithms and gradients do not."""
     layer = dv.nn.Logic(SUM, DIGITS, SUMS, log_probabilities=True)
@@ -358,7 +349,6 @@ def test_log_probabilities_do_not_underflow():
     assert torch.isfinite(hard.grad).all()
 
 
-@pytest.mark.usefixtures("tier")
 @pytest.mark.parametrize("provenance", PROVENANCES)
 def test_facts_of_the_program_and_further_facts(provenance):
     text = """
@@ -381,8 +371,7 @@ def test_facts_of_the_program_and_further_facts(provenance):
     torch.testing.assert_close(result["paid"], torch.tensor([[0, 0.5, 0]]))
 
 
-@pytest.mark.usefixtures("tier")
-@pytest.mark.parametrize(("provenance", "tier"), TIERS, indirect=["tier"])
+@pytest.mark.parametrize("provenance", PROVENANCES)
 def test_batches(provenance):
     layer = dv.nn.Logic(SUM, DIGITS, SUMS, provenance)
     p, q = torch.rand(2, 3, 4).softmax(-1), torch.rand(4).softmax(-1)
@@ -397,8 +386,7 @@ def test_batches(provenance):
     torch.testing.assert_close(layer(permuted, q), result.transpose(0, 1))
 
 
-@pytest.mark.usefixtures("tier")
-@pytest.mark.parametrize(("provenance", "tier"), TIERS, indirect=["tier"])
+@pytest.mark.parametrize("provenance", PROVENANCES)
 def test_copies_compilation_and_parallel(provenance):
     layer = dv.nn.Logic(SUM, DIGITS, SUMS, provenance)
     p, q = torch.rand(3, 4).softmax(-1), torch.rand(3, 4).softmax(-1)
@@ -410,8 +398,7 @@ def test_copies_compilation_and_parallel(provenance):
     assert list(layer.parameters()) == []
 
 
-@pytest.mark.usefixtures("tier")
-@pytest.mark.parametrize(("provenance", "tier"), TIERS, indirect=["tier"])
+@pytest.mark.parametrize("provenance", PROVENANCES)
 def test_torch_compile(provenance):
     layer = dv.nn.Logic(SUM, DIGITS, SUMS, provenance)
     network = torch.nn.Linear(5, 4)
@@ -426,14 +413,12 @@ def test_torch_compile(provenance):
     torch.testing.assert_close(torch.autograd.grad(compiled(x), network.weight)[0], expected)
 
 
-@pytest.mark.parametrize("tier", ["", pytest.param("compiled", marks=pytest.mark.slow)])
-def test_training_leaves_the_compiler_alone(tier):
-    """torch._dynamo takes seconds to import. In the quick suite kernels of one provenance are compiled."""
+def test_training_leaves_the_compiler_alone():
+    """torch._dynamo takes seconds to import."""
     code = """
-import os, sys, torch, derivable as dv
+import sys, torch, derivable as dv
 names = {"digit_1": dv.categorical(range(3)), "digit_2": dv.categorical(range(3))}
 for provenance in ("exact", "minmaxprob", "addmultprob", "topkproofs"):
-    os.environ["DERIVABLE_TIER"] = TIER or ("compiled" if provenance == "exact" else "interpreted")
     layer = dv.nn.Logic("rel sum_2(a + b) = digit_1(a), digit_2(b)", names, {"sum_2": range(5)}, provenance)
     network = torch.nn.Linear(4, 3)
     p = network(torch.rand(2, 4)).softmax(-1)
@@ -442,7 +427,6 @@ for provenance in ("exact", "minmaxprob", "addmultprob", "topkproofs"):
         network.weight -= 0.1 * network.weight.grad
 print("torch._dynamo" in sys.modules)
 """
-    code = f"TIER = {tier!r}\n{code}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

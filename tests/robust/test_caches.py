@@ -70,34 +70,6 @@ def test_no_place_can_be_written(tmp_path):
     assert answer_of(start(environment)) == ANSWER
 
 
-SETTINGS = """
-import sys
-from derivable.cli.main import main
-status = main(["run", "chain.scl", "--json"])
-from numba.core import config
-print(status, config.DISABLE_JIT, repr(config.CACHE_DIR))
-"""
-
-
-def test_the_command_takes_no_settings_of_numba_from_the_working_directory(tmp_path):
-    """They say where Numba's caches are, which are pickles: a folder with a program in it would run code."""
-    (tmp_path / ".numba_config.yaml").write_text(f"cache_dir: {tmp_path}/planted\ndisable_jit: 1\n")
-    (tmp_path / "chain.scl").write_text(
-        "rel n = {0}\nrel n(x + 1) = n(x), x < 20000\nrel c(k) = k := count(x: n(x))\nquery c"
-    )
-    environment = os.environ | {"PYTHONPATH": str(PACKAGE.parent), "DERIVABLE_CACHE_DIR": str(tmp_path / "ours")}
-    for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", SETTINGS], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
-        )
-        assert done.returncode == 0, done.stderr
-        assert "20001" in done.stdout
-        assert done.stdout.splitlines()[-1] == "0 0 ''"
-    assert not (tmp_path / "planted").exists()
-    # Numba's own where hand-written kernels are not built, and else objects that LLVM made.
-    assert any(path.is_file() for path in (tmp_path / "ours").rglob("*"))
-
-
 def folder_with(tmp_path, mode, *, content=True):
     folder = tmp_path / "cache"
     folder.mkdir()

@@ -140,7 +140,6 @@ def test_functions_keep_tags_and_gradients():
     assert p.grad.tolist() == [1.0, 0.0, 1.0]
 
 
-@pytest.mark.usefixtures("tier_of_users")
 def test_on_the_command_line(tmp_path):
     program = tmp_path / "program.scl"
     program.write_text(f"rel e = {{1, 2, 6}}\n{MEAN}rel h($half(x)) = e(x)\nquery h\n")

@@ -32,7 +32,7 @@ _PLANS = 64
 
 @cache
 def _kernels() -> tuple[ModuleType, ModuleType]:
-    # They load Numba, so the first fold imports them; an import statement takes a microsecond at every later one.
+    # The first fold imports them; an import statement takes a microsecond at every later one.
     from derivable.parallel import element_by_index, element_folds
 
     return element_folds, element_by_index

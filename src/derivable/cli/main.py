@@ -27,8 +27,6 @@ from derivable.core.diagnostics import DerivableError, DerivableWarning
 from derivable.core.lazy import optional_module
 from derivable.core.terminal import visible
 
-# Settings that Numba reads from the working directory, whoever has put them there.
-NUMBA_SETTINGS = ".numba_config.yaml"
 USER_ERROR, BUG, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 
 COMMANDS = {
@@ -46,11 +44,8 @@ COMMANDS = {
 def _show_version(ctx: click.Context, param: click.Parameter, is_wanted: bool) -> None:
     if is_wanted:
         from derivable.core.version import __version__
-        from derivable.device.cpu import object_code
 
         click.echo(f"derivable, version {__version__}")
-        if reason := object_code.refusal():
-            click.echo(f"Kernels are loaded by Numba alone, 0.2 s later than without it: {reason}.")
         ctx.exit()
 
 
@@ -118,8 +113,6 @@ def _outcome(arguments: Sequence[str] | None) -> int:
     try:
         if "_DERIVABLE_COMPLETE" in os.environ:
             cli.main(prog_name="derivable")  # the shell asks for completions; ends the process
-        if os.path.exists(NUMBA_SETTINGS):
-            _import_numba_elsewhere()
         # Not `cli.main`, which ends the process itself when a pipe closes.
         with warnings.catch_warnings(), cli.make_context("derivable", list(given)) as context:
             warnings.showwarning = _show_warning
@@ -151,17 +144,6 @@ def _outcome(arguments: Sequence[str] | None) -> int:
         line, column = (span.line, span.column) if span else (None, None)
         _write_error("input", message=message, hint=hint, source=source, line=line, column=column)
     return USER_ERROR
-
-
-def _import_numba_elsewhere() -> None:
-    """Import Numba so that it takes no settings from the working directory, which may be somebody else's."""
-    folder = os.getcwd()
-    os.chdir(os.path.dirname(__file__))
-    try:
-        from derivable.device.cpu import compiling
-    finally:
-        os.chdir(folder)
-    compiling.ignore_settings_of_folder()
 
 
 def _write_error(kind: str, **details: Any) -> None:

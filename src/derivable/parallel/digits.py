@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from derivable.device.cpu.built_kernels import kernel
 from derivable.device.cpu.memory import empty
-from derivable.device.cpu.tiers import kernel
 
 DIGIT_BITS = 11
 

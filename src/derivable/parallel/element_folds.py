@@ -67,8 +67,7 @@ class ScanPlan:
         return _with_rows(run, sizes)
 
     def _run(self, run: Callable, offsets: np.ndarray | None, arrays: Sequence[np.ndarray]) -> None:
-        # To Numba an array that is read-only has another type.
-        flat = [(array if array.flags.writeable else contiguous(array)).ravel() for array in arrays]
+        flat = [array.ravel() for array in arrays]
         if offsets is None and self.segment is not None:
             run(*self.segment, *flat)
         else:

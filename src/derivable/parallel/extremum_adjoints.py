@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from derivable.device.cpu.built_kernels import kernel
 from derivable.device.cpu.places import load, prefetch, prefetch_to_write, store
-from derivable.device.cpu.tiers import kernel
 from derivable.parallel.element_kernels import AHEAD, WIDE_AHEAD
 
 
 @kernel(
     "int64 int64 float32[] int32[] float32[]",
     "int64 int64 float64[] int32[] float64[]",
-    has_python=False,
 )
 def keep_of_destination(start, stop, adjoints, winners, firsts):
     """The adjoints [item] that stay with the destination."""
@@ -28,7 +27,6 @@ def keep_of_destination(start, stop, adjoints, winners, firsts):
 @kernel(
     "int64 int64 int64 int64 int64 int64 int64[] int32[] float32[]",
     "int64 int64 int64 int64 int64 int64 int64[] int32[] float64[]",
-    has_python=False,
 )
 def clear_won(start, stop, first, last, width, buckets, indices, winners, firsts):
     """Zero for the adjoints [item] that rows won, by rows, for far more buckets than rows."""
@@ -47,7 +45,6 @@ def clear_won(start, stop, first, last, width, buckets, indices, winners, firsts
 
 @kernel(
     "int64 int64 int64 int64 int64 int64 int64[] int32[]",
-    has_python=False,
 )
 def begin_winners(start, stop, first, last, width, buckets, indices, winners):
     """No winners yet [item] where rows go, by rows, for far more buckets than rows."""
@@ -65,7 +62,6 @@ def begin_winners(start, stop, first, last, width, buckets, indices, winners):
 @kernel(
     "int64 int64 int64 float32[] int32[] float32[]",
     "int64 int64 int64 float64[] int32[] float64[]",
-    has_python=False,
 )
 def scatter_adjoint(start, stop, width, adjoints, winners, out):
     """The adjoints [item] to the rows of `out` that won, for few items; all others are zero before."""
@@ -82,7 +78,6 @@ def scatter_adjoint(start, stop, width, adjoints, winners, out):
 @kernel(
     "int64 int64 int64 int64 int64 int64 int64[] float32[] int32[] float32[]",
     "int64 int64 int64 int64 int64 int64 int64[] float64[] int32[] float64[]",
-    has_python=False,
 )
 def gather_adjoint(start, stop, first, last, width, buckets, indices, adjoints, winners, out):
     """`scatter_adjoint` by rows, for few rows of many columns for each bucket: vector code."""

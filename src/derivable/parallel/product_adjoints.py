@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from derivable.device.cpu.built_kernels import kernel
 from derivable.device.cpu.places import load, magnitude_bits, of_bits, prefetch, store
-from derivable.device.cpu.tiers import kernel
 from derivable.parallel.element_kernels import AHEAD
 
 
 @kernel(
     "int64 int64 int64 int64 int64 int64 int64[] float32[] float32[] float32[] float32[]",
     "int64 int64 int64 int64 int64 int64 int64[] float64[] float64[] float64[] float64[]",
-    has_python=False,
 )
 def divide(start, stop, first, last, width, buckets, indices, values, scaled, bounds, out):
     """Of several columns. `scaled` [bucket, column]: product times adjoint.
@@ -48,7 +47,6 @@ def divide(start, stop, first, last, width, buckets, indices, values, scaled, bo
 @kernel(
     "int64 int64 int64 int64 int64 int64 int64[] float32[] bool float32[] float32[]",
     "int64 int64 int64 int64 int64 int64 int64[] float64[] bool float64[] float64[]",
-    has_python=False,
 )
 def divide_single(start, stop, first, last, width, buckets, indices, values, far, pairs, out):
     """Of a single column. pairs [bucket, 2]: product times adjoint, and the product of the factors larger than 1."""

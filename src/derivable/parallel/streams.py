@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from derivable.device.cpu.built_kernels import kernel
 from derivable.device.cpu.memory import LINE_BYTES
 from derivable.device.cpu.places import fence, stream
-from derivable.device.cpu.tiers import kernel
 
 
-@kernel("int64 int64 int64 int64", has_python=False)
+@kernel("int64 int64 int64 int64")
 def copy_lines(start, stop, target, source):
     """Lines start..stop of the memory at address `source` to that at `target`, a multiple of a line's size."""
     for line in range(start, stop):

@@ -1,6 +1,6 @@
 """The table of primitives, one row each, and what runs a call.
 
-Devices of folds are "reference" (the NumPy meaning, of Python integers too), "cpu" (Numba kernels) and "cuda" (Triton
+Devices of folds are "reference" (the NumPy meaning, of Python integers too), "cpu" (kernels by LLVM) and "cuda" (Triton
 kernels, on torch tensors). A call without a device goes where its arrays are; `explain` says which and why. The other
 primitives are NumPy.
 """

@@ -14,7 +14,7 @@ Nothing is computed here: `machine.timing` says of each instruction what it asks
 
 from __future__ import annotations
 
-from derivable.device.cpu.tiers import kernel
+from derivable.device.cpu.built_kernels import kernel
 
 COLUMNS = 8
 WORK, FIRST, READS, EVERY, GAP, WORDS, TO_WRITE, TO_END = range(COLUMNS)

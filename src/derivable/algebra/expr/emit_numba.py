@@ -12,6 +12,7 @@ from derivable.algebra.expr.generated import load_generated
 from derivable.algebra.expr.nodes import Apply, Argument, Expr, in_order
 from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.expr.types import INTEGERS, LIMITS, WIDTHS, Dtype, computed_in
+from derivable.core.lazy import optional_module
 
 # The rows that branch become calls where there are many. Numba's compile time grows with the square of the branches in
 # one function, and LLVM turns only calls of such functions into selections: a 4x4 log product's vjp compiles in 8
@@ -85,7 +86,11 @@ def emit_numba(name: str, exprs: Expr | Sequence[Expr], arguments: Sequence[Argu
 
 
 def compile_numba(exprs: Expr | Sequence[Expr], arguments: Sequence[Argument], name: str = "scalar") -> Callable:
-    """The jitted function of `emit_numba`, from the on-disk cache where it was compiled before."""
+    """The jitted function of `emit_numba`, from the on-disk cache where it was compiled before.
+
+    Raises MissingDependencyError without Numba.
+    """
+    optional_module("numba", "numba")
     name = re.sub(r"\W", "_", name)
     module: Any = load_generated(emit_numba(name, exprs, arguments), name)
     return getattr(module, name)

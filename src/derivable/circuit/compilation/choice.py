@@ -6,7 +6,6 @@ where that fails go through an SDD, in which each mentioned choice is constraine
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal as OneOf
@@ -24,8 +23,6 @@ from derivable.core.graph import from_edges, offsets_of, strongly_connected_comp
 from derivable.core.progress import Deadline, checked_time_limit
 
 PAIR_BUDGET = 20_000_000  # about a second
-# Steps of an analysis that Python does; compiled they take no time.
-MOST_INTERPRETED = 1 << 17
 SUPPORT_LIMIT = 1 << 26  # int32 elements: 256 MiB
 
 
@@ -163,11 +160,7 @@ class _Analysis:
 
         is_decision = np.zeros(dag.num_nodes, bool)
         is_decision[[] if decisions is None else decisions] = True
-        # Sets of choices are joined at every edge, and alternatives compared: long for Python before arrays are.
-        steps = dag.num_edges * len(choices.group_size) + int((dag.sizes[dag.kind == OR].astype(np.int64) ** 2).sum())
-        is_long = steps > MOST_INTERPRETED and os.environ.get("DERIVABLE_TIER") != "interpreted"
-        analyse = kernels.analyse.compiled if is_long else kernels.analyse
-        is_false, proven, keep, support, set_offsets, set_elements = analyse(
+        is_false, proven, keep, support, set_offsets, set_elements = kernels.analyse(
             *dag.arrays[:4],
             choices.group_of,
             choices.value_of,

@@ -9,7 +9,7 @@ import numpy as np
 
 from derivable.core.and_or import AND, OR, TRUE
 from derivable.core.graph import number_components
-from derivable.device.cpu.tiers import kernel
+from derivable.device.cpu.built_kernels import kernel
 
 
 @kernel("int32[] int64[] int32[]", "int64[] int64[] int32[]")
@@ -154,7 +154,7 @@ def parts_below(
     return found[np.lexsort((found, part))], starts
 
 
-_numbered = kernel(is_inner=True)(number_components)
+_numbered = kernel(number_components)
 
 
 @kernel("int64[] int64[] int64[] int64[] int64[] int64[] int64[] int64[]")

@@ -15,7 +15,7 @@ import numpy as np
 
 from derivable.circuit.kernels.hashcons import mix
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
-from derivable.device.cpu.tiers import kernel
+from derivable.device.cpu.built_kernels import kernel
 
 IMPLIED_LIMIT = 48  # implied choices kept per node
 DEPTH_LIMIT = 200  # of the pairwise search

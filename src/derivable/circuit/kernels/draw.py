@@ -7,12 +7,11 @@ import numpy as np
 from derivable.circuit.kernels.hashcons import GOLDEN, finalized
 from derivable.circuit.kernels.scaled import DOWN, UP
 from derivable.core.and_or import AND, LITERAL, OR
-from derivable.device.cpu.tiers import kernel
+from derivable.device.cpu.built_kernels import kernel
 
 
 @kernel(
     "uint8[] int64[] int32[] float64[] int64[] float64[]",
-    has_python=False,
 )
 def choice_shares(kind, offsets, children, mantissa, exponent, shares):
     """shares [edge]: for the edges of an or-node that has mass, each child's part of its value; else 0.
@@ -42,7 +41,6 @@ def choice_shares(kind, offsets, children, mantissa, exponent, shares):
 
 @kernel(
     "uint8[] int32[] int64[] int32[] int64 float64[] float64[] uint64 int64 int64[] int8[,]",
-    has_python=False,
 )
 def draw_models(kind, literal, offsets, children, root, shares, positive_share, seed, first, stack, samples):
     """Draw models of `root` in proportion to their weight, into samples [sample, variable] int8 (0 or 1).

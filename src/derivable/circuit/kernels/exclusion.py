@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from derivable.core.and_or import AND, LITERAL, OR, TRUE
-from derivable.device.cpu.tiers import kernel
+from derivable.device.cpu.built_kernels import kernel
 
 
 @kernel

@@ -8,14 +8,14 @@ chosen children form no cycle unless a cycle makes values better, and then there
 from __future__ import annotations
 
 from derivable.core.and_or import AND, FALSE, LITERAL, OR
-from derivable.device.cpu.tiers import kernel
+from derivable.device.cpu.built_kernels import kernel
 
 MUL, ADD, MIN, MAX = range(4)
 """What times is."""
 NOT_DERIVED = -1
 
 
-@kernel(is_inner=True, error_model="numpy")
+@kernel
 def _times(times, a, b):
     if times == MUL:
         return a * b
@@ -26,13 +26,13 @@ def _times(times, a, b):
     return min(a, b) if times == MIN else max(a, b)
 
 
-@kernel(is_inner=True, error_model="numpy")
+@kernel
 def _is_better(sign, value, best):
     """A NaN is better than all numbers, so that it is seen."""
     return sign * value > sign * best or (value != value and best == best)
 
 
-@kernel(is_inner=True, error_model="numpy")
+@kernel
 def _conjunction(n, offsets, children, times, one, values, chosen):
     """(whether all children of an and-node have derivations, their product)"""
     product = one
@@ -52,7 +52,6 @@ def _conjunction(n, offsets, children, times, one, values, chosen):
     "float32[,] float32[,] int64[,] int64[] bool[]",
     "uint8[] int32[] int64[] int64[] int64[] int64[] int64[] int64[] int64 int64 float64 float64 "
     "float64[,] float64[,] int64[,] int64[] bool[]",
-    error_model="numpy",
 )
 def best_values(
     kind,
@@ -166,7 +165,6 @@ def best_values(
     "float32[] int64[,] int64[]",
     "uint8[] int32[] int64[] int64[] int64 float64 float64[,] int64[,] int64[] float64[,] float64[,] "
     "float64[] int64[,] int64[]",
-    error_model="numpy",
 )
 def best_adjoints(
     kind, literal, offsets, children, times, one, values, chosen, roots, seeds, gradient, adjoints, order, cursors

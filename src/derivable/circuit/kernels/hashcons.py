@@ -26,8 +26,8 @@ import numpy as np
 
 from derivable.core import splitmix64
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
+from derivable.device.cpu.built_kernels import kernel
 from derivable.device.cpu.places import count_less, item, pointer, prefetch, scratch
-from derivable.device.cpu.tiers import kernel
 
 # Return codes of `insert_nodes`.
 OK, BAD_KIND, BAD_LITERAL, BAD_OFFSETS, BAD_CHILD = 0, 1, 2, 3, 4
@@ -43,7 +43,7 @@ GOLDEN, MIX_A, MIX_B = (np.uint64(x) for x in (splitmix64.STEP, *(factor for _, 
 _LATER = 8  # or-nodes that wait for their lines of the table
 
 
-@kernel(is_inner=True, inline="always")
+@kernel(inline="always")
 def finalized(value):
     """As `splitmix64.finalized`, of a uint64."""
     value = (value ^ (value >> np.uint64(30))) * MIX_A
@@ -51,39 +51,39 @@ def finalized(value):
     return value ^ (value >> np.uint64(31))
 
 
-@kernel(is_inner=True, inline="always")
+@kernel(inline="always")
 def mix(value):
     """Disperse the bits of a uint64."""
     return finalized(np.uint64(value) + GOLDEN)
 
 
-@kernel(is_inner=True, inline="always")
+@kernel(inline="always")
 def pair_key(this, x, y):
     """The key of an AND or OR of the two different nodes `x` and `y`, none of them a constant."""
     key = (np.uint64(min(x, y)) << np.uint64(32)) | np.uint64(max(x, y))
     return key | SECOND if this == OR else key
 
 
-@kernel(is_inner=True, inline="always")
+@kernel(inline="always")
 def wide_key(this, value):
     """The key of an AND or OR of more than two nodes; `value` is the sum of their mixed ids."""
     return mix(value + np.uint64(this)) | WIDE
 
 
-@kernel(is_inner=True, inline="always")
+@kernel(inline="always")
 def literal_key(number):
     key = np.uint64(abs(np.int64(number)))
     return key | SECOND if number < 0 else key
 
 
-@kernel(is_inner=True, inline="always")
+@kernel(inline="always")
 def first_slot(key, last):
     """Where the probing for a key starts: the position of an entry in a table whose last position is `last`."""
     value = (key ^ (key >> np.uint64(32))) * GOLDEN
     return ((value ^ (value >> np.uint64(32))) << np.uint64(1)) & last
 
 
-@kernel(is_inner=True, inline="always")
+@kernel(inline="always")
 def find(table, last, key):
     """The position of the entry of an exact key, or the free one where it belongs."""
     slot = first_slot(key, last)
@@ -92,7 +92,7 @@ def find(table, last, key):
     return slot
 
 
-@kernel(is_inner=True, inline="always")
+@kernel(inline="always")
 def enter(key, node, table, last):
     """Enter a node that is known to be new."""
     slot = first_slot(key, last)
@@ -111,7 +111,7 @@ def move_table(old, table):
             enter(old[entry], old[entry + 1], table, last)
 
 
-@kernel(is_inner=True, inline="always")
+@kernel(inline="always")
 def simplified_pair(this, x, y):
     """What an AND or OR of two nodes is without a node of its own, or -1."""
     neutral = TRUE if this == AND else FALSE
@@ -122,7 +122,7 @@ def simplified_pair(this, x, y):
     return y if x == neutral else x
 
 
-@kernel(is_inner=True, inline="always")
+@kernel(inline="always")
 def pointers(kind, literal, info, offsets, children, table):
     """The state as the functions below take it: pointers, and the last position in the table."""
     return (
@@ -142,7 +142,7 @@ def write_node(this, number, top, node, end, state):
     offsets[node + 1] = end
 
 
-@kernel(is_inner=True, inline="always")
+@kernel(inline="always")
 def add_node(this, number, top, node, end, slot, key, state):
     """Write a new node, whose last edge is before `end`, and its entry in the table."""
     _, _, _, _, _, table, _ = state
@@ -204,7 +204,7 @@ def place_wide(this, size, value, top, stamp, node, end, state):
     return node
 
 
-@kernel(is_inner=True, inline="always")
+@kernel(inline="always")
 def place_node(this, size, value, top, stamp, node, end, state):
     """The id of a node as `distinct` found it; `node` if it is new and has been added."""
     _, _, _, _, children, _, _ = state
@@ -213,7 +213,7 @@ def place_node(this, size, value, top, stamp, node, end, state):
     return place_wide(this, size, value, top, stamp, node, end, state)
 
 
-@kernel(is_inner=True, inline="always")
+@kernel(inline="always")
 def next_stamp(stamp, info, count):
     """A stamp that none of the `count` nodes carries."""
     if stamp == _LAST_STAMP:
@@ -222,7 +222,7 @@ def next_stamp(stamp, info, count):
     return stamp + 1
 
 
-@kernel(is_inner=True, inline="always")
+@kernel(inline="always")
 def distinct(this, parts, first, last, stamp, end, state):
     """Stamp the different children parts[first:last] of an AND or OR and write them behind the other edges.
 
@@ -397,7 +397,7 @@ def insert_decompositions(
     return line, first
 
 
-@kernel(is_inner=True, inline="always")
+@kernel(inline="always")
 def has_key(keys, count, key):
     found = False
     for i in range(count):
@@ -405,7 +405,7 @@ def has_key(keys, count, key):
     return found
 
 
-@kernel(is_inner=True, inline="always")
+@kernel(inline="always")
 def enter_late(keys, nodes, count, table, last):
     """Enter the nodes that wait; returns how many wait afterwards."""
     for i in range(count):
@@ -450,7 +450,7 @@ def mark_reachable(kind, info, offsets, children, cuts, roots, top, reached):
     return node_starts, edge_starts
 
 
-@kernel(is_inner=True, inline="always")
+@kernel(inline="always")
 def bucket_of(this, height):
     return np.int64(this) if this <= LITERAL else 2 * np.int64(height) + np.int64(this) - 2
 

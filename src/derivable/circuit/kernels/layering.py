@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from derivable.core.and_or import AND, OR
-from derivable.device.cpu.tiers import kernel
+from derivable.device.cpu.built_kernels import kernel
 
 
 @kernel("uint8[] int64[] int32[] int64[] int32[] int32[]")

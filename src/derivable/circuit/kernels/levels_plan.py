@@ -22,10 +22,10 @@ import numpy as np
 
 from derivable.circuit.kernels.level_passes import COUNT, FACTORS, FIRST, PAIRS, SINGLES, START
 from derivable.core.and_or import AND, LITERAL, NOT, OR
+from derivable.device.cpu.built_kernels import kernel
 from derivable.device.cpu.pages import empty_pages, zero_pages
 from derivable.device.cpu.places import item
 from derivable.device.cpu.threads import run_chunks
-from derivable.device.cpu.tiers import kernel
 
 SHARED = 4
 _SUMS = 32  # sums of fewer than this many pairs and singles are grouped by exact shape

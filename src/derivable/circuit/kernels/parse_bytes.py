@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
+from derivable.device.cpu.built_kernels import kernel
 from derivable.device.cpu.places import eight_bytes, item, pointer, trailing_zeros
-from derivable.device.cpu.tiers import kernel
 
 OK = 0
 EXPECTED_NUMBER = 1  # a token that is not an integer
@@ -47,7 +47,7 @@ _BELOW_TOP = np.uint64(0x4646464646464646)  # takes bytes above the nine to 128 
 _TOPS = np.uint64(0x8080808080808080)
 
 
-@kernel(is_inner=True)
+@kernel
 def skip_blanks(data, stop, position):
     """The next position that is not a blank within the line."""
     while position < stop and (data[position] == SPACE or data[position] == TAB):
@@ -55,7 +55,7 @@ def skip_blanks(data, stop, position):
     return position
 
 
-@kernel(is_inner=True)
+@kernel
 def skip_line(data, stop, position):
     """The start of the next line."""
     while position < stop and data[position] != NEWLINE and data[position] != RETURN:
@@ -63,7 +63,7 @@ def skip_line(data, stop, position):
     return position + 1
 
 
-@kernel(is_inner=True)
+@kernel
 def next_line(data, stop, position):
     """The first byte of the next line that is neither blank nor a comment; stop at the end of the file."""
     while position < stop:
@@ -79,18 +79,18 @@ def next_line(data, stop, position):
     return stop
 
 
-@kernel("const uint8[]", has_python=False)
+@kernel("uint8[]")
 def first_line(content):
     """The first byte of a file that belongs neither to a comment nor to a blank line; its length if there is none."""
     return next_line(pointer(content), len(content), 0)
 
 
-@kernel(is_inner=True)
+@kernel
 def at_end(data, stop, position):
     return position >= stop or data[position] == NEWLINE or data[position] == RETURN
 
 
-@kernel(is_inner=True)
+@kernel
 def read_number(data, stop, position):
     """(code, position after it, value) of the integer at or after `position` on the same line.
 
@@ -115,7 +115,7 @@ def read_number(data, stop, position):
     return OK, position, -value if negative else value
 
 
-@kernel(is_inner=True, inline="always")
+@kernel(inline="always")
 def plain_number(data, stop, position) -> tuple[Any, Any]:
     """(position after it, value) of the number of one to seven digits that follows one space; (-1, 0) for all else.
 
@@ -144,7 +144,7 @@ def plain_number(data, stop, position) -> tuple[Any, Any]:
     return start + digits, -value if negative else value
 
 
-@kernel(is_inner=True)
+@kernel
 def number_at(data, stop, position):
     """(code, position, value, where it starts) of the integer at or after `position` on the same line."""
     after, value = plain_number(data, stop, position)
@@ -155,7 +155,7 @@ def number_at(data, stop, position):
     return code, position, value, token
 
 
-@kernel("const uint8[] const uint8[] int64[]", has_python=False)
+@kernel("uint8[] uint8[] int64[]")
 def parse_header(content, word, numbers):
     """Find the line `word number number ...`: (code, position, 0); the position after it if OK."""
     data, stop = pointer(content), len(content)
@@ -189,8 +189,7 @@ def grammar(**lines: tuple[int, ...]) -> np.ndarray:
 
 
 @kernel(
-    "const uint8[] int64 int64 int64 uint8[,] int64 int64 uint8[] uint8[] int32[] int32[] int32[] int32[]",
-    has_python=False,
+    "uint8[] int64 int64 int64 uint8[,] int64 int64 uint8[] uint8[] int32[] int32[] int32[] int32[]",
 )
 def parse_lines(
     content, position, until, num_variables, grammar, lines, end, defined, kinds, names, places, numbers, elements
@@ -276,7 +275,7 @@ def parse_lines(
         lines += 1
 
 
-@kernel("const uint8[] uint8[] int64[] int64[] int32[]", has_python=False)
+@kernel("uint8[] uint8[] int64[] int64[] int32[]")
 def parse_d4(content, kinds, starts, places, numbers):
     """The lines of D4's dialect, in any order: `o|a|t|f id 0` declares, `source target literal* 0` is an edge.
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from derivable.circuit.kernels.hashcons import mix
 from derivable.core.and_or import LITERAL, OR, TRUE
+from derivable.device.cpu.built_kernels import kernel
 from derivable.device.cpu.places import item, pointer, scratch
-from derivable.device.cpu.tiers import kernel
 
 LANES = 4  # points
 _MODULUS = 2**31 - 1
@@ -25,7 +25,7 @@ _MODULUS = 2**31 - 1
 WELL_PLACED, NO_PLACE, OTHER_LEAF, NOT_INNER, PRIME_ELSEWHERE, SUB_ELSEWHERE = range(6)
 
 
-@kernel(is_inner=True, inline="always")
+@kernel(inline="always")
 def _reduced(value):
     """A number below 2^62 modulo 2^31 - 1."""
     value = (value & _MODULUS) + (value >> 31)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from derivable.core.and_or import AND, LITERAL, OR, TRUE
-from derivable.device.cpu.tiers import kernel
+from derivable.device.cpu.built_kernels import kernel
 
 MASK = np.uint64(0xFFFFFFFF)
 SHIFT = np.uint64(32)
 
 
-@kernel(is_inner=True, inline="always")
+@kernel(inline="always")
 def _reduce(t, prime, minus_inverse):
     """Montgomery reduction t / 2**32 mod prime, for t < prime**2 and prime < 2**31."""
     m = ((t & MASK) * minus_inverse) & MASK
@@ -21,7 +21,6 @@ def _reduce(t, prime, minus_inverse):
 
 @kernel(
     "uint8[] int64[] int32[] uint64[] uint64[] uint64[] uint64[] uint32[,]",
-    has_python=False,
 )
 def fold_residues(kind, offsets, children, primes, minus_inverses, ones, literals, values):
     """Fold sum and product upwards modulo each prime.

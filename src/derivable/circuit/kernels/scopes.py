@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from derivable.core.and_or import AND, FALSE, LITERAL, OR
-from derivable.device.cpu.tiers import kernel
+from derivable.device.cpu.built_kernels import kernel
 
 
 @kernel("uint8[] int32[] int64[] int32[] int64[] uint64[,]")
@@ -40,7 +40,7 @@ def fold_scopes(kind, literal, offsets, children, position, scopes):
     return overlapping, uneven
 
 
-@kernel(is_inner=True, inline="always")
+@kernel(inline="always")
 def _emit(start, size, tree_size, parts, count):
     """Cut positions [start, start + size) into aligned blocks of powers of two, numbered as a heap."""
     stop = start + size

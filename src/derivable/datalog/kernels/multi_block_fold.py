@@ -14,7 +14,7 @@ from derivable.datalog.kernels.proofs import (
     resolve_choices,
     unite,
 )
-from derivable.device.cpu.tiers import kernel
+from derivable.device.cpu.built_kernels import kernel
 
 # A cost that is never reached.
 ENDLESS = IMPOSSIBLE << 12
@@ -24,7 +24,7 @@ WANTED_SPAN, WANTED_SLOTS = 5, 6
 LOST = 7
 
 
-@kernel(is_inner=True)
+@kernel
 def _cost_of_both(blocks, heads, a, b, costs):
     """The cost of the literals that two proofs have in common."""
     i, i_end, j, j_end = heads[a, 0], heads[a + 1, 0], heads[b, 0], heads[b + 1, 0]
@@ -41,7 +41,7 @@ def _cost_of_both(blocks, heads, a, b, costs):
     return total
 
 
-@kernel(is_inner=True)
+@kernel
 def _copy(blocks, heads, row, to_blocks, to_heads, place):
     """Copy a proof to a row that has its first block already."""
     at = to_heads[place, 0]
@@ -52,7 +52,7 @@ def _copy(blocks, heads, row, to_blocks, to_heads, place):
     to_heads[place + 1, 0], to_heads[place, 1] = at, heads[row, 1]
 
 
-@kernel(is_inner=True)
+@kernel
 def _insert(slot, count, k, to_blocks, to_heads, order, is_truncated, was_full, used):
     """Insert a proof among the first `count` of `order`, behind which its slot is; returns (their number then, what it
     has changed): 0 nothing, 1 it is there, 2 nothing as it is too bad, 3 one that is too bad has left for it, and 4 if

@@ -6,13 +6,13 @@ import numpy as np
 
 from derivable.core.splitmix64 import STEP
 from derivable.datalog.kernels.proofs import LITERALS, SETS, next_literal
-from derivable.device.cpu.tiers import kernel
+from derivable.device.cpu.built_kernels import kernel
 
 # What spreads states over the slots of a hash.
 SPREAD = np.uint64(STEP)
 
 
-@kernel(is_inner=True)
+@kernel
 def _list_values(blocks, heads, first, last, tied, literals, diagram):
     """List the facts of the proofs `first` to `last` - 1 by what decides them, a fact alone or a choice, best proof
     first; returns (number of values, number of deciders)."""
@@ -63,7 +63,7 @@ def _list_values(blocks, heads, first, last, tied, literals, diagram):
     return count, deciders
 
 
-@kernel(is_inner=True)
+@kernel
 def _enter_state(state, mass, diagram, count):
     """Add to the mass of a state of the next decider; the number of its states, -1 if there is no room."""
     slots, states, masses, slots_of = diagram[6:]

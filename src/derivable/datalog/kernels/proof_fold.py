@@ -27,7 +27,7 @@ from derivable.datalog.kernels.proofs import (
     resolve_choices,
     unite,
 )
-from derivable.device.cpu.tiers import kernel
+from derivable.device.cpu.built_kernels import kernel
 
 
 @kernel("int64[] int64[] int64[] int64[]")
@@ -100,7 +100,7 @@ def are_possible(
     return stop
 
 
-@kernel(is_inner=True)
+@kernel
 def _fold_narrow(start, stop, given, limits, sets, room, used, costs, tied, literals, triggers):
     """`fold` of rows whose proofs are one block each, at the same place: all that is done with them is done here.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from derivable.device.cpu.tiers import kernel
+from derivable.device.cpu.built_kernels import kernel
 
 
-@kernel(is_inner=True)
+@kernel
 def _is_possible(proof, words, group_of, low, chosen):
     """Whether a set of literals does not contradict itself; chosen [group] then has the slot that holds, + 1."""
     chosen[:] = 0
@@ -30,7 +30,6 @@ def _is_possible(proof, words, group_of, low, chosen):
 
 @kernel(
     "uint64[,,] int64[] int64[] int64[] int64 int64[] int64[] int64[] int64[] int64[] int64[] int64[]",
-    has_python=False,
 )
 def proof_terms(
     proofs, counts, low_of, group_of, num_groups, sizes, roots, signs, starts, factors, sum_starts, members

@@ -30,8 +30,8 @@ import math
 
 import numpy as np
 
+from derivable.device.cpu.built_kernels import kernel
 from derivable.device.cpu.places import load, store, trailing_zeros
-from derivable.device.cpu.tiers import kernel
 
 # The cost of a probability of 1/e, and of what has probability 0.
 SCALE, IMPOSSIBLE = float(1 << 36), 1 << 48
@@ -72,7 +72,7 @@ def cost_of_word(costs, first, word):
     return total
 
 
-@kernel(is_inner=True)
+@kernel
 def _number_of_literals(blocks, heads, row):
     count = 0
     for block in range(heads[row, 0], heads[row + 1, 0]):
@@ -101,7 +101,7 @@ def list_literals(rows, blocks, heads, found):
                     bit = next_literal(word, bit + 1)
 
 
-@kernel(is_inner=True)
+@kernel
 def _list_tied(blocks, heads, row, tied, numbers, where):
     """Write the literals of a proof that are in a choice to `numbers`, and the places of their words to `where`.
 
@@ -120,7 +120,7 @@ def _list_tied(blocks, heads, row, tied, numbers, where):
     return count
 
 
-@kernel(is_inner=True)
+@kernel
 def _choose(blocks, count, literals):
     """Note what the listed literals say of their choices; -1 if they contradict each other, 0 if no value is denied, 1
     if some are, and 2 if literals went: denied values go where another value is used."""
@@ -296,7 +296,7 @@ def contains(blocks, heads, a, others, other_heads, b):
     return True
 
 
-@kernel(is_inner=True)
+@kernel
 def _sort(blocks, heads, order, spare, count):
     """Sort the first `count` row numbers of `order`; `spare` is as long."""
     for start in range(0, count, 8):
@@ -333,7 +333,7 @@ def _sort(blocks, heads, order, spare, count):
         run *= 2
 
 
-@kernel(is_inner=True)
+@kernel
 def _keep_best(blocks, heads, order, spare, count, k, to_blocks, to_heads, first):
     """Write the k best of the first `count` rows of `order`, none of which contains another, from row `first` on.
 
@@ -371,7 +371,7 @@ def _keep_best(blocks, heads, order, spare, count, k, to_blocks, to_heads, first
     return kept
 
 
-@kernel(is_inner=True)
+@kernel
 def _close_set(heads, offsets, used, kept):
     """The number of the set of the `kept` rows behind those in use."""
     number, first = used[0], used[1]
@@ -384,7 +384,7 @@ def _close_set(heads, offsets, used, kept):
     return number
 
 
-@kernel(is_inner=True)
+@kernel
 def _has_room(num_rows, num_blocks, num_candidates, blocks, heads, offsets, to_blocks, to_heads, used):
     """Whether a set of so many rows and blocks, and its candidates, can be written; else that is wanted."""
     fits = used[0] + 1 < len(offsets) and used[1] + num_rows < len(heads) and used[2] + num_blocks <= len(blocks)
@@ -479,7 +479,7 @@ def multiply(
     return stop
 
 
-@kernel(is_inner=True)
+@kernel
 def _are_equal(blocks, heads, first, second, count):
     """Whether two runs of rows are the same proofs."""
     start, other = heads[first, 0], heads[second, 0]

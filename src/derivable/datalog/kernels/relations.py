@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from derivable.device.cpu.built_kernels import kernel
 from derivable.device.cpu.places import hash_word, mix_word, slot_in, tag_of
-from derivable.device.cpu.tiers import kernel
 
 # Of a digit that words are sorted by: more of its values would be written to more places at once than stay in cache.
 DIGIT_BITS = 10

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from derivable.device.cpu.built_kernels import kernel
 from derivable.device.cpu.places import hash_word, load, mix_word, prefetch, slot_in, store, tag_of
-from derivable.device.cpu.tiers import kernel
 
 # Looks into the table that are on their way while one is made: each waits for memory.
 AHEAD = 12
 
 
-@kernel(is_inner=True)
+@kernel
 def _eight_bytes(data, at):
     """Bytes `at` to `at + 7` as one word; compiled code reads them at once."""
     return (
@@ -29,7 +29,7 @@ def _eight_bytes(data, at):
     )
 
 
-@kernel(is_inner=True)
+@kernel
 def _hash_text(data, start, stop, mask):
     """The hash of bytes start..stop, of which `mask` leaves some bits."""
     found = hash_word(stop - start)
@@ -44,7 +44,7 @@ def _hash_text(data, start, stop, mask):
     return mix_word(found, word) & mask
 
 
-@kernel(is_inner=True)
+@kernel
 def _is_same_text(data, start, other, at, length):
     """Whether `length` bytes of `data` from `start` on and of `other` from `at` on are the same."""
     k = np.int64(0)
@@ -59,14 +59,14 @@ def _is_same_text(data, start, other, at, length):
     return True
 
 
-@kernel("const uint8[] int64[] int64[] int64 int64[]")
+@kernel("uint8[] int64[] int64[] int64 int64[]")
 def hash_texts(data, starts, stops, mask, hashes):
     """The hashes [text] of the texts data[starts[i]:stops[i]]; `mask`: the bits that count."""
     for i in range(len(starts)):
         hashes[i] = _hash_text(data, starts[i], stops[i], mask)
 
 
-@kernel("uint8[] int64[] int64 uint32[] const uint8[] int64[] int64[] int64[] int64[] bool")
+@kernel("uint8[] int64[] int64 uint32[] uint8[] int64[] int64[] int64[] int64[] bool")
 def place_texts(data, offsets, size, table, given, starts, stops, hashes, places, appends):
     """Find the texts given[starts[i]:stops[i]]; writes their numbers to `places` and returns the new number of texts.
 
@@ -117,7 +117,7 @@ def join_texts(data, offsets, rows, joined, ends):
         ends[i] = end
 
 
-@kernel("const uint8[] int64[] int64 uint32[] int64")
+@kernel("uint8[] int64[] int64 uint32[] int64")
 def rehash_texts(data, offsets, size, table, mask):
     """Fill an empty table with the first `size` texts, which are distinct; `mask`: the bits of hashes that count."""
     slots = len(table) // 2

@@ -20,8 +20,8 @@ import numpy as np
 
 from derivable.datalog.kernels.row_sets import DONE, LOG_FULL
 from derivable.datalog.machine import words as w
+from derivable.device.cpu.built_kernels import kernel
 from derivable.device.cpu.places import call_at, hash_word, load, mix_word, pointer_at, slot_in, store, tag_of
-from derivable.device.cpu.tiers import kernel
 
 # The types of the parameters of `run`.
 TYPES = ("int64", "int64[]", "int64[,]", *["int64[]"] * 3, "int64[,]", "int64[]", *["int64[,]"] * 3)
@@ -119,14 +119,14 @@ def run(address, memory, stores, tables, indexes, control, strata, drivers, read
     return w.ENDED
 
 
-@kernel(is_inner=True)
+@kernel
 def _activate(control, table):
     """Have a table between those that have recent or new rows."""
     control[w.TABLES_START] = min(control[w.TABLES_START], table)
     control[w.TABLES_STOP] = max(control[w.TABLES_STOP], table + 1)
 
 
-@kernel(is_inner=True)
+@kernel
 def take_piece(memory, at):
     """Make some rows of a table that wait the recent ones, those of the last pair; its new rows wait from now on.
 
@@ -151,7 +151,7 @@ def take_piece(memory, at):
     memory[at + w.NUM_WAITING] = number
 
 
-@kernel(is_inner=True)
+@kernel
 def _make_ready(memory, tables, indexes, control, strata):
     """Have indexes up to date for a round, if the orders of joins are those for it; 0 if all is ready."""
     if control[w.ROUND] == 0:
@@ -170,7 +170,7 @@ def _make_ready(memory, tables, indexes, control, strata):
     return 0
 
 
-@kernel(is_inner=True)
+@kernel
 def _has_begun(memory, tables, strata, s, indexes_after):
     """Whether a recursion is run here: it is no equivalence. What it reads of before it is kept then."""
     first, decides, base = strata[s, w.FIRST_TABLE], strata[s, w.DECIDES], strata[s, w.BASE]
@@ -182,7 +182,7 @@ def _has_begun(memory, tables, strata, s, indexes_after):
     return True
 
 
-@kernel(is_inner=True)
+@kernel
 def _run_store(address, memory, stores, tables, control, activity, number):
     """Run one store, or go on with it; 0 if it is done with its rows."""
     own, target = stores[number, w.OWN], tables[stores[number, w.TARGET]]
@@ -230,7 +230,7 @@ def _run_store(address, memory, stores, tables, control, activity, number):
     return 0
 
 
-@kernel(is_inner=True)
+@kernel
 def _run_and_add_up(address, memory, entry, block, target, control):
     """Call the kernel of a store, and add up the candidates that it writes, as often as there is room for no more."""
     while True:
@@ -241,7 +241,7 @@ def _run_and_add_up(address, memory, entry, block, target, control):
             return code if code != DONE else control[w.STORE_CODE]
 
 
-@kernel(is_inner=True)
+@kernel
 def _add_up(address, memory, at, control):
     """Insert the candidates of a table and add up their tags, or go on with that."""
     own = memory[at + w.ADD_UP_OWN]
@@ -253,7 +253,7 @@ def _add_up(address, memory, at, control):
     return code
 
 
-@kernel(is_inner=True)
+@kernel
 def _merge(address, memory, stores, at, control):
     """End the round of a table with tags, as far as candidates and tags are concerned."""
     if memory[at + w.ADD_UP] != 0:
@@ -270,7 +270,7 @@ def _merge(address, memory, stores, at, control):
     return 0
 
 
-@kernel(is_inner=True)
+@kernel
 def _is_in_doubt(memory, tables, control, strata):
     """Whether the orders of joins may be others for the sizes that there are now, see `Executor.begin_round`."""
     s = control[w.STRATUM]
@@ -293,7 +293,7 @@ def _is_in_doubt(memory, tables, control, strata):
 # Indexes
 
 
-@kernel(is_inner=True)
+@kernel
 def _update_index(memory, at):
     """Insert the visible rows of a table into a chained index, see `relations.chain_append`; false without room."""
     stop = memory[memory[at + w.OF] + w.VISIBLE]
@@ -305,7 +305,7 @@ def _update_index(memory, at):
     return True
 
 
-@kernel(is_inner=True)
+@kernel
 def _index_row(memory, at, i):
     """Insert row `i` into a chained index."""
     keys, heads = pointer_at(memory[at + w.KEYS], np.int64), pointer_at(memory[at + w.HEADS], np.int32)
@@ -324,7 +324,7 @@ def _index_row(memory, at, i):
     store(heads, slot, np.int32(i))
 
 
-@kernel(is_inner=True)
+@kernel
 def _empty(memory, at):
     """Have no rows in an index."""
     if memory[at + w.INDEXED] > 0:
@@ -334,7 +334,7 @@ def _empty(memory, at):
         memory[at + w.INDEXED] = 0
 
 
-@kernel(is_inner=True)
+@kernel
 def _complete(memory, table, at, indexes_after):
     """Have all rows of a table visible, and in the indexes that are made then.
 
@@ -356,7 +356,7 @@ def _complete(memory, table, at, indexes_after):
             memory[index + w.INDEXED] = size
 
 
-@kernel(is_inner=True)
+@kernel
 def _is_dense(memory, index, size):
     """Whether the values of the one key of an index are as near to one another as those of dense ones."""
     log = pointer_at(memory[memory[index + w.OF] + w.LOG], np.int64)
@@ -371,7 +371,7 @@ def _is_dense(memory, index, size):
 # Tables of whole programs: each has one hash
 
 
-@kernel(is_inner=True)
+@kernel
 def _clear(memory, stores, tables, indexes, indexes_after):
     """Empty all tables, indexes and counters of stores."""
     for table in range(len(tables)):
@@ -393,7 +393,7 @@ def _clear(memory, stores, tables, indexes, indexes_after):
             stores[number, word] = 0
 
 
-@kernel(is_inner=True)
+@kernel
 def _insert_facts(address, memory, tables, control):
     """Insert the candidates of tables, which have room for them, but for those that wait for the end of a round."""
     for table in range(len(tables)):
@@ -406,7 +406,7 @@ def _insert_facts(address, memory, tables, control):
             memory[at + w.NUM_CANDIDATES] = 0
 
 
-@kernel(is_inner=True)
+@kernel
 def _insert(memory, at):
     """Have the row that the log has behind those of a table, if that is a new one; returns its number.
 
@@ -433,7 +433,7 @@ def _insert(memory, at):
     return size
 
 
-@kernel(is_inner=True)
+@kernel
 def _insert_rows(memory, at, words, count):
     """Insert rows, whose words are at an address, in a table that has room for them."""
     width, log, rows = memory[at + w.ROW_WIDTH], pointer_at(memory[at + w.LOG], np.int64), pointer_at(words, np.int64)
@@ -443,7 +443,7 @@ def _insert_rows(memory, at, words, count):
         _insert(memory, at)
 
 
-@kernel(is_inner=True)
+@kernel
 def _have_columns_one_sum(memory, at):
     """Whether both columns of a table have the same sum, as those of a symmetric relation have."""
     log, difference = pointer_at(memory[at + w.LOG], np.int64), np.int64(0)
@@ -455,7 +455,7 @@ def _have_columns_one_sum(memory, at):
 # Candidates
 
 
-@kernel(is_inner=True)
+@kernel
 def insert_candidates(memory, stores, at):
     """Insert the candidates of a table, which has room for them; a new row is one of the store that found it first."""
     width, memory[at + w.OLD_SIZE] = memory[at + w.ROW_WIDTH], memory[at + w.SIZE]
@@ -471,7 +471,7 @@ def insert_candidates(memory, stores, at):
             stores[number, w.ROWS] += 1
 
 
-@kernel(is_inner=True)
+@kernel
 def _list_new(memory, at):
     """Have the rows that are new recent in the next round."""
     rows, old = pointer_at(memory[at + w.NEXT_LIST], np.int64), memory[at + w.OLD_SIZE]
@@ -480,7 +480,7 @@ def _list_new(memory, at):
     memory[at + w.LISTED] = memory[at + w.SIZE] - old
 
 
-@kernel(is_inner=True)
+@kernel
 def end_merge(memory, at, control):
     """Note when rows became recent; there are no candidates any more."""
     if memory[at + w.STAMPS] != 0:

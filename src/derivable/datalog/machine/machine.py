@@ -10,7 +10,6 @@ What tags are, and when they are added up, is a merge that the machine has (`mac
 from __future__ import annotations
 
 import operator
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -39,15 +38,6 @@ else:
 
 # How a profile names what a machine has done.
 ROUTE = "kernel in the driver"
-
-
-def may_drive(work: int, run: Any = None) -> bool:
-    """Whether to use the driver, `driver.run` if no other is given, for so many rows: the package brings it compiled,
-    or they are worth compiling it.
-    """
-    if os.environ.get("DERIVABLE_TIER") == "interpreted":
-        return False
-    return work >= policy().many_rows or (driver.run if run is None else run).is_linkable()
 
 
 def are_compiled(kernels: Iterable[Packed]) -> bool:

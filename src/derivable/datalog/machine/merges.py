@@ -96,10 +96,6 @@ class Merge:
         """The kernels that the driver calls for a table as it is, besides those of stores."""
         return ()
 
-    def driver(self) -> Any:
-        """What runs the stores."""
-        return driver.run
-
     def call(self, machine: Machine) -> int:
         """Have the driver go on; returns why it comes back."""
         return machine.call()
@@ -302,9 +298,6 @@ class Proofs(Merge):
 
     def kernel(self, plan: emit.Plan, form: SetForm | None) -> emit.RuleKernel:
         return emit.compiled(emit_insert.CandidateEmitter, plan)
-
-    def driver(self) -> Any:
-        return proof_driver.run_proofs
 
     def write_table(self, machine: Machine, number: int) -> None:
         table, arrays, at = machine.tables[number], self.arrays[number], machine.bases_of_tables[number]

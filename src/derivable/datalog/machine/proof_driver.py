@@ -15,8 +15,8 @@ from derivable.datalog.machine import driver
 from derivable.datalog.machine import words as w
 from derivable.datalog.machine.driver import end_merge, insert_candidates, run
 from derivable.datalog.policy.costs import FEW_PROOFS
+from derivable.device.cpu.built_kernels import kernel
 from derivable.device.cpu.places import array_at, load, pointer_at, store
-from derivable.device.cpu.tiers import kernel
 
 _SETS, _SLOTS = ("uint64[,]", "int64[,]", "int64[]"), ("uint64[,]", "int64[,]", "int64[]", "int64[]")
 _KNOWN = ("int64[]", "uint64[]", "int64[]", "int64[]", "float64[]", *["int64[]"] * 6, "float64[]", "uint64[]")
@@ -205,7 +205,7 @@ def run_proofs(
             return w.LIMITS
 
 
-@kernel(is_inner=True)
+@kernel
 def _list_factors(memory, at, i, num_factors):
     """Have the factors of a candidate that are not one before all others, in their order; returns their number."""
     number, parts = 0, memory[at + w.PARTS]
@@ -220,7 +220,7 @@ def _list_factors(memory, at, i, num_factors):
     return number
 
 
-@kernel(is_inner=True)
+@kernel
 def _forget_factors(memory, at, num_factors, stop, start=0):
     """Have factors of candidates from `start` to `stop` be one."""
     for c in range(num_factors):
@@ -229,7 +229,7 @@ def _forget_factors(memory, at, num_factors, stop, start=0):
             store(given, i, np.int64(ONE))
 
 
-@kernel(is_inner=True)
+@kernel
 def _keep(memory, at, is_possible, a, b):
     """Have the candidates that are possible before the others; returns their number."""
     width, words = memory[at + w.ROW_WIDTH], pointer_at(memory[at + w.CANDIDATE_WORDS], np.int64)

@@ -21,7 +21,7 @@ from derivable.datalog.fused import fused
 from derivable.datalog.fused.kernel_plan import Fused
 from derivable.datalog.machine import words as w
 from derivable.datalog.machine.forms import Form, FormBinding
-from derivable.datalog.machine.machine import Machine, are_compiled, may_drive
+from derivable.datalog.machine.machine import Machine, are_compiled
 from derivable.datalog.machine.merges import ENDLESS, Merge, Proofs, Sums
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
@@ -68,7 +68,7 @@ class WholeProgram:
     once         the stores that write to relations of no recursion
     facts_left   facts that the run at hand may have still
     rows         number of a table -> rows of constants, of rules that read nothing
-    runs         how many there were before kernels were bound, -1 once they are
+    is_bound     whether all stores have their kernels
     first_other  the number of the first stratum that has a store without a kernel, as far as that is known
     stops        the strata before which a run stops: those that negate proofs, and the end
     negated      stratum -> numbers of the tables whose proofs it negates
@@ -81,12 +81,10 @@ class WholeProgram:
         rows: Sequence[tuple[str, Row]],
         bases: Sequence[str],
         decides: Sequence[str],
-        saved: int,
     ):
         """stores   [stratum] what computes it before its recursion, and in it
         bases    [stratum] the relation with what its recursion reads of before it, "" without one
         decides  [stratum] the relation that says whether it may be an equivalence, "" without one
-        saved    what a run saves, in rows
         """
         ram, relations = executor.ram, [stratum.relations for stratum in executor.ram.strata]
         all_stores = [store for once, loop in stores for store in (*once, *loop)]
@@ -98,7 +96,7 @@ class WholeProgram:
         executor.has_candidates = merge.has_tags
         self.machine = machine = Machine(executor, relations, stores, merge, others, has_room=True)
         number, count, words = machine.number, len(all_stores), machine.strata
-        self.saved, self.runs, self.outputs = saved, 0, ram.outputs
+        self.is_bound, self.outputs = False, ram.outputs
         # The first stratum that reads an index.
         self.first_use: dict[Index, int] = {}
         self.rows: dict[int, list[Row]] = {}
@@ -142,18 +140,14 @@ class WholeProgram:
 
     # Kernels
 
-    def is_bound(self) -> bool:
-        """Whether all stores have their kernels; some of them are compiled for that."""
-        if self.runs < 0:
-            return True
-        self.runs += 1
-        if not may_drive(self.runs * self.saved, self.machine.merge.driver()):
-            return False
-        with gc_paused():
-            return self.bind()
-
     def bind(self) -> bool:
-        """Bind all stores, if the kernels of all are there."""
+        """Whether all stores have their kernels; some of them are compiled for that."""
+        if not self.is_bound:
+            with gc_paused():
+                self.is_bound = self._bind()
+        return self.is_bound
+
+    def _bind(self) -> bool:
         machine, merge, planned_forms = self.machine, self.machine.merge, []
         for numbers, forms in self.forms():
             running = machine.running(numbers[0])
@@ -174,7 +168,6 @@ class WholeProgram:
         for numbers, forms, plan, kernel in planned_forms:
             self.bind_form(numbers, forms, FormBinding(forms[0], plan), plan, kernel)
         self.part_indexes()
-        self.runs = -1
         # What refers to one another would stay until Python looks for such.
         machine.executor.running.clear()
         for table in machine.tables:

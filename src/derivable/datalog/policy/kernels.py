@@ -47,7 +47,7 @@ class Kernels:
 
     def drive(self, driver: Any, *arguments: Any) -> int:
         """Call a driver of a machine, whose memory is the first argument."""
-        return driver.compiled(self.address(arguments[0]), *arguments)
+        return driver(self.address(arguments[0]), *arguments)
 
 
 COMPILED = Kernels()

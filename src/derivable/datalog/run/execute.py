@@ -20,7 +20,7 @@ from derivable.datalog.facts.store import FactStore
 from derivable.datalog.foreign.function import ForeignError
 from derivable.datalog.fused.state import Columns
 from derivable.datalog.machine import recursion
-from derivable.datalog.machine.machine import are_compiled, may_drive
+from derivable.datalog.machine.machine import are_compiled
 from derivable.datalog.machine.recursion import Recursion
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
@@ -311,8 +311,6 @@ class Executor(Stores):
             table = self.tables[name]
             if table.joins_values or self.stratum_effort[number].rows < table.rows_worth_kernels:
                 return False
-        if not may_drive(work):
-            return False
         # Few of its stores have kernels by then, and without these it costs more than it spares.
         return rows <= policy().few_rows or work >= policy().many_rows
 

@@ -19,7 +19,7 @@ from derivable.core.diagnostics import CompileTimeout, DomainError, LimitError, 
 from derivable.core.progress import Deadline, checked_time_limit, is_seen, progress
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.scalars.nodes import NOWHERE
-from derivable.device.cpu import compile_notice
+from derivable.device.cpu import compile_time
 from derivable.device.cpu.available import shown_bytes
 from derivable.device.cpu.memory import empty_cache, kept_bytes
 
@@ -107,7 +107,7 @@ class Watch(Deadline):
         self.limits = limits
         self.shows = shows
         self.began = time.monotonic()
-        self.compiled = compile_notice.seconds()
+        self.compiled = compile_time.seconds()
         self.executor: Executor | None = None
         self.stratum = self.round = self.tuples = self.rows_read = 0
         self.table: Table | None = None
@@ -262,7 +262,7 @@ class Watch(Deadline):
 
     def error(self, doing: str = "") -> CompileTimeout:
         what, remedy = f"the run did not finish within {self.time_limit:g} s{doing}", self.hint
-        seconds = compile_notice.seconds() - self.compiled
+        seconds = compile_time.seconds() - self.compiled
         if seconds > LONG_PART * (self.time_limit or 0.0):
             what += f"\n  {seconds:.1f} s of these went into compiling kernels"
             remedy = f"run it again, as kernels are kept for the next time, or {remedy}"

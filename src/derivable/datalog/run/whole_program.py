@@ -82,7 +82,7 @@ def run_whole(ram: m.Ram, facts: FactStore, watch: Watch, algebra: Algebra) -> F
         with gc_paused():
             program = small_program(ram, algebra, small.number)
     finished = None
-    if program is not None and program.is_bound():
+    if program is not None and program.bind():
         began = perf_counter()
         number = program.run(facts, ram, algebra)
         finished = finish(program, small, facts, ram, number, began)
@@ -139,7 +139,7 @@ def small_program(ram: m.Ram, algebra: Algebra, most: int | None = None) -> Whol
             decides.append("")
         else:
             decides.append((rules.relation, *sorted(rules.steps))[not rules.is_transitive])
-    return whole_program.WholeProgram(executor, stores, rows, bases, decides, saved_by(ram))
+    return whole_program.WholeProgram(executor, stores, rows, bases, decides)
 
 
 def _is_other(ram: m.Ram, stratum: m.Stratum, is_tagged: bool) -> bool:

@@ -20,8 +20,8 @@ from derivable.datalog.shortcuts.condensed import Condensed, compiled, include, 
 from derivable.datalog.shortcuts.shortcut import Run, Shortcut, count_round
 from derivable.datalog.tables.sets import PrefixSets
 from derivable.datalog.tables.storage import Table
+from derivable.device.cpu.built_kernels import kernel
 from derivable.device.cpu.memory import empty, zeros
-from derivable.device.cpu.tiers import kernel
 
 
 class UnionFind(Shortcut):

@@ -115,8 +115,8 @@ def sort(words: np.ndarray) -> None:
 
 def _sort(start: int, stop: int, words: np.ndarray) -> None:
     part = words[start:stop]
-    # If it is compiled: NumPy takes as long where it uses the processor's vectors well, else five times.
-    if len(part) < policy().cache_rows or not kernels.sort_by_digits.is_linkable():
+    # NumPy takes as long where it uses the processor's vectors well, else five times.
+    if len(part) < policy().cache_rows:
         part.sort()
         return
     given, other = part.view(np.int64), empty(len(part), np.int64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -102,8 +101,8 @@ class SymbolTable:
 
     def intern_joined(self, columns: Sequence[np.ndarray]) -> np.ndarray:
         """Ids [row] int64 of the texts that those with the ids of each row are, one behind the other."""
-        # If a compiler is loaded anyway, bytes are copied in a tenth of the time that objects take.
-        many = policy().many_texts // (16 if "numba" in sys.modules else 1)
+        # Bytes are copied in half the time that objects take for 1,000 texts, in a sixth for 60,000.
+        many = policy().many_texts // 16
         with _interning:
             if (arena := self._arena_for(len(columns[0]), many)) is not None:
                 return arena.enter_joined(np.column_stack(columns))

@@ -1,1 +1,1 @@
-"""On the CPU: memory, threads, and kernels that Numba compiles at first use and caches on disk."""
+"""On the CPU: memory, threads, and kernels, compiled when the package is built or by LLVM when they are used."""

@@ -9,30 +9,20 @@ out.
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from derivable.core.diagnostics import UnsupportedError
+from derivable.device.cpu import cpython
 from derivable.kernel import nodes as n
 from derivable.kernel.emit_llvm import ENTRY, held_dtype, result_types, written_arrays
 
-# Where the fields of Python's objects begin, behind the type that all have last.
-_HEAD = object.__basicsize__
-# Of an array: its numbers, its dtype, its flags; of a dtype: the letter of its kind, its order of bytes, its size.
-_DATA, _DTYPE, _FLAGS = _HEAD, _HEAD + 40, _HEAD + 48
-_KIND, _ORDER, _ITEMSIZE = _HEAD + 8, _HEAD + 10, _HEAD + 24
 # What a parameter or result is; an array has its dtype's size and letter beside the first bit here.
 _INTEGER, _FLOAT, _TRUTH, _UNSIGNED = range(4)
 _ARRAY, _WRITTEN = 1 << 32, 1 << 33
-# Flags of arrays: C order and aligned, and may be written.
-_NEEDED, _WRITEABLE = 0x1 | 0x100, 0x400
 # The words of a form before those of parameters and results.
 _FIELDS = 7
-_METHOD_FASTCALL = 0x80
 
 
 def _text(message: str) -> str:
@@ -118,7 +108,7 @@ check:
   br i1 %fine, label %next, label %fail
 
 array:
-  %type_at = getelementptr i8, ptr %object, i64 {_HEAD - 8}
+  %type_at = getelementptr i8, ptr %object, i64 {cpython.TYPE}
   %type = load ptr, ptr %type_at
   %is_array = icmp eq ptr %type, %array_type
   br i1 %is_array, label %fields, label %maybe_array
@@ -129,33 +119,33 @@ maybe_array:
   br i1 %not_array, label %refused, label %fields
 
 fields:
-  %flags_at = getelementptr i8, ptr %object, i64 {_FLAGS}
+  %flags_at = getelementptr i8, ptr %object, i64 {cpython.FLAGS}
   %flags = load i32, ptr %flags_at
   %is_written = and i64 %kind, {_WRITTEN}
   %reads = icmp eq i64 %is_written, 0
-  %needed = select i1 %reads, i32 {_NEEDED}, i32 {_NEEDED | _WRITEABLE}
+  %needed = select i1 %reads, i32 {cpython.READABLE}, i32 {cpython.READABLE | cpython.WRITEABLE}
   %has = and i32 %flags, %needed
   %has_flags = icmp eq i32 %has, %needed
-  %dtype_at = getelementptr i8, ptr %object, i64 {_DTYPE}
+  %dtype_at = getelementptr i8, ptr %object, i64 {cpython.DTYPE}
   %dtype = load ptr, ptr %dtype_at
-  %letter_at = getelementptr i8, ptr %dtype, i64 {_KIND}
+  %letter_at = getelementptr i8, ptr %dtype, i64 {cpython.KIND}
   %letter = load i8, ptr %letter_at
-  %order_at = getelementptr i8, ptr %dtype, i64 {_ORDER}
+  %order_at = getelementptr i8, ptr %dtype, i64 {cpython.ORDER}
   %order = load i8, ptr %order_at
-  %item_at = getelementptr i8, ptr %dtype, i64 {_ITEMSIZE}
+  %item_at = getelementptr i8, ptr %dtype, i64 {cpython.ITEMSIZE}
   %item = load i64, ptr %item_at
   %item_shifted = shl i64 %item, 8
   %letter_wide = zext i8 %letter to i64
   %of_dtype = or i64 %item_shifted, %letter_wide
   %wanted = and i64 %kind, {_ARRAY - 1}
   %same = icmp eq i64 %of_dtype, %wanted
-  %native = icmp ne i8 %order, {ord(">" if sys.byteorder == "little" else "<")}
+  %native = icmp ne i8 %order, {cpython.FOREIGN}
   %good1 = and i1 %same, %native
   %good2 = and i1 %good1, %has_flags
   br i1 %good2, label %take, label %refused
 
 take:
-  %data_at = getelementptr i8, ptr %object, i64 {_DATA}
+  %data_at = getelementptr i8, ptr %object, i64 {cpython.DATA}
   %data = load i64, ptr %data_at
   store i64 %data, ptr %word_at
   br label %next
@@ -260,17 +250,6 @@ declare ptr @PyBool_FromLong(i64)
 """
 
 
-class _Method(ctypes.Structure):
-    """CPython's PyMethodDef."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    )
-
-
 # What the functions that were made refer to.
 _alive: list[Any] = []
 
@@ -291,20 +270,16 @@ def function(kernel: n.Kernel, address: int, caller: int, pickled: tuple) -> Cal
     caller   of the code of `TEXT`
     pickled  (callable, arguments): makes an object with the function as its attribute
     """
-    _check_layout()
     written = written_arrays(kernel)
     kinds = [_kind_of(kernel, parameter, parameter in written) for parameter in kernel.parameters]
     results = [_number_of(dtype) for dtype in result_types(kernel)]
     known = [id(TypeError), id(None), id(np.ndarray), 0]
     words = [address, len(kinds), len(results), *known, *kinds, *results]
     form = (ctypes.c_int64 * len(words))(*words)
-    method = _Method(kernel.name.encode(), caller, _METHOD_FASTCALL, None)
-    _alive.append((form, method))
+    _alive.append(form)
     owner = _Form(ctypes.addressof(form))
     owner.pickled = pickled
-    new = ctypes.pythonapi.PyCFunction_NewEx
-    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-    return new(ctypes.addressof(method), owner, None)
+    return cpython.built_in(kernel.name, caller, owner)
 
 
 def _kind_of(kernel: n.Kernel, parameter: n.Register | n.Array, is_written: bool) -> int:
@@ -318,23 +293,3 @@ def _number_of(dtype: str) -> int:
     if dtype == "uint64":
         return _UNSIGNED
     return {"b": _TRUTH, "f": _FLOAT}.get(np.dtype(dtype).kind, _INTEGER)
-
-
-@cache
-def _check_layout() -> None:
-    """Raise UnsupportedError unless objects are laid out as is said here."""
-    array, read = np.zeros(3, np.int16), ctypes.c_int64.from_address
-    dtype = array.dtype
-    if (
-        sys.implementation.name != "cpython"
-        or sys.maxsize <= 1 << 32
-        or read(id(array) + _HEAD - 8).value != id(np.ndarray)
-        or read(id(array) + _DATA).value != array.ctypes.data
-        or read(id(array) + _DTYPE).value != id(dtype)
-        or ctypes.c_int.from_address(id(array) + _FLAGS).value != array.flags.num
-        or ctypes.string_at(id(dtype) + _KIND, 3) != b"ih="
-        or read(id(dtype) + _ITEMSIZE).value != 2
-    ):
-        raise UnsupportedError(
-            f"kernels are for CPython of 64 bits and NumPy 2, not {sys.implementation.name} with NumPy {np.__version__}"
-        )

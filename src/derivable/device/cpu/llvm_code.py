@@ -1,7 +1,6 @@
 """Kernels that LLVM compiles from their text when they are used first, and that are on disk for later processes.
 
-A file is found by what its code was made from: the text, the version of LLVM and the processor. Nothing here needs
-Numba.
+A file is found by what its code was made from: the text, the version of LLVM and the processor.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from derivable.core.diagnostics import DerivableError
 from derivable.core.files import atomic_write
 from derivable.core.forks import renew_in_children
 from derivable.core.interrupts import sigint_deferred
-from derivable.device.cpu import compile_notice, llvm_calls
+from derivable.device.cpu import compile_time, llvm_calls
 from derivable.kernel import nodes as n
 from derivable.kernel.emit_llvm import ENTRY, emit_llvm, emit_packed
 
@@ -111,11 +110,11 @@ def address_of(text: str) -> int:
             path = _path(digest)
             code = _read(path)
             if code is None:
-                with compile_notice.counted():
+                with compile_time.counted():
                     code, may_be_kept = _compiled(text.replace(f"@{ENTRY}(", f"@{name}("))
                 if may_be_kept:
                     _keep(path, code)
-            _addresses[digest] = _link(name, code)
+            _addresses[digest] = link(name, code)
         return _addresses[digest]
 
 
@@ -196,7 +195,8 @@ def _engine() -> Any:
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
 
 
-def _link(name: str, code: bytes) -> int:
+def link(name: str, code: bytes) -> int:
+    """The address of a function of object code, which no other code has a function of that name."""
     from llvmlite import binding as llvm
 
     engine = _engine()

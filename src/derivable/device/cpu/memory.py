@@ -189,29 +189,15 @@ def zeros(shape: int | Sequence[int], dtype: Any) -> np.ndarray:
     return array
 
 
-class _Open:
-    """The memory of a read-only array, for NumPy to take as any other."""
-
-    __slots__ = ("__array_interface__", "owner")
-
-    def __init__(self, owner: np.ndarray):
-        interface = owner.__array_interface__
-        interface["data"] = interface["data"][0], False
-        self.__array_interface__, self.owner = interface, owner
-
-
 def contiguous(array: Any, dtype: Any = None) -> np.ndarray:
-    """`np.asarray` in C order, for kernels to read: the array itself if it is that already, and of this dtype.
-
-    Of a read-only array it is a view that is not: to Numba that is another type, for which it would compile each kernel
-    a second time. Nobody writes to what this returns.
+    """`np.asarray`, aligned and in C order, for kernels to read: the array itself if it is that already, and of this
+    dtype. Nobody writes to what this returns.
     """
     if type(array) is not np.ndarray:
         array = np.asarray(array)
     flags = array.flags
-    if flags.c_contiguous and (dtype is None or array.dtype == dtype):
-        # NumPy has no numbers of a kind "V", those of JAX's small floats, in that form.
-        return array if flags.writeable or array.dtype.kind not in "biuf" else np.asarray(_Open(array))
+    if flags.c_contiguous and flags.aligned and (dtype is None or array.dtype == dtype):
+        return array
     copied = empty(array.shape, array.dtype if dtype is None else dtype)
     np.copyto(copied, array, casting="unsafe")
     return copied

@@ -13,15 +13,12 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from derivable.core.lazy import whole_import
+from llvmlite import ir
+from numba import extending, types
 
-with whole_import():
-    from llvmlite import ir
-    from numba import extending, types
-
-    from derivable.device.cpu.compiling import cgutils
-    from derivable.device.cpu.memory import LINE_BYTES
-    from derivable.device.cpu.place_code import intrinsic
+from derivable.device.cpu.building.numba_parts import cgutils
+from derivable.device.cpu.building.place_code import intrinsic
+from derivable.device.cpu.memory import LINE_BYTES
 
 _with_constants: Any = extending.intrinsic(prefer_literal=True)
 

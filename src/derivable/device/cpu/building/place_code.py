@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from llvmlite import ir
+from numba import extending, types
+
 from derivable.core import splitmix64
-from derivable.core.lazy import whole_import
-
-with whole_import():
-    from llvmlite import ir
-    from numba import extending, types
-
-    from derivable.device.cpu.compiling import cgutils, populate_array
+from derivable.device.cpu.building.numba_parts import cgutils, populate_array
 
 # Numba passes the typing context itself; type checkers need not know.
 intrinsic: Any = extending.intrinsic

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import reduce
-from types import FunctionType
 from typing import Any
 
 import numba
@@ -13,74 +11,38 @@ import numpy as np
 from llvmlite import binding as llvm
 from llvmlite import ir
 
-from derivable.core.diagnostics import warn
-from derivable.device.cpu import object_code
-from derivable.device.cpu.compiling import cgutils, empty_module, populate_array, target_machine, whole_module
-from derivable.device.cpu.object_code import Kind
+from derivable.device.cpu import cpython
+from derivable.device.cpu.building.numba_parts import (
+    cgutils,
+    empty_module,
+    populate_array,
+    target_machine,
+    whole_module,
+)
 
 types: Any = numba.types
 # What calls Numba's run time, or Intel's library of vectors; and what LLVM calls functions for that few systems have.
-_FOREIGN = re.compile("NRT_|numba_|__svml")
+_FOREIGN = re.compile("NRT_|numba_|__svml|_?Py")
 _UNSAFE = re.compile(r"NumbaEnv|\b[su](?:div|rem) i128|\b(?:half|bfloat|fp128|x86_fp80)\b|@llvm\.powi")
 _I32, _I64, _BYTE, _BYTES = ir.IntType(32), ir.IntType(64), ir.IntType(8), ir.IntType(8).as_pointer()
 _DOUBLE, _VOID = ir.DoubleType(), ir.VoidType()
 
 
-class Unsupported(Exception):
-    """Only Numba can load this kernel."""
+def emitted(compiled: Any, symbol: str) -> bytes:
+    """The object code of what Numba has compiled, its result, with an entry of that name.
 
-
-def emit(function: FunctionType, compiled: Any) -> None:
-    """Write the object code of a kernel to the user's cache, unless there is that already.
-
-    compiled  Numba's result
+    Raises TypeError where it calls what is there with Numba alone, or returns what an entry cannot.
     """
-    try:
-        kinds = tuple(map(_kind, compiled.signature.args))
-        if object_code.has_file(function, kinds):
-            return
-    except Unsupported:
-        return
-    try:
-        externals, code = emitted(compiled, object_code.symbol(function, kinds))
-    except Unsupported:
-        externals, code = [], b""
-    except Exception as error:
-        # Another version of Numba may have other parts. It loads the kernel itself.
-        warn(f"kernels are loaded by Numba alone, as object code cannot be written: {type(error).__name__}: {error}")
-        externals, code = [], b""
-    object_code.keep(function, kinds, externals, code)
-
-
-def _kind(of: Any) -> Kind:
-    if isinstance(of, types.BaseTuple) and not isinstance(of, types.BaseNamedTuple) and len(of):
-        return tuple(map(_kind, of))
-    if isinstance(of, types.Array) and of.layout == "C" and of.aligned and of.ndim:
-        return f"{'' if of.mutable else 'const '}{_kind(of.dtype)}[{',' * (of.ndim - 1)}]"
-    if isinstance(of, types.Literal) or not (_is_integer(of) or of in (types.float32, types.float64)):
-        raise Unsupported
-    return str(of)
-
-
-def _is_integer(of: Any) -> bool:
-    return isinstance(of, types.Boolean) or (isinstance(of, types.Integer) and of.bitwidth <= 64)
-
-
-def emitted(compiled: Any, symbol: str) -> tuple[list[str], bytes]:
-    """The functions of other libraries that a kernel calls, and its code with an entry of that name.
-
-    Raises Unsupported where only Numba can load it.
-    """
-    if not object_code.can_be_written():
-        raise Unsupported
     library = compiled.library
-    machine = target_machine(library)
+    machine, module = target_machine(library), whole_module(library)
+    # LLVM has found out what is only read, of the arrays "arg.NAME" those whose numbers, field 4, are.
+    parameters = module.get_function(compiled.fndesc.llvm_func_name).arguments
+    read = {of.name.removesuffix(".4") for of in parameters if {b"readonly", b"readnone"}.intersection(of.attributes)}
     entry = empty_module(library, symbol)
     native = compiled.target_context.declare_function(entry, compiled.fndesc)
-    _Entry(entry, symbol, native, compiled).write()
+    _Entry(entry, symbol, native, compiled, read).write()
     for write in (_write_allocation, _write_release, _write_ldexp):
         write(entry)
-    module = whole_module(library)
     module.link_in(llvm.parse_assembly(cgutils.normalize_ir_text(str(entry))))
     for part in (*module.functions, *module.global_variables):
         if not part.is_declaration and part.name != symbol:
@@ -88,16 +50,12 @@ def emitted(compiled: Any, symbol: str) -> tuple[list[str], bytes]:
     manager = llvm.create_new_module_pass_manager()
     manager.add_global_dead_code_eliminate_pass()
     manager.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
-    externals = [
-        part.name
-        for part in (*module.functions, *module.global_variables)
-        if part.is_declaration and not part.name.startswith("llvm.")
-    ]
-    unknown = [name for name in externals if name.startswith(("Py", "_Py")) and name not in object_code.OF_PYTHON]
-    text = str(module)
-    if unknown or any(map(_FOREIGN.match, externals)) or _UNSAFE.search(text):
-        raise Unsupported
-    return externals, machine.emit_object(module)
+    called = [part.name for part in (*module.functions, *module.global_variables) if part.is_declaration]
+    foreign = [name for name in called if _FOREIGN.match(name) and name not in cpython.SYMBOLS]
+    foreign += _UNSAFE.findall(str(module))
+    if foreign:
+        raise TypeError(f"{compiled.fndesc.qualname} calls {', '.join(sorted(set(foreign)))}")
+    return machine.emit_object(module)
 
 
 # What Numba's run time does for arrays that a kernel makes for itself, and for powers of two
@@ -157,8 +115,8 @@ class _Entry:
     of Python, and gives its result; NotImplemented for arguments of other types.
     """
 
-    def __init__(self, module: ir.Module, symbol: str, native: Any, compiled: Any):
-        self.module, self.native, self.compiled = module, native, compiled
+    def __init__(self, module: ir.Module, symbol: str, native: Any, compiled: Any, read: set[str]):
+        self.module, self.native, self.compiled, self.read = module, native, compiled, read
         parameters = _BYTES, _BYTES.as_pointer(), _I64
         self.builder, (_, self.objects, self.number) = _defined(module, symbol, _BYTES, *parameters)
         self.otherwise = self.builder.append_basic_block("otherwise")
@@ -166,7 +124,8 @@ class _Entry:
     def write(self) -> None:
         builder, of = self.builder, self.compiled.signature
         self.need(builder.icmp_unsigned("==", self.number, _I64(len(of.args))))
-        arguments = [self.argument(kind, self.item(self.objects, i)) for i, kind in enumerate(of.args)]
+        names = [f"arg.{name}" for name in self.compiled.fndesc.args]
+        arguments = [self.argument(*of, self.item(self.objects, i)) for i, of in enumerate(zip(names, of.args))]
         state = builder.call(self.python("PyEval_SaveThread", _BYTES), [])
         status, result = _call(builder, self.native, self.compiled, arguments)
         builder.call(self.python("PyEval_RestoreThread", _VOID, _BYTES), [state])
@@ -182,7 +141,7 @@ class _Entry:
         take = self.python("PyBytes_FromStringAndSize", _BYTES, _BYTES, _I64)
         text = builder.call(take, [self.field(of, 0, _BYTES), builder.zext(self.field(of, 8, _I32), _I64)])
         read = self.python("PyObject_CallOneArg", _BYTES, _BYTES, _BYTES)
-        error = builder.call(read, [self.object(object_code.LOADS), text])
+        error = builder.call(read, [self.object(cpython.LOADS), text])
         get = self.python("PyTuple_GetItem", _BYTES, _BYTES, _I64)
         raising = self.python("PyErr_SetObject", _VOID, _BYTES, _BYTES)
         builder.call(raising, [builder.call(get, [error, _I64(0)]), builder.call(get, [error, _I64(1)])])
@@ -196,7 +155,7 @@ class _Entry:
         return _of_library(self.module, name, result, *parameters)
 
     def object(self, name: str) -> Any:
-        """The address of an object of Python or NumPy, see `object_code.OF_PYTHON`."""
+        """The address of an object of Python or NumPy, see `cpython.OF_PYTHON`."""
         return (
             cgutils.add_global_variable(self.module, _BYTE, name)
             if name not in self.module.globals
@@ -228,15 +187,15 @@ class _Entry:
         return self.builder.load(self.builder.gep(objects, [_I64(number)]))
 
     def has_type(self, of: Any, name: str) -> Any:
-        return self.builder.icmp_unsigned("==", self.field(of, object_code.TYPE, _BYTES), self.object(name))
+        return self.builder.icmp_unsigned("==", self.field(of, cpython.TYPE, _BYTES), self.object(name))
 
     # Arguments
 
-    def argument(self, of: Any, value: Any) -> Any:
+    def argument(self, name: str, of: Any, value: Any) -> Any:
         if isinstance(of, types.BaseTuple):
-            return self.tuple(of, value)
+            return self.tuple(name, of, value)
         if isinstance(of, types.Array):
-            return self.array(of, value)
+            return self.array(name, of, value)
         if of == types.int64:
             return self.integer(value)
         if of == types.boolean:
@@ -244,10 +203,10 @@ class _Entry:
         if of == types.float64:
             # NumPy's have their number where Python's have it.
             is_float = self.has_type(value, "PyFloat_Type")
-            self.need(self.builder.or_(is_float, self.has_type(value, object_code.scalar_type("float64"))))
+            self.need(self.builder.or_(is_float, self.has_type(value, cpython.scalar_type("float64"))))
         else:
-            self.need(self.has_type(value, object_code.scalar_type(str(of))))
-        return self.field(value, object_code.NUMBER, self.compiled.target_context.get_data_type(of))
+            self.need(self.has_type(value, cpython.scalar_type(str(of))))
+        return self.field(value, cpython.NUMBER, self.compiled.target_context.get_data_type(of))
 
     def integer(self, value: Any) -> Any:
         builder = self.builder
@@ -262,8 +221,8 @@ class _Entry:
                         builder.call(self.python("PyErr_Clear", _VOID), [])
                         builder.branch(self.otherwise)
             with of_numpy:
-                self.need(self.has_type(value, object_code.scalar_type("int64")))
-                builder.store(self.field(value, object_code.NUMBER, _I64), found)
+                self.need(self.has_type(value, cpython.scalar_type("int64")))
+                builder.store(self.field(value, cpython.NUMBER, _I64), found)
         return builder.load(found)
 
     def truth(self, value: Any) -> Any:
@@ -273,34 +232,32 @@ class _Entry:
             with of_python:
                 builder.store(builder.icmp_unsigned("==", value, self.object("_Py_TrueStruct")), found)
             with of_numpy:
-                self.need(self.has_type(value, object_code.scalar_type("bool")))
-                number = self.field(value, object_code.NUMBER, _BYTE)
+                self.need(self.has_type(value, cpython.scalar_type("bool")))
+                number = self.field(value, cpython.NUMBER, _BYTE)
                 builder.store(builder.icmp_unsigned("!=", number, _BYTE(0)), found)
         return builder.load(found)
 
-    def tuple(self, of: Any, value: Any) -> Any:
+    def tuple(self, name: str, of: Any, value: Any) -> Any:
         builder = self.builder
         self.need(self.has_type(value, "PyTuple_Type"))
-        self.need(builder.icmp_unsigned("==", self.field(value, object_code.LENGTH, _I64), _I64(len(of))))
-        items = builder.bitcast(builder.gep(value, [_I64(object_code.ITEMS)]), _BYTES.as_pointer())
-        parts = [self.argument(part, self.item(items, i)) for i, part in enumerate(of)]
+        self.need(builder.icmp_unsigned("==", self.field(value, cpython.LENGTH, _I64), _I64(len(of))))
+        items = builder.bitcast(builder.gep(value, [_I64(cpython.ITEMS)]), _BYTES.as_pointer())
+        parts = [self.argument(f"{name}.{i}", part, self.item(items, i)) for i, part in enumerate(of)]
         return self.compiled.target_context.make_tuple(builder, of, parts)
 
-    def array(self, of: Any, value: Any) -> Any:
+    def array(self, name: str, of: Any, value: Any) -> Any:
         builder, context = self.builder, self.compiled.target_context
-        self.need(self.has_type(value, object_code.ARRAY_TYPE))
-        self.need(builder.icmp_unsigned("==", self.field(value, object_code.AXES, _I32), _I32(of.ndim)))
-        needed = _I32(object_code.READABLE | (object_code.WRITEABLE if of.mutable else 0))
-        flags = self.field(value, object_code.FLAGS, _I32)
+        self.need(self.has_type(value, cpython.ARRAY_TYPE))
+        self.need(builder.icmp_unsigned("==", self.field(value, cpython.AXES, _I32), _I32(of.ndim)))
+        needed = _I32(cpython.READABLE | (0 if name in self.read else cpython.WRITEABLE))
+        flags = self.field(value, cpython.FLAGS, _I32)
         self.need(builder.icmp_unsigned("==", builder.and_(flags, needed), needed))
-        dtype = self.field(value, object_code.DTYPE, _BYTES)
-        number, order = self.field(dtype, object_code.DTYPE_NUMBER, _I32), self.field(dtype, object_code.ORDER, _BYTE)
-        same = [n for n, code in enumerate(object_code.CODES) if np.dtype(code) == str(of.dtype)]
-        is_same = [builder.icmp_unsigned("==", number, _I32(n)) for n in same]
-        self.need(reduce(builder.or_, is_same))
-        self.need(builder.icmp_unsigned("!=", order, _BYTE(ord(">"))))
+        dtype, wanted = self.field(value, cpython.DTYPE, _BYTES), np.dtype(str(of.dtype))
+        self.need(builder.icmp_unsigned("==", self.field(dtype, cpython.KIND, _BYTE), _BYTE(ord(wanted.kind))))
+        self.need(builder.icmp_unsigned("==", self.field(dtype, cpython.ITEMSIZE, _I64), _I64(wanted.itemsize)))
+        self.need(builder.icmp_unsigned("!=", self.field(dtype, cpython.ORDER, _BYTE), _BYTE(cpython.FOREIGN)))
         element = context.get_data_type(of.dtype)
-        extents = self.field(value, object_code.SHAPE, _I64.as_pointer())
+        extents = self.field(value, cpython.SHAPE, _I64.as_pointer())
         shape = [builder.load(builder.gep(extents, [_I64(axis)])) for axis in range(of.ndim)]
         size = _I64(context.get_abi_sizeof(element))
         strides: list[Any] = [size]
@@ -309,7 +266,7 @@ class _Entry:
         made = context.make_array(of)(context, builder)
         populate_array(
             made,
-            data=self.field(value, object_code.DATA, element.as_pointer()),
+            data=self.field(value, cpython.DATA, element.as_pointer()),
             shape=cgutils.pack_array(builder, shape),
             strides=cgutils.pack_array(builder, strides),
             itemsize=size,
@@ -337,8 +294,8 @@ class _Entry:
         if isinstance(of, types.Float):
             wide = value if of.bitwidth == 64 else builder.fpext(value, _DOUBLE)
             return builder.call(self.python("PyFloat_FromDouble", _BYTES, _DOUBLE), [wide])
-        if not _is_integer(of):
-            raise Unsupported
+        if not isinstance(of, types.Integer):
+            raise TypeError(f"{self.compiled.fndesc.qualname} returns {of}")
         if of.bitwidth < 64:
             value = (builder.sext if of.signed else builder.zext)(value, _I64)
         name = "PyLong_FromLongLong" if of.signed else "PyLong_FromUnsignedLongLong"
@@ -348,7 +305,7 @@ class _Entry:
         """A copy of an array that the kernel has made, whose memory is freed."""
         builder, context = self.builder, self.compiled.target_context
         if of.layout != "C":
-            raise Unsupported
+            raise TypeError(f"{self.compiled.fndesc.qualname} returns {of}")
         array = context.make_array(of)(context, builder, value)
         integer = self.python("PyLong_FromLongLong", _BYTES, _I64)
         shape = builder.call(self.python("PyTuple_New", _BYTES, _I64), [_I64(of.ndim)])
@@ -357,13 +314,13 @@ class _Entry:
             builder.call(put, [shape, _I64(axis), builder.call(integer, [extent])])
         given = builder.call(self.python("PyTuple_New", _BYTES, _I64), [_I64(2)])
         builder.call(put, [given, _I64(0), shape])
-        builder.call(put, [given, _I64(1), self.known(object_code.dtype_symbol(str(of.dtype)))])
+        builder.call(put, [given, _I64(1), self.known(cpython.dtype_symbol(str(of.dtype)))])
         make = self.python("PyObject_CallObject", _BYTES, _BYTES, _BYTES)
-        made = builder.call(make, [self.object(object_code.EMPTY), given])
+        made = builder.call(make, [self.object(cpython.EMPTY), given])
         self.release(given)
         with builder.if_then(cgutils.is_not_null(builder, made), likely=True):
             size = builder.mul(array.nitems, array.itemsize)
             data = builder.bitcast(array.data, _BYTES)
-            cgutils.raw_memcpy(builder, self.field(made, object_code.DATA, _BYTES), data, size, 1)
+            cgutils.raw_memcpy(builder, self.field(made, cpython.DATA, _BYTES), data, size, 1)
         builder.call(self.python("NRT_decref", _VOID, _BYTES), [builder.bitcast(array.meminfo, _BYTES)])
         return made
