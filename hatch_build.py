@@ -43,9 +43,6 @@ class KernelHook(BuildHookInterface):
         made = []
         for processor in wanted:
             path = folder / f"{processor}.objects"
-            if (known := sources / FOLDER / path.name).exists() and not path.exists():
-                # What has not changed since is taken from there.
-                shutil.copy(known, path)
             command = [sys.executable, "-m", "derivable.device.cpu.building.build_kernels", str(path)]
             subprocess.run([*command, *([] if processor == "native" else [processor])], env=environment, check=True)
             made.append(path)

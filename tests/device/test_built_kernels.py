@@ -68,7 +68,7 @@ def test_a_stamp_is_of_texts_and_constants(monkeypatch):
 
 @pytest.fixture(scope="module")
 def codes():
-    return build_kernels.compile_module(union_find.__name__, {})
+    return build_kernels.compile_module(union_find.__name__, build_kernels._features())
 
 
 def united(function):

@@ -3,21 +3,24 @@
     python -m derivable.device.cpu.building.build_kernels [FILE [PROCESSOR]]
 
 A processor is one of LLVM's names, such as x86-64-v3; without one it is this machine's. Without a file it is that of an
-editable install. What the file has of the same texts stays. There are as many processes as cores.
+editable install. What was compiled of the same texts before is in the user's cache.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
+from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 
-from derivable.core.files import locked
+from derivable.core.cache import cache_directory
+from derivable.core.files import atomic_write, locked
 from derivable.device.cpu import object_code
 from derivable.device.cpu.built_kernels import Kernel
 from derivable.device.cpu.threads import available_cores
@@ -45,21 +48,29 @@ def kernels_of(module: str) -> Iterator[tuple[Kernel, tuple[object_code.Kind, ..
             yield from ((value, object_code.parsed(signature)) for signature in value.signatures)
 
 
-def compile_module(module: str, known: object_code.Codes) -> object_code.Codes:
-    """The code of the kernels of a module, of which some is known."""
-    codes: dict[str, tuple[str, bytes]] = {}
+def compile_module(module: str, features: list[str]) -> object_code.Codes:
+    """The code of the kernels of a module, for a processor with these features."""
+    codes = {}
     for kernel, kinds in kernels_of(module):
         symbol, stamp = object_code.symbol(kernel.py_func, kinds), object_code.stamp(module)
-        if known.get(symbol, ("",))[0] == stamp:
-            codes[symbol] = known[symbol]
-            continue
-        from derivable.device.cpu.building.entries import emitted
-        from derivable.device.cpu.building.numba_parts import type_of
-
-        types = tuple(map(type_of, kinds))
-        kernel.dispatcher.compile(types)
-        codes[symbol] = stamp, emitted(kernel.dispatcher.overloads[types], symbol)
+        # By what it is made from, so that who goes from one commit to another compiles nothing twice.
+        key = repr((symbol, stamp, features, version("numba"), version("llvmlite"))).encode()
+        path = cache_directory() / "kernels" / f"{kernel.__name__}-{hashlib.sha256(key).hexdigest()[:24]}.o"
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            with atomic_write(path, "wb") as file:
+                file.write(_compiled(kernel, kinds, symbol))
+        codes[symbol] = stamp, path.read_bytes()
     return codes
+
+
+def _compiled(kernel: Kernel, kinds: tuple[object_code.Kind, ...], symbol: str) -> bytes:
+    from derivable.device.cpu.building.entries import emitted
+    from derivable.device.cpu.building.numba_parts import type_of
+
+    types = tuple(map(type_of, kinds))
+    kernel.dispatcher.compile(types)
+    return emitted(kernel.dispatcher.overloads[types], symbol)
 
 
 def build(path: Path, processor: str = "") -> int:
@@ -69,12 +80,9 @@ def build(path: Path, processor: str = "") -> int:
         os.environ["NUMBA_CPU_NAME"] = processor
         os.environ["NUMBA_CPU_FEATURES"] = ",".join(f"+{feature}" for feature in features)
     path.parent.mkdir(exist_ok=True)
-    with locked(path.with_suffix(".lock")):
-        of, known = object_code.read_package(path)
-        known = known if of == features else {}
+    with locked(path.with_suffix(".lock")), ProcessPoolExecutor(available_cores(), get_context("spawn")) as pool:
         names = modules()
-        with ProcessPoolExecutor(available_cores(), get_context("spawn")) as pool:
-            parts = list(pool.map(compile_module, names, [known] * len(names)))
+        parts = list(pool.map(compile_module, names, [features] * len(names)))
         codes = {symbol: code for part in parts for symbol, code in part.items()}
         object_code.write_package(path, features, codes)
     return len(codes)
