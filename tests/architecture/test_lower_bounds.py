@@ -68,6 +68,12 @@ def test_every_bound_is_a_version():
     assert {"numpy", "llvmlite", "pyarrow", "click", "scipy"} <= {bound.partition("==")[0] for bound in lowest()}
 
 
+def test_numba_is_needed_to_build_and_not_to_run():
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    assert any(requirement.startswith("numba>=") for requirement in built)
+    assert not any(requirement.startswith("numba") for requirement in PROJECT["dependencies"])
+
+
 @pytest.mark.slow
 def test_the_oldest_versions_run(tmp_path):
     environment = tmp_path / "environment"

@@ -104,7 +104,9 @@ def entry():
 def test_numbers(entry):
     arguments = np.int32(-3), 4, np.uint64(2**64 - 1), 2.5, np.uint8(200), np.float32(1.5)
     assert entry(numbers)(*arguments) == (5, 2**64 - 1, 1.25, 200, 1.75)
-    assert entry(numbers)(*arguments[:1], np.int64(4), *arguments[2:3], np.float64(2.5), *arguments[4:])[0] == 5
+    for four in (np.int64(4), np.int32(4), np.uint8(4)):
+        assert entry(numbers)(*arguments[:1], four, *arguments[2:3], np.float64(2.5), *arguments[4:])[0] == 5
+    assert entry(raising)(-1) == -1
     for place, other in enumerate([4, 2.5, 7, 7, 7, 1.5]):
         assert entry(numbers)(*arguments[:place], other, *arguments[place + 1 :]) is NotImplemented
     assert entry(numbers)(*arguments[:1], 1 << 63, *arguments[2:]) is NotImplemented

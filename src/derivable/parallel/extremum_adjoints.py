@@ -12,10 +12,13 @@ from derivable.device.cpu.built_kernels import kernel
 from derivable.device.cpu.places import load, prefetch, prefetch_to_write, store
 from derivable.parallel.element_kernels import AHEAD, WIDE_AHEAD
 
+# The types of numbers, and of indices and the numbers of rows; rows, columns, the width and the number of buckets.
+REALS, INTEGERS = ("float32", "float64"), ("int64", "int32")
+RANGE = "int64 int64 int64 int64 int64 int64"
+
 
 @kernel(
-    "int64 int64 float32[] int32[] float32[]",
-    "int64 int64 float64[] int32[] float64[]",
+    *(f"int64 int64 {real}[] {row}[] {real}[]" for real in REALS for row in INTEGERS),
 )
 def keep_of_destination(start, stop, adjoints, winners, firsts):
     """The adjoints [item] that stay with the destination."""
@@ -25,8 +28,7 @@ def keep_of_destination(start, stop, adjoints, winners, firsts):
 
 
 @kernel(
-    "int64 int64 int64 int64 int64 int64 int64[] int32[] float32[]",
-    "int64 int64 int64 int64 int64 int64 int64[] int32[] float64[]",
+    *(f"{RANGE} {index}[] {row}[] {real}[]" for index in INTEGERS for real in REALS for row in INTEGERS),
 )
 def clear_won(start, stop, first, last, width, buckets, indices, winners, firsts):
     """Zero for the adjoints [item] that rows won, by rows, for far more buckets than rows."""
@@ -44,7 +46,7 @@ def clear_won(start, stop, first, last, width, buckets, indices, winners, firsts
 
 
 @kernel(
-    "int64 int64 int64 int64 int64 int64 int64[] int32[]",
+    *(f"{RANGE} {index}[] {row}[]" for index in INTEGERS for row in INTEGERS),
 )
 def begin_winners(start, stop, first, last, width, buckets, indices, winners):
     """No winners yet [item] where rows go, by rows, for far more buckets than rows."""
@@ -60,8 +62,7 @@ def begin_winners(start, stop, first, last, width, buckets, indices, winners):
 
 
 @kernel(
-    "int64 int64 int64 float32[] int32[] float32[]",
-    "int64 int64 int64 float64[] int32[] float64[]",
+    *(f"int64 int64 int64 {real}[] {row}[] {real}[]" for real in REALS for row in INTEGERS),
 )
 def scatter_adjoint(start, stop, width, adjoints, winners, out):
     """The adjoints [item] to the rows of `out` that won, for few items; all others are zero before."""
@@ -76,8 +77,7 @@ def scatter_adjoint(start, stop, width, adjoints, winners, out):
 
 
 @kernel(
-    "int64 int64 int64 int64 int64 int64 int64[] float32[] int32[] float32[]",
-    "int64 int64 int64 int64 int64 int64 int64[] float64[] int32[] float64[]",
+    *(f"{RANGE} {index}[] {real}[] {row}[] {real}[]" for index in INTEGERS for real in REALS for row in INTEGERS),
 )
 def gather_adjoint(start, stop, first, last, width, buckets, indices, adjoints, winners, out):
     """`scatter_adjoint` by rows, for few rows of many columns for each bucket: vector code."""

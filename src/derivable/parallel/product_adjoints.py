@@ -15,11 +15,11 @@ import numpy as np
 from derivable.device.cpu.built_kernels import kernel
 from derivable.device.cpu.places import load, magnitude_bits, of_bits, prefetch, store
 from derivable.parallel.element_kernels import AHEAD
+from derivable.parallel.extremum_adjoints import INTEGERS, RANGE, REALS
 
 
 @kernel(
-    "int64 int64 int64 int64 int64 int64 int64[] float32[] float32[] float32[] float32[]",
-    "int64 int64 int64 int64 int64 int64 int64[] float64[] float64[] float64[] float64[]",
+    *(f"{RANGE} {index}[] {real}[] {real}[] {real}[] {real}[]" for index in INTEGERS for real in REALS),
 )
 def divide(start, stop, first, last, width, buckets, indices, values, scaled, bounds, out):
     """Of several columns. `scaled` [bucket, column]: product times adjoint.
@@ -45,8 +45,7 @@ def divide(start, stop, first, last, width, buckets, indices, values, scaled, bo
 
 
 @kernel(
-    "int64 int64 int64 int64 int64 int64 int64[] float32[] bool float32[] float32[]",
-    "int64 int64 int64 int64 int64 int64 int64[] float64[] bool float64[] float64[]",
+    *(f"{RANGE} {index}[] {real}[] bool {real}[] {real}[]" for index in INTEGERS for real in REALS),
 )
 def divide_single(start, stop, first, last, width, buckets, indices, values, far, pairs, out):
     """Of a single column. pairs [bucket, 2]: product times adjoint, and the product of the factors larger than 1."""

@@ -209,21 +209,15 @@ class _Entry:
         return self.field(value, cpython.NUMBER, self.compiled.target_context.get_data_type(of))
 
     def integer(self, value: Any) -> Any:
+        """Of what Python takes for an integer, those of NumPy of all sizes among it."""
         builder = self.builder
-        found = cgutils.alloca_once(builder, _I64)
-        with builder.if_else(self.has_type(value, "PyLong_Type")) as (of_python, of_numpy):
-            with of_python:
-                number = builder.call(self.python("PyLong_AsLongLong", _I64, _BYTES), [value])
-                builder.store(number, found)
-                with builder.if_then(builder.icmp_signed("==", number, _I64(-1)), likely=False):
-                    error = builder.call(self.python("PyErr_Occurred", _BYTES), [])
-                    with builder.if_then(cgutils.is_not_null(builder, error), likely=False):
-                        builder.call(self.python("PyErr_Clear", _VOID), [])
-                        builder.branch(self.otherwise)
-            with of_numpy:
-                self.need(self.has_type(value, cpython.scalar_type("int64")))
-                builder.store(self.field(value, cpython.NUMBER, _I64), found)
-        return builder.load(found)
+        number = builder.call(self.python("PyLong_AsLongLong", _I64, _BYTES), [value])
+        with builder.if_then(builder.icmp_signed("==", number, _I64(-1)), likely=False):
+            error = builder.call(self.python("PyErr_Occurred", _BYTES), [])
+            with builder.if_then(cgutils.is_not_null(builder, error), likely=False):
+                builder.call(self.python("PyErr_Clear", _VOID), [])
+                builder.branch(self.otherwise)
+        return number
 
     def truth(self, value: Any) -> Any:
         builder = self.builder
