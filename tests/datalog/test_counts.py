@@ -97,9 +97,7 @@ def test_cycles_are_counted_by_elimination(body, meaning, moved, used, costs):
         f"type e(i64, i64)\nrel r({head}n) = n := count({', '.join(counted)}: {body})\nquery r"
         for head, counted in (("", names), ("a, ", names[1:]))
     ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DERIVABLE_TIER", "compiled")
-        found = [set(dv.Program(text).run({"e": pairs + moved}, "unit")["r"]) for text in texts]
+    found = [set(dv.Program(text).run({"e": pairs + moved}, "unit")["r"]) for text in texts]
     assert found == [{(wanted.sum(),)}, {(a + moved, n) for a, n in enumerate(wanted.tolist()) if n}]
     # Without a cycle all rows are counted by loops.
     assert [isinstance(one, EliminationKernel) for one in used] == [body.count("e(") >= len(names), True]
@@ -111,9 +109,7 @@ def test_groups_of_two_columns_are_counted_where_they_are_bound(used, costs):
     text = """type e(i64, i64)
         rel r(a, b, n) = n := count(c, d: e(a, b), e(b, c), e(c, d))
         query r"""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DERIVABLE_TIER", "compiled")
-        found = dv.Program(text).run({"e": pairs}, "unit")
+    found = dv.Program(text).run({"e": pairs}, "unit")
     degree = Counter(pairs[:, 0].tolist())
     paths = Counter()
     for b, c in pairs.tolist():
