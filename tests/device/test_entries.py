@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from derivable.core import splitmix64
-from derivable.device.cpu import cpython, llvm_code, object_code
+from derivable.device.cpu import cpython, linking, object_code
 from derivable.device.cpu.building.entries import emitted
 from derivable.device.cpu.building.numba_parts import type_of
 from derivable.device.cpu.built_kernels import kernel
@@ -95,7 +95,7 @@ def entry():
             made.dispatcher.compile(types)
             symbol = object_code.symbol(made.py_func, kinds)
             code = emitted(made.dispatcher.overloads[types], symbol)
-            known[made.__name__] = cpython.built_in(made.__name__, llvm_code.link(symbol, code))
+            known[made.__name__] = cpython.built_in(made.__name__, linking.link(symbol, code))
         return known[made.__name__]
 
     return compiled

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from derivable.core import cache
-from derivable.device.cpu import llvm_code
+from derivable.device.cpu import linking, llvm_code
 from derivable.kernel.build import Builder
 
 NUMBERS = {
@@ -31,8 +31,8 @@ engines = []
 
 def forget(monkeypatch):
     """Nothing is linked, as in another process."""
-    engines.append(llvm_code._engine())
-    llvm_code._engine.cache_clear()
+    engines.append(linking._engine())
+    linking._engine.cache_clear()
     monkeypatch.setattr(llvm_code, "_addresses", {})
     monkeypatch.setattr(llvm_code, "_functions", {})
 

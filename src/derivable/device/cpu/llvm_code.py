@@ -6,7 +6,6 @@ A file is found by what its code was made from: the text, the version of LLVM an
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, cached_property
@@ -15,17 +14,14 @@ from typing import Any
 from derivable.core.cache import cache_directory
 from derivable.core.diagnostics import DerivableError
 from derivable.core.files import atomic_write
-from derivable.core.forks import renew_in_children
 from derivable.core.interrupts import sigint_deferred
-from derivable.device.cpu import compile_time, llvm_calls
+from derivable.device.cpu import compile_time, linking, llvm_calls
 from derivable.kernel import nodes as n
 from derivable.kernel.emit_llvm import ENTRY, emit_llvm, emit_packed
 
 # Changes with how code is made from text.
 _FORMAT = 1
 _SIZE = hashlib.sha256().digest_size
-_lock = threading.RLock()
-renew_in_children(globals(), _lock=threading.RLock)
 # By what code was made from: its address.
 _addresses: dict[str, int] = {}
 # By address, name and parameters: what Python calls.
@@ -103,8 +99,8 @@ def address_of(text: str) -> int:
     found = _addresses.get(digest)
     if found is not None:
         return found
-    # Code that is linked twice after a Ctrl-C would have its name twice.
-    with sigint_deferred(), _lock:
+    # A Ctrl-C would leave code linked that nothing knows of.
+    with sigint_deferred(), linking.lock:
         if digest not in _addresses:
             name = f"derivable_{digest}"
             path = _path(digest)
@@ -114,7 +110,7 @@ def address_of(text: str) -> int:
                     code, may_be_kept = _compiled(text.replace(f"@{ENTRY}(", f"@{name}("))
                 if may_be_kept:
                     _keep(path, code)
-            _addresses[digest] = link(name, code)
+            _addresses[digest] = linking.link(name, code)
         return _addresses[digest]
 
 
@@ -165,7 +161,7 @@ def _machine() -> Any:
     """What makes code for this processor."""
     from llvmlite import binding as llvm
 
-    _initialize()
+    linking.initialize()
     target = llvm.Target.from_default_triple()
     return target.create_target_machine(
         cpu=llvm.get_host_cpu_name(),
@@ -175,31 +171,3 @@ def _machine() -> Any:
         codemodel="jitdefault",
         jit=True,
     )
-
-
-@cache
-def _initialize() -> None:
-    from llvmlite import binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-
-
-@cache
-def _engine() -> Any:
-    """What links."""
-    from llvmlite import binding as llvm
-
-    _initialize()
-    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
-    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-
-
-def link(name: str, code: bytes) -> int:
-    """The address of a function of object code, which no other code has a function of that name."""
-    from llvmlite import binding as llvm
-
-    engine = _engine()
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    return engine.get_function_address(name)

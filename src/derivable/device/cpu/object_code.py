@@ -14,7 +14,6 @@ import json
 import platform
 import re
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -25,15 +24,12 @@ from typing import Any
 import numpy as np
 
 from derivable.core.files import atomic_write
-from derivable.core.forks import renew_in_children
 from derivable.core.interrupts import sigint_deferred
-from derivable.device.cpu import cpython, llvm_code
+from derivable.device.cpu import cpython, linking
 
 # Changes with the form of the files.
 _FORMAT = 4
 SOURCES = Path(__file__).parents[3]
-_lock = threading.Lock()
-renew_in_children(globals(), _lock=threading.Lock)
 # What is linked, by symbol.
 _addresses: dict[str, int] = {}
 
@@ -184,11 +180,11 @@ def linked(function: FunctionType, kinds: Sequence[Kind]) -> Callable:
     name = symbol(function, kinds)
     code = _code(function, kinds)
     assert code is not None, name
-    # Code that is linked twice after a Ctrl-C would have its name twice.
-    with sigint_deferred(), _lock:
+    # A Ctrl-C would leave code linked that nothing knows of.
+    with sigint_deferred(), linking.lock:
         if name not in _addresses:
             _add_symbols()
-            _addresses[name] = llvm_code.link(name, code)
+            _addresses[name] = linking.link(name, code)
     return cpython.built_in(function.__name__, _addresses[name], doc=function.__doc__)
 
 
