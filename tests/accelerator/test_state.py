@@ -110,6 +110,59 @@ def test_what_a_call_changes_is_named(body):
         assert torch.equal(value, before[name]), "the model is changed"
 
 
+def adds_to_attribute(self, x):
+    self.mean.add_(x.mean(0))  # LINE attribute
+    return self.mean
+
+
+def adds_in_list(self, x):
+    self.kept[0].add_(x.mean(0))  # LINE list
+    return self.kept[0]
+
+
+def adds_to_global(self, x):
+    GLOBAL.add_(x.mean(0))  # LINE global
+    return GLOBAL
+
+
+GLOBAL = torch.zeros(3)
+OUTSIDE = {
+    adds_to_attribute: "attribute 'mean'", adds_in_list: "a tensor that was there before",
+    adds_to_global: "a tensor that was there before",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("body", OUTSIDE, ids=lambda body: body.__name__)
+def test_tensors_that_are_no_buffers_are_state_too(body):
+    """A copy of the model in 64 bits leaves them as they are; the error is at the line that changes one."""
+    model = inside(body)
+    model[1].inner.kept = [torch.zeros(3)]
+    with pytest.raises(dv.DerivableError, match=OUTSIDE[body]) as caught:
+        dv.accelerator.design(model, torch.rand(2, 3), pes=16)
+    lines = Path(__file__).read_text().splitlines()
+    assert f"# LINE {body.__name__.split('_')[-1]}" in lines[caught.value.span.line - 1]
+    assert GLOBAL.dtype == torch.float32
+    assert not GLOBAL.any()
+
+
+def test_tensors_that_a_call_makes_are_none():
+    """Whatever their type; and one that is there before and that nothing reads is put back."""
+
+    class Makes(nn.Module):
+        def forward(self, x):
+            GLOBAL.add_(1.0)
+            made = torch.zeros(3, dtype=torch.float32)
+            made.add_(2.0)
+            made[1] += 1.0
+            return (x * made) @ torch.eye(3)
+
+    x = torch.rand(2, 3)
+    (found,) = dv.accelerator.evaluate(trace(Makes().eval(), x), x.numpy())
+    np.testing.assert_allclose(found, x * torch.tensor([2.0, 3.0, 2.0]), rtol=1e-6)
+    assert GLOBAL.dtype == torch.float32
+    assert not GLOBAL.any()
+
+
 def unread(self, x):
     self.count += 1
     self.calls += 1

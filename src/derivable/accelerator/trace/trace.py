@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -120,10 +121,11 @@ def trace(model: Callable, example_inputs: Any, *, symbolic: Sequence[str] = ())
         before = state_of(wide)
         expected = _run(wide, examples)
         written = changes(wide, before, mode.written)
-        is_read = bool(written) and not _agree(expected, _run(wide, examples))
+        is_read = bool(written or mode.outside) and not _agree(expected, _run(wide, examples))
         restore(written)
+        mode.restore()
         if is_read:
-            raise refused(wide, written)
+            raise refused(wide, written) if written else mode.refused()
         recorder = Recorder(examples, symbolic)
         try:
             graph = record(recorder, wide)
@@ -280,12 +282,15 @@ def _in_float64(model: Callable) -> Iterator[tuple[Callable, _Wide]]:
                 hint="keep tensors that require gradients as parameters",
             ) from error
     before = torch.get_default_dtype()
+    mode = _Wide(before)
     torch.set_default_dtype(torch.float64)
     try:
-        with torch.no_grad(), _without_compiler(), _Wide(before) as mode:
+        with torch.no_grad(), _without_compiler(), mode:
             yield model, mode
     finally:
         torch.set_default_dtype(before)
+        # Behind the mode, in which they would be float64.
+        mode.restore()
 
 
 def _writes(name: str) -> bool:
@@ -298,6 +303,8 @@ class _Wide(TorchFunctionMode):
 
     drawn    where random numbers were drawn first, which need not depend on an input
     written  where a tensor was first changed in place, by its identity
+    outside  by identity, tensors that were changed in place and that no operation of the call has made: the tensor, a
+             copy of what it was, and where it was changed first
     """
 
     drawn: SourceLocation | None = None
@@ -305,6 +312,8 @@ class _Wide(TorchFunctionMode):
     def __init__(self, default: torch.dtype) -> None:
         super().__init__()
         self.written: dict[int, SourceLocation] = {}
+        self.outside: dict[int, tuple[torch.Tensor, torch.Tensor, SourceLocation]] = {}
+        self._made: WeakValueDictionary[int, torch.Tensor] = WeakValueDictionary()
         self._default = default
         # By identity, each with the parameter, which so keeps it: a weight that is read often is one constant.
         self._parameters: dict[int, tuple[torch.Tensor, Any]] = {}
@@ -332,9 +341,35 @@ class _Wide(TorchFunctionMode):
         if func in (torch.as_tensor, torch.asarray) and isinstance(args[0], Value):
             dtype = (kwargs or {}).get("dtype")
             return args[0] if dtype is None else args[0].to(dtype)
-        if args and _writes(name) and not isinstance(args[0], Value):
-            self.written.setdefault(id(args[0]), location_here(""))
-        return func(*map_aggregate(args, self._widened), **map_aggregate(kwargs or {}, self._widened))  # type: ignore[misc]
+        changed = args[0] if args and _writes(name) and not isinstance(args[0], Value) else None
+        if changed is not None:
+            self.written.setdefault(id(changed), location_here(""))
+        if isinstance(changed, torch.Tensor) and self._made.get(id(changed)) is not changed:
+            self.outside.setdefault(id(changed), (changed, changed.detach().clone(), self.written[id(changed)]))
+        wide: Any = map_aggregate(args, self._widened)
+        found = func(*wide, **map_aggregate(kwargs or {}, self._widened))  # type: ignore[misc]
+        if isinstance(changed, torch.Tensor) and wide[0] is not changed and not isinstance(changed, torch.nn.Parameter):
+            changed.data = wide[0].detach()
+            found = changed if found is wide[0] else found
+        for one in tree_leaves(found):
+            if isinstance(one, torch.Tensor) and one is not changed:
+                self._made[id(one)] = one
+        return found
+
+    def restore(self) -> None:
+        """Put back what tensors from outside were."""
+        for tensor, before, _ in self.outside.values():
+            tensor.data = before.clone()
+
+    def refused(self) -> DerivableError:
+        """The error that shows where a tensor from outside is changed."""
+        location = next(location for *_, location in self.outside.values())
+        return location.error(
+            UnsupportedError,
+            "a call of the model changes a tensor that was there before it, and the hardware keeps no state between "
+            "calls",
+            "take it as an input and return what it becomes: `def forward(self, x, h)`, `return y, h + ...`",
+        )
 
 
 @calls_model
