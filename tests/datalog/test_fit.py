@@ -473,6 +473,16 @@ def test_wrong_parameters_are_named():
         dv.Program("rel ?::a(1) rel 0.5::a(2) rel t(x) = x := top<1>(x: a(x))").fit([{"t": [1]}])
 
 
+def test_tunables_of_the_same_text_are_told_apart():
+    fit = dv.Program("rel ?0.3::a() rel ?0.6::a()\nrel ?0.2::b() = a()\nrel ?0.2::b() = a()").fit([{}])
+    assert dict(fit) == {
+        "a() (line 1) (column 5)": 0.3,
+        "a() (line 1) (column 19)": 0.6,
+        "b() = a() (line 2)": 0.2,
+        "b() = a() (line 3)": 0.2,
+    }
+
+
 def test_time_limits_hold():
     edges = [(a, b) for a in range(30) for b in range(30) if a != b and (a + 2 * b) % 3 < 2]
     text = "type e(usize, usize) rel ?0.5::edge(x, y) = e(x, y) rel path(x, y) = edge(x, y) or path(x, z), edge(z, y)"

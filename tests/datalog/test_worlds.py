@@ -266,6 +266,14 @@ def test_many_facts_and_no_evidence():
     assert np.abs(samples.holds.mean(0) - chances).max() < 0.12
 
 
+def test_a_program_without_random_facts_has_one_world():
+    program = dv.Program("rel e = {(0, 1)} rel q(x) = e(x, _) query q")
+    [world] = program.most_probable(k=3)
+    assert (world.probability, dict(world), world.facts) == (1.0, {"q": [(0,)]}, {})
+    assert [dict(one) for one in program.sample(2)] == [{"q": [(0,)]}] * 2
+    assert program.expected_counts() == {}
+
+
 def test_rare_evidence_does_not_underflow():
     text = "rel 0.5::sick() rel 0.1::high(i) = day(i), sick() rel 0.02::high(i) = day(i), not sick() query sick"
     seen = {"high": {i: i % 10 == 0 for i in range(300)}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,8 @@ def named_facts(rules: r.Rules, evaluation: Evaluation, wanted: np.ndarray) -> d
             continue
         types = rules.relations[name].types
         words, variables = columns.joined(len(types))
-        rows = np.flatnonzero((variables >= 0) & wanted[variables]) if len(variables) else variables
+        rows = np.flatnonzero(variables >= 0)
+        rows = rows[wanted[variables[rows]]]
         shown = _values([column[rows] for column in words], types, symbols, len(rows))
         for variable, row in zip(variables[rows].tolist(), shown):
             found[variable] = fact_of(name, row)
@@ -86,9 +87,14 @@ def _values(words: list[np.ndarray], types: Sequence[ValueType], symbols: Symbol
 
 
 def with_lines(texts: Mapping[Span, str]) -> dict[Span, str]:
-    """The texts, with the line of each one where several are the same."""
-    several = {text for text, count in Counter(texts.values()).items() if count > 1}
-    return {span: f"{text} ({span.place})" if text in several else text for span, text in texts.items()}
+    """The texts, with the place of each one where several are the same."""
+
+    def told_apart(found: Mapping[Span, str], place: Callable[[Span], str]) -> dict[Span, str]:
+        counts = Counter(found.values())
+        return {span: f"{text} ({place(span)})" if counts[text] > 1 else text for span, text in found.items()}
+
+    by_line = told_apart(texts, lambda span: span.place)
+    return told_apart(by_line, lambda span: f"column {span.column}")
 
 
 def _instance(text: str, values: Mapping[str, Any]) -> str:

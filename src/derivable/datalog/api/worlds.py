@@ -249,7 +249,7 @@ class Answers:
             holds = np.array([values for values, _ in found], bool).reshape(-1, len(names))
             logs = np.array([log for _, log in found]) - self.log_evidence
             return Worlds(names, holds, logs, self.log_evidence)
-        holds = np.array(found, bool).reshape(-1, len(self.space.matters))
+        holds = np.array(found, bool).reshape(len(found), len(self.space.matters))
         # The sums of the search differ in the last bits.
         return self._named(holds[np.argsort(-self.space.log_probabilities(holds), kind="stable")])
 
