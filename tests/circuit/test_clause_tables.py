@@ -105,7 +105,7 @@ def test_too_many_nodes_end_a_trial(monkeypatch):
 
 
 def test_limits():
-    clauses = random_3sat(150, 600)
+    clauses = random_3sat(300, 800)
     with pytest.raises(OutOfMemory, match="width"):
         dv.circuit.compile(clauses, "elimination")
     with pytest.raises(OutOfMemory, match=r"tables of .* entries"):

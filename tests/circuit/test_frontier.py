@@ -113,6 +113,7 @@ def test_corner_to_corner_of_a_grid():
     graph, count = grid(5)
     circuit = compile_graph(graph, count, ())
     assert circuit.num_nodes < 10_000
+    assert circuit.explain("compilation").startswith("compiled by elimination, cycles by states of a frontier")
     assert circuit.is_decomposable
 
 

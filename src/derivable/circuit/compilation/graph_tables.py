@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 from derivable.circuit.compilation.eliminate import Elimination
 from derivable.circuit.compilation.frontier import Bundle, Leaving, Step, TooWide, run_frontier
 from derivable.circuit.compilation.orders import Order, best_order
+from derivable.circuit.compilation.planner import Compilation, cost_of
 from derivable.circuit.compilation.tables import Space, Table, TooLarge
 from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.circuit.graph.builder import CircuitBuilder
@@ -746,10 +747,13 @@ def compile_graph(
         tables = GraphTables(graph, Choices.of(num_variables, groups), observed, first_indicator, deadline)
         orders = tables.orders(deadline)
         cost = sum(order.cost for order in orders)
-        if tables.has_frontier:
-            return tables.compiled(orders, num_variables, deadline, MOST_OF_FRONTIER)
-        if cost > HOPED:
+        if cost > HOPED and not tables.has_frontier:
             return None
-        return tables.compiled(orders, num_variables, deadline, None if cost <= CHEAP else MOST_TRIED)
+        most = MOST_OF_FRONTIER if tables.has_frontier else None if cost <= CHEAP else MOST_TRIED
+        circuit = tables.compiled(orders, num_variables, deadline, most)
     except (TooLarge, TooWide, Unsuited):
         return None
+    widest = max(orders, key=lambda order: order.cost, default=Order((), "weight", 0.0, 0))
+    what = "elimination, cycles by states of a frontier" if tables.has_frontier else "elimination"
+    row = ("elimination", cost_of(replace(widest, cost=cost)), f"taken: {circuit.num_nodes:,} nodes")
+    return replace(circuit, compilation=Compilation(what, (row,)))

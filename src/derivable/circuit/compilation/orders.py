@@ -18,6 +18,8 @@ from derivable.core.progress import NEVER, Deadline
 RULES = ("weight", "fill")
 # Neighbours that scores look at, over all tries: some tenths of a second of Python.
 MOST_SCORES = 100_000
+# Entries up to which a try with each rule is enough: tables so small take less time than another try.
+EASY = 1 << 14
 # Entries from which one try is enough to see that there are too many.
 HOPELESS = 1e18
 MOST_TRIES = 8
@@ -60,6 +62,8 @@ def best_order(
     scores, tries = 0, 0
     generator = random.Random(seed)
     while tries < MOST_TRIES and (best is None or (scores < MOST_SCORES and best.cost < HOPELESS)):
+        if best is not None and best.cost <= EASY and tries >= len(RULES):
+            break
         rule = RULES[tries % len(RULES)]
         order, used = _greedy(near, sizes, rule, generator, math.inf if best is None else best.cost, deadline)
         scores, tries = scores + used, tries + 1
