@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from decimal import MAX_EMAX, MAX_PREC, Decimal, localcontext
 from fractions import Fraction
+from typing import Any
 
 import click
 
 from derivable.circuit.compilation.compilation import COMPILERS
-from derivable.cli.compile import STRICT, compiled
+from derivable.cli.compile import CNF_ENDINGS, STRICT, compiled
 from derivable.cli.report import write_facts, write_json
 from derivable.core.diagnostics import UnsupportedError
 
@@ -29,23 +31,43 @@ MOST_DIGITS = 10_000_000
 )
 @click.option("--time-limit", type=float, metavar="SECONDS", help="Give up reading and compiling after this long.")
 @STRICT
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "mcc"]),
+    default="text",
+    show_default=True,
+    help="mcc: the lines of the model counting competitions.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document; the count is a string of digits.")
-def count_command(file: str, compiler: str, time_limit: float | None, strict: bool, as_json: bool) -> None:
+def count_command(file: str, compiler: str, time_limit: float | None, strict: bool, form: str, as_json: bool) -> None:
     """The exact number of models of FILE over all its variables, and the weighted one if it has weights.
 
     FILE (- for stdin) is a DIMACS CNF (weights in `c p weight` lines), an SDD, a d-DNNF, or a circuit of ours,
-    gzipped or not. The count is an integer of any size.
+    gzipped or not. The count is an integer of any size. A CNF with `c p show` lines is counted over the variables that
+    these show: how many of their assignments extend to a model.
     """
     began = time.perf_counter()
-    circuit = compiled(file, compiler, time_limit, strict)
+    projected = _projected(file, strict)
+    hidden = 0
+    if projected is None:
+        circuit = compiled(file, compiler, time_limit, strict)
+    else:
+        from derivable.circuit.compilation.projection import compile_projection
+
+        circuit = compile_projection(projected, time_limit=time_limit)
+        hidden = projected.num_variables - len(projected.shown or ())
     compile_seconds = time.perf_counter() - began
     counts = circuit.model_count()
-    counts = counts if isinstance(counts, list) else [counts]
+    counts = [count >> hidden for count in (counts if isinstance(counts, list) else [counts])]
     weighted = None
     if circuit.weights is not None:
         values = circuit.weighted_count(*circuit.weights)
         weighted = [float(value) for value in (values if getattr(values, "ndim", 0) else [values])]
     seconds = time.perf_counter() - began
+    if form == "mcc":
+        _write_mcc(counts[0], None if weighted is None else weighted[0], projected is not None)
+        return
     if as_json:
         document = {
             "file": file,
@@ -70,6 +92,36 @@ def count_command(file: str, compiler: str, time_limit: float | None, strict: bo
     rows.append(("circuit", f"{circuit.num_nodes:,} nodes, {circuit.num_edges:,} edges"))
     rows.append(("seconds", f"{seconds:.3f}"))
     write_facts(rows)
+
+
+def _projected(file: str, strict: bool) -> Any:
+    """The formula of a CNF that shows some of its variables only; None for any other file."""
+    from derivable.circuit.formulas.dimacs import read_dimacs
+    from derivable.core.files import read_bytes
+
+    if not file.lower().removesuffix(".gz").endswith(CNF_ENDINGS):
+        return None
+    if re.search(rb"(?m)^c\s+(p\s+show|ind)\b", read_bytes(file)) is None:
+        return None
+    cnf = read_dimacs(file, strict=strict, projected=True)
+    return None if cnf.shown is None else cnf
+
+
+def _write_mcc(count: int, weighted: float | None, is_projected: bool) -> None:
+    """The lines of the model counting competitions, of 2021 and later."""
+    task = ("p" if is_projected else "") + ("mc" if weighted is None else "wmc")
+    if weighted is None:
+        log10 = _log10(count)
+        exact = f"arb int {decimal_digits(count)}"
+    else:
+        log10 = math.log10(abs(weighted)) if weighted else None
+        exact = f"double prec-sci {weighted:.17g}"
+    click.echo(
+        f"s {'SATISFIABLE' if count else 'UNSATISFIABLE'}\n"
+        f"c s type {task}\n"
+        f"c s log10-estimate {'-inf' if log10 is None else f'{log10:.12g}'}\n"
+        f"c s exact {exact}"
+    )
 
 
 def decimal_digits(count: int) -> str:

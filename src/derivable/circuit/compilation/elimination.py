@@ -123,6 +123,19 @@ def elimination_vtree(blocks: Sequence[Sequence[int]], edges: Iterable[Iterable[
     return growing.vtree()
 
 
+def projection_vtree(num_variables: int, clauses: Iterable[Sequence[int]], shown: Iterable[int]) -> Vtree:
+    """A vtree whose right spine has the shown variables, from 1, and below them all others, each in elimination order.
+
+    What is below the shown variables only says whether there is a model, so an SDD stays deterministic without it.
+    """
+    wanted = set(shown)
+    order, _ = elimination_tree(num_variables, ([abs(literal) - 1 for literal in clause] for clause in clauses))
+    down = [point + 1 for point in reversed(order)]
+    growing = _Growing()
+    growing.chain([v for v in down if v in wanted] + [v for v in down if v not in wanted])
+    return growing.vtree()
+
+
 def balanced_vtree(order: Sequence[int]) -> Vtree:
     """A balanced vtree with the variables in this order from left to right; children before parents."""
     growing = _Growing()

@@ -43,6 +43,7 @@ class Cnf:
     weights   (positive, negative), each [variable] float64, or None if the file gave none
     task      "mc", "wmc", "pmc", "pwmc", or None if the file does not say
     source    the file it came from, for messages
+    shown     the variables that a projected count is over, None for all
     """
 
     num_variables: int
@@ -51,6 +52,7 @@ class Cnf:
     weights: tuple[np.ndarray, np.ndarray] | None = None
     task: str | None = None
     source: str | None = None
+    shown: tuple[int, ...] | None = None
 
     @property
     def num_clauses(self) -> int:
@@ -155,20 +157,24 @@ def checked_weights(weights, num_variables: int) -> tuple[np.ndarray, np.ndarray
     return pair[0], pair[1]
 
 
-def read_dimacs(path: str | os.PathLike, look: Callable[[], Any] | None = None, *, strict: bool = True) -> Cnf:
+def read_dimacs(
+    path: str | os.PathLike, look: Callable[[], Any] | None = None, *, strict: bool = True, projected: bool = False
+) -> Cnf:
     """Read a DIMACS CNF file, gzipped or not. See `parse_dimacs`; `look` as in `core.files.read_bytes`."""
-    return parse_dimacs_bytes(read_bytes(path, look), os.fspath(path), strict)
+    return parse_dimacs_bytes(read_bytes(path, look), os.fspath(path), strict, projected)
 
 
-def parse_dimacs_bytes(data: bytes, source: str, strict: bool = True) -> Cnf:
+def parse_dimacs_bytes(data: bytes, source: str, strict: bool = True, projected: bool = False) -> Cnf:
     """Parse the bytes of a file. See `parse_dimacs`; raises ParseError for what is no text."""
     wrong = data.find(b"\0")
     try:
         if wrong < 0:
-            return parse_dimacs(data.decode("utf-8"), source, strict)
+            return parse_dimacs(data.decode("utf-8"), source, strict, projected)
     except UnicodeDecodeError as error:
         if error.start > 0:
-            return parse_dimacs(data.decode("latin-1"), source, strict)  # an old comment in some other encoding
+            return parse_dimacs(
+                data.decode("latin-1"), source, strict, projected
+            )  # an old comment in some other encoding
         wrong = error.start
     raise ParseError(
         f"this is not a text file: byte {wrong} is 0x{data[wrong]:02x}",
@@ -177,7 +183,7 @@ def parse_dimacs_bytes(data: bytes, source: str, strict: bool = True) -> Cnf:
     )
 
 
-def parse_dimacs(text: str, source: str = "<dimacs>", strict: bool = True) -> Cnf:
+def parse_dimacs(text: str, source: str = "<dimacs>", strict: bool = True, projected: bool = False) -> Cnf:
     """Parse DIMACS CNF.
 
     Understood: comments anywhere; clauses over several lines, several to a line; `c t TASK`;
@@ -188,12 +194,13 @@ def parse_dimacs(text: str, source: str = "<dimacs>", strict: bool = True) -> Cn
 
     strict  whether the header must be right; else the clauses that there are count, and the variables are those up to
             the greatest that occurs, if that is more
+    projected  whether `c p show` and `c ind` lines may show some variables only: then `shown` has these
 
     Raises ParseError with line, column and caret; UnsupportedError for `c p show` and `c ind` lines
-    (projection) unless they show every variable.
+    (projection) unless they show every variable, or `projected` says that they may.
     Source: the data format of the Model Counting Competitions 2020-2024.
     """
-    return _Reader(text, source, strict).read()
+    return _Reader(text, source, strict, projected).read()
 
 
 # A line that is kept for later: its number and its text.
@@ -219,8 +226,8 @@ def _behind(number: int, line: str) -> Span:
 
 
 class _Reader:
-    def __init__(self, text: str, source: str, strict: bool):
-        self.strict = strict
+    def __init__(self, text: str, source: str, strict: bool, projected: bool = False):
+        self.strict, self.projected = strict, projected
         self.text = text
         self.source = source
         self.num_variables = -1
@@ -277,9 +284,9 @@ class _Reader:
                 hint=f"move line {header_number}, `p cnf {self.num_variables} {self.num_clauses}`, to the top",
             )
         offsets, literals = self.clauses(clause_lines)
-        self.check_show()
+        shown = self.shown()
         weights = self.weights()
-        return Cnf(self.num_variables, offsets, literals, weights, self.task, self.source)
+        return Cnf(self.num_variables, offsets, literals, weights, self.task, self.source, shown)
 
     def comment(self, line: _Line, words: list[str]) -> None:
         if len(words) < 2:
@@ -380,7 +387,8 @@ class _Reader:
                 hint="it was probably cut off; close the line if it is whole",
             )
 
-    def check_show(self) -> None:
+    def shown(self) -> tuple[int, ...] | None:
+        """The variables that are shown, None for all."""
         shown: set[int] = set()
         for line, skip in self.show_lines:
             words = list(_words([line], skip))
@@ -388,6 +396,8 @@ class _Reader:
                 raise self.error("the show line is not closed", _behind(*line), hint="it ends with 0")
             shown |= {abs(self.literal_of(word, at, "write `c p show VARIABLE ... 0`")) for at, word in words[:-1]}
         if self.show_lines and len(shown) != self.num_variables:
+            if self.projected:
+                return tuple(sorted(shown))
             number, line = self.show_lines[0][0]
             raise self.error(
                 f"projection is not supported: {len(shown)} of {self.num_variables} variables are shown",
@@ -397,6 +407,7 @@ class _Reader:
                 "are not shown, and `model_count` of the result is 2**n times the projected count for n of them, "
                 "where it is still deterministic (else it says so)",
             )
+        return None
 
     def weights(self) -> tuple[np.ndarray, np.ndarray] | None:
         if not self.weight_lines:
@@ -451,6 +462,8 @@ def format_dimacs(cnf: Cnf) -> str:
     """DIMACS text that `parse_dimacs` reads back to the same formula and weights."""
     rows = [f"c t {cnf.task}"] if cnf.task else []
     rows.append(f"p cnf {cnf.num_variables} {cnf.num_clauses}")
+    if cnf.shown is not None:
+        rows.append(" ".join(map(str, ["c p show", *cnf.shown, 0])))
     if cnf.weights is not None:
         for variable, (positive, negative) in enumerate(zip(*cnf.weights), start=1):
             rows.append(f"c p weight {variable} {float(positive)!r} 0")
@@ -510,6 +523,10 @@ def cnf_of(
         cnf = read_dimacs(clauses, look, strict=strict)
     elif isinstance(clauses, Cnf):
         cnf = clauses
+        if cnf.shown is not None:
+            shown = ", ".join(map(str, cnf.shown[:8])) + ("..." if len(cnf.shown) > 8 else "")
+            hint = "`derivable count FILE` counts over what is shown"
+            raise UnsupportedError(f"only variables {shown} are shown", hint=hint, source=cnf.source)
     else:
         return cnf_from_clauses(clauses, num_variables, weights)  # type: ignore[arg-type]
     if num_variables is not None and num_variables < cnf.num_variables:
