@@ -1,6 +1,7 @@
 """Soufflé's files of facts and results: what is read, the bytes that are written, and the errors in between."""
 
 import gzip
+import io
 import json
 import random
 import sqlite3
@@ -234,3 +235,10 @@ def test_mutated_programs_have_an_answer_or_an_error_of_ours():
             messages.append(str(error))
     assert len(messages) > 100
     assert all("error:" in message for message in messages)
+
+
+def test_facts_come_from_standard_input(monkeypatch, capsys):
+    p = program(".decl p(x:number)\n.input p(IO=stdin)\n.decl q(x:number)\nq(x + 1) :- p(x).\n.output q(IO=stdout)")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"1\n41\n")))
+    assert p.write(p.run(p.read()), None) == []
+    assert capsys.readouterr().out == "---------------\nq\n===============\n2\n42\n===============\n"

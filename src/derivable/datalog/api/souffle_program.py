@@ -36,6 +36,7 @@ class SouffleProgram(Program):
         return self.loaded.syntax
 
     def run(self, facts: Mapping[str, Any] | None = None, *arguments: Any, **options: Any) -> Database:
+        """As `Program.run`; facts of a relation that does not keep all rows are chosen too."""
         if facts is not None and not self.loaded.given.keys().isdisjoint(facts):
             facts = {self.loaded.given.get(name, name): rows for name, rows in facts.items()}
         return super().run(facts, *arguments, **options)
