@@ -49,6 +49,10 @@ def test_proofs_of_drawn_programs_are_proofs_of_least_height(data, source, facts
                 database.why(name, absent)
             attempts = database.why_not(name, absent, depth=2).attempts
             assert len(attempts) >= sum(rule.startswith(f"rel {name}(") for rule in source.rules)
+            for attempt in attempts:
+                if attempt.row is not None and None not in attempt.row:
+                    is_there = attempt.row in model[attempt.relation]
+                    assert is_there == attempt.failed.startswith("not "), str(attempt)
 
 
 PATHS = """
