@@ -187,3 +187,20 @@ def test_a_function_is_pickled_as_its_kernel():
     assert done.stdout.decode().strip() == "3.0"
     copy.deepcopy(function)(array)
     assert array.tolist() == [3.0]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="freed memory is overwritten by glibc")
+def test_functions_may_outlive_the_modules_that_made_them():
+    program = """
+import builtins, gc
+import numpy as np
+from derivable.algebra import monoids
+from derivable.parallel import element_folds
+element_folds.scan(monoids.NAMED["add"].typed(["float64"]), (np.arange(5000.0).reshape(-1, 1, 1),))
+functions = [one for one in gc.get_objects() if type(one) is type(len) and type(one.__self__).__name__ == "_Form"]
+assert functions
+builtins.last = [functions]
+builtins.last.append(builtins.last)
+"""
+    environment = {**os.environ, "PYTHONMALLOC": "malloc", "MALLOC_PERTURB_": "255"}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)

@@ -100,15 +100,21 @@ class _Method(ctypes.Structure):
 
 # Arguments come as an array of objects.
 _FASTCALL = 0x80
-# What the functions that were made refer to.
-_alive: list[_Method] = []
+
+
+def immortal(value: Any) -> Any:
+    """The value, which is never freed, not even when the interpreter ends.
+
+    Functions that refer to its address may then be freed later than whatever a module holds.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
+    return value
 
 
 def built_in(name: str, address: int, of: Any = None, doc: str | None = None) -> Callable:
     """The built-in function whose code is at an address; it gets `of` as its first argument."""
     check_layout()
-    method = _Method(name.encode(), address, _FASTCALL, doc and doc.encode())
-    _alive.append(method)
+    method = immortal(_Method(name.encode(), address, _FASTCALL, doc and doc.encode()))
     new = ctypes.pythonapi.PyCFunction_NewEx
     new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
     return new(ctypes.addressof(method), of, None)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -250,10 +249,6 @@ declare ptr @PyBool_FromLong(i64)
 """
 
 
-# What the functions that were made refer to.
-_alive: list[Any] = []
-
-
 class _Form(int):
     """The address of a form, which a function of Python has as its `self`: pickle asks it for the function by name."""
 
@@ -275,8 +270,7 @@ def function(kernel: n.Kernel, address: int, caller: int, pickled: tuple) -> Cal
     results = [_number_of(dtype) for dtype in result_types(kernel)]
     known = [id(TypeError), id(None), id(np.ndarray), 0]
     words = [address, len(kinds), len(results), *known, *kinds, *results]
-    form = (ctypes.c_int64 * len(words))(*words)
-    _alive.append(form)
+    form = cpython.immortal((ctypes.c_int64 * len(words))(*words))
     owner = _Form(ctypes.addressof(form))
     owner.pickled = pickled
     return cpython.built_in(kernel.name, caller, owner)
