@@ -71,6 +71,7 @@ LAYOUT = {
     # What is shown.
     "api/database.py": {"_SHOWN_RELATIONS"},
     "api/fact_output.py": {"_ROWS"},
+    "api/problog_program.py": {"MOST_ROUNDS"},
     "api/program.py": {"WARM", "_SHOWN_RELATIONS"},
     "api/worlds.py": {"_MOST_CHARACTERS", "_SHOWN_FACTS", "_SHOWN_WORLDS"},
     "api/relation_view.py": {"_COMPLETED_KEYS", "_SHOWN_COLUMNS", "_SHOWN_ROWS"},

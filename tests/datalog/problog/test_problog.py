@@ -222,3 +222,12 @@ def test_a_choice_that_is_learned():
     program = dv.Program.from_problog("t(0.3)::a(X); t(0.3)::b(X) :- k(X). k(1). k(2). k(3). k(4). query(a(1)).")
     fit = program.fit([{"a": {1: True, 2: True, 3: False, 4: False}, "b": {1: False, 2: False, 3: True, 4: False}}])
     assert sorted(fit.values()) == pytest.approx([0.25, 0.5], abs=1e-6)
+
+
+def test_what_grows_without_end_is_an_error():
+    program = dv.Program.from_problog("c(0). c(N) :- c(M), N is M+1. query(c(5)).")
+    with pytest.raises(dv.DerivableError, match=r"<program>:1:7: error: the run passed round_limit = 10,000"):
+        program.run()
+    chain = "".join(f"e({i},{i + 1}). " for i in range(300))
+    found = dv.Program.from_problog(chain + "p(X,Y) :- e(X,Y). p(X,Z) :- p(X,Y), e(Y,Z). query(p(0,300)).").run()
+    assert list(found["p(0, 300)"]) == [(0, 300)]

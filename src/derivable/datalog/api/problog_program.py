@@ -2,20 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from derivable.core.diagnostics import DerivableError, ParseError, Span, UnsupportedError
 from derivable.core.files import checked_path
 from derivable.datalog.api.program import Program
 from derivable.datalog.problog.names import Shown
 from derivable.datalog.problog.translate import translated
+from derivable.datalog.scalars.nodes import walk
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.imports import read
+
+if TYPE_CHECKING:
+    from derivable.algebra.semiring import Semiring
+    from derivable.datalog.api.database import Database
+    from derivable.datalog.tags.custom import Provenance
+
+
+# Rounds of a recursion that makes terms or numbers, after which it is taken for one without an end.
+MOST_ROUNDS = 10_000
 
 
 class ProblogProgram(Program):
     """A program whose text is in ProbLog's language; see `Program.from_problog`."""
+
+    def run(
+        self,
+        facts: Mapping[str, Any] | None = None,
+        provenance: str | Semiring | Provenance | None = None,
+        **options: Any,
+    ) -> Database:
+        """As `Program.run`. Without a limit of rounds, a recursion that makes terms or numbers has one of 10,000."""
+        if self.makes_values and options.get("round_limit") is None and options.get("iteration_limit") is None:
+            options["round_limit"] = MOST_ROUNDS
+        return super().run(facts, provenance, **options)
+
+    @cached_property
+    def makes_values(self) -> bool:
+        """Whether its rules make terms, or compute."""
+        rules = [item for item in self.syntax.items if isinstance(item, s.Rule)]
+        return any(isinstance(node, (s.New, s.Binary)) for rule in rules for node in walk(rule))
 
     def _parsed(self) -> s.Syntax:
         self.shown: Shown
