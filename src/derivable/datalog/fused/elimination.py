@@ -102,8 +102,8 @@ def _searched(state: State, store: m.Store, fixed: str | None) -> Plan | None:
     if atoms is None or estimator is None:
         return None
     names = {name for atom in atoms for name in atom.names}
-    # Without cycles loops are as good: each number that comes again is remembered.
-    if fixed is None and len(atoms) < len(names):
+    # Without cycles loops are as good, as each number that comes again is remembered; rows of one relation are there.
+    if len(atoms) < (2 if fixed is not None else len(names)):
         return None
     if {term.name for term in store.query.terms if isinstance(term, Var)} != names:
         return None
