@@ -531,3 +531,15 @@ def test_the_command_line(tmp_path, capsys):
         data.write_text(text)
         assert main(["fit", *given]) == USER_ERROR, text
         assert message in capsys.readouterr().err, text
+
+
+@dv.rule
+def seen(hidden):
+    return {x for x in hidden if x > 0}
+
+
+def test_programs_with_python_rules_learn():
+    program = dv.Program.from_rules(seen, text="rel ?0.3::hidden(1)")
+    fit = program.fit([{"seen": [1]}, {"seen": {1: False}}])
+    assert dict(fit) == {"hidden(1)": pytest.approx(0.5)}
+    assert dict(program.with_parameters(fit).run()["seen"]) == {(1,): pytest.approx(0.5)}

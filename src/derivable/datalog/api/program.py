@@ -551,6 +551,9 @@ class Program:
         from derivable.datalog.api.fit import with_values
 
         text = with_values(self, values)
+        return self._with_text(text)
+
+    def _with_text(self, text: str) -> Program:
         return type(self)(text, self.source, narrow=self.narrow, compatible=self.compatible, roots=self.roots.folders)
 
     def _asked(self, ask: Any, facts: Any, evidence: Any, query: tuple[Evidence, ...], *limits: Any) -> Any:

@@ -84,6 +84,12 @@ class PythonProgram(Program):
         self._rules = tuple(rule for one in rules for rule in one.rules)
         super().__init__(text, roots=roots)
 
+    def _with_text(self, text: str) -> PythonProgram:
+        made = PythonProgram.__new__(PythonProgram)
+        made._rules = self._rules
+        Program.__init__(made, text, roots=self.roots.folders)
+        return made
+
     def _parsed(self) -> s.Syntax:
         syntax = with_imports(parse(self.text, self.source), None, self.roots)
         return s.Syntax((*syntax.items, *self._rules), syntax.text, syntax.source)
