@@ -8,7 +8,9 @@ import pytest
 
 from circuit.test_graph_tables import negatives, worlds_of
 from derivable.circuit.compilation import frontier
-from derivable.circuit.compilation.graph_tables import Choices, GraphTables, Unsuited, compile_graph
+from derivable.circuit.compilation.compile_graph import compile_graph
+from derivable.circuit.compilation.graph_definitions import Choices
+from derivable.circuit.compilation.graph_tables import GraphTables, Unsuited
 from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.core.and_or import AND, LITERAL, OR
 
@@ -115,6 +117,30 @@ def test_corner_to_corner_of_a_grid():
     assert circuit.num_nodes < 10_000
     assert circuit.explain("compilation").startswith("compiled by elimination, cycles by states of a frontier")
     assert circuit.is_decomposable
+
+
+def test_roots_with_cycles_of_their_own_are_compiled_apart():
+    """The ways from each node of a graph to all others, which have facts in common and no derivations."""
+    rnd = random.Random(3)
+    edges = rnd.sample([(a, b) for a in range(5) for b in range(5) if a != b], 11)
+    kinds, literals, rows = [LITERAL] * 11, list(range(1, 12)), [[] for _ in range(11)]
+    atoms = {pair: 11 + number for number, pair in enumerate(itertools.product(range(5), repeat=2))}
+    kinds, literals = kinds + [OR] * 25, literals + [0] * 25
+    rows += [[] for _ in atoms]
+    for (start, end), atom in atoms.items():
+        for fact, (a, b) in enumerate(edges):
+            if b == end and a == start:
+                rows[atom].append(fact)
+            if b == end and (start, a) != (start, end):
+                kinds.append(AND)
+                literals.append(0)
+                rows.append([fact, atoms[start, a]])
+                rows[atom].append(len(kinds) - 1)
+    graph = AndOrGraph.of(kinds, literals, rows, list(atoms.values()))
+    worlds = np.array(list(itertools.product([False, True], repeat=11)))
+    circuit = compile_graph(graph, 11, ())
+    np.testing.assert_allclose(circuit.evaluate(np.full(11, 0.5)), graph.truth(worlds).mean(1), atol=1e-12)
+    assert circuit.explain("compilation").startswith("compiled by elimination, 5 groups of roots")
 
 
 def test_what_is_too_wide_is_left_to_others(monkeypatch):

@@ -6,8 +6,11 @@ import random
 import numpy as np
 import pytest
 
+from derivable.circuit.compilation import compile_graph as graph_compiler
 from derivable.circuit.compilation import graph_tables
-from derivable.circuit.compilation.graph_tables import Choices, GraphTables, compile_graph
+from derivable.circuit.compilation.compile_graph import compile_graph
+from derivable.circuit.compilation.graph_definitions import Choices
+from derivable.circuit.compilation.graph_tables import GraphTables
 from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.core.and_or import AND, LITERAL, OR
 
@@ -124,10 +127,10 @@ def test_states_of_a_network_are_values_of_one_variable():
 
 
 def test_what_is_wide_is_left_to_others(monkeypatch):
-    monkeypatch.setattr(graph_tables, "HOPED", 10)
+    monkeypatch.setattr(graph_compiler, "HOPED", 10)
     graph, groups, count = network_graph(3, 3)
     assert compile_graph(graph, count, groups) is None
-    monkeypatch.setattr(graph_tables, "HOPED", 1e9)
-    monkeypatch.setattr(graph_tables, "CHEAP", 10)
-    monkeypatch.setattr(graph_tables, "MOST_TRIED", 5)
+    monkeypatch.setattr(graph_compiler, "HOPED", 1e9)
+    monkeypatch.setattr(graph_compiler, "CHEAP", 10)
+    monkeypatch.setattr(graph_compiler, "MOST_TRIED", 5)
     assert compile_graph(graph, count, groups) is None

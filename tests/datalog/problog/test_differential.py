@@ -35,7 +35,8 @@ def disagreements(seeds) -> tuple[list[str], int]:
 
 def test_random_programs():
     pytest.importorskip("problog")
-    found, compared = disagreements(range(24))
+    # In the last one a tuple derives itself.
+    found, compared = disagreements([*range(24), 12_265])
     assert not found, "\n\n".join(found[:3])
     assert compared >= 12
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,134 +16,25 @@ import numpy as np
 
 from derivable.circuit.compilation.eliminate import Elimination
 from derivable.circuit.compilation.frontier import Bundle, Leaving, Step, TooWide, run_frontier
+from derivable.circuit.compilation.graph_definitions import FAILS, HOLDS, Choices, Definition, Entry, Nodes, Rows
 from derivable.circuit.compilation.orders import Order, best_order
-from derivable.circuit.compilation.planner import Compilation, cost_of
-from derivable.circuit.compilation.tables import Space, Table, TooLarge
+from derivable.circuit.compilation.tables import Space, Table
 from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.kernels.and_or import components
-from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
+from derivable.core.and_or import AND, LITERAL, OR, TRUE
 from derivable.core.diagnostics import LimitError
 from derivable.core.graph import from_edges, strongly_connected_components
 from derivable.core.progress import NEVER, Deadline
 
 # Entries of one table: of a formula that could be cut, and of several formulas that are values of one variable.
 MOST_OF_ONE, MOST_OF_SEVERAL = 1 << 9, 1 << 20
-# Entries of all joined tables, up to which elimination is taken; those up to which it is tried with so many nodes.
-CHEAP, HOPED, MOST_TRIED, MOST_OF_FRONTIER = 1 << 21, 1e12, 1 << 18, 1 << 21
 
 # A formula by what is known of it: a constant, or the values of a discrete variable under which it holds.
 Known = bool | tuple[int, np.ndarray]
 # Conjuncts: signed nodes of the graph, ~n for the negation of n.
 Alternative = list[int]
-
-
-@dataclass(frozen=True, eq=False)
-class Choices:
-    """The random choices of a graph.
-
-    choice_of  [variable from 1] the choice
-    value_of   [variable from 1] the value of it that the variable stands for
-    literals   [choice] the literals that stand for its values: (-v, v) of an independent variable
-    """
-
-    choice_of: list[int]
-    value_of: list[int]
-    literals: list[list[int]]
-
-    @staticmethod
-    def of(num_variables: int, groups: Iterable[Sequence[int] | np.ndarray]) -> Choices:
-        choice_of, value_of, literals = [-1] * (num_variables + 1), [1] * (num_variables + 1), list[list[int]]()
-        for group in groups:
-            for value, variable in enumerate(group):
-                choice_of[int(variable)], value_of[int(variable)] = len(literals), value
-            literals.append([int(variable) for variable in group])
-        for variable in range(1, num_variables + 1):
-            if choice_of[variable] < 0:
-                choice_of[variable] = len(literals)
-                literals.append([-variable, variable])
-        return Choices(choice_of, value_of, literals)
-
-    def holds(self, literal: int) -> tuple[int, np.ndarray]:
-        """The choice of a literal, and the values under which it is true."""
-        choice = self.choice_of[abs(literal)]
-        values = np.zeros(len(self.literals[choice]), bool)
-        values[self.value_of[abs(literal)]] = True
-        return choice, values if literal > 0 else ~values
-
-
-@dataclass(eq=False)
-class Entry:
-    """What makes formulas true in one entry of a table: (formula, choice or -1 for nothing more, values)."""
-
-    reasons: list[tuple[int, int, np.ndarray]] = field(default_factory=list)
-
-    @property
-    def formulas(self) -> set[int]:
-        return {formula for formula, _, _ in self.reasons}
-
-    def excludes(self) -> bool:
-        """Whether no two formulas hold in it together."""
-        if len(self.formulas) <= 1:
-            return True
-        choices = {choice for _, choice, _ in self.reasons}
-        if len(choices) > 1 or -1 in choices:
-            return False
-        total = np.sum([self.holds(formula) for formula in self.formulas], axis=0)
-        return bool((total <= 1).all())
-
-    def holds(self, formula: int) -> np.ndarray:
-        """The values of the only choice under which a formula holds."""
-        return np.logical_or.reduce([values for one, _, values in self.reasons if one == formula])
-
-    def can_fail(self) -> bool:
-        """Whether none of the formulas may hold."""
-        if any(choice < 0 for _, choice, _ in self.reasons):
-            return False
-        if not self.reasons:
-            return True
-        choices = {choice for _, choice, _ in self.reasons}
-        return all(
-            not np.logical_or.reduce([values for _, one, values in self.reasons if one == choice]).all()
-            for choice in choices
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Definition:
-    """A table that defines a variable: scope, entries by number where any formula may hold, and values of formulas.
-
-    scope     the other variables
-    entries   entry of the scope, in C order -> what may hold there
-    formulas  how many formulas are values; value 0 is that none holds, if that can be
-    """
-
-    scope: tuple[int, ...]
-    variable: int
-    entries: dict[int, Entry]
-    formulas: int
-    has_none: bool
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """A table that defines a variable, row by row.
-
-    digits  [row, variable of the scope, then the one defined] values
-    labels  [row] TRUE, or HOLDS or FAILS of a choice
-    choice, values  the choice and its values under which it holds, (-1, none) where no label is of one
-    """
-
-    scope: tuple[int, ...]
-    variable: int
-    digits: np.ndarray
-    labels: np.ndarray
-    choice: int = -1
-    values: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
-
-
-HOLDS, FAILS = 2, 3
 
 
 class Unsuited(LimitError):
@@ -627,7 +517,7 @@ class GraphTables:
         for choice, variable in self.variable_of_choice.items():
             nodes = np.array([builder.literal(literal) for literal in self.choices.literals[choice]], np.int32)
             tables[home[variable]].append(space.table([variable], nodes))
-        nodes = _Nodes(builder, self.choices)
+        nodes = Nodes(builder, self.choices)
         for definition in self.definitions:
             shape = [self.cardinalities[variable] for variable in (*definition.scope, definition.variable)]
             if isinstance(definition, Rows):
@@ -663,97 +553,3 @@ class GraphTables:
             others = [node for other, node in sums.items() if other != number]
             roots.append(builder.conjunction([here, *constant, *others]))
         return builder.build(roots, num_variables + len(self.observed))
-
-
-class _Nodes:
-    """The nodes of entries of tables."""
-
-    def __init__(self, builder: CircuitBuilder, choices: Choices):
-        self.builder, self.choices = builder, choices
-        self.made: dict[tuple, int] = {}
-
-    def table(self, definition: Definition, shape: Sequence[int]) -> np.ndarray:
-        found = np.full(shape, FALSE, np.int32).reshape(-1, shape[-1])
-        if definition.has_none:
-            found[:, 0] = TRUE
-        for cell, entry in definition.entries.items():
-            if definition.has_none:
-                found[cell, 0] = self._none(entry)
-            for formula in entry.formulas:
-                found[cell, formula + definition.has_none] = self._one(entry, formula)
-        return found.reshape(shape)
-
-    def rows(self, definition: Rows, space: Space) -> Table:
-        variables = (*definition.scope, definition.variable)
-        scope = space.scope(variables)
-        strides = space.strides(scope)
-        keys = definition.digits @ np.array([strides[variable] for variable in variables], np.int64)
-        nodes = np.array([FALSE, TRUE, 0, 0], np.int32)
-        if definition.choice >= 0:
-            nodes[HOLDS] = self._values(definition.choice, definition.values)
-            nodes[FAILS] = self._values(definition.choice, ~definition.values)
-        return Table(scope, keys, nodes[definition.labels])
-
-    def _values(self, choice: int, values: np.ndarray) -> int:
-        """That a choice has one of some values."""
-        key = (choice, values.tobytes())
-        if key not in self.made:
-            literals = [literal for literal, holds in zip(self.choices.literals[choice], values.tolist()) if holds]
-            self.made[key] = self.builder.disjunction([self.builder.literal(literal) for literal in literals])
-        return self.made[key]
-
-    def _by_choice(self, entry: Entry) -> dict[int, np.ndarray]:
-        found: dict[int, np.ndarray] = {}
-        for _, choice, values in entry.reasons:
-            found[choice] = found[choice] | values if choice in found else values
-        return found
-
-    def _none(self, entry: Entry) -> int:
-        by_choice = self._by_choice(entry)
-        if -1 in by_choice:
-            return FALSE
-        return self.builder.conjunction([self._values(choice, ~values) for choice, values in by_choice.items()])
-
-    def _one(self, entry: Entry, formula: int) -> int:
-        """That a formula holds: the first of its choices makes it, or that does not and the next one does."""
-        if len(entry.formulas) > 1:
-            return self._values(entry.reasons[0][1], entry.holds(formula))
-        by_choice = self._by_choice(entry)
-        if -1 in by_choice:
-            return TRUE
-        node = FALSE
-        for choice, values in reversed(by_choice.items()):
-            holds, fails = self._values(choice, values), self._values(choice, ~values)
-            node = self.builder.disjunction([holds, self.builder.conjunction([fails, node])])
-        return node
-
-
-def compile_graph(
-    graph: AndOrGraph,
-    num_variables: int,
-    groups: Iterable[Sequence[int] | np.ndarray],
-    observed: Sequence[int] = (),
-    first_indicator: int = 0,
-    deadline: Deadline = NEVER,
-) -> Circuit | None:
-    """The circuit of a graph by elimination, None where others should try.
-
-    graph     has no nodes that are not needed; children and roots may be negated, but not in cycles
-    groups    sets of variables of which exactly one is true, from 1
-    observed  signed nodes of evidence, whose indicators are the variables from `first_indicator` on; see
-              `GraphTables.compiled`
-    """
-    try:
-        tables = GraphTables(graph, Choices.of(num_variables, groups), observed, first_indicator, deadline)
-        orders = tables.orders(deadline)
-        cost = sum(order.cost for order in orders)
-        if cost > HOPED and not tables.has_frontier:
-            return None
-        most = MOST_OF_FRONTIER if tables.has_frontier else None if cost <= CHEAP else MOST_TRIED
-        circuit = tables.compiled(orders, num_variables, deadline, most)
-    except (TooLarge, TooWide, Unsuited):
-        return None
-    widest = max(orders, key=lambda order: order.cost, default=Order((), "weight", 0.0, 0))
-    what = "elimination, cycles by states of a frontier" if tables.has_frontier else "elimination"
-    row = ("elimination", cost_of(replace(widest, cost=cost)), f"taken: {circuit.num_nodes:,} nodes")
-    return replace(circuit, compilation=Compilation(what, (row,)))

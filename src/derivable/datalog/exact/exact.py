@@ -300,7 +300,7 @@ def circuit_of(
     graph = without_circular(grounding.graph.with_roots(np.concatenate([nodes, items, negate(items)])), deadline)
 
     def by_elimination(graph: AndOrGraph) -> Circuit | None:
-        from derivable.circuit.compilation.graph_tables import compile_graph
+        from derivable.circuit.compilation.compile_graph import compile_graph
 
         rows, seen = graph.roots[: len(nodes)], graph.roots[len(nodes) : len(nodes) + len(items)].tolist()
         made = compile_graph(graph.with_roots(rows), count, groups, seen, count + 1, deadline)

@@ -27,7 +27,7 @@ from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.symbols import SymbolTable
 
 # Facts of a run, and nodes of a circuit or rows of outputs, up to which it is kept; runs that a program keeps.
-MOST_FACTS, MOST_NODES, MOST_KEPT = 1 << 12, 1 << 16, 16
+MOST_FACTS, MOST_NODES, MOST_KEPT = 1 << 12, 1 << 18, 16
 
 
 @dataclass(frozen=True)

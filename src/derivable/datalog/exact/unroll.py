@@ -161,6 +161,7 @@ def without_circular(graph: AndOrGraph, deadline: Deadline) -> AndOrGraph:
         parents, is_circular = graph.parents, np.zeros(graph.num_edges, dtype=bool)
         edges = np.flatnonzero(graph.kind[parents] == OR)
         needed = graph.children[edges]
+        is_circular[edges[needed == parents[edges]]] = True
         for _ in range(DEPTH):
             is_needed = (graph.kind[needed] == AND) | ((graph.kind[needed] == OR) & (graph.sizes[needed] == 1))
             goes_on = (needed >= 0) & is_needed & (component[needed] == component[parents[edges]])

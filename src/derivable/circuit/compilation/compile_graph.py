@@ -1,0 +1,113 @@
+"""And-or graphs over random choices, with cycles or without, compiled by elimination."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from derivable.circuit.compilation.frontier import TooWide
+from derivable.circuit.compilation.graph_definitions import Choices
+from derivable.circuit.compilation.graph_tables import GraphTables, Unsuited
+from derivable.circuit.compilation.orders import Order
+from derivable.circuit.compilation.planner import Compilation, cost_of
+from derivable.circuit.compilation.tables import TooLarge
+from derivable.circuit.graph.and_or_graph import AndOrGraph
+from derivable.circuit.graph.builder import CircuitBuilder
+from derivable.circuit.graph.circuit import Circuit
+from derivable.circuit.kernels.and_or import components
+from derivable.core.progress import NEVER, Deadline
+
+# Entries of all joined tables, up to which elimination is taken; those up to which it is tried with so many nodes.
+CHEAP, HOPED, MOST_TRIED, MOST_OF_FRONTIER = 1 << 21, 1e12, 1 << 18, 1 << 21
+
+
+def compile_graph(
+    graph: AndOrGraph,
+    num_variables: int,
+    groups: Iterable[Sequence[int] | np.ndarray],
+    observed: Sequence[int] = (),
+    first_indicator: int = 0,
+    deadline: Deadline = NEVER,
+) -> Circuit | None:
+    """The circuit of a graph by elimination, None where others should try.
+
+    graph     has no nodes that are not needed; children and roots may be negated, but not in cycles
+    groups    sets of variables of which exactly one is true, from 1
+    observed  signed nodes of evidence, whose indicators are the variables from `first_indicator` on; see
+              `GraphTables.compiled`
+    """
+    choices = Choices.of(num_variables, groups)
+    # Evidence depends on all roots together.
+    cones = [np.arange(len(graph.roots))] if len(observed) else _cones(graph)
+    if len(cones) == 1:
+        return _compiled(graph, num_variables, choices, observed, first_indicator, deadline)
+    builder, roots, rows = CircuitBuilder(), np.zeros(len(graph.roots), np.int64), list[tuple[str, str, str]]()
+    for cone in cones:
+        made = _compiled(_restricted(graph, cone), num_variables, choices, (), 0, deadline)
+        if made is None:
+            return None
+        roots[cone] = builder.add(made)
+        rows += [] if made.compilation is None else made.compilation.rows
+    whole = builder.build(roots, num_variables)
+    what = f"elimination, {len(cones)} groups of roots with cycles of their own"
+    return replace(whole, compilation=Compilation(what, tuple(dict.fromkeys(rows))))
+
+
+def _compiled(
+    graph: AndOrGraph,
+    num_variables: int,
+    choices: Choices,
+    observed: Sequence[int],
+    first_indicator: int,
+    deadline: Deadline,
+) -> Circuit | None:
+    """The circuit of all roots together."""
+    try:
+        tables = GraphTables(graph, choices, observed, first_indicator, deadline)
+        orders = tables.orders(deadline)
+        cost = sum(order.cost for order in orders)
+        if cost > HOPED and not tables.has_frontier:
+            return None
+        most = MOST_OF_FRONTIER if tables.has_frontier else None if cost <= CHEAP else MOST_TRIED
+        circuit = tables.compiled(orders, num_variables, deadline, most)
+    except (TooLarge, TooWide, Unsuited):
+        return None
+    widest = max(orders, key=lambda order: order.cost, default=Order((), "weight", 0.0, 0))
+    what = "elimination, cycles by states of a frontier" if tables.has_frontier else "elimination"
+    row = ("elimination", cost_of(replace(widest, cost=cost)), f"taken: {circuit.num_nodes:,} nodes")
+    return replace(circuit, compilation=Compilation(what, (row,)))
+
+
+def _restricted(graph: AndOrGraph, roots: np.ndarray) -> AndOrGraph:
+    """What some roots need, which are given by number. Nodes 0 and 1 stay the constants."""
+    graph = graph.with_roots(graph.roots[roots])
+    needed = graph.needed()
+    needed[:2] = True
+    return graph.taken(np.flatnonzero(needed))
+
+
+def _cones(graph: AndOrGraph) -> list[np.ndarray]:
+    """The numbers of roots that are compiled together: those whose cycles are among those of one of them.
+
+    Cycles that do not need each other, such as the ways from several nodes of a graph, make one frontier that is as
+    wide as all of theirs.
+    """
+    component, count = components(graph.offsets, graph.children)
+    parents, children = component[graph.parents], component[np.maximum(graph.children, ~graph.children)]
+    cyclic = np.flatnonzero(np.bincount(component, minlength=count) > 1)
+    cycles = [0] * count
+    for bit, one in enumerate(cyclic.tolist()):
+        cycles[one] = 1 << bit
+    # Components are numbered from what others need on.
+    order = np.argsort(parents, kind="stable")
+    for parent, child in zip(parents[order].tolist(), children[order].tolist()):
+        cycles[parent] |= cycles[child]
+    needed = [cycles[one] for one in component[np.maximum(graph.roots, ~graph.roots)].tolist()]
+    largest: list[int] = []
+    for one in sorted(set(needed), key=int.bit_count, reverse=True):
+        if not any(one & other == one for other in largest):
+            largest.append(one)
+    home = [next(k for k, other in enumerate(largest) if one & other == one) for one in needed]
+    return [np.flatnonzero(np.array(home) == k) for k in range(len(largest))]
