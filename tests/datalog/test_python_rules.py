@@ -168,6 +168,24 @@ def test_a_rule_is_pickled_and_called():
     assert set(two_steps({(1, 2), (2, 3)})) == {(1, 3)}
 
 
+def test_quotients_by_zero_have_no_value():
+    """Where Python raises, the row is not there."""
+
+    @dv.rule
+    def shares(node):
+        for x in node:
+            yield x, 6 / x
+
+    @dv.rule
+    def parts(node):
+        for x in node:
+            yield x, 7 // x, -7 % x
+
+    database = dv.Program.from_rules(shares, parts, text="type node(i64)").run({"node": [-2, 0, 3]})
+    assert set(database["shares"]) == {(-2, -3.0), (3, 2.0)}
+    assert set(database["parts"]) == {(-2, -4, -1), (3, 2, 2)}
+
+
 def refused(function):
     with pytest.raises(DerivableError) as caught:
         dv.rule(function)

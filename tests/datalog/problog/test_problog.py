@@ -231,3 +231,10 @@ def test_what_grows_without_end_is_an_error():
     chain = "".join(f"e({i},{i + 1}). " for i in range(300))
     found = dv.Program.from_problog(chain + "p(X,Y) :- e(X,Y). p(X,Z) :- p(X,Y), e(Y,Z). query(p(0,300)).").run()
     assert list(found["p(0, 300)"]) == [(0, 300)]
+
+
+@pytest.mark.parametrize("quotient", ["1 / X", "1.0 / X", "1 // X", "1 mod X", "1.0 // X"])
+def test_quotients_by_zero_have_no_value(quotient):
+    """ProbLog stops with an error at such a row."""
+    program = dv.Program.from_problog(f"a(0). a(2). q(X) :- a(X), Y is {quotient}, Y < 5. query(q(_)).")
+    assert set(program.run()["q"]) == {(2,)}

@@ -12,6 +12,7 @@ from typing import NoReturn
 from derivable.core.diagnostics import Span, TypeMismatchError, UnsupportedError
 from derivable.datalog.problog.terms import Compound, Number, Term, Text, Var
 from derivable.datalog.syntax import nodes as s
+from derivable.datalog.syntax.quotients import floor_quotient, modulo, quotient
 
 # Functions of floats -> the name here.
 _FLOAT_FUNCTIONS = {name: name for name in ("exp", "log", "log2", "sin", "cos", "tan", "asin", "acos", "atan")}
@@ -103,13 +104,13 @@ class Arithmetic:
             case "+" | "-" | "*":
                 return s.Binary(name, a, b, span=span), kind
             case "/":
-                return s.Binary("/", as_float(a, kind), as_float(b, kind), span=span), "float"
+                return quotient(as_float(a, kind), as_float(b, kind), span), "float"
             case "mod" | "rem":
                 return modulo(a, b, span), kind
             case "//" | "div":
                 if are_integers:
-                    return s.Binary("/", s.Binary("-", a, modulo(a, b, span)), b, span=span), kind
-                return s.Call("floor", (s.Binary("/", a, b),), span=span), kind
+                    return floor_quotient(a, b, span), kind
+                return s.Call("floor", (quotient(a, b, span),), span=span), kind
             case "min" | "max" if kind_a == kind_b:
                 return s.Call(name, (a, b), span=span), kind
             case "**" | "^":
@@ -138,9 +139,3 @@ def as_float(e: s.Expression, kind: str) -> s.Expression:
 
 def integer(e: s.Expression) -> s.Expression:
     return s.Cast(e, "i64", span=e.span)
-
-
-def modulo(a: s.Expression, b: s.Expression, span: Span) -> s.Expression:
-    """The remainder that has the sign of the divisor."""
-    rest = s.Binary("%", a, b, span=span)
-    return s.Binary("%", s.Binary("+", rest, b, span=span), b, span=span)

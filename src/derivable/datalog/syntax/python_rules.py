@@ -17,6 +17,7 @@ from typing import Any, NoReturn, cast
 from derivable.core.diagnostics import DomainError, Origin, ParseError, Span
 from derivable.datalog.foreign.standard import FUNCTIONS
 from derivable.datalog.syntax import nodes as s
+from derivable.datalog.syntax.quotients import floor_quotient, modulo, quotient
 
 _COMPARISONS = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 _SUMS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
@@ -340,11 +341,11 @@ class _Translator:
         if operator in _BITS:
             return s.Call(_BITS[operator], (a, b))
         if operator is ast.Div:
-            return s.Binary("/", s.Cast(a, "f64"), s.Cast(b, "f64"))
-        if operator in (ast.Mod, ast.FloorDiv):
-            # The language's remainder has the sign of the dividend, Python's that of the divisor.
-            remainder = s.Binary("%", s.Binary("+", s.Binary("%", a, b), b), b)
-            return remainder if operator is ast.Mod else s.Binary("/", s.Binary("-", a, remainder), b)
+            return quotient(s.Cast(a, "f64"), s.Cast(b, "f64"), self.span(node))
+        if operator is ast.Mod:
+            return modulo(a, b, self.span(node))
+        if operator is ast.FloorDiv:
+            return floor_quotient(a, b, self.span(node))
         return self.error(node, f"a rule cannot compute `{ast.unparse(node)}`", _OWN_FUNCTION)
 
     def call(self, node: ast.expr, name: str, arguments: list[ast.expr], scope: _Scope) -> s.Expression:
