@@ -167,7 +167,7 @@ def test_the_command_takes_a_vtree(vtree_path, tmp_path):
 def test_vtrees_that_do_not_fit(vtree_path):
     with pytest.raises(DomainError, match="variable 5 is not in the vtree"):
         compile([[1, 5]], vtree=vtree_path)
-    with pytest.raises(DomainError, match="D4 has no vtree"):
+    with pytest.raises(DomainError, match="'d4' has no vtree"):
         compile([[1, 2]], "d4", vtree=vtree_path)
     with pytest.raises(ParseError, match="cannot read"):
         compile([[1, 2]], vtree="absent.vtree")

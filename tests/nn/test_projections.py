@@ -9,7 +9,7 @@ import torch
 
 import derivable as dv
 from datalog.test_projection import FACTS, PAIRS, RULES, program_of, truth
-from derivable.datalog.api import program as program_module
+from derivable.datalog.api import plan
 
 FLAT = "type r(i32, i32)\nrel q(n, m) = r(n, _), r(m, _), m < n"
 
@@ -135,7 +135,7 @@ def test_other_provenances_join_whole_rows(provenance, inputs, monkeypatch):
     found = []
     for is_projected in (True, False):
         if not is_projected:
-            monkeypatch.setattr(program_module, "projected", lambda rules, is_tagged=False: rules)
+            monkeypatch.setattr(plan, "projected", lambda rules, is_tagged=False: rules)
         given = dv.independent(facts) if inputs == "fixed" else dv.varying()
         layer = dv.nn.Logic(FLAT, {"r": given}, {"q": pairs}, provenance)
         call = layer if inputs == "fixed" else lambda p, layer=layer: layer([(facts, p)])[0]
