@@ -16,24 +16,18 @@ from derivable.core.diagnostics import DomainError, ParseError, Span, Unsupporte
 from derivable.core.files import checked_path
 from derivable.core.lazy import hidden_names
 from derivable.core.other_files import is_problog, other_language
-from derivable.core.registry import suggestion
 from derivable.core.roots import Roots
 from derivable.datalog.api.batched import Batched
 from derivable.datalog.api.database import Database
 from derivable.datalog.api.plan import Plan
+from derivable.datalog.api.stages import stage_text
 from derivable.datalog.facts.inputs import checked_facts, taken
 from derivable.datalog.ram.nodes import Ram
-from derivable.datalog.ram.text import ram_text
-from derivable.datalog.rules.demand import demand_text
 from derivable.datalog.rules.nodes import Attribute, Evidence, Rules
-from derivable.datalog.rules.strata import strata_text, stratify
-from derivable.datalog.rules.text import rules_text
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.imports import read, with_imports
 from derivable.datalog.syntax.parse import parse
-from derivable.datalog.syntax.text import syntax_text
 from derivable.datalog.tags.random_facts import RandomFacts
-from derivable.datalog.types import types_text
 
 if TYPE_CHECKING:
     from derivable.datalog.api.fit import Fit
@@ -45,7 +39,6 @@ if TYPE_CHECKING:
     from derivable.datalog.run.profile import Profile
     from derivable.datalog.tags.custom import Provenance
 
-STAGES = ("syntax", "types", "desugar", "optimise", "demand", "strata", "ram", "plan", "apm")
 # A run of fewer seconds is made once more for its profile.
 WARM = 5.0
 # Relations of a kind that a notebook shows.
@@ -268,29 +261,7 @@ class Program:
                 return f"on the host: {error.message}\n{self.run(facts, provenance).explain()}"
         if stage == "plan":
             return str(self._profile(taken(checked_facts(facts)), provenance))
-        tags = _tags_shown(stage, provenance)
-        plan = self._plan_for(taken(checked_facts(facts)))
-        match stage:
-            case "syntax":
-                return syntax_text(self.syntax)
-            case "types":
-                return types_text(plan.typed)
-            case "desugar":
-                return rules_text(plan.rules)
-            case "optimise":
-                return rules_text(plan.optimised(self.narrow))
-            case "demand":
-                return demand_text(plan.demand(self.narrow))
-            case "strata":
-                return strata_text(stratify(plan.demand(self.narrow).rules))
-            case "ram":
-                return f"{ram_text(plan.shown_ram(self.narrow))}\n{_default_text(plan)}"
-            case "apm":
-                from derivable.datalog.apm.lower import apm_text
-
-                return apm_text(plan.shown_ram(self.narrow), tags)
-        hint = suggestion(str(stage), STAGES, f"the stages are {', '.join(STAGES)}")
-        raise DomainError(f"unknown stage {stage!r}", hint=hint)
+        return stage_text(self._plan_for(taken(checked_facts(facts))), stage, self.narrow, provenance)
 
     def _profile(self, facts: Mapping[str, Any], provenance: str | Semiring | Provenance | None) -> Profile:
         """The seconds of a run, and the rows that another one has counted."""
@@ -645,37 +616,3 @@ class Program:
         if evidence:
             evaluation.outputs = {name: evaluation.outputs[name] for name in outputs}
         return Database(evaluation, name, keep, is_default, plan.titles, plan.rules, self.narrow)
-
-
-def _tags_shown(stage: str, provenance: Any) -> Any:
-    """The tags that a stage shows under a provenance, None for none. Raises DomainError for an unknown one."""
-    from derivable.algebra.semiring import Semiring
-    from derivable.algebra.semirings import boolean
-    from derivable.datalog.kernels.proof_form import ProofForm
-    from derivable.datalog.tags.provenance import TOP_PROOFS, proofs_kept, provenance_of
-    from derivable.datalog.tags.tags import SemiringTags
-
-    record = None if provenance is None else provenance_of(provenance)
-    if stage != "apm" or record is None or record is boolean:
-        return None
-    if record is TOP_PROOFS:
-        # Of a run whose samples have up to 64 literals, and no choices.
-        return ProofForm(proofs_kept(provenance, record, None), 1, 0)
-    if isinstance(record, Semiring) and not record.is_exact:
-        return SemiringTags(record, RandomFacts()).typed
-    raise UnsupportedError(
-        f"{record.name} has no column program: its tags are no columns of numbers",
-        hint='a semiring, "topkproofs", or no provenance for the program without tags',
-    )
-
-
-def _default_text(plan: Plan) -> str:
-    from derivable.datalog.facts.program_facts import load_program_facts
-    from derivable.datalog.facts.store import new_store
-
-    store = new_store(plan.rules)
-    load_program_facts(plan.rules, store)
-    count = len(store.random.probabilities) + plan.num_uncertain
-    if count:
-        return f"provenance exact: the program has {count} probabilit{'ies' if count > 1 else 'y'}"
-    return "provenance unit: the program has no probabilities; exact if the facts of a run have some"
