@@ -114,8 +114,9 @@ def run_page(text: str, name: str, directory: Path) -> int:
     namespace: dict = {"__name__": "__page__"}
     executed = 0
     before = Path.cwd()
-    # Where functions find their source, as in a notebook.
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    if "@dv.rule" in text:
+        # Rules are read from their source, as in a notebook.
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     os.chdir(directory)
     try:
         for position, block in enumerate(blocks):

@@ -8,6 +8,7 @@ import ctypes
 import math
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import ClassVar
 
 import networkx as nx
 import numpy as np
@@ -47,18 +48,20 @@ class InterpretedPacked:
 
     arrays  those that have been given to the driver, by address
     errors  what interpreting raises, which compiled code does not hand on
+    alive   those whose address a driver has: a program keeps it from run to run, also where the policy is another one
     """
 
     wanted, is_linked, is_there = 0, True, True
+    arrays: ClassVar[dict] = {}
+    errors: ClassVar[list] = []
+    alive: ClassVar[set] = set()
 
-    def __init__(self, kernel, arrays, errors):
-        self.kernel, self.arrays, self.errors = kernel, arrays, errors
-        self.entry = ENTRY(self.call)
+    def __init__(self, kernel):
+        self.kernel, self.entry = kernel, ENTRY(self.call)
 
     @property
     def address(self):
-        # It is no other's as long as this lives.
-        self.arrays[self] = self
+        self.alive.add(self)
         return ctypes.cast(self.entry, ctypes.c_void_p).value
 
     def call(self, memory, block):
@@ -84,7 +87,7 @@ class Interpreted(Kernels):
 
     def __init__(self):
         super().__init__()
-        self.seen, self.arrays, self.errors = [], {}, []
+        self.seen = []
 
     def function(self, kernel):
         # That which turns blocks of 64 rows goes through thousands of statements for each.
@@ -94,21 +97,22 @@ class Interpreted(Kernels):
         return interpreted(kernel)
 
     def packed(self, kernel):
-        return InterpretedPacked(kernel, self.arrays, self.errors)
+        return InterpretedPacked(kernel)
 
     def address(self, array):
         address = super().address(array)
         # The first rows of a log may be a table of their own, and what is there lives on, so the address is not used
         # again.
-        known = self.arrays.get(address)
+        arrays = InterpretedPacked.arrays
+        known = arrays.get(address)
         if known is None or known.nbytes < array.nbytes:
-            self.arrays[address] = array.reshape(-1)
+            arrays[address] = array.reshape(-1)
         return address
 
     def drive(self, driver, *arguments):
         code = super().drive(driver, *arguments)
-        if self.errors:
-            raise self.errors[0]
+        if InterpretedPacked.errors:
+            raise InterpretedPacked.errors[0]
         return code
 
 
@@ -137,8 +141,12 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=F
         costs["small_facts"] = 0
     if not compiled:
         costs["kernels"] = Interpreted()
-    with on_threads(num_threads), under(**costs):
-        yield
+    try:
+        with on_threads(num_threads), under(**costs):
+            yield
+    finally:
+        InterpretedPacked.arrays.clear()
+        InterpretedPacked.errors.clear()
 
 
 @contextmanager

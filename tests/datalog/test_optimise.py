@@ -141,7 +141,7 @@ def test_tags_do_not_depend_on_optimisation(data, source, provenance):
         return {name: dict(rows.items()) for name, rows in db.items()}
 
     after = tags()
-    with patch("derivable.datalog.api.program.optimise", lambda rules, narrow: rules):
+    with patch("derivable.datalog.api.plan.optimise", lambda rules, narrow: rules):
         before = tags()
     if isinstance(before, type) or isinstance(after, type):
         # A rule that is left out refuses nothing.
