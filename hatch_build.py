@@ -39,13 +39,15 @@ class KernelHook(BuildHookInterface):
 
     def compile(self, sources: Path, folder: Path, wanted: list[str]) -> list[Path]:
         """One file for a processor."""
-        environment = {**os.environ, "PYTHONPATH": str(sources)}
+        # What is required for building may be found by this variable alone.
+        path = os.pathsep.join([str(sources), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**os.environ, "PYTHONPATH": path}
         made = []
         for processor in wanted:
-            path = folder / f"{processor}.objects"
-            command = [sys.executable, "-m", "derivable.device.cpu.building.build_kernels", str(path)]
+            file = folder / f"{processor}.objects"
+            command = [sys.executable, "-m", "derivable.device.cpu.building.build_kernels", str(file)]
             subprocess.run([*command, *([] if processor == "native" else [processor])], env=environment, check=True)
-            made.append(path)
+            made.append(file)
         return made
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
