@@ -126,6 +126,30 @@ def test_states_of_a_network_are_values_of_one_variable():
     assert circuit.num_nodes < 5000
 
 
+def test_circuits_of_stars_are_linear():
+    """Readings of one cause, each of which is a root: a cause, and a reading of it with one probability or another."""
+
+    def num_edges(readings: int) -> int:
+        count = 1 + 2 * readings
+        kinds = [LITERAL] * count + [AND, AND, OR] * readings
+        literals = [*range(1, count + 1), *[0] * (3 * readings)]
+        rows = [[] for _ in range(count)]
+        for k in range(readings):
+            first = count + 3 * k
+            rows += [[0, 1 + 2 * k], [~0, 2 + 2 * k], [first, first + 1]]
+        roots = [count + 3 * k + 2 for k in range(readings)]
+        observed = roots[: readings // 2]
+        graph = AndOrGraph.of(kinds, literals, rows, roots)
+        circuit = compile_graph(graph, count, (), observed, count + 1)
+        p = np.append(np.full(count, 0.5), np.ones(len(observed)))
+        negative = np.append(np.full(count, 0.5), np.zeros(len(observed)))
+        found = circuit.evaluate(p, negative)
+        np.testing.assert_allclose(found[0], 0.5 ** len(observed), rtol=1e-12)
+        return circuit.num_edges
+
+    assert num_edges(80) < 5 * num_edges(20)
+
+
 def test_what_is_wide_is_left_to_others(monkeypatch):
     monkeypatch.setattr(graph_compiler, "HOPED", 10)
     graph, groups, count = network_graph(3, 3)

@@ -42,11 +42,12 @@ def test_random_programs():
 
 
 @pytest.mark.slow
-def test_many_random_programs():
+@pytest.mark.parametrize("first", range(10_000, 11_000, 100))
+def test_many_random_programs(first):
     pytest.importorskip("problog")
-    found, compared = disagreements(range(10_000, 12_400))
+    found, compared = disagreements(range(first, first + 100))
     assert not found, "\n\n".join(found[:3])
-    assert compared >= 1200
+    assert compared >= 50
 
 
 def outcome_of_mutation(seed: int) -> str | None:

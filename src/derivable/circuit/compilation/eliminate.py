@@ -10,7 +10,7 @@ Source: Dechter 1999 (bucket elimination); Darwiche 2003 (its trace as an arithm
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -42,6 +42,28 @@ class _Bucket:
     above: int = -1
 
 
+class _Outside:
+    """For each of some tables the product of all others and of one more.
+
+    It is made of products of pairs, of pairs of these, and so on, each of which is made once.
+    """
+
+    def __init__(self, product: Callable[[Sequence[Table]], Table], tables: Sequence[Table], more: Table):
+        self.product, self.levels = product, [list(tables)]
+        while len(self.levels[-1]) > 1:
+            last = self.levels[-1]
+            pairs = [last[first : first + 2] for first in range(0, len(last), 2)]
+            self.levels.append([product(pair) if len(pair) == 2 else pair[0] for pair in pairs])
+        self.known: dict[tuple[int, int], Table] = {(len(self.levels) - 1, 0): more}
+
+    def of(self, place: int, level: int = 0) -> Table:
+        if (level, place) not in self.known:
+            outside, tables = self.of(place // 2, level + 1), self.levels[level]
+            other = place ^ 1
+            self.known[level, place] = self.product([tables[other], outside]) if other < len(tables) else outside
+        return self.known[level, place]
+
+
 class Elimination:
     """Tables whose variables are eliminated in an order, and the nodes that come of it.
 
@@ -67,6 +89,7 @@ class Elimination:
         for table in tables:
             self._put(table, -1)
         self._downs: dict[int, Table] = {}
+        self._outsides: dict[int, _Outside] = {}
         for number, bucket in enumerate(self.buckets):
             table = self._product(bucket.inputs)
             bucket.message = summed(space, builder, table, table.scope[:-1])
@@ -112,8 +135,10 @@ class Elimination:
         for below, above in zip(path[-2::-1], path[:0:-1]):
             bucket, message = self.buckets[above], self.buckets[below].message
             assert message is not None
-            tables = [table for table in bucket.inputs if table is not message]
-            joined = self._product([*tables, self._downs[above]])
+            if above not in self._outsides:
+                self._outsides[above] = _Outside(self._product, bucket.inputs, self._downs[above])
+            place = next(k for k, table in enumerate(bucket.inputs) if table is message)
+            joined = self._outsides[above].of(place)
             stays = tuple(variable for variable in message.scope if variable in joined.scope)
             self._downs[below] = summed(self.space, self.builder, joined, stays)
         return self._downs[number]
