@@ -93,6 +93,15 @@ def isolated(node, edge):
 
 
 @dv.rule
+def several_conditions(node, edge):
+    for x in node:
+        if len({b for a, b in edge if a == x}) > 1 and any(b == x for a, b in edge):
+            yield x, "both"
+        if not any(b == x for a, b in edge) or sum(1 for a, _ in edge if a == x) == 0:
+            yield x, "an end"
+
+
+@dv.rule
 def odd_and_even(node, odd_and_even):
     yield 0, "even"
     for n, kind in odd_and_even:
@@ -104,7 +113,8 @@ def odd_and_even(node, odd_and_even):
 
 
 RULES = [
-    path, two_steps, unreached, degree, weights, extremes, kinds, arithmetic, texts, isolated, odd_and_even,
+    path, two_steps, unreached, degree, weights, extremes, kinds, arithmetic, texts, isolated,
+    several_conditions, odd_and_even,
 ]  # fmt: skip
 TYPES = "type node(i64), edge(i64, i64), name(String)"
 
@@ -241,6 +251,13 @@ def test_errors_have_their_place():
             yield a, sum(1 for x, y in edge if y > n)
 
     assert "an aggregate depends on another one's result" in refused(nested)
+
+    def without_comprehension(edge):
+        for a, b in edge:
+            if any(edge):
+                yield a, b
+
+    assert "'any' is of a comprehension, and a condition" in refused(without_comprehension)
 
     def method(name):
         for n in name:

@@ -90,9 +90,9 @@ def tabulated(f: Callable[..., Any], arguments: Sequence[Sequence[Any]], choices
     results = _Numbers()
     with progress("function", calls, enabled=None if calls > 100_000 else False) as advance:
         numbers = np.empty(calls, np.int64)
-        for place, given in enumerate(itertools.product(*arguments)):
-            numbers[place] = results.number(called(f, given), given)
-            if place % 10_000 == 9_999:
+        for call, combination in enumerate(itertools.product(*arguments)):
+            numbers[call] = results.number(_called(f, combination), combination)
+            if call % 10_000 == 9_999:
                 advance(10_000)
     order, values = _in_order(results.values)
     numbers = order[numbers]
@@ -122,7 +122,7 @@ def folded(f: Callable[[Any, Any], Any], items: Sequence[Any], length: int, init
                         f"a fold over {length:,} items has more than {len(rows):,} values after {step + 1:,} of them",
                         hint="keep in the state only what the result depends on: a remainder, a largest value, a flag",
                     )
-                after = [item if state is START else called(f, (state, item)) for item in items]
+                after = [item if state is START else _called(f, (state, item)) for item in items]
                 rows.append([states.number(value, (state, item)) for value, item in zip(after, items)])
             sizes.append(len(states.values))
             advance()
@@ -153,19 +153,19 @@ class _Numbers:
     def number(self, value: Any, arguments: tuple) -> int:
         try:
             key = value if value == value else _NAN
-            found = self._numbers.setdefault(key, len(self.values))
+            number = self._numbers.setdefault(key, len(self.values))
         except (TypeError, ValueError):
             raise OperatorError(
-                f"f{shown(arguments)} is {_short(value)}, a {type(value).__name__}, which is not hashable",
+                f"f{_shown(arguments)} is {_short(value)}, a {type(value).__name__}, which is not hashable",
                 hint="return a number, a text or a tuple, so that equal results are one value",
             ) from None
-        if found == len(self.values):
+        if number == len(self.values):
             self.values.append(value)
-        return found
+        return number
 
 
 def _in_order(values: Sequence[Any]) -> tuple[np.ndarray, tuple[Any, ...]]:
-    """[value] -> its place, and the values by place: sorted if they have an order, else as they are."""
+    """[value] -> its number in order, and the values in order: sorted if they have an order, else as they are."""
     try:
         by_value = sorted(range(len(values)), key=values.__getitem__)
     except TypeError:
@@ -175,18 +175,18 @@ def _in_order(values: Sequence[Any]) -> tuple[np.ndarray, tuple[Any, ...]]:
     return order, tuple(values[number] for number in by_value)
 
 
-def called(f: Callable[..., Any], arguments: tuple) -> Any:
+def _called(f: Callable[..., Any], arguments: tuple) -> Any:
     """What the function returns. Raises OperatorError with the arguments where it raises."""
     try:
         return f(*arguments)
     except Exception as error:
         raise OperatorError(
-            f"the function raises {type(error).__name__} for {shown(arguments)}: {error}",
+            f"the function raises {type(error).__name__} for {_shown(arguments)}: {error}",
             hint="return a value of its own for arguments that have no result, such as None",
         ) from error
 
 
-def shown(arguments: tuple) -> str:
+def _shown(arguments: tuple) -> str:
     return f"({', '.join(map(_short, arguments))})"
 
 

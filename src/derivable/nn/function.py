@@ -18,9 +18,15 @@ from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.core.lazy import hidden_names
 from derivable.datalog.facts.inputs import InputMapping, Varying
 from derivable.nn.automaton import START, Automaton, folded, logarithms, probabilities, tabulated
-from derivable.nn.declared import checked_inputs, matched, unfit_batches, with_fact_axis
+from derivable.nn.declared import checked_inputs, matched, with_fact_axis
 from derivable.nn.inference import snap_to_zero, widened, within_unit
-from derivable.nn.values import require_distributions, require_fact_axis, require_factors, require_probabilities
+from derivable.nn.values import (
+    batch_shape,
+    require_distributions,
+    require_fact_axis,
+    require_factors,
+    require_probabilities,
+)
 
 _MOST_INDEPENDENT = 20
 
@@ -44,7 +50,7 @@ class Function(torch.nn.Module):
 
     The function becomes an automaton that reads one argument after the other and remembers only what the results depend
     on: a sum of four digits has 1, 10, 19 and 28 states before its steps. Values and gradients are exact. A layer
-    without lambdas can be pickled, copied, and moved to a device; it has no parameters.
+    has the table and not `f`: it can be pickled, copied, and moved to a device. It has no parameters.
 
     Raises DomainError for inputs that are no choices and for more than ten million combinations, OperatorError with the
     arguments where `f` raises or its result is not hashable; when called ShapeError and DomainError, as
@@ -62,7 +68,7 @@ class Function(torch.nn.Module):
         self.length: int | None = None
         arguments = [_arguments(facts) for facts in self.inputs.values()]
         choices = [_choices(facts) for facts in self.inputs.values()]
-        self._keep(tabulated(f, arguments, choices))
+        self._take(tabulated(f, arguments, choices))
 
     @classmethod
     def reduce(cls, f: Callable[[Any, Any], Any], item: InputMapping, length: int, initial: Any = START) -> Function:
@@ -90,10 +96,10 @@ class Function(torch.nn.Module):
                 "a fold is over items that are one of a choice's values", hint="dv.categorical([False, True])"
             )
         layer.length = integer(length, "length", 1)
-        layer._keep(folded(f, _arguments(item), layer.length, initial))
+        layer._take(folded(f, _arguments(item), layer.length, initial))
         return layer
 
-    def _keep(self, automaton: Automaton) -> None:
+    def _take(self, automaton: Automaton) -> None:
         self.automaton = automaton
         self.values = automaton.values
         self.register_buffer("targets", torch.from_numpy(automaton.targets), persistent=False)
@@ -129,10 +135,7 @@ class Function(torch.nn.Module):
         if self.length is not None:
             (items,) = wide.values()
             return items.movedim((-2, -1), (0, 1)).unbind()
-        try:
-            batch = torch.broadcast_shapes(*(tensor.shape[:-1] for tensor in wide.values()))
-        except RuntimeError:
-            raise unfit_batches({name: tensor.shape for name, tensor in wide.items()}) from None
+        batch = batch_shape(wide)
         choices: list[torch.Tensor] = []
         for name, tensor in wide.items():
             facts = tensor.expand(*batch, tensor.shape[-1]).movedim(-1, 0)

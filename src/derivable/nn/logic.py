@@ -29,13 +29,13 @@ from derivable.nn.declared import (
     checked_outputs,
     matched,
     program_of,
-    unfit_batches,
     with_evidence,
     with_fact_axis,
 )
 from derivable.nn.impossible import warn_of_underivable, warn_of_unknown_constants
 from derivable.nn.inference import ExactInference, in_range, inference_for, widened
 from derivable.nn.values import (
+    batch_shape,
     require_distributions,
     require_fact_axis,
     require_factors,
@@ -366,7 +366,7 @@ class Logic(torch.nn.Module):
         tensors = with_fact_axis(self.inputs, matched(self.inputs, positional, named))
         for name, tensor in tensors.items():
             self._check(name, tensor, in_logs)
-        batch = self._batch_shape(tensors)
+        batch = batch_shape(tensors)
         dtype = torch.float32
         for tensor in tensors.values():
             dtype = torch.promote_types(dtype, tensor.dtype)
@@ -395,17 +395,6 @@ class Logic(torch.nn.Module):
             require_tags(name, tensor, self.carrier)
         if facts.is_exclusive and self.carrier.has_probabilities:
             require_distributions(name, tensor, in_logs)
-
-    def _batch_shape(self, tensors: dict[str, torch.Tensor]) -> tuple[int, ...]:
-        if not tensors:
-            return ()
-        first, *others = [tensor.shape[:-1] for tensor in tensors.values()]
-        if all(shape == first for shape in others):
-            return tuple(first)
-        try:
-            return tuple(torch.broadcast_shapes(first, *others))
-        except RuntimeError:
-            raise unfit_batches({name: tensor.shape for name, tensor in tensors.items()}) from None
 
 
 def _size(facts: Any) -> str:

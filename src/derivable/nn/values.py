@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Mapping, Sized
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from derivable.bridge.torch import is_captured, physical
 from derivable.core.diagnostics import DomainError, ShapeError, outside
+from derivable.nn.declared import unfit_batches
 
 if TYPE_CHECKING:
     from derivable.datalog.tags.carrier import Carrier
@@ -30,6 +31,19 @@ def require_fact_axis(name: str, tensor: Any, facts: Sized) -> None:
         raise ShapeError(f"input {name!r} is sparse; probabilities are dense", hint=f"{name}.to_dense()")
     if tensor.is_complex():
         raise ShapeError(f"input {name!r} is complex; probabilities are real")
+
+
+def batch_shape(tensors: Mapping[str, torch.Tensor]) -> tuple[int, ...]:
+    """The batch shape of tensors [*batch, fact]. Raises ShapeError where theirs do not broadcast."""
+    if not tensors:
+        return ()
+    first, *others = [tensor.shape[:-1] for tensor in tensors.values()]
+    if all(shape == first for shape in others):
+        return tuple(first)
+    try:
+        return tuple(torch.broadcast_shapes(first, *others))
+    except RuntimeError:
+        raise unfit_batches({name: tensor.shape for name, tensor in tensors.items()}) from None
 
 
 def require_probabilities(name: str, values: torch.Tensor, hint: str | None = None) -> None:

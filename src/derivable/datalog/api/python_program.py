@@ -81,15 +81,13 @@ class PythonProgram(Program):
         for one in rules:
             if not isinstance(one, PythonRule):
                 raise DomainError(f"{one!r} is no rule", hint="write `@dv.rule` above its function")
-        self._rules = tuple(rule for one in rules for rule in one.rules)
+        self._functions = tuple(rules)
         super().__init__(text, roots=roots)
 
     def _with_text(self, text: str) -> PythonProgram:
-        made = PythonProgram.__new__(PythonProgram)
-        made._rules = self._rules
-        Program.__init__(made, text, roots=self.roots.folders)
-        return made
+        return PythonProgram(self._functions, text, roots=self.roots.folders)
 
     def _parsed(self) -> s.Syntax:
         syntax = with_imports(parse(self.text, self.source), None, self.roots)
-        return s.Syntax((*syntax.items, *self._rules), syntax.text, syntax.source)
+        rules = [rule for function in self._functions for rule in function.rules]
+        return s.Syntax((*syntax.items, *rules), syntax.text, syntax.source)

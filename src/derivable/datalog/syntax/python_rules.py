@@ -16,6 +16,7 @@ from typing import Any, NoReturn, cast
 
 from derivable.core.diagnostics import DomainError, Origin, ParseError, Span
 from derivable.datalog.foreign.standard import FUNCTIONS
+from derivable.datalog.scalars.nodes import walk
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.quotients import floor_quotient, modulo, quotient
 
@@ -46,6 +47,10 @@ class _Scope:
 
     def inside(self) -> _Scope:
         return _Scope((), self.variables, True)
+
+    def beyond(self, outer: _Scope) -> tuple[str, ...]:
+        """The rule's variables that it has more than a scope around it."""
+        return tuple(variable for name, variable in self.variables.items() if name not in outer.variables)
 
 
 def rules_of(function: FunctionType, probability: float | None = None) -> tuple[s.Rule, ...]:
@@ -269,10 +274,12 @@ class _Translator:
         )
 
     def exists(self, node: Any, meaning: Callable[[ast.expr, _Scope], s.Expression], scope: _Scope) -> s.Expression:
+        before = self.flush()
         inner = self.generated(node, scope.inside())
         if not (isinstance(node.elt, ast.Constant) and node.elt.value is True and meaning == self.condition):
             inner = self.filtered(inner, meaning, node.elt)
-        names = tuple(one for name, one in inner.variables.items() if name not in scope.variables)
+        names = inner.beyond(scope)
+        self.hoisted = before
         return self.at(node, s.Aggregate("exists", names, _conjunction(inner.literals)))
 
     # Values
@@ -354,7 +361,9 @@ class _Translator:
         if value in (len, sum, min, max) and comprehension is not None:
             return self.aggregated(name, comprehension, scope)
         if value in (any, all):
-            return self.condition(node, scope)
+            self.error(
+                node, f"{name!r} is of a comprehension, and a condition", f"if {name}(a == 1 for a, b in edge): ..."
+            )
         values = tuple(self.expression(one, scope) for one in arguments)
         if value is abs or (value in (min, max) and len(values) > 1):
             return s.Call(name, values)
@@ -371,7 +380,7 @@ class _Translator:
         """The variable of an aggregate over what a comprehension goes through, which becomes a literal of the rule."""
         before = self.flush()
         inner = self.generated(node, scope.inside())
-        rows = tuple(one for name, one in inner.variables.items() if name not in scope.variables)
+        rows = inner.beyond(scope)
         elements = node.elt.elts if isinstance(node.elt, ast.Tuple) else [node.elt]
         is_count = name == "len" or (name == "sum" and isinstance(node.elt, ast.Constant) and node.elt.value == 1)
         if is_count and not (name == "len" and isinstance(node, ast.SetComp)):
@@ -437,7 +446,7 @@ class _Translator:
         return replace(made, span=self.span(node))
 
     def span(self, node: Any) -> Span:
-        line = self.lines[node.lineno - 1].expandtabs() if node.lineno <= len(self.lines) else ""
+        line = self.lines[node.lineno - 1]
         start = len(line.encode()[: self.indent + node.col_offset].decode(errors="ignore"))
         is_one_line = node.end_lineno == node.lineno
         length = node.end_col_offset - node.col_offset if is_one_line else len(line.rstrip()) - start
@@ -483,14 +492,5 @@ def _alternatives(literal: s.Disjunction) -> s.Expression:
 
 
 def _mentions(literals: Sequence[s.Expression], name: str) -> bool:
-    stack: list[Any] = list(literals)
-    while stack:
-        node = stack.pop()
-        if isinstance(node, s.Variable):
-            if node.name == name:
-                return True
-        elif isinstance(node, s.Node):
-            stack += vars(node).values()
-        elif isinstance(node, tuple):
-            stack += node
-    return False
+    parts = (part for literal in literals for part in walk(literal))
+    return any(isinstance(part, s.Variable) and part.name == name for part in parts)
