@@ -1,9 +1,9 @@
-"""Answers to `Database.why` and `Database.why_not`, and the tables that proofs are searched in, made when asked.
+"""Answers to `Database.why` and `Database.why_not`, and the tables that proofs are searched in, made for the first.
 
 A run keeps its facts for this, and nothing else. Where the relations behind a tuple are outputs or have facts alone,
 their tables are there. Else the relations behind it are computed once more, as they are written and without tags, or,
-where some rows are there in some worlds only, with their derivations. Relations that are only computed for what is
-asked are computed for the tuple in question.
+where some rows are there in some worlds only, with their derivations. Relations of which only demanded keys
+are computed are computed for the tuple in question.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Answer = TypeVar("Answer")
 
 
 class Reasons:
-    """What can be asked about one state of a database.
+    """The questions about one state of a database.
 
     rules   of the program, as it writes them
     facts   of the run
@@ -67,7 +67,7 @@ class Reasons:
         relation, values = self.checked(name, given)
 
         def answer(watch: Watch) -> Proof | Proofs:
-            explainer, row = self.asked(outputs, relation, values, watch)
+            explainer, row = self.explainer_of(outputs, relation, values, watch)
             table = outputs.get(relation.name)
             shown = atom_text(relation.name, values)
             is_there = table is None or table.find(_columns(row), 1)[0] >= 0
@@ -111,7 +111,7 @@ class Reasons:
         relation, values = self.checked(name, given)
 
         def answer(watch: Watch) -> Absence:
-            explainer, row = self.asked(outputs, relation, values, watch)
+            explainer, row = self.explainer_of(outputs, relation, values, watch)
             table = outputs.get(relation.name)
             holds = explainer.least(relation.name, row, watch) is not None
             if table is not None:
@@ -156,7 +156,7 @@ class Reasons:
 
     # Tables
 
-    def asked(
+    def explainer_of(
         self, outputs: Mapping[str, Table], relation: r.Relation, values: tuple[Any, ...], watch: Watch
     ) -> tuple[Explainer, Row]:
         """Who answers questions about a tuple, and its words."""
@@ -202,7 +202,7 @@ class Reasons:
         )
 
     def _derived(self, rules: r.Rules) -> tuple[str, ...]:
-        """The relations with rules, without those that have rows for keys alone that are asked."""
+        """The relations with rules, without those that have rows for demanded keys alone."""
         keyed = [name for name, relation in rules.relations.items() if relation.keys is not None]
         keys = [relation.keys[0] for relation in rules.relations.values() if relation.keys is not None]
         hidden = dependents(rules, keys) & needed_for(rules, keyed) if keyed else set()

@@ -26,7 +26,7 @@ MOST_RESULTS = 3
 def absence(explainer: Explainer, relation: str, pattern: Pattern, depth: int, deadline: Deadline) -> Absence:
     """For each rule of a relation how far it comes with the known values of a row.
 
-    depth  how often the same is asked of an atom that fails
+    depth  how many rules deep the atoms that fail are explained
     """
     wording, types = explainer.wording, explainer.model.rules.relations[relation].types
     shown = ["_" if w is None else wording.value(w, t) for w, t in zip(pattern, types)]
@@ -46,9 +46,9 @@ def _attempt(explainer: Explainer, clause: r.Clause, pattern: Pattern, depth: in
     line, source = wording.place(clause.span)
     rule = wording.rule(clause)
     # What the head computes is an equation like others, behind the body.
-    asked, equations = literal_order.asked(clause, columns)
+    bound_terms, equations = literal_order.asked(clause, columns)
     terms = list(clause.terms)
-    for column, term in zip(columns, asked):
+    for column, term in zip(columns, bound_terms):
         terms[column] = term
     literals = [
         node
@@ -144,7 +144,7 @@ def _failed(
 
 
 def _other_result(explainer: Explainer, literal: r.Atom, body: Body, words: tuple[int, ...], bound: set[str]) -> str:
-    """What an aggregate finds where it does not find what is asked."""
+    """What an aggregate finds where it does not find the wanted result."""
     wording, model = explainer.wording, explainer.model
     rule, types = model.aggregates[literal.relation], model.rules.relations[literal.relation].types
     known = [

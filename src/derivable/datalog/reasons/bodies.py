@@ -1,4 +1,4 @@
-"""The instances of a rule that derive one tuple: its body, asked with the words of its head.
+"""The instances of a rule that derive one tuple: its body, evaluated for the words of its head.
 
 The literals are ordered while they are evaluated: whatever only filters or computes comes as early as it can, then the
 atom with the fewest rows for what is bound, as an index says.
@@ -113,7 +113,7 @@ class Body:
     """
 
     def __init__(self, clause: r.Clause, model: Model, columns: tuple[int, ...] | None = None):
-        """columns: those of the head that are asked with; None for all."""
+        """columns: those of the head that are bound; None for all."""
         self.clause, self.model = clause, model
         coins = [literal for literal in clause.body if isinstance(literal, r.RuleProbability)]
         self.coin = coins[0] if coins else None
@@ -137,6 +137,10 @@ class Body:
 
     def evaluator(self, e: r.Expr) -> Evaluate:
         return evaluator(e, self.slots, self.model.symbols)
+
+    def values(self, terms: Iterable[r.Expr], words: Sequence[int]) -> Row:
+        """The words of the terms that have a value."""
+        return tuple([word for term in terms if (word := self.evaluator(term)(words)) is not None])
 
     def head_words(self, head: Row) -> list[int] | None:
         """The words of the variables as far as a head says them; None if it is none of this clause."""
@@ -255,7 +259,7 @@ class Body:
         self, step: r.Generate, words: Sequence[int], bound: set[str]
     ) -> Iterator[tuple[Sequence[int | None], float | None]]:
         """The rows of outputs of a foreign predicate, and their probabilities."""
-        inputs = [word for e in step.inputs if (word := self.evaluator(e)(words)) is not None]
+        inputs = self.values(step.inputs, words)
         if len(inputs) < len(step.inputs):
             return
         closed = predicate_of(step.predicate).closed

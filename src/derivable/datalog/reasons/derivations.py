@@ -1,4 +1,4 @@
-"""What tuples follow from: a hypergraph of tuples and rule instances that grows backwards from what is asked.
+"""What tuples follow from: a hypergraph of tuples and rule instances that grows backwards from a goal.
 
 A proof of least height is found by breadth: once the tuples that lie up to k rules behind the goal have their
 instances, every proof of at most k + 1 rules in a row is there, so that the search ends when the goal has one. Heights
@@ -76,7 +76,7 @@ class Way:
     neither, an aggregate.
 
     tuples   what it needs
-    factors  (what is random, the logarithm of its probability), of the way alone
+    factors  (what is random, its probability), of the way alone
     """
 
     __slots__ = ("factors", "instance", "target", "tuples", "variable")
@@ -277,10 +277,14 @@ class Derivations:
                         found.append(need)
         return found, True
 
-    def by_cost(self, goal: Tuple, cost: Callable[[Way], float], is_sum: bool, deadline: Deadline) -> Iterator[Choice]:
+    def by_cost(
+        self, goal: Tuple, tuples: list[Tuple], cost: Callable[[Way], float], is_sum: bool, deadline: Deadline
+    ) -> Iterator[Choice]:
         """The proofs of a goal, in the order of their costs: of each way its cost and those of what it needs added up,
-        or the largest of these."""
-        tuples, _ = self.cone(goal, deadline)
+        or the largest of these.
+
+        tuples  those behind the goal, see `cone`
+        """
         number = count()
         first = _best(tuples, goal, cost, is_sum, {}, {})
         heap: list[tuple[float, int, Choice, dict[Tuple, Way], dict[Tuple, frozenset[int]]]] = []

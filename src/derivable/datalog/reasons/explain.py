@@ -1,10 +1,10 @@
-"""Proof trees in the words of the program, made of what the search has found."""
+"""Proof trees in the words of the program, made of what the search has reached."""
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from itertools import islice
 from typing import Any
 
@@ -16,7 +16,7 @@ from derivable.datalog.reasons.bodies import Body, Instance
 from derivable.datalog.reasons.derivations import MOST_INSTANCES, SPARE, Choice, Derivations, Tuple, Way
 from derivable.datalog.reasons.groups import keyed_instances, rows_of_group
 from derivable.datalog.reasons.model import Model
-from derivable.datalog.reasons.proof import Proof, Proofs
+from derivable.datalog.reasons.proof import Proof, Proofs, postorder
 from derivable.datalog.reasons.rows import Row
 from derivable.datalog.reasons.wording import Wording, is_hidden, is_shown_name
 from derivable.datalog.rules import nodes as r
@@ -28,7 +28,7 @@ _NOTHING: frozenset[Hashable] = frozenset()
 
 
 class Explainer:
-    """Answers questions about one state of a database; what is found for one question stays for the next ones.
+    """Answers questions about one state of a database; what one question has had computed stays for the next ones.
 
     most_rows  rows of an aggregate that are explained
     """
@@ -61,7 +61,8 @@ class Explainer:
         found = _Building(self, deadline, {}, is_least).proof(goal)
         if found.probability == 0.0 and self.has_probabilities:
             # Facts that exclude each other: the next ones.
-            choices = self.derivations.by_cost(goal, lambda way: way.target.step * (not way.is_fact), False, deadline)
+            tuples, _ = self.derivations.cone(goal, deadline)
+            choices = self.derivations.by_cost(goal, tuples, _step_of, False, deadline)
             for choice in islice(choices, 1000):
                 other = _Building(self, deadline, choice, is_least).proof(goal)
                 if other.probability != 0.0:
@@ -71,9 +72,9 @@ class Explainer:
     def most_probable(self, relation: str, row: Row, k: int, deadline: Deadline) -> Proofs:
         """The k most probable proofs, as `Database.why` says."""
         goal = self.derivations.tuple(relation, row)
-        _, is_complete = self.derivations.cone(goal, deadline)
+        tuples, is_complete = self.derivations.cone(goal, deadline)
         found: list[Proof] = []
-        for choice in islice(self.derivations.by_cost(goal, self.cost, True, deadline), k + SPARE + 2 * k):
+        for choice in islice(self.derivations.by_cost(goal, tuples, self.cost, True, deadline), 3 * k + SPARE):
             proof = _Building(self, deadline, choice).proof(goal)
             if proof.probability != 0.0:
                 found.append(proof)
@@ -112,7 +113,7 @@ class Explainer:
         is_product = True
         for literal in body.literals:
             if isinstance(literal, r.Negated):
-                is_product &= model.is_boolean or literal_is_absent(body, literal, words)
+                is_product &= model.is_boolean or _is_absent(body, literal, words)
             elif isinstance(literal, r.Generate) and predicate_of(literal.predicate).is_tagged:
                 key, chance = self._answer(body, literal, words)
                 if literal.negated:
@@ -165,6 +166,11 @@ class Explainer:
         return None
 
 
+def _step_of(way: Way) -> int:
+    """What a way adds to the height of a proof."""
+    return 0 if way.is_fact else way.target.step
+
+
 def _has_probabilities(random: RandomFacts) -> bool:
     """Whether products of tags are probabilities: of a provenance of them, or of one that ignores tags, or multiplies
     them, if all are between 0 and 1."""
@@ -177,10 +183,9 @@ def _has_probabilities(random: RandomFacts) -> bool:
     return all(0.0 <= number <= 1.0 for number in random.probabilities)
 
 
-def literal_is_absent(body: Body, literal: r.Negated, words: tuple[int, ...]) -> bool:
+def _is_absent(body: Body, literal: r.Negated, words: tuple[int, ...]) -> bool:
     """Whether a negated atom is in no world."""
-    row = tuple([word for t in literal.terms if (word := body.evaluator(t)(words)) is not None])
-    return row not in body.model.rows(literal.relation)
+    return body.values(literal.terms, words) not in body.model.rows(literal.relation)
 
 
 class _Building:
@@ -196,18 +201,18 @@ class _Building:
         (node,) = self.parts(goal)
         return node
 
-    def chosen(self, target: Tuple) -> Way | None:
+    def chosen(self, target: Tuple) -> Way:
         """How a tuple follows in this proof. What a choice has needs nothing that it has not, and all else has less
         height from step to step, so that nothing goes in a circle."""
-        return self.choice.get(target) or target.best
+        way = self.choice.get(target) or target.best
+        assert way is not None
+        return way
 
     def parts(self, target: Tuple) -> tuple[Proof, ...]:
         """The nodes of a tuple, several of one that is a part of a rule."""
-        for need in _after_needs(target, self.chosen):
+        for need in postorder(target, lambda one: self.chosen(one).tuples):
             if need not in self.made:
-                way = self.chosen(need)
-                assert way is not None
-                made = self.node(need, way)
+                made = self.node(need, self.chosen(need))
                 # Rows of aggregates may have made it by now.
                 self.made.setdefault(need, made)
         return self.made[target][0]
@@ -286,7 +291,7 @@ class _Building:
         return tuple(found), random
 
     def absent(self, body: Body, literal: r.Negated, words: tuple[int, ...], text: str) -> Proof:
-        row = tuple([word for t in literal.terms if (word := body.evaluator(t)(words)) is not None])
+        row = body.values(literal.terms, words)
         line, source = self.wording.place(literal.span)
         is_absent = row not in self.model.rows(literal.relation)
         named = not literal.relation.startswith("#")
@@ -308,7 +313,7 @@ class _Building:
         model, row = self.model, target.row
         rule = model.aggregates[target.relation]
         if rule.operator == "disjunct":
-            ((option,), model) = way.tuples, model
+            (option,) = way.tuples
             nodes, random = self.made[option]
             line, source = self.wording.place(rule.span)
             chance = self.explainer.probability(own)
@@ -370,21 +375,3 @@ class _Building:
                 explained[found] = self.row_node(rule, found, self.premises(one)[0])
         words = tuple(word or 0 for word in row)
         return self.aggregate_node(rule, relation, words, explained.values(), count - len(explained), _NOTHING)
-
-
-def _after_needs(goal: Tuple, choose: Callable[[Tuple], Way | None]) -> list[Tuple]:
-    """The tuples of a proof, each after those that it needs."""
-    found: list[Tuple] = []
-    seen: set[Tuple] = set()
-    stack: list[tuple[Tuple, bool]] = [(goal, False)]
-    while stack:
-        target, is_done = stack.pop()
-        if is_done:
-            found.append(target)
-        elif target not in seen:
-            seen.add(target)
-            way = choose(target)
-            assert way is not None
-            stack.append((target, True))
-            stack += [(need, False) for need in way.tuples if need not in seen]
-    return found

@@ -1,4 +1,4 @@
-"""Aggregates: the rows that enter one, and what those of a recursion come to for keys that are asked."""
+"""Aggregates: the rows of their groups, and what those of a recursion come to for demanded keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def rows_of_group(model: Model, rule: AggregateRule, key: Row) -> list[Row]:
 
 
 def keyed_instances(model: Model, relation: str, inputs: Sequence[int]) -> Iterator[tuple[Row, Instance]]:
-    """The rows of the body of an aggregate of a recursion for keys that are asked, and what derives them."""
+    """The rows of the body of an aggregate of a recursion for demanded keys, and what derives them."""
     keys = model.rules.relations[relation].keys
     assert keys is not None
     for clause in model.clauses.get(model.aggregates[relation].body, ()):
@@ -38,7 +38,7 @@ def keyed_instances(model: Model, relation: str, inputs: Sequence[int]) -> Itera
 
 
 def keyed_rows(model: Model, relation: str, inputs: Sequence[int]) -> Iterator[Row]:
-    """The rows of an aggregate of a recursion for keys that are asked, without the columns of these."""
+    """The rows of an aggregate of a recursion for demanded keys, without the columns of these."""
     rule, keys = model.aggregates[relation], model.rules.relations[relation].keys
     assert keys is not None
     types, width = model.rules.relations[relation].types, rule.num_group

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from derivable.datalog.values.terms import show_value
+Node = TypeVar("Node")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,19 +54,8 @@ class Proof:
 
     def nodes(self) -> list[Proof]:
         """All nodes, each once, each before its premises."""
-        found: list[Proof] = []
-        seen: set[int] = set()
-        stack: list[tuple[Proof, bool]] = [(self, False)]
-        while stack:
-            node, is_done = stack.pop()
-            if is_done:
-                found.append(node)
-            elif id(node) not in seen:
-                seen.add(id(node))
-                stack.append((node, True))
-                # From the right, so that the order is that of the text.
-                stack += [(premise, False) for premise in node.premises]
-        return found[::-1]
+        # From the right, so that the order is that of the text.
+        return postorder(self, _premises)[::-1]
 
     @cached_property
     def facts(self) -> tuple[Proof, ...]:
@@ -134,7 +123,8 @@ class Attempt:
     held      the literals that hold together, as the language writes them
     failed    the first literal that does not hold with them; None if the head itself does not fit the tuple
     relation, row  of a failed atom, None in the row for what is not bound
-    because   why it fails, if that was asked: the reasons of an atom's own rules, or the proof of a negated one
+    because   why it fails, to the depth of the question: the reasons of an atom's own rules, or the proof of a negated
+              one
     """
 
     rule: str
@@ -195,6 +185,26 @@ class Absence:
         return absence_html(self)
 
 
+def _premises(node: Proof) -> tuple[Proof, ...]:
+    return node.premises
+
+
+def postorder(root: Node, needs: Callable[[Node], Iterable[Node]]) -> list[Node]:
+    """A node and all behind it, each once, each after those that it needs, of which the last ones come first."""
+    nodes: list[Node] = []
+    seen: set[Node] = set()
+    stack = [(root, False)]
+    while stack:
+        node, is_done = stack.pop()
+        if is_done:
+            nodes.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack += [(need, False) for need in needs(node) if need not in seen]
+    return nodes
+
+
 def _fields(node: Proof | Attempt, premises: list[int]) -> dict[str, Any]:
     """What a node has, but for other nodes."""
     known = {one.name: getattr(node, one.name) for one in fields(node) if one.name != "because"}
@@ -210,10 +220,15 @@ def place_text(line: int | None, source: str | None) -> str:
     return f"  (line {line})" if source in (None, "<program>") else f"  ({source}:{line})"
 
 
+def node_text(node: Proof) -> str:
+    """A node with its probability, where that says something."""
+    chance = "" if node.probability in (1.0, None) or node.kind == "absent" else f"{node.probability:.6g}::"
+    return f"{chance}{node.text}"
+
+
 def reason_text(node: Proof) -> str:
     """What stands behind a node in its line: the rule, or where the fact comes from."""
     place = place_text(node.line, node.source)
-    bindings = ", ".join(f"{name} = {show_value(value)}" for name, value in node.bindings.items())
     match node.kind:
         case "rule":
             return f"by {node.rule}{place}"
@@ -225,8 +240,6 @@ def reason_text(node: Proof) -> str:
             return f"of {count:,} row{'' if count == 1 else 's'}{may_be}"
         case "absent":
             return "not in the table" if node.probability == 1.0 else "not in every world"
-        case "row":
-            return bindings
     return ""
 
 
@@ -237,8 +250,7 @@ def lines_of(proof: Proof) -> list[str]:
     stack: list[tuple[Proof, str, str]] = [(proof, "", "")]
     while stack:
         node, before, indent = stack.pop()
-        chance = "" if node.probability in (1.0, None) or node.kind == "absent" else f"{node.probability:.6g}::"
-        text = f"{before}{chance}{node.text}"
+        text = f"{before}{node_text(node)}"
         if node.premises and id(node) in shown:
             lines.append(f"{text}  as above")
             continue

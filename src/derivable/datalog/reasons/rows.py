@@ -1,6 +1,6 @@
 """The rows of a relation, looked for by the values of any of its columns.
 
-An index over some columns is made when these are first asked for, and is one sort: keys of several columns are packed
+An index over some columns is made when these are first looked for, and is one sort: keys of several columns are packed
 in one word where their ranges fit, else the columns' words are numbered first.
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import unescape
 
 from derivable.core import html
-from derivable.datalog.reasons.proof import Absence, Proof, place_text, reason_text
+from derivable.datalog.reasons.proof import Absence, Proof, node_text, place_text, reason_text
 
 # Nodes of a notebook's tree, and of a picture; levels of the tree that are open.
 MOST_SHOWN, MOST_DRAWN, OPEN_LEVELS = 500, 80, 4
@@ -33,7 +33,7 @@ def proof_html(proof: Proof) -> str:
         if isinstance(node, str):
             parts.append(node)
             continue
-        text = f"<code>{html.safe(_text(node), 200)}</code>"
+        text = f"<code>{html.safe(node_text(node), 200)}</code>"
         reason = reason_text(node)
         text += f" <small>{html.safe(reason, 300)}</small>" if reason else ""
         is_known = id(node) in shown and bool(node.premises)
@@ -70,11 +70,6 @@ def absence_html(absence: Absence) -> str:
     return f'<div style="overflow-x:auto;max-width:100%">{"".join(parts)}</div>'
 
 
-def _text(node: Proof) -> str:
-    chance = "" if node.probability in (1.0, None) or node.kind == "absent" else f"{node.probability:.6g}::"
-    return f"{chance}{node.text}"
-
-
 def proof_svg(proof: Proof) -> str:
     """The tree from left to right, in the colour of the surrounding text, so it reads on light and dark pages."""
     boxes: list[tuple[int, float, str, str]] = []
@@ -91,7 +86,7 @@ def proof_svg(proof: Proof) -> str:
             level, _, text, kind = boxes[node]
             boxes[node] = level, (rows[0] + rows[-1]) / 2, text, kind
             continue
-        number, text = len(boxes), _text(node)
+        number, text = len(boxes), node_text(node)
         premises = node.premises
         if premises and (id(node) in shown or len(boxes) >= MOST_DRAWN):
             text, premises = f"{text} …", ()
