@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 from derivable.datalog.machine.machine import ROUTE
-from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.text import operator_texts
 from derivable.datalog.rules import nodes as r
@@ -76,11 +75,6 @@ class Effort:
     def grew(self, number: int, rows: int) -> None:
         """It found so many rows in a round."""
         self.last.append((number, rows))
-
-    @property
-    def has_small_rounds(self) -> bool:
-        """Whether the store costs a call more than rows, of which only a kernel that inserts them spares it."""
-        return self.candidates <= policy().small_round * self.runs
 
     def recent_growth(self, number: int) -> int:
         """What it found in the last rounds before and with this one."""
