@@ -253,7 +253,7 @@ def checked_dtype(library: ModuleType, what: str, leaf: Any) -> str:
 
 
 def checked_offsets(library: ModuleType, offsets: Any, rows: int) -> Any:
-    """Offsets as integers of a library. Raises LayoutError for those that are not of so many rows."""
+    """Offsets as integers of a library. Raises LayoutError for those that do not fit this number of rows."""
     integers = library.as_integers(offsets, "offsets")
     library.check_offsets(integers, rows)
     return integers

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+_PROLOG = (".pl", ".pro", ".problog")
 _RULES = "the page `Coming from another library` shows the same program here: `rel path(x, z) = path(x, y), edge(y, z)`"
 _NETWORKS = "`derivable run FILE` has the posteriors of a .bif, .xmlbif or .uai, and `circuit.load_network` its circuit"
 _CIRCUITS = (
@@ -16,7 +17,7 @@ _CIRCUITS = (
 
 @dataclass(frozen=True)
 class Language:
-    """A language in which derivable does not read programs without being told, or not at all.
+    """A language that is not derivable's, whose files are read as the hint says, or not at all.
 
     title    what a file in it is
     endings  of names of such files
@@ -39,7 +40,7 @@ LANGUAGES = (
     ),
     Language(
         "a program of Prolog or ProbLog",
-        (".pl", ".pro", ".problog"),
+        _PROLOG,
         r"(?m)^\s*(%(?!%)|:-|([\d.]+\s*::\s*)?[a-z]\w*(\([^()\n]*\))?\s*(:-|\.\s*$))",
         "`derivable run FILE.pl` and `Program.from_problog(text)` run it",
     ),
@@ -88,7 +89,7 @@ _ITEM = re.compile(r"(?m)^\s*(rel|relation|type|query|const|import)\s+[\w\"{]")
 
 def is_problog(name: str | os.PathLike, text: str) -> bool:
     """Whether a file is a program of ProbLog: its name says so, and it has no items of this library's language."""
-    return Path(name).suffix.lower() in (".pl", ".pro", ".problog") and not _ITEM.search(text)
+    return Path(name).suffix.lower() in _PROLOG and not _ITEM.search(text)
 
 
 def other_language(name: str, text: str, *, is_program: bool = False) -> Language | None:

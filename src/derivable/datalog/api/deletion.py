@@ -89,7 +89,7 @@ def _rules_of(ram: m.Ram, number: int, lower: frozenset[str], negated: frozenset
 
 
 def with_relations(ram: m.Ram, names: Mapping[str, Collection[str]]) -> m.Ram:
-    """The program with a relation beside each of some: prefix -> their names."""
+    """The program with another relation for each of some: prefix -> their names."""
     relations = dict(ram.relations)
     for prefix, some in names.items():
         for name in some:

@@ -112,7 +112,7 @@ class Stores(Orders):
 
     def count_rows(self, running: Running, table: Table, counted: int, effort: Effort) -> bool:
         """Have the number of the rows of a store in place of the rows, if there is a kernel for that: a table without
-        its log, or for each group, of so many columns, rows (group..., number) that are to be added up."""
+        its log, or for each group, of `counted` columns, rows (group..., number) that are to be added up."""
         eliminates, kernel = running.elimination(counted), None
         if eliminates is None and (kernel := running.distinct_kernel(counted)) is None:
             return False

@@ -1,7 +1,7 @@
 """What kernels call that no text of Python says: scalars of one-dimensional arrays by position, pointers, hashes.
 
 A position is not negative, so nothing checks for counting from the end: such a check costs an instruction for each
-access and keeps loops from becoming vector code. Their code is in `building`, which is imported when it is asked for.
+access and keeps loops from becoming vector code. Their code is in `building`, which is imported when they are compiled.
 """
 
 from __future__ import annotations
