@@ -13,14 +13,16 @@ from derivable.circuit.compilation.graph_tables import GraphTables, Unsuited
 from derivable.circuit.compilation.orders import Order
 from derivable.circuit.compilation.planner import Compilation, cost_of
 from derivable.circuit.compilation.tables import TooLarge
-from derivable.circuit.graph.and_or_graph import AndOrGraph
+from derivable.circuit.graph.and_or_graph import AndOrGraph, plain
 from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.kernels.and_or import components
 from derivable.core.progress import NEVER, Deadline
 
-# Entries of all joined tables, up to which elimination is taken; those up to which it is tried with so many nodes.
-CHEAP, HOPED, MOST_TRIED, MOST_OF_FRONTIER = 1 << 21, 1e12, 1 << 18, 1 << 21
+# Entries of all joined tables: up to the first number elimination is taken, up to the second it is tried.
+CHEAP, HOPED = 1 << 21, 1e12
+# Nodes of a circuit that is tried, and of one of cycles.
+MOST_TRIED, MOST_OF_FRONTIER = 1 << 18, 1 << 21
 
 
 def compile_graph(
@@ -45,7 +47,7 @@ def compile_graph(
         return _compiled(graph, num_variables, choices, observed, first_indicator, deadline)
     builder, roots, rows = CircuitBuilder(), np.zeros(len(graph.roots), np.int64), list[tuple[str, str, str]]()
     for cone in cones:
-        made = _compiled(_restricted(graph, cone), num_variables, choices, (), 0, deadline)
+        made = _compiled(graph.with_roots(graph.roots[cone]).trimmed(), num_variables, choices, (), 0, deadline)
         if made is None:
             return None
         roots[cone] = builder.add(made)
@@ -80,14 +82,6 @@ def _compiled(
     return replace(circuit, compilation=Compilation(what, (row,)))
 
 
-def _restricted(graph: AndOrGraph, roots: np.ndarray) -> AndOrGraph:
-    """What some roots need, which are given by number. Nodes 0 and 1 stay the constants."""
-    graph = graph.with_roots(graph.roots[roots])
-    needed = graph.needed()
-    needed[:2] = True
-    return graph.taken(np.flatnonzero(needed))
-
-
 def _cones(graph: AndOrGraph) -> list[np.ndarray]:
     """The numbers of roots that are compiled together: those whose cycles are among those of one of them.
 
@@ -95,7 +89,7 @@ def _cones(graph: AndOrGraph) -> list[np.ndarray]:
     wide as all of theirs.
     """
     component, count = components(graph.offsets, graph.children)
-    parents, children = component[graph.parents], component[np.maximum(graph.children, ~graph.children)]
+    parents, children = component[graph.parents], component[plain(graph.children)]
     cyclic = np.flatnonzero(np.bincount(component, minlength=count) > 1)
     cycles = [0] * count
     for bit, one in enumerate(cyclic.tolist()):
@@ -104,7 +98,7 @@ def _cones(graph: AndOrGraph) -> list[np.ndarray]:
     order = np.argsort(parents, kind="stable")
     for parent, child in zip(parents[order].tolist(), children[order].tolist()):
         cycles[parent] |= cycles[child]
-    needed = [cycles[one] for one in component[np.maximum(graph.roots, ~graph.roots)].tolist()]
+    needed = [cycles[one] for one in component[plain(graph.roots)].tolist()]
     largest: list[int] = []
     for one in sorted(set(needed), key=int.bit_count, reverse=True):
         if not any(one & other == one for other in largest):

@@ -128,6 +128,12 @@ class AndOrGraph:
 
         return reachable(self.offsets, self.children, self.roots)
 
+    def trimmed(self) -> AndOrGraph:
+        """What the roots need. Nodes 0 and 1 stay the constants."""
+        needed = self.needed()
+        needed[:2] = True
+        return self.taken(np.flatnonzero(needed))
+
     def taken(self, nodes: np.ndarray) -> AndOrGraph:
         """Only these nodes, in this order; the children of all of them and the roots are among them."""
         new = np.full(self.num_nodes, -1, np.int64)

@@ -58,6 +58,7 @@ class Circuit(AndOrGraph):
         "first_offences",
         "substituted",
         "taken",
+        "trimmed",
         "with_kinds",
         "with_roots",
         "kept",

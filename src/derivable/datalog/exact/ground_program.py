@@ -32,7 +32,7 @@ from derivable.core.and_or import AND, FALSE, LITERAL, NOT, OR, TRUE
 from derivable.core.graph import offsets_of
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.exact.exact import Grounding, Lowers, ground_inputs
-from derivable.datalog.exact.unroll import MAX_UNROLLED_EDGES, TooManyEdges, restrict, unroll
+from derivable.datalog.exact.unroll import MAX_UNROLLED_EDGES, TooManyEdges, unroll
 from derivable.datalog.facts.inputs import InputMapping
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.tables.tag_columns import within
@@ -174,7 +174,7 @@ def levelled(
     """The derivations of nodes in levels. Raises UnsupportedError for an endless sum."""
     graph = grounding.graph.with_roots(roots)
     if grounding.recursive and not semiring.is_exact and semiring.typed().always_saturated:
-        graph = restrict(_spell_rounds(graph, grounding.recursive, deadline)).ordered()
+        graph = _spell_rounds(graph, grounding.recursive, deadline).trimmed().ordered()
     else:
         graph = unroll(graph, deadline, semiring)
     return _program(grounding, variables, graph, False)._in_levels(graph)
@@ -193,7 +193,7 @@ def derivations(
     Where the semiring has best derivations, cycles stay if the graph is for one evaluation, or too large without them:
     a fixpoint takes no time to prepare, and levels of a batch take a quarter of its time.
     """
-    graph = restrict(grounding.graph.with_roots(roots))
+    graph = grounding.graph.with_roots(roots).trimmed()
     has_negations = bool((graph.children < 0).any() or (graph.roots < 0).any() or (graph.literal < 0).any())
     if graph.is_ordered or not has_best_derivations(semiring, has_negations):
         return levelled(grounding, roots, variables, semiring, deadline)

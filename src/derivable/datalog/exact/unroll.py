@@ -27,13 +27,6 @@ class TooManyEdges(UnsupportedError):
     """A graph without its cycles is too large."""
 
 
-def restrict(graph: AndOrGraph) -> AndOrGraph:
-    """What the roots need. Nodes 0 and 1 stay the constants."""
-    needed = graph.needed()
-    needed[:2] = True
-    return graph.taken(np.flatnonzero(needed))
-
-
 def unroll(
     graph: AndOrGraph,
     deadline: Deadline = NEVER,
@@ -44,7 +37,7 @@ def unroll(
 
     Raises UnsupportedError if plus is not idempotent and a tuple is among its own reasons, and TooManyEdges.
     """
-    graph = restrict(graph)
+    graph = graph.trimmed()
     if graph.is_ordered:
         return graph
     num_edges = graph.num_edges
@@ -75,7 +68,7 @@ def unroll(
         component_nodes = members[starts[position] : starts[position + 1]]
         _unroll_component(graph, component_nodes, image, out, known, deadline, most_edges)
         position += 1
-    return restrict(out.finish().with_roots(_mapped(graph.roots, image))).ordered()
+    return out.finish().with_roots(_mapped(graph.roots, image)).trimmed().ordered()
 
 
 def _copy(graph: AndOrGraph, nodes: np.ndarray, image: np.ndarray, out: GroundGraph) -> None:
@@ -154,7 +147,7 @@ def without_circular(graph: AndOrGraph, deadline: Deadline) -> AndOrGraph:
 
     A derivation needs what it is a conjunction of, and the derivation of each of these tuples that has only one.
     """
-    graph, is_changed = restrict(graph), True
+    graph, is_changed = graph.trimmed(), True
     while is_changed and not graph.is_ordered:
         deadline.remaining()
         component, _ = components(graph.offsets, graph.children)
@@ -169,7 +162,7 @@ def without_circular(graph: AndOrGraph, deadline: Deadline) -> AndOrGraph:
             edges = edges[goes_on][position]
             is_circular[edges[needed == parents[edges]]] = True
         is_changed = bool(is_circular.any())
-        graph = restrict(graph.kept(~is_circular))
+        graph = graph.kept(~is_circular).trimmed()
     return graph
 
 
