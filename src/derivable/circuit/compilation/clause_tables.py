@@ -76,9 +76,7 @@ class ClauseTables:
         most_nodes: int | None = None,
     ) -> Circuit:
         """The circuit by elimination in this order; origin "decision". Raises TooLarge."""
-        position = np.empty(len(order.order), np.int64)
-        position[list(order.order)] = np.arange(len(order.order))
-        space = Space(position, np.array(self.cardinalities, np.int64), most_nodes)
+        space = Space.of(order.order, self.cardinalities, most_nodes)
         builder = CircuitBuilder()
         made: list[Table] = []
         for discrete, values in enumerate(self.variables):

@@ -57,9 +57,7 @@ def from_factors(
     tables = [_checked(number, variables, table, sizes) for number, (variables, table) in enumerate(factors)]
     order = best_order([variables for variables, _ in tables], sizes, deadline)
     require_room(order.cost, order.width, memory_limit)
-    position = np.empty(len(sizes), np.int64)
-    position[list(order.order)] = np.arange(len(sizes))
-    space = Space(position, np.array(sizes, np.int64))
+    space = Space.of(order.order, sizes)
     builder = CircuitBuilder()
     starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     made: list[Table] = []

@@ -18,9 +18,9 @@ from derivable.core.and_or import AND, FALSE, OR
 from derivable.core.diagnostics import LimitError
 from derivable.core.graph import offsets_of
 
-# A table with at least one in so many of its entries is put in order through an array of all entries.
+# A table with at least one in this many of its entries is put in order through an array of all entries.
 SPARSE = 8
-# Tables that have together one in so many entries of the whole product are joined before.
+# Tables that have together at most one in this many entries of the whole product are joined before.
 FEW = 8
 # Entries of an array of positions that is made however few rows look into it.
 SMALL = 1 << 16
@@ -55,6 +55,13 @@ class Space:
     position: np.ndarray
     cardinalities: np.ndarray
     most_rows: int | None = None
+
+    @staticmethod
+    def of(order: Sequence[int], cardinalities: Sequence[int], most_rows: int | None = None) -> Space:
+        """order  all variables, the first to go first"""
+        position = np.empty(len(order), np.int64)
+        position[list(order)] = np.arange(len(order))
+        return Space(position, np.array(cardinalities, np.int64), most_rows)
 
     def scope(self, variables: Collection[int]) -> tuple[int, ...]:
         """The variables as a scope: those that go last come first."""
