@@ -33,6 +33,15 @@ def test_components_agree_with_networkx(case):
     assert all(component[a] <= component[b] for a, b in edges)
 
 
+@settings(max_examples=200, deadline=None)
+@given(EDGES)
+def test_connected_components_agree_with_networkx(case):
+    n, edges = case
+    least = graph.connected_components(n, edges).tolist()
+    for component in nx.weakly_connected_components(peer(n, edges)):
+        assert {least[node] for node in component} == {min(component)}
+
+
 def test_a_long_path_does_not_recurse():
     n = 200_000
     flat = graph.from_edges(n, np.arange(n - 1), np.arange(1, n))

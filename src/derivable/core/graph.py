@@ -7,7 +7,7 @@ and takes time linear in nodes and edges.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -50,6 +50,21 @@ def strongly_connected_components(offsets: np.ndarray, targets: np.ndarray) -> t
     found = number_components(starts, edges, index, low, component, stack, path, next_edge)
     # Tarjan finishes the last components first.
     return found - 1 - np.array(component, np.int64).reshape(num_nodes), found
+
+
+def connected_components(num_nodes: int, edges: Iterable[tuple[int, int]]) -> np.ndarray:
+    """[node] int64: the least node that edges, taken in both directions, connect with it. By union-find."""
+    least = list(range(num_nodes))
+
+    def find(node: int) -> int:
+        while least[node] != node:
+            least[node] = node = least[least[node]]
+        return node
+
+    for source, target in edges:
+        source, target = find(source), find(target)
+        least[max(source, target)] = min(source, target)
+    return np.array([find(node) for node in range(num_nodes)], np.int64)
 
 
 def number_components(starts, edges, index, low, component, stack, path, next_edge) -> int:

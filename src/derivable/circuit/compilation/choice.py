@@ -19,7 +19,7 @@ from derivable.circuit.graph.builder import circuit_from_arrays
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.and_or import AND, FALSE, LITERAL, OR
 from derivable.core.diagnostics import DomainError
-from derivable.core.graph import from_edges, offsets_of, strongly_connected_components
+from derivable.core.graph import connected_components, offsets_of
 from derivable.core.progress import Deadline, checked_time_limit
 
 PAIR_BUDGET = 20_000_000  # about a second
@@ -236,16 +236,9 @@ def _components(hard, support, set_offsets, set_elements, num_groups: int) -> li
     """The nodes in `hard`, split so that different parts depend on different choices."""
     if (support[hard] < 0).any():
         return [hard]
-    first, other = [], []
-    for place in support[hard].tolist():
-        mentioned = set_elements[set_offsets[place] : set_offsets[place + 1]]
-        first.append(mentioned[:1].repeat(len(mentioned)))
-        other.append(mentioned)
-    one, two = np.concatenate(first), np.concatenate(other)
-    # With each edge both ways, what is connected is strongly connected.
-    edges = from_edges(num_groups, np.concatenate([one, two]), np.concatenate([two, one]))
-    component, _ = strongly_connected_components(*edges)
-    label = component[[groups[0] for groups in other]]
+    sets = [set_elements[set_offsets[number] : set_offsets[number + 1]].tolist() for number in support[hard].tolist()]
+    component = connected_components(num_groups, ((groups[0], group) for groups in sets for group in groups))
+    label = component[[groups[0] for groups in sets]]
     return [hard[label == number] for number in np.unique(label)]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -25,7 +26,7 @@ from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.kernels.and_or import components
 from derivable.core.and_or import AND, LITERAL, OR, TRUE
 from derivable.core.diagnostics import LimitError
-from derivable.core.graph import from_edges, strongly_connected_components
+from derivable.core.graph import connected_components, from_edges, strongly_connected_components
 from derivable.core.progress import NEVER, Deadline
 
 # Entries of one table: of a formula that could be cut, and of several formulas that are values of one variable.
@@ -271,15 +272,8 @@ class GraphTables:
         """Formulas that share a choice of several values together, those that others mention first."""
         nodes = sorted(alternatives)
         place = {node: number for number, node in enumerate(nodes)}
-        leader = list(range(len(nodes)))
-
-        def find(number: int) -> int:
-            while leader[number] != number:
-                leader[number] = number = leader[leader[number]]
-            return number
-
         first_of: dict[int, int] = {}
-        edges: list[tuple[int, int]] = []
+        edges, shared = list[tuple[int, int]](), list[tuple[int, int]]()
         for node in nodes:
             for row in alternatives[node]:
                 for signed in row:
@@ -289,17 +283,16 @@ class GraphTables:
                     elif self.kind[other] == LITERAL:
                         choice = self.choices.choice_of[abs(self.literal[other])]
                         if choice in self.joining and not self._is_atom(node):
-                            leader[find(place[node])] = find(first_of.setdefault(choice, place[node]))
-        group = [find(number) for number in range(len(nodes))]
-        numbers = np.array(edges, np.int64).reshape(-1, 2)
-        groups = np.array(group, np.int64)
-        graph = from_edges(len(nodes), groups[numbers[:, 0]], groups[numbers[:, 1]])
-        inner = groups[numbers[:, 0]] == groups[numbers[:, 1]]
+                            shared.append((place[node], first_of.setdefault(choice, place[node])))
+        groups = connected_components(len(nodes), shared)
+        group = groups.tolist()
+        parents, children = groups[np.array(edges, np.int64).reshape(-1, 2)].T
+        graph = from_edges(len(nodes), parents, children)
         component, count = strongly_connected_components(*graph)
         members: dict[int, list[int]] = {}
         for number, node in enumerate(nodes):
             members.setdefault(int(component[group[number]]), []).append(node)
-        broken = {int(component[group]) for group in groups[numbers[inner, 0]]}
+        broken = {int(component[one]) for one in parents[parents == children]}
         broken |= {number for number, one in members.items() if len({group[place[node]] for node in one}) > 1}
         found = list[list[int]]()
         for number in range(count - 1, -1, -1):
@@ -472,34 +465,26 @@ class GraphTables:
 
     def components(self) -> list[list[int]]:
         """The variables that depend on each other together."""
-        leader = list(range(len(self.cardinalities)))
-
-        def find(number: int) -> int:
-            while leader[number] != number:
-                leader[number] = number = leader[leader[number]]
-            return number
-
-        for definition in self.definitions:
-            for variable in definition.scope:
-                leader[find(variable)] = find(definition.variable)
-        found: dict[int, list[int]] = {}
-        for variable in range(len(leader)):
-            found.setdefault(find(variable), []).append(variable)
-        return list(found.values())
+        pairs = ((variable, definition.variable) for definition in self.definitions for variable in definition.scope)
+        least = connected_components(len(self.cardinalities), pairs)
+        parts: dict[int, list[int]] = {}
+        for variable, first in enumerate(least.tolist()):
+            parts.setdefault(first, []).append(variable)
+        return list(parts.values())
 
     def orders(self, deadline: Deadline = NEVER) -> list[Order]:
         """The best order of each component, of the variables of the whole."""
-        found = []
-        home = {v: number for number, part in enumerate(self.components()) for v in part}
+        orders, parts = list[Order](), self.components()
+        home = {v: number for number, part in enumerate(parts) for v in part}
         scopes: dict[int, list[list[int]]] = {}
         for definition in self.definitions:
             scopes.setdefault(home[definition.variable], []).append([*definition.scope, definition.variable])
-        for number, part in enumerate(self.components()):
+        for number, part in enumerate(parts):
             place = {variable: position for position, variable in enumerate(part)}
             local = [[place[v] for v in scope] for scope in scopes.get(number, [])]
             best = best_order(local, [self.cardinalities[v] for v in part], deadline)
-            found.append(Order(tuple(part[v] for v in best.order), best.rule, best.cost, best.width))
-        return found
+            orders.append(replace(best, order=tuple(part[v] for v in best.order)))
+        return orders
 
     def compiled(
         self, orders: Sequence[Order], num_variables: int, deadline: Deadline, most_nodes: int | None = None
