@@ -50,7 +50,7 @@ class Arithmetic:
             case Compound(functor=name, arguments=()):
                 self.error(TypeMismatchError, f"the atom `{name}` is no number", span)
         assert isinstance(term, Compound)
-        return self.error(UnsupportedError, f"`{term.functor}/{len(term.arguments)}` is no function of numbers", span)
+        return self.error(UnsupportedError, f"`{term.indicator}` is no function of numbers", span)
 
     def as_float(self, term: Term) -> s.Expression:
         return as_float(*self.number(term))

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from derivable.core.diagnostics import ParseError, Span, UnsupportedError, Written
-from derivable.core.registry import suggestion
 from derivable.datalog.problog import goals as g
-from derivable.datalog.problog.terms import Compound, Number, Term, Text, Var, is_atom, is_ground, operands
+from derivable.datalog.problog.terms import Compound, Number, Term, Text, Var, is_ground, operands
 
 COMPARISONS = {"<": "<", ">": ">", "=<": "<=", ">=": ">=", "=:=": "==", "=\\=": "!="}
 # Goals that have an effect, a value of their own or an order of solutions.
@@ -48,12 +47,18 @@ _DISTRIBUTIONS = ("normal", "gaussian", "beta", "gamma", "exponential", "poisson
 
 
 class Clauses(Written):
-    """The clauses of one program, in order. `include` reads another file's terms."""
+    """The clauses of one program, in order.
 
-    def __init__(self, text: str, source: str, include: Callable[[str, Span], list[Term]]):
+    include  reads another file's terms
+    defined  the functors that the program has clauses for
+    """
+
+    def __init__(
+        self, text: str, source: str, include: Callable[[str, Span], list[Term]], defined: frozenset[str] = frozenset()
+    ):
         self.text, self.source = text, source
-        self.include = include
-        self.found = g.Source()
+        self.include, self.defined = include, defined
+        self.program = g.Source()
         self.number = 0
 
     def refuse(self, message: str, span: Span, hint: str | None = None) -> NoReturn:
@@ -62,7 +67,7 @@ class Clauses(Written):
     def read(self, terms: list[Term]) -> g.Source:
         for term in terms:
             self.clause(term)
-        return self.found
+        return self.program
 
     def clause(self, term: Term) -> None:
         self.number += 1
@@ -74,14 +79,14 @@ class Clauses(Written):
             self.directive(term)
             return
         if isinstance(head, Compound) and head.functor in ("query", "evidence") and 0 < len(head.arguments) < 3:
-            self.asked(head, body, term.span)
+            self.query_or_evidence(head, body, term.span)
             return
         heads = tuple(self.head(part) for part in operands(head, ";"))
         if len(heads) > 1 and any(p is None for p, _ in heads):
             bare = next(atom for p, atom in heads if p is None)
             message = "a head of an annotated disjunction has no probability"
             self.error(ParseError, message, bare.span, "write `P::head`")
-        self.found.clauses.append(g.Clause(heads, body, term.span, self.number))
+        self.program.clauses.append(g.Clause(heads, body, term.span, self.number))
 
     def head(self, term: Term) -> tuple[Term | None, Compound]:
         probability: Term | None = None
@@ -113,16 +118,16 @@ class Clauses(Written):
         if term.functor in ("\\+", ",", "->", ":-", "[]", ".", "::") or term.functor in COMPARISONS:
             self.error(ParseError, f"`{term.functor}` is no head of a clause", term.span, "a head is an atom as `p(X)`")
         if term.key in BUILTINS or term.key in (("true", 0), ("fail", 0), ("false", 0)) or term.functor in _DECISIONS:
-            name = f"{term.functor}/{len(term.arguments)}"
-            self.error(ParseError, f"`{name}` is built in and has no clauses", term.span, "give it another name")
+            message = f"`{term.indicator}` is built in and has no clauses"
+            self.error(ParseError, message, term.span, "give it another name")
         return probability, term
 
-    def asked(self, head: Compound, body: g.Goal, span: Span) -> None:
+    def query_or_evidence(self, head: Compound, body: g.Goal, span: Span) -> None:
         if head.functor == "query":
             if len(head.arguments) != 1:
                 self.error(ParseError, "`query` has one argument", head.span, "write `query(p(X)).`")
             atom = self.atom(head.arguments[0], "a query")
-            self.found.queries.append(g.Query(atom, body, span, self.number))
+            self.program.queries.append(g.Query(atom, body, span, self.number))
             return
         if body != g.TRUE:
             self.refuse(
@@ -133,7 +138,7 @@ class Clauses(Written):
         first, is_true = head.arguments[0], True
         if len(head.arguments) == 2:
             truth = head.arguments[1]
-            if not (is_atom(truth) and isinstance(truth, Compound) and truth.functor in ("true", "false")):
+            if not (isinstance(truth, Compound) and truth.key in (("true", 0), ("false", 0))):
                 self.error(
                     ParseError, "what was observed is `true` or `false`", truth.span, "write `evidence(p, true).`"
                 )
@@ -143,7 +148,7 @@ class Clauses(Written):
         atom = self.atom(first, "evidence")
         if not is_ground(atom):
             self.refuse("evidence has no variables", atom.span, "write an item for each atom that was observed")
-        self.found.evidence.append(g.Observation(atom, is_true, span, self.number))
+        self.program.evidence.append(g.Observation(atom, is_true, span, self.number))
 
     def atom(self, term: Term, what: str) -> Compound:
         if not isinstance(term, Compound) or term.functor in ("\\+", ",", ";", ".", "[]") or term.key in BUILTINS:
@@ -228,8 +233,6 @@ class Clauses(Written):
             self.refuse(f"`{term.functor}` is not read", span, _REFUSED[term.functor])
         return g.Call(term, span=span)
 
-    defined: frozenset[str] = frozenset()
-
     def conditional(self, condition: Term, then: Term, otherwise: Term, span: Span) -> g.Goal:
         test = self.goal(condition)
         first = g.And((test, self.goal(then)), span=span)
@@ -251,9 +254,3 @@ BUILTINS = {
     ("aggregate_all", 3),
     ("\\+", 1),
 }
-
-
-def unknown(name: str, arity: int, known: list[tuple[str, int]]) -> str:
-    """The hint for a predicate without clauses."""
-    others = [f"{other}/{count}" for other, count in known]
-    return suggestion(f"{name}/{arity}", others, "write facts or rules for it, or give them to `run(facts=...)`")

@@ -82,9 +82,9 @@ class Kinds:
                 self.add(key, "[]/0", term.span)
             case Compound(arguments=()):
                 self.add(key, "atom", term.span)
-            case Compound(functor=functor, arguments=arguments):
+            case Compound(arguments=arguments):
                 self.functors.setdefault(term.key, term.span)
-                self.add(key, f"{functor}/{len(arguments)}", term.span)
+                self.add(key, term.indicator, term.span)
                 for i, argument in enumerate(arguments):
                     self.unite(("field", *term.key, i), self.key(number, argument))
         return key

@@ -52,15 +52,9 @@ def clauses() -> dict[tuple[str, int], tuple[Term, ...]]:
     """Predicate -> its clauses."""
     found: dict[tuple[str, int], list[Term]] = {}
     for term in read_terms(TEXT, SOURCE, is_included=True):
-        found.setdefault(_head(term).key, []).append(term)
+        for key in defined_by(term):
+            found.setdefault(key, []).append(term)
     return {key: tuple(terms) for key, terms in found.items()}
-
-
-def _head(term: Term) -> Compound:
-    assert isinstance(term, Compound)
-    head = term.arguments[0] if term.key == (":-", 2) else term
-    assert isinstance(head, Compound)
-    return head
 
 
 def with_known(terms: list[Term]) -> list[Term]:

@@ -166,16 +166,15 @@ class Modes:
 
     def reached(self, goal: g.Goal, bound: set[str]) -> tuple[set[str], bool]:
         """What a body binds, its goals in any order, and whether each goal has what it needs."""
-        parts = goal.goals if isinstance(goal, g.And) else (goal,)
-        waiting = list(parts)
+        waiting = goal.goals if isinstance(goal, g.And) else (goal,)
         while True:
             left = []
             for part in waiting:
-                found = self.step(part, bound)
-                if found is None:
+                names = self.step(part, bound)
+                if names is None:
                     left.append(part)
                 else:
-                    bound = bound | found
+                    bound = bound | names
             if len(left) == len(waiting):
                 return bound, not left
             waiting = left
@@ -221,7 +220,7 @@ class Modes:
     def check(self, source: g.Source) -> None:
         for query in source.queries:
             self.after(query.body, set())
-            self.check_negations(query.body, set(), {query.atom: 1})
+            self.check_negations(query.body, set(), [query.atom])
         for predicate, clauses in self.clauses.items():
             if predicate not in self.bound:
                 continue
@@ -231,13 +230,12 @@ class Modes:
                         self.check_clause(clause, head)
 
     def check_clause(self, clause: g.Clause, head: Compound) -> None:
-        given = self.bound_by_call(head)
-        bound = self.after(clause.body, given)
-        terms = {h: 1 for _, h in clause.heads}
-        self.check_negations(clause.body, given, terms)
-        probabilities = [p for p, _ in clause.heads if p is not None]
-        for probability in probabilities:
-            self.need(probability, bound)
+        of_call = self.bound_by_call(head)
+        bound = self.after(clause.body, of_call)
+        self.check_negations(clause.body, of_call, [other for _, other in clause.heads])
+        for probability, _ in clause.heads:
+            if probability is not None:
+                self.need(probability, bound)
         for _, other in clause.heads:
             for name, var in variables(other).items():
                 if name not in bound:

@@ -104,6 +104,10 @@ class Reader:
     def span(self, start: int, stop: int) -> Span:
         return self.places.span(start, stop)
 
+    def since(self, first: Token) -> Span:
+        """From a token to the last one that was read."""
+        return self.span(first.start, self.tokens[self.position - 1].stop)
+
     def error(self, message: str, token: Token, hint: str | None = None) -> ParseError:
         stop = min(token.stop, self.text.find("\n", token.start) % (len(self.text) + 1))
         span = self.span(token.start, max(stop, token.start + 1))
@@ -142,7 +146,7 @@ class Reader:
         return found
 
     def term(self, most: int) -> Term:
-        start = self.token.start
+        first = self.token
         left, precedence = self.primary(most)
         while True:
             token = self.token
@@ -153,7 +157,7 @@ class Reader:
             self.position += 1
             right = self.term(rank - (form[2] == "x"))
             functor = ";" if operator == "|" else operator
-            left = Compound(functor, (left, right), span=self.span(start, self.tokens[self.position - 1].stop))
+            left = Compound(functor, (left, right), span=self.since(first))
             precedence = rank
         return left
 
@@ -190,7 +194,7 @@ class Reader:
         if after.text == "(" and after.kind == "bracket" and after.start == token.stop:
             self.position += 1
             arguments = self.arguments(after, ")")
-            return Compound(name, tuple(arguments), span=self.span(token.start, self.tokens[self.position - 1].stop)), 0
+            return Compound(name, tuple(arguments), span=self.since(token)), 0
         if token.text in ("-", "+") and after.kind == "number" and after.start == token.stop:
             self.position += 1
             return self.number(after, token.text), 0
@@ -199,11 +203,10 @@ class Reader:
         is_operand = is_operand and not (after.kind == "atom" and after.text in INFIX and after.text not in PREFIX)
         if token.text in PREFIX and is_operand:
             rank, form = PREFIX[token.text]
-            rank = min(rank, most) if rank > most and rank < 1000 else rank
+            rank = most if most < rank < 1000 else rank
             operand = self.term(rank - (form == "fx"))
-            stop = self.tokens[self.position - 1].stop
             functor = "\\+" if token.text == "not" else token.text
-            return Compound(functor, (operand,), span=self.span(token.start, stop)), rank
+            return Compound(functor, (operand,), span=self.since(token)), rank
         if token.kind == "mark" and (token.text in (",", "|", ".") or (token.text not in INFIX and token.text != "!")):
             raise self.unexpected(token, "a term")
         if token.kind == "mark" and token.text in INFIX and self.ends_operand(after):
@@ -238,7 +241,7 @@ class Reader:
     def list(self, opening: Token) -> Term:
         if self.token.text == "]":
             self.position += 1
-            return Compound("[]", (), span=self.span(opening.start, self.tokens[self.position - 1].stop))
+            return Compound("[]", (), span=self.since(opening))
         items, tail = [self.term(999)], None
         while self.token.text == ",":
             self.position += 1
@@ -249,7 +252,7 @@ class Reader:
         self.expect("]", opening)
         stop = self.tokens[self.position - 1].stop
         found = tail or Compound("[]", (), span=self.span(stop - 1, stop))
-        whole = self.span(opening.start, stop)
+        whole = self.since(opening)
         for item in reversed(items):
             found = Compound(".", (item, found), span=whole)
         return found

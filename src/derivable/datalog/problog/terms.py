@@ -51,9 +51,10 @@ class Compound(Term):
     def key(self) -> tuple[str, int]:
         return self.functor, len(self.arguments)
 
-
-def is_atom(term: Term) -> bool:
-    return isinstance(term, Compound) and not term.arguments
+    @property
+    def indicator(self) -> str:
+        """`f/2`"""
+        return f"{self.functor}/{len(self.arguments)}"
 
 
 def variables(*terms: Term) -> dict[str, Var]:

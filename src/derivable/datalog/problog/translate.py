@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from derivable.core.diagnostics import BindingError, DomainError, ParseError, Span, UnsupportedError, Written, warn
@@ -41,10 +42,9 @@ def translated(text: str, source: str, include: Include | None = None) -> tuple[
         return read_terms(content, name, is_included=True)
 
     terms = read_terms(text, source)
-    clauses = Clauses(text, source, included)
-    clauses.defined = frozenset(functor for term in terms for functor, _ in library.defined_by(term))
-    found = clauses.read(library.with_known(terms))
-    return Translation(found, text, source).run()
+    defined = frozenset(functor for term in terms for functor, _ in library.defined_by(term))
+    program = Clauses(text, source, included, defined).read(library.with_known(terms))
+    return Translation(program, text, source).run()
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,8 @@ class Translation(Written):
             if atom.key in self.modes.clauses or atom.key in seen:
                 continue
             seen.add(atom.key)
-            name = f"{atom.functor}/{len(atom.arguments)}"
-            close = similar(name, known)
-            message = f"there are no clauses for `{name}`"
+            close = similar(atom.indicator, known)
+            message = f"there are no clauses for `{atom.indicator}`"
             if close is not None:
                 self.error(BindingError, message, atom.span, f"did you mean `{close}`?")
             hint = "write facts or rules for it, or give its facts to `run`"
@@ -173,13 +172,10 @@ class Translation(Written):
             self.plain(atoms[0], body, heads[0][1], span)
             return
         is_tuned = any(isinstance(share, s.Tunable) for share in shares)
-        is_fact = not formulas and len(heads) == 1 and is_tuned and is_ground(heads[0][1])
-        if is_fact:
-            self.facts(clause, atoms, shares)
-            return
+        are_numbers = all(isinstance(share, Fraction) for share in shares)
         is_fact = not formulas and all(is_ground(head) for _, head in heads)
-        if is_fact and all(isinstance(share, Fraction) for share in shares):
-            self.facts(clause, atoms, [share for share in shares if isinstance(share, Fraction)])
+        if is_fact and (are_numbers or (is_tuned and len(heads) == 1)):
+            self.facts(clause, atoms, shares)
             return
         demanded = any(head.key in self.modes.demanded for _, head in heads)
         unsafe = (given if demanded else set()) - self.bound_by_body(clause)
@@ -331,11 +327,11 @@ class Translation(Written):
         relation = self.names.relations[atom.key]
         arguments = atom.arguments
         are_free = all(isinstance(a, Var) for a in arguments) and len(variables(*arguments)) == len(arguments)
-        text, asked = term_text(atom), canonical(atom)
+        text, form = term_text(atom), canonical(atom)
         if query.body == g.TRUE:
-            if asked in self.outputs:
+            if form in self.outputs:
                 return
-            self.outputs[asked] = relation if are_free else text
+            self.outputs[form] = relation if are_free else text
         if are_free and query.body == g.TRUE:
             self.items.append(s.Query(relation, span=span))
             self.absent[relation] = text
@@ -380,7 +376,7 @@ class Translation(Written):
                 self.items.append(s.FactSet(MADE, (s.Fact((term,), span=span),), span=span))
         bodies.made, bodies.items = [], []
 
-    @property
+    @cached_property
     def uncertain(self) -> set[tuple[str, int]]:
         """The predicates whose atoms may be uncertain."""
         found = {head.key for c in self.program.clauses for p, head in c.heads if p is not None}
@@ -398,7 +394,7 @@ class Translation(Written):
     def evidence(self, item: g.Observation) -> None:
         atom, span = item.atom, item.span
         if atom.key not in self.modes.clauses:
-            message = f"there are no clauses for what was observed, `{atom.functor}/{len(atom.arguments)}`"
+            message = f"there are no clauses for what was observed, `{atom.indicator}`"
             self.error(BindingError, message, atom.span, "write facts or rules for it")
         arguments = tuple(self.constant(a, ("column", *atom.key, i)) for i, a in enumerate(atom.arguments))
         relation = self.names.relations[atom.key]
@@ -424,7 +420,7 @@ def folded(term: Term) -> Fraction | None:
     """The value of an expression of numbers, exactly as it is written; None of one with variables."""
     match term:
         case Number(text=text):
-            return Fraction(text) if text[:1] != "'" and "'" not in text else None
+            return None if "'" in text else Fraction(text)
         case Compound(functor="/", arguments=(a, b)):
             x, y = folded(a), folded(b)
             return None if x is None or not y else x / y
