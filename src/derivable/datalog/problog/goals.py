@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from derivable.core.diagnostics import Span
 from derivable.datalog.problog.terms import Compound, Term, Var, variables
-from derivable.datalog.scalars.nodes import NOWHERE
+from derivable.datalog.scalars.nodes import NOWHERE, Node, children
 
 
 @dataclass(frozen=True)
-class Goal:
+class Goal(Node):
     span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
@@ -125,30 +125,14 @@ class Source:
 TRUE = And(())
 
 
-def terms_of(goal: Goal) -> tuple[Term, ...]:
+def terms_of(goal: Goal) -> list[Term]:
     """The terms of a goal, not those of goals in it."""
-    match goal:
-        case Call(atom=atom):
-            return (atom,)
-        case Unify(left=a, right=b) | Differ(left=a, right=b) | Compare(left=a, right=b):
-            return a, b
-        case Is(result=a, expression=b):
-            return a, b
-        case Between(low=a, high=b, value=c):
-            return a, b, c
-        case Total(expression=e, result=r):
-            return (r,) if e is None else (e, r)
-    return ()
+    return [part for part in children(goal) if isinstance(part, Term)]
 
 
-def goals_of(goal: Goal) -> tuple[Goal, ...]:
+def goals_of(goal: Goal) -> list[Goal]:
     """The goals in a goal."""
-    match goal:
-        case And(goals=goals) | Or(goals=goals):
-            return goals
-        case Negation(goal=inside) | Total(goal=inside):
-            return (inside,)
-    return ()
+    return [part for part in children(goal) if isinstance(part, Goal)]
 
 
 def walk(goal: Goal) -> Iterator[Goal]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
 from derivable.datalog.problog import goals as g
-from derivable.datalog.problog.terms import Compound, Number, Term, Text, Var, variables
+from derivable.datalog.problog.terms import Compound, Number, Term, Var, variables
+from derivable.datalog.scalars.nodes import Tree, mapped
 
 
 def solved(clause: g.Clause) -> g.Clause:
@@ -31,9 +33,9 @@ def solved(clause: g.Clause) -> g.Clause:
                 parts[i] = g.Or((), span=part.span)
                 continue
             parts[i : i + 1] = [g.Unify(a, b, span=part.span) for a, b in rest]
-            parts = [in_goal(other, var.name, term) for other in parts]
+            parts = [put(other, var.name, term) for other in parts]
             heads = tuple(
-                (None if p is None else in_term(p, var.name, term), in_atom(head, var.name, term)) for p, head in heads
+                (None if p is None else put(p, var.name, term), put(head, var.name, term)) for p, head in heads
             )
     return replace(clause, heads=heads, body=g.And(tuple(parts), span=body.span))
 
@@ -67,31 +69,12 @@ def _are_same(a: Term, b: Term) -> bool:
     return type(a) is type(b) and a == b
 
 
-def in_term(term: Term, name: str, value: Term) -> Term:
-    if isinstance(term, Var):
-        return value if term.name == name else term
-    if isinstance(term, (Number, Text)):
-        return term
-    assert isinstance(term, Compound)
-    return in_atom(term, name, value)
-
-
-def in_atom(atom: Compound, name: str, value: Term) -> Compound:
-    if name not in variables(atom):
-        return atom
-    return replace(atom, arguments=tuple(in_term(argument, name, value) for argument in atom.arguments))
-
-
-def in_goal(goal: g.Goal, name: str, value: Term) -> g.Goal:
-    if name not in g.names_in(goal):
-        return goal
-    changed = {}
-    for field in goal.__match_args__:
-        part = getattr(goal, field)
-        if isinstance(part, Term):
-            changed[field] = in_term(part, name, value)
-        elif isinstance(part, g.Goal):
-            changed[field] = in_goal(part, name, value)
-        elif isinstance(part, tuple):
-            changed[field] = tuple(in_goal(inside, name, value) for inside in part)
-    return replace(goal, **changed)
+def put(node: Tree, name: str, value: Term) -> Tree:
+    """A term or a goal with a value in the place of a variable."""
+    if isinstance(node, Var):
+        return cast(Any, value if node.name == name else node)
+    if isinstance(node, Compound):
+        # Without `mapped`, whose frames count: a list is as deep as it is long.
+        is_in = name in variables(node)
+        return replace(node, arguments=tuple([put(a, name, value) for a in node.arguments])) if is_in else node
+    return mapped(node, lambda part: put(part, name, value))

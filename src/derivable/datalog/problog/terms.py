@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from derivable.core.diagnostics import Span
-from derivable.datalog.scalars.nodes import NOWHERE
+from derivable.datalog.scalars.nodes import NOWHERE, Node
 
 
 @dataclass(frozen=True)
-class Term:
+class Term(Node):
     span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
