@@ -656,3 +656,15 @@ def test_several_choice_domains_give_a_matching_that_nothing_can_be_added_to():
     assert set(rows) <= {(x, y) for x, y in pairs.tolist() if x != y}
     assert all(x in lefts or y in rights for x, y in pairs.tolist() if x != y)
     assert {x for (x,) in found["free"]} == {x for x, _ in pairs.tolist()} - lefts
+
+
+@pytest.mark.parametrize("number", [40, 150])
+def test_a_long_sum_has_a_value(number):
+    text = f".decl p(x:number)\np(3).\n.decl q(x:number)\nq(y) :- p(x), y = {' + '.join(['x'] * number)}.\n.output q"
+    assert list(dv.Program.from_souffle(text).run()["q"]) == [(3 * number,)]
+
+
+def test_a_sum_of_thousands_of_terms_is_an_error_of_ours():
+    text = f".decl p(x:number)\np(3).\n.decl q(x:number)\nq(y) :- p(x), y = {' + '.join(['x'] * 3000)}.\n.output q"
+    with pytest.raises(dv.DerivableError, match="nested too deep"):
+        dv.Program.from_souffle(text)

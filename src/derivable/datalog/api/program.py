@@ -81,8 +81,6 @@ class Program:
         self.text = text
         self.source = source
         self.roots = Roots.of(roots)
-        with gc_paused():
-            self.syntax = self._parsed()
         self.narrow = narrow
         self.compatible = compatible
         self._plans: dict[tuple, Plan] = {}
@@ -90,6 +88,7 @@ class Program:
         self._warned: set[Span] = set()
         try:
             with gc_paused():
+                self.syntax = self._parsed()
                 self._plan({}).ram(narrow)
         except RecursionError:
             raise UnsupportedError("an expression of the program is nested too deep", source=source) from None

@@ -250,10 +250,14 @@ class ClauseTypes:
                     if name == "strlen" or name == "ord":
                         return wanted if wanted in NUMERIC else "number"
                     return _RESULTS[name]
-                found = wanted
+                found, untyped = wanted, []
                 for argument in arguments:
-                    found = self.argument(argument, found) or found
-                for argument in arguments:
+                    t = self.argument(argument, found)
+                    if t is None and found is None:
+                        untyped.append(argument)
+                    found = t or found
+                # Only these: if all were looked at twice at each level, long sums would take forever.
+                for argument in untyped if found is not None else ():
                     self.argument(argument, found)
                 return found
         return wanted
