@@ -130,6 +130,9 @@ def test_xmlbif():
         parse_xmlbif(XML.replace("<GIVEN>bp", "<GIVEN>bq"), "x.xml")
     with pytest.raises(dv.DerivableError, match=r"x.xml:11:3: error: this is no XML"):
         parse_xmlbif(XML.replace("</NETWORK>", ""), "x.xml")
+    cyclic = "<FOR>bp</FOR><GIVEN>do</GIVEN><TABLE>0.01 0.99 0.1 0.9</TABLE>"
+    with pytest.raises(dv.DerivableError, match=r"x.xml:4:1: error: `bp` is in a cycle of parents"):
+        parse_xmlbif(XML.replace("<FOR>bp</FOR><TABLE>0.01 0.99</TABLE>", cyclic), "x.xml")
     with pytest.raises(dv.DerivableError, match="entities are not read"):
         parse_xmlbif(XML.replace("<!ELEMENT BIF ( NETWORK )*>", '<!ENTITY a "b">'))
 

@@ -9,7 +9,6 @@ probability ( wet | rain ) { (yes) 0.9, 0.1; default 0.1, 0.9; }
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from derivable.circuit.files.network import NetworkTables
+from derivable.circuit.files.network import ROUNDING, NetworkTables, cyclic_variable
 from derivable.core.diagnostics import DomainError, ParseError, Span, UnsupportedError, Written
 from derivable.core.registry import suggestion
 
@@ -31,8 +30,6 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-# How far the numbers of a distribution may be from adding up to one: files have few digits.
-ROUNDING = 0.02
 
 
 @dataclass(slots=True)
@@ -154,8 +151,11 @@ class _Reader(Written):
             if variable not in self.tables:
                 hint = f"write `probability ( {name} ) {{ ... }}`"
                 self.error(DomainError, f"there is no probability of `{name}`", self.places[variable], hint)
-        self.check_acyclic()
         factors = tuple(self.tables[variable] for variable in range(len(self.names)))
+        cyclic = cyclic_variable([scope for scope, _ in factors])
+        if cyclic is not None:
+            message = f"`{list(self.names)[cyclic]}` is in a cycle of parents"
+            self.error(DomainError, message, self.places[cyclic], "a Bayesian network has no cycles")
         return NetworkTables(tuple(self.names), tuple(self.states), factors, source=self.source)
 
     def skip_block(self) -> None:
@@ -259,17 +259,18 @@ class _Reader(Written):
             elif self.accept("property"):
                 self.skip_to_semicolon()
             elif self.accept("("):
-                given = self.values(token, parents)
+                states = self.values(token, parents)
                 row = np.array(self.numbers(token, size))
                 self.check_sums(row, token, child)
-                self.fill(table, given, row, token)
+                self.fill(table, states, row, token)
             else:
                 self.wrong(token, f"expected `table`, `default` or `(`, not `{token.text}`")
         if default is not None:
             table[np.isnan(table).all(axis=-1)] = default
-        for place in itertools.islice(np.argwhere(np.isnan(table)), 1):
-            given = ", ".join(self.states[p][int(i)] for p, i in zip(parents, place))
-            message = f"there is no probability of `{child_token.name}` for ({given})"
+        missing = np.argwhere(np.isnan(table))
+        if len(missing):
+            states = ", ".join(self.states[p][int(i)] for p, i in zip(parents, missing[0]))
+            message = f"there is no probability of `{child_token.name}` for ({states})"
             self.error(DomainError, message, child_token.span, "add the entry, or a `default`")
         self.tables[child] = ((*parents, child), table)
 
@@ -318,15 +319,3 @@ class _Reader(Written):
             message = f"probabilities of `{list(self.names)[child]}` add up to {worst:g}, not to 1"
             hint = "in a `table` with parents the child's values are the slowest" if token.text == "table" else None
             self.error(DomainError, message, token.span, hint)
-
-    def check_acyclic(self) -> None:
-        waiting = {child: set(scope[:-1]) for child, (scope, _) in self.tables.items()}
-        while waiting:
-            free = {child for child, parents in waiting.items() if not parents & waiting.keys()}
-            if not free:
-                child = min(waiting)
-                name = list(self.names)[child]
-                message = f"`{name}` is in a cycle of parents, or below one"
-                self.error(DomainError, message, self.places[child], "a Bayesian network has no cycles")
-            for child in free:
-                del waiting[child]

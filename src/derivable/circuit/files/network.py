@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from derivable.core.diagnostics import DomainError
+from derivable.core.graph import from_edges, strongly_connected_components
 from derivable.core.registry import suggestion
+
+# How far the numbers of a distribution may be from adding up to one: files have few digits.
+ROUNDING = 0.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +55,15 @@ class NetworkTables:
             return int(name)
         hint = suggestion(name, states, f"its values are {_some(states)}")
         raise DomainError(f"{self.names[variable]!r} has no value {name!r}", hint=hint, source=self.source)
+
+
+def cyclic_variable(scopes: Sequence[Sequence[int]]) -> int | None:
+    """The least variable that is an ancestor of itself, if any, for the scopes of the tables of a Bayesian network."""
+    edges = [(parent, scope[-1]) for scope in scopes for parent in scope[:-1]]
+    parents, children = np.array(edges, np.int64).reshape(-1, 2).T
+    component, count = strongly_connected_components(*from_edges(len(scopes), parents, children))
+    cyclic = np.flatnonzero(np.bincount(component, minlength=count)[component] > 1)
+    return int(cyclic[0]) if len(cyclic) else None
 
 
 def _some(names: Sequence[str], most: int = 8) -> str:

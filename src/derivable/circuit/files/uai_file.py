@@ -80,8 +80,8 @@ class _Reader(Written):
 
     def table(self, shape: list[int]) -> np.ndarray:
         size = math.prod(shape)
-        if (given := self.integer("the number of entries of a table")) != size:
-            self.wrong(f"the table is said to have {given} entries, and its variables have {size}")
+        if (count := self.integer("the number of entries of a table")) != size:
+            self.wrong(f"the table is said to have {count} entries, and its variables have {size}")
         if self.position + size > len(self.words):
             self.position = len(self.words) + 1
             self.wrong("the file ends inside a table", "the file may have been cut off")

@@ -9,7 +9,7 @@ from xml.parsers import expat
 
 import numpy as np
 
-from derivable.circuit.files.network import NetworkTables
+from derivable.circuit.files.network import ROUNDING, NetworkTables, cyclic_variable
 from derivable.core.diagnostics import DerivableError, DomainError, ParseError, Span, UnsupportedError, Written
 from derivable.core.registry import suggestion
 
@@ -85,7 +85,8 @@ class _Reader(Written):
         networks = [network for part in root.parts for network in part.all("NETWORK")] or root.all("NETWORK")
         if not networks:
             self.error(ParseError, "there is no element `NETWORK`", root.parts[0].span if root.parts else root.span)
-        for element in networks[0].all("VARIABLE"):
+        declared = networks[0].all("VARIABLE")
+        for element in declared:
             self.variable(element)
         tables: dict[int, tuple[tuple[int, ...], np.ndarray]] = {}
         for element in networks[0].all("DEFINITION", "PROBABILITY"):
@@ -97,6 +98,10 @@ class _Reader(Written):
             if variable not in tables:
                 self.wrong(networks[0], f"there is no definition of `{name}`")
         factors = tuple(tables[variable] for variable in range(len(self.names)))
+        cyclic = cyclic_variable([scope for scope, _ in factors])
+        if cyclic is not None:
+            message = f"`{list(self.names)[cyclic]}` is in a cycle of parents"
+            self.error(DomainError, message, declared[cyclic].span, "a Bayesian network has no cycles")
         return NetworkTables(tuple(self.names), tuple(self.states), factors, source=self.source)
 
     def variable(self, element: _Element) -> None:
@@ -141,7 +146,7 @@ class _Reader(Written):
             self.wrong(tables[0], message)
         table = numbers.reshape(shape)
         sums = table.sum(axis=-1)
-        if not ((table >= 0).all() and (np.abs(sums - 1) < 0.02).all()):
+        if not ((table >= 0).all() and (np.abs(sums - 1) <= ROUNDING).all()):
             message = f"rows of the table of `{children[0].word}` are no distributions"
             hint = "numbers of at least 0, which add up to 1 over the values of the variable; these are the fastest"
             self.error(DomainError, message, tables[0].span, hint)
