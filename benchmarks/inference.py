@@ -1,4 +1,4 @@
-"""Exact inference: networks, cyclic reachability, smokers; beside pyAgrum and ProbLog where they are installed.
+"""Exact inference: networks, cyclic reachability, smokers; compared with pyAgrum and ProbLog where installed.
 
     python benchmarks/inference.py FOLDER [--seconds S]
 
@@ -155,11 +155,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seconds", type=float, default=30.0, help="limit of a program")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     dv.Program("rel p = {0.5::1, 0.5::2} rel q() = p(1) or p(2) query q").run(provenance="exact")
-    networks(given.folder, given.seconds)
+    networks(arguments.folder, arguments.seconds)
     print()
-    programs(given.seconds)
+    programs(arguments.seconds)
 
 
 if __name__ == "__main__":

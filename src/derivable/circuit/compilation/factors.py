@@ -15,6 +15,7 @@ from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ShapeError
+from derivable.core.graph import offsets_of
 from derivable.core.names import FreshNames
 from derivable.core.progress import Deadline, checked_time_limit
 
@@ -59,7 +60,7 @@ def from_factors(
     require_room(order.cost, order.width, memory_limit)
     space = Space.of(order.order, sizes)
     builder = CircuitBuilder()
-    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    starts = offsets_of(sizes)
     made: list[Table] = []
     for variable, size in enumerate(sizes):
         nodes, _ = one_of(builder, range(int(starts[variable]) + 1, int(starts[variable]) + 1 + size))

@@ -139,7 +139,6 @@ def run_frontier(
             steps.append(Leaving(atom, others, derives, len(after), where))
         elif steps:
             last = steps[-1]
-            assert isinstance(last, (Step, Leaving))
             if isinstance(last, Step):
                 steps[-1] = Step(last.bundle, len(after), where[last.unchanged], where[last.changed])
             else:

@@ -74,7 +74,7 @@ def best_order(
 
 
 def _greedy(
-    given: list[set[int]],
+    neighbours: list[set[int]],
     sizes: list[float],
     rule: str,
     generator: random.Random,
@@ -82,7 +82,7 @@ def _greedy(
     deadline: Deadline,
 ) -> tuple[Order | None, int]:
     """One greedy order, None if it costs more than the bound; how many scores it took."""
-    near = [set(others) for others in given]
+    near = [set(others) for others in neighbours]
     # Logarithms of the sizes of the tables that eliminating each variable now would join.
     logs = [sizes[v] + sum(sizes[other] for other in near[v]) for v in range(len(near))]
 

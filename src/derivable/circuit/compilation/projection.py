@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +13,7 @@ from derivable.circuit.graph.circuit import Circuit
 from derivable.core.diagnostics import DomainError
 
 
-def compile_projection(cnf: Cnf, *, time_limit: float | None = None, look: Callable[[], Any] | None = None) -> Circuit:
+def compile_projection(cnf: Cnf, *, time_limit: float | None = None) -> Circuit:
     """The circuit of the assignments of `cnf.shown` that extend to a model; the other variables are free in it.
 
     So `model_count()` is the projected count times 2 to the number of the others. `circuit.weights` of the others are

@@ -172,9 +172,8 @@ def parse_dimacs_bytes(data: bytes, source: str, strict: bool = True, projected:
             return parse_dimacs(data.decode("utf-8"), source, strict, projected)
     except UnicodeDecodeError as error:
         if error.start > 0:
-            return parse_dimacs(
-                data.decode("latin-1"), source, strict, projected
-            )  # an old comment in some other encoding
+            # An old comment in some other encoding.
+            return parse_dimacs(data.decode("latin-1"), source, strict, projected)
         wrong = error.start
     raise ParseError(
         f"this is not a text file: byte {wrong} is 0x{data[wrong]:02x}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from derivable.circuit.files.xmlbif_file import parse_xmlbif
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.diagnostics import DomainError, ParseError
 from derivable.core.files import read_bytes
+from derivable.core.graph import offsets_of
 
 READERS = {".bif": parse_bif, ".xmlbif": parse_xmlbif, ".xbif": parse_xmlbif, ".xml": parse_xmlbif, ".uai": parse_uai}
 Evidence = Mapping[str, Any]
@@ -61,7 +63,7 @@ class Network:
         Raises DomainError for a variable or value that there is not, and for evidence of probability zero.
         """
         positive, negative = self._weights(evidence)
-        self._probability(positive, negative)
+        self._require_possible(positive, negative)
         marginals = np.ravel(self.circuit.marginals(positive, negative))
         found, start = {}, 0
         for name, states in zip(self.tables.names, self.tables.states):
@@ -74,7 +76,7 @@ class Network:
         """That of what was observed; of a Markov random field the sum of all products, its partition function."""
         return float(np.ravel(self.circuit.weighted_count(*self._weights(evidence)))[0])
 
-    def _probability(self, positive: np.ndarray, negative: np.ndarray) -> None:
+    def _require_possible(self, positive: np.ndarray, negative: np.ndarray) -> None:
         if not np.ravel(self.circuit.weighted_count(positive, negative))[0] > 0:
             raise DomainError(
                 "the evidence is impossible: no assignment that fits it has a positive product",
@@ -86,7 +88,7 @@ class Network:
         weights = self.circuit.weights
         assert weights is not None
         positive, negative = weights[0].copy(), weights[1]
-        starts = np.concatenate([[0], np.cumsum(self.tables.cardinalities)])
+        starts = offsets_of(self.tables.cardinalities)
         observed = dict(self.tables.evidence)
         for name, state in (evidence or {}).items():
             variable = self.tables.variable(name)
@@ -153,7 +155,7 @@ def load_network(path: str | os.PathLike, *, evidence: str | os.PathLike | None 
 def _network(tables: NetworkTables, evidence: str | os.PathLike | None = None) -> Network:
     if evidence is not None:
         observed = parse_uai_evidence(_text_of(evidence), tables, os.fspath(evidence))
-        tables = NetworkTables(tables.names, tables.states, tables.factors, tables.is_bayesian, observed, tables.source)
+        tables = replace(tables, evidence=observed)
     return Network(tables)
 
 
@@ -171,8 +173,9 @@ def from_bif(path: str | os.PathLike) -> Circuit:
     Its first variables are called `rain=yes`, `rain=no`, ..., one for each value of each variable, in the order of the
     file; so `circuit.condition(["rain=yes"]).marginals()` has all posteriors. Raises as `load_network`.
     """
-    tables = parse_xmlbif if b"<BIF" in read_bytes(path)[:4096].upper() else parse_bif
-    return _network(tables(_text_of(path), os.fspath(path))).circuit
+    text = _text_of(path)
+    parse = parse_xmlbif if "<BIF" in text[:4096].upper() else parse_bif
+    return Network(parse(text, os.fspath(path))).circuit
 
 
 def from_uai(path: str | os.PathLike, *, evidence: str | os.PathLike | None = None) -> Circuit:
