@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
+from derivable.cli.items import read_items
 from derivable.cli.report import write_json
-from derivable.cli.run import facts_of, read_program
+from derivable.cli.run import facts_of, read_program, text_of
 from derivable.cli.user_file import PYTHON, file_options, roots_of
 from derivable.core.terminal import visible
 
@@ -71,12 +72,8 @@ def fit_command(
 def _read(path: str, program: Any) -> list[dict[str, Any]]:
     """The interpretations of a file. Raises ParseError with the line."""
     from derivable.core.diagnostics import ParseError
-    from derivable.core.files import read_bytes
 
-    try:
-        text = (sys.stdin.read() if path == "-" else read_bytes(path).decode("utf-8-sig")).strip()
-    except UnicodeDecodeError as error:
-        raise ParseError(f"not UTF-8 text: byte {error.start} is no part of a letter", source=path) from None
+    text = text_of(path)[0].strip()
     found: Any
     try:
         found = json.loads(text)
@@ -91,26 +88,10 @@ def _read(path: str, program: Any) -> list[dict[str, Any]]:
                 line_number = one.lineno if one is whole else number
                 hint = "a list of interpretations, or one on each line"
                 raise ParseError(f"no JSON at line {line_number}: {one.msg}", hint=hint, source=path) from None
-    items = {item for entry in entries if isinstance(entry, list) for item in entry if isinstance(item, str)}
-    known = _items(sorted(items), program)
+    texts = {text for entry in entries if isinstance(entry, list) for text in entry if isinstance(text, str)}
+    items = read_items(program, sorted(texts), "the interpretations")
+    known = {text: (item.relation, item.row, item.is_true) for text, item in zip(sorted(texts), items)}
     return [_entry(entry, number, known, path) for number, entry in enumerate(entries)]
-
-
-def _items(texts: list[str], program: Any) -> dict[str, tuple[str, tuple[Any, ...], bool]]:
-    """The (relation, tuple, whether it holds) of items."""
-    from derivable.cli.run import items_of_evidence
-    from derivable.datalog.api.problog_program import ProblogProgram
-
-    if not texts:
-        return {}
-    if isinstance(program, ProblogProgram):
-        atoms = [(text.removeprefix("not "), "false" if text.startswith("not ") else "true") for text in texts]
-        more = "".join(f"\nevidence({atom}, {value})." for atom, value in atoms)
-    else:
-        more = items_of_evidence(tuple(texts), "the interpretations")
-    extended = type(program)(program.text + more, program.source, roots=program.roots.folders)
-    found = extended.evidence[len(program.evidence) :]
-    return {text: (item.relation, item.row, item.is_true) for text, item in zip(texts, found)}
 
 
 def _entry(entry: Any, number: int, known: dict[str, Any], path: str) -> dict[str, Any]:

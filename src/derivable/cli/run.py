@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from derivable.cli.items import evidence_text
 from derivable.cli.report import plain, write_table
 from derivable.cli.user_file import PYTHON, file_options, provenance_option, roots_of
 from derivable.core.terminal import visible
@@ -105,7 +106,7 @@ def run_command(
     whose files are as Soufflé writes them.
 
     FILE.pl, .pro or .problog is a program of ProbLog: facts are printed as it writes them, `0::path(a, b)` for an atom
-    that is asked for and never holds.
+    that is queried and never holds.
 
     FILE.bif, .xmlbif or .uai is a network: the probability of each value of each variable is printed, given what -e
     says, as in -e 'rain=yes'; -q names variables.
@@ -144,7 +145,7 @@ def run_command(
     if most_probable or samples is not None:
         from derivable.cli.worlds import write_worlds
 
-        write_worlds(program, given, settings, samples, items_of_evidence(over, "--over"), as_json)
+        write_worlds(program, given, settings, samples, over, as_json)
         return
     # The other options have the names that they have there.
     database: Any = program.run(facts=given, **settings)
@@ -243,11 +244,11 @@ def _program(
     from derivable.core.other_files import is_problog
     from derivable.datalog.api.program import Program
 
-    text, source = _text_of(file)
+    text, source = text_of(file)
     options: dict[str, Any] = {"compatible": compatible, "roots": roots}
     if is_problog(source, text):
         return _program_of_problog(text, source, queries, evidence, roots)
-    text += items_of_evidence(evidence, "--evidence")
+    text += evidence_text(evidence, "--evidence", is_problog=False)
     if not queries:
         return Program(text, source, **options), None
     before = set(Program(text, source, roots=roots).lowered().outputs)
@@ -266,7 +267,7 @@ def _program_of_problog(
     from derivable.datalog.problog.reader import read_terms
     from derivable.datalog.problog.terms import canonical
 
-    text += "".join(f"\nevidence({item})." for item in evidence)
+    text += evidence_text(evidence, "--evidence", is_problog=True)
     if not queries:
         return Program.from_problog(text, source, roots=roots), None
     keys = {key for term in read_terms(text, source) for key in defined_by(term)}
@@ -276,8 +277,8 @@ def _program_of_problog(
         atoms += [f"{query}({', '.join('_' * arity)})" if arity else query for arity in arities] or [query]
     text += "".join(f"\nquery({atom})." for atom in atoms) + "\n"
     program = Program.from_problog(text, source, roots=roots)
-    wanted = [canonical(term) for atom in atoms for term in read_terms(f"{atom}.", "--query")]
-    return program, {program.shown.outputs[asked] for asked in wanted}
+    forms = [canonical(term) for atom in atoms for term in read_terms(f"{atom}.", "--query")]
+    return program, {program.shown.outputs[form] for form in forms}
 
 
 def read_program(file: str, roots: tuple[str, ...] | None) -> Any:
@@ -285,7 +286,7 @@ def read_program(file: str, roots: tuple[str, ...] | None) -> Any:
     from derivable.core.other_files import is_problog
     from derivable.datalog.api.program import Program
 
-    text, source = _text_of(file)
+    text, source = text_of(file)
     return (
         Program.from_problog(text, source, roots=roots)
         if is_problog(source, text)
@@ -293,28 +294,13 @@ def read_program(file: str, roots: tuple[str, ...] | None) -> Any:
     )
 
 
-def _text_of(file: str) -> tuple[str, str]:
+def text_of(file: str) -> tuple[str, str]:
     """The text of a program, and what errors call it."""
     from derivable.core.files import read_bytes
 
     if file == "-":
         return sys.stdin.read(), "<stdin>"
     return _decoded(read_bytes(file), file), os.fspath(Path(file))
-
-
-def items_of_evidence(evidence: tuple[str, ...], option: str) -> str:
-    """The text of items, each of which is what an option says and nothing else."""
-    from derivable.core.diagnostics import ParseError
-    from derivable.datalog.syntax.nodes import Evidence
-    from derivable.datalog.syntax.parse import parse
-
-    items = [f"evidence {item}" for item in evidence]
-    for item in items:
-        if not all(isinstance(part, Evidence) for part in parse(item, option).items):
-            raise ParseError(
-                f"this is more than one tuple of {option}: {item!r}", hint="-e 'alarm()', -e 'not calls(\"Ada\")'"
-            )
-    return "".join(f"\n{item}" for item in items) + "\n" * bool(items)
 
 
 def _files_of_queries(program: Any, file: str, output: str | None, allow_files: bool) -> dict[str, Any]:

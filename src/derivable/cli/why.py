@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from derivable.cli.items import read_items
 from derivable.cli.report import write_json
 from derivable.core.terminal import visible
 
@@ -26,25 +27,25 @@ def write_reasons(
         click.echo(visible(str(one)))
 
 
-def _questions(program: Any, atoms: Sequence[str], option: str) -> Iterator[tuple[str, tuple[Any, ...]]]:
+def _questions(program: Any, atoms: Sequence[str], option: str) -> list[tuple[str, tuple[Any, ...]]]:
     """(relation, row) of each atom that an option names."""
-    from derivable.core.diagnostics import ParseError
     from derivable.datalog.api.program import Program
+
+    items = [_item(atom, option) for atom in atoms]
+    if type(program) is Program:
+        return [(item.relation, item.row) for item in read_items(program, atoms, option)]
+    return [(item.relation, tuple(_value(a, atom, option) for a in item.arguments)) for item, atom in zip(items, atoms)]
+
+
+def _item(atom: str, option: str) -> Any:
+    from derivable.core.diagnostics import ParseError
     from derivable.datalog.syntax.nodes import Evidence
     from derivable.datalog.syntax.parse import parse
 
-    for atom in atoms:
-        items = parse(f"evidence {atom}", option).items
-        item = items[0] if len(items) == 1 else None
-        if not isinstance(item, Evidence) or not item.is_true:
-            raise ParseError(f"{option} takes one tuple, not {atom!r}", hint=f"{option} 'path(0, 1)'")
-        if type(program) is Program:
-            # Names of constants, enums and terms are the program's.
-            extended = Program(f"{program.text}\nevidence {atom}", program.source, roots=program.roots.folders)
-            asked = extended.evidence[-1]
-            yield asked.relation, asked.row
-        else:
-            yield item.relation, tuple(_value(argument, atom, option) for argument in item.arguments)
+    items = parse(f"evidence {atom}", option).items
+    if len(items) != 1 or not isinstance(items[0], Evidence) or not items[0].is_true:
+        raise ParseError(f"{option} takes one tuple, not {atom!r}", hint=f"{option} 'path(0, 1)'")
+    return items[0]
 
 
 def _value(argument: Any, atom: str, option: str) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
+from derivable.cli.items import read_items
 from derivable.cli.report import write_json
 from derivable.core.terminal import visible
 
@@ -19,7 +20,7 @@ def write_worlds(
     facts: Mapping[str, Any],
     settings: Mapping[str, Any],
     samples: int | None,
-    over: str,
+    over: Sequence[str],
     as_json: bool,
 ) -> None:
     """Print the most probable worlds, which say what the tuples of `over` are, or samples."""
@@ -63,17 +64,13 @@ def _row(row: tuple[Any, ...]) -> str:
     return f"({', '.join(map(show_value, row))})"
 
 
-def _tuples(program: Any, over: str) -> dict[str, list[tuple[Any, ...]]] | None:
-    """The tuples that --over names, as the text of items of evidence."""
-    if not over:
-        return None
+def _tuples(program: Any, over: Sequence[str]) -> dict[str, list[tuple[Any, ...]]] | None:
+    """The tuples that --over names."""
     from derivable.core.diagnostics import DomainError
-    from derivable.datalog.api.program import Program
 
     found: dict[str, list[tuple[Any, ...]]] = {}
-    extended = Program(program.text + over, program.source, roots=program.roots.folders)
-    for item in extended.evidence[len(program.evidence) :]:
+    for item in read_items(program, over, "--over"):
         if not item.is_true:
-            raise DomainError("--over asks whether a tuple holds, and has no `not`", hint="--over 'alarm()'")
+            raise DomainError("--over takes a tuple that may hold, and has no `not`", hint="--over 'alarm()'")
         found.setdefault(item.relation, []).append(item.row)
-    return found
+    return found or None

@@ -19,12 +19,10 @@ PROGRAMS = {
     "not": "a(X) :- b(X), not c(X). b(1). b(2). c(1). query(a(X)).",
     "absent atoms": "b(1). query(b(3)). query(b(X)). query(d(2)). d(1).",
     "queries with a body": "d(1). d(2). 0.5::a(1). 0.5::a(2). 0.5::a(3). query(a(X)) :- d(X).",
-    "facts of whoever calls": "0.4::f(X,Y). p(a). p(b). 0.5::g(X) :- p(X), p(Y), f(X,Y). query(g(a)).",
-    "rules of whoever calls": "p(X,Y) :- q(X). q(1). query(p(1,2)).",
+    "facts of the caller": "0.4::f(X,Y). p(a). p(b). 0.5::g(X) :- p(X), p(Y), f(X,Y). query(g(a)).",
+    "rules of the caller": "p(X,Y) :- q(X). q(1). query(p(1,2)).",
     "equal arguments": "p(X,X). r(1). 0.5::r(2). z(X,Y) :- r(X), r(Y), p(X,Y). query(z(X,Y)).",
-    "choices of whoever calls": (
-        "0.3::h(X); 0.5::t(X). c(a). c(b). w :- c(X), h(X), c(Y), t(Y). query(w). query(h(a))."
-    ),
+    "choices of the caller": ("0.3::h(X); 0.5::t(X). c(a). c(b). w :- c(X), h(X), c(Y), t(Y). query(w). query(h(a))."),
     "quotients": (
         "a(X) :- X is 7 / 2. b(X) :- X is -7 // 2. c(X) :- X is -7 mod 2. d(X) :- X is 8/2. query(a(X))."
         " query(b(X)). query(c(X)). query(d(X))."
@@ -186,6 +184,17 @@ def test_files(tmp_path, capsys):
     (tmp_path / "more.pl").write_text("0.5::p(a.\n")
     assert main(["run", str(tmp_path / "main.pl")]) == 1
     assert "more:1:7: error" in capsys.readouterr().err
+
+
+def test_worlds_over_some_atoms(tmp_path, capsys):
+    """b holds with 1 - 0.5 * 0.6."""
+    file = tmp_path / "main.pl"
+    file.write_text("0.5::a(x). 0.4::a(y). b :- a(X). query(b).")
+    assert main(["run", str(file), "--most-probable", "-k", "2", "--over", "b"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["// world 1: probability 0.7", "b()", "// world 2: probability 0.3", "not b()"]
+    assert main(["run", str(file), "--most-probable", "--over", "\\+ b"]) == 1
+    assert "has no `not`" in capsys.readouterr().err
 
 
 def test_other_provenances_and_evidence_from_python():
