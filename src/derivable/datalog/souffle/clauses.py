@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from derivable.core.diagnostics import BindingError, UnsupportedError
+from derivable.datalog.scalars.nodes import children, mapped, walk
 from derivable.datalog.souffle import nodes as n
 from derivable.datalog.souffle.types import ClauseTypes, Types
 
@@ -48,18 +49,7 @@ def disjuncts(formula: n.Formula | None, types: Types) -> list[list[n.Formula]]:
 
 def replaced(node: Any, change: Any) -> Any:
     """A node whose parts, from the inside out, are what a function makes of them."""
-    changes: dict[str, Any] = {}
-    for name in n.field_names(type(node)):
-        value = getattr(node, name)
-        if isinstance(value, n.Node):
-            after: Any = replaced(value, change)
-        elif isinstance(value, tuple) and any(isinstance(part, n.Node) for part in value):
-            after = tuple(replaced(part, change) if isinstance(part, n.Node) else part for part in value)
-        else:
-            continue
-        if after is not value:
-            changes[name] = after
-    return change(replace(node, **changes) if changes else node)
+    return change(mapped(node, lambda part: replaced(part, change)))
 
 
 def variables_outside(nodes: Iterable[n.Node]) -> dict[str, n.Variable]:
@@ -70,7 +60,7 @@ def variables_outside(nodes: Iterable[n.Node]) -> dict[str, n.Variable]:
         if isinstance(node, n.Variable):
             found.setdefault(node.name, node)
         elif not isinstance(node, n.Aggregate):
-            for child in n.children(node):
+            for child in children(node):
                 look(child)
 
     for node in nodes:
@@ -117,14 +107,7 @@ class Clause:
         """A node with variables for the aggregates, ranges and counters in it."""
         if isinstance(node, n.Aggregate):
             return self.named(self.with_own_names(node, around), around)
-        changes: dict[str, Any] = {}
-        for name in n.field_names(type(node)):
-            value = getattr(node, name)
-            if isinstance(value, n.Node):
-                changes[name] = self.without_values(value, around)
-            elif isinstance(value, tuple) and any(isinstance(part, n.Node) for part in value):
-                changes[name] = tuple(self.without_values(part, around) for part in value)
-        node = replace(node, **changes) if changes else node
+        node = mapped(node, lambda part: self.without_values(part, around))
         if isinstance(node, n.Counter) or (isinstance(node, n.Functor) and node.name == "range"):
             return self.named(node, around)
         return node
@@ -224,7 +207,7 @@ class Clause:
 
     def check(self, node: n.Formula | Bound | n.Node) -> None:
         if isinstance(node, Bound):
-            for part in n.walk(node.value):
+            for part in walk(node.value):
                 if isinstance(part, n.Variable) and part.name in node.used and part.name not in self.bound:
                     hint = "what is bound in an aggregate is not bound outside it; bind it by an atom of the rule too"
                     message = f"`{part.name}` is used outside the aggregate, and bound only in it"
@@ -232,7 +215,7 @@ class Clause:
                 if isinstance(part, n.Variable) and not isinstance(node.value, n.Aggregate):
                     self.check_variable(part)
             return
-        for part in n.walk(node):
+        for part in walk(node):
             if isinstance(part, n.Variable):
                 self.check_variable(part)
         positive = node.operand if isinstance(node, n.Not) else node
@@ -274,7 +257,7 @@ def _own_variables(node: n.Aggregate) -> Iterator[str]:
 
 def variables_in(node: n.Node) -> list[str]:
     """The names of all variables in a node."""
-    return [part.name for part in n.walk(node) if isinstance(part, n.Variable)]
+    return [part.name for part in walk(node) if isinstance(part, n.Variable)]
 
 
 def is_pattern(node: n.Argument) -> bool:
@@ -299,4 +282,4 @@ def patterns_in(node: n.Argument) -> Iterator[str]:
 
 
 def has_unnamed(node: n.Node) -> bool:
-    return any(isinstance(part, n.Unnamed) for part in n.walk(node))
+    return any(isinstance(part, n.Unnamed) for part in walk(node))

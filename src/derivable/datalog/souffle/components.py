@@ -12,6 +12,7 @@ from typing import Any
 
 from derivable.core.diagnostics import ParseError
 from derivable.core.registry import suggestion
+from derivable.datalog.scalars.nodes import mapped, walk
 from derivable.datalog.souffle import nodes as n
 from derivable.datalog.souffle.lexer import SourceText
 
@@ -186,17 +187,7 @@ class _Flattening:
             return scope.full_name(name, "relations")
 
         def of(value: Any) -> Any:
-            if isinstance(value, tuple):
-                return tuple(map(of, value))
-            if not isinstance(value, n.Node):
-                return value
-            changes: dict[str, Any] = {}
-            for field_name in n.field_names(type(value)):
-                before = getattr(value, field_name)
-                if isinstance(before, (tuple, n.Node)):
-                    after = of(before)
-                    if after is not before:
-                        changes[field_name] = after
+            value, changes = mapped(value, of), {}
             match value:
                 case n.Atom(name=name):
                     changes["name"] = relation(name)
@@ -217,7 +208,7 @@ class _Flattening:
 
 def _has_dots(node: Any) -> bool:
     """Whether a node names something in an instance."""
-    for inner in n.walk(node):
+    for inner in walk(node):
         names = [getattr(inner, one, None) for one in ("name", "type_name", "relation", "result")]
         names += [*getattr(inner, "bases", ()), *getattr(inner, "parameters", ())]
         if any(isinstance(name, str) and "." in name for name in names):

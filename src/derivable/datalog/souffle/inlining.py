@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from derivable.core.diagnostics import BindingError, UnsupportedError
+from derivable.datalog.scalars.nodes import walk
 from derivable.datalog.souffle import nodes as n
 from derivable.datalog.souffle.clauses import Clause, Names, disjuncts, replaced
 from derivable.datalog.souffle.types import Types
@@ -54,7 +55,7 @@ def inlined(items: list[n.Node], types: Types, names: Names) -> list[n.Node]:
 
 
 def _reads(rule: n.Clause) -> set[str]:
-    return {part.name for part in n.walk(rule.body) if isinstance(part, n.Atom)} if rule.body is not None else set()
+    return {part.name for part in walk(rule.body) if isinstance(part, n.Atom)}
 
 
 def _is_open(rule: n.Clause, types: Types, names: Names) -> bool:
@@ -89,7 +90,7 @@ class _Inlining:
             bodies = tuple(self.body(rule, part, around) for rule in self.rules[part.name])
             return bodies[0] if len(bodies) == 1 else n.Or(bodies, span=part.span)
 
-        for part in n.walk(node):
+        for part in walk(node):
             if isinstance(part, n.Not):
                 self.check_negated(part.operand)
         return replaced(node, change)
@@ -130,13 +131,13 @@ class _Inlining:
 
     def check_negated(self, operand: n.Formula) -> None:
         """Refuse the negation of a relation whose rule has variables of its own: what it negates is that they exist."""
-        for part in n.walk(operand):
+        for part in walk(operand):
             if isinstance(part, n.Atom) and part.name in self.rules:
                 for rule in self.rules[part.name]:
                     [head] = rule.heads
-                    inside = {v.name for v in n.walk(head) if isinstance(v, n.Variable)}
+                    inside = {v.name for v in walk(head) if isinstance(v, n.Variable)}
                     inner = rule.body if rule.body is not None else head
-                    has_own = any(isinstance(v, n.Variable) and v.name not in inside for v in n.walk(inner))
+                    has_own = any(isinstance(v, n.Variable) and v.name not in inside for v in walk(inner))
                     if has_own or any(isinstance(a, n.Unnamed) for a in part.arguments):
                         message = f"`{part.name}` is negated, and its rule has variables that are not in its head"
                         hint = "leave out `inline`, and have its rule bind all variables"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 from derivable.core.diagnostics import DomainError
 from derivable.core.roots import Roots
 from derivable.datalog.foreign.function import ForeignFunction
 from derivable.datalog.foreign.signature import signature
 from derivable.datalog.foreign.standard import FUNCTIONS
+from derivable.datalog.scalars.nodes import walk
 from derivable.datalog.souffle import nodes as n
 from derivable.datalog.souffle.components import flattened
 from derivable.datalog.souffle.functions import WORDS, make_known
@@ -53,7 +54,8 @@ def load(
     items = flattened(parse(tokens, file), file)
     directives = tuple(item for item in items if isinstance(item, n.Directive))
     types = Types(items, file)
-    if any(a.type_name in ("int64", "uint64", "float64") for item in items for a in n.walk(item) if _is_column(a)):
+    parts = (part for item in items for part in walk(item))
+    if any(isinstance(part, n.Attribute) and part.type_name in ("int64", "uint64", "float64") for part in parts):
         bits = 64
     for directive in directives:
         types.columns(directive.relation, directive.span)
@@ -62,10 +64,6 @@ def load(
     translation = Translation(items, file, bits, known)
     given = {name: selection.given for name, selection in translation.selections.items()}
     return Loaded(translation.run(shown), translation.types, directives, bits, given)
-
-
-def _is_column(node: n.Node) -> TypeGuard[n.Attribute]:
-    return isinstance(node, n.Attribute)
 
 
 def known_functors(types: Types, functors: Mapping[str, Callable[..., Any]], bits: int) -> dict[str, str]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
-from functools import cache
+from dataclasses import dataclass, field
 from typing import Any
 
 from derivable.core.diagnostics import Span
-
-NOWHERE = Span(1, 1)
+from derivable.datalog.scalars import nodes as scalars
+from derivable.datalog.scalars.nodes import NOWHERE
 
 
 @dataclass(frozen=True)
-class Node:
+class Node(scalars.Node):
     span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
@@ -198,7 +196,7 @@ class SumType(Node):
     """`.type Tree = Leaf {} | Node {left: Tree, right: Tree}`"""
 
     name: str
-    branches: tuple[BranchType, ...]
+    variants: tuple[BranchType, ...]
 
 
 @dataclass(frozen=True)
@@ -273,28 +271,3 @@ class Instance(Node):
 
     name: str
     type: ComponentType
-
-
-@cache
-def field_names(kind: type) -> tuple[str, ...]:
-    """The names of the fields of a kind of node, but for its place."""
-    return tuple(one.name for one in fields(kind) if one.name != "span")
-
-
-def children(node: Any) -> Iterator[Any]:
-    """The nodes directly in a node."""
-    for name in field_names(type(node)):
-        value = getattr(node, name)
-        if isinstance(value, Node):
-            yield value
-        elif type(value) is tuple:
-            for part in value:
-                if isinstance(part, Node):
-                    yield part
-
-
-def walk(node: Any) -> Iterator[Any]:
-    """A node and all nodes in it, from the outside in."""
-    yield node
-    for child in children(node):
-        yield from walk(child)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from derivable.core.diagnostics import BindingError, UnsupportedError
+from derivable.datalog.scalars.nodes import walk
 from derivable.datalog.souffle import nodes as n
 from derivable.datalog.souffle.functions import FIRST
 from derivable.datalog.souffle.types import Types
@@ -165,7 +166,7 @@ def feeders(items: list[n.Node]) -> dict[str, set[str]]:
     edges: dict[str, set[str]] = {}
     for item in items:
         if isinstance(item, n.Clause) and item.body is not None:
-            read = {part.name for part in n.walk(item.body) if isinstance(part, n.Atom)}
+            read = {part.name for part in walk(item.body) if isinstance(part, n.Atom)}
             for name in read:
                 edges.setdefault(name, set()).update(head.name for head in item.heads)
     found: dict[str, set[str]] = {}
@@ -184,8 +185,8 @@ def makes_values(items: list[n.Node], names: set[str]) -> n.Clause | None:
     """A rule of these relations that computes values, so that rows may not end; None if none does."""
     for item in items:
         if isinstance(item, n.Clause) and item.body is not None and any(head.name in names for head in item.heads):
-            read = {part.name for part in n.walk(item.body) if isinstance(part, n.Atom)}
+            read = {part.name for part in walk(item.body) if isinstance(part, n.Atom)}
             values = (n.Functor, n.UserFunctor, n.Record, n.Branch)
-            if read & names and any(isinstance(part, values) for part in n.walk(item)):
+            if read & names and any(isinstance(part, values) for part in walk(item)):
                 return item
     return None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from derivable.core.diagnostics import BindingError, TypeMismatchError, UnsupportedError, warn
+from derivable.datalog.scalars.nodes import walk
 from derivable.datalog.souffle import nodes as n
 from derivable.datalog.souffle.choices import CHOICE
 from derivable.datalog.souffle.clauses import Bound, Clause, Names, disjuncts, variables_in
@@ -69,7 +70,7 @@ class Translation:
             elif isinstance(item, n.SumType):
                 variants = tuple(
                     s.Variant(self.types.sums[name][branch.name].name, self.columns(branch.fields), span=branch.span)
-                    for branch in item.branches
+                    for branch in item.variants
                 )
             else:
                 continue
@@ -119,7 +120,7 @@ class Translation:
         assert isinstance(atom, n.Atom)
         columns = self.types.columns(atom.name, atom.span)
         for argument in atom.arguments:
-            if any(isinstance(part, n.Unnamed) for part in n.walk(argument)):
+            if any(isinstance(part, n.Unnamed) for part in walk(argument)):
                 raise self.types.error(BindingError, "`_` in a head has no value", argument.span)
         given = [a.arguments[0] if isinstance(a, n.Functor) and is_extremum(a) else a for a in atom.arguments]
         values = tuple(self.expressions.value(a, typed, t) for a, t in zip(given, columns))
@@ -473,7 +474,7 @@ def _has_own(literal: Bound) -> bool:
 
 def _is_ground(atom: n.Atom) -> bool:
     plain = (n.Literal, n.Nil, n.Record, n.Branch, n.As, n.Atom)
-    return all(isinstance(part, plain) for part in n.walk(atom))
+    return all(isinstance(part, plain) for part in walk(atom))
 
 
 def _conjunction(formulas: list[Any], span: n.Span) -> Any:

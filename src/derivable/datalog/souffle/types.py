@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from derivable.core.diagnostics import BindingError, DerivableError, TypeMismatchError
 from derivable.core.registry import suggestion
+from derivable.datalog.scalars.nodes import children
 from derivable.datalog.souffle import nodes as n
 from derivable.datalog.souffle.components import PRIMITIVES
 from derivable.datalog.souffle.lexer import SourceText
@@ -88,7 +89,7 @@ class Types:
                 self.nils[name] = _free(f"{name}_nil", taken)
             elif isinstance(item, n.SumType):
                 own = self.sums[name] = {}
-                for branch in item.branches:
+                for branch in item.variants:
                     if branch.name in own:
                         raise self.error(BindingError, f"the branch `{branch.name}` is declared twice", branch.span)
                     own[branch.name] = Constructor(_free(branch.name, taken), branch.name, self.fields(branch.fields))
@@ -198,7 +199,7 @@ class ClauseTypes:
                 if wanted is None and found is not None:
                     self.argument(left, found)
             case _:
-                for child in n.children(node):
+                for child in children(node):
                     self.formula(child)
 
     def argument(self, node: n.Argument, wanted: str | None = None) -> str | None:
