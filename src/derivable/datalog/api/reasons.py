@@ -113,8 +113,9 @@ class Reasons:
         def answer(watch: Watch) -> Absence:
             explainer, row = self.explainer_of(outputs, relation, values, watch)
             table = outputs.get(relation.name)
-            holds = explainer.least(relation.name, row, watch) is not None
-            if table is not None:
+            if table is None:
+                holds = explainer.least(relation.name, row, watch) is not None
+            else:
                 holds = table.find(_columns(row), 1)[0] >= 0
             if holds:
                 raise DomainError(
