@@ -87,7 +87,7 @@ def by_sql(name: str) -> dict[str, Any]:
 
 def child(name: str, is_sql: bool) -> dict[str, Any] | None:
     """What one of them gives in a process of its own; None if it took too long."""
-    environment = {**os.environ, "DERIVABLE_TIER": "compiled", "DERIVABLE_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "DERIVABLE_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, __file__, "--child", name, *(["--sql"] if is_sql else [])]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=environment)
