@@ -425,7 +425,7 @@ def _possible(table: Table, tags: Any, kept: np.ndarray) -> Shown:
         return table, tags
     keep = np.flatnonzero(kept)
     possible = Table(table.name, table.types, table.new_tags)
-    possible.insert([table.column(c, keep) for c in range(len(table.types))], len(keep))
+    possible.insert_from(table, keep)
     return possible, tags[keep]
 
 

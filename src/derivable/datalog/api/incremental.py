@@ -373,7 +373,7 @@ class Continuation(Executor):
         made, rows = Table(name, table.types), table.recent
         if name in self.added:
             rows = rows if isinstance(rows, np.ndarray) else np.arange(rows.start, rows.stop)
-            made.insert([table.column(c, rows) for c in range(len(table.types))], len(rows))
+            made.insert_from(table, rows)
             made.visible_size = made.size
         return made
 
@@ -405,7 +405,7 @@ class Continuation(Executor):
         if gone.size:
             self.hide(name, gone)
         self.write_to(name)
-        self.tables[name].insert([more.column(c) for c in range(len(table.types))], more.size)
+        self.tables[name].insert_from(more)
         self.settle(name)
         self.watch.tuples = self.finished
         self.watch.remaining()
@@ -578,7 +578,7 @@ def _rows_with(table: Table, keys: Table) -> Table:
     made, columns = Table(table.name, table.types), tuple(range(len(keys.types)))
     probes = np.stack([keys.column(c) for c in columns], 1)
     for _, rows in table.matches(columns, True, probes, table.size):
-        made.insert([table.column(c, rows) for c in range(len(table.types))], len(rows))
+        made.insert_from(table, rows)
     return made
 
 

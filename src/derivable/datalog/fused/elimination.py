@@ -20,6 +20,7 @@ from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.estimate import MATCH, Estimator
 from derivable.datalog.ram.join_order import size_class
 from derivable.datalog.scalars.nodes import Var
+from derivable.datalog.tables.index import most_apart
 from derivable.datalog.tables.storage import Table
 from derivable.device.cpu.memory import empty, zeros
 
@@ -107,22 +108,18 @@ def _searched(state: State, store: m.Store, fixed: str | None) -> Plan | None:
         return None
     if {term.name for term in store.query.terms if isinstance(term, Var)} != names:
         return None
-    found = [
+    plans = [
         plan for name in sorted(names) if fixed in (None, name) for plan in _Search(estimator, atoms, name).plans()
     ]
-    best = min(found, key=lambda plan: plan.cost, default=None)
+    best = min(plans, key=lambda plan: plan.cost, default=None)
     if best is None or any(
-        estimator.known.column(name, other).reach > _room(estimator.known.rows(name)) for name, _, other in best.reads
+        estimator.known.column(name, other).reach > most_apart(estimator.known.rows(name))
+        for name, _, other in best.reads
     ):
         return None
     # Loops need not go through what the last one gives.
     last = estimator.store(store)[-1]
     return best if fixed is not None or best.cost < policy().clearly * (last.cost - MATCH * last.rows) else None
-
-
-def _room(rows: int) -> int:
-    """How far apart the values of a column may be for arrays of all values between."""
-    return 4 * rows + 1024
 
 
 def _atoms(state: State, store: m.Store) -> list[_Atom] | None:
@@ -253,7 +250,7 @@ def arguments_of(state: State, plan: Plan, num_messages: int) -> Arguments | Non
         indexes.append((index.low, index.offsets, index.values_of(other)))
     low = min(int(values.min()) for *_, values in indexes)
     reach = max(int(values.max()) for *_, values in indexes) - low + 1
-    if reach > _room(max(len(values) for *_, values in indexes)):
+    if reach > most_apart(max(len(values) for *_, values in indexes)):
         return None
     arrays: list[Any] = [low]
     for least, offsets, values in indexes:

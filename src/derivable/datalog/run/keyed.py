@@ -78,7 +78,7 @@ def complete(executor: Executor, relation: str, words: list[np.ndarray], count: 
     # The keys are known when their rows are there.
     for name in names:
         table, source = executor.tables[name], made.tables[name]
-        ids = table.insert([source.column(c) for c in range(len(source.types))], source.size)
+        ids = table.insert_from(source)
         if table.tags is not None:
             for part, other in zip(parts_of(table.tags), parts_of(source.tags)):
                 part[ids] = other[: source.size]

@@ -369,7 +369,7 @@ def _columns(scan: m.Scan) -> list[tuple[int, Var]]:
 
 def _some(table: Table, rows: np.ndarray, name: str) -> Table:
     made = Table(name, table.types)
-    made.insert([table.column(c, rows) for c in range(len(table.types))], len(rows))
+    made.insert_from(table, rows)
     made.visible_size = made.size
     return made
 

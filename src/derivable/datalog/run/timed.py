@@ -37,7 +37,7 @@ def run_timed(executor: Executor, number: int) -> None:
         found = _run(executor, timed.step, now, earlier, finished)
         for name in timed.columns:
             table, new = executor.tables[name], found[name]
-            rows = table.insert([new.column(c) for c in range(len(new.types))], new.size)
+            rows = table.insert_from(new)
             if new.tags is not None:
                 table.tags[rows] = new.tags[: new.size]
             table.visible_size = table.size

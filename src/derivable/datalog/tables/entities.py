@@ -73,7 +73,7 @@ class EntityStore:
         for name in ("_kinds", "_rows", "_heights"):
             setattr(other, name, getattr(self, name)[: self.size].copy())
         for name, table in self._tables.items():
-            other._tables[name].insert([table.column(c) for c in range(len(table.types))], table.size)
+            other._tables[name].insert_from(table)
             other._terms[name] = self._terms[name][: table.size].copy()
         other._shown, other._known = list(self._shown), dict(self._known)
         return other

@@ -21,6 +21,11 @@ MOST_CHAINED = (1 << 31) - 1
 NO_STAMPS = empty(0, np.int32)
 
 
+def most_apart(rows: int) -> int:
+    """How far apart the values of a column with this number of rows may be for arrays of all values between."""
+    return 4 * rows + 1024
+
+
 class Index:
     """Row numbers by the values of some columns of a table: a counting sort if it does not change, else chains.
 
@@ -63,7 +68,7 @@ class Index:
         size = self.table.size
         keys = self.table.column(int(self.key_columns[0]))
         low, high = (int(keys.min()), int(keys.max())) if size else (0, 0)
-        if high - low > 4 * size + 1024:
+        if high - low > most_apart(size):
             return False
         self.low = low
         self.kind, self.offsets = "dense", empty(high - low + 2, np.int64)

@@ -418,6 +418,12 @@ class Table:
             return empty(count, np.int64)
         return self.row_set.insert(self, columns, count, check_budget)
 
+    def insert_from(self, other: Table, rows: np.ndarray | None = None) -> np.ndarray:
+        """`insert` of the rows of another table that have these numbers [row], None for all."""
+        return self.insert(
+            [other.column(c, rows) for c in range(len(self.types))], other.size if rows is None else len(rows)
+        )
+
     def find(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
         """Row numbers [row] int64 of rows given as word columns, -1 if absent (of untagged sets: any if present)."""
         if self.row_set.is_stale and scan.pays(self, range(self.width), count // policy().set_times):

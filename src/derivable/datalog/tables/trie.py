@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from derivable.datalog.kernels import relations as kernels
-from derivable.datalog.tables.index import Index
+from derivable.datalog.tables.index import Index, most_apart
 from derivable.datalog.tables.packing import WORD_BITS, Packing, distinct
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import parts_of
@@ -42,7 +42,7 @@ class Trie(Index):
         keys, values = [table.column(c) for c in key_columns], table.column(by)
         low, high = (int(keys[0].min()), int(keys[0].max())) if table.size else (0, -1)
         self.low, self.numbers = low, Table("keys", [table.types[c] for c in key_columns])
-        self.kind = "dense" if len(keys) == 1 and high - low <= 4 * table.size + 1024 else "hash"
+        self.kind = "dense" if len(keys) == 1 and high - low <= most_apart(table.size) else "hash"
         if self.kind == "dense":
             number, count = keys[0], high - low + 1
         else:
