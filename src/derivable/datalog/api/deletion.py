@@ -214,13 +214,13 @@ def _run(
     most: float,
 ) -> dict[str, Table]:
     """The relations of a program of one stratum over these tables; raises PastBound for more rows than `most`."""
-    (stratum,), given = ram.strata, executor.facts
+    (stratum,), all_facts = ram.strata, executor.facts
     made = {name: Table(name, ram.relations[name].types) for name in stratum.relations}
     for table in made.values():
         # Sets by prefix are for many rows: these have few of each.
         table.row_set.leave(table)
-    store, watch = FactStore(given.symbols, given.random, facts), executor.watch
-    running = Executor(ram, store, Untagged(), watch, {**tables, **made})
+    few, watch = FactStore(all_facts.symbols, all_facts.random, facts), executor.watch
+    running = Executor(ram, few, Untagged(), watch, {**tables, **made})
     running.complete |= tables.keys()
     running.foreign, running.coins = executor.foreign, executor.coins
     try:

@@ -202,7 +202,7 @@ class _Emitter:
         self.messages.append(made)
         k.set(made.count, 0)
 
-        def enter(value: Expr, ways: Expr) -> None:
+        def count_ways(value: Expr, ways: Expr) -> None:
             place = value - self.low
             before = k.load(made.numbers, place, "before")
             k.store(made.numbers, place, before + ways)
@@ -211,7 +211,7 @@ class _Emitter:
             with k.when(equal(before, 0)):
                 k.set(made.count, made.count + 1)
 
-        self.along(hop, enter)
+        self.along(hop, count_ways)
         return made
 
     def of_message(self, message: _Message, action: Action) -> None:
