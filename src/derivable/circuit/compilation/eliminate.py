@@ -147,9 +147,9 @@ class Elimination:
         """The conjunction of the sums of the other components, each of which ends in a bucket without a message."""
         message = self.buckets[last].message
         assert message is not None
-        own = int(message.nodes[0]) if message.num_rows else FALSE
+        this_sum = int(message.nodes[0]) if message.num_rows else FALSE
         others = list(self.free)
-        others.remove(own)
+        others.remove(this_sum)
         node = self.builder.conjunction(others)
         return Table((), np.zeros(int(node != FALSE), np.int64), np.full(int(node != FALSE), node, np.int32))
 

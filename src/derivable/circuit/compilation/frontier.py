@@ -167,8 +167,8 @@ def _added(states: np.ndarray, body: int, head: int) -> np.ndarray:
     result = np.where(derives, states | states[:, head, None], states)
     # An atom that holds for certain has no other derivations, and derives what holds for certain.
     certain = result[:, :1]
-    own = (np.uint16(1) << np.arange(states.shape[1], dtype=np.uint16))[None, :] & states
-    result[:, 1:] = (result[:, 1:] & ~certain) | own[:, 1:]
+    itself = (np.uint16(1) << np.arange(states.shape[1], dtype=np.uint16))[None, :] & states
+    result[:, 1:] = (result[:, 1:] & ~certain) | itself[:, 1:]
     return result
 
 

@@ -105,8 +105,8 @@ class GraphTables:
             node = max(one, ~one)
             opposite = OR if kind == AND else AND
             same = self.kind[node] == (kind if one >= 0 else opposite)
-            is_own = uses[node] == 1 and not self.is_cyclic[node] and not (kind == AND and self._has_value(node))
-            if same and (is_top or is_own):
+            is_inner = uses[node] == 1 and not self.is_cyclic[node] and not (kind == AND and self._has_value(node))
+            if same and (is_top or is_inner):
                 for child in map(self._followed, self.rows[node]):
                     stack.append((child if one >= 0 else ~child, False))
             else:
@@ -136,17 +136,13 @@ class GraphTables:
                 rows = [self._rule(child) for child in self.rows[node]]
             else:
                 parts = self._parts(node, OR, uses) if self.kind[node] == OR else [node]
-                is_own = [one == node or uses[max(one, ~one)] == 1 for one in parts]
-                rows = [self._parts(one, AND, uses) if own else [one] for one, own in zip(parts, is_own)]
+                rows = [
+                    self._parts(one, AND, uses) if one == node or uses[max(one, ~one)] == 1 else [one] for one in parts
+                ]
             alternatives[node] = rows
             stack += [max(one, ~one) for row in rows for one in row]
-        literals = {n for n in uses if self.kind[n] == LITERAL}
         # Choices that roots and observations mention have variables of their own, and so have those of two families.
-        self.is_open = {
-            self.choices.choice_of[abs(self.literal[max(signed, ~signed)])]
-            for signed in (*self.roots, *self.observed)
-            if max(signed, ~signed) in literals
-        }
+        self.is_open = self._choices_in([[*self.roots, *self.observed]])
         for family in self._families(alternatives):
             self.deadline.remaining()
             if self._is_atom(family[0]):
@@ -227,19 +223,19 @@ class GraphTables:
         """The variable of the states after a bundle, whose rules hold if the fact does."""
         after = self._variable(step.num_after)
         before = np.arange(len(step.changed))
-        own = [before] if state else []
+        earlier = [before] if state else []
         if fact is True:
-            digits, labels = np.stack([*own, step.changed], 1), np.ones(len(before), np.int32)
+            digits, labels = np.stack([*earlier, step.changed], 1), np.ones(len(before), np.int32)
             self.definitions.append(Rows(state, after, digits, labels))
         elif isinstance(fact[0], str):
             both = step.changed == step.unchanged
-            rows = np.stack([*own, step.unchanged], 1), np.stack([*own, step.changed], 1)[~both]
+            rows = np.stack([*earlier, step.unchanged], 1), np.stack([*earlier, step.changed], 1)[~both]
             labels = np.concatenate([np.where(both, TRUE, FAILS), np.full(len(rows[1]), HOLDS)])
             self.definitions.append(Rows(state, after, np.concatenate(rows), labels, fact[1], fact[2]))
         else:
             variable, holds = fact
             digits = [
-                np.stack([*own, np.full(len(before), value), step.changed if held else step.unchanged], 1)
+                np.stack([*earlier, np.full(len(before), value), step.changed if held else step.unchanged], 1)
                 for value, held in enumerate(holds.tolist())
             ]
             labels = np.ones(len(before) * len(holds), np.int32)
@@ -260,12 +256,12 @@ class GraphTables:
         assert len(scope) == len(variables)
         assert not isinstance(known, bool)
         columns = [worlds[world].astype(np.int64), (step.derives[before, 0] | follows).astype(np.int64)[:, None]]
-        own = [before[:, None]] if state else []
-        digits = np.concatenate([*own, *columns], axis=1)
+        earlier = [before[:, None]] if state else []
+        digits = np.concatenate([*earlier, *columns], axis=1)
         self.definitions.append(Rows((*state, *scope), known[0], digits, np.ones(len(digits), np.int32)))
         after = self._variable(step.num_after)
-        own = [np.arange(count)] if state else []
-        self.definitions.append(Rows(state, after, np.stack([*own, step.after], 1), np.ones(count, np.int32)))
+        earlier = [np.arange(count)] if state else []
+        self.definitions.append(Rows(state, after, np.stack([*earlier, step.after], 1), np.ones(count, np.int32)))
         return after
 
     def _families(self, alternatives: dict[int, list[Alternative]]) -> list[list[int]]:
