@@ -35,7 +35,7 @@ def _rounded(name: str) -> Callable[..., Optional]:
     return lambda dtype, x: optional(name, x) if dtype in FLOATS else x
 
 
-def _of_operation(name: str) -> Callable[..., Optional]:
+def of_operation(name: str) -> Callable[..., Optional]:
     return lambda dtype, *operands: optional(name, *operands)
 
 
@@ -100,22 +100,22 @@ _SOME, _INTEGERS, _SHIFT = (
 
 FUNCTIONS = (
     _scalar("abs", _NUMBER, _absolute, np.abs),
-    _scalar("sign", _NUMBER, _of_operation("sign"), np.sign),
+    _scalar("sign", _NUMBER, of_operation("sign"), np.sign),
     _scalar("floor", _NUMBER, _rounded("floor"), np.floor),
     _scalar("ceil", _NUMBER, _rounded("ceil"), np.ceil),
     _scalar("min", _SOME, _extremum("minimum", "logical_and"), lambda *columns: reduce(np.minimum, columns)),
     _scalar("max", _SOME, _extremum("maximum", "logical_or"), lambda *columns: reduce(np.maximum, columns)),
-    _scalar("bit_and", _INTEGERS, _of_operation("bitwise_and"), np.bitwise_and),
-    _scalar("bit_or", _INTEGERS, _of_operation("bitwise_or"), np.bitwise_or),
+    _scalar("bit_and", _INTEGERS, of_operation("bitwise_and"), np.bitwise_and),
+    _scalar("bit_or", _INTEGERS, of_operation("bitwise_or"), np.bitwise_or),
     _scalar("bit_xor", _INTEGERS, _bit_xor, np.bitwise_xor),
     _scalar("bit_not", "<T: Integer>(x: T) -> T", _bit_not, np.invert),
     _scalar("bit_shift_left", _SHIFT, _shift("left_shift"), _shifted(np.left_shift)),
     _scalar("bit_shift_right", _SHIFT, _shift("right_shift"), _shifted(np.right_shift)),
-    _scalar("exp", _FLOAT, _of_operation("exp"), np.exp),
-    _scalar("log", _FLOAT, _of_operation("log"), np.log),
-    _scalar("sin", _FLOAT, _of_operation("sin"), np.sin),
-    _scalar("cos", _FLOAT, _of_operation("cos"), np.cos),
-    _scalar("powf", "<T: Float>(x: T, y: T) -> T", _of_operation("power"), np.power),
+    _scalar("exp", _FLOAT, of_operation("exp"), np.exp),
+    _scalar("log", _FLOAT, of_operation("log"), np.log),
+    _scalar("sin", _FLOAT, of_operation("sin"), np.sin),
+    _scalar("cos", _FLOAT, of_operation("cos"), np.cos),
+    _scalar("powf", "<T: Float>(x: T, y: T) -> T", of_operation("power"), np.power),
     *(_columns(name, _FLOAT, getattr(np, name)) for name in ("exp2", "log2", "tan")),
     *(_columns(f"a{name}", _FLOAT, getattr(np, f"arc{name}")) for name in ("sin", "cos", "tan")),
     _columns("atan2", "<T: Float>(y: T, x: T) -> T", np.arctan2),

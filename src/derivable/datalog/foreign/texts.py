@@ -22,12 +22,12 @@ from derivable.datalog.values.values import ENTITY, STRING, ValueType, show_colu
 _SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 
 
-def _bytes(text: str) -> bytes:
+def encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
 def _length(text: str) -> int:
-    return len(text) if text.isascii() else len(_bytes(text))
+    return len(text) if text.isascii() else len(encoded(text))
 
 
 def _lengths(symbols: SymbolTable, types: tuple[ValueType, ...], words: np.ndarray) -> tuple[np.ndarray, None]:
@@ -53,7 +53,7 @@ def _character(text: str, place: int) -> str | None:
 
 
 def _substring(text: str, begin: int, end: int | None = None) -> str | None:
-    raw = _bytes(text)
+    raw = encoded(text)
     end = len(raw) if end is None else end
     if not begin <= end <= len(raw):
         return None

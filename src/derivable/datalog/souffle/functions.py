@@ -17,18 +17,16 @@ from derivable.algebra.expr import Constant, Optional, cast, optional
 from derivable.algebra.expr.types import WIDTHS, Dtype
 from derivable.datalog.aggregates.lattices import LATTICES, Lattice
 from derivable.datalog.foreign.function import ForeignFunction
+from derivable.datalog.foreign.numbers import of_operation
 from derivable.datalog.foreign.predicate import ForeignPredicate
 from derivable.datalog.foreign.signature import signature
 from derivable.datalog.foreign.standard import FUNCTIONS, PREDICATES
+from derivable.datalog.foreign.texts import encoded
 from derivable.datalog.souffle import choices
 from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.values import ValueType
 
 _TWO, _INTEGERS = "<T: Number>(x: T, y: T) -> T", "<T: Integer>(x: T, y: T) -> T"
-
-
-def _of(name: str) -> Callable[..., Optional]:
-    return lambda dtype, *operands: optional(name, *operands)
 
 
 def _negate(dtype: Dtype, x: Optional) -> Optional:
@@ -69,12 +67,8 @@ def _wrapped(dtype: Dtype, x: Optional) -> Optional:
     return Optional(cast(x.value, dtype), x.valid)
 
 
-def _no_columns(*columns: np.ndarray) -> np.ndarray:
-    raise NotImplementedError
-
-
 def _scalar(name: str, text: str, of: Callable[..., Optional]) -> ForeignFunction:
-    return ForeignFunction(f"souffle_{name}", signature(text), _no_columns, "columns", of)
+    return ForeignFunction(f"souffle_{name}", signature(text), None, scalar=of)
 
 
 def _power(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -93,13 +87,9 @@ def _integer_power(x: int, y: int, bits: int) -> int:
     return pow(x, y, 1 << bits)
 
 
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
 def _part(text: str, place: int, length: int) -> str:
     """The bytes from a place; "" where there is no such place."""
-    raw = _bytes(text)
+    raw = encoded(text)
     if not 0 <= place <= len(raw):
         return ""
     return raw[place : place + length if length >= 0 else None].decode("utf-8", "replace")
@@ -108,7 +98,7 @@ def _part(text: str, place: int, length: int) -> str:
 _NUMBER = re.compile(r"\s*[+-]?(0b[01]+|0x[0-9a-fA-F]+|\d+)")
 
 
-def number_in(text: str, is_unsigned: bool = False) -> int | None:
+def number_in(text: str) -> int | None:
     """The number that a text begins with and ends with; None if it is none."""
     match = _NUMBER.fullmatch(text)
     if match is None:
@@ -184,8 +174,8 @@ _TYPES = ("i32", "u32", "i64", "u64")
 FIRST = "souffle_first"
 
 _FUNCTIONS = (
-    _scalar("add", _TWO, _of("add")),
-    _scalar("subtract", _TWO, _of("subtract")),
+    _scalar("add", _TWO, of_operation("add")),
+    _scalar("subtract", _TWO, of_operation("subtract")),
     _scalar("negate", "<T: Number>(x: T) -> T", _negate),
     ForeignFunction("souffle_power", signature(_TWO), _power, "columns"),
     *(_scalar(name, _INTEGERS, _logical(f"logical_{name}")) for name in ("and", "or", "xor")),
