@@ -3,7 +3,7 @@ variable, and every variable is seen to be bound."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -86,9 +86,18 @@ class Clause:
     heads     the atoms or arguments that use it
     literals  atoms, constraints and negations without aggregates in them, in an order in which each has what it needs
     outer     variables that are bound around an aggregate
+    known     their types
     """
 
-    def __init__(self, heads: Iterable[n.Node], literals: list[n.Formula], types: Types, names: Names, outer: set[str]):
+    def __init__(
+        self,
+        heads: Iterable[n.Node],
+        literals: list[n.Formula],
+        types: Types,
+        names: Names,
+        outer: set[str],
+        known: Mapping[str, str] | None = None,
+    ):
         self.types, self.names, self.outer = types, names, outer
         # Of an aggregate: the relation that says what the variables from around are, and which columns it has.
         self.given: tuple[str, tuple[str, ...]] | None = None
@@ -101,7 +110,7 @@ class Clause:
         self.bound = set(outer)
         self.order()
         formulas = [n.Constraint("=", b.variable, b.value) if isinstance(b, Bound) else b for b in self.literals]
-        self.typed = ClauseTypes(types, [*self.heads, *formulas])
+        self.typed = ClauseTypes(types, [*self.heads, *formulas], known)
 
     def without_values(self, node: Any, around: set[str]) -> Any:
         """A node with variables for the aggregates, ranges and counters in it."""
@@ -133,7 +142,9 @@ class Clause:
     def order(self) -> None:
         waiting, done = list(self.literals), []
         while waiting:
-            ready = [literal for literal in waiting if self.binds(literal)]
+            ready, rest = [], []
+            for literal in waiting:
+                (ready if self.binds(literal) else rest).append(literal)
             if not ready:
                 place = next((i for i, one in enumerate(waiting) if self.has_witnesses(one)), None)
                 if place is None:
@@ -141,7 +152,7 @@ class Clause:
                 waiting[place : place + 1] = self.with_witnesses(waiting[place])
                 continue
             done += ready
-            waiting = [literal for literal in waiting if literal not in ready]
+            waiting = rest
         # What an aggregate lacks is why what uses its value lacks that.
         for literal in sorted((*done, *waiting), key=lambda one: not isinstance(one, Bound)):
             self.check(literal)

@@ -43,7 +43,7 @@ class Expressions:
     """
 
     def __init__(self, types: Types, bits: int, functors: dict[str, str]):
-        self.types, self.functors = types, functors
+        self.types, self.bits, self.functors = types, bits, functors
         self.words = WORDS[bits]
 
     def type_name(self, base: str) -> str:
@@ -115,8 +115,7 @@ class Expressions:
             return s.Constant(float(node.value), "float", span=node.span)
         constant = s.Constant(node.value, "integer", span=node.span)
         if wanted == "unsigned" and node.value < 0:
-            bits = 32 if self.words["number"] == "i32" else 64
-            return s.Constant(node.value % (1 << bits), "integer", span=node.span)
+            return s.Constant(node.value % (1 << self.bits), "integer", span=node.span)
         if (node.kind == "unsigned" and wanted is None) or (wanted is None and not -(1 << 31) <= node.value < 1 << 31):
             # A function says of what type the literal is.
             word = self.words["unsigned" if node.kind == "unsigned" else "number"]

@@ -59,14 +59,14 @@ def load(
         bits = 64
     for directive in directives:
         types.columns(directive.relation, directive.span)
-    known = known_functors(types, functors or {}, bits)
+    known = _known_functors(types, functors or {}, bits)
     shown = [d.relation for d in directives if d.kind in ("output", "printsize")]
-    translation = Translation(items, file, bits, known)
+    translation = Translation(items, types, bits, known)
     given = {name: selection.given for name, selection in translation.selections.items()}
-    return Loaded(translation.run(shown), translation.types, directives, bits, given)
+    return Loaded(translation.run(shown), types, directives, bits, given)
 
 
-def known_functors(types: Types, functors: Mapping[str, Callable[..., Any]], bits: int) -> dict[str, str]:
+def _known_functors(types: Types, functors: Mapping[str, Callable[..., Any]], bits: int) -> dict[str, str]:
     """Name of a functor -> that of the function which it calls: one of Python's that is given here, or is known."""
     found: dict[str, str] = {}
     for name in functors:

@@ -12,7 +12,6 @@ from derivable.datalog.souffle.choices import CHOICE
 from derivable.datalog.souffle.clauses import Bound, Clause, Names, disjuncts, variables_in
 from derivable.datalog.souffle.expressions import Expressions
 from derivable.datalog.souffle.inlining import inlined
-from derivable.datalog.souffle.lexer import SourceText
 from derivable.datalog.souffle.selections import Selection, feeders, is_extremum, makes_values, selections
 from derivable.datalog.souffle.types import ClauseTypes, Types
 from derivable.datalog.syntax import nodes as s
@@ -27,8 +26,8 @@ class Translation:
     functors  name of a functor -> name of the function that it calls
     """
 
-    def __init__(self, items: list[n.Node], file: SourceText, bits: int, functors: dict[str, str]):
-        self.file, self.types, self.names = file, Types(items, file), Names()
+    def __init__(self, items: list[n.Node], types: Types, bits: int, functors: dict[str, str]):
+        self.file, self.types, self.names = types.file, types, Names()
         self.items_of_file = items = inlined(items, self.types, self.names)
         self.expressions = Expressions(self.types, bits, functors)
         self.selections = selections(items, self.types)
@@ -127,16 +126,18 @@ class Translation:
         selection = self.selections.get(atom.name)
         return selection.atom(values, atom.span, True) if selection else s.Atom(atom.name, values, span=atom.span)
 
-    def read(self, name: str, parts: tuple[Any, ...], clause: Clause, span: n.Span) -> s.Atom:
-        """The atom of a body."""
+    def read(self, atom: n.Atom, clause: Clause, span: n.Span) -> tuple[s.Atom, list[Any]]:
+        """The atom of a body, and the equations that it needs."""
+        name, extra = atom.name, []
+        columns = zip(atom.arguments, self.types.columns(name, span))
+        parts = tuple(self.expressions.pattern(a, clause.typed, t, extra, self.names) for a, t in columns)
         selection = self.selections.get(name)
-        if selection is None:
-            return s.Atom(name, parts, span=span)
-        heads = {head.name for head in clause.heads if isinstance(head, n.Atom)}
-        is_inside = any(head == name or name in self.reached.get(head, ()) for head in heads)
-        if selection.is_read or (is_inside and selection.lattice is None):
-            return selection.atom(parts, span, False)
-        return s.Atom(name, parts, span=span)
+        if selection is not None:
+            heads = {head.name for head in clause.heads if isinstance(head, n.Atom)}
+            is_inside = any(head == name or name in self.reached.get(head, ()) for head in heads)
+            if selection.is_read or (is_inside and selection.lattice is None):
+                return selection.atom(parts, span, False), extra
+        return s.Atom(name, parts, span=span), extra
 
     def selected(self, selection: Selection) -> None:
         """The relations and rules of one that does not keep all rows."""
@@ -223,23 +224,15 @@ class Translation:
 
     def literal(self, node: n.Formula | Bound, clause: Clause) -> Any:
         """The formula of one literal, with the equations that it needs; made afresh at every call."""
-        typed = clause.typed
         match node:
             case Bound():
                 return self.bound(node, clause)
-            case n.Atom(name=name, arguments=arguments):
-                columns, extra = self.types.columns(name, node.span), []
-                parts = tuple(
-                    self.expressions.pattern(a, typed, t, extra, self.names) for a, t in zip(arguments, columns)
-                )
-                return _conjunction([self.read(name, parts, clause, node.span), *extra], node.span)
-            case n.Not(operand=n.Atom(name=name, arguments=arguments)):
-                columns, extra = self.types.columns(name, node.span), []
-                parts = tuple(
-                    self.expressions.pattern(a, typed, t, extra, self.names) for a, t in zip(arguments, columns)
-                )
-                negated = s.Not(self.read(name, parts, clause, node.span), span=node.span)
-                return _conjunction([*extra, negated], node.span)
+            case n.Atom():
+                atom, extra = self.read(node, clause, node.span)
+                return _conjunction([atom, *extra], node.span)
+            case n.Not(operand=n.Atom() as operand):
+                atom, extra = self.read(operand, clause, node.span)
+                return _conjunction([*extra, s.Not(atom, span=node.span)], node.span)
             case n.Not(operand=n.Constraint() as constraint):
                 return s.Unary("!", self.constraint(constraint, clause), span=node.span)
             case n.Constraint():
@@ -346,9 +339,8 @@ class Translation:
         literals = [self.with_names(one) if is_counted else one for one in alternatives[0]]
         targets = [] if value.target is None else [value.target]
         outer = set(node.used) & (clause.bound | clause.outer)
-        inner = Clause(targets, literals, self.types, self.names, outer)
-        inner.typed.variables.update({k: v for k, v in clause.typed.variables.items() if k in outer})
-        inner.typed = _typed_within(inner, clause, self.types)
+        types = {name: t for name, t in clause.typed.variables.items() if name in outer}
+        inner = Clause(targets, literals, self.types, self.names, outer, types)
         group = tuple(name for name in dict.fromkeys(node.used) if name in outer)
         inner.given = self.groups(node, clause, group, span) if group else None
         formulas = [self.literal(literal, inner) for literal in inner.literals]
@@ -444,32 +436,15 @@ class Translation:
         return _conjunction(formulas, span)
 
 
-def _typed_within(inner: Clause, clause: Clause, types: Types) -> ClauseTypes:
-    """The types in an aggregate, where variables from around have those that they have there."""
-    found = ClauseTypes(types, ())
-    found.variables.update({k: v for k, v in clause.typed.variables.items() if k in inner.outer})
-    formulas = [n.Constraint("=", b.variable, b.value) if isinstance(b, Bound) else b for b in inner.literals]
-    for _ in range(len(formulas) + 1):
-        before = len(found.variables)
-        for formula in (*formulas, *inner.heads):
-            found.formula(formula)
-        if len(found.variables) == before:
-            break
-    return found
-
-
 def _atom(name: str, variables: Iterable[str], span: n.Span) -> s.Atom:
     return s.Atom(name, tuple(s.Variable(x, span=span) for x in variables), span=span)
 
 
 def _names(literal: n.Formula | Bound) -> set[str]:
     if isinstance(literal, Bound):
-        return {literal.variable.name, *literal.used, *([] if _has_own(literal) else variables_in(literal.value))}
+        is_aggregate = isinstance(literal.value, n.Aggregate)
+        return {literal.variable.name, *literal.used, *(() if is_aggregate else variables_in(literal.value))}
     return set(variables_in(literal))
-
-
-def _has_own(literal: Bound) -> bool:
-    return isinstance(literal.value, n.Aggregate)
 
 
 def _is_ground(atom: n.Atom) -> bool:

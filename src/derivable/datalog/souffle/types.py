@@ -6,7 +6,7 @@ of, which is all that a value depends on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from derivable.core.diagnostics import BindingError, DerivableError, TypeMismatchError
@@ -168,11 +168,14 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 class ClauseTypes:
-    """The types of variables and arguments of one clause, found from the columns in which they stand."""
+    """The types of variables and arguments of one clause, found from the columns in which they stand.
 
-    def __init__(self, types: Types, formulas: Iterable[n.Node]):
+    known  the types of variables from around
+    """
+
+    def __init__(self, types: Types, formulas: Iterable[n.Node], known: Mapping[str, str] | None = None):
         self.types = types
-        self.variables: dict[str, str] = {}
+        self.variables = dict(known or {})
         formulas = list(formulas)
         while True:
             before = len(self.variables)
