@@ -50,7 +50,7 @@ def named_facts(rules: r.Rules, evaluation: Evaluation, wanted: np.ndarray) -> d
         words, variables = columns.joined(len(types))
         rows = np.flatnonzero(variables >= 0)
         rows = rows[wanted[variables[rows]]]
-        shown = _values([column[rows] for column in words], types, symbols, len(rows))
+        shown = rows_of([column[rows] for column in words], types, symbols, len(rows))
         for variable, row in zip(variables[rows].tolist(), shown):
             found[variable] = fact_of(name, row)
     clauses = [rule for rule in rules.rules if isinstance(rule, r.Clause)]
@@ -64,7 +64,7 @@ def named_facts(rules: r.Rules, evaluation: Evaluation, wanted: np.ndarray) -> d
         text, names = texts[literal.span], [_name_of(key) for key in literal.key]
         rows = np.flatnonzero(wanted[variables + literal.option])
         words = [table.column(c, rows) for c in range(len(table.types))]
-        shown = _values(words, table.types, symbols, len(rows))
+        shown = rows_of(words, table.types, symbols, len(rows))
         for variable, row in zip((variables[rows] + literal.option).tolist(), shown):
             found[variable] = RandomFact(None, row, _instance(text, dict(zip(names, row))), text)
     return found
@@ -80,7 +80,7 @@ def _name_of(key: Any) -> str:
     return key.name if isinstance(key, r.Var) else ""
 
 
-def _values(words: list[np.ndarray], types: Sequence[ValueType], symbols: SymbolTable, count: int) -> list[tuple]:
+def rows_of(words: Sequence[np.ndarray], types: Sequence[ValueType], symbols: SymbolTable, count: int) -> list[tuple]:
     """The `count` rows of columns of words as Python values."""
     columns = [show_column(column, t, symbols).tolist() for column, t in zip(words, types)]
     return list(zip(*columns)) if columns else [()] * count
@@ -89,12 +89,12 @@ def _values(words: list[np.ndarray], types: Sequence[ValueType], symbols: Symbol
 def with_lines(texts: Mapping[Span, str]) -> dict[Span, str]:
     """The texts, with the place of each one where several are the same."""
 
-    def told_apart(found: Mapping[Span, str], place: Callable[[Span], str]) -> dict[Span, str]:
-        counts = Counter(found.values())
-        return {span: f"{text} ({place(span)})" if counts[text] > 1 else text for span, text in found.items()}
+    def distinct(of_spans: Mapping[Span, str], place: Callable[[Span], str]) -> dict[Span, str]:
+        counts = Counter(of_spans.values())
+        return {span: f"{text} ({place(span)})" if counts[text] > 1 else text for span, text in of_spans.items()}
 
-    by_line = told_apart(texts, lambda span: span.place)
-    return told_apart(by_line, lambda span: f"column {span.column}")
+    by_line = distinct(texts, lambda span: span.place)
+    return distinct(by_line, lambda span: f"column {span.column}")
 
 
 def _instance(text: str, values: Mapping[str, Any]) -> str:

@@ -420,12 +420,12 @@ class Program:
         holds in no world, with the item.
         """
         from derivable.core.arguments import integer
-        from derivable.datalog.api.worlds import asked_tuples
+        from derivable.datalog.api.worlds import queried_tuples
 
         k = integer(k, "k", 1)
-        asked = () if query is None else asked_tuples(query, self.desugared(facts))
-        return self._asked(
-            lambda answers: answers.most_probable(k), facts, evidence, asked, time_limit, memory_limit, progress
+        items = () if query is None else queried_tuples(query, self.desugared(facts))
+        return self._answered(
+            lambda answers: answers.most_probable(k), facts, evidence, items, time_limit, memory_limit, progress
         )
 
     def sample(
@@ -448,7 +448,7 @@ class Program:
         from derivable.core.arguments import integer
 
         count, seed = integer(count, "count", 0), seed_of(seed)
-        return self._asked(
+        return self._answered(
             lambda answers: answers.sample(count, seed), facts, evidence, (), time_limit, memory_limit, progress
         )
 
@@ -466,7 +466,7 @@ class Program:
 
         Facts, evidence and limits are those of `run`.
         """
-        return self._asked(
+        return self._answered(
             lambda answers: answers.expected_counts(), facts, evidence, (), time_limit, memory_limit, progress
         )
 
@@ -526,7 +526,7 @@ class Program:
     def _with_text(self, text: str) -> Program:
         return type(self)(text, self.source, narrow=self.narrow, compatible=self.compatible, roots=self.roots.folders)
 
-    def _asked(self, ask: Any, facts: Any, evidence: Any, query: tuple[Evidence, ...], *limits: Any) -> Any:
+    def _answered(self, ask: Any, facts: Any, evidence: Any, query: tuple[Evidence, ...], *limits: Any) -> Any:
         """What a question about worlds is answered with."""
         from derivable.datalog.api.worlds import answers
         from derivable.datalog.run.limits import Watch, checked_limits, watched

@@ -17,7 +17,7 @@ from derivable.core.and_or import LITERAL
 from derivable.core.diagnostics import BindingError, TypeMismatchError
 from derivable.core.graph import offsets_of
 from derivable.core.registry import suggestion
-from derivable.datalog.api.fact_names import RandomFact, fact_of, named_facts
+from derivable.datalog.api.fact_names import RandomFact, fact_of, named_facts, rows_of
 from derivable.datalog.exact.evidence import Conditioned, checked_evidence
 from derivable.datalog.exact.exact import nodes_of_items
 from derivable.datalog.exact.kept import MOST_KEPT, MOST_NODES, pattern_of
@@ -25,7 +25,6 @@ from derivable.datalog.exact.unroll import acyclic, normal_form
 from derivable.datalog.exact.worlds import WorldSpace
 from derivable.datalog.facts.load import known_relation
 from derivable.datalog.rules.nodes import Evidence, Rules
-from derivable.datalog.values.values import show_column
 
 if TYPE_CHECKING:
     from derivable.datalog.api.evaluation import Evaluation
@@ -178,13 +177,14 @@ class _Derived:
         """The tuples of an output, and their places among those of all."""
         ends, table = offsets_of([table.size for table in self.tables.values()]), self.tables[output]
         number = list(self.tables).index(output)
-        columns = [show_column(table.column(c), t, self.symbols).tolist() for c, t in enumerate(table.types)]
-        return list(zip(*columns)) if columns else [()] * table.size, slice(*ends[number : number + 2].tolist())
+        words = [table.column(c) for c in range(len(table.types))]
+        rows = rows_of(words, table.types, self.symbols, table.size)
+        return rows, slice(*ends[number : number + 2].tolist())
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """A program grounded under evidence, to be asked for its worlds.
+    """A program grounded under evidence, of which worlds are wanted.
 
     query    the tuples of which worlds are to say alone whether they hold; none for all random facts that matter
     matters  bool [variable] whether an output or the evidence depends on a random fact
@@ -219,7 +219,7 @@ class Question:
         derived = _Derived(tables, circuit, evaluation.facts.symbols)
         return Question(rules, evaluation, query, matters, random.probabilities[given:], evidence, derived)
 
-    def asked(self, probabilities: Sequence[float], observed: tuple[Evidence, ...], watch: Watch) -> Answers:
+    def answered(self, probabilities: Sequence[float], observed: tuple[Evidence, ...], watch: Watch) -> Answers:
         """Under these probabilities of the facts, and these observations of the same tuples."""
         evidence = replace(self.evidence, items=(*observed, *self.query))
         random = self.evaluation.facts.random
@@ -285,7 +285,7 @@ def answers(rules: Rules, evaluation: Evaluation, query: tuple[Evidence, ...], w
             if len(known) >= MOST_KEPT:
                 known.clear()
             known[key] = question
-    return question.asked(probabilities, evaluation.evidence, watch)
+    return question.answered(probabilities, evaluation.evidence, watch)
 
 
 def _nodes(table: Table) -> np.ndarray:
@@ -293,7 +293,7 @@ def _nodes(table: Table) -> np.ndarray:
     return table.tags[: table.size]
 
 
-def asked_tuples(query: Any, rules: Rules) -> tuple[Evidence, ...]:
+def queried_tuples(query: Any, rules: Rules) -> tuple[Evidence, ...]:
     """The tuples that a query names, as items that are to be decided on.
 
     query  relation -> list of tuples, or names of relations without columns
@@ -311,5 +311,5 @@ def asked_tuples(query: Any, rules: Rules) -> tuple[Evidence, ...]:
         relation = known_relation(rules, name, f"a query of an unknown relation `{name}`", rules.source)
         if rows is True and relation.types:
             hint = f'give the tuples: query={{"{name}": [...]}}'
-            raise TypeMismatchError(f"`{name}` has columns, and a query asks for its tuples", hint=hint)
+            raise TypeMismatchError(f"`{name}` has columns, and a query is of its tuples", hint=hint)
     return checked_evidence(query, replace(rules, evidence=()))

@@ -23,6 +23,8 @@ class Core:
         self.facts: list[r.Facts] = []
         self.rules: list[r.Rule] = []
         self.parameters: list[r.Parameter] = []
+        # By the identity of its place, which several clauses may share.
+        self.parameter_numbers: dict[int, int] = {}
         self.counts: dict[str, int] = {}
 
     def error(self, kind: type[DerivableError], message: str, span: Span, hint: str | None = None) -> NoReturn:

@@ -44,22 +44,21 @@ class Constants(Core):
         """The number of a tunable probability, None for another tag; `text` is what it is the probability of."""
         if not isinstance(tag, s.Tunable):
             return None
-        known = next((i for i, other in enumerate(self.parameters) if other.span is tag.span), None)
-        if known is not None:
-            return known
-        self.parameters.append(r.Parameter(tag.span, tag.value if tag.has_start else None, text))
-        return len(self.parameters) - 1
+        number = self.parameter_numbers.setdefault(id(tag.span), len(self.parameters))
+        if number == len(self.parameters):
+            self.parameters.append(r.Parameter(tag.span, tag.value if tag.has_start else None, text))
+        return number
 
     def shares(self, tags: Sequence[Any], span: Span) -> list[Any]:
         """The values of the tags of a choice: tunable ones that do not say where they start share what is left."""
         values = [None if tag is None else self.tag_value(tag) for tag in tags]
-        is_open = [isinstance(tag, s.Tunable) and not tag.has_start for tag in tags]
-        if any(is_open):
-            left = 1.0 - sum(value for value, own in zip(values, is_open) if value is not None and not own)
+        are_open = [isinstance(tag, s.Tunable) and not tag.has_start for tag in tags]
+        if any(are_open):
+            left = 1.0 - sum(value for value, is_open in zip(values, are_open) if value is not None and not is_open)
             if left <= 1e-12:
                 hint = "the probabilities of a choice add up to at most 1"
                 self.error(DomainError, "the other probabilities leave nothing for those that are tunable", span, hint)
-            values = [left / sum(is_open) if own else value for value, own in zip(values, is_open)]
+            values = [left / sum(are_open) if is_open else value for value, is_open in zip(values, are_open)]
         return values
 
     def constant(self, node: Any, t: ValueType) -> Any:

@@ -17,7 +17,7 @@ from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.and_or import FALSE, LITERAL, TRUE
 from derivable.core.diagnostics import DomainError
-from derivable.core.graph import from_edges, offsets_of, strongly_connected_components
+from derivable.core.graph import connected_components, offsets_of
 from derivable.core.progress import Deadline
 from derivable.datalog.exact.exact import Grounding, compiled_form
 from derivable.datalog.exact.indicators import with_indicators
@@ -108,9 +108,9 @@ class Interpretations:
             graph, groups = parts.part(number)
             shape = self._shapes.setdefault(parts.key(number), _Shape(graph, groups))
             variables = parts.variables[parts.variable_offsets[number] : parts.variable_offsets[number + 1]]
-            own = seen[:, items[starts[number] : starts[number + 1]]]
-            some = np.flatnonzero((own != UNSEEN).any(1))
-            shape.rows.append((own[some], parameter_of[variables], given[variables], numbers[some]))
+            of_part = seen[:, items[starts[number] : starts[number + 1]]]
+            some = np.flatnonzero((of_part != UNSEEN).any(1))
+            shape.rows.append((of_part[some], parameter_of[variables], given[variables], numbers[some]))
 
     @staticmethod
     def _refuse_constants(
@@ -186,9 +186,7 @@ def _apart(form: AndOrGraph, count: int, group_of: np.ndarray) -> tuple[np.ndarr
     edges = ~is_constant[form.children]
     one = np.concatenate([form.parents[edges], leaf, form.roots[:count]])
     two = np.concatenate([form.children[edges], size + choice, form.roots[count:]])
-    # With each edge both ways, what is connected is strongly connected.
-    both = from_edges(size + 2 * len(group_of) + 1, np.concatenate([one, two]), np.concatenate([two, one]))
-    component, _ = strongly_connected_components(*both)
+    component = connected_components(size + 2 * len(group_of), zip(one.tolist(), two.tolist()))
     items = np.flatnonzero(~is_constant[form.roots[:count]])
     label = component[form.roots[items]]
     items = items[np.argsort(label, kind="stable")]

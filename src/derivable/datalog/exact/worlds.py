@@ -32,18 +32,18 @@ TOGETHER = 32
 class WorldSpace:
     """The worlds that agree with evidence.
 
-    evidence  its circuit
-    given     [fact] the probabilities of the random facts
-    groups    [choice][fact] the facts of which exactly one holds
-    matters   bool [fact] whether worlds may differ in the fact; the others are as they most probably are
-    num_asked how many of the last items of the evidence were not observed: what they are is asked
+    evidence     its circuit
+    given        [fact] the probabilities of the random facts
+    groups       [choice][fact] the facts of which exactly one holds
+    matters      bool [fact] whether worlds may differ in the fact; the others are as they most probably are
+    num_queried  how many of the last items of the evidence were not observed, but are queried
     """
 
     evidence: Conditioned
     given: np.ndarray
     groups: Sequence[np.ndarray]
     matters: np.ndarray
-    num_asked: int = 0
+    num_queried: int = 0
 
     @cached_property
     def is_choice(self) -> np.ndarray:
@@ -152,7 +152,7 @@ class WorldSpace:
     # Some tuples, summed over all else
 
     def assignments(self) -> Iterator[tuple[tuple[bool, ...], float]]:
-        """(what the items are that are asked for, the logarithm of the probability of that and of the evidence), by
+        """(what the items are that are queried, the logarithm of the probability of that and of the evidence), by
         falling probability.
 
         The probability of what the first items are bounds that of all of them: the best bound is followed first.
@@ -161,12 +161,12 @@ class WorldSpace:
         heap: list[tuple[float, int, tuple[bool, ...]]] = [(-self._log_of([()])[0], 0, ())]
         number = 1
         while heap:
-            if len(heap[0][2]) == self.num_asked:
+            if len(heap[0][2]) == self.num_queried:
                 negated, _, values = heapq.heappop(heap)
                 yield values, -negated
                 continue
             some: list[tuple[bool, ...]] = []
-            while heap and len(some) < TOGETHER and len(heap[0][2]) < self.num_asked:
+            while heap and len(some) < TOGETHER and len(heap[0][2]) < self.num_queried:
                 some.append(heapq.heappop(heap)[2])
             longer = [(*values, is_true) for values in some for is_true in (True, False)]
             for values, log in zip(longer, self._log_of(longer)):
@@ -175,8 +175,8 @@ class WorldSpace:
                     number += 1
 
     def _log_of(self, values: Sequence[tuple[bool, ...]]) -> list[float]:
-        """The logarithms of the probabilities of the evidence and of the first ones of the items that are asked for."""
-        start = len(self.signs) - self.num_asked
+        """The logarithms of the probabilities of the evidence and of the first ones of the items that are queried."""
+        start = len(self.signs) - self.num_queried
         holds = np.ones((len(values), len(self.signs)), bool)
         fails = holds.copy()
         holds[:, :start], fails[:, :start] = self.signs[:start], ~self.signs[:start]

@@ -345,7 +345,7 @@ class Translation(Written):
         self.made(bodies, span)
         for part in g.walk(query.body):
             if isinstance(part, g.Call) and part.atom.key in self.uncertain:
-                hint = "the body of a query says which atoms are asked for: use facts without probabilities there"
+                hint = "the body of a query says which atoms are queried: use facts without probabilities there"
                 self.error(UnsupportedError, "a query depends on what is uncertain", part.span, hint)
         columns: list[s.Expression] = []
         for i, argument in enumerate(arguments):
