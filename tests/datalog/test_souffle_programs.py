@@ -668,3 +668,20 @@ def test_a_sum_of_thousands_of_terms_is_an_error_of_ours():
     text = f".decl p(x:number)\np(3).\n.decl q(x:number)\nq(y) :- p(x), y = {' + '.join(['x'] * 3000)}.\n.output q"
     with pytest.raises(dv.DerivableError, match="nested too deep"):
         dv.Program.from_souffle(text)
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ("1 + 2 * 3 == 7", True),
+        ("2 * 3 + 1 == 7 && 7 - 2 - 1 == 4", True),
+        ("3 == 1 < 2", False),
+        ("1 == 1 < 2", True),
+        ("0 && 0 || 1", True),
+        ("1 || 0 && 0", True),
+        ("(1 || 0) && 0", False),
+    ],
+)
+def test_operators_of_conditions_bind_as_in_c(condition, holds):
+    text = f".decl p(x:number)\n.output p\n#if {condition}\np(1).\n#endif\n"
+    assert len(dv.Program.from_souffle(text).run()["p"]) == holds

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 from derivable.core.diagnostics import Origin, ParseError, Span
+from derivable.datalog.syntax.escapes import unescape
 
 DIRECTIVES = (
     *("decl", "functor", "input", "output", "printsize", "limitsize", "type", "comp", "init", "number_type"),
@@ -46,6 +48,10 @@ class SourceText:
     def __init__(self, text: str, source: str, is_included: bool = False):
         self.text, self.source = text, source
         self.origin = Origin(source, text) if is_included else None
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return self.text.split("\n")
 
     def error(self, message: str, span: Span, hint: str | None = None) -> ParseError:
         return ParseError(message, hint=hint, source=self.source, text=self.text, span=span)
@@ -91,18 +97,14 @@ def no_token(file: SourceText, token: Token) -> ParseError:
     return file.error(f"`{rest[0]}` is no sign of Soufflé's language", span)
 
 
-def text_of(token: Token, file: SourceText | None = None) -> str:
+def text_of(token: Token, file: SourceText) -> str:
     """The text that a token of one means. Raises ParseError for an unknown escape."""
 
-    def escaped(match: re.Match) -> str:
-        if match[1] not in _ESCAPES:
-            message, hint = f"`\\{match[1]}` is no escape", "the escapes are \\\" \\\\ \\' \\a \\b \\f \\n \\r \\t \\v"
-            if file is not None:
-                raise file.error(message, token.span, hint)
-            raise ParseError(message, hint=hint, span=token.span)
-        return _ESCAPES[match[1]]
-
-    return re.sub(r"\\(.)", escaped, token.text[1:-1], flags=re.DOTALL)
+    try:
+        return unescape(token.text[1:-1], _ESCAPES)
+    except ValueError as error:
+        hint = "the escapes are \\\" \\\\ \\' \\a \\b \\f \\n \\r \\t \\v"
+        raise file.error(f"`{error.args[1]}` is no escape", token.span, hint) from None
 
 
 def number_of(text: str) -> int:

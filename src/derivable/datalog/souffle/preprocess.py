@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
+import operator
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -262,6 +263,17 @@ class Preprocessor:
         return _Condition(self.expanded(tokens, file), mark, file).value() != 0
 
 
+# The operators of conditions by their signs, from those that bind least.
+_OPERATORS: tuple[dict[tuple[str, ...], Callable[[int, int], int]], ...] = (
+    {("|", "|"): lambda a, b: bool(a or b)},
+    {("&", "&"): lambda a, b: bool(a and b)},
+    {("=", "="): operator.eq, ("!=",): operator.ne},
+    {("<=",): operator.le, (">=",): operator.ge, ("<",): operator.lt, (">",): operator.gt},
+    {("+",): operator.add, ("-",): operator.sub},
+    {("*",): operator.mul},
+)
+
+
 class _Condition:
     """The value of an expression of integers; names are 0."""
 
@@ -271,7 +283,7 @@ class _Condition:
         self.place, self.mark, self.file = 0, mark, file
 
     def value(self) -> int:
-        found = self.disjunction()
+        found = self.level(0)
         if self.place < len(self.texts):
             raise self.error()
         return found
@@ -286,45 +298,16 @@ class _Condition:
             return True
         return False
 
-    def disjunction(self) -> int:
-        found = self.conjunction()
-        while self.takes("|", "|"):
-            other = self.conjunction()
-            found = int(bool(found or other))
-        return found
-
-    def conjunction(self) -> int:
-        found = self.comparison()
-        while self.takes("&", "&"):
-            other = self.comparison()
-            found = int(bool(found and other))
-        return found
-
-    def comparison(self) -> int:
-        found = self.sum()
-        for sign, holds in (
-            (("=", "="), lambda a, b: a == b),
-            (("!=",), lambda a, b: a != b),
-            (("<=",), lambda a, b: a <= b),
-            ((">=",), lambda a, b: a >= b),
-            (("<",), lambda a, b: a < b),
-            ((">",), lambda a, b: a > b),
-        ):
-            if self.takes(*sign):
-                return int(holds(found, self.sum()))
-        return found
-
-    def sum(self) -> int:
-        found = self.operand()
+    def level(self, number: int) -> int:
+        """A value whose operators are those of a level or bind more tightly."""
+        if number == len(_OPERATORS):
+            return self.operand()
+        found = self.level(number + 1)
         while True:
-            if self.takes("+"):
-                found += self.operand()
-            elif self.takes("-"):
-                found -= self.operand()
-            elif self.takes("*"):
-                found *= self.operand()
-            else:
+            compute = next((compute for signs, compute in _OPERATORS[number].items() if self.takes(*signs)), None)
+            if compute is None:
                 return found
+            found = int(compute(found, self.level(number + 1)))
 
     def operand(self) -> int:
         if self.takes("!"):
@@ -332,7 +315,7 @@ class _Condition:
         if self.takes("-"):
             return -self.operand()
         if self.takes("("):
-            found = self.disjunction()
+            found = self.level(0)
             if not self.takes(")"):
                 raise self.error()
             return found
@@ -350,11 +333,10 @@ class _Condition:
 def _end_of_line(tokens: list[Token], place: int, file: SourceText) -> int:
     """The position behind the line that begins here; a line that ends with `\\` goes on."""
     line = tokens[place].span.line
-    lines = file.text.split("\n") if file.text.find("\\\n") >= 0 else None
     end = place + 1
     while end < len(tokens):
         here = tokens[end].span.line
-        while lines is not None and line < here and lines[line - 1].rstrip("\r").endswith("\\"):
+        while line < here and file.lines[line - 1].rstrip("\r").endswith("\\"):
             line += 1
         if here > line:
             break

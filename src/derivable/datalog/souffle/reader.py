@@ -12,9 +12,8 @@ from derivable.datalog.souffle.lexer import SourceText, Token
 class Reader:
     def __init__(self, tokens: list[Token], file: SourceText):
         self.file, self.tokens, self.place = file, tokens, 0
-        lines = file.text.split("\n")
         last = tokens[-1].span if tokens else Span(1, 1)
-        self.end = Token("end", "", last if tokens else Span(len(lines), len(lines[-1]) + 1))
+        self.end = Token("end", "", last if tokens else Span(len(file.lines), len(file.lines[-1]) + 1))
 
     @property
     def token(self) -> Token:
