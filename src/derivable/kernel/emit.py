@@ -54,7 +54,7 @@ def infix(value: Expr, depth: int = 0) -> str | None:
     """An expression in one line of infix text, or None if it is not short or not infix."""
     if isinstance(value, Constant):
         plain = value.dtype in ("int64", "bool") or (value.dtype == "float64" and abs(value.value) < 1e300)
-        text = repr(value.value) if plain else constant_source("numba", value)
+        text = repr(value.value) if plain else constant_source("triton", value)
         return f"({text})" if text.startswith("-") and depth else text
     if isinstance(value, Argument):
         return value.name
@@ -64,7 +64,7 @@ def infix(value: Expr, depth: int = 0) -> str | None:
     if value.operation == "logical_not":
         inner = infix(value.operands[0], depth + 1)
         return None if inner is None else f"(not {inner})"
-    # Numba computes narrow integers in 64 bits, which then must be wrapped around.
+    # For narrow integers the table may have more than a symbol.
     narrow = value.dtype in INTEGERS and value.dtype not in ("int64", "uint64")
     if value.operation not in _INFIX or narrow:
         return None
