@@ -35,16 +35,12 @@ class Arguments(Reader):
     def formula(self) -> n.Formula:
         """Conjunctions with `;` between them."""
         start = self.token.span
-        parts = [self.conjunction()]
-        while self.takes(";"):
-            parts.append(self.conjunction())
+        parts = self.separated(self.conjunction, ";")
         return parts[0] if len(parts) == 1 else n.Or(tuple(parts), span=self.since(start))
 
     def conjunction(self) -> n.Formula:
         start = self.token.span
-        parts = [self.term()]
-        while self.takes(","):
-            parts.append(self.term())
+        parts = self.separated(self.term)
         return parts[0] if len(parts) == 1 else n.And(tuple(parts), span=self.since(start))
 
     def term(self) -> n.Formula:
@@ -82,13 +78,13 @@ class Arguments(Reader):
 
     def enclosed(self) -> n.Formula:
         """`(p(x); q(x))` or `(x + 1) < y`."""
-        start, place, depth = self.token.span, self.place, self.depth
+        place, depth = self.place, self.depth
         self.take()
         try:
-            found = self.formula()
+            formula = self.formula()
             self.expect(")")
             if not self.is_infix() and self.token.text not in _COMPARISONS:
-                return found
+                return formula
         except ParseError as error:
             reached = self.place
             self.place, self.depth = place, depth
@@ -99,9 +95,7 @@ class Arguments(Reader):
                     raise
             raise error from None
         self.place = place
-        found = self.constraint()
-        del start
-        return found
+        return self.constraint()
 
     def atom(self) -> n.Atom:
         start = self.token.span
@@ -127,9 +121,7 @@ class Arguments(Reader):
         """Arguments up to a closing sign, which is read."""
         if self.takes(closing):
             return ()
-        found = [self.argument()]
-        while self.takes(","):
-            found.append(self.argument())
+        found = self.separated(self.argument)
         if not self.takes(closing):
             self.unexpected(f"`,` or `{closing}`")
         return tuple(found)
@@ -234,7 +226,7 @@ class Arguments(Reader):
             self.expect("(")
             operand = self.argument()
             self.expect(",")
-            type_name, _ = self.qualified("a type")
+            type_name = self.type_name()
             self.expect(")")
             return n.As(operand, type_name, span=self.since(start))
         if text == "__ITERATION__":

@@ -145,9 +145,7 @@ class Parser(Arguments):
         return self.error(f"`.{word}` is not read", start)
 
     def relations(self, start: n.Span) -> list[n.Node]:
-        names = [self.name("a relation", _NO_NAMES)]
-        while self.takes(","):
-            names.append(self.name("a relation", _NO_NAMES))
+        names = self.separated(lambda: self.name("a relation", _NO_NAMES))
         if not self.is_sign("("):
             hint = "columns have names and types: `.decl edge(from:number, to:number)`"
             self.unexpected("`(`", hint)
@@ -158,9 +156,7 @@ class Parser(Arguments):
             qualifiers.add(self.take().text)
         if self.is_word("choice-domain"):
             self.take()
-            keys = [self.key()]
-            while self.takes(","):
-                keys.append(self.key())
+            keys = self.separated(self.key)
         if self.token.kind == "name" and self.at(1).kind in ("directive", "end"):
             known = ", ".join(QUALIFIERS)
             self.error(f"`{self.token.text}` is no qualifier of a relation", hint=f"known are {known}")
@@ -174,9 +170,7 @@ class Parser(Arguments):
     def key(self) -> tuple[str, ...]:
         if not self.takes("("):
             return (self.name("a column").text,)
-        names = [self.name("a column").text]
-        while self.takes(","):
-            names.append(self.name("a column").text)
+        names = self.separated(lambda: self.name("a column").text)
         self.expect(")")
         return tuple(names)
 
@@ -198,21 +192,16 @@ class Parser(Arguments):
     def type(self, start: n.Span) -> n.Node:
         name = self.name("a type").text
         if self.takes("<:"):
-            base, _ = self.qualified("a type")
-            return n.SubType(name, (base,), span=self.since(start))
+            return n.SubType(name, (self.type_name(),), span=self.since(start))
         if not self.takes("="):
             # What older programs write.
             return n.SubType(name, ("symbol",), span=self.since(start))
         if self.takes("["):
             return n.RecordType(name, self.attributes("]"), span=self.since(start))
         if self.token.kind == "name" and self.is_sign("{", 1):
-            branches = [self.branch()]
-            while self.takes("|"):
-                branches.append(self.branch())
+            branches = self.separated(self.branch, "|")
             return n.SumType(name, tuple(branches), span=self.since(start))
-        bases = [self.qualified("a type")[0]]
-        while self.takes("|"):
-            bases.append(self.qualified("a type")[0])
+        bases = self.separated(self.type_name, "|")
         return n.SubType(name, tuple(bases), is_union=True, span=self.since(start))
 
     def branch(self) -> n.BranchType:
@@ -227,12 +216,12 @@ class Parser(Arguments):
         while not self.takes(")"):
             if parameters:
                 self.expect(",")
-            type_name, _ = self.qualified("a type")
+            type_name = self.type_name()
             if self.takes(":"):
-                type_name, _ = self.qualified("a type")
+                type_name = self.type_name()
             parameters.append(type_name)
         self.expect(":")
-        result, _ = self.qualified("a type")
+        result = self.type_name()
         if self.is_word("stateful"):
             self.take()
         return n.FunctorType(name, tuple(parameters), result, span=self.since(start))
@@ -243,9 +232,7 @@ class Parser(Arguments):
         name = self.name("a component")
         arguments: list[str] = []
         if self.takes("<"):
-            arguments.append(self.qualified("a type")[0])
-            while self.takes(","):
-                arguments.append(self.qualified("a type")[0])
+            arguments = self.separated(self.type_name)
             self.expect(">")
         return n.ComponentType(name.text, tuple(arguments), span=name.span)
 
@@ -265,9 +252,7 @@ class Parser(Arguments):
     # Input and output
 
     def input_or_output(self, kind: str, start: n.Span) -> list[n.Node]:
-        names = [self.qualified("a relation")]
-        while self.takes(","):
-            names.append(self.qualified("a relation"))
+        names = self.separated(lambda: self.qualified("a relation"))
         parameters: list[tuple[str, str]] = []
         if self.takes("("):
             while not self.takes(")"):

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from derivable.core.diagnostics import DomainError, ParseError
 from derivable.core.files import read_bytes
 from derivable.core.lazy import whole_import
 from derivable.core.roots import Roots
+from derivable.datalog.facts.file_forms import span_in
 from derivable.datalog.souffle import nodes as n
 from derivable.datalog.souffle.load import Loaded
 from derivable.datalog.souffle.values import NoValueError, Values
@@ -23,7 +25,7 @@ _OPTIONS = {
     "output": ("IO", "filename", "name", "delimiter", "rfc4180", "headers", "compress", "dbname", "format"),
 }
 _IGNORED = ("attributeNames", "operation", "params", "types", "fact-dir", "output-dir", "auxArity")
-KINDS = {"input": ("file", "stdin", "json", "sqlite"), "output": ("file", "stdout", "json", "sqlite")}
+_KINDS = {"input": ("file", "stdin", "json", "sqlite"), "output": ("file", "stdout", "json", "sqlite")}
 
 
 class Options:
@@ -35,16 +37,16 @@ class Options:
         self.declared = loaded.types.relations[directive.relation]
         self.types = loaded.types.columns(directive.relation, directive.span)
         self.given = dict(directive.parameters)
-        known = (*_OPTIONS["input" if directive.kind == "input" else "output"], *_IGNORED)
+        known = (*_OPTIONS[directive.kind], *_IGNORED)
         for name in self.given:
             if name not in known:
                 raise self.error(
                     f"unknown option `{name}` of `.{directive.kind}`", f"known are {', '.join(known[:10])}"
                 )
         self.io = {"stdoutprintsize": "stdout"}.get(self.get("IO"), self.get("IO")) or "file"
-        if self.io not in KINDS[directive.kind]:
+        if self.io not in _KINDS[directive.kind]:
             raise self.error(
-                f"`.{directive.kind}` has no IO={self.io}", f"known are {', '.join(KINDS[directive.kind])}"
+                f"`.{directive.kind}` has no IO={self.io}", f"known are {', '.join(_KINDS[directive.kind])}"
             )
         self.is_rfc = self.get("rfc4180") == "true"
         self.delimiter = self.given.get("delimiter") or ("," if self.is_rfc else "\t")
@@ -85,11 +87,8 @@ def read_inputs(loaded: Loaded, folder: str | os.PathLike, roots: Roots) -> dict
 
 
 def _together(parts: list[Any]) -> list[tuple]:
-    return [row for part in parts for row in (part if isinstance(part, list) else zip(*map(_listed, part.columns)))]
-
-
-def _listed(column: Any) -> list[Any]:
-    return column.to_pylist()
+    rows = (part if isinstance(part, list) else zip(*(column.to_pylist() for column in part.columns)) for part in parts)
+    return list(chain.from_iterable(rows))
 
 
 def _facts(options: Options, values: Values, folder: Path, roots: Roots) -> Any:
@@ -218,11 +217,8 @@ class _Lines:
         return found
 
     def error(self, message: str, text: str, line: int, value: str) -> ParseError:
-        shown = text.split("\n")[line - 1]
-        column = max(shown.find(value), 0) + 1 if value else 1
-        span = n.Span(line, column, max(1, len(value) or len(shown)))
         hint = None if self.options.get("delimiter") else 'columns are separated by tabs, or say `delimiter=","`'
-        return ParseError(message, hint=hint, source=self.source, text=text, span=span)
+        return ParseError(message, hint=hint, source=self.source, text=text, span=span_in(text, line, value))
 
     def rows(self, text: str) -> Iterator[list[str]]:
         """The fields of each line."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from derivable.core.diagnostics import Span
 from derivable.datalog.souffle.lexer import SourceText, Token
+
+Parsed = TypeVar("Parsed")
 
 
 class Reader:
@@ -57,6 +60,13 @@ class Reader:
             self.unexpected(f"`{text}`", hint)
         return self.take()
 
+    def separated(self, parse_one: Callable[[], Parsed], sign: str = ",") -> list[Parsed]:
+        """One or more, with signs between them."""
+        found = [parse_one()]
+        while self.takes(sign):
+            found.append(parse_one())
+        return found
+
     def name(self, what: str, reserved: frozenset[str] = frozenset()) -> Token:
         if self.token.kind != "name":
             self.unexpected(what)
@@ -78,6 +88,9 @@ class Reader:
             last = self.take()
             parts.append(last.text)
         return ".".join(parts), self.through(first.span, last.span)
+
+    def type_name(self) -> str:
+        return self.qualified("a type")[0]
 
     def since(self, first: Span) -> Span:
         """From a place to the last token that was read."""
