@@ -78,7 +78,7 @@ def other_form(text: str, tokens: list[Token], position: int, items: tuple[int, 
         if found is not None or item == before:
             return found
         item = before
-    return _mark(place) or _choice(place) or _word(place) or _disjunction(place, item)
+    return _mark(place) or _word(place) or _disjunction(place, item)
 
 
 class _Place:
@@ -209,24 +209,7 @@ def _tagged(place: _Place) -> Form | None:
         return _annotated(place, heads, tokens)
     [(tag, head)], (body, _) = heads, _written(place, tokens)
     rule = f"rel {tag}::{head} :- {body}" if body else f"rel {tag}::{head}"
-    if place.at(-1).text == "{":
-        return place.form("a set of heads with shares has one head", f"without the set it is a rule: `{rule}`")
     return place.form("this is a clause of ProbLog", f"items begin with a keyword and end without a dot: `{rule}`")
-
-
-def _choice(place: _Place) -> Form | None:
-    """`{0.2::a(x); 0.8::b(x)} = c(x)`, at its first `::`."""
-    if place.token.text != "::" or place.at(-1).kind not in ("integer", "float"):
-        return None
-    back = range(place.position - 1, 0, -1)
-    start = next((i for i in back if place.tokens[i].text in ("{", "}", "=", ":-")), 0)
-    if place.tokens[start].text != "{" or place.tokens[start - 1].text in ("=", ":-"):
-        return None
-    heads = _Place(place.text, place.tokens, start + 1)
-    if (form := _tagged(heads)) is not None:
-        return form
-    hint = "without shares, as in `rel {a(x); b(x)} = c(x)`, one head is chosen, each as probable as the others"
-    return heads.form("heads with shares and heads without are in one set", f"give a share to each of them; {hint}")
 
 
 def _heads(place: _Place) -> tuple[list[tuple[str, str]] | None, list[Token]]:
@@ -234,14 +217,11 @@ def _heads(place: _Place) -> tuple[list[tuple[str, str]] | None, list[Token]]:
     found = _tokens_of_clause(place)
     cut = next((i for i, t in enumerate(found) if t.text in (":-", "=")), len(found))
     heads: list[tuple[str, str]] = []
-    start, end, depth, separators = 0, cut, 0, (";",)
-    if cut and found[cut - 1].text == "}":
-        # A set of heads.
-        end, separators = cut - 1, (";", ",")
-    for i, token in enumerate([*found[:end], None]):
+    start, depth = 0, 0
+    for i, token in enumerate([*found[:cut], None]):
         if token is not None:
             depth += (token.text == "(") - (token.text == ")")
-            if depth or token.text not in separators:
+            if depth or token.text != ";":
                 continue
         part = found[start:i]
         start = i + 1
@@ -380,7 +360,8 @@ def _disjunction(place: _Place, item: int) -> Form | None:
     if any(t.text in ("=", ":-") for t in own):
         return place.form("`;` joins no formulas", "write `or` between them: `rel p(x) = q(x) or r(x)`")
     first = next((i for i, t in enumerate(own) if t.kind in ("integer", "float")), None)
-    if first is None:
+    if first is None or own[first - 1].text == "{":
+        # A set of heads with probabilities is of this language.
         return None
     whole = _Place(place.text, place.tokens, item + first)
     heads, body = _heads(whole)
