@@ -17,6 +17,7 @@ from derivable.datalog.souffle.types import ClauseTypes, Types
 from derivable.datalog.syntax import nodes as s
 
 _SIGNS = {"=": "=="}
+_STRUCTURES = (n.Record, n.Branch)
 
 
 class Translation:
@@ -247,8 +248,8 @@ class Translation:
         t = typed.argument(left) or typed.argument(right)
         if node.operator in ("=", "!="):
             t = typed.argument(left, typed.argument(right)) or t
-            structures = (n.Record, n.Branch, n.Nil)
-            if node.operator == "=" and (isinstance(left, structures) or isinstance(right, structures)):
+            terms = (*_STRUCTURES, n.Nil)
+            if node.operator == "=" and (isinstance(left, terms) or isinstance(right, terms)):
                 return self.equation(node, t, clause)
         elif t is not None and t not in ("number", "unsigned", "float", "symbol"):
             message, hint = f"values of the type {t} have no order", "compare them with `=` and `!=`"
@@ -260,10 +261,9 @@ class Translation:
     def equation(self, node: n.Constraint, t: str | None, clause: Clause) -> Any:
         """`x = [a, b]`: takes `x` apart where it is bound by another literal, else `x` is a new record."""
         subject, pattern = node.left, node.right
-        if not isinstance(pattern, (n.Record, n.Branch, n.Nil)):
+        if not isinstance(pattern, (*_STRUCTURES, n.Nil)):
             subject, pattern = pattern, subject
-        structures = (n.Record, n.Branch)
-        if isinstance(subject, structures) and isinstance(pattern, structures):
+        if isinstance(subject, _STRUCTURES) and isinstance(pattern, _STRUCTURES):
             return self.matched(subject, pattern, t, clause, node.span)
         extra: list[Any] = []
         if isinstance(subject, n.Variable) and not self.is_bound_before(subject.name, node, clause):
@@ -294,8 +294,7 @@ class Translation:
         parts: list[Any] = [s.Constant(True, "bool", span=span)]
         for x, y, field in zip(left, right, fields):
             if not isinstance(x, n.Unnamed) and not isinstance(y, n.Unnamed):
-                structures = (n.Record, n.Branch)
-                if isinstance(x, structures) and isinstance(y, structures):
+                if isinstance(x, _STRUCTURES) and isinstance(y, _STRUCTURES):
                     parts.append(self.matched(x, y, field, clause, span))
                     continue
                 values = (self.expressions.value(part, clause.typed, field) for part in (x, y))
@@ -369,11 +368,7 @@ class Translation:
         """(the variables that are folded, those that tell rows apart, the type that the result is made of)."""
         words = self.expressions.words
         if operator == "count":
-            if not own:
-                own = [self.names.fresh("c")]
-                zero = s.Constant(0, "integer", span=span)
-                formulas.append(s.Binary("==", s.Variable(own[0], span=span), zero, span=span))
-            return tuple(own), (), "count"
+            return tuple(own or self.constant(formulas, span)), (), "count"
         [target] = inner.heads
         assert isinstance(target, n.Argument)
         t = "float" if operator == "mean" else inner.typed.argument(target) or "number"
@@ -392,12 +387,17 @@ class Translation:
         rows = tuple(own) if operator in ("sum", "mean") else ()
         return (folded,), rows, words[t] if wide is not None else None
 
+    def constant(self, formulas: list[Any], span: n.Span) -> list[str]:
+        """A new variable of formulas that have none, which is 0: there is one row if they hold."""
+        name = self.names.fresh("c")
+        zero = s.Constant(0, "integer", span=span)
+        formulas.append(s.Binary("==", s.Variable(name, span=span), zero, span=span))
+        return [name]
+
     def assigned(self, variable: n.Variable, result: s.Variable, made_of: str | None, span: n.Span) -> Any:
         """`v = result`, which is converted to the type of words that it is made of."""
         value: Any = s.Variable(result.name, span=span)
-        if made_of == "count":
-            value = s.Call("souffle_count", (value,), span=span)
-        elif made_of is not None:
+        if made_of is not None:
             value = s.Call(f"souffle_{made_of}", (value,), span=span)
         return s.Binary("==", s.Variable(variable.name, span=span), value, span=span)
 
@@ -415,10 +415,7 @@ class Translation:
         own = list(dict.fromkeys(name for one in others for name in _names(one)))
         name = self.names.fresh("#rows")
         rows = [self.literal(one, clause) for one in others]
-        if not own:
-            own = [self.names.fresh("c")]
-            zero = s.Constant(0, "integer", span=span)
-            rows.append(s.Binary("==", s.Variable(own[0], span=span), zero, span=span))
+        own = own or self.constant(rows, span)
         self.items.append(s.Rule((_atom(name, own, span),), _conjunction(rows, span), span=span))
         inner = [self.names.fresh(x) for x in own]
         place = s.Variable(self.names.fresh("i"), span=span)
