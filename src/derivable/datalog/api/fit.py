@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,8 @@ from derivable.datalog.exact.kept import pattern_of
 from derivable.datalog.exact.learning import Learned, Space, ascent, climb, folded, maximised
 from derivable.datalog.facts.inputs import checked_facts, taken
 from derivable.datalog.rules.nodes import Evidence, Parameter, Rules
+from derivable.datalog.syntax import nodes as s
+from derivable.datalog.syntax.text import offset, syntax_text
 
 if TYPE_CHECKING:
     from derivable.datalog.api.evaluation import Evaluation
@@ -263,11 +265,6 @@ def _prior(prior: Any, names: Sequence[str], space: Space) -> np.ndarray:
 
 def with_values(program: Program, values: Mapping[str, float]) -> str:
     """The text of a program in which tunable probabilities are numbers."""
-    from dataclasses import replace
-
-    from derivable.datalog.syntax import nodes as s
-    from derivable.datalog.syntax.text import offset, syntax_text
-
     parameters = program.desugared().parameters
     names = names_of(parameters)
     for name, value in values.items():

@@ -135,6 +135,18 @@ def goals_of(goal: Goal) -> list[Goal]:
     return [part for part in children(goal) if isinstance(part, Goal)]
 
 
+def flow(goal: Goal) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
+    """(the terms that have values before a goal is called, those that have one by it) of arithmetic and comparisons."""
+    match goal:
+        case Is(result=result, expression=expression):
+            return (expression,), (result,)
+        case Between(low=low, high=high, value=value):
+            return (low, high), (value,)
+        case Compare(left=left, right=right) | Differ(left=left, right=right):
+            return (left, right), ()
+    raise TypeError(f"no arithmetic and no comparison: {goal!r}")
+
+
 def walk(goal: Goal) -> Iterator[Goal]:
     yield goal
     for inside in goals_of(goal):

@@ -109,20 +109,11 @@ class Modes:
                 return bound | set(variables(atom))
             case g.Unify(left=a, right=b):
                 return self.unified(a, b, bound, seen is None)
-            case g.Is(result=result, expression=expression):
-                if seen is None:
-                    self.need(expression, bound)
-                return bound | set(variables(result))
-            case g.Between(low=low, high=high, value=value):
-                if seen is None:
-                    self.need(low, bound)
-                    self.need(high, bound)
-                return bound | set(variables(value))
-            case g.Compare(left=a, right=b) | g.Differ(left=a, right=b):
-                if seen is None:
-                    self.need(a, bound)
-                    self.need(b, bound)
-        return bound
+        operands, results = g.flow(goal)
+        if seen is None:
+            for term in operands:
+                self.need(term, bound)
+        return bound | set(variables(*results))
 
     def unified(self, a: Term, b: Term, bound: set[str], is_checked: bool) -> set[str]:
         if are_bound(a, bound) or are_bound(b, bound):
@@ -150,11 +141,11 @@ class Modes:
         while is_new:
             is_new = False
             for predicate, clauses in self.clauses.items():
-                if predicate not in self.demanded and not all(self.is_safe(predicate, clause) for clause in clauses):
+                if predicate not in self.demanded and not all(map(self.is_safe, clauses)):
                     self.demanded.add(predicate)
                     is_new = True
 
-    def is_safe(self, predicate: Predicate, clause: g.Clause) -> bool:
+    def is_safe(self, clause: g.Clause) -> bool:
         """Whether a clause binds its variables without its callers."""
         bound: set[str] = set()
         for _, head in clause.heads:
@@ -203,13 +194,8 @@ class Modes:
                 return None if found is None else set(variables(result))
             case g.Unify(left=a, right=b):
                 return set(variables(a, b)) if are_bound(a, bound) or are_bound(b, bound) else None
-            case g.Is(result=result, expression=expression):
-                return set(variables(result)) if are_bound(expression, bound) else None
-            case g.Between(low=low, high=high, value=value):
-                return set(variables(value)) if are_bound(low, bound) and are_bound(high, bound) else None
-            case g.Compare(left=a, right=b) | g.Differ(left=a, right=b):
-                return set() if are_bound(a, bound) and are_bound(b, bound) else None
-        return set()
+        operands, results = g.flow(goal)
+        return set(variables(*results)) if all(are_bound(term, bound) for term in operands) else None
 
     def within(self, inside: g.Goal, bound: set[str]) -> set[str] | None:
         """Nothing, or None if a goal under a negation has not what it needs, names of its own aside."""
