@@ -2,8 +2,8 @@
 
     python examples/points_to.py
 
-Andersen's analysis of a small program. Its answer is a set of pairs; whoever gets a warning from it asks where a pair
-comes from, and why another one is missing.
+Andersen's analysis of a small program. Its answer is a set of pairs. A warning that is made of them needs a reason:
+where a pair comes from, and why another one is missing.
 """
 
 import derivable as dv

@@ -191,7 +191,7 @@ class Database(Mapping):
         """Why a tuple does not hold: for each rule of its relation which literals hold, in the order of writing, and
         the first one that does not.
 
-        depth  how many rules deep the same is asked of the atoms that fail
+        depth  how many rules deep the atoms that fail are looked at in the same way
         The other arguments, and errors, are those of `why`; DomainError for a tuple that holds.
         """
         limits = {"time_limit": time_limit, "progress": progress}
@@ -202,7 +202,7 @@ class Database(Mapping):
         if self._explains is None:
             raise UnsupportedError(
                 "a database that keeps its outputs alone, as after `freeze` or from a pickle, has no proofs",
-                hint="ask the database that the run has returned",
+                hint="take the database that the run has returned",
             )
         if self._reasons is None:
             from derivable.datalog.api.reasons import Reasons

@@ -60,7 +60,7 @@ def rule(function: Any = None, *, probability: float | None = None) -> Any:
     probability  of each ground instance of its rules; None: they are certain
 
     The function's name is the relation that it derives, its parameters are the relations that it reads, as sets of
-    tuples, or of values if they have one column. It may go through relations and `range` with `for`, ask with `if`
+    tuples, or of values if they have one column. It may go through relations and `range` with `for`, test with `if`
     (`continue` too), `in`, `not in`, `any` and `all`, name values, compute with numbers and texts, count and fold with
     `len`, `sum`, `min` and `max` of a comprehension, call functions that `dv.datalog.function` knows, and `yield`
     tuples or return comprehensions. It means what Python means by it; the order of tuples has no meaning.

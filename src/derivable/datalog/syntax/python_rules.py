@@ -318,7 +318,7 @@ class _Translator:
         truths = []
         for left, operator, right in _pairs(test):
             if isinstance(right, ast.Name) and right.id in self.relations:
-                self.error(right, "whether a relation has a tuple is a condition, and no value", "ask in an `if`")
+                self.error(right, "whether a relation has a tuple is a condition, and no value", "test it in an `if`")
             holds = self.compared(left, operator, right, scope)
             truths += [_alternatives(holds)] if isinstance(holds, s.Disjunction) else [holds]
         return reduce(lambda left, right: s.Binary("&&", left, right), truths)
