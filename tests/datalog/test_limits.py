@@ -385,7 +385,8 @@ def test_limits_hold_while_a_file_is_decompressed(bomb, way, capsys):
         message = caught.value.message
     took = re.search(r"passed memory_limit = 60 MB: it took ([\d.]+) MB", message)
     assert took, message
-    assert float(took[1]) < 250
+    # A run without a limit takes 3 GB; when a limit is noticed depends on the machine.
+    assert float(took[1]) < 750
 
 
 @pytest.mark.parametrize("provenance", ["unit", "minmaxprob"])

@@ -15,8 +15,8 @@ from derivable.datalog.api.relation_view import RelationView
 from derivable.datalog.facts.inputs import checked_facts, taken
 
 if TYPE_CHECKING:
+    from derivable.datalog.api.changes import Change
     from derivable.datalog.api.evaluation import Evaluation
-    from derivable.datalog.api.incremental import Change
     from derivable.datalog.api.reasons import Reasons
     from derivable.datalog.apm.device_profile import DeviceProfile
     from derivable.datalog.reasons.proof import Absence, Proof, Proofs
@@ -96,7 +96,7 @@ class Database(Mapping):
 
         Raises UnsupportedError for a database that keeps its outputs alone.
         """
-        from derivable.datalog.api.incremental import every_stratum
+        from derivable.datalog.api.changes import every_stratum
         from derivable.datalog.run.limits import EXACT_HINT, Watch, checked_limits, watched
 
         kept = self._kept("add facts to" if remove is None else "remove facts of")

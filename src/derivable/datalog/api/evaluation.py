@@ -39,7 +39,8 @@ from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of, dist
 from derivable.datalog.tags.tags import Algebra, GraphTags, Untagged
 
 if TYPE_CHECKING:
-    from derivable.datalog.api.incremental import Before, Change
+    from derivable.datalog.api.changes import Change
+    from derivable.datalog.api.incremental import Before
     from derivable.datalog.apm.device_profile import DeviceProfile
     from derivable.datalog.exact.evidence import Conditioned
     from derivable.datalog.exact.exact import Compiled, Grounding

@@ -7,7 +7,8 @@ from contextlib import ExitStack
 
 from derivable.algebra.expr.functions import equal
 from derivable.algebra.expr.nodes import Argument, in_order
-from derivable.datalog.fused.emit import Emitter, Intersect, Plan, RuleKernel, bound_by, num_loops, read_by
+from derivable.datalog.fused.emit import Emitter, RuleKernel
+from derivable.datalog.fused.kernel_steps import Intersect, Plan, bound_by, num_loops, read_by
 from derivable.kernel import nodes as n
 
 # Numbers that are remembered, a power of two, and registers on which they depend at most.

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from derivable.algebra.expr.functions import not_equal
 from derivable.algebra.expr.nodes import Argument, Constant, Expr, in_order
 from derivable.algebra.semiring import TypedSemiring
-from derivable.datalog.fused import emit
+from derivable.datalog.fused import emit, kernel_steps
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.kernels.row_sets import SetForm, SetParameters
 from derivable.datalog.policy.costs import policy
@@ -36,7 +36,7 @@ class InsertEmitter(emit.Emitter):
     # Of the target, how many it has and may have.
     sizes = "size", "room"
 
-    def __init__(self, plan: emit.Plan, form: SetForm | None):
+    def __init__(self, plan: kernel_steps.Plan, form: SetForm | None):
         super().__init__(plan)
         assert not plan.counted
         self.form = form
@@ -185,7 +185,7 @@ class CandidateEmitter(InsertEmitter):
 
     sizes = "num_candidates", "candidate_room"
 
-    def __init__(self, plan: emit.Plan):
+    def __init__(self, plan: kernel_steps.Plan):
         super().__init__(plan, None)
         assert plan.tags is not None
 
@@ -212,7 +212,9 @@ class CandidateEmitter(InsertEmitter):
             k.set(self.size, self.size + 1)
 
 
-def _prefix_step(plan: emit.Plan) -> int:
+def _prefix_step(plan: kernel_steps.Plan) -> int:
     """The step before which all columns but the last are known."""
     needed = {node for node in in_order(plan.outputs[:-1]) if isinstance(node, Argument)}
-    return 1 + max((number for number, step in enumerate(plan.steps) if needed & emit.bound_by(step)), default=0)
+    return 1 + max(
+        (number for number, step in enumerate(plan.steps) if needed & kernel_steps.bound_by(step)), default=0
+    )

@@ -30,7 +30,8 @@ from derivable.datalog.tables.trie import WORD_SHIFT
 from derivable.kernel import nodes as n
 
 if TYPE_CHECKING:
-    from derivable.datalog.fused.emit import Emitter, Intersect
+    from derivable.datalog.fused.emit import Emitter
+    from derivable.datalog.fused.kernel_steps import Intersect
 
 # Words whose reading costs as much as looking a value up.
 VALUES_A_WORD = 2

@@ -16,7 +16,7 @@ from derivable.algebra.expr.functions import equal
 from derivable.algebra.expr.nodes import Argument, Expr
 from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import TypedSemiring
-from derivable.datalog.fused import emit
+from derivable.datalog.fused import kernel_steps
 from derivable.datalog.fused.emit_insert import InsertEmitter
 from derivable.datalog.kernels.row_sets import DONE, SetForm
 from derivable.datalog.policy.costs import policy
@@ -164,9 +164,9 @@ class SumEmitter(InsertEmitter):
 
     def __init__(self, typed: TypedSemiring, num_columns: int, form: SetForm | None, is_certain: bool):
         registers = tuple(Argument(c, "int64", f"r{c}") for c in range(num_columns))
-        layout = emit.Layout(max(1, num_columns), "int64", None)
-        step = emit.Rows(layout, False, (), (), tuple(enumerate(registers)))
-        super().__init__(emit.Plan((step,), registers, (), typed), form)
+        layout = kernel_steps.Layout(max(1, num_columns), "int64", None)
+        step = kernel_steps.Rows(layout, False, (), (), tuple(enumerate(registers)))
+        super().__init__(kernel_steps.Plan((step,), registers, (), typed), form)
         self.typed, self.is_certain = typed, is_certain
 
     def target(self) -> int:

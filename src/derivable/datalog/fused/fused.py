@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.core.lazy import later
-from derivable.datalog.fused import elimination
+from derivable.datalog.fused import elimination, kernel_steps
 from derivable.datalog.fused.kernel_plan import Fused, plan
 from derivable.datalog.fused.state import State
 from derivable.datalog.policy.costs import policy
@@ -228,7 +228,7 @@ class Running:
         positions = [-1] * kernel.num_positions
         # Kernels of tagged rows read their numbers from a list, also where they are a slice; it is made in parts.
         first_step = fused.plan.steps[0]
-        is_listed = isinstance(first_step, emit.Rows) and first_step.is_listed
+        is_listed = isinstance(first_step, kernel_steps.Rows) and first_step.is_listed
         listed, first = np.empty(0, np.int64) if isinstance(rows, slice) else rows, 0
         while i < end:
             if self.fused is not fused:
@@ -396,7 +396,8 @@ def _tags(mode: Any, fused: Fused, found: list[np.ndarray]) -> Any:
     steps = [0] + [
         number
         for number, step in enumerate(fused.plan.steps)
-        if isinstance(step, (emit.Match, emit.Intersect)) or (isinstance(step, emit.Probe) and not step.negated)
+        if isinstance(step, (kernel_steps.Match, kernel_steps.Intersect))
+        or (isinstance(step, kernel_steps.Probe) and not step.negated)
     ]
     tags: Any = None
     for step, rows in zip(steps, found, strict=True):

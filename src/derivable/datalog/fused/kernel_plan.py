@@ -19,6 +19,7 @@ from derivable.algebra.expr.types import FLOATS
 from derivable.algebra.semiring import TypedSemiring
 from derivable.core.lazy import later
 from derivable.datalog.foreign.standard import predicate_of
+from derivable.datalog.fused import kernel_steps
 from derivable.datalog.fused.state import State
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars import arithmetic
@@ -84,11 +85,11 @@ class Kept:
 
     words    constants
     reads    step -> how it reads a relation; layouts of these, in this order
-    counted  the operators whose rows the kernel counts, in the order of `emit.Plan.counted`
+    counted  the operators whose rows the kernel counts, in the order of `kernel_steps.Plan.counted`
     enters   form of sets -> the kernel that enters into them: a plan takes long to look up
     """
 
-    plan: emit.Plan
+    plan: kernel_steps.Plan
     words: tuple[Const | int, ...]
     reads: dict[int, Read]
     layouts: tuple
@@ -98,7 +99,10 @@ class Kept:
     @cached_property
     def is_worth_columns(self) -> bool:
         """Whether a kernel that writes columns is faster than columns: of one relation it is not."""
-        return any(isinstance(step, (emit.Match, emit.Probe, emit.Intersect, emit.Count)) for step in self.plan.steps)
+        return any(
+            isinstance(step, (kernel_steps.Match, kernel_steps.Probe, kernel_steps.Intersect, kernel_steps.Count))
+            for step in self.plan.steps
+        )
 
     @cached_property
     def scans(self) -> dict[int, m.Scan]:
@@ -122,19 +126,19 @@ class Fused:
     """
 
     kept: Kept
-    plan: emit.Plan
+    plan: kernel_steps.Plan
     words: list[int]
     reads: dict[int, tuple[Table, Index | None]]
 
 
-def layout_of(table: Table) -> emit.Layout:
+def layout_of(table: Table) -> kernel_steps.Layout:
     """The layout of a table whose set is queried."""
-    return emit.Layout(table.width, str(table.word_type), table.row_set.form)
+    return kernel_steps.Layout(table.width, str(table.word_type), table.row_set.form)
 
 
-def _log_of(table: Table) -> emit.Layout:
+def _log_of(table: Table) -> kernel_steps.Layout:
     """The layout of a table that is read row by row."""
-    return emit.Layout(table.width, str(table.word_type), None)
+    return kernel_steps.Layout(table.width, str(table.word_type), None)
 
 
 def plan(state: State, store: m.Store, has_factors: bool = False) -> Fused | str:
@@ -189,7 +193,7 @@ class _Planner:
         self.state, self.store, self.mode = state, store, state.mode
         self.registers: dict[str, Argument] = {}
         self.words: list[Const | int] = []
-        self.steps: list[emit.Step] = []
+        self.steps: list[kernel_steps.Step] = []
         self.reads: dict[int, tuple[Table, Index | None]] = {}
         self.recipes: dict[int, Read] = {}
         self.layouts: list[tuple] = []
@@ -214,14 +218,14 @@ class _Planner:
                 self.intersect(common, project.later[number + count - 1])
             else:
                 self.step(nodes[number], project.later[number])
-            if emit.num_loops(self.steps) > MOST_LOOPS:
+            if kernel_steps.num_loops(self.steps) > MOST_LOOPS:
                 raise _Unsupported(f"more than {MOST_LOOPS} joins")
             if self.state.counts is not None:
                 marks[len(self.steps)] = (*marks.get(len(self.steps), ()), *nodes[number : number + count])
             number += count
         outputs = tuple(self.word(term) for term in project.terms)
         words = tuple(Argument(k, "int64", f"word{k}") for k in range(len(self.words)))
-        made = emit.Plan(tuple(self.steps), outputs, words, self.tags, tuple(marks))
+        made = kernel_steps.Plan(tuple(self.steps), outputs, words, self.tags, tuple(marks))
         found = Kept(made, tuple(self.words), self.recipes, tuple(self.layouts), tuple(marks.values()))
         symbols = self.state.symbols
         values = [w if isinstance(w, int) else word_of(w.value, w.type, symbols) for w in self.words]
@@ -281,7 +285,7 @@ class _Planner:
             return self.term(e)
         value, valid, _ = self.value(e)
         if valid is not ALWAYS:
-            self.steps.append(emit.Condition(valid))
+            self.steps.append(kernel_steps.Condition(valid))
         return emit.word_of_value(value)
 
     # Steps
@@ -293,7 +297,7 @@ class _Planner:
                 checks, repeats, takes = self.columns(node, needed)
                 # With tags, `State.rows_of` gives row numbers for parts of a relation.
                 is_listed = node.part != "all" and not isinstance(self.mode, Untagged)
-                self.steps.append(emit.Rows(_log_of(table), is_listed, checks, repeats, takes))
+                self.steps.append(kernel_steps.Rows(_log_of(table), is_listed, checks, repeats, takes))
             case m.Join():
                 self.join(node, needed)
             case m.Difference(right=right):
@@ -302,12 +306,12 @@ class _Planner:
                 table, _ = self.read(Read(right, is_set=True))
                 terms = tuple(self.term(t) for t in right.terms if t is not None)
                 certain = self.tags is None and table.tags is not None
-                self.steps.append(emit.Probe(layout_of(table), terms, True, False, certain))
+                self.steps.append(kernel_steps.Probe(layout_of(table), terms, True, False, certain))
             case m.Select(condition=condition):
-                self.steps.append(emit.Condition(self.value(self.with_words(condition))[2]))
+                self.steps.append(kernel_steps.Condition(self.value(self.with_words(condition))[2]))
             case m.Extend(variable=v, expression=e):
                 value = self.word(e)
-                self.steps.append(emit.Define(self.register(v.name, v.type), value))
+                self.steps.append(kernel_steps.Define(self.register(v.name, v.type), value))
             case m.Generate():
                 self.integers(node)
             case m.RuleProbability():
@@ -338,14 +342,14 @@ class _Planner:
         if keys and len(keys) == len(scan.terms):
             table, _ = self.read(Read(scan, is_set=True))
             terms = tuple(term for _, term in keys)
-            self.steps.append(emit.Probe(layout_of(table), terms, False, is_stamped, False))
+            self.steps.append(kernel_steps.Probe(layout_of(table), terms, False, is_stamped, False))
             return
         columns = tuple(c for c, _ in keys)
         table, index = self.read(Read(scan, columns, None if node.range is None else node.range.column))
         assert index is not None
         only_exists = plain and not takes and not repeats
-        layout = emit.Layout(table.width, "int64", None) if index.kind in ("dense", "range") else _log_of(table)
-        self.steps.append(emit.Match(layout, index.kind, keys, repeats, takes, only_exists, is_stamped, within))
+        layout = kernel_steps.Layout(table.width, "int64", None) if index.kind in ("dense", "range") else _log_of(table)
+        self.steps.append(kernel_steps.Match(layout, index.kind, keys, repeats, takes, only_exists, is_stamped, within))
 
     def intersected(self, nodes: Sequence[m.Operator], number: int) -> list[m.Scan]:
         """The scans of the joins from a place on that are about one more variable, whose values are intersected."""
@@ -383,7 +387,9 @@ class _Planner:
             _, index = self.read(Read(scan, tuple(c for c, _ in one.keys), by, is_trie=True))
             assert index is not None
             count = len(scans) if number == 1 else 0
-            self.steps.append(emit.Intersect(index.kind, terms, count, register if number == len(scans) else None))
+            self.steps.append(
+                kernel_steps.Intersect(index.kind, terms, count, register if number == len(scans) else None)
+            )
 
     def bounds_in(self, found: m.Range, scan: m.Scan) -> tuple[tuple[str, Expr], ...]:
         """The bounds of a range as an ordered index takes them; it has one run if the relation does not change."""
@@ -393,7 +399,7 @@ class _Planner:
         for bound in found.bounds:
             value, valid, _ = self.value(bound.value)
             if valid is not ALWAYS:
-                self.steps.append(emit.Condition(valid))
+                self.steps.append(kernel_steps.Condition(valid))
             word = emit.word_of_value(value)
             if bound.value.type.family == "float":
                 word = where(word < 0, word ^ int(~LEAST), word)
@@ -409,16 +415,16 @@ class _Planner:
         high, high_valid, _ = self.value(node.inputs[1])
         for valid in (low_valid, high_valid):
             if valid is not ALWAYS:
-                self.steps.append(emit.Condition(valid))
+                self.steps.append(kernel_steps.Condition(valid))
         if isinstance(output, Const) or output.name in self.registers:
             value = self.value(output)[0]
             inside = (low <= value) & (value <= high if closed else value < high)
-            self.steps.append(emit.Condition(~inside if node.negated else inside))
+            self.steps.append(kernel_steps.Condition(~inside if node.negated else inside))
             return
         first, last = emit.word_of_value(low), emit.word_of_value(high)
         there = low <= high if closed else low < high
         number = where(there, last - first + (1 if closed else 0), 0)
-        self.steps.append(emit.Count(self.register(output.name, output.type), first, number))
+        self.steps.append(kernel_steps.Count(self.register(output.name, output.type), first, number))
 
     def coin(self, node: m.RuleProbability) -> None:
         """A coin of which no tag says whose it is is a factor; other ones are drawn over columns."""
@@ -432,7 +438,7 @@ class _Planner:
         if table is None:
             raise _Unsupported("random facts of its own are drawn over columns")
         self.reads[len(self.steps)] = table, None
-        self.steps.append(emit.Factor())
+        self.steps.append(kernel_steps.Factor())
 
 
 def _value_of(word: Expr, dtype: Any) -> Expr:

@@ -17,7 +17,7 @@ from derivable.device.cpu.memory import empty, longer
 from derivable.device.cpu.pages import zero_pages
 
 if TYPE_CHECKING:
-    from derivable.datalog.fused import emit, emit_insert, emit_tags
+    from derivable.datalog.fused import emit, emit_insert, emit_tags, kernel_steps
     from derivable.datalog.kernels.row_sets import SetForm
     from derivable.datalog.machine import driver, proof_driver
     from derivable.datalog.machine.machine import Machine
@@ -88,7 +88,7 @@ class Merge:
         if self.room:
             self.candidates = [Candidates(table.width, (), self.room) for table in machine.tables]
 
-    def kernel(self, plan: emit.Plan, form: SetForm | None) -> emit.RuleKernel:
+    def kernel(self, plan: kernel_steps.Plan, form: SetForm | None) -> emit.RuleKernel:
         """The kernel of a plan that writes to a table with these sets."""
         return emit.compiled(emit_insert.InsertEmitter, plan, form)
 
@@ -178,7 +178,7 @@ class Sums(Merge):
         self.kernels: list[tuple[Any, Any] | None] = [None] * len(tables)
         self.blocks: list[Any] = [None] * len(tables)
 
-    def kernel(self, plan: emit.Plan, form: SetForm | None) -> emit.RuleKernel:
+    def kernel(self, plan: kernel_steps.Plan, form: SetForm | None) -> emit.RuleKernel:
         return emit.compiled(emit_insert.CandidateEmitter, plan)
 
     def kernels_for(self, table: Table) -> tuple[emit.RuleKernel, Packed]:
@@ -296,7 +296,7 @@ class Proofs(Merge):
         self.candidates = [Candidates(table.width, factors, self.room, ONE) for table in machine.tables]
         self.arrays: list[dict[str, np.ndarray]] = [{} for _ in machine.tables]
 
-    def kernel(self, plan: emit.Plan, form: SetForm | None) -> emit.RuleKernel:
+    def kernel(self, plan: kernel_steps.Plan, form: SetForm | None) -> emit.RuleKernel:
         return emit.compiled(emit_insert.CandidateEmitter, plan)
 
     def write_table(self, machine: Machine, number: int) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from derivable.algebra.semiring import TypedSemiring
-from derivable.datalog.fused import fused, kernel_plan
+from derivable.datalog.fused import fused, kernel_plan, kernel_steps
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars.nodes import Var
@@ -99,12 +99,10 @@ class Propagation:
         if values is not None:
             self.values = "float64" if values.family == "float" else "uint64" if is_moved(values) else "int64"
             if self.fused is not None:
-                from derivable.datalog.fused import emit
-
                 # The driver is the table of the other columns.
                 first, *others = self.fused.plan.steps
-                assert isinstance(first, emit.Rows)
-                first = replace(first, layout=emit.Layout(table.width, str(table.word_type), None))
+                assert isinstance(first, kernel_steps.Rows)
+                first = replace(first, layout=kernel_steps.Layout(table.width, str(table.word_type), None))
                 self.fused.plan = replace(self.fused.plan, steps=(first, *others))
                 self.fused.reads[0] = table, None
 

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from derivable.algebra.expr.functions import bitcast, cast, equal, where
 from derivable.algebra.expr.nodes import Constant, Expr
 from derivable.algebra.semiring import TypedSemiring
-from derivable.datalog.fused import emit
+from derivable.datalog.fused import emit, kernel_steps
 from derivable.datalog.kernels.row_sets import DONE, LOG_FULL, OUT_OF_REACH
 
 # Integers up to here are floats.
@@ -51,7 +51,7 @@ class BestEmitter(emit.Emitter):
             that are no integers with a sign. It is what tags are else, and the columns before it are those of the table
     """
 
-    def __init__(self, plan: emit.Plan, sign: int, values: str | None = None):
+    def __init__(self, plan: kernel_steps.Plan, sign: int, values: str | None = None):
         super().__init__(plan)
         assert isinstance(plan.tags, TypedSemiring) == (values is None)
         self.sign, self.values_type = sign, values
@@ -76,7 +76,7 @@ class BestEmitter(emit.Emitter):
         self.keys = k.array("keys", "float64")
         self.begin()
         driver = self.plan.steps[0]
-        assert isinstance(driver, emit.Rows)
+        assert isinstance(driver, kernel_steps.Rows)
         self.width = driver.layout.width
         self.log = self.array("log", driver.layout.dtype, 0)
         self.row_tags = self.array("tags", self.tag_dtype, 0)
@@ -156,7 +156,7 @@ class BestEmitter(emit.Emitter):
             k.continue_()
         k.set(self.left, self.left - 1)
 
-    def propagate(self, driver: emit.Rows) -> None:
+    def propagate(self, driver: kernel_steps.Rows) -> None:
         k = self.k
         row = [*self.prefix, k.load(self.queued, self.entry, "y")]
         with ExitStack() as blocks:
