@@ -1,6 +1,7 @@
 """Kernels of tensor programs against NumPy and the interpreter, for every storage format."""
 
 import math
+from contextlib import contextmanager
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +15,7 @@ from derivable.core.diagnostics import DomainError, LayoutError, ShapeError, Uns
 from derivable.device.cpu.threads import get_num_threads, set_num_threads
 from derivable.kernel.interpret import interpret as interpret_kernel
 from derivable.tensor.call import call
-from derivable.tensor.call.compilation import compile
+from derivable.tensor.call.compilation import Kernel, compile
 from derivable.tensor.call.factored import Factored
 from derivable.tensor.formats.format import Format, format_of
 from derivable.tensor.formats.held import hold
@@ -576,6 +577,20 @@ def test_errors_of_formats_and_shapes():
 # Random programs
 
 
+@contextmanager
+def few_stages():
+    """A kernel that makes stages without end fails."""
+    add = Kernel._add_stage
+
+    def add_one(kernel, problem):
+        assert len(kernel.stages) < 20, kernel.staged.node
+        add(kernel, problem)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Kernel, "_add_stage", add_one)
+        yield
+
+
 @examples(15, 40, data=st.data())
 def test_random_programs(data):
     program, given_, meant, formats = data.draw(cases(VECTORS, MATRICES))
@@ -587,17 +602,37 @@ def test_random_programs(data):
     )
     kernel = compile(program, formats, output=output, shape=(SIZE,) * order if order else None, passes=passes)
     if is_outside(expected):
-        with pytest.raises(DomainError):
+        with pytest.raises(DomainError), few_stages():
             kernel(**given_)
         return
     try:
-        found = kernel(**given_)
+        with few_stages():
+            found = kernel(**given_)
     except DomainError:
         # What a zero that is stored leads to is stored too, as a zero, and that is outside.
         assert is_outside(interpret(program.node, meant, semirings.get("real"), is_guarded=True))
         return
     found = found.to_numpy() if hasattr(found, "to_numpy") else found
     np.testing.assert_allclose(found, dense_of(expected, order), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("text", "row"),
+    {
+        "sum(<i, _> in Y) { i -> X }": X,
+        "sum(<i, _> in Y) { i -> { 1 -> 2.0 } + X }": X + 2 * np.eye(5)[1],
+        "sum(<i, _> in Y) let v = X in { i -> v }": X,
+        "sum(<i, _> in Y) { i -> A(0) }": AD[0],
+    }.items(),
+)
+@pytest.mark.parametrize("vector", VECTORS)
+def test_inputs_below_a_key_without_destinations(text, row, vector):
+    types = {name: TYPES[name] for name in "AXY" if name in text}
+    formats = dict.fromkeys(types.keys() & {"X"}, vector)
+    kernel = compile(parse(text, types), formats, output="numpy", shape=(7, 5), passes={"destinations": False})
+    with few_stages():
+        found = kernel(**{name: VALUES[name] for name in types})
+    np.testing.assert_allclose(found, np.tile(row, (7, 1)))
 
 
 @pytest.mark.parametrize("product", ["({} * Y(0)) * a", "(Y(0) * {}) * a", "a * ({} * Y(0))", "{} * a", "a * {}"])

@@ -477,6 +477,9 @@ class Lowering:
     def _outside(self, node: t.Node, names: Names, of: Type, named_in: int) -> None:
         """Raises NotWhole if a tensor depends on nothing but inputs."""
         bindings: dict[str, tuple[Bound, t.Node]] = {}
+        if isinstance(node, t.Var) and is_unique(node, names):
+            # An input is no more of a whole as a stage.
+            return
         if replaced(self.program, node, t.Zero()) is self.program or not self._closes(node, names, bindings):
             return
         closed = to_let([(name, value) for name, (_, value) in bindings.items()], node)
