@@ -34,6 +34,7 @@ from derivable.datalog.fused.kernel_steps import (
 )
 from derivable.datalog.kernels.row_sets import SetForm, SetParameters, find, find_words
 from derivable.datalog.policy.costs import policy
+from derivable.datalog.policy.kernels import Built
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, substitute
 
@@ -63,10 +64,12 @@ def is_compiled(*key: Any) -> bool:
 
 def compiled(emitter: type[Emitter], *arguments: Any) -> RuleKernel:
     """The kernel of an emitter and its arguments, a plan first."""
-    made, key = policy().kernels.made, (emitter, *arguments)
-    if key not in made:
-        made[key] = emitter(*arguments).emit()
-    return made[key]
+    kernels, key = policy().kernels, (emitter, *arguments)
+    if key not in kernels.made:
+        function, (parameters, num_positions, columns) = kernels.of(key, lambda: emitter(*arguments).emit())
+        made = RuleKernel(function, tuple(map(tuple, parameters)), num_positions, tuple(columns))
+        kernels.made[key] = made
+    return kernels.made[key]
 
 
 class Emitter:
@@ -115,17 +118,17 @@ class Emitter:
         self.first_free = first_free_loop(plan)
         self.found = k.let("found", 0) if self.first_free < len(plan.steps) else None
 
-    def compiled(self, columns: Sequence[str] = ()) -> RuleKernel:
-        function = policy().kernels.function(self.k.kernel())
-        return RuleKernel(function, tuple(self.parameters), self.plan.num_loops, tuple(columns))
+    def built(self, columns: Sequence[str] = (), is_packed: bool = False) -> Built:
+        """The kernel, with the fields of its `RuleKernel`."""
+        return Built(self.k.kernel(), is_packed, (self.parameters, self.plan.num_loops, columns))
 
-    def emit(self) -> RuleKernel:
+    def emit(self) -> Built:
         kinds = ["int64"] * len(self.plan.outputs)
         if isinstance(self.plan.tags, TypedSemiring):
             kinds += self.plan.tags.dtypes
         return self.finished(kinds)
 
-    def finished(self, kinds: list[str]) -> RuleKernel:
+    def finished(self, kinds: list[str]) -> Built:
         """The kernel, which writes to columns of these kinds."""
         k, plan = self.k, self.plan
         self.i, stop, self.room = k.scalar("i"), k.scalar("stop"), k.scalar("room")
@@ -139,7 +142,7 @@ class Emitter:
             kinds += ["int64"] * len(self.rows)
         # Columns to write come last, wherever they were needed first.
         k.parameters.extend(self.columns)
-        return self.compiled(kinds)
+        return self.built(kinds)
 
     def driver(self) -> None:
         k, step = self.k, self.plan.steps[0]

@@ -7,8 +7,9 @@ from contextlib import ExitStack
 
 from derivable.algebra.expr.functions import equal
 from derivable.algebra.expr.nodes import Argument, in_order
-from derivable.datalog.fused.emit import Emitter, RuleKernel
+from derivable.datalog.fused.emit import Emitter
 from derivable.datalog.fused.kernel_steps import Intersect, Plan, bound_by, num_loops, read_by
+from derivable.datalog.policy.kernels import Built
 from derivable.kernel import nodes as n
 
 # Numbers that are remembered, a power of two, and registers on which they depend at most.
@@ -22,7 +23,7 @@ class RowEmitter(Emitter):
         super().__init__(plan)
         self.dtype = dtype
 
-    def emit(self) -> RuleKernel:
+    def emit(self) -> Built:
         self.columns = [self.k.array("out", self.dtype)]
         del self.k.parameters[-1]
         return self.finished([self.dtype])
@@ -49,7 +50,7 @@ class CountEmitter(Emitter):
         super().__init__(plan)
         self.wanted, self.done = frozenset(range(len(plan.steps))), frozenset[int]()
 
-    def emit(self) -> RuleKernel:
+    def emit(self) -> Built:
         self.columns = []
         return self.finished([])
 
@@ -130,7 +131,7 @@ class GroupEmitter(CountEmitter):
         self.width = width
         self.first_counted = first_counted(plan, width)
 
-    def emit(self) -> RuleKernel:
+    def emit(self) -> Built:
         self.columns = [self.k.array("out", "int64")]
         del self.k.parameters[-1]
         return self.finished(["int64"])

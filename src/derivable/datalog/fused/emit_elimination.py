@@ -10,6 +10,7 @@ from derivable.algebra.expr.functions import equal
 from derivable.algebra.expr.nodes import Expr
 from derivable.datalog.fused.elimination import Elimination, Hop, Variable, anchors
 from derivable.datalog.policy.costs import policy
+from derivable.datalog.policy.kernels import Built
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder
 
@@ -33,10 +34,11 @@ class EliminationKernel:
 
 def compiled(elimination: Elimination, is_grouped: bool) -> EliminationKernel:
     """The kernel of an elimination, which may write the number of each value of the fixed variable."""
-    made, key = policy().kernels.made, (EliminationKernel, elimination, is_grouped)
-    if key not in made:
-        made[key] = _Emitter(elimination, is_grouped).emit()
-    return made[key]
+    kernels, key = policy().kernels, (EliminationKernel, elimination, is_grouped)
+    if key not in kernels.made:
+        function, num_messages = kernels.of(key, lambda: _Emitter(elimination, is_grouped).emit())
+        kernels.made[key] = EliminationKernel(function, num_messages, is_grouped)
+    return kernels.made[key]
 
 
 def is_compiled(elimination: Elimination, is_grouped: bool) -> bool:
@@ -58,7 +60,7 @@ class _Emitter:
         self.k = Builder("eliminate")
         self.messages: list[_Message] = []
 
-    def emit(self) -> EliminationKernel:
+    def emit(self) -> Built:
         k = self.k
         i, stop, self.low = k.scalar("i"), k.scalar("stop"), k.scalar("low")
         self.indexes = [
@@ -88,7 +90,7 @@ class _Emitter:
             k.set(i, i + 1)
         k.return_(total, i, pairs)
         k.parameters += [out] if self.is_grouped else []
-        return EliminationKernel(policy().kernels.function(k.kernel()), len(self.messages), self.is_grouped)
+        return Built(k.kernel(), notes=len(self.messages))
 
     def span(self, read: int, key: Expr) -> tuple[Expr, Expr]:
         """Where an index has the rows of a key."""

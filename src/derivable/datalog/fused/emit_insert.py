@@ -16,7 +16,7 @@ from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog.fused import emit, kernel_steps
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.kernels.row_sets import SetForm, SetParameters
-from derivable.datalog.policy.costs import policy
+from derivable.datalog.policy.kernels import Built
 
 # What a kernel returns besides the codes of `row_sets`.
 PAUSED = 10
@@ -41,7 +41,7 @@ class InsertEmitter(emit.Emitter):
         assert not plan.counted
         self.form = form
 
-    def emit(self) -> emit.RuleKernel:
+    def emit(self) -> Built:
         k = self.k
         self.memory, self.block = k.array("memory", "int64"), k.array("block", "int64")
         self.i, self.stop = (self.scalar("own", part=part) for part in (ROW, STOP))
@@ -62,7 +62,7 @@ class InsertEmitter(emit.Emitter):
             self.driver()
             k.set((self.i, self.left), (self.i + 1, self.left - 1))
         self.leave(row_sets.DONE)
-        return emit.RuleKernel(policy().kernels.packed(k.kernel()), tuple(self.parameters), self.plan.num_loops, ())
+        return self.built(is_packed=True)
 
     def target(self) -> int:
         """The parameters of the table that is written to; returns the columns of its log."""

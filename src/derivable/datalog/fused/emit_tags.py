@@ -226,17 +226,14 @@ def compiled_tags(typed: TypedSemiring, at_once: bool) -> tuple[Callable, ...]:
     """(accumulate, merge); the first alone if older rows get their tags at once."""
     kernels, key = policy().kernels, (compiled_tags, typed, at_once)
     if key not in kernels.made:
-        added = accumulate_kernel(typed.plus, typed.semiring.idempotent_plus, at_once)
-        kernels.made[key] = tuple(map(kernels.function, [added, *([] if at_once else [merge_kernel(typed)])]))
+        added = kernels.function_of(accumulate_kernel, typed.plus, typed.semiring.idempotent_plus, at_once)
+        kernels.made[key] = (added,) if at_once else (added, kernels.function_of(merge_kernel, typed))
     return kernels.made[key]
 
 
 def compiled_end_of_round(typed: TypedSemiring, has_stamps: bool, is_ordered: bool) -> Packed:
     """The function of `end_round_kernel`."""
-    kernels, key = policy().kernels, (end_round_kernel, typed, has_stamps, is_ordered)
-    if key not in kernels.made:
-        kernels.made[key] = kernels.packed(end_round_kernel(typed, has_stamps, is_ordered))
-    return kernels.made[key]
+    return policy().kernels.packed_of(end_round_kernel, typed, has_stamps, is_ordered)
 
 
 def compiled_join(plus: TypedMonoid) -> Callable:

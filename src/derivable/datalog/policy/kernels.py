@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from derivable.core.lazy import later
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
 
-    from derivable.device.cpu import llvm_code
+    from derivable.device.cpu import kernel_files, llvm_calls, llvm_code
+    from derivable.device.cpu.kernel_files import KernelFiles
     from derivable.kernel import nodes as n
 else:
-    llvm_code = later("derivable.device.cpu.llvm_code")
+    llvm_code, llvm_calls = later("derivable.device.cpu.llvm_code"), later("derivable.device.cpu.llvm_calls")
+    kernel_files = later("derivable.device.cpu.kernel_files")
+
+# What kernels are built and printed by.
+_FOLDERS = "core", "algebra", "kernel", "datalog/fused", "datalog/kernels", "datalog/shortcuts"
+
+
+@dataclass(frozen=True)
+class Built:
+    """A kernel, whether it has packed arguments, and what its maker notes of it: numbers, texts and lists of these."""
+
+    kernel: n.Kernel
+    is_packed: bool = False
+    notes: Any = None
 
 
 class Kernels:
@@ -31,15 +49,26 @@ class Kernels:
 
     def packed(self, kernel: n.Kernel) -> llvm_code.Packed:
         """What a driver calls by its address."""
-        return llvm_code.Packed(kernel)
+        return llvm_code.Packed(lambda: kernel)
+
+    def of(self, key: tuple, build: Callable[[], Built]) -> tuple[Any, Any]:
+        """(function, notes) of a kernel that is built of what `key` has, a function or class and its arguments."""
+        built = build()
+        return (self.packed if built.is_packed else self.function)(built.kernel), built.notes
 
     def function_of(self, make: Callable[..., n.Kernel], *arguments: Any) -> Callable:
         """The function of the kernel that `make` makes of these arguments."""
+        return self._made(make, arguments, False)
+
+    def packed_of(self, make: Callable[..., n.Kernel], *arguments: Any) -> llvm_code.Packed:
+        """The same for a driver."""
+        return self._made(make, arguments, True)
+
+    def _made(self, make: Callable[..., n.Kernel], arguments: tuple, is_packed: bool) -> Any:
         key = make, *arguments
-        known = self.made.get(key)
-        if known is None:
-            known = self.made[key] = self.function(make(*arguments))
-        return known
+        if key not in self.made:
+            self.made[key], _ = self.of(key, lambda: Built(make(*arguments), is_packed))
+        return self.made[key]
 
     def address(self, array: np.ndarray) -> int:
         """Where a driver, and what it calls, finds an array."""
@@ -50,4 +79,38 @@ class Kernels:
         return driver(self.address(arguments[0]), *arguments)
 
 
-COMPILED = Kernels()
+class StoredKernels(Kernels):
+    """The same by what is on disk: a kernel of what another process has made one of is neither built nor printed."""
+
+    @cached_property
+    def files(self) -> KernelFiles:
+        return kernel_files.KernelFiles(_FOLDERS)
+
+    def of(self, key: tuple, build: Callable[[], Built]) -> tuple[Any, Any]:
+        path = self.files.path(key)
+        if path is None:
+            return super().of(key, build)
+        said = self.files.read(path)
+        if said is not None:
+            digest, notes = said["code"], said["notes"]
+            if said["signature"] is None:
+                return llvm_code.Packed(lambda: build().kernel, digest), notes
+            name, kinds, results = said["signature"]
+            signature = llvm_calls.Signature(name, tuple(kinds), tuple(results))
+            function = llvm_code.function_on_disk(digest, signature, lambda: build().kernel)
+            if function is not None:
+                return function, notes
+        built = build()
+        if built.is_packed:
+            said = {"signature": None, "notes": built.notes}
+            printed = partial(self._write, path, said)
+            return llvm_code.Packed(lambda: built.kernel, "", printed), built.notes
+        function, digest = llvm_code.compile_with_digest(built.kernel)
+        self._write(path, {"signature": astuple(llvm_calls.signature_of(built.kernel)), "notes": built.notes}, digest)
+        return function, built.notes
+
+    def _write(self, path: Path, said: dict, digest: str) -> None:
+        self.files.write(path, {**said, "code": digest})
+
+
+COMPILED = StoredKernels()

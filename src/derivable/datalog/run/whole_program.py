@@ -42,16 +42,16 @@ class SmallRuns:
 
     runs      how many there were, -1 if none is to have a memory
     free      the memory that no run has now
-    number    of the first strata that may be run so, None if that is not known yet
+    number    of the first strata that may be run so
     computed  the relations whose integers expressions compute with that may leave their types
     reach     the least and the greatest word of the facts of runs that were looked at for such, None before
     """
 
     computed: frozenset[str]
     has_floats: bool
+    number: int
     runs: int = 0
     free: list[WholeProgram] = field(default_factory=list)
-    number: int | None = None
     reach: tuple[int, int] | None = None
 
 
@@ -68,7 +68,9 @@ def run_whole(ram: m.Ram, facts: FactStore, watch: Watch, algebra: Algebra) -> F
     if small is None:
         looks = (look.store for number in range(len(ram.strata)) for look in looks_of(ram, number))
         has_floats = any(t.family == "float" for relation in ram.relations.values() for t in relation.types)
-        small = ram.plans.setdefault(key, SmallRuns(frozenset(m.relations_read(looks)), has_floats))
+        number = next((k for k, stratum in enumerate(ram.strata) if _is_other(ram, stratum, form is not None)), None)
+        number = len(ram.strata) if number is None else number
+        small = ram.plans.setdefault(key, SmallRuns(frozenset(m.relations_read(looks)), has_floats, number))
     if small.runs < 0:
         return None
     if limits.iteration_limit is not None or limits.round_limit is not None or limits.tuple_limit is not None:
@@ -77,7 +79,7 @@ def run_whole(ram: m.Ram, facts: FactStore, watch: Watch, algebra: Algebra) -> F
     try:
         program = small.free.pop()
     except IndexError:
-        if small.runs == 1 and saved_by(ram) < policy().few_rows:
+        if (small.runs == 1 and saved_by(ram) < policy().few_rows) or has_many_facts(ram.strata[: small.number], facts):
             return None
         with gc_paused():
             program = small_program(ram, algebra, small.number)
@@ -99,14 +101,23 @@ def run_whole(ram: m.Ram, facts: FactStore, watch: Watch, algebra: Algebra) -> F
 
 def saved_by(ram: m.Ram) -> int:
     """What a run saves, in rows."""
-    number_of_stores = sum(len(stratum.once) + len(stratum.loop) for stratum in ram.strata)
-    return policy().small_round + policy().call_rows * number_of_stores
+    return policy().small_round + policy().call_rows * _number_of_stores(ram.strata)
 
 
-def small_program(ram: m.Ram, algebra: Algebra, most: int | None = None) -> WholeProgram | None:
-    """At most the first `most` strata of a program, without kernels; None if those are run in another way."""
-    strata, is_tagged = ram.strata[:most], not isinstance(algebra, Untagged)
-    number = next((k for k, stratum in enumerate(strata) if _is_other(ram, stratum, is_tagged)), len(strata))
+def has_many_facts(strata: Sequence[m.Stratum], facts: FactStore) -> bool:
+    """Whether strata have more facts than a small run."""
+    names = {name for stratum in strata for name in stratum.relations}
+    count = sum(len(facts.relations[name]) for name in names & facts.relations.keys())
+    return count > policy().small_facts + policy().call_rows * _number_of_stores(strata)
+
+
+def _number_of_stores(strata: Sequence[m.Stratum]) -> int:
+    return sum(len(stratum.once) + len(stratum.loop) for stratum in strata)
+
+
+def small_program(ram: m.Ram, algebra: Algebra, number: int) -> WholeProgram | None:
+    """The first strata of a program, without kernels; None if they have no rules."""
+    is_tagged = not isinstance(algebra, Untagged)
     if ram.constructors or not any(stratum.once or stratum.loop for stratum in ram.strata[:number]):
         return None
     # Plans of its own: what the program keeps is not to refer to the program.

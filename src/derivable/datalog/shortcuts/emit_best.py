@@ -20,6 +20,7 @@ from derivable.algebra.expr.nodes import Constant, Expr
 from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog.fused import emit, kernel_steps
 from derivable.datalog.kernels.row_sets import DONE, LOG_FULL, OUT_OF_REACH
+from derivable.datalog.policy.kernels import Built
 
 # Integers up to here are floats.
 EXACT = 1 << 53
@@ -58,7 +59,7 @@ class BestEmitter(emit.Emitter):
         self.tag_dtype = "float64" if values in (None, "float64") else "int64"
         self.absent = Constant(-sign * float("inf"), "float64")
 
-    def emit(self) -> emit.RuleKernel:
+    def emit(self) -> Built:
         k = self.k
         self.changing = [k.scalar(name) for name in SCALARS]
         self.group, self.first, self.entry, self.level, self.size = self.changing[:5]
@@ -94,7 +95,7 @@ class BestEmitter(emit.Emitter):
                 self.leave(LOWEST)
             self.finish()
         self.leave(DONE)
-        return self.compiled()
+        return self.built()
 
     def leave(self, code: int) -> None:
         self.k.return_(code, *self.changing, *self.positions)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -252,28 +253,44 @@ declare ptr @PyBool_FromLong(i64)
 class _Form(int):
     """The address of a form, which a function of Python has as its `self`: pickle asks it for the function by name."""
 
-    pickled: tuple
+    pickled: Callable[[], tuple]
 
     def __reduce__(self) -> tuple:
-        return self.pickled
+        return self.pickled()
 
 
-def function(kernel: n.Kernel, address: int, caller: int, pickled: tuple) -> Callable:
+@dataclass(frozen=True)
+class Signature:
+    """How the function of a kernel is called.
+
+    kinds, results  what its parameters and results are, as a form says it
+    """
+
+    name: str
+    kinds: tuple[int, ...]
+    results: tuple[int, ...]
+
+
+def signature_of(kernel: n.Kernel) -> Signature:
+    written = written_arrays(kernel)
+    kinds = [_kind_of(kernel, parameter, parameter in written) for parameter in kernel.parameters]
+    return Signature(kernel.name, tuple(kinds), tuple(map(_number_of, result_types(kernel))))
+
+
+def function(signature: Signature, address: int, caller: int, pickled: Callable[[], tuple]) -> Callable:
     """The function of Python for a kernel.
 
     address  of its code, which takes words
     caller   of the code of `TEXT`
-    pickled  (callable, arguments): makes an object with the function as its attribute
+    pickled  gives (callable, arguments): makes an object with the function as its attribute
     """
-    written = written_arrays(kernel)
-    kinds = [_kind_of(kernel, parameter, parameter in written) for parameter in kernel.parameters]
-    results = [_number_of(dtype) for dtype in result_types(kernel)]
+    kinds, results = signature.kinds, signature.results
     known = [id(TypeError), id(None), id(np.ndarray), 0]
     words = [address, len(kinds), len(results), *known, *kinds, *results]
     form = cpython.immortal((ctypes.c_int64 * len(words))(*words))
     owner = _Form(ctypes.addressof(form))
     owner.pickled = pickled
-    return cpython.built_in(kernel.name, caller, owner)
+    return cpython.built_in(signature.name, caller, owner)
 
 
 def _kind_of(kernel: n.Kernel, parameter: n.Register | n.Array, is_written: bool) -> int:

@@ -16,6 +16,7 @@ from derivable.core.diagnostics import DerivableError
 from derivable.core.files import atomic_write
 from derivable.core.interrupts import sigint_deferred
 from derivable.device.cpu import compile_time, linking, llvm_calls
+from derivable.device.cpu.llvm_calls import Signature, signature_of
 from derivable.kernel import nodes as n
 from derivable.kernel.emit_llvm import ENTRY, emit_llvm, emit_packed
 
@@ -24,7 +25,7 @@ _FORMAT = 1
 _SIZE = hashlib.sha256().digest_size
 # By what code was made from: its address.
 _addresses: dict[str, int] = {}
-# By address, name and parameters: what Python calls.
+# By address and signature: what Python calls.
 _functions: dict[tuple, Callable] = {}
 
 
@@ -35,12 +36,29 @@ def compile_kernel(kernel: n.Kernel, by_row: bool = False) -> Callable:
 
     by_row  whether arrays of lines are [position], scalars in the place of lines, and not [position, lane]
     """
-    address = address_of(emit_llvm(kernel, by_row))
-    key = address, kernel.name, kernel.parameters
+    text = emit_llvm(kernel, by_row)
+    return _function(signature_of(kernel), address_of(text), lambda: (_Compiled, (kernel, by_row)))
+
+
+def compile_with_digest(kernel: n.Kernel) -> tuple[Callable, str]:
+    """The same, and what finds its code on disk."""
+    text = emit_llvm(kernel)
+    function = _function(signature_of(kernel), address_of(text), lambda: (_Compiled, (kernel, False)))
+    return function, _digest(text)
+
+
+def function_on_disk(digest: str, signature: Signature, make: Callable[[], n.Kernel]) -> Callable | None:
+    """The function of a kernel whose code is in this process or on disk, None else; to pickle it makes the kernel."""
+    address = _address_on_disk(digest)
+    return None if address is None else _function(signature, address, lambda: (_Compiled, (make(), False)))
+
+
+def _function(signature: Signature, address: int, pickled: Callable[[], tuple]) -> Callable:
+    key = address, signature
     found = _functions.get(key)
     if found is None:
         caller = address_of(llvm_calls.TEXT)
-        found = _functions.setdefault(key, llvm_calls.function(kernel, address, caller, (_Compiled, (kernel, by_row))))
+        found = _functions.setdefault(key, llvm_calls.function(signature, address, caller, pickled))
     return found
 
 
@@ -58,16 +76,24 @@ class Packed:
     wanted  what it would have saved so far, in the measure of who calls it
     """
 
-    def __init__(self, kernel: n.Kernel):
-        self.kernel, self.wanted = kernel, 0
+    def __init__(self, make: Callable[[], n.Kernel], digest: str = "", printed: Callable[[str], None] | None = None):
+        """digest   what finds its code on disk, "" if that is not known before its text is
+        printed  is told that once it is
+        """
+        self.make, self.printed, self.wanted = make, printed, 0
+        self.known = digest
 
     @cached_property
     def _text(self) -> str:
-        return emit_packed(self.kernel)
+        text = emit_packed(self.make())
+        if self.printed is not None:
+            self.printed(_digest(text))
+        return text
 
     @cached_property
     def address(self) -> int:
-        return address_of(self._text)
+        found = _address_on_disk(self.known) if self.known else None
+        return address_of(self._text) if found is None else found
 
     def link(self) -> None:
         """Compile it now."""
@@ -81,12 +107,12 @@ class Packed:
     @property
     def is_there(self) -> bool:
         """Whether its code is in this process or on disk; to look opens a file."""
-        digest = _digest(self._text)
+        digest = self.known or _digest(self._text)
         return digest in _addresses or _path(digest).exists()
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(f"{_target()}\0{text}".encode()).hexdigest()[:40]
+    return hashlib.sha256(f"{target()}\0{text}".encode()).hexdigest()[:40]
 
 
 def _path(digest: str) -> Any:
@@ -96,22 +122,36 @@ def _path(digest: str) -> Any:
 def address_of(text: str) -> int:
     """The address of the function `entry` of a module, which is compiled unless it is in this process or on disk."""
     digest = _digest(text)
-    found = _addresses.get(digest)
+    found = _address_on_disk(digest)
     if found is not None:
         return found
     # A Ctrl-C would leave code linked that nothing knows of.
     with sigint_deferred(), linking.lock:
         if digest not in _addresses:
-            name = f"derivable_{digest}"
-            path = _path(digest)
-            code = _read(path)
-            if code is None:
-                with compile_time.counted():
-                    code, may_be_kept = _compiled(text.replace(f"@{ENTRY}(", f"@{name}("))
-                if may_be_kept:
-                    _keep(path, code)
-            _addresses[digest] = linking.link(name, code)
+            with compile_time.counted():
+                code, may_be_kept = _compiled(text.replace(f"@{ENTRY}(", f"@{_name(digest)}("))
+            if may_be_kept:
+                _keep(_path(digest), code)
+            _addresses[digest] = linking.link(_name(digest), code)
         return _addresses[digest]
+
+
+def _address_on_disk(digest: str) -> int | None:
+    """The same of a module whose code is in this process or on disk."""
+    found = _addresses.get(digest)
+    if found is not None:
+        return found
+    with sigint_deferred(), linking.lock:
+        if digest not in _addresses:
+            code = _read(_path(digest))
+            if code is None:
+                return None
+            _addresses[digest] = linking.link(_name(digest), code)
+        return _addresses[digest]
+
+
+def _name(digest: str) -> str:
+    return f"derivable_{digest}"
 
 
 def _read(path: Any) -> bytes | None:
@@ -149,7 +189,8 @@ def _compiled(text: str) -> tuple[bytes, bool]:
 
 
 @cache
-def _target() -> str:
+def target() -> str:
+    """What code is made by, and for which processor."""
     from llvmlite import binding as llvm
 
     features = llvm.get_host_cpu_features().flatten()
