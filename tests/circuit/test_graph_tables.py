@@ -11,6 +11,7 @@ from derivable.circuit.compilation import graph_tables
 from derivable.circuit.compilation.compile_graph import compile_graph
 from derivable.circuit.compilation.graph_definitions import Choices
 from derivable.circuit.compilation.graph_tables import GraphTables
+from derivable.circuit.compilation.tables import TooLarge
 from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.core.and_or import AND, LITERAL, OR
 
@@ -153,8 +154,10 @@ def test_circuits_of_stars_are_linear():
 def test_what_is_wide_is_left_to_others(monkeypatch):
     monkeypatch.setattr(graph_compiler, "HOPED", 10)
     graph, groups, count = network_graph(3, 3)
-    assert compile_graph(graph, count, groups) is None
+    with pytest.raises(TooLarge, match="would make tables of"):
+        compile_graph(graph, count, groups)
     monkeypatch.setattr(graph_compiler, "HOPED", 1e9)
     monkeypatch.setattr(graph_compiler, "CHEAP", 10)
     monkeypatch.setattr(graph_compiler, "MOST_TRIED", 5)
-    assert compile_graph(graph, count, groups) is None
+    with pytest.raises(TooLarge, match="made"):
+        compile_graph(graph, count, groups)

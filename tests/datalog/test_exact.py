@@ -274,3 +274,26 @@ def test_a_long_chain_is_one_conjunction(size):
     edges = [(i, i + 1) for i in range(size)]
     db = dv.Program(text).run(facts={"edge": dv.independent(edges, [0.999] * size)}, provenance="exact")
     assert db[f"reach({size})"][size] == pytest.approx(0.999**size)
+
+
+def test_tables_that_are_too_large_are_not_made_again_of_the_unrolled_graph(monkeypatch):
+    from derivable.circuit.compilation import compile_graph as graph_compiler
+
+    text = "rel joined(a, b) = e(a, b) or e(b, a)  rel path(b) = joined(0, b) or (path(a), joined(a, b))  query path(8)"
+    cells = range(9)
+    pairs = [(c, c + 1) for c in cells if c % 3 < 2] + [(c, c + 3) for c in range(6)] + [(0, 4), (4, 8), (2, 4), (4, 6)]
+    facts = {"e": [(0.5, pair) for pair in pairs]}
+
+    def answer() -> float:
+        return dv.Program(text).run(facts, provenance="exact")["path(8)"][(8,)]
+
+    expected, sizes = answer(), []
+    compile_graph = graph_compiler.compile_graph
+    monkeypatch.setattr(graph_compiler, "HOPED", 1)
+    monkeypatch.setattr(
+        graph_compiler,
+        "compile_graph",
+        lambda graph, *rest: sizes.append(graph.num_nodes) or compile_graph(graph, *rest),
+    )
+    assert answer() == pytest.approx(expected, rel=1e-12)
+    assert len(sizes) == 1

@@ -19,7 +19,8 @@ from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.kernels.and_or import components
 from derivable.core.progress import NEVER, Deadline
 
-# Entries of all joined tables: up to the first number elimination is taken, up to the second it is tried.
+# Entries of all joined tables: up to the first number elimination is taken, up to the second it is tried. Frontiers
+# whose circuits are small enough had 1e11 at most.
 CHEAP, HOPED = 1 << 21, 1e12
 # Nodes of a circuit that is tried, and of one of cycles.
 MOST_TRIED, MOST_OF_FRONTIER = 1 << 18, 1 << 21
@@ -33,7 +34,10 @@ def compile_graph(
     first_indicator: int = 0,
     deadline: Deadline = NEVER,
 ) -> Circuit | None:
-    """The circuit of a graph by elimination, None where others should try.
+    """The circuit of a graph by elimination, None where its cycles do not suit a frontier.
+
+    Raises TooLarge where the tables would be too large.
+
 
     graph     has no nodes that are not needed; children and roots may be negated, but not in cycles
     groups    sets of variables of which exactly one is true, from 1
@@ -70,11 +74,11 @@ def _compiled(
         tables = GraphTables(graph, choices, observed, first_indicator, deadline)
         orders = tables.orders(deadline)
         cost = sum(order.cost for order in orders)
-        if cost > HOPED and not tables.has_frontier:
-            return None
+        if cost > HOPED:
+            raise TooLarge(f"elimination would make tables of {cost:.1e} entries")
         most = MOST_OF_FRONTIER if tables.has_frontier else None if cost <= CHEAP else MOST_TRIED
         circuit = tables.compiled(orders, num_variables, deadline, most)
-    except (TooLarge, TooWide, Unsuited):
+    except (TooWide, Unsuited):
         return None
     widest = max(orders, key=lambda order: order.cost, default=Order((), "weight", 0.0, 0))
     what = "elimination, cycles by states of a frontier" if tables.has_frontier else "elimination"

@@ -291,7 +291,9 @@ def circuit_of(
                conjunction is the first root, and the others are in conjunction with it
     num_extra  variables behind the random facts that the circuit does not mention
     """
+    from derivable.circuit.compilation.compile_graph import compile_graph
     from derivable.circuit.compilation.compile_sdd import SMALL_VARIABLES
+    from derivable.circuit.compilation.tables import TooLarge
     from derivable.circuit.kernels.and_or import components
 
     random: RandomFacts = grounding.facts.random
@@ -300,23 +302,34 @@ def circuit_of(
     graph = without_circular(grounding.graph.with_roots(np.concatenate([nodes, items, negate(items)])), deadline)
 
     def by_elimination(graph: AndOrGraph) -> Circuit | None:
-        from derivable.circuit.compilation.compile_graph import compile_graph
-
         rows, seen = graph.roots[: len(nodes)], graph.roots[len(nodes) : len(nodes) + len(items)].tolist()
         made = compile_graph(graph.with_roots(rows), count, groups, seen, count + 1, deadline)
         return None if made is None else replace(made, num_variables=count + len(items) + num_extra)
 
+    def otherwise() -> Circuit | None:
+        # An unrolled graph has the formulas of its cycles several times.
+        if is_too_large:
+            return None
+        try:
+            return by_elimination(graph)
+        except TooLarge:
+            return None
+
     # Over few random facts the circuit of the unrolled graph takes milliseconds.
     has_cycles = components(graph.offsets, graph.children)[1] < graph.num_nodes
+    is_too_large = False
     if has_cycles and (graph.kind == LITERAL).sum() > SMALL_VARIABLES:
-        made = by_elimination(graph)
+        try:
+            made = by_elimination(graph)
+        except TooLarge:
+            made, is_too_large = None, True
         if made is not None:
             return made
     graph = unroll(graph, deadline)
     form, whose = normal_form(graph), ""
     if observed is not None:
         form, whose = with_indicators(form, len(nodes), count), " and the evidence"
-    return compiled_form(form, count + len(items) + num_extra, groups, deadline, whose, lambda: by_elimination(graph))
+    return compiled_form(form, count + len(items) + num_extra, groups, deadline, whose, otherwise)
 
 
 # The part of the time before derivations are compiled from which their size is not what is to blame.
