@@ -101,6 +101,7 @@ LAYOUT = {
     "aggregates/ordering.py": {"_SMALL"},
     "aggregates/worlds.py": {"MOST_GRAPH_STEPS", "MOST_STEPS", "_TOGETHER"},
     "api/batched.py": {"MOST_TEXTS"},
+    "distribution/keys.py": {"FACTOR", "PRIME"},
     "exact/exact.py": {"SHARE"},
     "exact/ground_program.py": {"MOST_EDGES", "MOST_UNROLLED"},
     "exact/kept.py": {"MOST_FACTS", "MOST_KEPT", "MOST_NODES"},

@@ -68,6 +68,7 @@ STAGES = {
         "exact",
         "souffle",
         "reasons",
+        "distribution",
         "api",
     ),
     "accelerator": ("operators", "trace", "numbers", "explore", "kernels", "machine", "lower", "hardware", "designs"),

@@ -121,13 +121,17 @@ class Plan:
         if outputs == self.rules.outputs:
             return self
         if outputs not in self._observing:
-            made = copy.copy(self)
-            made.rules, made.plain_rules = (replace(one, outputs=outputs) for one in (self.rules, self.plain_rules))
-            if self.plain_rules is self.rules:
-                made.plain_rules = made.rules
-            made._demands, made._rams, made._batched = {}, {}, {}
+            made, plain = (replace(one, outputs=outputs) for one in (self.rules, self.plain_rules))
+            made = self.with_rules(made, made if self.plain_rules is self.rules else plain)
             self._observing[outputs] = made
         return self._observing[outputs]
+
+    def with_rules(self, rules: Rules, plain_rules: Rules) -> Plan:
+        """The plan of other rules, and of these without the coins of rules, themselves if they have none."""
+        made = copy.copy(self)
+        made.rules, made.plain_rules = rules, plain_rules
+        made._demands, made._rams, made._batched, made._observing = {}, {}, {}, {}
+        return made
 
     @property
     def has_coins(self) -> bool:

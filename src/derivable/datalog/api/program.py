@@ -241,15 +241,17 @@ class Program:
         provenance: str | Semiring | Provenance | None = None,
         device: Any = None,
     ) -> str:
-        """The program after a stage, one of "syntax", "types", "desugar", "optimise", "demand", "strata", "ram", "plan"
-        and "apm".
+        """The program after a stage, one of "syntax", "types", "desugar", "optimise", "demand", "strata", "ram",
+        "plan", "apm" and "distribution".
 
         From "demand" on it is what a run without tags computes, with the coins of rules that have probabilities. "ram"
         ends with the provenance that `run` takes if it is given none. "plan" runs the program over the facts, a first
         time to count the rows of each operator and again for the seconds of each rule; `Database.explain` has the
         profile of a run without these counts; on a `device`, as `run` takes one, it says which relations the host has
         computed, and how each recursion went, or why the device leaves the run to the host. "apm" is the program for a
-        device with many lanes, under a provenance with its tags, the columns behind those of the values.
+        device with many lanes, under a provenance with its tags, the columns behind those of the values. "distribution"
+        says how a run on several machines goes: of each stratum the pivot, by which its rows are partitioned, or why it
+        has none, and which facts each partition needs all of, with their bytes.
         """
         if stage == "plan" and device is not None:
             from derivable.datalog.apm.tables import LeftToHost
@@ -260,6 +262,11 @@ class Program:
                 return f"on the host: {error.message}\n{self.run(facts, provenance).explain()}"
         if stage == "plan":
             return str(self._profile(taken(checked_facts(facts)), provenance))
+        if stage == "distribution":
+            from derivable.datalog.api.partitions import distribution_of
+
+            given = taken(checked_facts(facts))
+            return distribution_of(self._plan_for(given), given, provenance)
         return stage_text(self._plan_for(taken(checked_facts(facts))), stage, self.narrow, provenance)
 
     def _profile(self, facts: Mapping[str, Any], provenance: str | Semiring | Provenance | None) -> Profile:

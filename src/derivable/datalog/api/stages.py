@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from derivable.algebra.semiring import Semiring
     from derivable.datalog.tags.custom import Provenance
 
-STAGES = ("syntax", "types", "desugar", "optimise", "demand", "strata", "ram", "plan", "apm")
+STAGES = ("syntax", "types", "desugar", "optimise", "demand", "strata", "ram", "plan", "apm", "distribution")
 
 
 def stage_text(plan: Plan, stage: str, narrow: bool, provenance: str | Semiring | Provenance | None) -> str:

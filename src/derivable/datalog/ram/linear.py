@@ -26,7 +26,7 @@ def linear_loop(stratum: m.Stratum, base: str) -> m.Store | None:
     if len(stratum.relations) != 1 or len(stratum.loop) != 2 or len(clauses) != 2 or clauses[0] is not clauses[1]:
         return None
     clause = clauses[0]
-    if not _is_transitive(clause):
+    if not is_transitive(clause):
         return None
     first, second = clause.body
     assert isinstance(second, Atom)
@@ -37,7 +37,7 @@ def linear_loop(stratum: m.Stratum, base: str) -> m.Store | None:
     return store(m.Origin(made, {0: "recent"}), ordering.steps)
 
 
-def _is_transitive(clause: Clause) -> bool:
+def is_transitive(clause: Clause) -> bool:
     """Whether a clause is `p(g, x, z) :- p(g, x, y), p(g, y, z)`, for any number of columns g, x, y, z in any order."""
     if len(clause.body) != 2 or not all(isinstance(a, Atom) and a.relation == clause.relation for a in clause.body):
         return False

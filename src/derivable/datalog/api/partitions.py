@@ -1,0 +1,187 @@
+"""Runs in partitions: the program of one partition, which an engine calls wherever the partition is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from derivable.algebra.semirings import boolean
+from derivable.core.diagnostics import UnsupportedError
+from derivable.datalog.api.evaluation import Evaluation
+from derivable.datalog.api.plan import Plan
+from derivable.datalog.api.relation_view import RelationView
+from derivable.datalog.distribution.keys import keys_of
+from derivable.datalog.distribution.partition import Partition, partition, prepared
+from derivable.datalog.distribution.pivot import DRAWING, Pivots
+from derivable.datalog.distribution.text import distribution_text
+from derivable.datalog.facts.inputs import Columns, InputMapping
+from derivable.datalog.facts.load import load_relation
+from derivable.datalog.facts.program_facts import check_choices, load_program_facts
+from derivable.datalog.facts.store import new_store
+from derivable.datalog.ram.nodes import Ram
+from derivable.datalog.rules import nodes as r
+from derivable.datalog.rules.strata import stratify
+from derivable.datalog.rules.untagged import without_coins
+from derivable.datalog.run.limits import Limits, Watch, watched
+from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of, distributes, in_rounds, provenance_of
+from derivable.datalog.tags.random_facts import RandomFacts
+
+
+@dataclass(frozen=True, eq=False)
+class Distribution:
+    """How a program is partitioned under a provenance.
+
+    rules   as they are partitioned, of all outputs
+    plans   output -> its partition's program, or why it has none
+    """
+
+    rules: r.Rules
+    pivots: Pivots
+    plans: Mapping[str, Partition | str]
+
+    @staticmethod
+    def of(plan: Plan, given: Collection[str], frames: Mapping[str, int | None], provenance: Any) -> Distribution:
+        """given  the relations with facts from outside; frames  those of them that the engine has, with their bytes"""
+        record = provenance_of("unit" if provenance is None else provenance)
+        rules = plan.optimised(True, record is not boolean)
+        _check(rules)
+        rules = prepared(rules, given, _is_associative(record))
+        pivots = Pivots(rules)
+        named = {source_of(rules, name): size for name, size in frames.items()}
+        plans = {output: partition(rules, pivots, output, named) for output in rules.outputs}
+        return Distribution(rules, pivots, plans)
+
+    def text(self, sizes: Mapping[str, int | None]) -> str:
+        """Each stratum with its pivot, or why it has none, and what becomes of inputs of these sizes in bytes."""
+        named = {source_of(self.rules, name): size for name, size in sizes.items()}
+        return distribution_text(stratify(self.rules), self.pivots, self.plans, named)
+
+
+def source_of(rules: r.Rules, name: str) -> str:
+    """The relation of prepared rules that has the facts of a relation of the program."""
+    return f"{name}@facts" if f"{name}@facts" in rules.relations else name
+
+
+def _is_associative(record: Any) -> bool:
+    """Whether a transitive rule gives what a linear one does."""
+    if record is EXACT:
+        return True
+    return not isinstance(record, Inference) and record.idempotent_plus and distributes(record)
+
+
+def _check(rules: r.Rules) -> None:
+    """Raises UnsupportedError for what no partition computes as one machine does."""
+    for name, relation in rules.relations.items():
+        for t in relation.types:
+            if t.family in ("entity", "tensor"):
+                what = "terms" if t.family == "entity" else "tensors"
+                rules.error(UnsupportedError, f"`{name}` has {what}, which are not sent to partitions", relation.span)
+        if any(attribute.name == "file" for attribute in relation.attributes) and name not in rules.outputs:
+            hint = f"give the path to `run`: facts={{{name!r}: Path(...)}}"
+            rules.error(UnsupportedError, f"the file of `{name}` is not on other machines", relation.span, hint)
+    for rule in rules.rules:
+        if isinstance(rule, r.AggregateRule) and rule.operator in DRAWING:
+            hint = "leave out the engine"
+            rules.error(UnsupportedError, f"`{rule.operator}` draws from all rows of one machine", rule.span, hint)
+    if rules.evidence:
+        raise UnsupportedError(
+            "evidence is about all facts, and partitions know their own",
+            hint="leave out the engine",
+            source=rules.source,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionRun:
+    """What a partition runs; it is pickled.
+
+    facts       input -> facts that all partitions have, as `inputs.taken` hands them on
+    provenance  its name or record, `k` proofs and `limits` as for `Program.run`
+    num_keys    how many keys there are (`distribution.keys`)
+    """
+
+    partition: Partition
+    ram: Ram
+    facts: Mapping[str, Any]
+    provenance: Any
+    k: int
+    limits: Limits
+    num_keys: int
+    compatible: bool = False
+
+    @staticmethod
+    def of(plan: Plan, found: Partition, facts: Mapping[str, Any], **settings: Any) -> PartitionRun:
+        """Compile what a partition runs."""
+        made = plan.with_rules(found.rules, without_coins(found.rules))
+        limits: Limits = settings["limits"]
+        counts = limits.iteration_limit is not None or limits.round_limit is not None
+        ram = made.ram(narrow=limits.iteration_limit is None, counts_rounds=counts)
+        return PartitionRun(found, ram, facts, **settings)
+
+    def run(self, keys: np.ndarray, rows: Mapping[str, Any]) -> RelationView:
+        """The rows of the output in the partition that owns these keys.
+
+        rows  split relation -> its facts in the partition, as `inputs.taken` hands them on
+        """
+        watch = Watch(self.limits, False)
+        return watched(watch, lambda: self._run(keys, rows, watch))
+
+    def _run(self, keys: np.ndarray, rows: Mapping[str, Any], watch: Watch) -> RelationView:
+        rules = self.partition.rules
+        record = provenance_of(self.provenance)
+        store = new_store(rules, RandomFacts())
+        name = self.provenance if isinstance(self.provenance, str) else record.name
+        carrier = carrier_of(record, name)
+        if carrier.is_early:
+            store.random.require(carrier)
+        load_program_facts(rules, store)
+        for relation, facts in (*self.facts.items(), *rows.items()):
+            load_relation(rules.relations[relation], facts, store)
+        for relation, version in self.partition.owners.items():
+            assert version.column is not None
+            words = self._values(store, version.relation, version.column)
+            t = rules.relations[relation].types[0]
+            is_owned = np.isin(keys_of(words, t, store.symbols, self.num_keys), keys)
+            store.add(relation, [words[is_owned]])
+        if self.compatible:
+            record = in_rounds(record)
+        if isinstance(record, Inference) and record.own is None:
+            check_choices(rules)
+        store.random.require(carrier)
+        evaluation = Evaluation(self.ram, store, record, self.k)
+        evaluation.run(watch, is_kept=False)
+        table, tags = evaluation.outputs[self.partition.target]
+        return RelationView(table, tags, store.symbols)
+
+    @staticmethod
+    def _values(store: Any, relation: str, column: int) -> np.ndarray:
+        """The distinct words in a column of facts."""
+        facts = store.relations.get(relation)
+        if facts is None:
+            return np.empty(0, np.int64)
+        return np.unique(np.concatenate([np.asarray(part[column], np.int64) for part in facts.columns]))
+
+
+def distribution_of(plan: Plan, facts: Mapping[str, Any], provenance: Any) -> str:
+    """How the program is distributed over these facts, as `inputs.taken` hands them on, as a text."""
+    if provenance is None:
+        is_random = plan.num_uncertain or any(f.tags is not None for f in plan.rules.facts)
+        provenance = "exact" if is_random else "unit"
+    return Distribution.of(plan, facts, {}, provenance).text({name: size_of(facts[name]) for name in facts})
+
+
+def size_of(given: Any) -> int | None:
+    """The bytes of facts, as `inputs.taken` hands them on: a word for each value; None for files."""
+    if isinstance(given, os.PathLike):
+        return None
+    if isinstance(given, np.ndarray):
+        return given.size * 8
+    if isinstance(given, Columns):
+        return len(given) * 8 * (len(given.arrays) + (given.probabilities is not None))
+    rows: Any = given.tuples if isinstance(given, InputMapping) else given
+    first = next(iter(rows), ())
+    return len(rows) * 8 * (len(first) if isinstance(first, tuple) else 1)
