@@ -92,7 +92,7 @@ def test_files_say_what_would_be_built(folder, monkeypatch):
             texts.setdefault(text_of(key), key)
             built = build()
             assert json.loads(json.dumps(built.notes)) == json.loads(json.dumps(notes))
-            if path.exists():
+            if path.exists() and json.loads(path.read_bytes())["code"]:
                 code = (emit_packed if built.is_packed else emit_llvm)(built.kernel)
                 assert json.loads(path.read_bytes())["code"] == llvm_code._digest(code)
                 said += 1

@@ -180,6 +180,18 @@ def test_a_stratum_that_is_run_in_another_way_keeps_those_before_it():
     assert set(other["q"]) == {(1, 3), (1, 1)}
 
 
+def test_many_facts_make_no_memory(monkeypatch):
+    made, make = [], whole_program.small_program
+    monkeypatch.setattr(whole_program, "small_program", lambda *given: made.append(given) or make(*given))
+    program, many = dv.Program(CLOSURE), np.stack([np.arange(0, 6000, 2), np.arange(1, 6000, 2)], 1)
+    for _ in range(3):
+        assert len(program.run(facts={"edge": many})["path"]) == len(many)
+    assert made == []
+    for _ in range(3):
+        assert len(program.run(facts={"edge": many[:5]})["path"]) == 5
+    assert len(made) == 1
+
+
 def test_an_equivalence_is_left_to_union_find():
     program = dv.Program("rel q(x, y) = edge(x, y)\nrel q(x, z) = q(x, y), edge(z, y)\nquery q")
     with whole() as made:

@@ -94,23 +94,24 @@ class StoredKernels(Kernels):
         if said is not None:
             digest, notes = said["code"], said["notes"]
             if said["signature"] is None:
-                return llvm_code.Packed(lambda: build().kernel, digest), notes
+                return llvm_code.Packed(lambda: build().kernel, digest, partial(self._write, path, None, notes)), notes
             name, kinds, results = said["signature"]
             signature = llvm_calls.Signature(name, tuple(kinds), tuple(results))
             function = llvm_code.function_on_disk(digest, signature, lambda: build().kernel)
             if function is not None:
                 return function, notes
         built = build()
+        kernel, notes = built.kernel, built.notes
         if built.is_packed:
-            said = {"signature": None, "notes": built.notes}
-            printed = partial(self._write, path, said)
-            return llvm_code.Packed(lambda: built.kernel, "", printed), built.notes
-        function, digest = llvm_code.compile_with_digest(built.kernel)
-        self._write(path, {"signature": astuple(llvm_calls.signature_of(built.kernel)), "notes": built.notes}, digest)
-        return function, built.notes
+            # Its text is printed when its code is first wanted, if ever.
+            self._write(path, None, notes, "")
+            return llvm_code.Packed(lambda: kernel, None, partial(self._write, path, None, notes)), notes
+        function, digest = llvm_code.compile_with_digest(kernel)
+        self._write(path, astuple(llvm_calls.signature_of(kernel)), notes, digest)
+        return function, notes
 
-    def _write(self, path: Path, said: dict, digest: str) -> None:
-        self.files.write(path, {**said, "code": digest})
+    def _write(self, path: Path, signature: tuple | None, notes: Any, digest: str) -> None:
+        self.files.write(path, {"signature": signature, "notes": notes, "code": digest})
 
 
 COMPILED = StoredKernels()

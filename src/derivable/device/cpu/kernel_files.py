@@ -61,7 +61,8 @@ class KernelFiles:
         except _Unsaid:
             return None
         digest = hashlib.sha256(f"{self.stamp}\0{text}".encode()).hexdigest()[:40]
-        return cache_directory() / "objects" / f"{digest}.json"
+        # To write a file looks through its folder.
+        return cache_directory() / "plans" / digest[:2] / f"{digest[2:]}.json"
 
     def read(self, path: Path) -> dict | None:
         try:
@@ -72,7 +73,7 @@ class KernelFiles:
     def write(self, path: Path, said: dict) -> None:
         # Where nothing can be written, each process makes its kernels.
         with suppress(OSError, DerivableError):
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(path, "wb") as file:
                 file.write(json.dumps(said).encode())
 

@@ -76,12 +76,13 @@ class Packed:
     wanted  what it would have saved so far, in the measure of who calls it
     """
 
-    def __init__(self, make: Callable[[], n.Kernel], digest: str = "", printed: Callable[[str], None] | None = None):
-        """digest   what finds its code on disk, "" if that is not known before its text is
-        printed  is told that once it is
+    def __init__(
+        self, make: Callable[[], n.Kernel], digest: str | None = None, printed: Callable[[str], None] | None = None
+    ):
+        """digest   what finds its code on disk, "" if it has none there; None if that is not known before its text is
+        printed  is told the digest once it is
         """
-        self.make, self.printed, self.wanted = make, printed, 0
-        self.known = digest
+        self.make, self.digest, self.printed, self.wanted = make, digest, printed, 0
 
     @cached_property
     def _text(self) -> str:
@@ -92,7 +93,7 @@ class Packed:
 
     @cached_property
     def address(self) -> int:
-        found = _address_on_disk(self.known) if self.known else None
+        found = _address_on_disk(self.digest) if self.digest else None
         return address_of(self._text) if found is None else found
 
     def link(self) -> None:
@@ -107,7 +108,7 @@ class Packed:
     @property
     def is_there(self) -> bool:
         """Whether its code is in this process or on disk; to look opens a file."""
-        digest = self.known or _digest(self._text)
+        digest = _digest(self._text) if self.digest is None else self.digest
         return digest in _addresses or _path(digest).exists()
 
 
