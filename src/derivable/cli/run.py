@@ -49,6 +49,14 @@ PART = 1 << 14
     help="What was observed, such as 'not calls(\"Ada\")', in a .pl '\\+ calls(ada)'.",
 )
 @click.option(
+    "--approximate",
+    is_flag=False,
+    flag_value=0.01,
+    type=click.FloatRange(min=0, max=1, min_open=True),
+    metavar="[WIDTH]",
+    help="Bounds on probabilities, at most WIDTH apart [0.01] if there is the time: --time-limit, or 10 s.",
+)
+@click.option(
     "-F", "--facts", type=click.Path(), metavar="DIR", help="Facts from DIR/RELATION.csv, .tsv, .facts, .parquet, ..."
 )
 @click.option(
@@ -113,6 +121,10 @@ def run_command(
     """
     if (most_probable and samples is not None) or (over and not most_probable):
         raise click.UsageError("--most-probable and --samples exclude each other, and --over goes with the first.")
+    if settings["approximate"] is None:
+        del settings["approximate"]
+    elif most_probable or samples is not None or output is not None:
+        raise click.UsageError("--approximate excludes --most-probable, --samples and --output.")
     if (why or why_not) and (most_probable or samples is not None or output is not None):
         raise click.UsageError("--why and --why-not exclude --most-probable, --samples and --output.")
     proofs = None
@@ -170,7 +182,20 @@ def _show(database: Any, names: list[str], as_json: bool, shown_as: Any = None) 
         _write_documents(database, names)
         return
     for name in names:
-        _write(name, database[name], shown_as)
+        _write(name, database[name], shown_as, _bounds(database, name))
+
+
+def _bounds(database: Any, name: str) -> Iterator[str] | None:
+    """Between what the probability of each tuple lies, in order, of an approximate run; nothing for an exact one."""
+    if database.evidence_bounds is None:
+        return None
+    return (
+        ""
+        if interval.width == 0.0
+        else f"{interval.lower:.6g} to {interval.upper:.6g}"
+        + (f", with confidence {interval.confidence:g}" if interval.confidence < 1.0 else "")
+        for interval in (database.bounds(name, row) for row in database[name])
+    )
 
 
 def _run_souffle(
@@ -379,7 +404,8 @@ def _decoded(data: bytes, source: str) -> str:
 
 
 def _write_documents(database: Any, names: list[str]) -> None:
-    """One JSON document, part by part: {relation: {"tuples": [...], "tags": [...]}}; "tags" only if there are some."""
+    """One JSON document, part by part: {relation: {"tuples": [...], "tags": [...]}}; "tags" only if there are some, and
+    "bounds", [lower, upper, confidence] of each, of an approximate run."""
     write = sys.stdout.write
     write("{")
     for place, name in enumerate(names):
@@ -389,6 +415,10 @@ def _write_documents(database: Any, names: list[str]) -> None:
         if view.tags is not None:
             write('],\n    "tags": [')
             _write_list(view.tag_list())
+        if database.evidence_bounds is not None:
+            write('],\n    "bounds": [')
+            intervals = (database.bounds(name, row) for row in view)
+            _write_list([interval.lower, interval.upper, interval.confidence] for interval in intervals)
         write("]\n  }")
     write("\n}\n")
 
@@ -407,7 +437,7 @@ def _parts(values: Iterable[Any]) -> Iterator[list[Any]]:
         yield part
 
 
-def _write(name: str, view: Any, shown_as: Any = None) -> None:
+def _write(name: str, view: Any, shown_as: Any = None, bounds: Iterator[str] | None = None) -> None:
     from derivable.datalog.api.relation_view import tag_text
 
     if shown_as is not None and not len(view) and name in shown_as.absent:
@@ -416,12 +446,15 @@ def _write(name: str, view: Any, shown_as: Any = None) -> None:
     relation = name.partition("(")[0]  # the facts of `query path(0, x)` are facts of path
     if sys.stdout.isatty():
         arity = len(view.columns)
-        columns = [*([] if view.tags is None else ["tag"]), *(str(place) for place in range(arity))]
+        more = [] if bounds is None else ["bounds"]
+        columns = [*([] if view.tags is None else ["tag"]), *more, *(str(place) for place in range(arity))]
         if arity == 0 and view.tags is None:
             click.echo(f"{visible(name)}(): {'true' if len(view) else 'false'}")
             return
         texts = next(view.shown_rows(TABLE_ROWS), [])
         tags = [[] for _ in texts] if view.tags is None else [[tag_text(t)] for t in view.tag_list(TABLE_ROWS)]
+        if bounds is not None:
+            tags = [[*tag, text] for tag, text in zip(tags, bounds)]
         shown = [[*tag, *row] for tag, row in zip(tags, texts)]
         write_table(f"{name}  ({len(view):,})", columns, shown, len(view))
         return
@@ -429,6 +462,9 @@ def _write(name: str, view: Any, shown_as: Any = None) -> None:
     for facts in _facts(name, relation, view, shown_as):
         if view.tags is not None:
             facts = [f"{tag_text(tag, 9)}::{fact}" for tag, fact in zip(islice(rest, len(facts)), facts)]
+        if bounds is not None:
+            comment = "  // " if shown_as is None else "  % "
+            facts = [fact + (comment + text if text else "") for fact, text in zip(facts, islice(bounds, len(facts)))]
         facts.append("")
         sys.stdout.write("\n".join(facts))
 

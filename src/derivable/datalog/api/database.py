@@ -15,10 +15,12 @@ from derivable.datalog.api.relation_view import RelationView
 from derivable.datalog.facts.inputs import checked_facts, taken
 
 if TYPE_CHECKING:
+    from derivable.circuit.queries.bounds import Interval
     from derivable.datalog.api.changes import Change
     from derivable.datalog.api.evaluation import Evaluation
     from derivable.datalog.api.reasons import Reasons
     from derivable.datalog.apm.device_profile import DeviceProfile
+    from derivable.datalog.exact.approximate import Bounds
     from derivable.datalog.reasons.proof import Absence, Proof, Proofs
     from derivable.datalog.rules.nodes import Rules
     from derivable.datalog.run.profile import Profile
@@ -31,6 +33,7 @@ class Database(Mapping):
     """The output relations of a run by name; `provenance` is the one it ran under, `profile` what took its time.
 
     log_evidence  the logarithm, in nats, of the probability of the evidence of an exact run; 0.0 without any
+    evidence_bounds  of that probability, of a run with `approximate`; None of others
 
     A run with `keep=True` makes a database that `add` goes on with. Threads may share it: one at a time adds facts or
     reads tuples, the others wait.
@@ -63,6 +66,8 @@ class Database(Mapping):
         self._evaluation = evaluation if keep else None
         self._profile = evaluation.profile
         self.log_evidence = evaluation.log_evidence
+        self.evidence_bounds = evaluation.evidence_bounds
+        self._bounds = evaluation.bounds
         # Without a provenance of its own a run takes the one that its facts ask for.
         self._is_default = is_default
         if keep:
@@ -146,6 +151,33 @@ class Database(Mapping):
             hint = "Program.explain has the other stages"
             raise DomainError(f"a database explains its plan, not {stage!r}", hint=hint)
         return str(self.profile)
+
+    def bounds(self, relation: str, row: Any = None) -> Interval | Bounds:
+        """Bounds on the probability of a tuple, of a run with `approximate`.
+
+        relation  the name of an output, or that of a query, `"path(0, x)"`
+        row       the tuple; one of one value may be that. None for arrays [row] of the bounds of all tuples, in the
+                  order of the relation's `columns` and `tags`
+
+        An interval has `lower`, `upper`, the `estimate` between them, which is the tag, and the `confidence`: 1.0 for
+        bounds that are proven, 0.99 for those of samples, which are right with this probability. A tuple that is not
+        among the output's has probability 0.
+
+        Raises UnsupportedError for a run without `approximate`, BindingError for an unknown relation.
+        """
+        view = self[relation]
+        of_rows = self._bounds.get(relation)
+        if of_rows is None:
+            raise UnsupportedError("the run was not approximate, so there are no bounds", hint="run(approximate=True)")
+        if row is None:
+            return of_rows
+        with self._lock:
+            number = view._row(row)
+        if number < 0:
+            from derivable.circuit.queries.bounds import Interval
+
+            return Interval.proven(0.0, 0.0)
+        return of_rows[number]
 
     def why(
         self,

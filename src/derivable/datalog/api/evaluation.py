@@ -39,9 +39,11 @@ from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of, dist
 from derivable.datalog.tags.tags import Algebra, GraphTags, Untagged
 
 if TYPE_CHECKING:
+    from derivable.circuit.queries.bounds import Interval
     from derivable.datalog.api.changes import Change
     from derivable.datalog.api.incremental import Before
     from derivable.datalog.apm.device_profile import DeviceProfile
+    from derivable.datalog.exact.approximate import Bounds
     from derivable.datalog.exact.evidence import Conditioned
     from derivable.datalog.exact.exact import Compiled, Grounding
     from derivable.datalog.exact.kept import Kept
@@ -67,6 +69,9 @@ class Evaluation:
     journal  relation -> its table before an addition that is not at its end
     evidence      what was observed, of exact runs, and
     log_evidence  after `run`, the logarithm of its probability
+    width         how wide the bounds of an approximate run may be; then there are, after `run`,
+    bounds        of each output, and
+    evidence_bounds  of the probability of the evidence
     """
 
     def __init__(
@@ -76,7 +81,10 @@ class Evaluation:
         record: Semiring | Inference,
         k: int,
         evidence: tuple[Evidence, ...] = (),
+        width: float | None = None,
+        names: Sequence[str] | None = None,
     ):
+        """names: the outputs, None for those of the RAM program."""
         self.ram = ram if record is boolean else ram.with_tags(distributes(record))
         self.given_ram, self.facts, self.record, self.k = ram, facts, record, k
         self.columns: ColumnTags | None = None
@@ -99,6 +107,9 @@ class Evaluation:
         self.has_own_facts = True
         self.journal: dict[str, Before] = {}
         self.evidence, self.log_evidence = evidence, 0.0
+        self.width, self.names = width, tuple(self.ram.outputs if names is None else names)
+        self.bounds: dict[str, Bounds] = {}
+        self.evidence_bounds: Interval | None = None
 
     def run_on(self, device: Any, name: str, watch: Watch) -> None:
         """Compute the outputs on a device; `name` is that of the provenance."""
@@ -127,7 +138,7 @@ class Evaluation:
         is_profiled  whether the costs of a run are what is asked for
         """
         pattern = None
-        if self.record is EXACT and not (is_kept or is_profiled or goal):
+        if self.record is EXACT and self.width is None and not (is_kept or is_profiled or goal):
             from derivable.datalog.exact.kept import kept_of, pattern_of
 
             pattern = pattern_of(self.ram, self.facts, watch.limits, self.evidence)
@@ -146,7 +157,7 @@ class Evaluation:
             with self.watched_by(watch):
                 begun = run_whole(self.ram, self.facts, watch, self.algebra)
                 if begun is not None and begun.number_of_strata == len(self.ram.strata):
-                    self.outputs = self.shown(self.ram.outputs, begun.tables, self.algebra, watch)
+                    self.outputs = self.shown(self.names, begun.tables, self.algebra, watch)
                     self.profile = begun.profile
                     return
         executor = Executor(self.ram, self.facts, self.algebra, watch, None, goal, begun)
@@ -158,8 +169,8 @@ class Evaluation:
             with self.weighing(self.algebra, executor.tables, watch):
                 self.tables = executor.run()
             self.profile = executor.profile()
-            if pattern is None or not any(self.tables[name].size for name in self.ram.outputs):
-                self.outputs = self.shown(self.ram.outputs, self.tables, self.algebra, watch)
+            if pattern is None or not any(self.tables[name].size for name in self.names):
+                self.outputs = self.shown(self.names, self.tables, self.algebra, watch)
             else:
                 self.keep(pattern, given, watch)
 
@@ -186,7 +197,7 @@ class Evaluation:
         """
         from derivable.datalog.exact.kept import Kept, keep
 
-        outputs = {name: self.tables[name] for name in self.ram.outputs}
+        outputs = {name: self.tables[name] for name in self.names}
         roots, random = np.concatenate([*map(_tags, outputs.values())]), self.facts.random
         assert isinstance(self.algebra, GraphTags)
         compiled = self.compiled(roots, self.tables, self.algebra.graph, watch)
@@ -236,9 +247,14 @@ class Evaluation:
             nodes = list(columns.values())
             roots = np.concatenate([*nodes, np.empty(0, np.int64)])
             if self.columns is None:
-                compiled = self.compiled(roots, tables, algebra.graph, watch)
-                tags, kept, self.log_evidence = compiled.shown(self.facts.random.probabilities)
-                parts = zip(names, _split(tags, nodes), _split(kept, nodes))
+                made = self.answered(roots, tables, algebra.graph, watch)
+                tags, kept, self.log_evidence = made.shown(self.facts.random.probabilities)
+                parts = list(zip(names, _split(tags, nodes), _split(kept, nodes)))
+                if self.width is not None:
+                    starts = np.cumsum([0, *map(len, nodes)]).tolist()
+                    places = [start + np.flatnonzero(kept) for start, (_, _, kept) in zip(starts, parts)]
+                    self.bounds = {name: made.bounds.rows(rows) for name, rows in zip(names, places)}
+                    self.evidence_bounds = made.evidence
                 return {name: _possible(tables[name], tags, kept) for name, tags, kept in parts}
             columns = dict(zip(names, _split(self.values(roots, tables, algebra.graph, watch), nodes)))
         assert self.columns is not None
@@ -247,6 +263,15 @@ class Evaluation:
             tags = self.columns.show(column)
             found[name] = _possible(tables[name], tags, self.columns.kept(column, tags))
         return found
+
+    def answered(self, nodes: np.ndarray, tables: Mapping[str, Table], graph: GroundGraph, watch: Watch) -> Any:
+        """What says how probable nodes of a ground derivation graph are: their circuit, or an approximation."""
+        if self.width is None:
+            return self.compiled(nodes, tables, graph, watch)
+        from derivable.datalog.exact.approximate import Approximation
+
+        grounding = self.grounding(tables, graph, watch)
+        return Approximation(grounding, nodes, self.ram, self.evidence, self.width, watch)
 
     def compiled(
         self, nodes: np.ndarray, tables: Mapping[str, Table], graph: GroundGraph, watch: Watch

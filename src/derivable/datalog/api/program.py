@@ -335,6 +335,7 @@ class Program:
         stop_at_goal: bool = False,
         device: Any = None,
         evidence: Mapping[str, Any] | None = None,
+        approximate: bool | float = False,
     ) -> Database:
         """Compute all outputs.
 
@@ -366,6 +367,9 @@ class Program:
                          Tags are then probabilities given all of it, and `Database.log_evidence` says how probable it
                          is. Exact provenance only. Runs over the same facts that observe the same tuples, in whichever
                          way, compile once
+        approximate      whether bounds on exact probabilities will do; a number says how far apart they may be, which
+                         is 0.01 for True. They are tightened until then, or until nearly the `time_limit`, 10 s without
+                         one. Tags are estimates between the bounds, which `Database.bounds` gives
 
         Raises DomainError for evidence that holds in no world, with the item.
 
@@ -383,7 +387,11 @@ class Program:
         if stop_at_goal and device is not None:
             raise DomainError("a run on a device goes to the end", hint="stop_at_goal=False, or no device")
         watch = Watch(checked_limits(iteration_limit, round_limit, tuple_limit, time_limit, memory_limit), progress)
-        given = checked_facts(facts)
+        given, width = checked_facts(facts), None
+        if approximate is not False:
+            from derivable.datalog.exact.approximate import checked_width
+
+            width = checked_width(approximate)
         return watched(
             watch,
             lambda: self._run(
@@ -397,6 +405,7 @@ class Program:
                 stop_at_goal=stop_at_goal,
                 device=device,
                 observed=evidence,
+                width=width,
             ),
         )
 
@@ -563,6 +572,7 @@ class Program:
         device: Any = None,
         is_profiled: bool = False,
         observed: Mapping[str, Any] | None = None,
+        width: float | None = None,
     ) -> Database:
         from derivable.datalog.api.evaluation import Evaluation
         from derivable.datalog.facts.program_facts import check_choices
@@ -606,19 +616,22 @@ class Program:
         ram = plan.ram(narrow and (goal is None or goal in plan.rules.outputs), goal, counts_rounds)
         if record is EXACT:
             watch.hint = EXACT_HINT
-        if evidence and (record is not EXACT or keep or stop_at_goal or device is not None):
+        if is_default and record is not EXACT:
+            # All is certain.
+            width = None
+        if (evidence or width) and (record is not EXACT or keep or stop_at_goal or device is not None):
             what = (
                 "keep=True" if keep else "stop_at_goal" if stop_at_goal else "a device" if device is not None else name
             )
             raise UnsupportedError(
-                f"a run with {what} takes no evidence",
-                hint='provenance="exact" does, in a run of its own over all facts',
+                f"a run with {what} {'takes no evidence' if evidence else 'is not approximate'}",
+                hint='provenance="exact" does, in a run of its own over all facts'
+                if evidence
+                else 'bounds are those of provenance="exact", in a run of its own over all facts',
             )
-        evaluation = Evaluation(ram, store, record, k, evidence)
+        evaluation = Evaluation(ram, store, record, k, evidence, width, outputs)
         if device is None:
             evaluation.run(watch, is_counted, goal, keep, is_profiled)
         else:
             evaluation.run_on(device, name, watch)
-        if evidence:
-            evaluation.outputs = {name: evaluation.outputs[name] for name in outputs}
         return Database(evaluation, name, keep, is_default, plan.titles, plan.rules, self.narrow)

@@ -142,9 +142,13 @@ class Conditioned:
         first = int(np.argmax(np.isneginf(prefixes)))
         others = np.arange(count) != first
         alone = self.logs(given, signs | others, ~signs | others)[0]
-        item = self.items[first]
-        before = "" if np.isneginf(alone) else ", given the items before it"
-        return DomainError(
-            f"the evidence is impossible: `{evidence_text(item)}` holds in no world{before}",
-            hint="remove the item, or give the facts that it needs a probability",
-        )
+        return impossible(self.items[first], not np.isneginf(alone))
+
+
+def impossible(item: Evidence, given_others: bool) -> DomainError:
+    """Of an item that holds in no world, or in none in which those before it hold."""
+    before = ", given the items before it" if given_others else ""
+    return DomainError(
+        f"the evidence is impossible: `{evidence_text(item)}` holds in no world{before}",
+        hint="remove the item, or give the facts that it needs a probability",
+    )

@@ -35,7 +35,7 @@ SMALLER = (
 )
 # The part of a run's time from which its end is laid to one rule.
 LONG_PART = 0.25
-EXACT_HINT = "raise time_limit, ask for fewer outputs, or approximate with provenance='topkproofs'"
+EXACT_HINT = "raise time_limit, ask for fewer outputs, or take bounds by approximate=True or provenance='topkproofs'"
 _UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
