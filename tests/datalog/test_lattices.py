@@ -16,7 +16,7 @@ from derivable.core.diagnostics import DerivableError, DomainError, LimitError, 
 from derivable.datalog.aggregates.lattices import LATTICES, Lattice
 from derivable.datalog.policy.costs import under
 from derivable.datalog.ram.interpret import interpret
-from derivable.datalog.shortcuts.best_first import BestFirst
+from derivable.datalog.shortcuts.best_first import BestValueFirst
 from drawn import examples
 
 # What a node and a length are written as, of small integers.
@@ -213,7 +213,7 @@ def test_values_that_get_better_than_all_before(costs, value):
     edges = [(x, x + 1, length(-x)) for x in range(300)] + [(x, x + 7, length(-9 * x)) for x in range(0, 280, 3)]
     program = program_of(DISTANCES, "i64", value)
     found = program.run({"edge": edges, "start": [(0,)]}, keep=True)
-    assert BestFirst.route() in routes(found)
+    assert BestValueFirst.route() in routes(found)
     wanted = nx.single_source_bellman_ford_path_length(graph_of(edges), 0)
     assert rows(found["distance"]) == set(wanted.items())
 
@@ -225,7 +225,7 @@ def test_long_ways_take_few_rounds():
     chain = [(x, x + 1, 0.5) for x in range(count)]
     with small_queues():
         found = program.run({"edge": chain, "start": [(0,)]}, keep=True)
-    assert BestFirst.route() in routes(found)
+    assert BestValueFirst.route() in routes(found)
     assert rows(found["distance"]) == {(x, x / 2) for x in range(count + 1)}
     rng = np.random.default_rng(0)
     # No cycle is below zero: each length is moved by what its ends are worth.

@@ -1,20 +1,21 @@
 """Whatever shortcuts recursions may take, their tuples and tags are the same, and each is a record of one list."""
 
 import ast
-import inspect
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
 import derivable as dv
+import derivable.datalog.shortcuts
 from datalog.formulas import model_of
 from datalog.naive import splits
 from datalog.programs import MonotoneRule, RichRule, closures, inputs, sources
 from datalog.test_fused import NEVER, SET_ROWS, by_bits, settings_of, small_levels
 from derivable.datalog.policy.costs import under
-from derivable.datalog.run import execute
 from derivable.datalog.shortcuts import SHORTCUTS
+from derivable.datalog.shortcuts.union_find import UnionFind
 from drawn import examples
 
 SUBSETS = st.sets(st.sampled_from(SHORTCUTS)).map(lambda chosen: tuple(one for one in SHORTCUTS if one in chosen))
@@ -60,22 +61,25 @@ def test_random_programs_have_the_same_tags(source, facts, chosen, provenance, d
     assert tags[0] == tags[1]
 
 
-# (rule, provenance, what shows that the shortcut was taken)
+PAIRS = "rel p(x, y) = e(x, y)\n"
+LENGTHS = "type p(x: i32, y: i32, min n: u32)\nrel p(x, y, 1) = e(x, y)\n"
+# (rules, provenance, what shows that the shortcut was taken)
 FORMS = {
-    "union-find": ("rel p(y, x) = p(x, y)\nrel p(x, z) = p(x, y), p(y, z)", "unit", "shortcut union-find"),
-    "transitive as linear": ("rel p(x, z) = p(x, y), p(y, z)", "unit", "#base"),
-    "rows of bits": ("rel p(x, z) = p(x, y), e(y, z)", "unit", "shortcut rows of bits"),
-    "best first": ("rel p(x, z) = p(x, y), e(y, z)", "minmaxprob", "shortcut best first"),
+    "union-find": (f"{PAIRS}rel p(y, x) = p(x, y)\nrel p(x, z) = p(x, y), p(y, z)", "unit", "shortcut union-find"),
+    "transitive as linear": (f"{PAIRS}rel p(x, z) = p(x, y), p(y, z)", "unit", "#base"),
+    "rows of bits": (f"{PAIRS}rel p(x, z) = p(x, y), e(y, z)", "unit", "shortcut rows of bits"),
+    "best first": (f"{PAIRS}rel p(x, z) = p(x, y), e(y, z)", "minmaxprob", "shortcut best first"),
+    "best value first": (f"{LENGTHS}rel p(x, z, n + 1) = p(x, y, n), e(y, z)", "unit", "shortcut best value first"),
 }
 
 
 @pytest.mark.parametrize("shortcut", SHORTCUTS, ids=lambda one: one.name)
 def test_each_is_taken_where_it_is_in_the_list(shortcut):
-    rule, provenance, sign = FORMS[shortcut.name]
+    rules, provenance, sign = FORMS[shortcut.name]
     random = np.random.default_rng(0)
     edges = [tuple(row) for row in np.unique(random.integers(0, 60, (150, 2)), axis=0).tolist()]
     facts = {"e": edges if provenance == "unit" else [(k % 7 / 8 + 0.1, row) for k, row in enumerate(edges)]}
-    program = dv.Program(f"type e(i32, i32)\nrel p(x, y) = e(x, y)\n{rule}\nquery p")
+    program = dv.Program(f"type e(i32, i32)\n{rules}\nquery p")
     shown, found = [], []
     for shortcuts in ((shortcut,), ()):
         with settings_of(0, 1, 64, compiled=True), small_levels(64), by_bits(), under(shortcuts=shortcuts):
@@ -87,11 +91,38 @@ def test_each_is_taken_where_it_is_in_the_list(shortcut):
     assert found[0].tag_list() == found[1].tag_list() if provenance != "unit" else True
 
 
-def test_the_executor_knows_the_list_alone():
-    named = [
-        f"{node.module}.{alias.name}"
-        for node in ast.walk(ast.parse(inspect.getsource(execute)))
-        if isinstance(node, ast.ImportFrom) and "shortcuts" in (node.module or "")
-        for alias in node.names
-    ]
-    assert sorted(named) == ["derivable.datalog.shortcuts.Shortcut", "derivable.datalog.shortcuts.shortcuts"]
+def test_small_runs_ask_the_list():
+    """Both columns of a cycle have one sum, as those of an equivalence; a small run of one goes on."""
+    asked, program = [], dv.Program(f"type e(i32, i32)\n{PAIRS}rel p(x, z) = p(x, y), e(y, z)\nquery p")
+    cycle = [(k, (k + 1) % 5) for k in range(5)]
+    both = [(0, 1), (1, 0), (0, 0), (1, 1)]
+
+    class Watched(UnionFind):
+        def pays(self):
+            asked.append(super().pays())
+            return asked[-1]
+
+    with settings_of(0, NEVER, is_whole=True), under(shortcuts=(Watched,)):
+        assert set(program.run({"e": cycle})["p"]) == {(a, b) for a in range(5) for b in range(5)}
+        assert asked == [False]
+        assert set(program.run({"e": both})["p"]) == set(both)
+        # The run that goes on behind the small one asks again.
+        assert asked == [False, True, True]
+        assert set(program.run({"e": [(0, 1), (1, 2)]})["p"]) == {(0, 1), (1, 2), (0, 2)}
+        assert len(asked) == 3
+
+
+SHORTCUTS_FOLDER = Path(derivable.datalog.shortcuts.__file__).parent
+
+
+def test_no_other_stage_names_a_shortcut():
+    named = {}
+    for path in sorted(SHORTCUTS_FOLDER.parent.glob("*/*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and "datalog.shortcuts" in (node.module or ""):
+                named.setdefault(f"{path.parent.name}/{path.name}", set()).update(alias.name for alias in node.names)
+    outside = {name: names - {"Shortcut", "shortcuts"} for name, names in named.items() if "shortcuts/" not in name}
+    # What makes rows of bits of a relation is there for devices too.
+    assert {name: names for name, names in outside.items() if names} == {
+        "apm/bit_matrices.py": {"Condensed", "include", "words_for"}
+    }

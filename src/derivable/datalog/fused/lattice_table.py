@@ -24,7 +24,6 @@ from derivable.device.cpu.memory import empty, longer, next_length, zeros
 
 class LatticeTable(Table):
     """frontier  the rows that wait, where values have an order
-    finish     goes on to the end of the recursion best value first, if that can be done; None if not
     keeps_log  whether rules read rows that are not recent
     touched, listed  [row] of `found`: the round in which an older row got better last; the first `number` are those of
                      this round. Rows from `old` on are new
@@ -43,7 +42,6 @@ class LatticeTable(Table):
         self.touched, self.listed = zeros(0, np.int32), empty(0, np.int64)
         self.number = self.old = self.seen = 0
         self.stamp = 1
-        self.finish: Callable[[], None] | None = None
         is_ordered = lattice.direction != 0 and not is_ranked(self.value_type)
         self.frontier = Frontier(self.found, lattice.direction, np.inf) if is_ordered else None
 
@@ -107,8 +105,6 @@ class LatticeTable(Table):
         self.number, self.old = len(rows), self.found.size
 
     def take_news(self) -> bool:
-        if self.finish is not None and self.seen + policy().call_rows * self.stamp >= policy().few_rows:
-            self.finish()
         rows: slice | np.ndarray = np.concatenate([self.listed[: self.number], np.arange(self.old, self.found.size)])
         if self.frontier is not None:
             rows = self.frontier.to_propagate(rows)

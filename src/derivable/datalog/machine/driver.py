@@ -81,9 +81,9 @@ def run(address, memory, stores, tables, indexes, control, strata, drivers, read
                 if news > control[w.MOST] or control[w.ROWS_LEFT] <= 0 or control[w.ROUND] >= control[w.ROUNDS]:
                     control[w.IS_ENDING] = 2
                     return w.STOPPED
-                if loop < stop and is_once and not _has_begun(memory, tables, strata, s, indexes_after):
-                    return w.EQUIVALENCE
-        control[w.IS_ENDING] = control[w.IS_READY] = 0
+                if loop < stop and is_once:
+                    _keep_base(memory, tables, strata, s, indexes_after)
+        control[w.IS_ENDING] = control[w.IS_READY] = control[w.LOOKS] = 0
         if loop == stop or news == 0:
             strata[s, w.NUM_ROUNDS] = control[w.ROUND] - 1
             for table in range(first, last):
@@ -153,12 +153,16 @@ def take_piece(memory, at):
 
 @kernel
 def _make_ready(memory, tables, indexes, control, strata):
-    """Have indexes up to date for a round, if the orders of joins are those for it; 0 if all is ready."""
+    """Have indexes up to date for a round, if its stores are to run in their orders of joins; 0 if all is ready."""
     if control[w.ROUND] == 0:
         memory[w.NEXT_ROUND] += 1
         memory[w.BOUND] = memory[w.NEXT_ROUND] - 2
-    if control[w.IS_PLANNED] == 0:
-        control[w.IS_PLANNED] = 1
+    if control[w.LOOKS] == 0:
+        control[w.LOOKS] = 1
+        if control[w.ROUND] == 1 and _may_have_shortcut(memory, tables, strata, control[w.STRATUM]):
+            return w.SHORTCUT
+    if control[w.LOOKS] == 1:
+        control[w.LOOKS] = 2
         if _is_in_doubt(memory, tables, control, strata):
             return w.PLAN_AGAIN
     for x in range(len(indexes)):
@@ -166,20 +170,24 @@ def _make_ready(memory, tables, indexes, control, strata):
         if memory[memory[at + w.OF] + w.VISIBLE] > memory[at + w.INDEXED] and not _update_index(memory, at):
             control[w.AT] = x
             return w.INDEX_FULL
-    control[w.IS_READY], control[w.IS_PLANNED] = 1, 0
+    control[w.IS_READY] = 1
     return 0
 
 
 @kernel
-def _has_begun(memory, tables, strata, s, indexes_after):
-    """Whether a recursion is run here: it is no equivalence. What it reads of before it is kept then."""
-    first, decides, base = strata[s, w.FIRST_TABLE], strata[s, w.DECIDES], strata[s, w.BASE]
-    if decides >= 0 and memory[tables[first] + w.SIZE] > 0 and _have_columns_one_sum(memory, tables[decides]):
-        return False
+def _may_have_shortcut(memory, tables, strata, s):
+    """Whether a shortcut may pay for a recursion, for all that is to be seen of its rows here."""
+    first, symmetric = strata[s, w.FIRST_TABLE], strata[s, w.SYMMETRIC]
+    return symmetric >= 0 and memory[tables[first] + w.SIZE] > 0 and _have_columns_one_sum(memory, tables[symmetric])
+
+
+@kernel
+def _keep_base(memory, tables, strata, s, indexes_after):
+    """Keep what a recursion reads of what was before it."""
+    first, base = strata[s, w.FIRST_TABLE], strata[s, w.BASE]
     if base >= 0:
         _insert_rows(memory, tables[base], memory[tables[first] + w.LOG], memory[tables[first] + w.SIZE])
         _complete(memory, base, tables[base], indexes_after)
-    return True
 
 
 @kernel

@@ -98,7 +98,7 @@ class Machine:
         self.indexes_after = np.zeros((len(self.tables), 0), np.int64)
         self.control = np.zeros(w.CONTROL_WORDS, np.int64)
         self.strata = np.zeros((len(relations) + 1, w.STRATUM_WORDS), np.int64)
-        self.strata[:, [w.BASE, w.DECIDES]] = -1
+        self.strata[:, [w.BASE, w.SYMMETRIC]] = -1
         self.strata[:, w.FIRST_TABLE] = [*accumulate(map(len, relations), initial=0)]
         self.strata[:, w.FIRST_STORE] = [*accumulate((len(a) + len(b) for a, b in stores), initial=0)]
         self.strata[:-1, w.LOOP] = self.strata[1:, w.FIRST_STORE] - [len(loop) for _, loop in stores]
@@ -118,12 +118,9 @@ class Machine:
         return self.executor.running_of(self.stores[number])
 
     def run(self, handlers: Handlers) -> int:
-        """Have the driver go on until it ends, or until a reason has no handler, or one that leaves the rest to others;
-        returns the reason."""
-        while (reason := self.merge.call(self)) != w.ENDED:
-            handle = handlers.get(reason)
-            if handle is None or not handle(reason):
-                break
+        """Have the driver go on until it ends, or a handler leaves the rest to others; returns the reason."""
+        while (reason := self.merge.call(self)) != w.ENDED and handlers[reason](reason):
+            pass
         return reason
 
     # The memory

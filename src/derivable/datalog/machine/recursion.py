@@ -59,9 +59,14 @@ class Recursion:
             machine.memory[at + w.WAITING] = waiting
 
     def handlers(self) -> Handlers:
-        """What is done about the reasons of a store that has its kernel."""
         codes = row_sets.ARENA_FULL, row_sets.LOG_FULL, row_sets.OUT_OF_REACH, row_sets.PREFIXES_FULL, w.INDEX_FULL
-        return {**dict.fromkeys(codes, self.make_room), emit_insert.PAUSED: self.pause}
+        return {
+            **dict.fromkeys(codes, self.make_room),
+            emit_insert.PAUSED: self.pause,
+            w.NEEDS_KERNEL: self.bind_or_run_over_columns,
+            # Between two rounds who called looks at orders, shortcuts and limits, or lets rows wait for better tags.
+            w.STOPPED: lambda reason: False,
+        }
 
     # Rounds
 
@@ -92,7 +97,7 @@ class Recursion:
         """As `run`, from where that came back with pieces."""
         machine, control = self.machine, self.machine.control
         control[w.ROUNDS], control[w.ROWS_LEFT] = self.limits(most)
-        reason = machine.run({**self.handlers(), w.NEEDS_KERNEL: self.bind_or_run_over_columns})
+        reason = machine.run(self.handlers())
         # The last round is left to who called.
         rounds = control[w.ROUND]
         control[w.ROUND] = machine.strata[0, w.NUM_ROUNDS] if reason == w.ENDED else rounds - 1

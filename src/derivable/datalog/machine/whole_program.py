@@ -80,11 +80,11 @@ class WholeProgram:
         stores: Sequence[tuple[Sequence[m.Store], Sequence[m.Store]]],
         rows: Sequence[tuple[str, Row]],
         bases: Sequence[str],
-        decides: Sequence[str],
+        symmetric: Sequence[str],
     ):
-        """stores   [stratum] what computes it before its recursion, and in it
-        bases    [stratum] the relation with what its recursion reads of before it, "" without one
-        decides  [stratum] the relation that says whether it may be an equivalence, "" without one
+        """stores     [stratum] what computes it before its recursion, and in it
+        bases      [stratum] the relation with what its recursion reads of before it, "" without one
+        symmetric  [stratum] a relation of pairs, a shortcut paying only if it has them in both directions, "" without
         """
         ram, relations = executor.ram, [stratum.relations for stratum in executor.ram.strata]
         all_stores = [store for once, loop in stores for store in (*once, *loop)]
@@ -103,7 +103,7 @@ class WholeProgram:
         for name, row in rows:
             self.rows.setdefault(number[name], []).append(row)
         words[:-1, w.BASE] = [number.get(name, -1) for name in bases]
-        words[:-1, w.DECIDES] = [number.get(name, -1) for name in decides]
+        words[:-1, w.SYMMETRIC] = [number.get(name, -1) for name in symmetric]
         self.bases_of = [(table, base) for table, base in words[:, [w.FIRST_TABLE, w.BASE]].tolist() if base >= 0]
         self.stratum_of = np.searchsorted(words[1:, w.FIRST_STORE], np.arange(count), "right").tolist()
         in_recursion = {name for stratum in ram.strata if stratum.loop for name in stratum.relations}
@@ -336,9 +336,12 @@ class WholeProgram:
         merge.begin_run(machine, algebra)
         for place, constant in self.constants:
             machine.memory[place] = word_of(constant.value, constant.type, facts.symbols)
-        handlers: dict[int, Callable[[int], bool]] = {row_sets.LOG_FULL: self.make_room}
-        if merge.has_tags:
-            handlers[w.PLAN_AGAIN] = partial(self.is_as_planned, facts, ram)
+        handlers: dict[int, Callable[[int], bool]] = {
+            row_sets.LOG_FULL: self.make_room,
+            **dict.fromkeys((emit_insert.PAUSED, w.STOPPED), self.leave_as_large),
+            w.SHORTCUT: self.has_no_shortcut,
+            w.PLAN_AGAIN: partial(self.is_as_planned, facts, ram),
+        }
         if isinstance(merge, Proofs):
             handlers[w.PROOFS_FULL] = lambda reason: algebra.store.make_wanted_room() is None
             handlers[w.LIMITS] = lambda reason: algebra.store.deadline.remaining() is None
@@ -428,13 +431,27 @@ class WholeProgram:
             if isinstance(merge, Proofs):
                 merge.arrays[number]["candidate_rows"][:count] = -1
 
+    def leave_as_large(self, reason: int) -> bool:
+        """This is more than a small run, so that strata from here on are run one by one."""
+        return False
+
+    def has_no_shortcut(self, reason: int) -> bool:
+        """Whether no shortcut pays for the recursion that begins."""
+        machine, number = self.machine, int(self.machine.control[w.STRATUM])
+        self.read_tables()
+        matched = machine.executor.matched(number, machine.executor.ram.strata[number].loop, "rows")
+        return not any(one.symmetric and one.pays() for one in matched)
+
+    def read_tables(self) -> None:
+        for table in range(len(self.machine.tables)):
+            self.machine.read_table(table)
+
     def is_as_planned(self, facts: FactStore, ram: m.Ram, reason: int) -> bool:
         """Whether the stores that are next would join in their order in any run."""
         machine = self.machine
         number = int(machine.control[w.STRATUM])
         part = "once" if machine.control[w.ROUND] == 0 else "loop"
-        for table in range(len(machine.tables)):
-            machine.read_table(table)
+        self.read_tables()
         stores, tables = getattr(ram.strata[number], part), dict(zip(machine.names, machine.tables))
         known = Assumed(Statistics(tables, facts.symbols), ram.strata[number])
         return all(map(operator.is_, planned(ram, (number, part), stores, known, False), stores))

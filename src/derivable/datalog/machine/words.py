@@ -6,10 +6,10 @@ stores [store, STORE_WORDS], of strata [stratum + 1, STRATUM_WORDS], and the con
 """
 
 # Why the driver came back, besides the codes of `kernels.row_sets` and `fused.emit_insert.PAUSED`, which a kernel of a
-# store came back with: an index has no room; a store has no kernel; all strata have ended; a limit is to be looked at,
-# or a round is so large that rows wait for better tags; a recursion may be an equivalence; candidates of proofs are to
-# be merged; a set of proofs has no room; the orders of joins may be others; the clock is to be looked at.
-INDEX_FULL, NEEDS_KERNEL, ENDED, STOPPED, EQUIVALENCE, MERGE, PROOFS_FULL, PLAN_AGAIN, LIMITS = range(20, 29)
+# store came back with: an index has no room; a store has no kernel; all strata have ended; a bound is reached between
+# two rounds; a shortcut may pay for the recursion that begins; candidates of proofs are to be merged; a set of proofs
+# has no room; the orders of joins may be others; the clock is to be looked at.
+INDEX_FULL, NEEDS_KERNEL, ENDED, STOPPED, SHORTCUT, MERGE, PROOFS_FULL, PLAN_AGAIN, LIMITS = range(20, 29)
 
 # The first words. Candidates and rows of drivers before a pause; the same for kernels that make none, without end; of
 # tables with tags the number of the next round, in which rows become recent, and of the last one in which stable ones
@@ -55,16 +55,18 @@ NOTES, MOST_NOTES = 12, 5
 STORE_WORDS = NOTES + 2 * MOST_NOTES
 
 # A stratum: its tables and its stores, those of the next stratum following, the stores from LOOP on being its
-# recursion; the table with what that reads of before it, -1 without one; the table that says whether it may be an
-# equivalence, or -1; whether sizes decide on the orders of joins before the recursion, and in it; and its rounds.
-FIRST_TABLE, FIRST_STORE, LOOP, BASE, DECIDES, ONCE_IS_SIZED, LOOP_IS_SIZED, NUM_ROUNDS, STRATUM_WORDS = range(9)
+# recursion; the table with what that reads of before it, -1 without one; a table of pairs, a shortcut paying only if it
+# has them in both directions, or -1; whether sizes decide on the orders of joins before the recursion, and in it; and
+# its rounds.
+FIRST_TABLE, FIRST_STORE, LOOP, BASE, SYMMETRIC, ONCE_IS_SIZED, LOOP_IS_SIZED, NUM_ROUNDS, STRATUM_WORDS = range(9)
 
 # The control. The stratum at hand, -1 before the first, and the one to stop before; its round, 0 before the recursion;
 # the next store; whether stores run or their round is ended, the table at hand then, and what of its merge is done;
 # whether the store at hand goes on where it left; the store or index that the driver came back with; whether all is
-# ready for the round, and its orders of joins are; the only table whose candidates are to be added up, or -1, where no
-# store is to run; whether they are being added up, and what the store that wrote them came back with.
-STRATUM, UNTIL, ROUND, NEXT, IS_ENDING, ENDING, STAGE, GOES_ON, AT, IS_READY, IS_PLANNED = range(11)
+# ready for the round, and how many reasons to come back before it were looked at; the only table whose candidates are
+# to be added up, or -1, where no store is to run; whether they are being added up, and what the store that wrote them
+# came back with.
+STRATUM, UNTIL, ROUND, NEXT, IS_ENDING, ENDING, STAGE, GOES_ON, AT, IS_READY, LOOKS = range(11)
 ONLY_TABLE, IS_ADDING, STORE_CODE = range(11, 14)
 # The stores of a recursion from NEXT on, and the tables, among which are all that have recent or new rows.
 STORES_STOP, TABLES_START, TABLES_STOP = range(14, 17)

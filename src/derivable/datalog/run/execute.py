@@ -171,9 +171,9 @@ class Executor(Stores):
         limits = self.watch.limits
         return limits.iteration_limit is not None or limits.round_limit is not None
 
-    def matched(self, number: int, loop: tuple[m.Store, ...], has_tags: bool = False) -> list[Shortcut]:
-        """The shortcuts of the form of a recursion, in which `loop` is repeated."""
-        fitting = (one.matches(self, number, loop) for one in shortcuts() if one.has_tags == has_tags)
+    def matched(self, number: int, loop: tuple[m.Store, ...], of: str) -> list[Shortcut]:
+        """The shortcuts of the form of a recursion, in which `loop` is repeated; `of` what it has, see `Shortcut`."""
+        fitting = (one.matches(self, number, loop) for one in shortcuts() if one.of == of)
         return [one for one in fitting if one is not None]
 
     def solved(self, matched: list[Shortcut]) -> bool:
@@ -249,15 +249,17 @@ class Executor(Stores):
         """
         rounds = self.rounds(number, loop)
         is_free = is_first and not self.counts_rounds()
-        matched = self.matched(number, rounds.loop) if is_free else []
+        has_values = any(self.tables[name].joins_values for name in rounds.relations)
+        matched = self.matched(number, rounds.loop, "values" if has_values else "rows") if is_free else []
         if self.solved(matched):
             return
-        may_cut = is_free and loop is None and self.goal is None and self.watch.limits.tuple_limit is None
-        if may_cut and isinstance(self.algebra, Untagged) and any(map(m.joins_many, rounds.loop)):
+        may_cut = is_free and not has_values and isinstance(self.algebra, Untagged)
+        may_cut = may_cut and loop is None and self.goal is None and self.watch.limits.tuple_limit is None
+        if may_cut and any(map(m.joins_many, rounds.loop)):
             self.cuts = cuts.Cuts(self, number)
             if self.cuts.begin():
                 rounds = self.rounds(number)
-                matched = self.matched(number, rounds.loop)
+                matched = self.matched(number, rounds.loop, "rows")
         self.plain_rounds(number, rounds, matched)
         if self.cuts is not None:
             self.cuts.end()
@@ -372,7 +374,7 @@ class Executor(Stores):
 
         rounds = self.rounds(number)
         any_order = self.watch.limits.iteration_limit is None
-        matched = self.matched(number, rounds.loop, has_tags=True) if any_order else []
+        matched = self.matched(number, rounds.loop, "tags") if any_order else []
         if self.solved(matched):
             return stamp
         machine: Recursion | None = None

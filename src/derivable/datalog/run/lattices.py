@@ -6,7 +6,6 @@ another one in every world.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,8 +17,6 @@ from derivable.datalog.foreign.standard import predicate_of
 from derivable.datalog.fused.lattice_table import LatticeTable
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.execute import Executor
-from derivable.datalog.shortcuts import has_shortcut
-from derivable.datalog.shortcuts.best_first import BestFirst, Propagation, only_rule
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import ColumnTags, Untagged
 from derivable.device.cpu.memory import empty, zeros
@@ -35,12 +32,7 @@ def run_lattices(executor: Executor, number: int) -> None:
         types = executor.ram.relations[name].types
         keeps_log = not stratum.reads_news_alone
         runner.tables[name] = LatticeTable(name, types, LATTICES[lattice], executor.symbols, keeps_log)
-    only = only_rule(stratum, 2) if stratum.loop and has_shortcut(BestFirst) else None
-    if only is not None and only.relation in lattices and not runner.counts_rounds() and runner.counts is None:
-        table = runner.tables[only.relation]
-        assert isinstance(table, LatticeTable)
-        table.finish = partial(_finish, runner, number, table)
-    runner.plain_stratum(number, runner.instructions(number, "once", True))
+    runner.plain_stratum(number)
     for name in stratum.relations:
         table = runner.tables[name]
         if is_plain and name not in lattices:
@@ -54,20 +46,6 @@ def run_lattices(executor: Executor, number: int) -> None:
     # What was planned for the tables that are gone.
     runner.give_reasons()
     runner.running.clear()
-
-
-def _finish(executor: Executor, number: int, table: LatticeTable) -> None:
-    """Go on with the only rule of a recursion best value first, if that can be done; some rows may be left."""
-    frontier, found = table.frontier, table.found
-    if frontier is None or frontier.gave_up or not frontier.most:
-        return
-    if not found.size or not found.row_set.enter(found):
-        return
-    # In the order that is best now.
-    (store,) = executor.instructions(number, "loop")
-    propagation = Propagation(executor, store, found, frontier, table.value_type)
-    if propagation.is_possible():
-        table.wait(propagation.run(table.all_waiting()))
 
 
 def _table_of(like: Table, columns: list[np.ndarray], count: int, tags: Any) -> Table:

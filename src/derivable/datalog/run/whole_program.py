@@ -14,16 +14,12 @@ from derivable.core.progress import NEVER
 from derivable.datalog.facts.store import FactStore, new_store
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.ram.equivalence import Equivalence, equivalence_of
-from derivable.datalog.ram.linear import BASE, linear_loop
 from derivable.datalog.run.execute import Executor, FinishedStrata
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.overflow import looks_of, warn_of_overflow
 from derivable.datalog.run.profile import MACHINE, Effort, Profile, StratumEffort
 from derivable.datalog.scalars.nodes import Const
-from derivable.datalog.shortcuts import has_shortcut
-from derivable.datalog.shortcuts.linear import Linear
-from derivable.datalog.shortcuts.union_find import UnionFind
+from derivable.datalog.shortcuts import shortcuts
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import Algebra, ColumnTags, Untagged
 
@@ -68,8 +64,8 @@ def run_whole(ram: m.Ram, facts: FactStore, watch: Watch, algebra: Algebra) -> F
     if small is None:
         looks = (look.store for number in range(len(ram.strata)) for look in looks_of(ram, number))
         has_floats = any(t.family == "float" for relation in ram.relations.values() for t in relation.types)
-        number = next((k for k, stratum in enumerate(ram.strata) if _is_other(ram, stratum, form is not None)), None)
-        number = len(ram.strata) if number is None else number
+        of = "rows" if form is None else "tags"
+        number = next((k for k in range(len(ram.strata)) if _is_other(ram, k, of)), len(ram.strata))
         small = ram.plans.setdefault(key, SmallRuns(frozenset(m.relations_read(looks)), has_floats, number))
     if small.runs < 0:
         return None
@@ -117,7 +113,6 @@ def _number_of_stores(strata: Sequence[m.Stratum]) -> int:
 
 def small_program(ram: m.Ram, algebra: Algebra, number: int) -> WholeProgram | None:
     """The first strata of a program, without kernels; None if they have no rules."""
-    is_tagged = not isinstance(algebra, Untagged)
     if ram.constructors or not any(stratum.once or stratum.loop for stratum in ram.strata[:number]):
         return None
     # Plans of its own: what the program keeps is not to refer to the program.
@@ -128,8 +123,9 @@ def small_program(ram: m.Ram, algebra: Algebra, number: int) -> WholeProgram | N
     executor.tables = {name: executor.tables[name] for name in dict.fromkeys((*names, *ram.relations))}
     stores: list[tuple[Sequence[m.Store], Sequence[m.Store]]] = []
     rows: list[tuple[str, Row]] = []
-    bases, decides = [], []
+    bases, symmetric, of = [], [], "rows" if isinstance(algebra, Untagged) else "tags"
     for number, stratum in enumerate(ram.strata):
+        matched = executor.matched(number, stratum.loop, of) if stratum.loop else []
         once: list[m.Store] = []
         for one in stratum.once:
             assert isinstance(one, m.Store)
@@ -139,36 +135,25 @@ def small_program(ram: m.Ram, algebra: Algebra, number: int) -> WholeProgram | N
                 once.append(one)
             else:
                 rows.append((one.relation, row))
-        name = f"{BASE} {number}"
-        linear = linear_loop(stratum, name) if has_shortcut(Linear) and not is_tagged else None
-        if linear is not None:
-            executor.tables[name] = Table(name, executor.tables[linear.relation].types)
-        stores.append((once, stratum.loop if linear is None else (linear,)))
-        bases.append("" if linear is None else name)
-        rules = _equivalence(stratum, is_tagged)
-        if rules is None or any(t.family == "float" for t in executor.tables[rules.relation].types):
-            decides.append("")
-        else:
-            decides.append((rules.relation, *sorted(rules.steps))[not rules.is_transitive])
-    return whole_program.WholeProgram(executor, stores, rows, bases, decides)
+        loop, base = next((one.replaced for one in matched if one.replaced is not None), (None, ""))
+        if loop is not None:
+            executor.tables[base] = Table(base, executor.tables[loop.relation].types)
+        stores.append((once, stratum.loop if loop is None else (loop,)))
+        bases.append(base)
+        symmetric.append(next((one.symmetric for one in matched if one.symmetric), ""))
+    return whole_program.WholeProgram(executor, stores, rows, bases, symmetric)
 
 
-def _is_other(ram: m.Ram, stratum: m.Stratum, is_tagged: bool) -> bool:
+def _is_other(ram: m.Ram, number: int, of: str) -> bool:
     """Whether a stratum is not run store by store."""
-    rules = _equivalence(stratum, is_tagged)
-    is_solved = rules is not None and rules.is_transitive and bool(rules.is_symmetric or rules.given)
+    stratum = ram.strata[number]
     has_lattice = any(ram.relations[name].lattice is not None for name in stratum.relations)
     return (
-        is_solved
+        any(one.always_pays(ram, number) for one in shortcuts() if one.of == of)
         or has_lattice
         or stratum.timed is not None
         or not all(isinstance(one, m.Store) for one in stratum.once)
     )
-
-
-def _equivalence(stratum: m.Stratum, is_tagged: bool) -> Equivalence | None:
-    """The rules of a stratum that may be solved as an equivalence."""
-    return equivalence_of(stratum) if stratum.loop and not is_tagged and has_shortcut(UnionFind) else None
 
 
 def _row(store: m.Store) -> Row | None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog.fused import fused, kernel_plan, kernel_steps
+from derivable.datalog.fused.lattice_table import LatticeTable
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars.nodes import Var
@@ -46,7 +47,7 @@ def only_rule(stratum: m.Stratum, number: int = 1) -> m.Store | None:
 class BestFirst(Shortcut):
     """A recursion of one rule with tags."""
 
-    name, has_tags = "best first", True
+    name, of = "best first", "tags"
 
     def __init__(self, run: Run, number: int, relation: str):
         self.run, self.number, self.relation = run, number, relation
@@ -76,6 +77,40 @@ class BestFirst(Shortcut):
         table.visible_size = table.size
         table.recent = self.propagation.run(waiting_rows(table, frontier))
         return not len(table.recent)
+
+
+class BestValueFirst(Shortcut):
+    """A recursion of one rule, whose last column has a lattice that takes the smaller or the larger value."""
+
+    name, of = "best value first", "values"
+
+    def __init__(self, run: Run, number: int, table: LatticeTable, frontier: Frontier):
+        self.run, self.number, self.table, self.frontier = run, number, table, frontier
+        self.propagation: Propagation | None = None
+
+    @classmethod
+    def matches(cls, run: Run, number: int, loop: tuple[m.Store, ...]) -> Self | None:
+        only = only_rule(run.ram.strata[number], 2)
+        table = None if only is None or run.counts is not None else run.tables[only.relation]
+        if not isinstance(table, LatticeTable) or table.frontier is None:
+            return None
+        return cls(run, number, table, table.frontier)
+
+    def pays(self) -> bool:
+        table, found, frontier = self.table, self.table.found, self.frontier
+        if table.seen + policy().call_rows * table.stamp < policy().few_rows or frontier.gave_up or not frontier.most:
+            return False
+        if not found.size or not found.row_set.enter(found):
+            return False
+        (store,) = self.run.instructions(self.number, "loop")
+        self.propagation = Propagation(self.run, store, found, frontier, table.value_type)
+        return self.propagation.is_possible()
+
+    def solve(self) -> bool:
+        assert self.propagation is not None
+        left = self.propagation.run(self.table.all_waiting())
+        self.table.wait(left)
+        return not len(left)
 
 
 class Propagation:
@@ -143,7 +178,7 @@ class Propagation:
         run, before = self.state, self.table.size
         run.watch.enter(self.table)
         with run.effort(self.store) as effort:
-            effort.by(BestFirst.route())
+            effort.by((BestFirst if self.values is None else BestValueFirst).route())
             left = self.propagate(rows)
             effort.candidates += self.made
             run.credit(effort, self.table.size - before)

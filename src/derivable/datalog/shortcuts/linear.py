@@ -14,6 +14,7 @@ class Linear(Shortcut):
 
     def __init__(self, run: Run, number: int, store: m.Store):
         self.run, self.number, self.store = run, number, store
+        self.replaced = store, base_of(number)
 
     @classmethod
     def matches(cls, run: Run, number: int, loop: tuple[m.Store, ...]) -> Self | None:
@@ -23,17 +24,22 @@ class Linear(Shortcut):
             return None
         store = plans.get(key, key)
         if store is key:
-            store = plans[key] = linear_loop(stratum, BASE)
+            store = plans[key] = linear_loop(stratum, base_of(number))
         return None if store is None else cls(run, number, store)
 
     def pays(self) -> bool:
         return True
 
     def solve(self) -> bool:
-        run = self.run
-        run.tables[BASE] = run.tables[self.store.relation].fork()
-        run.complete.add(BASE)
+        run, base = self.run, base_of(self.number)
+        run.tables[base] = run.tables[self.store.relation].fork()
+        run.complete.add(base)
         run.plain_loop(self.number, True, (self.store,))
-        del run.tables[BASE]
-        run.complete.remove(BASE)
+        del run.tables[base]
+        run.complete.remove(base)
         return True
+
+
+def base_of(number: int) -> str:
+    """The name of what the relation of a stratum was before its recursion."""
+    return f"{BASE}{number}"

@@ -45,12 +45,19 @@ class Run(Protocol):
 class Shortcut(ABC):
     """A recursion that may be solved in a known way. Its tuples and their tags are those of its rules.
 
-    name      as routes have it, "shortcut NAME"
-    has_tags  whether it is for strata with tags, or for those without
+    name  as routes have it, "shortcut NAME"
+    of    what the recursion has: "rows" alone, rows with "tags", or the "values" of lattices
+
+    Small runs go through no Python between rounds. Before a recursion they ask whether it pays where both columns of
+    `symmetric` have one sum, and they repeat `replaced`; one for which it always pays they leave.
     """
 
     name: ClassVar[str]
-    has_tags: ClassVar[bool] = False
+    of: ClassVar[str] = "rows"
+    # A relation of pairs that it pays for only if it has them in both directions.
+    symmetric = ""
+    # What is repeated instead of the rules, and the relation that reads there: what that of the rules was before.
+    replaced: tuple[m.Store, str] | None = None
 
     @classmethod
     @abstractmethod
@@ -69,6 +76,11 @@ class Shortcut(ABC):
     def rows_left(self) -> float:
         """How many more rows it finds round by round before it is worth asking again."""
         return math.inf
+
+    @classmethod
+    def always_pays(cls, ram: m.Ram, number: int) -> bool:
+        """Whether it pays for the recursion of a stratum whatever its rows are."""
+        return False
 
     @classmethod
     def starts_over(cls, run: Run, number: int) -> str | None:

@@ -31,13 +31,15 @@ class UnionFind(Shortcut):
 
     def __init__(self, run: Run, number: int, rules: Equivalence):
         self.run, self.number, self.rules, self.table = run, number, rules, run.tables[rules.relation]
+        # A symmetric relation has the same values in both columns, as few others do.
+        self.symmetric = rules.relation if rules.is_transitive else min(rules.steps)
         self.classes: Classes | None = None
         self.is_decided = False
 
     @classmethod
     def matches(cls, run: Run, number: int, loop: tuple[m.Store, ...]) -> Self | None:
         # What goes on with other rules is no recursion of these.
-        rules = _rules_of(run, number) if len(loop) == len(run.ram.strata[number].loop) else None
+        rules = _rules_of(run.ram, number) if len(loop) == len(run.ram.strata[number].loop) else None
         if rules is None:
             return None
         table = run.tables[rules.relation]
@@ -48,8 +50,20 @@ class UnionFind(Shortcut):
         # The pairs before the recursion decide.
         if self.is_decided or not self.table.size:
             return False
-        self.is_decided, self.classes = True, _classes(self.run, self.rules)
+        self.is_decided, self.classes = True, self.classes_of_rows()
         return self.classes is not None and self.is_within_limits(self.classes)
+
+    def classes_of_rows(self) -> Classes | None:
+        """The classes that the rules make of the pairs there are; None if they may make something else of them."""
+        if not self.always_pays(self.run.ram, self.number):
+            deciding = self.run.tables[self.symmetric]
+            if deciding.column(0).sum() != deciding.column(1).sum():
+                return None
+        tables = [self.run.tables[name] for name in (self.rules.relation, *sorted(self.rules.steps))]
+        columns = [table.column(c) for table in tables for c in (0, 1)]
+        values, numbers = _numbered(columns)
+        pairs = list(zip(numbers[::2], numbers[1::2]))
+        return _Graph(values, pairs).classes(self.rules)
 
     def is_within_limits(self, classes: Classes) -> bool:
         """Whether no limit will be passed; the error of rounds says which rule grew, and how fast."""
@@ -80,16 +94,21 @@ class UnionFind(Shortcut):
         return True
 
     @classmethod
+    def always_pays(cls, ram: m.Ram, number: int) -> bool:
+        rules = _rules_of(ram, number) if ram.strata[number].loop else None
+        return rules is not None and rules.is_transitive and bool(rules.is_symmetric or rules.given)
+
+    @classmethod
     def starts_over(cls, run: Run, number: int) -> str | None:
         # Rules join all pairs of a class that grows.
-        rules = _rules_of(run, number)
+        rules = _rules_of(run.ram, number)
         is_large = rules is not None and _has_large_classes(run.tables[rules.relation])
         return "its classes are found again" if is_large else None
 
 
-def _rules_of(run: Run, number: int) -> Equivalence | None:
+def _rules_of(ram: m.Ram, number: int) -> Equivalence | None:
     """What the recursion of a stratum says: found once a program."""
-    key, ram = ("equivalence", number), run.ram
+    key = "equivalence", number
     rules = ram.plans.get(key, key)
     if rules is key:
         rules = ram.plans[key] = equivalence_of(ram.strata[number])
@@ -172,21 +191,6 @@ class Classes:
         condensed = Condensed({}, rows, count, order, self.bounds, empty(0, np.int64), zeros(count + 1, np.int64))
         include(condensed, words, width, look)
         return PrefixSets.of_bits(words.view(np.uint32), np.arange(rows), units_of(width))
-
-
-def _classes(run: Run, rules: Equivalence) -> Classes | None:
-    """The classes that the rules make of the pairs there are; None if they may make something else of them."""
-    names = (rules.relation, *sorted(rules.steps))
-    tables = [run.tables[name] for name in names]
-    if not rules.is_transitive or not (rules.is_symmetric or rules.given):
-        # A symmetric relation has the same values in both columns, as few others do.
-        deciding = tables[0] if rules.is_transitive else tables[1]
-        if deciding.column(0).sum() != deciding.column(1).sum():
-            return None
-    columns = [table.column(c) for table in tables for c in (0, 1)]
-    values, numbers = _numbered(columns)
-    pairs = list(zip(numbers[::2], numbers[1::2]))
-    return _Graph(values, pairs).classes(rules)
 
 
 @dataclass(frozen=True)
