@@ -62,13 +62,11 @@ def is_compiled(*key: Any) -> bool:
     return key in policy().kernels.made
 
 
-def compiled(emitter: type[Emitter], *arguments: Any) -> RuleKernel:
-    """The kernel of an emitter and its arguments, a plan first."""
+def compiled(emitter: Any, *arguments: Any) -> Any:
+    """The kernel of an emitter and its arguments, a plan first: its function and notes, as the emitter has them."""
     kernels, key = policy().kernels, (emitter, *arguments)
     if key not in kernels.made:
-        function, (parameters, num_positions, columns) = kernels.of(key, lambda: emitter(*arguments).emit())
-        made = RuleKernel(function, tuple(map(tuple, parameters)), num_positions, tuple(columns))
-        kernels.made[key] = made
+        kernels.made[key] = emitter.compiled(*kernels.of(key, lambda: emitter(*arguments).emit()))
     return kernels.made[key]
 
 
@@ -121,6 +119,11 @@ class Emitter:
     def built(self, columns: Sequence[str] = (), is_packed: bool = False) -> Built:
         """The kernel, with the fields of its `RuleKernel`."""
         return Built(self.k.kernel(), is_packed, (self.parameters, self.plan.num_loops, columns))
+
+    @staticmethod
+    def compiled(function: Any, notes: Any) -> RuleKernel:
+        parameters, num_positions, columns = notes
+        return RuleKernel(function, tuple(map(tuple, parameters)), num_positions, tuple(columns))
 
     def emit(self) -> Built:
         kinds = ["int64"] * len(self.plan.outputs)

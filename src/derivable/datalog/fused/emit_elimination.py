@@ -9,7 +9,6 @@ from typing import Any
 from derivable.algebra.expr.functions import equal
 from derivable.algebra.expr.nodes import Expr
 from derivable.datalog.fused.elimination import Elimination, Hop, Variable, anchors
-from derivable.datalog.policy.costs import policy
 from derivable.datalog.policy.kernels import Built
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder
@@ -32,20 +31,6 @@ class EliminationKernel:
     is_grouped: bool
 
 
-def compiled(elimination: Elimination, is_grouped: bool) -> EliminationKernel:
-    """The kernel of an elimination, which may write the number of each value of the fixed variable."""
-    kernels, key = policy().kernels, (EliminationKernel, elimination, is_grouped)
-    if key not in kernels.made:
-        function, num_messages = kernels.of(key, lambda: _Emitter(elimination, is_grouped).emit())
-        kernels.made[key] = EliminationKernel(function, num_messages, is_grouped)
-    return kernels.made[key]
-
-
-def is_compiled(elimination: Elimination, is_grouped: bool) -> bool:
-    """Whether this process has that kernel already."""
-    return (EliminationKernel, elimination, is_grouped) in policy().kernels.made
-
-
 class _Message:
     """The number of ways to each value of a variable, less `low`: `numbers`, and the values that have some."""
 
@@ -54,7 +39,9 @@ class _Message:
         self.count = k.register(f"count{number}")
 
 
-class _Emitter:
+class EliminationEmitter:
+    """is_grouped  whether the number of each value of the fixed variable is written"""
+
     def __init__(self, elimination: Elimination, is_grouped: bool):
         self.elimination, self.is_grouped = elimination, is_grouped
         self.k = Builder("eliminate")
@@ -78,7 +65,7 @@ class _Emitter:
             for root, power in self.elimination.roots:
                 with k.when(product > 0):
                     number = k.let("number", 0)
-                    self.counted(root, number)
+                    self.count_rows(root, number)
                     for _ in range(power):
                         k.set(product, product * number)
             k.set(total, total + product)
@@ -90,7 +77,11 @@ class _Emitter:
             k.set(i, i + 1)
         k.return_(total, i, pairs)
         k.parameters += [out] if self.is_grouped else []
-        return Built(k.kernel(), notes=len(self.messages))
+        return Built(k.kernel(), notes=(len(self.messages), self.is_grouped))
+
+    @staticmethod
+    def compiled(function: Any, notes: Any) -> EliminationKernel:
+        return EliminationKernel(function, *notes)
 
     def span(self, read: int, key: Expr) -> tuple[Expr, Expr]:
         """Where an index has the rows of a key."""
@@ -101,50 +92,24 @@ class _Emitter:
             k.load_into(end, offsets, place + 1)
         return begin, end
 
-    def counted(self, root: Variable, number: n.Register) -> None:
+    def count_rows(self, root: Variable, number: n.Register) -> None:
         """Have `number` be the number of rows of a tree."""
         k = self.k
-        first, *others = self.by_length(root)
-        if not others and first[1] == 1:
-            self.added_up(first[0], number)
-            return
-        messages = [(self.message(hop), power) for hop, power in others]
-        hop, power = first
-        if power > 1:
-            message = self.message(hop)
-            messages.append((message, power - 1))
-
-            def visit(action: Action) -> None:
-                self.of_message(message, action)
-        else:
-
-            def visit(action: Action) -> None:
-                self.along(hop, action)
-
-        def add(value: Expr, ways: Expr) -> None:
-            k.set(number, number + self.times(ways, value, messages))
-
-        visit(add)
-        for one, _ in messages:
-            self.clear(one)
-
-    def added_up(self, hop: Hop, number: n.Register) -> None:
-        """Add the numbers of all values that come by a hop: those of one origin are as many as its index has."""
-        k = self.k
-        if hop.origin is None:
+        # The hop that comes from farthest needs no message.
+        (hop, power), *others = sorted(root.hops, key=lambda one: -_depth(one[0]))
+        if others or power > 1:
+            rows = Variable(((hop, power), *others))
+            self.of_variable(rows, lambda _, ways: k.set(number, number + ways), once=False)
+        elif hop.origin is None:
             begin, end = self.spans[hop.read]
             k.set(number, end - begin)
-            return
+        else:
+            # What comes by one hop is as much as its index has.
+            def add(value: Expr, ways: Expr) -> None:
+                begin, end = self.span(hop.read, value)
+                k.set(number, number + ways * (end - begin))
 
-        def add(value: Expr, ways: Expr) -> None:
-            begin, end = self.span(hop.read, value)
-            k.set(number, number + ways * (end - begin))
-
-        self.of_variable(hop.origin, add)
-
-    def by_length(self, variable: Variable) -> list[tuple[Hop, int]]:
-        """The hops to a root, the one that is gone through first: that which comes from farthest needs no message."""
-        return sorted(variable.hops, key=lambda one: -_depth(one[0]))
+            self.of_variable(hop.origin, add)
 
     def times(self, ways: Expr, value: Expr, messages: list[tuple[_Message, int]]) -> Expr:
         k = self.k
@@ -174,22 +139,22 @@ class _Emitter:
             action(k.load(values, at, "x"))
             k.set(at, at + 1)
 
-    def of_variable(self, variable: Variable, action: Action) -> None:
-        """Each value of a variable with all that comes to it, once."""
+    def of_variable(self, variable: Variable, action: Action, once: bool = True) -> None:
+        """Each value of a variable with all that comes to it: once, or in parts, which come to the same sum."""
         k = self.k
         (hop, power), *others = variable.hops
         messages = [(self.message(other), times) for other, times in others]
-        if hop.origin is not None or power > 1:
-            message = self.message(hop)
-            if power > 1:
-                messages.append((message, power - 1))
+        is_along = power == 1 and (hop.origin is None or not once)
+        message = None if is_along else self.message(hop)
+        if message is not None and power > 1:
+            messages.append((message, power - 1))
 
         def some(value: Expr, ways: Expr) -> None:
             product = k.let("ways", self.times(ways, value, messages))
             with k.when(product > 0):
                 action(value, product)
 
-        if hop.origin is None and power == 1:
+        if message is None:
             self.along(hop, some if messages else action)
         else:
             self.of_message(message, some if messages else action)

@@ -95,6 +95,12 @@ class InsertEmitter(emit.Emitter):
             k.store(self.memory, k.load(self.block, place, "place"), value)
         k.return_(code)
 
+    def leave_if_full(self) -> None:
+        with self.k.when(self.left <= 0):
+            self.leave(PAUSED)
+        with self.k.when(self.size >= self.room):
+            self.leave(row_sets.LOG_FULL)
+
     def leave_with_row(self, code: int) -> None:
         self.leave(code, *self.row)
 
@@ -134,10 +140,7 @@ class InsertEmitter(emit.Emitter):
     def insert(self) -> tuple[Expr, Expr | None]:
         """Insert the row; whether it is new, and its number if rows have any."""
         k = self.k
-        with k.when(self.left <= 0):
-            self.leave(PAUSED)
-        with k.when(self.size >= self.room):
-            self.leave(row_sets.LOG_FULL)
+        self.leave_if_full()
         is_new, number = self.insert_in_hash() if self.form is None else self.insert_in_set(self.form)
         k.set(self.left, self.left - 1)
         with k.when(is_new):
@@ -199,10 +202,7 @@ class CandidateEmitter(InsertEmitter):
         with ExitStack() as blocks:
             if isinstance(typed, TypedSemiring):
                 blocks.enter_context(k.when(self.is_kept(tags)))
-            with k.when(self.left <= 0):
-                self.leave(PAUSED)
-            with k.when(self.size >= self.room):
-                self.leave(row_sets.LOG_FULL)
+            self.leave_if_full()
             k.set(self.left, self.left - 1)
             # Rows of a nullary relation are one zero.
             for c, term in enumerate(self.plan.outputs or [Constant(0, "int64")]):

@@ -8,7 +8,7 @@ round they are added to the tags, and rows whose tags say something new become r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -20,7 +20,6 @@ from derivable.datalog.fused import kernel_steps
 from derivable.datalog.fused.emit_insert import InsertEmitter
 from derivable.datalog.kernels.row_sets import DONE, SetForm
 from derivable.datalog.policy.costs import policy
-from derivable.device.cpu.llvm_code import Packed
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, substitute
 
@@ -40,14 +39,7 @@ def accumulate_kernel(plus: TypedMonoid, is_idempotent: bool, at_once: bool) -> 
     pending = [] if at_once else _arrays(k, "pending", plus)
     with k.loop("i", 0, count) as i:
         row, tag = _add_to_new(k, plus, i, ids, given, tags, old, known, is_idempotent or at_once, at_once)
-        with k.when(equal(k.load(touched, row, "last"), stamp)):
-            if not at_once:
-                _store(k, pending, row, _plus(plus, _load(k, pending, row, plus), tag))
-            k.continue_()
-        k.store(touched, row, stamp)
-        _store(k, pending, row, tag)
-        k.store(listed, number, row)
-        k.set(number, number + 1)
+        _wait(k, plus, row, tag, touched, stamp, pending, listed, number)
     k.return_(number, known)
     return k.kernel()
 
@@ -78,6 +70,21 @@ def _add_to_new(
             _store(k, tags, row, total)
         k.continue_()
     return row, tag
+
+
+def _wait(
+    k: Builder, plus: TypedMonoid, row: Expr, tag: Sequence[Expr], touched: n.Array, stamp: Expr,
+    pending: Sequence[n.Array], listed: n.Array, number: n.Register
+) -> None:  # fmt: skip
+    """Add a tag to those of an older row that wait for the end of the round, and list the row if it is the first."""
+    with k.when(equal(k.load(touched, row, "last"), stamp)):
+        if pending:
+            _store(k, pending, row, _plus(plus, _load(k, pending, row, plus), tag))
+    with k.otherwise():
+        k.store(touched, row, stamp)
+        _store(k, pending, row, tag)
+        k.store(listed, number, row)
+        k.set(number, number + 1)
 
 
 def merge_kernel(typed: TypedSemiring) -> n.Kernel:
@@ -207,38 +214,17 @@ class SumEmitter(InsertEmitter):
         with k.when(self.visible <= number):
             _store(k, self.target_tags, number, total)
         with k.otherwise():
-            with k.when(equal(k.load(self.touched, number, "last"), self.stamp)):
-                _store(k, self.pending, number, _plus(plus, _load(k, self.pending, number, plus), tags))
-            with k.otherwise():
-                k.store(self.touched, number, self.stamp)
-                _store(k, self.pending, number, tags)
-                k.store(self.next_list, self.listed, number)
-                k.set(self.listed, self.listed + 1)
+            _wait(k, plus, number, tags, self.touched, self.stamp, self.pending, self.next_list, self.listed)
+
+
+def accumulating(typed: TypedSemiring, at_once: bool) -> tuple:
+    """What makes the kernel that adds up these tags, and its arguments."""
+    return accumulate_kernel, typed.plus, typed.semiring.idempotent_plus, at_once
 
 
 def is_compiled(typed: TypedSemiring) -> bool:
     """Whether this process has kernels for these tags already."""
-    made = policy().kernels.made
-    return any((compiled_tags, typed, at_once) in made for at_once in (False, True))
-
-
-def compiled_tags(typed: TypedSemiring, at_once: bool) -> tuple[Callable, ...]:
-    """(accumulate, merge); the first alone if older rows get their tags at once."""
-    kernels, key = policy().kernels, (compiled_tags, typed, at_once)
-    if key not in kernels.made:
-        added = kernels.function_of(accumulate_kernel, typed.plus, typed.semiring.idempotent_plus, at_once)
-        kernels.made[key] = (added,) if at_once else (added, kernels.function_of(merge_kernel, typed))
-    return kernels.made[key]
-
-
-def compiled_end_of_round(typed: TypedSemiring, has_stamps: bool, is_ordered: bool) -> Packed:
-    """The function of `end_round_kernel`."""
-    return policy().kernels.packed_of(end_round_kernel, typed, has_stamps, is_ordered)
-
-
-def compiled_join(plus: TypedMonoid) -> Callable:
-    """The kernel that adds at once, of a join of a lattice."""
-    return policy().kernels.function_of(accumulate_kernel, plus, True, True)
+    return any(accumulating(typed, at_once) in policy().kernels.made for at_once in (False, True))
 
 
 def _same(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:

@@ -72,16 +72,8 @@ class Running:
         if not self.fused.kept.is_worth_columns:
             return False
         if self.kernel is None:
-            self.kernel = self.kernel_by(seen, emit.Emitter)
+            self.kernel = _worthy(seen, emit.Emitter, self.fused.plan)
         return self.kernel is not None
-
-    def kernel_by(self, seen: int, *emitter: Any) -> emit.RuleKernel | None:
-        """The kernel by an emitter and its arguments, if it is worth it."""
-        assert self.fused is not None
-        kind, *arguments = emitter
-        if seen < policy().many_rows and not emit.is_compiled(kind, self.fused.plan, *arguments):
-            return None
-        return emit.compiled(kind, self.fused.plan, *arguments)
 
     def distinct_kernel(self, counted: int | None) -> emit.RuleKernel | None:
         """The kernel of a store that writes rows which are all different, if it is worth it.
@@ -94,14 +86,15 @@ class Running:
         self.plan()
         if not self.is_distinct:
             return None
-        if counted is None:
-            return self.kernel_by(seen, emit_distinct.RowEmitter, "int32" if self.has_small_words() else "int64")
-        if not counted:
-            return self.kernel_by(seen, emit_distinct.CountEmitter)
         assert self.fused is not None
-        if emit_distinct.first_counted(self.fused.plan, counted) == len(self.fused.plan.steps):
+        plan = self.fused.plan
+        if counted is None:
+            return _worthy(seen, emit_distinct.RowEmitter, plan, "int32" if self.has_small_words() else "int64")
+        if not counted:
+            return _worthy(seen, emit_distinct.CountEmitter, plan)
+        if emit_distinct.first_counted(plan, counted) == len(plan.steps):
             return None
-        return self.kernel_by(seen, emit_distinct.GroupEmitter, counted)
+        return _worthy(seen, emit_distinct.GroupEmitter, plan, counted)
 
     def elimination(self, counted: int) -> tuple[emit_elimination.EliminationKernel, elimination.Arguments] | None:
         """The kernel that counts the rows of a store by eliminating variables, and its arguments, if that is best.
@@ -118,9 +111,9 @@ class Running:
         plan = elimination.best_plan(self.state, self.store, None if fixed is None else fixed.name)
         if plan is None:
             return None
-        if seen < policy().many_rows and not emit_elimination.is_compiled(plan.elimination, counted > 0):
+        kernel = _worthy(seen, emit_elimination.EliminationEmitter, plan.elimination, counted > 0)
+        if kernel is None:
             return None
-        kernel = emit_elimination.compiled(plan.elimination, counted > 0)
         arguments = elimination.arguments_of(self.state, plan, kernel.num_messages)
         return None if arguments is None else (kernel, arguments)
 
@@ -329,6 +322,11 @@ class Running:
         known = {term.name for scan in small for term in scan.terms if isinstance(term, Var)}
         names = self.store.query.names
         return names is not None and known.issuperset(names)
+
+
+def _worthy(seen: int, *emitter: Any) -> Any:
+    """The kernel by an emitter and its arguments, if it is compiled already, or worth it for so many rows."""
+    return emit.compiled(*emitter) if seen >= policy().many_rows or emit.is_compiled(*emitter) else None
 
 
 def argument_of(fused: Fused, bounds: dict[int, tuple[int, int]], rows: Any, what: str, step: int, part: int) -> Any:

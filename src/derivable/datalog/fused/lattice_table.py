@@ -58,9 +58,9 @@ class LatticeTable(Table):
             self.listed = longer(self.listed, length, self.number)
         self.seen += count
         if self.seen >= policy().few_rows and not is_ranked(self.value_type):
-            from derivable.datalog.fused.emit_tags import compiled_join
+            from derivable.datalog.fused.emit_tags import accumulate_kernel
 
-            join = compiled_join(self.lattice.typed(self.value_type))
+            join = policy().kernels.function_of(accumulate_kernel, self.lattice.typed(self.value_type), True, True)
             self.number, _ = join(
                 *(count, self.old, known, self.stamp, self.number, ids, self.touched, self.listed),
                 *(values, self.found.tags),

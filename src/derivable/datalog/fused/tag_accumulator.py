@@ -23,9 +23,9 @@ def fold(algebra: SemiringTags, tags: Any, offsets: np.ndarray) -> Any:
     are_short = lengths.max() <= policy().first_rows
     if algebra.typed.plus.special is not None or algebra.semiring.selective_plus or are_short:
         return algebra.reduce(tags, offsets)
-    from derivable.datalog.fused.emit_tags import compiled_tags
+    from derivable.datalog.fused.emit_tags import accumulating
 
-    accumulate, _ = compiled_tags(algebra.typed, False)
+    accumulate = policy().kernels.function_of(*accumulating(algebra.typed, False))
     segments, folded = np.repeat(np.arange(len(lengths)), lengths), tags[offsets[:-1]]
     # All segments are new in this round: nothing is touched or pending.
     touched, listed = np.empty(0, np.int32), np.empty(0, np.int64)
@@ -53,13 +53,14 @@ class TagAccumulator:
 
     def __init__(self, table: Table, typed: TypedSemiring, any_order: bool = False):
         """any_order  whether only the fixpoint counts, not what each round finds"""
-        from derivable.datalog.fused.emit_tags import compiled_tags
+        from derivable.datalog.fused.emit_tags import accumulating, merge_kernel
 
-        self.table = table
+        self.table, kernels = table, policy().kernels
         sign = direction(typed) if any_order else 0
         self.frontier = Frontier(table, sign, sign * float(typed.one[0])) if sign else None
         self.dtypes = () if self.frontier else typed.dtypes
-        self.accumulate, *self.merged = compiled_tags(typed, self.frontier is not None)
+        self.accumulate = kernels.function_of(*accumulating(typed, self.frontier is not None))
+        self.merged = None if self.frontier else kernels.function_of(merge_kernel, typed)
         self.number = self.known = self.old = 0
         self._grow(0)
         self.is_begun = False
@@ -92,7 +93,8 @@ class TagAccumulator:
         if self.frontier is not None:
             kept = self.number
         elif self.number:
-            kept = self.merged[0](self.number, self.listed, *parts_of(table.tags), *self.pending)
+            assert self.merged is not None
+            kept = self.merged(self.number, self.listed, *parts_of(table.tags), *self.pending)
         changed, new = self.listed[:kept], slice(old, table.size)
         table.recent = new
         if kept:

@@ -185,7 +185,9 @@ class Sums(Merge):
         """The kernel that adds up the candidates of a table as it is, and the one that ends its rounds."""
         form, is_certain = table.row_set.form, table.name in self.certain
         add_up = emit.compiled(emit_tags.SumEmitter, self.typed, len(table.types), form, is_certain)
-        return add_up, emit_tags.compiled_end_of_round(self.typed, table.stamps is not None, self.is_ordered)
+        return add_up, policy().kernels.packed_of(
+            emit_tags.end_round_kernel, self.typed, table.stamps is not None, self.is_ordered
+        )
 
     def kernels_of(self, table: Table) -> Sequence[Packed]:
         add_up, end_round = self.kernels_for(table)
