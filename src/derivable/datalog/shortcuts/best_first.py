@@ -17,7 +17,6 @@ import numpy as np
 
 from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog.fused import fused, kernel_plan, kernel_steps
-from derivable.datalog.fused.lattice_table import LatticeTable
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars.nodes import Var
@@ -31,6 +30,7 @@ from derivable.parallel.order import order_of
 
 if TYPE_CHECKING:
     from derivable.datalog.fused.frontier import Frontier
+    from derivable.datalog.fused.lattice_table import LatticeTable
 
 
 def only_rule(stratum: m.Stratum, number: int = 1) -> m.Store | None:
@@ -91,10 +91,8 @@ class BestValueFirst(Shortcut):
     @classmethod
     def matches(cls, run: Run, number: int, loop: tuple[m.Store, ...]) -> Self | None:
         only = only_rule(run.ram.strata[number], 2)
-        table = None if only is None or run.counts is not None else run.tables[only.relation]
-        if not isinstance(table, LatticeTable) or table.frontier is None:
-            return None
-        return cls(run, number, table, table.frontier)
+        table: Any = None if only is None or run.counts is not None else run.tables[only.relation]
+        return None if table is None or table.frontier is None else cls(run, number, table, table.frontier)
 
     def pays(self) -> bool:
         table, found, frontier = self.table, self.table.found, self.frontier
