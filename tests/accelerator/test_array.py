@@ -187,7 +187,7 @@ class Engine(Player):
             }
         inputs |= {"c_bank": max(1, (of.sub_arrays - 1).bit_length()), "c_address": bits["c"]}
         outputs = {"nn_ready": 1, "nn_done": 1, "vsa_ready": 1, "vsa_done": 1, "c_word": 32 * of.width}
-        super().__init__("array_engine", elaboration.array_parameters(of), inputs, outputs)
+        super().__init__("array_engine", elaboration.parameters_of("array_engine", of), inputs, outputs)
 
     def run(self, state: machine.State, *groups, play=None):
         """Fill the memories as `state` has them, give the instructions, those of a group at once, and read C.

@@ -56,7 +56,7 @@ def test_unknown_modules_and_parameters_are_named():
 
 def test_parameters_are_printed_into_the_top(tmp_path):
     machine = Machine(height=16, width=4, sub_arrays=3, lanes=4, line=16, a=64)
-    made = elaboration.hardware("array_engine", elaboration.array_parameters(machine))
+    made = elaboration.hardware("array_engine", elaboration.parameters_of("array_engine", machine))
     folder = elaboration.write(made, tmp_path / "design" / "rtl")
     top = (folder / "array_engine.sv").read_text()
     for text in ("int H       = 16,", "int W       = 4,", "int N       = 3,", "int A_WORDS = 64,", "$clog2(A_WORDS)"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -42,6 +43,12 @@ if TYPE_CHECKING:
     type=click.Choice(["verilator", "icarus", "python"]),
     help="Run the hardware on the example inputs, and set its cycles beside the model in the report.",
 )
+@click.option(
+    "--place",
+    metavar="DEVICE",
+    help="Put the hardware through Yosys and nextpnr on ecp5-85k, ecp5-45k, gw2a-18 or a TOML file like theirs, and "
+    "report the clock that it reaches; takes minutes.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document with the design in numbers.")
 def accelerate_command(
     model: str,
@@ -52,6 +59,7 @@ def accelerate_command(
     symbolic: tuple[str, ...],
     calibrate: str | None,
     simulate: Literal["verilator", "icarus", "python"] | None,
+    place: str | None,
     as_json: bool,
 ) -> None:
     """Design an accelerator and write it to DIR: design.yaml, its constants, report.html, nodes.csv and nodes.json, and
@@ -65,7 +73,11 @@ def accelerate_command(
         raise DerivableError("this is a file, not a folder", source=output, hint="name a folder after -o")
     if not output:
         raise DerivableError("the name of the folder is empty", hint="name a folder after -o")
-    with progress("designing", 5) as advance:
+    if place:
+        from derivable.accelerator.hardware.placement import placeable
+
+        placeable(place)
+    with progress("designing", 6 if place else 5) as advance:
         build = from_file(model, "function", callable)
         if build is None:
             raise DerivableError(f"{model!r} names no function in a Python file", hint="write MODEL.py:build")
@@ -96,7 +108,11 @@ def accelerate_command(
             from derivable.accelerator.trace.trace import flat_inputs
 
             found = made.simulate(flat_inputs(network, example), simulate)
-        written = write_report(made, folder, found)
+        placed = None
+        if place:
+            advance(note="place")
+            placed = made.place(place)
+        written = write_report(made, folder, found, placed)
         advance()
     if as_json:
         write_json(
@@ -112,6 +128,7 @@ def accelerate_command(
                 "seconds": made.seconds,
                 "hardware": hardware,
                 "simulated_cycles": None if found is None else found.cycles,
+                "placed": None if placed is None else asdict(placed),
                 "files": ["design.yaml", *(path.name for path in written)],
             }
         )
@@ -123,6 +140,8 @@ def accelerate_command(
             ("lost", f"{lost.saturated:,} numbers saturated, {lost.flushed:,} flushed to zero of {lost.numbers:,}")
         )
         rows.append(("simulated", f"{found.cycles:,} cycles for one pass in {simulate}, {found.modelled:,} modelled"))
+    if placed is not None:
+        rows += placed.rows()
     write_facts([*rows, ("report", str(written[0]))])
 
 

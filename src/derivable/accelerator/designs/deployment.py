@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from derivable.accelerator.hardware import elaboration, placement
+from derivable.accelerator.hardware.placement import Placement
+from derivable.accelerator.hardware.resources import Device
 from derivable.accelerator.hardware.simulation import Backend, OffChip, Simulation
 from derivable.accelerator.hardware.simulation import simulate as run
 from derivable.accelerator.lower.lower import Lowered, lower
@@ -28,6 +31,12 @@ MOST_LINE, LEAST_LINE, LEAST_CACHE = 512, 32, 1 << 16
 LEAST_WORDS, MOST_WORDS = 1024, 1 << COUNT_BITS
 MOST_IN_FLIGHT = 4  # passes
 MOST_PROGRAM = 1 << 20
+
+
+def place(made: Design, on: Device, module: str, seed: int, time_limit: float) -> Placement:
+    """A module of the hardware of a design on a device; see `Design.place`."""
+    values = elaboration.parameters_of(module, made.lowered.machine)
+    return placement.place(elaboration.hardware(module, values), on, seed=seed, time_limit=time_limit)
 
 
 def machine(made: Design) -> Machine:

@@ -29,6 +29,7 @@ from derivable.core.lazy import optional_module
 from derivable.core.registry import suggestion
 
 if TYPE_CHECKING:
+    from derivable.accelerator.hardware.placement import Placement
     from derivable.accelerator.hardware.simulation import Backend, OffChip, Simulation
     from derivable.accelerator.lower.lower import Lowered
     from derivable.accelerator.numbers.quantisation import Quantised
@@ -224,6 +225,26 @@ class Design:
         from derivable.accelerator.designs.deployment import simulate
 
         return simulate(self, inputs, backend, off_chip)
+
+    def place(
+        self, on: str | Path | None = None, *, module: str = "accelerator", seed: int = 1, time_limit: float = 7200
+    ) -> Placement:
+        """Put the generated hardware through Yosys and nextpnr: the clock that it reaches, the slowest path and what it
+        takes of a device.
+
+        on          the name of a device that open tools know, such as "ecp5-85k", or the path of a TOML file; the
+                    design's own device by default
+        module      of the hardware: all of it, or a part such as "ad_array", "lane" or "controller"
+        seed        of the placer, whose results differ by some per cent
+        time_limit  seconds for each of the tools
+
+        Placed once, it is read from the cache afterwards. Raises DomainError for a device or a module that there is
+        not, LimitError where the device has no room, what `lowered` raises, and MissingDependencyError without the
+        tools.
+        """
+        from derivable.accelerator.designs.deployment import place
+
+        return place(self, self.device if on is None else find_device(on), module, seed, time_limit)
 
     def save(self, directory: str | Path) -> None:
         """Write `design.yaml`, and the constants and scales beside it; `load` reads them.

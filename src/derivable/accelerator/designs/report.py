@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 from derivable.accelerator.designs.designs import COMPARED_PASSES, Design, NodeRow, node_rows
 from derivable.accelerator.designs.texts import UNIT_NAMES, estimate_of_array, resource_estimates
-from derivable.accelerator.hardware.resources import KINDS
+from derivable.accelerator.hardware.resources import KINDS, share
 from derivable.core.diagnostics import DerivableError
 from derivable.core.files import atomic_write
 from derivable.core.html import safe
 
 if TYPE_CHECKING:
+    from derivable.accelerator.hardware.placement import Placement
     from derivable.accelerator.hardware.simulation import Simulation
 
 FILES = ("report.html", "nodes.csv", "nodes.json")
@@ -28,12 +29,17 @@ WIDTH = 960
 _TEMPLATE = Path(__file__).with_name("report.html")
 
 
-def write_report(made: Design, directory: str | os.PathLike, simulation: Simulation | None = None) -> list[Path]:
+def write_report(
+    made: Design,
+    directory: str | os.PathLike,
+    simulation: Simulation | None = None,
+    placement: Placement | None = None,
+) -> list[Path]:
     """Write `report.html`, `nodes.csv` and `nodes.json`, each whole or not at all; the same design, the same bytes.
 
     directory   is made if it is not there
-
     simulation  a run of the design, whose cycles stand beside the modelled ones
+    placement   of the hardware on a device, whose clock stands beside the assumed one
 
     Raises DerivableError if a file cannot be written. Returns the paths.
     """
@@ -43,7 +49,11 @@ def write_report(made: Design, directory: str | os.PathLike, simulation: Simulat
         from derivable.accelerator.designs.deployment import cycles_of_nodes
 
         simulated = cycles_of_nodes(made, simulation)
-    texts = (html(made, simulated, simulation), nodes_csv(made, simulated), nodes_json(made, simulated))
+    texts = (
+        html(made, simulated, simulation, placement),
+        nodes_csv(made, simulated),
+        nodes_json(made, simulated, placement),
+    )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -125,7 +135,7 @@ def nodes_csv(made: Design, simulated: Mapping[str, int] | None = None) -> str:
     return text.getvalue()
 
 
-def nodes_json(made: Design, simulated: Mapping[str, int] | None = None) -> str:
+def nodes_json(made: Design, simulated: Mapping[str, int] | None = None, placement: Placement | None = None) -> str:
     """The design in numbers, and an object for each node."""
     content = {
         "height": made.height,
@@ -139,6 +149,8 @@ def nodes_json(made: Design, simulated: Mapping[str, int] | None = None) -> str:
         "latency": made.latency,
         "lanes": made.lanes,
         "device": made.device.name,
+        "assumed_clock": made.device.clock,
+        "placement": placement and asdict(placement),
         "precision": dict(made.precision),
         "resources": asdict(made.resources),
         "generated_resources": made.generated_resources and asdict(made.generated_resources),
@@ -148,8 +160,14 @@ def nodes_json(made: Design, simulated: Mapping[str, int] | None = None) -> str:
     return json.dumps(content, indent=1) + "\n"
 
 
-def html(made: Design, simulated: Mapping[str, int] | None = None, simulation: Simulation | None = None) -> str:
-    """The page; with `simulated` cycles of nodes, and with what a simulation says of each operator."""
+def html(
+    made: Design,
+    simulated: Mapping[str, int] | None = None,
+    simulation: Simulation | None = None,
+    placement: Placement | None = None,
+) -> str:
+    """The page; with `simulated` cycles of nodes, and with what a simulation says of each operator and a placement of
+    the clock."""
     rows = node_rows(made)
     is_parallel = made.exploration.mode == "parallel"
     sections = {
@@ -160,6 +178,7 @@ def html(made: Design, simulated: Mapping[str, int] | None = None, simulation: S
         "roofline": _roofline(made, rows),
         "memory": _memory(made),
         "resources": _resources(made),
+        "placement": _placement(made, placement),
         "table": _table(made, rows, simulated),
         "simulation": _simulation(made, simulation),
     }
@@ -182,7 +201,8 @@ def _numbers(made: Design, simulation: Simulation | None) -> Iterator[str]:
         "mode": made.exploration.mode,
         "sub-arrays, neural : symbolic, before nodes are tuned": f"{neural} : {symbolic}",
         "precision, neural / symbolic": f"{made.precision['neural']} / {made.precision['symbolic']}",
-        "device": f"{made.device.title}, {made.device.clock / 1e6:g} MHz",
+        "device": made.device.title,
+        "clock of these times": f"{made.device.clock / 1e6:g} MHz, assumed",
         "lanes of the SIMD unit": str(made.lanes),
     }
     if simulation is not None:
@@ -192,6 +212,28 @@ def _numbers(made: Design, simulation: Simulation | None) -> Iterator[str]:
     values = {name: text for name, text in values.items() if text}
     yield "<dl>" + "".join(f"<div><dt>{safe(name)}</dt><dd>{safe(text)}</dd></div>" for name, text in values.items())
     yield "</dl>"
+
+
+def _placement(made: Design, placed: Placement | None) -> Iterator[str]:
+    """The measured clock, what a pass takes by it, and the cells of the slowest path."""
+    if placed is None:
+        return
+    yield "<h2>Place and route</h2>"
+    whole = made.pass_cycles()
+    text = f"The clock of `{placed.module}` is {placed.clock()}."
+    if whole is not None and placed.module == "accelerator":
+        text += f" A pass takes {1e6 * whole / placed.frequency:,.1f} us by it."
+    yield f"<p>{safe(text, 400)}</p>"
+    yield from _bars(
+        [(kind, share(used, there), f"{used:,} of {there:,}") for kind, (used, there) in placed.used.items()],
+        f"use of the {placed.title}",
+    )
+    yield f"<p>The slowest path, of {placed.nanoseconds:.2f} ns:</p>"
+    titles = [("cell", ""), ("signal", ""), ("in", ""), ("wire to it, ns", "number"), ("cell, ns", "number")]
+    steps = [step for step in placed.critical if step.wire or step.logic]
+    yield from _grid(
+        titles, [(step.cell, step.signal, step.module, f"{step.wire:.2f}", f"{step.logic:.2f}") for step in steps]
+    )
 
 
 def _svg(height: float, content: Iterable[str], label: str) -> Iterator[str]:
@@ -271,10 +313,10 @@ def _bars(rows: Sequence[tuple[str, float, str]], label: str) -> Iterator[str]:
     height, room = 16.0, WIDTH - LEFT - 200
 
     def content() -> Iterator[str]:
-        for k, (name, share, number) in enumerate(rows):
+        for k, (name, part, number) in enumerate(rows):
             yield _text(LEFT - 8, height * k + 12, name, "end")
-            yield _rect(LEFT, height * k + 2, room * min(share, 1), height - 4, "lane", f"{name}: {number}")
-            yield _text(LEFT + room * min(share, 1) + 6, height * k + 12, number)
+            yield _rect(LEFT, height * k + 2, room * min(part, 1), height - 4, "lane", f"{name}: {number}")
+            yield _text(LEFT + room * min(part, 1) + 6, height * k + 12, number)
 
     yield from _svg(height * len(rows) + 4, content(), label)
 

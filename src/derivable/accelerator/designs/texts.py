@@ -30,7 +30,7 @@ def summary_rows(made: Design) -> list[tuple[str, str]]:
         ),
         ("mode", f"{made.exploration.mode}, {neural} : {symbolic} sub-arrays, {made.exploration.mapping} mapping"),
         ("precision", f"{made.precision['neural']} neural, {made.precision['symbolic']} symbolic"),
-        ("device", f"{made.device.title} at {clock}"),
+        ("device", f"{made.device.title} at {clock}, assumed"),
         (
             "nodes",
             f"{len(made.flow)}, {len(made.flow.layers)} of them layers and {len(made.flow.vectors)} vector nodes",

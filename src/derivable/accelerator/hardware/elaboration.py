@@ -104,6 +104,22 @@ def modules() -> list[str]:
     return [name.removesuffix(".sv") for name in _texts() if name.endswith(".sv")]
 
 
+def _file_of(module: str, known: Mapping[str, str]) -> str:
+    """Raises DomainError for a module that is nowhere."""
+    if f"{module}.sv" not in known:
+        names = [name.removesuffix(".sv") for name in known if name.endswith(".sv")]
+        raise DomainError(
+            f"there is no module {module}", hint=suggestion(module, names, f"there are {', '.join(names)}")
+        )
+    return f"{module}.sv"
+
+
+def declared(module: str) -> list[str]:
+    """The names of the parameters of a module of the package. Raises DomainError for a module that is nowhere."""
+    known = _texts()
+    return re.findall(r"parameter\s+\w+\s+(\w+)\s*=", _COMMENT.sub("", known[_file_of(module, known)]))
+
+
 def hardware(top: str, parameters: Mapping[str, int] | None = None, extra: Mapping[str, str] | None = None) -> Hardware:
     """A module of the package, or of `extra`, with the modules that it uses, and those that they use.
 
@@ -113,10 +129,7 @@ def hardware(top: str, parameters: Mapping[str, int] | None = None, extra: Mappi
     """
     known = _texts() | dict(extra or {})
     found: dict[str, str] = {}
-    waiting = [f"{top}.sv"]
-    if waiting[0] not in known:
-        names = [name.removesuffix(".sv") for name in known if name.endswith(".sv")]
-        raise DomainError(f"there is no module {top}", hint=suggestion(top, names, f"there are {', '.join(names)}"))
+    waiting = [_file_of(top, known)]
     while waiting:
         name = waiting.pop()
         if name in found:
@@ -150,9 +163,9 @@ def kernel(machine: Machine) -> Hardware:
     return hardware("kernel", values | {"IDENTITY": int(hardware(TOP, values).digest[:8], 16) >> 1})
 
 
-def array_parameters(machine: Machine) -> dict[str, int]:
-    """The parameters of the module `array_engine` of a machine."""
-    names = ("H", "W", "N", "A_WORDS", "B_WORDS", "K_WORDS", "C_WORDS")
+def parameters_of(module: str, machine: Machine) -> dict[str, int]:
+    """The parameters of a module of a machine. Raises DomainError for a module that is nowhere."""
+    names = declared(module)
     return {name: value for name, value in parameters(machine).items() if name in names}
 
 

@@ -18,6 +18,7 @@ Printed form:
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -37,9 +38,33 @@ KINDS = ("dsp", "lut", "ff", "bram", "uram")
 
 
 @dataclass(frozen=True)
+class Target:
+    """What open place and route needs to know of a device: the family of nextpnr, "ecp5" or "gowin", the part as the
+    tool names it, and of ecp5 the package and the speed grade, of gowin the series and three pins, one of them a
+    clock's."""
+
+    family: str
+    part: str
+    package: str = ""
+    speed: str = ""
+    series: str = ""
+    clock_pin: str = ""
+    input_pin: str = ""
+    output_pin: str = ""
+
+
+# What each family of `Target` needs.
+_TARGETS = {
+    "ecp5": ("family", "part", "package", "speed"),
+    "gowin": ("family", "part", "series", "clock_pin", "input_pin", "output_pin"),
+}
+
+
+@dataclass(frozen=True)
 class Device:
     """What a device has: slices, look-up tables of 6 inputs, flip-flops, blocks of 18 Kb and of 288 Kb; `bandwidth` in
-    bytes a second to memory outside, `clock` in Hz. The files in `devices/` name the data sheets."""
+    bytes a second to memory outside, `clock` in Hz, which is assumed; `place` where open tools place designs on it. The
+    files in `devices/` name the data sheets."""
 
     name: str
     title: str
@@ -51,6 +76,7 @@ class Device:
     uram: int
     bandwidth: float
     clock: float
+    place: Target | None = None
 
 
 def read_device(path: Path) -> Device:
@@ -61,7 +87,8 @@ def read_device(path: Path) -> Device:
         raise DomainError(f"the device file {path} cannot be read: {error.strerror}") from error
     except ValueError as error:  # also of bytes that are no text, and of numbers of thousands of digits
         raise ParseError(f"this is no TOML: {error}", source=str(path)) from error
-    names = [field.name for field in fields(Device) if field.name != "name"]
+    target = found.pop("place", None)
+    names = [field.name for field in fields(Device) if field.name not in ("name", "place")]
     wrong = sorted(set(names) ^ set(found))
     if wrong:
         what = "does not name" if wrong[0] in names else "names"
@@ -71,12 +98,26 @@ def read_device(path: Path) -> Device:
     for name in ("bandwidth", "clock"):
         if isinstance(found[name], bool) or not isinstance(found[name], (int, float)) or not 0 < found[name] < math.inf:
             raise DomainError(f"`{name}` in {path} is {found[name]!r}, expected a positive number")
-    return Device(path.stem, **found)
+    return Device(path.stem, **found, place=None if target is None else _target(path, target))
+
+
+def _target(path: Path, found: Any) -> Target:
+    """The table `[place]` of a device's file, whose values become options of a tool."""
+    if not isinstance(found, dict) or found.get("family") not in _TARGETS:
+        raise DomainError(f"`place` in {path} names no family", hint=f"families are {', '.join(_TARGETS)}")
+    names = _TARGETS[found["family"]]
+    if set(found) != set(names):
+        raise DomainError(f"`place` in {path} has {', '.join(found)}", hint=f"it has {', '.join(names)}")
+    for name, value in found.items():
+        if not isinstance(value, str) or not re.fullmatch(r"\w[\w./-]*", value):
+            raise DomainError(f"`{name}` of `place` in {path} is {value!r}, expected a name")
+    return Target(**found)
 
 
 DEVICES: Registry[Device] = Registry(
     "device",
     {path.stem: read_device(path) for path in sorted((Path(__file__).parent / "devices").glob("*.toml"))},
+    {"ecp5": "ecp5-85k", "gowin": "gw2a-18"},
     more="or give the path of a TOML file like those",
 )
 

@@ -17,17 +17,18 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from derivable.accelerator.hardware.commands import run
 from derivable.accelerator.hardware.elaboration import Hardware
 from derivable.accelerator.operators.runtime import ceil_div
 from derivable.core.cache import cache_directory
-from derivable.core.diagnostics import CompileTimeout, DerivableError, DomainError, MissingDependencyError
+from derivable.core.diagnostics import MissingDependencyError
 from derivable.core.files import locked
-from derivable.core.interrupts import end, waiter
 from derivable.core.progress import progress
 
 # -O1 builds in half the time of -O2, and what it builds is about as fast: half a million cycles a second of 8 x 8 x 2.
 COMPILE = ("-O1", "-std=gnu++17", "-fPIC", "-fno-gnu-unique", "-w")
 VERILATE = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wno-fatal", "-Wno-lint")
+SMALLER = 'design with a smaller pes=, or simulate with backend="python"'
 _PART = 1 << 21  # bytes of C++ that one process compiles, before it is worth starting another
 
 
@@ -78,7 +79,7 @@ def _build(
             (work / name).write_text(text, encoding="utf-8")
         values = [f"-G{name}={value}" for name, value in made.parameters.items()]
         verilate = ["verilator", "--cc", *VERILATE, *values, "--top-module", made.top, "--Mdir", ".", *made.sources]
-        _run([verilate], work, made.top, time_limit)
+        run([verilate], work, made.top, time_limit, SMALLER)
         advance()
         include = subprocess.run(["verilator", "--getenv", "VERILATOR_ROOT"], capture_output=True, text=True)
         root = Path(include.stdout.strip()) / "include"
@@ -86,10 +87,11 @@ def _build(
         own = [path.name for path in sorted(work.glob("*.cpp"))]
         units = _units(work, own)
         compiling = [["g++", *flags, "-c", unit, "-o", f"{unit}.o"] for unit in units]
-        _run(compiling, work, made.top, time_limit)
+        run(compiling, work, made.top, time_limit, SMALLER)
         runtime = [_runtime(root / f"{name}.cpp", flags, time_limit) for name in _globals(work, made.top)]
         objects = [f"{unit}.o" for unit in units] + [str(path) for path in runtime]
-        _run([["g++", "-shared", "-Wl,-Bsymbolic", *objects, "-o", "built.so", "-pthread"]], work, made.top, time_limit)
+        linking = ["g++", "-shared", "-Wl,-Bsymbolic", *objects, "-o", "built.so", "-pthread"]
+        run([linking], work, made.top, time_limit, SMALLER)
         os.replace(work / "built.so", place)
 
 
@@ -126,39 +128,7 @@ def _runtime(source: Path, flags: Sequence[str], time_limit: float) -> Path:
         with locked(place.with_suffix(".lock")), tempfile.TemporaryDirectory(dir=place.parent) as folder:
             if not place.exists():
                 done = Path(folder) / place.name
-                _run([["g++", *flags, "-c", str(source), "-o", str(done)]], Path(folder), source.stem, time_limit)
+                compiling = ["g++", *flags, "-c", str(source), "-o", str(done)]
+                run([compiling], Path(folder), source.stem, time_limit, SMALLER)
                 os.replace(done, place)
     return place
-
-
-def _run(commands: Sequence[Sequence[str]], work: Path, top: str, time_limit: float) -> None:
-    """Run commands beside each other; end all of them when one fails or the time is over."""
-    started = []
-    try:
-        for number, command in enumerate(commands):
-            with open(work / f"{number}.log", "wb") as log:
-                started.append(subprocess.Popen(command, cwd=work, stdout=log, stderr=log, stdin=subprocess.DEVNULL))
-        for number, (command, process) in enumerate(zip(commands, started)):
-            thread = waiter(process)
-            thread.join(time_limit)
-            if thread.is_alive():
-                raise CompileTimeout(
-                    f"{command[0]} did not finish `{top}` within {time_limit:g} s",
-                    hint='design with a smaller pes=, or simulate with backend="python"',
-                )
-            if process.returncode:
-                said = (work / f"{number}.log").read_text(errors="replace")
-                raise _failed(command[0], top, process.returncode, said)
-    finally:
-        for process in started:
-            end(process)
-
-
-def _failed(tool: str, top: str, code: int, said: str) -> DerivableError:
-    wrong = [line for line in said.splitlines() if "rror" in line] or said.splitlines()[-3:]
-    if code < 0 or any("Killed" in line or "out of memory" in line.lower() for line in wrong):
-        return DerivableError(
-            f"{tool} was ended while it built `{top}`",
-            hint='it probably had too little memory: design with a smaller pes=, or simulate with backend="python"',
-        )
-    return DomainError(f"{tool} does not build `{top}`: {' / '.join(wrong[:3])}")
