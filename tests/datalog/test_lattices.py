@@ -537,7 +537,7 @@ class TestOfAUser:
             dv.datalog.lattice("min", dv.maximum)
 
 
-@pytest.mark.parametrize("name", sorted(LATTICES.names()))
+@pytest.mark.parametrize("name", sorted(name for name in LATTICES.names() if not LATTICES[name].is_final))
 @pytest.mark.parametrize("kind", ["i8", "u64", "f64", "bool", "String", "i128"])
 def test_joins_are_those_of_values(name, kind):
     """On words, as joins of Python's values."""

@@ -32,6 +32,7 @@ USER_ERROR, BUG, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 COMMANDS = {
     "accelerate": "design an accelerator for a PyTorch model",
     "compile": "compile a CNF to a circuit file",
+    "convert": "write a program of Soufflé's or ProbLog's, or a network, in Scallop's language",
     "count": "exact and weighted model count of a CNF or circuit file",
     "demo": "demonstrations on handwritten digits",
     "explain": "show what a program or circuit becomes, stage by stage",

@@ -31,6 +31,10 @@ _FAMILIES = {
 }
 
 
+# The lattice that keeps the value that is there.
+FIRST = "first"
+
+
 @dataclass(frozen=True)
 class Lattice:
     """A join of two values, which is commutative, associative and idempotent.
@@ -99,6 +103,7 @@ for _record in (
     Lattice("max", maximum, "ordered", 1),
     Lattice("bit_or", bitwise_or, "integer"),
     Lattice("bit_and", bitwise_and, "integer"),
+    Lattice(FIRST, lambda a, b: a, "ordered", is_final=True),
 ):
     LATTICES.add(_record.name, _record)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from derivable.core.diagnostics import DerivableError, ParseError, Span, UnsupportedError
 from derivable.core.files import checked_path
+from derivable.datalog.api.conversion import problog_text
 from derivable.datalog.api.program import Program
 from derivable.datalog.problog.names import Shown
 from derivable.datalog.problog.translate import translated
@@ -39,6 +40,14 @@ class ProblogProgram(Program):
         if self.makes_values and options.get("round_limit") is None and options.get("iteration_limit") is None:
             options["round_limit"] = MOST_ROUNDS
         return super().run(facts, provenance, **options)
+
+    def to_scallop(self) -> str:
+        """The program in this library's language, as text with the comments of the original.
+
+        Variables begin with small letters there, atoms are texts, and the outputs of queries such as
+        `query(path(a, X))` have names such as `path_a_x`.
+        """
+        return problog_text(self.text, self.source, self._included())
 
     @cached_property
     def makes_values(self) -> bool:

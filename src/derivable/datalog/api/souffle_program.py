@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from derivable.datalog.api.conversion import souffle_text
 from derivable.datalog.api.database import Database
 from derivable.datalog.api.program import Program
 from derivable.datalog.souffle.load import Loaded, load
@@ -40,6 +41,15 @@ class SouffleProgram(Program):
         if facts is not None and not self.loaded.given.keys().isdisjoint(facts):
             facts = {self.loaded.given.get(name, name): rows for name, rows in facts.items()}
         return super().run(facts, *arguments, **options)
+
+    def to_scallop(self) -> str:
+        """The program in this library's language, as text with the comments of the original.
+
+        Names that it cannot have become others, `air.edge` for one `air_edge`, and integers wrap around by functions
+        such as `$wrapping_add`. Functors are functions that Python has to give. Raises UnsupportedError for a
+        directive that the text cannot say, such as `IO=sqlite`, with its line.
+        """
+        return souffle_text(self.text, self.source, self.macros, self.word, self.roots)
 
     def read(self, folder: str | os.PathLike = ".") -> dict[str, Any]:
         """Relation -> the facts that its `.input` names, for `run`; files are relative to `folder`.

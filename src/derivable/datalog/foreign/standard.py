@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from derivable.core.registry import Registry
-from derivable.datalog.foreign import arrays, comparisons, dates, lists, numbers, texts
+from derivable.datalog.foreign import arrays, comparisons, dates, lists, numbers, texts, wrapping
 from derivable.datalog.foreign.function import ForeignFunction
 from derivable.datalog.foreign.predicate import ForeignPredicate
 from derivable.datalog.foreign.signature import Signature
 
-_PARTS = (numbers, texts, dates, lists, arrays, comparisons)
+_PARTS = (numbers, texts, dates, lists, arrays, comparisons, wrapping)
 
 FUNCTIONS: Registry[ForeignFunction] = Registry(
     "function",

@@ -362,7 +362,8 @@ class Translation(Written):
         formulas.append(s.Atom(relation, tuple(columns), span=atom.span))
         types = tuple(s.Column(self.kinds.type_of(("column", *atom.key, i))) for i in range(len(columns)))
         self.items.append(s.RelationType(name, types, span=span))
-        self.items.append(s.Rule((s.Atom(name, tuple(columns), span=atom.span),), conjunction(formulas, span)))
+        head = s.Atom(name, tuple(columns), span=atom.span)
+        self.items.append(s.Rule((head,), conjunction(formulas, span), span=span))
         self.items.append(s.Query(name, span=span))
 
     def made(self, bodies: Bodies, span: Span) -> None:

@@ -6,31 +6,30 @@ from typing import Any
 
 from derivable.core.diagnostics import BindingError, TypeMismatchError, UnsupportedError
 from derivable.datalog.souffle import nodes as n
-from derivable.datalog.souffle.functions import WORDS
 from derivable.datalog.souffle.selections import is_extremum
-from derivable.datalog.souffle.types import NUMERIC, ClauseTypes, Constructor, Types
+from derivable.datalog.souffle.types import NUMERIC, WORDS, ClauseTypes, Constructor, Types
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.values.values import ENTITY, TYPE_ALIASES, TYPES
 
 # Functor -> function, of numbers of any type, or of whole numbers.
 _CALLS = {
-    "+": "souffle_add",
-    "-": "souffle_subtract",
-    "^": "souffle_power",
-    "neg": "souffle_negate",
+    "+": "wrapping_add",
+    "-": "wrapping_subtract",
+    "^": "wrapping_pow",
+    "neg": "wrapping_negate",
     "max": "max",
     "min": "min",
     "band": "bit_and",
     "bor": "bit_or",
     "bxor": "bit_xor",
     "bnot": "bit_not",
-    "land": "souffle_and",
-    "lor": "souffle_or",
-    "lxor": "souffle_xor",
-    "lnot": "souffle_not",
-    "bshl": "souffle_shift_left",
-    "bshr": "souffle_shift_right",
-    "bshru": "souffle_shift_right_unsigned",
+    "land": "logical_and",
+    "lor": "logical_or",
+    "lxor": "logical_xor",
+    "lnot": "logical_not",
+    "bshl": "wrapping_shift_left",
+    "bshr": "wrapping_shift_right",
+    "bshru": "wrapping_shift_right_unsigned",
 }
 _COUNTS = {"ord": 1, "strlen": 1, "substr": 3, "to_number": 1, "to_unsigned": 1, "to_float": 1, "to_string": 1}
 _WHOLE = {"band", "bor", "bxor", "bnot", "land", "lor", "lxor", "lnot", "bshl", "bshr", "bshru"}
@@ -119,7 +118,7 @@ class Expressions:
         if (node.kind == "unsigned" and wanted is None) or (wanted is None and not -(1 << 31) <= node.value < 1 << 31):
             # A function says of what type the literal is.
             word = self.words["unsigned" if node.kind == "unsigned" else "number"]
-            return self.call(f"souffle_literal_{word}", constant, span=node.span)
+            return self.call(f"literal_{word}", constant, span=node.span)
         return constant
 
     def structure(self, node: n.Argument, wanted: str | None) -> tuple[str, tuple[n.Argument, ...], tuple[str, ...]]:
@@ -159,7 +158,7 @@ class Expressions:
             return self.value(operand, typed, target)
         value = self.value(operand, typed, None if isinstance(operand, n.Literal) else source)
         if {source, target} == {"number", "unsigned"}:
-            return self.call(f"souffle_{self.words[target]}", value, span=node.span)
+            return self.call(f"wrapping_{self.words[target]}", value, span=node.span)
         if target in ("number", "unsigned") and source != "float":
             return self.ordinal(value, target, node.span)
         message = f"a value of the type {source} has no {target} here: values are not kept as bits"
@@ -167,8 +166,8 @@ class Expressions:
         raise self.types.error(UnsupportedError, message, node.span, hint)
 
     def ordinal(self, value: Any, target: str, span: n.Span) -> Any:
-        number = self.call("souffle_ordinal", value, span=span)
-        return self.call(f"souffle_{self.words[target]}", number, span=span)
+        number = self.call("symbol_number", value, span=span)
+        return self.call(f"wrapping_{self.words[target]}", number, span=span)
 
     def user_functor(self, node: n.UserFunctor, typed: ClauseTypes) -> Any:
         declared = self.types.functors[node.name]
@@ -193,7 +192,7 @@ class Expressions:
         if name == "substr":
             text = self.value(arguments[0], typed, "symbol")
             numbers = (self.value(a, typed, "number") for a in arguments[1:])
-            return self.call("souffle_substr", text, *numbers, span=span)
+            return self.call("byte_substring", text, *numbers, span=span)
         if name == "strlen":
             length = self.call("string_length", self.value(arguments[0], typed, "symbol"), span=span)
             return s.Cast(length, self.words[wanted if wanted in NUMERIC else "number"], span=span)
@@ -242,10 +241,10 @@ class Expressions:
             if source == "symbol":
                 return value
             return (
-                self.call("souffle_text", value, span=span) if source == "float" else s.Cast(value, "String", span=span)
+                self.call("decimal_text", value, span=span) if source == "float" else s.Cast(value, "String", span=span)
             )
         if source == "symbol":
-            return self.call(f"souffle_{self.words[target]}_in", value, span=span)
+            return self.call(f"parse_{self.words[target]}", value, span=span)
         if {source, target} == {"number", "unsigned"}:
-            return self.call(f"souffle_{self.words[target]}", value, span=span)
+            return self.call(f"wrapping_{self.words[target]}", value, span=span)
         return value if source == target else s.Cast(value, self.words[target], span=span)

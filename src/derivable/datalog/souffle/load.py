@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,20 +14,21 @@ from derivable.datalog.foreign.standard import FUNCTIONS
 from derivable.datalog.scalars.nodes import walk
 from derivable.datalog.souffle import nodes as n
 from derivable.datalog.souffle.components import flattened
-from derivable.datalog.souffle.functions import WORDS, make_known
 from derivable.datalog.souffle.lexer import SourceText
 from derivable.datalog.souffle.parse import parse
 from derivable.datalog.souffle.preprocess import Preprocessor
 from derivable.datalog.souffle.translate import Translation
-from derivable.datalog.souffle.types import Types
+from derivable.datalog.souffle.types import WORDS, Types
 from derivable.datalog.syntax import nodes as s
+from derivable.datalog.values.values import ENTITY
 
 
 @dataclass(frozen=True)
 class Loaded:
     """What a text says: the program, and what it reads and writes.
 
-    given  relation -> the one that takes its facts, of those that do not keep all rows
+    given       relation -> the one that takes its facts, of those that do not keep all rows
+    statements  where the items of the text stand, in components too
     """
 
     syntax: s.Syntax
@@ -35,6 +36,11 @@ class Loaded:
     directives: tuple[n.Directive, ...]
     bits: int
     given: Mapping[str, str]
+    statements: tuple[n.Span, ...] = ()
+
+    def type_name(self, name: str, span: n.Span) -> str:
+        """The name here of a type of a functor's parameter or result."""
+        return WORDS[self.bits].get(self.types.resolved(name, span), ENTITY.name)
 
 
 def load(
@@ -44,14 +50,20 @@ def load(
     functors: Mapping[str, Callable[..., Any]] | None,
     bits: int,
     roots: Roots,
+    is_text: bool = False,
 ) -> Loaded:
-    """The program of a text. Raises ParseError, BindingError, TypeMismatchError and UnsupportedError with places."""
+    """The program of a text.
+
+    is_text  whether it is to be written rather than run, so that functors have their own names
+
+    Raises ParseError, BindingError, TypeMismatchError and UnsupportedError with places.
+    """
     if bits not in WORDS:
         raise DomainError(f"a word has 32 or 64 bits, not {bits!r}", hint="word=32, or word=64")
-    make_known()
     file = SourceText(text, source)
     tokens = Preprocessor(macros, roots).run(file)
-    items = flattened(parse(tokens, file), file)
+    parsed = parse(tokens, file)
+    items = flattened(parsed, file)
     directives = tuple(item for item in items if isinstance(item, n.Directive))
     types = Types(items, file)
     parts = (part for item in items for part in walk(item))
@@ -59,11 +71,19 @@ def load(
         bits = 64
     for directive in directives:
         types.columns(directive.relation, directive.span)
-    known = _known_functors(types, functors or {}, bits)
+    known = {name: name for name in types.functors} if is_text else _known_functors(types, functors or {}, bits)
     shown = [d.relation for d in directives if d.kind in ("output", "printsize")]
     translation = Translation(items, types, bits, known)
-    given = {name: selection.given for name, selection in translation.selections.items()}
-    return Loaded(translation.run(shown), types, directives, bits, given)
+    given = {name: selection.given for name, selection in translation.selections.items() if not selection.is_whole}
+    return Loaded(translation.run(shown), types, directives, bits, given, tuple(_statements(parsed)))
+
+
+def _statements(items: Iterable[n.Node]) -> Iterator[n.Span]:
+    for item in items:
+        if isinstance(item, n.Component):
+            yield from _statements(item.items)
+        else:
+            yield item.span
 
 
 def _known_functors(types: Types, functors: Mapping[str, Callable[..., Any]], bits: int) -> dict[str, str]:

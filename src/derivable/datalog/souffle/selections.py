@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from derivable.core.diagnostics import BindingError, UnsupportedError
+from derivable.datalog.aggregates.lattices import FIRST
 from derivable.datalog.scalars.nodes import walk
 from derivable.datalog.souffle import nodes as n
-from derivable.datalog.souffle.functions import FIRST
 from derivable.datalog.souffle.types import Types
 from derivable.datalog.syntax import nodes as s
 
@@ -26,7 +26,8 @@ class Selection:
     """How a relation is kept.
 
     given    the relation of the facts that a run gives it
-    derived  the relation of what rules derive, of which the last column has a lattice if there is one
+    derived  the relation of what rules derive, of which the last column has a lattice if there is one; the relation
+             itself where that column is its last one
     order    the places of the columns there, those that are packed last
     lattice  of its last column; None where all rows are kept, and subsumed ones left out at the end
     packed   the constructor of the term that the last column has, of so many columns; None if it is one column
@@ -44,8 +45,13 @@ class Selection:
     subsumptions: list[n.Subsumption] = field(default_factory=list)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether the relation itself has the lattice, so that it needs no other one."""
+        return self.derived == self.relation.name
+
+    @property
     def given(self) -> str:
-        return f"{self.relation.name}'given"
+        return self.derived if self.is_whole else f"{self.relation.name}'given"
 
     def atom(self, values: tuple[Any, ...], span: n.Span, is_made: bool) -> s.Atom:
         """The atom of the derived relation with the values of all columns; a packed term is made, or taken apart."""
@@ -101,7 +107,7 @@ def _choice(relation: n.Relation, items: list[n.Node], types: Types) -> Selectio
         return Selection(relation, f"#all {relation.name}", tuple(range(len(names))), choice=choice)
     keys = [names.index(name) for name in key]
     rest = [place for place in range(len(names)) if place not in keys]
-    packed = (f"souffle_rest_{relation.name.replace('.', '_').replace('?', '_')}", len(rest)) if len(rest) > 1 else None
+    packed = (f"rest_of_{relation.name.replace('.', '_').replace('?', '_')}", len(rest)) if len(rest) > 1 else None
     return Selection(relation, f"#chosen {relation.name}", (*keys, *rest), FIRST if rest else None, packed)
 
 
@@ -117,7 +123,8 @@ def _best(relation: n.Relation, rules: list[n.Subsumption], types: Types) -> Sel
 
 def _of_column(relation: n.Relation, place: int, lattice: str) -> Selection:
     order = (*(c for c in range(len(relation.attributes)) if c != place), place)
-    return Selection(relation, f"#best {relation.name}", order, lattice, is_read=True)
+    is_last = place == len(order) - 1
+    return Selection(relation, relation.name if is_last else f"#best {relation.name}", order, lattice, is_read=True)
 
 
 def is_extremum(node: n.Node) -> bool:

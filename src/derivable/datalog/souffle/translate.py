@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from derivable.core.diagnostics import BindingError, TypeMismatchError, UnsupportedError, warn
+from derivable.datalog.aggregates.choices import CHOICE
 from derivable.datalog.scalars.nodes import walk
 from derivable.datalog.souffle import nodes as n
-from derivable.datalog.souffle.choices import CHOICE
 from derivable.datalog.souffle.clauses import Bound, Clause, Names, disjuncts, variables_in
 from derivable.datalog.souffle.expressions import Expressions
 from derivable.datalog.souffle.inlining import inlined
@@ -17,6 +18,7 @@ from derivable.datalog.souffle.types import ClauseTypes, Types
 from derivable.datalog.syntax import nodes as s
 
 _SIGNS = {"=": "=="}
+_TEXT_TESTS = {"match": "string_matches", "contains": "string_contains"}
 _STRUCTURES = (n.Record, n.Branch)
 
 
@@ -50,7 +52,8 @@ class Translation:
         for name, rows in facts.items():
             self.items.append(s.FactSet(name, tuple(rows), span=rows[0].span))
         for selection in self.selections.values():
-            self.selected(selection)
+            if not selection.is_whole:
+                self.selected(selection)
         names = dict.fromkeys(shown or self.types.relations)
         self.items += [s.Query(name, span=self.types.relations[name].span) for name in names]
         return s.Syntax(tuple(self.items), self.file.text, self.file.source)
@@ -76,7 +79,10 @@ class Translation:
                 continue
             self.items.append(s.DataType(named.data_type(name), variants, span=item.span))
         for name, item in self.types.relations.items():
-            self.items.append(s.RelationType(name, self.columns(item.attributes), span=item.span))
+            columns, selection = self.columns(item.attributes), self.selections.get(name)
+            if selection is not None and selection.is_whole:
+                columns = (*columns[:-1], replace(columns[-1], lattice=selection.lattice))
+            self.items.append(s.RelationType(name, columns, span=item.span))
             if "eqrel" in item.qualifiers:
                 self.equivalence(item)
 
@@ -244,7 +250,7 @@ class Translation:
         typed, left, right, span = clause.typed, node.left, node.right, node.span
         if node.operator in ("match", "contains"):
             texts = (self.expressions.value(a, typed, "symbol") for a in (left, right))
-            return self.expressions.call(f"souffle_{node.operator}", *texts, span=span)
+            return self.expressions.call(_TEXT_TESTS[node.operator], *texts, span=span)
         t = typed.argument(left) or typed.argument(right)
         if node.operator in ("=", "!="):
             t = typed.argument(left, typed.argument(right)) or t
@@ -315,7 +321,7 @@ class Translation:
             raise self.types.error(TypeMismatchError, message, value.span)
         t = clause.typed.argument(value, clause.typed.variables.get(variable.name)) or "number"
         parts = (self.expressions.value(a, clause.typed, t) for a in value.arguments)
-        name = "souffle_range" if len(value.arguments) == 2 else "souffle_steps"
+        name = "numbers_to" if len(value.arguments) == 2 else "numbers_by"
         return s.Atom(name, (*parts, s.Variable(variable.name, span=value.span)), span=value.span)
 
     def around(self, node: Bound, clause: Clause, wanted: Iterable[str]) -> Any:
@@ -398,7 +404,7 @@ class Translation:
         """`v = result`, which is converted to the type of words that it is made of."""
         value: Any = s.Variable(result.name, span=span)
         if made_of is not None:
-            value = s.Call(f"souffle_{made_of}", (value,), span=span)
+            value = s.Call(f"wrapping_{made_of}", (value,), span=span)
         return s.Binary("==", s.Variable(variable.name, span=span), value, span=span)
 
     def groups(self, node: Bound, clause: Clause, group: tuple[str, ...], span: n.Span) -> tuple[str, tuple[str, ...]]:
@@ -421,13 +427,13 @@ class Translation:
         place = s.Variable(self.names.fresh("i"), span=span)
         outputs = (place, *(s.Variable(x, span=span) for x in own))
         formulas: list[Any] = [s.Aggregate("enumerate", tuple(inner), _atom(name, inner, span), outputs, span=span)]
-        value: Any = s.Call("souffle_count", (s.Variable(place.name, span=span),), span=span)
+        value: Any = s.Call("wrapping_count", (s.Variable(place.name, span=span),), span=span)
         for earlier, width in self.numbered:
             columns = tuple(self.names.fresh("c") for _ in range(width))
             count = s.Variable(self.names.fresh("n"), span=span)
             formulas.append(s.Aggregate("count", columns, _atom(earlier, columns, span), (count,), span=span))
-            more = s.Call("souffle_count", (s.Variable(count.name, span=span),), span=span)
-            value = s.Call("souffle_add", (value, more), span=span)
+            more = s.Call("wrapping_count", (s.Variable(count.name, span=span),), span=span)
+            value = s.Call("wrapping_add", (value, more), span=span)
         self.numbered.append((name, len(own)))
         formulas.append(s.Binary("==", s.Variable(node.variable.name, span=span), value, span=span))
         return _conjunction(formulas, span)

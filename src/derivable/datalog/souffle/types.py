@@ -17,6 +17,11 @@ from derivable.datalog.souffle.components import PRIMITIVES
 from derivable.datalog.souffle.lexer import SourceText
 
 NUMERIC = ("number", "unsigned", "float")
+# The types of numbers for the bits of a word.
+WORDS = {
+    32: {"number": "i32", "unsigned": "u32", "float": "f32", "symbol": "String"},
+    64: {"number": "i64", "unsigned": "u64", "float": "f64", "symbol": "String"},
+}
 # The names of types in FlowLog.
 ALIASES = {
     **{f"int{bits}": "number" for bits in (8, 16, 32, 64)},

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.datalog.souffle.functions import number_in
+from derivable.datalog.foreign.wrapping import number_in
 from derivable.datalog.souffle.types import Types
 from derivable.datalog.values.terms import Entity
 

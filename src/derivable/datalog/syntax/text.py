@@ -9,7 +9,7 @@ from derivable.core.diagnostics import Span
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.values.terms import show_character, show_value
 
-# Nodes by their fields, expressions and formulas fully parenthesised; lists have commas.
+# Nodes by their fields; what has operators stands in parentheses, but alone. Lists have commas.
 _FORMS = {
     s.Variable: "{name}",
     s.Wildcard: "_",
@@ -26,8 +26,11 @@ _FORMS = {
 }
 
 
+_COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
+
+
 def expression_text(node: Any) -> str:
-    """An expression or formula, fully parenthesised."""
+    """An expression or formula, in parentheses if it has an operator."""
     if (form := _FORMS.get(type(node))) is not None:
         return form.format(**{name: _field(getattr(node, name)) for name in node.__match_args__})
     match node:
@@ -55,7 +58,25 @@ def _field(value: Any) -> str:
 
 
 def _list(items) -> str:
-    return ", ".join(map(expression_text, items))
+    return ", ".join(map(_alone, items))
+
+
+def _alone(node: Any) -> str:
+    """An expression that stands between commas."""
+    text = expression_text(node)
+    return text[1:-1] if isinstance(node, (s.Unary, s.Binary, s.Conditional, s.Cast)) else text
+
+
+def body_parts(body: s.Expression) -> list[str]:
+    """The conjuncts of a body, with `and` between which it is written."""
+    if isinstance(body, s.Conjunction):
+        return [part for operand in body.operands for part in body_parts(operand)]
+    is_comparison = isinstance(body, s.Binary) and body.operator in _COMPARISONS
+    return [_alone(body) if is_comparison else expression_text(body)]
+
+
+def _body(body: s.Expression) -> str:
+    return " and ".join(body_parts(body))
 
 
 def _aggregate(node: s.Aggregate) -> str:
@@ -66,9 +87,9 @@ def _aggregate(node: s.Aggregate) -> str:
         ", ".join(f"({b}: {types[b]})" if b in types else b for b in names) + ": " * bool(names)
         for names in (node.bindings, node.group)
     )
-    text = f"{node.operator}{special}{'!' if node.discrete else ''}{arguments}({bindings}{expression_text(node.body)}"
+    text = f"{node.operator}{special}{'!' if node.discrete else ''}{arguments}({bindings}{_body(node.body)}"
     if node.group_body is not None:
-        text += f" where {group}{expression_text(node.group_body)}"
+        text += f" where {group}{_body(node.group_body)}"
     text += ")"
     if node.outputs is None:
         return text
@@ -125,18 +146,11 @@ def _bare_text(item: s.Item) -> str:
             return f"type ${name}({_columns(parameters)}) -> {result}"
         case s.ConstantItem(name=name, type_name=type_name, value=value):
             return f"const {name}{': ' + type_name if type_name else ''} = {expression_text(value)}"
-        case s.FactSet(facts=facts):
-            return _fact_set(item, [f"{_tag(fact.tag)}({_list(fact.arguments)})" for fact in facts])
-        case s.FactTable(kinds=kinds, columns=columns, tags=tags):
-            rows = [f"({_list(map(s.Constant, row, kinds))})" for row in zip(*columns)]
-            return _fact_set(item, rows if tags is None else [f"{show_value(t)}::{row}" for t, row in zip(tags, rows)])
-        case s.Rule(heads=heads, body=body, tag=tag):
-            head = expression_text(heads[0])
-            if len(heads) > 1:
-                tags = item.head_tags or (None,) * len(heads)
-                shown = [f"{_tag(own)}{expression_text(one)}" for own, one in zip(tags, heads)]
-                head = "{" + ("; " if item.exclusive_heads else ", ").join(shown) + "}"
-            return f"rel {_tag(tag)}{head}" + ("" if body is None else f" = {expression_text(body)}")
+        case s.FactSet() | s.FactTable():
+            opening, facts = fact_texts(item)
+            return f"{opening}{{{('; ' if item.exclusive else ', ').join(facts)}}}"
+        case s.Rule(body=body):
+            return rule_head(item) + ("" if body is None else f" = {_body(body)}")
         case s.ReduceRule(relation=name, aggregate=aggregate):
             return f"rel {name} = {expression_text(aggregate)}"
         case s.Query(relation=name, arguments=arguments):
@@ -152,8 +166,24 @@ def _tag(tag: Any) -> str:
     return "" if tag is None else f"{expression_text(tag)}::"
 
 
-def _fact_set(item: s.FactSet | s.FactTable, rows: list[str]) -> str:
-    return f"rel {item.relation} = {{{('; ' if item.exclusive else ', ').join(rows)}}}"
+def rule_head(item: s.Rule) -> str:
+    """A rule up to its `=`."""
+    head = expression_text(item.heads[0])
+    if len(item.heads) > 1:
+        tags = item.head_tags or (None,) * len(item.heads)
+        shown = [f"{_tag(own)}{expression_text(one)}" for own, one in zip(tags, item.heads)]
+        head = "{" + ("; " if item.exclusive_heads else ", ").join(shown) + "}"
+    return f"rel {_tag(item.tag)}{head}"
+
+
+def fact_texts(item: s.FactSet | s.FactTable) -> tuple[str, list[str]]:
+    """Facts up to their brace, and each of them."""
+    if isinstance(item, s.FactSet):
+        rows = [f"{_tag(fact.tag)}({_list(fact.arguments)})" for fact in item.facts]
+    else:
+        rows = [f"({_list(map(s.Constant, row, item.kinds))})" for row in zip(*item.columns)]
+        rows = rows if item.tags is None else [f"{show_value(t)}::{row}" for t, row in zip(item.tags, rows)]
+    return f"rel {item.relation} = ", rows
 
 
 def syntax_text(syntax: s.Syntax) -> str:

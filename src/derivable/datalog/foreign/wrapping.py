@@ -1,7 +1,5 @@
-"""What Soufflé's functors compute where this library's own functions compute something else: integers wrap around,
-places in texts are forgiving, and a number as a text has Soufflé's digits.
-
-Programs call them `$souffle_...`.
+"""Functions and predicates of Soufflé's, which compute something else than the others: integers wrap around, places in
+texts are forgiving, and a number as a text has Soufflé's digits. Programs that are translated call them.
 """
 
 from __future__ import annotations
@@ -15,14 +13,11 @@ import numpy as np
 
 from derivable.algebra.expr import Constant, Optional, cast, optional
 from derivable.algebra.expr.types import WIDTHS, Dtype
-from derivable.datalog.aggregates.lattices import LATTICES, Lattice
 from derivable.datalog.foreign.function import ForeignFunction
 from derivable.datalog.foreign.numbers import of_operation
 from derivable.datalog.foreign.predicate import ForeignPredicate
 from derivable.datalog.foreign.signature import signature
-from derivable.datalog.foreign.standard import FUNCTIONS, PREDICATES
 from derivable.datalog.foreign.texts import encoded
-from derivable.datalog.souffle import choices
 from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.values import ValueType
 
@@ -68,7 +63,7 @@ def _wrapped(dtype: Dtype, x: Optional) -> Optional:
 
 
 def _scalar(name: str, text: str, of: Callable[..., Optional]) -> ForeignFunction:
-    return ForeignFunction(f"souffle_{name}", signature(text), None, scalar=of)
+    return ForeignFunction(name, signature(text), None, scalar=of)
 
 
 def _power(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -161,38 +156,31 @@ def _ordinal(symbols: SymbolTable, types: tuple[ValueType, ...], words: np.ndarr
 
 
 def _values(name: str, text: str, call: Callable[..., Any]) -> ForeignFunction:
-    return ForeignFunction(f"souffle_{name}", signature(text), call)
+    return ForeignFunction(name, signature(text), call)
 
 
-# The types of numbers for the bits of a word.
-WORDS = {
-    32: {"number": "i32", "unsigned": "u32", "float": "f32", "symbol": "String"},
-    64: {"number": "i64", "unsigned": "u64", "float": "f64", "symbol": "String"},
-}
 _TYPES = ("i32", "u32", "i64", "u64")
-# The lattice that keeps the first value.
-FIRST = "souffle_first"
 
-_FUNCTIONS = (
-    _scalar("add", _TWO, of_operation("add")),
-    _scalar("subtract", _TWO, of_operation("subtract")),
-    _scalar("negate", "<T: Number>(x: T) -> T", _negate),
-    ForeignFunction("souffle_power", signature(_TWO), _power, "columns"),
-    *(_scalar(name, _INTEGERS, _logical(f"logical_{name}")) for name in ("and", "or", "xor")),
-    _scalar("not", "<T: Integer>(x: T) -> T", _logical("logical_not")),
-    _scalar("shift_left", _INTEGERS, _shift("left_shift")),
-    _scalar("shift_right", _INTEGERS, _shift("right_shift")),
-    _scalar("shift_right_unsigned", _INTEGERS, _shift_unsigned),
-    *(_scalar(t, f"<T: Integer>(x: T) -> {t}", _wrapped) for t in _TYPES),
-    _scalar("count", "<T: Number>(n: usize) -> T", _wrapped),
+FUNCTIONS = (
+    _scalar("wrapping_add", _TWO, of_operation("add")),
+    _scalar("wrapping_subtract", _TWO, of_operation("subtract")),
+    _scalar("wrapping_negate", "<T: Number>(x: T) -> T", _negate),
+    ForeignFunction("wrapping_pow", signature(_TWO), _power, "columns"),
+    *(_scalar(f"logical_{name}", _INTEGERS, _logical(f"logical_{name}")) for name in ("and", "or", "xor")),
+    _scalar("logical_not", "<T: Integer>(x: T) -> T", _logical("logical_not")),
+    _scalar("wrapping_shift_left", _INTEGERS, _shift("left_shift")),
+    _scalar("wrapping_shift_right", _INTEGERS, _shift("right_shift")),
+    _scalar("wrapping_shift_right_unsigned", _INTEGERS, _shift_unsigned),
+    *(_scalar(f"wrapping_{t}", f"<T: Integer>(x: T) -> {t}", _wrapped) for t in _TYPES),
+    _scalar("wrapping_count", "<T: Number>(n: usize) -> T", _wrapped),
     *(_scalar(f"literal_{t}", f"(x: {t}) -> {t}", _wrapped) for t in _TYPES),
-    _values("substr", "<T: Integer>(s: String, place: T, length: T) -> String", _part),
-    *(_values(f"{t}_in", f"(s: String) -> {t}", number_in) for t in _TYPES),
-    *(_values(f"{t}_in", f"(s: String) -> {t}", _float_in) for t in ("f32", "f64")),
-    _values("text", "<T: Float>(x: T) -> String", float_text),
-    _values("match", "(pattern: String, text: String) -> bool", _matches),
-    _values("contains", "(part: String, text: String) -> bool", lambda part, text: part in text),
-    ForeignFunction("souffle_ordinal", signature("(x: Any) -> i64"), _ordinal, "words"),
+    _values("byte_substring", "<T: Integer>(s: String, place: T, length: T) -> String", _part),
+    *(_values(f"parse_{t}", f"(s: String) -> {t}", number_in) for t in _TYPES),
+    *(_values(f"parse_{t}", f"(s: String) -> {t}", _float_in) for t in ("f32", "f64")),
+    _values("decimal_text", "<T: Float>(x: T) -> String", float_text),
+    _values("string_matches", "(pattern: String, text: String) -> bool", _matches),
+    _values("string_contains", "(part: String, text: String) -> bool", lambda part, text: part in text),
+    ForeignFunction("symbol_number", signature("(x: Any) -> i64"), _ordinal, "words"),
 )
 
 
@@ -208,18 +196,7 @@ def _range(low: Any, high: Any) -> Iterator[Any]:
     return _steps(low, high, 1 if low <= high else -1)
 
 
-_PREDICATES = (
-    ForeignPredicate("souffle_range", signature("<T: Number>(low: T, high: T) -> (x: T)"), _range),
-    ForeignPredicate("souffle_steps", signature("<T: Number>(low: T, high: T, step: T) -> (x: T)"), _steps),
+PREDICATES = (
+    ForeignPredicate("numbers_to", signature("<T: Number>(low: T, high: T) -> (x: T)"), _range),
+    ForeignPredicate("numbers_by", signature("<T: Number>(low: T, high: T, step: T) -> (x: T)"), _steps),
 )
-
-
-@lru_cache(1)
-def make_known() -> None:
-    """Have programs know these functions and predicates, which only translated ones use."""
-    for function in _FUNCTIONS:
-        FUNCTIONS.add(function.name, function)
-    for predicate in _PREDICATES:
-        PREDICATES.add(predicate.name, predicate)
-    choices.make_known()
-    LATTICES.add(FIRST, Lattice(FIRST, lambda a, b: a, "ordered", is_final=True))

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from derivable.core.diagnostics import UnsupportedError
-from derivable.datalog.aggregates import AGGREGATES, Aggregate, Group, Parameter
 from derivable.datalog.aggregates.groups import Groups
+from derivable.datalog.aggregates.record import Aggregate, Group, Parameter
 
-CHOICE = "souffle_choice"
+CHOICE = "first_by_key"
 
 
 def _keys(settings: Any) -> list[list[int]]:
@@ -47,8 +47,10 @@ def _meaning(group: Group) -> Iterator[Any]:
     return (row for row, is_kept in zip(rows, _kept(rows, _keys(group.settings))) if is_kept)
 
 
-def make_known() -> None:
-    """Have programs know the aggregate."""
-    keys = Parameter("keys", "text")
-    record = Aggregate(CHOICE, None, ("values",), _certain, _uncertain, _meaning, parameters=(keys,), arguments="none")
-    AGGREGATES.add(CHOICE, record)
+RECORDS = (
+    Aggregate(
+        *(CHOICE, None, ("values",), _certain, _uncertain, _meaning),
+        parameters=(Parameter("keys", "text"),),
+        arguments="none",
+    ),
+)
