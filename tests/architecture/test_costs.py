@@ -32,6 +32,7 @@ LAYOUT = {
     "souffle/components.py": {"_DEPTH", "_MOST"},
     "souffle/preprocess.py": {"_DEPTH", "_MOST"},
     "syntax/expressions.py": {"MOST_DIGITS"},
+    "syntax/layout.py": {"_WIDTH"},
     "syntax/reader.py": {"MAX_DEPTH"},
     "types/data_types.py": {"_SHALLOW"},
     "values/datetimes.py": {"_LENGTHS", "_LIMIT", "_MONTH", "_MOST_MONTHS"},
