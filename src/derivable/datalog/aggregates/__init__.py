@@ -16,12 +16,12 @@ As in expressions, a sum of integers saturates, a product wraps, and where a res
 saturates is the exact sum, so that the order of the rows does not matter; floats are added in order of their values.
 """
 
-from derivable.datalog.aggregates import choices, counting, extremes, joining, ordering, retagging, selection, totals
+from derivable.datalog.aggregates import counting, extremes, joining, ordering, retagging, selection, totals
 from derivable.datalog.aggregates.folds import aggregate
 from derivable.datalog.aggregates.record import AGGREGATES, Aggregate, Group, Parameter
 
 __all__ = ["AGGREGATES", "Aggregate", "Group", "Parameter", "aggregate"]
 
-for _module in (counting, totals, extremes, ordering, selection, retagging, joining, choices):
+for _module in (counting, totals, extremes, ordering, selection, retagging, joining):
     for _record in _module.RECORDS:
         AGGREGATES.add(_record.name, _record)

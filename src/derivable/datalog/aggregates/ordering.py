@@ -1,4 +1,5 @@
-"""`sort`, `argsort` and `enumerate`: rows with their places, from 0.
+"""`sort`, `argsort` and `enumerate`: rows with their places, from 0; and `first_by_key`, the rows that a relation with
+several choice-domains keeps, each one that agrees with no earlier one in a key.
 
 In every world the rows that are there are numbered. The tag of (place, row) is that of the worlds in which the row is
 there and so many of the rows before it; which of them does not matter, so this is polynomial.
@@ -6,17 +7,20 @@ there and so many of the rows before it; which of them does not matter, so this 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
+from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.aggregates.record import ASC, DESC, Aggregate, Group
 from derivable.datalog.aggregates.worlds import by_size, most_steps, placed, refuse
 from derivable.datalog.tables.tag_columns import concatenate, repeat, within
 from derivable.parallel.order import order_of
 
+# The aggregate of relations with several choice-domains.
+CHOICE = "first_by_key"
 # Groups of at most so many rows are done together.
 _SMALL = 16
 
@@ -115,8 +119,46 @@ def _record(name: str, *returns: str, **options: Any) -> Aggregate:
     return Aggregate(name, None, ("usize", *returns), _certain_sort, _sort, meaning, has_places=True, **options)
 
 
+def _keys(settings: Any) -> list[list[int]]:
+    """The places of the columns of each key, of `0,1;2`."""
+    return [[int(place) for place in key.split(",")] for key in settings["keys"].split(";")]
+
+
+def _are_chosen(rows: Iterable[tuple], keys: list[list[int]]) -> Iterator[bool]:
+    """Whether each row [row] is kept, one after the other."""
+    seen: list[set[tuple]] = [set() for _ in keys]
+    for row in rows:
+        found = [tuple(row[place] for place in key) for key in keys]
+        is_kept = not any(key in known for key, known in zip(found, seen))
+        if is_kept:
+            for key, known in zip(found, seen):
+                known.add(key)
+        yield is_kept
+
+
+def _chosen(groups: Groups, chosen: np.ndarray) -> None:
+    rows = groups.of_chosen(groups.order, chosen)
+    words = zip(*(column.tolist() for column in groups.words_of(rows)))
+    groups.emit_rows(rows[np.fromiter(_are_chosen(words, _keys(groups.settings)), bool, len(rows))])
+
+
+def _refused(groups: Groups, chosen: np.ndarray) -> None:
+    message, hint = "a choice-domain is of certain rows", "run with provenance='unit'"
+    groups.error(UnsupportedError, message, hint)
+
+
+def _chosen_rows(group: Group) -> Iterator[Any]:
+    rows = sorted(group.rows)
+    return (row for row, is_kept in zip(rows, _are_chosen(rows, _keys(group.settings))) if is_kept)
+
+
 RECORDS = (
     _record("sort", "arguments", "values", parameters=(ASC, DESC)),
     _record("argsort", "arguments", parameters=(ASC, DESC), arguments="some"),
     _record("enumerate", "values", arguments="none"),
+    Aggregate(
+        *(CHOICE, None, ("values",), _chosen, _refused, _chosen_rows),
+        parameters=(Parameter("keys", "text"),),
+        arguments="none",
+    ),
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from derivable.core.diagnostics import BindingError, TypeMismatchError, UnsupportedError, warn
-from derivable.datalog.aggregates.choices import CHOICE
+from derivable.datalog.aggregates.ordering import CHOICE
 from derivable.datalog.scalars.nodes import walk
 from derivable.datalog.souffle import nodes as n
 from derivable.datalog.souffle.clauses import Bound, Clause, Names, disjuncts, variables_in
