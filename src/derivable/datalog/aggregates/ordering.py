@@ -14,7 +14,7 @@ import numpy as np
 
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.aggregates.groups import Groups
-from derivable.datalog.aggregates.record import ASC, DESC, Aggregate, Group
+from derivable.datalog.aggregates.record import ASC, DESC, Aggregate, Group, Parameter
 from derivable.datalog.aggregates.worlds import by_size, most_steps, placed, refuse
 from derivable.datalog.tables.tag_columns import concatenate, repeat, within
 from derivable.parallel.order import order_of
