@@ -116,6 +116,13 @@ def certain(count: int) -> np.ndarray:
     return _FEW_CERTAIN[:count] if count <= len(_FEW_CERTAIN) else np.broadcast_to(CERTAIN, count)
 
 
+def any_random(variables: np.ndarray) -> bool:
+    """Whether one of these variables of facts is that of a random one."""
+    # To reduce an array that is all on one word takes 1 ns for each fact.
+    variables = variables[:1] if variables.strides == (0,) else variables
+    return bool(variables.max(initial=CERTAIN) >= 0)
+
+
 def concatenated(parts: list[np.ndarray]) -> np.ndarray:
     """[row] one column of these, of a type that holds the words of all."""
     whole = empty(sum(map(len, parts)), np.result_type(*parts))

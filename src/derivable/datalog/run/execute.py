@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from derivable.datalog.facts.columns import FactColumns
+from derivable.datalog.facts.columns import FactColumns, any_random
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.foreign.function import ForeignError
 from derivable.datalog.fused.state import Columns
@@ -217,7 +217,7 @@ class Executor(Stores):
         stratum = self.ram.strata[number]
         for name in stratum.relations:
             columns, variables = self.given_facts(name).given(len(self.ram.relations[name].types))
-            if isinstance(self.algebra, Untagged) and variables.max(initial=-1) >= 0:
+            if isinstance(self.algebra, Untagged) and any_random(variables):
                 # Tags count nothing here, but an entry of a tensor that is zero is none.
                 random = self.facts.random
                 is_zero = (np.asarray(random.probabilities) == 0) & (random.kinds_of(slice(None)) == VALUE)

@@ -126,7 +126,7 @@ def _sort(start: int, stop: int, words: np.ndarray) -> None:
 
 def distinct(words: np.ndarray) -> np.ndarray:
     """The words in order, without repeats, on the memory of those given."""
-    if not _ascends(words):
+    if not ascends(words):
         sort(words)
     kept = min(1, len(words))
     for part in _overlapping(words):
@@ -136,7 +136,8 @@ def distinct(words: np.ndarray) -> np.ndarray:
     return words[:kept]
 
 
-def _ascends(words: np.ndarray) -> bool:
+def ascends(words: np.ndarray) -> bool:
+    """Whether each word is above the one before it."""
     return all(bool((part[1:] > part[:-1]).all()) for part in _overlapping(words))
 
 

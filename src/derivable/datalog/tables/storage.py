@@ -19,7 +19,7 @@ import numpy as np
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.tables import row_set, scan
 from derivable.datalog.tables.index import NO_STAMPS, Index
-from derivable.datalog.tables.packing import Packing, distinct
+from derivable.datalog.tables.packing import Packing, ascends, distinct
 from derivable.datalog.tables.row_set import RowSet
 from derivable.datalog.tables.sets import PrefixSets
 from derivable.datalog.tables.tag_columns import longer_tags, parts_of
@@ -239,6 +239,9 @@ class Table:
         packed = packing.pack(columns)
         if check_budget is not None:
             check_budget()
+        if ascends(packed):
+            self.build(packing, packed, packing.lows, packing.highs, columns)
+            return True
         rows = distinct(packed)
         if check_budget is not None:
             check_budget()
@@ -283,15 +286,27 @@ class Table:
         self.size += count
         return True
 
-    def build(self, packing: Packing, rows: np.ndarray, lows: Sequence[int], highs: Sequence[int]) -> None:
+    def build(
+        self,
+        packing: Packing,
+        rows: np.ndarray,
+        lows: Sequence[int],
+        highs: Sequence[int],
+        columns: Sequence[np.ndarray] | None = None,
+    ) -> None:
         """Make rows that were packed, in order and without repeats, those of the table, which has none.
 
         lows, highs  between which the values of each column are
+        columns      the same rows as columns [row], where there are such
         """
         self.row_set = RowSet(self.row_set.may_have_prefixes and PrefixSets.holds(lows, highs), is_stale=True)
         dtype = np.int32 if self.row_set.may_have_prefixes else np.int64
         self.log = longer(empty((16, self.width), dtype), len(rows), 0)
-        packing.unpack(rows, self.log)
+        if columns is None:
+            packing.unpack(rows, self.log)
+        else:
+            for c, column in enumerate(columns):
+                self.log[: len(rows), c] = column
         self.size = self.row_set.ordered = len(rows)
 
     def hold_distinct(self, log: np.ndarray, size: int) -> None:
