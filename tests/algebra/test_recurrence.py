@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from derivable.algebra.expr import maximum, where
-from derivable.algebra.monoid import evaluate
 from derivable.algebra.monoids import NAMED, matrix_product, operator
 from derivable.algebra.recurrence import recurrence_of
+from derivable.algebra.typed import evaluate
 from parallel.operator_cases import CASES, linear, linear_six, permuted
 
 F = "float64"

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from derivable.algebra.monoid import TypedMonoid
+from derivable.algebra.typed import TypedMonoid
 
 Leaves = tuple[np.ndarray, ...]
 Adjoints = Sequence[np.ndarray | None]

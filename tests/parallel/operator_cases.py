@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from derivable.algebra.expr import equal, logaddexp, maximum, minimum, where
-from derivable.algebra.monoid import Monoid, TypedMonoid
+from derivable.algebra.monoid import Monoid
 from derivable.algebra.monoids import NAMED, matrix_product, operator
+from derivable.algebra.typed import TypedMonoid
 
 
 def argmax(a, b):

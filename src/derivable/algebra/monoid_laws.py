@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.element import flatten, rebuild
-from derivable.algebra.monoid import Monoid, TypedMonoid
+from derivable.algebra.monoid import Monoid
+from derivable.algebra.typed import TypedMonoid
 from derivable.core.diagnostics import OperatorError
 
 _NOT_NEUTRAL = "does not have this neutral element"

@@ -27,7 +27,7 @@ import numpy as np
 from derivable.algebra import expr
 from derivable.algebra.expr.nodes import Argument, Constant, Expr
 from derivable.algebra.expr.types import Dtype, promote
-from derivable.algebra.monoid import TypedMonoid
+from derivable.algebra.typed import TypedMonoid
 
 # An entry of C: the number of its state, which it is or is minus, or the constant that it always is.
 Entry = tuple[Literal["state", "minus", "constant"], int]

@@ -18,7 +18,8 @@ from derivable.algebra.element import Element, components, compose, element_of, 
 from derivable.algebra.expr.functions import equal, logical_and, where
 from derivable.algebra.expr.nodes import Constant
 from derivable.algebra.expr.types import FLOATS, Dtype, check_dtype
-from derivable.algebra.monoid import SCALAR, Monoid, TypedFunction, TypedMonoid, frozen, trace_elements
+from derivable.algebra.monoid import SCALAR, Monoid, frozen, trace_elements
+from derivable.algebra.typed import TypedFunction, TypedMonoid
 from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
 
 Carrier = Literal["float", "bool", "integer"]

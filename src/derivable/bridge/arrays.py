@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.element import Element, flatten
-from derivable.algebra.monoid import SCALAR, Monoid, TypedMonoid
+from derivable.algebra.monoid import SCALAR, Monoid
 from derivable.algebra.monoids import NAMED, resolve, semiring_of
 from derivable.algebra.semiring import Semiring
+from derivable.algebra.typed import TypedMonoid
 from derivable.bridge.fold import KERNEL_DTYPES, Fold
 from derivable.core.diagnostics import OperatorError, ShapeError, TypeMismatchError, UnsupportedError
 

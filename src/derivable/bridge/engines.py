@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.expr.types import FLOATS
-from derivable.algebra.monoid import TypedFunction
+from derivable.algebra.typed import TypedFunction
 from derivable.bridge.columns import OPERANDS, ColumnEngine
 from derivable.bridge.protocol import Adjoints, Arrays, Engine, Functions, Shape
 from derivable.device.cpu.memory import empty

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from derivable.algebra.monoid import TypedMonoid
+from derivable.algebra.typed import TypedMonoid
 from derivable.bridge.protocol import Adjoints, Arrays, Engine, Functions, Shape
 from derivable.device.cpu.memory import contiguous
 from derivable.parallel import layout

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from derivable.algebra.expr.emit_arrays import compile_jnp
-from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import Semiring
+from derivable.algebra.typed import TypedMonoid
 from derivable.bridge import jnp_folds
 from derivable.core.diagnostics import UnsupportedError
 from derivable.parallel.program import nodes as n

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from derivable.algebra.expr.emit_arrays import compile_jnp
-from derivable.algebra.monoid import TypedMonoid
+from derivable.algebra.typed import TypedMonoid
 from derivable.bridge.fold import Fold
 from derivable.parallel.program import nodes as n
 

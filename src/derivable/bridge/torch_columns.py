@@ -23,8 +23,8 @@ import torch
 from derivable.algebra.expr import interpreter
 from derivable.algebra.expr.emit_arrays import compile_torch
 from derivable.algebra.expr.nodes import Apply, in_order
-from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import Semiring
+from derivable.algebra.typed import TypedMonoid
 from derivable.bridge.torch import is_observed
 from derivable.bridge.torch_products import exact_times, is_recorded
 from derivable.bridge.torch_rows import (

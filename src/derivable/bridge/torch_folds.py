@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from derivable.algebra.expr.emit_arrays import compile_torch
-from derivable.algebra.monoid import TypedMonoid
+from derivable.algebra.typed import TypedMonoid
 from derivable.bridge.fold import KERNEL_DTYPES, Fold
 from derivable.core.diagnostics import LayoutError, TypeMismatchError, UnsupportedError
 from derivable.device.cuda.compiler import Launches, are_aligned, current, processors_of, refusal

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 
 from derivable.algebra.expr.emit_llvm import Instructions, Value, constant, lane_type, register_type, scalar_type
 from derivable.algebra.expr.nodes import Argument, Constant, Expr, in_order
-from derivable.algebra.expr.types import FLOATS, HALVES, UNSIGNED, WIDTHS, check_dtype
+from derivable.algebra.expr.types import FLOATS, UNSIGNED, WIDTHS, check_dtype
 from derivable.core import splitmix64
 from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
 from derivable.kernel import nodes as n
 from derivable.kernel.build import substitute
 from derivable.kernel.check import check
+from derivable.kernel.signature import held_dtype, itemsize, memory_type
 
 # The name of the function that takes words.
 ENTRY = "entry"
@@ -59,35 +60,6 @@ def _module(kernel: n.Kernel, by_row: bool, printer: _Printer) -> str:
     return "\n\n".join([*texts, "\n".join(sorted(declared)), "!0 = !{}"]) + "\n"
 
 
-def result_types(kernel: n.Kernel) -> tuple[str, ...]:
-    """The types of what a kernel returns."""
-    for statement in n.walk(kernel.body):
-        if isinstance(statement, n.Return):
-            return tuple(value.dtype for value in statement.values)
-    return ()
-
-
-def written_arrays(kernel: n.Kernel) -> frozenset[n.Array]:
-    """The parameters that a kernel, or one that it calls, may write to."""
-    found: set[n.Array] = set()
-    for statement in n.walk(kernel.body):
-        if isinstance(statement, (n.Store, n.SetBit, n.StoreLine, n.StoreRows, n.Scatter)):
-            found.add(statement.array)
-        elif isinstance(statement, n.Call):
-            inner = written_arrays(statement.kernel)
-            for argument, parameter in zip(statement.arguments, statement.kernel.parameters):
-                if parameter in inner and isinstance(argument, n.Array):
-                    found.add(argument)
-    return frozenset(found)
-
-
-def held_dtype(array: n.Array, lanes: int) -> str:
-    """The dtype of the numbers of an array: of lines of truth values integers, all bits set where they hold."""
-    if array.is_lines and array.dtype == "bool":
-        return "int32" if lanes == 16 else "int64"
-    return array.dtype
-
-
 def _called(kernel: n.Kernel) -> list[n.Kernel]:
     """The kernels that a kernel calls, those that they call before them."""
     found: list[n.Kernel] = []
@@ -95,17 +67,6 @@ def _called(kernel: n.Kernel) -> list[n.Kernel]:
         if isinstance(statement, n.Call):
             found += [*_called(statement.kernel), statement.kernel]
     return found
-
-
-def memory_type(dtype: str) -> str:
-    """The type of an array's scalars."""
-    if dtype in HALVES:
-        raise UnsupportedError(f"kernels of the CPU have no arrays of {dtype}", hint="convert them to float32")
-    return "i8" if dtype == "bool" else scalar_type(dtype)
-
-
-def _itemsize(dtype: str) -> int:
-    return {"bool": 1, "float32": 4, "float64": 8}.get(dtype) or WIDTHS[dtype] // 8
 
 
 class _Printer:
@@ -226,7 +187,7 @@ class _Printer:
 
     def load(self, array: n.Array, index: str, dtype: str) -> str:
         kind = memory_type(array.dtype)
-        found = self.code.let(f"load {kind}, ptr {self.place(array, index)}, align {_itemsize(array.dtype)}")
+        found = self.code.let(f"load {kind}, ptr {self.place(array, index)}, align {itemsize(array.dtype)}")
         return self.from_memory(found, array.dtype, dtype)
 
     def from_memory(self, found: str, source: str, target: str, lanes: int = 0) -> str:
@@ -245,7 +206,7 @@ class _Printer:
     def store(self, array: n.Array, index: str, value: str, dtype: str) -> None:
         value = self.to_memory(value, dtype, array.dtype)
         kind = memory_type(array.dtype)
-        self.code.add(f"store {kind} {value}, ptr {self.place(array, index)}, align {_itemsize(array.dtype)}")
+        self.code.add(f"store {kind} {value}, ptr {self.place(array, index)}, align {itemsize(array.dtype)}")
 
     def line_of(self, array: n.Array, index: str) -> tuple[str, str, str]:
         """(dtype, address, type) of a line, or of a scalar in its place, in an array of lines."""
@@ -272,7 +233,7 @@ class _Printer:
                     self.write(target, self.load(array, at, target.dtype))
                 else:
                     held, address, kind = self.line_of(array, at)
-                    found = code.let(f"load {kind}, ptr {address}, align {_itemsize(held)}")
+                    found = code.let(f"load {kind}, ptr {address}, align {itemsize(held)}")
                     # Masks are what registers hold.
                     found = (
                         found if array.dtype == "bool" and lanes else code.converted(found, held, target.dtype, lanes)
@@ -286,7 +247,7 @@ class _Printer:
                     line = self.line(value)
                     held, address, kind = self.line_of(array, at)
                     line = line if array.dtype == "bool" and lanes else code.converted(line, value.dtype, held, lanes)
-                    code.add(f"store {kind} {line}, ptr {address}, align {_itemsize(held)}")
+                    code.add(f"store {kind} {line}, ptr {address}, align {itemsize(held)}")
             case n.LoadBit(array=array, index=index) | n.SetBit(array=array, index=index):
                 self.bit(statement, array, self.scalar(index))
             case n.Hash(slot, tag, words, size):
@@ -295,7 +256,7 @@ class _Printer:
                 self.whole(count)
                 at = self.scalar(index - (lanes - 1) if backwards else index)
                 kind = f"<{lanes} x {memory_type(array.dtype)}>"
-                found = code.let(f"load {kind}, ptr {self.place(array, at)}, align {_itemsize(array.dtype)}")
+                found = code.let(f"load {kind}, ptr {self.place(array, at)}, align {itemsize(array.dtype)}")
                 found = self.from_memory(found, array.dtype, target.dtype, lanes)
                 self.write(target, self.turned(found, target.dtype) if backwards else found)
             case n.StoreLine(array, index, value, backwards, count):
@@ -305,7 +266,7 @@ class _Printer:
                 line = self.turned(line, value.dtype) if backwards else line
                 line = self.to_memory(line, value.dtype, array.dtype, lanes)
                 kind = f"<{lanes} x {memory_type(array.dtype)}>"
-                code.add(f"store {kind} {line}, ptr {self.place(array, at)}, align {_itemsize(array.dtype)}")
+                code.add(f"store {kind} {line}, ptr {self.place(array, at)}, align {itemsize(array.dtype)}")
             case n.LoadRows(target, array, index, stride, count):
                 self.load_rows(target, array, self.scalar(index), self.scalar(stride), self.scalar(count))
             case n.StoreRows(array, index, stride, count, value):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.algebra.monoid import TypedMonoid
+from derivable.algebra.typed import TypedMonoid
 from derivable.device.cpu.memory import contiguous, empty, empty_like, full, zeros
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
 from derivable.parallel.element_cuts import (

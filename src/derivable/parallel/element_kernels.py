@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from derivable.algebra.expr.nodes import Apply, Expr, in_order
-from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.recurrence import recurrence_of
+from derivable.algebra.typed import TypedMonoid
 from derivable.device.cpu.llvm_code import compile_kernel
 from derivable.kernel.lines import has_line_form
 from derivable.kernel.schedule import Schedule

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.algebra.monoid import TypedMonoid
+from derivable.algebra.typed import TypedMonoid
 from derivable.device.cpu.memory import empty, empty_like, zeros
 from derivable.parallel.fold_kernels import needs
 

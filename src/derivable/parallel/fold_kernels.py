@@ -15,7 +15,7 @@ import numpy as np
 from derivable.algebra import expr
 from derivable.algebra.expr.functions import less
 from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, arguments_of, in_order
-from derivable.algebra.monoid import Adjoints, TypedMonoid
+from derivable.algebra.typed import Adjoints, TypedMonoid
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, substitute
 from derivable.kernel.schedule import Schedule

@@ -37,8 +37,8 @@ from derivable.algebra.expr.functions import (
     where,
 )
 from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, arguments_of
-from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.recurrence import recurrence_of
+from derivable.algebra.typed import TypedMonoid
 from derivable.kernel import nodes as n
 from derivable.kernel.build import substitute
 from derivable.kernel.schedule import Schedule

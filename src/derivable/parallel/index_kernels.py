@@ -14,7 +14,7 @@ from functools import reduce
 
 from derivable.algebra.expr.functions import cast, less, less_equal, logical_not, maximum, minimum, not_equal
 from derivable.algebra.expr.nodes import Constant, Expr
-from derivable.algebra.monoid import TypedMonoid
+from derivable.algebra.typed import TypedMonoid
 from derivable.device.cpu.memory import LINE_BYTES
 from derivable.kernel import nodes as n
 from derivable.kernel.schedule import Schedule

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 from derivable.algebra.expr.functions import equal, exp, less, less_equal, log, logical_and, maximum, minimum, where
 from derivable.algebra.expr.nodes import Argument, Constant, Expr
-from derivable.algebra.monoid import TypedMonoid
+from derivable.algebra.typed import TypedMonoid
 from derivable.kernel import nodes as n
 from derivable.kernel.exponentials import exp_and_complement, logarithm, smaller
 from derivable.kernel.schedule import Schedule

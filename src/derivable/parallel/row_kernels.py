@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from derivable.algebra.expr.functions import less, logical_not, where
 from derivable.algebra.expr.nodes import Constant
-from derivable.algebra.monoid import TypedMonoid
+from derivable.algebra.typed import TypedMonoid
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, substitute
 from derivable.parallel.program.function import Function

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from derivable.algebra.expr.functions import equal, less_equal
 from derivable.algebra.expr.nodes import Constant, Expr
-from derivable.algebra.monoid import TypedMonoid
+from derivable.algebra.typed import TypedMonoid
 from derivable.kernel import nodes as n
 from derivable.kernel.schedule import Schedule
 from derivable.parallel.fold_kernels import (

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.algebra.monoid import TypedFunction, TypedMonoid
+from derivable.algebra.typed import TypedFunction, TypedMonoid
 from derivable.bridge.columns import OPERANDS, ColumnEngine
 from derivable.bridge.protocol import Engine, Shape
 from derivable.core.and_or import AND, LITERAL, NOT, OR, TRUE

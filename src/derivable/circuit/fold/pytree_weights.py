@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.element import flatten, rebuild
-from derivable.algebra.monoid import TypedFunction
 from derivable.algebra.semiring import Semiring
+from derivable.algebra.typed import TypedFunction
 from derivable.circuit.fold.fold_rows import fold, fold_vjp
 from derivable.circuit.fold.plan import Plan
 from derivable.core.diagnostics import DomainError, ShapeError

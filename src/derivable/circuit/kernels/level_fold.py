@@ -18,8 +18,8 @@ from functools import cached_property, reduce
 
 from derivable.algebra.expr.functions import equal, less, logical_and, logical_not, where
 from derivable.algebra.expr.nodes import Apply, Expr, in_order
-from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import TypedSemiring
+from derivable.algebra.typed import TypedMonoid
 from derivable.circuit.kernels.level_passes import Arrays, Passes, Registers, applied
 from derivable.kernel import nodes as n
 from derivable.kernel.lines import has_line_form

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from derivable.algebra.expr.functions import equal, less, logical_and, logical_not, where
 from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr
-from derivable.algebra.monoid import TypedFunction, TypedMonoid
+from derivable.algebra.typed import TypedFunction, TypedMonoid
 from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder, substitute
 

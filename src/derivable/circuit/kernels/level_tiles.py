@@ -17,7 +17,7 @@ from typing import Any
 
 from derivable.algebra.expr.functions import cast, equal, less, less_equal, lift, logical_and, truncate_divide, where
 from derivable.algebra.expr.nodes import Constant, Expr
-from derivable.algebra.monoid import TypedMonoid
+from derivable.algebra.typed import TypedMonoid
 from derivable.circuit.kernels.level_fold import LevelFold
 from derivable.circuit.kernels.level_passes import Arrays, Passes, Registers, applied
 from derivable.kernel import nodes as n

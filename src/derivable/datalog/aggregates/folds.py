@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.algebra.element import components, compose, flatten
-from derivable.algebra.monoid import SCALAR, Monoid, TypedFunction, TypedMonoid, trace_elements
+from derivable.algebra.monoid import SCALAR, Monoid, trace_elements
+from derivable.algebra.typed import TypedFunction, TypedMonoid
 from derivable.core.diagnostics import DomainError, TypeMismatchError
 from derivable.datalog.aggregates.record import AGGREGATES, FAMILIES, Aggregate, Group, Parameter
 from derivable.datalog.aggregates.worlds import merged, reached

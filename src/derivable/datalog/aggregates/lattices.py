@@ -15,7 +15,8 @@ import numpy as np
 
 from derivable.algebra.expr import bitwise_and, bitwise_or, cast, maximum, minimum
 from derivable.algebra.expr.types import Dtype
-from derivable.algebra.monoid import Monoid, TypedMonoid
+from derivable.algebra.monoid import Monoid
+from derivable.algebra.typed import TypedMonoid
 from derivable.core.diagnostics import DomainError
 from derivable.core.registry import Registry
 from derivable.datalog.scalars.arithmetic import scalar_type

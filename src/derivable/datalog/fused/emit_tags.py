@@ -14,8 +14,8 @@ from typing import Any
 
 from derivable.algebra.expr.functions import equal
 from derivable.algebra.expr.nodes import Argument, Expr
-from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import TypedSemiring
+from derivable.algebra.typed import TypedMonoid
 from derivable.datalog.fused import kernel_steps
 from derivable.datalog.fused.emit_insert import InsertEmitter
 from derivable.datalog.kernels.row_sets import DONE, SetForm

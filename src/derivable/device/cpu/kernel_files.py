@@ -20,8 +20,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from derivable.algebra.expr.nodes import Argument, Constant, Expr, in_order
-from derivable.algebra.monoid import Monoid, TypedMonoid
+from derivable.algebra.monoid import Monoid
 from derivable.algebra.semiring import Semiring, TypedSemiring
+from derivable.algebra.typed import TypedMonoid
 from derivable.core.cache import cache_directory
 from derivable.core.diagnostics import DerivableError
 from derivable.core.files import atomic_write

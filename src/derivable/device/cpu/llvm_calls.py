@@ -16,7 +16,8 @@ import numpy as np
 
 from derivable.device.cpu import cpython
 from derivable.kernel import nodes as n
-from derivable.kernel.emit_llvm import ENTRY, held_dtype, result_types, written_arrays
+from derivable.kernel.emit_llvm import ENTRY
+from derivable.kernel.signature import held_dtype, result_types, written_arrays
 
 # What a parameter or result is; an array has its dtype's size and letter beside the first bit here.
 _INTEGER, _FLOAT, _TRUTH, _UNSIGNED = range(4)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.algebra.monoid import TypedMonoid
+from derivable.algebra.typed import TypedMonoid
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.pieces import in_pieces
 

@@ -10,8 +10,8 @@ from typing import Any
 from derivable.algebra.expr.functions import apply, lift
 from derivable.algebra.expr.nodes import Argument, Expr
 from derivable.algebra.expr.nodes import Constant as Literal
-from derivable.algebra.monoid import Adjoints, TypedFunction, TypedMonoid, silenced
 from derivable.algebra.semiring import Semiring
+from derivable.algebra.typed import Adjoints, TypedFunction, TypedMonoid, silenced
 
 
 @dataclass(frozen=True)

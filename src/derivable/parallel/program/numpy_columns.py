@@ -10,8 +10,8 @@ import numpy as np
 
 from derivable.algebra.expr import interpreter
 from derivable.algebra.expr.operations import OPERATIONS
-from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import Semiring
+from derivable.algebra.typed import TypedMonoid
 from derivable.parallel import dispatch
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.execute import Arrays, Room

@@ -21,8 +21,8 @@ from derivable.algebra.expr.functions import less
 from derivable.algebra.expr.nodes import Argument, Expr, arguments_of
 from derivable.algebra.expr.nodes import Constant as Literal
 from derivable.algebra.expr.types import Dtype
-from derivable.algebra.monoid import TypedMonoid
 from derivable.algebra.semiring import Semiring, TypedSemiring
+from derivable.algebra.typed import TypedMonoid
 from derivable.kernel import nodes as k
 from derivable.kernel.build import Builder, as_type, substitute
 from derivable.parallel.program import nodes as n
