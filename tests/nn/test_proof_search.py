@@ -1,5 +1,8 @@
 """Layers of topkproofs, whose proofs are found by runs over batches, against runs of each row by itself."""
 
+import itertools
+
+import networkx as nx
 import numpy as np
 import pytest
 import torch
@@ -83,3 +86,35 @@ def test_a_device_finds_the_proofs_of_the_cpu(monkeypatch, k):
     for mine, other in zip(on_device, on_host):
         np.testing.assert_array_equal(mine, other)
     assert (on_device[2] < 0).any()
+
+
+CLOSURE = """type e(i32, i32)
+rel joined(a, b) = e(a, b) or e(b, a)
+rel reached(b) = joined(0, b) or (reached(a), joined(a, b))
+"""
+GRID = [(c, c + 1) for c in range(9) if c % 3 < 2] + [(c, c + 3) for c in range(6)]
+
+
+def closure_gradient(provenance: str, chances: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    layer = dv.nn.Logic(CLOSURE, {"e": dv.independent(GRID)}, {"reached": [8]}, provenance=provenance)
+    chances = chances.clone().requires_grad_()
+    found = layer(e=chances)
+    (gradient,) = torch.autograd.grad(found.sum(), chances)
+    return found.detach(), gradient
+
+
+def test_one_proof_of_a_path_is_its_best_derivation():
+    rows = torch.rand(20, len(GRID), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(closure_gradient("top-1-proof", rows), closure_gradient("max_product", rows))
+
+
+def test_of_equally_probable_proofs_the_fewest_and_then_the_first_facts_are_taken():
+    graph = nx.Graph(GRID)
+    paths = [
+        sorted(GRID.index((min(pair), max(pair))) for pair in itertools.pairwise(nodes))
+        for nodes in nx.all_simple_paths(graph, 0, 8)
+    ]
+    best = min(paths, key=lambda facts: (len(facts), [number not in facts for number in range(len(GRID))]))
+    value, gradient = closure_gradient("top-1-proof", torch.ones(1, len(GRID)))
+    assert value.tolist() == [[1.0]]
+    assert np.flatnonzero(gradient.numpy()[0]).tolist() == best
