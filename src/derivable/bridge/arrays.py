@@ -36,13 +36,20 @@ _MODULES = {
 }
 
 
+# By the types of arrays that most calls have.
+_NAMES: dict[type, str] = {np.ndarray: "NumPy"}
+
+
 def library_name(array: Any) -> str:
     """ "NumPy", "torch" or "JAX"; whatever is no array counts as NumPy's."""
-    if type(array) is np.ndarray:
-        return "NumPy"
+    name = _NAMES.get(type(array))
+    if name is not None:
+        return name
     # An array of a library that was never imported cannot exist, so asking imports nothing.
     # The same holds for a library that another thread is importing, whose module may still lack these names.
     if isinstance(array, getattr(sys.modules.get("torch"), "Tensor", ())):
+        if type(array).__module__ == "torch":
+            _NAMES[type(array)] = "torch"
         return "torch"
     # Not by its type: what JAX traces is an instance of its arrays, but its class is no subclass.
     if isinstance(array, getattr(sys.modules.get("jax"), "Array", ())):
@@ -95,10 +102,14 @@ def _prepared(
             groups = groups_of(operator, arguments)
             break
     named = arguments if groups is None else [leaf for _, group in groups for leaf in group]
-    library = common_library((*named, *structure))
-    leaves = [library.as_leaf(leaf, name) for name, leaf in named]
+    library = common_library((*named, *structure) if structure else named)
     # The steps of a loop have the same types and shapes, which are checked once.
-    call = (kind, options, *[leaf.dtype for leaf in leaves], *[leaf.shape for leaf in leaves])
+    leaves, call = [], [kind, options]
+    for name, leaf in named:
+        leaf = library.as_leaf(leaf, name)
+        leaves.append(leaf)
+        call += leaf.dtype, leaf.shape
+    call = tuple(call)
     fold = calls.get(call)
     if fold is None:
         if len(calls) >= _CALLS:
@@ -167,9 +178,13 @@ def _named_leaves(element: Element, what: str, value: Any) -> list[tuple[str, An
 
 def common_library(arrays: Sequence[tuple[str, Any]]) -> ModuleType:
     """Raises TypeMismatchError for torch tensors beside other arrays. NumPy arrays beside JAX's become JAX's."""
+    first = library_name(arrays[0][1])
+    for _, array in arrays[1:]:
+        if library_name(array) != first:
+            break
+    else:
+        return _module(first)
     names = [library_name(array) for _, array in arrays]
-    if names.count(names[0]) == len(names):
-        return _module(names[0])
     if "torch" in names and set(names) != {"torch"}:
         ours, other = names.index("torch"), next(k for k, name in enumerate(names) if name != "torch")
         raise TypeMismatchError(

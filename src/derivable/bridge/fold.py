@@ -215,16 +215,18 @@ class Fold(Engine):
                 return None
         plans, shapes = self._plans, tuple([operand.shape for operand in operands])
         key = shapes if self.kind == "scan" else (*shapes, structure.dtype)
-        if key not in plans:
+        plan = plans.get(key, plans)
+        if plan is plans:
             if len(plans) >= _PLANS:
                 plans.clear()
             element_folds, element_by_index = _kernels()
             if self.kind == "scan":
-                plans[key] = element_folds.ScanPlan(self.operator, shapes, self.exclusive, self.reverse)
+                plan = element_folds.ScanPlan(self.operator, shapes, self.exclusive, self.reverse)
             else:
                 plan = element_by_index.IndexPlan(self.operator, shapes, structure.dtype)
-                plans[key] = plan if plan.is_whole else None
-        return plans[key]
+                plan = plan if plan.is_whole else None
+            plans[key] = plan
+        return plan
 
     @cached_property
     def _plans(self) -> dict:

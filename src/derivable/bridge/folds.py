@@ -135,5 +135,7 @@ def _check(form: str, operator: Any, axis: Any = 0) -> None:
 
 
 def _rebuilt(operator: AnyOperator, like: Any, leaves: Sequence[Any]) -> Any:
+    if len(leaves) == 1 and type(like) is type(leaves[0]):
+        return leaves[0]
     element = element_of(operator)
     return leaves[0] if element.shape is not None else rebuild(element, like, leaves)

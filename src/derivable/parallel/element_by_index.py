@@ -147,7 +147,7 @@ class IndexPlan:
         results = []
         for shape, dtype, operand in zip(self.shapes, self.dtypes, operands):
             results.append(result := empty(shape, dtype))
-            np.copyto(result, operand)
+            result[...] = operand
         values = operands[len(results) :]
         self._forward(*self._range, indices, *[array.ravel() for array in (*values, *results)])
         return results
