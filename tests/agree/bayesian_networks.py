@@ -90,15 +90,18 @@ def to_factors(network: Network) -> tuple[list[tuple[list[int], np.ndarray]], li
     return factors, [len(states) for states in network.states.values()]
 
 
-def to_program(network: Network, evidence: dict[str, str]) -> str:
-    """A Datalog program: one exclusive fact a table row; `given(node, state)` holds together with the evidence."""
+def relation_of(node: str) -> str:
+    """The relation of a node in `to_program`."""
+    return "node_" + re.sub(r"\W", "_", node).lower()
 
-    def relation(name: str) -> str:
-        return "node_" + re.sub(r"\W", "_", name).lower()
+
+def to_program(network: Network, evidence: dict[str, str]) -> str:
+    """A Datalog program: one exclusive fact a table row; `relation_of(node)` has the states of a node, given the
+    evidence."""
 
     lines = []
     for child, (parents, rows) in network.tables.items():
-        name = relation(child)
+        name = relation_of(child)
         columns = ", ".join(["String"] * (len(parents) + 1))
         lines += [f"type {name}(String)", f"type {name}_row({columns})"]
         for given, numbers in rows.items():
@@ -108,16 +111,9 @@ def to_program(network: Network, evidence: dict[str, str]) -> str:
             )
             lines.append(f"rel {name}_row = {{{facts}}}")
         variables = [f"v{position}" for position in range(len(parents))]
-        body = [f"{relation(parent)}({variable})" for parent, variable in zip(parents, variables, strict=True)]
+        body = [f"{relation_of(parent)}({variable})" for parent, variable in zip(parents, variables, strict=True)]
         body.append(f"{name}_row({', '.join([*variables, 's'])})")
         lines.append(f"rel {name}(s) = {', '.join(body)}")
-    lines.append("type given(String, String)")
-    observed = [f"{relation(node)}({json.dumps(state)})" for node, state in evidence.items()]
-    lines.append(f"rel evidence() = {', '.join(observed)}")
-    lines += [
-        f"rel given({json.dumps(node)}, s) = {relation(node)}(s), evidence()"
-        for node in network.states
-        if node not in evidence
-    ]
-    lines += ["query evidence", "query given"]
+    lines += [f"evidence {relation_of(node)}({json.dumps(state)})" for node, state in evidence.items()]
+    lines += [f"query {relation_of(node)}" for node in network.states]
     return "\n".join(lines)

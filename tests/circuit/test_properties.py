@@ -8,6 +8,7 @@ from circuit.random_circuits import random_arrays, truth_tables
 from circuit.test_count import parity_chain
 from circuit.test_transform import mentioned_by_children
 from derivable.circuit.graph.builder import CircuitBuilder, circuit_from_arrays
+from derivable.circuit.queries import properties
 
 
 def obvious(circuit):
@@ -53,6 +54,16 @@ def test_random_circuits(seed):
     assert verdict.holds == bool(verdict) == deterministic
     if not verdict.holds:
         check_counterexample(circuit, verdict)
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_sums_of_words_see_what_passes_over_variables_see(seed, monkeypatch):
+    monkeypatch.setattr(properties, "MANY", 1)
+    drawn = random_nnf(seed)
+    for circuit in (drawn, drawn.smooth()) if drawn.is_decomposable else (drawn,):
+        decomposable, smooth, _ = obvious(circuit)
+        assert properties._offends_nowhere(circuit) == (decomposable and smooth)
+        assert properties.first_offences(circuit) == circuit.first_offences
 
 
 def test_the_random_circuits_are_of_all_kinds():

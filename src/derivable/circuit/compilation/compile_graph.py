@@ -11,7 +11,7 @@ from derivable.circuit.compilation.frontier import TooWide
 from derivable.circuit.compilation.graph_definitions import Choices
 from derivable.circuit.compilation.graph_tables import GraphTables, Unsuited
 from derivable.circuit.compilation.orders import Order
-from derivable.circuit.compilation.planner import Compilation, cost_of
+from derivable.circuit.compilation.planner import CHEAP, HOPED, MOST_TRIED, Compilation, cost_of
 from derivable.circuit.compilation.tables import TooLarge
 from derivable.circuit.graph.and_or_graph import AndOrGraph, plain
 from derivable.circuit.graph.builder import CircuitBuilder
@@ -19,11 +19,9 @@ from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.kernels.and_or import components
 from derivable.core.progress import NEVER, Deadline
 
-# Entries of all joined tables: up to the first number elimination is taken, up to the second it is tried. Frontiers
-# whose circuits are small enough had 1e11 at most.
-CHEAP, HOPED = 1 << 21, 1e12
-# Nodes of a circuit that is tried, and of one of cycles.
-MOST_TRIED, MOST_OF_FRONTIER = 1 << 18, 1 << 21
+# Entries of all joined tables, up to which frontiers are tried (those whose circuits are small enough had 1e11 at most),
+# and nodes of a circuit of them.
+HOPED_OF_FRONTIER, MOST_OF_FRONTIER = 1e12, 1 << 21
 
 
 def compile_graph(
@@ -74,7 +72,7 @@ def _compiled(
         tables = GraphTables(graph, choices, observed, first_indicator, deadline)
         orders = tables.orders(deadline)
         cost = sum(order.cost for order in orders)
-        if cost > HOPED:
+        if cost > (HOPED_OF_FRONTIER if tables.has_frontier else HOPED):
             raise TooLarge(f"elimination would make tables of {cost:.1e} entries")
         most = MOST_OF_FRONTIER if tables.has_frontier else None if cost <= CHEAP else MOST_TRIED
         circuit = tables.compiled(orders, num_variables, deadline, most)

@@ -40,6 +40,59 @@ def fold_scopes(kind, literal, offsets, children, position, scopes):
     return overlapping, uneven
 
 
+@kernel("uint8[] int32[] int64[] int32[] uint64[,] uint64[,]")
+def same_mentions(kind, literal, offsets, children, words, sums):
+    """Whether all children of each or-node mention the same variables equally often, as sums of random words say.
+
+    words    [variable, 2] uint64, drawn at random
+    sums     [node, 2] uint64, filled: the sum of the words of what a node mentions, repeats included
+    """
+    for n in range(len(kind)):
+        first, second = np.uint64(0), np.uint64(0)
+        k = kind[n]
+        if k == LITERAL:
+            v = abs(literal[n]) - 1
+            first, second = words[v, 0], words[v, 1]
+        elif k == AND:
+            for i in range(offsets[n], offsets[n + 1]):
+                first += sums[children[i], 0]
+                second += sums[children[i], 1]
+        elif k == OR and offsets[n] < offsets[n + 1]:
+            c = children[offsets[n]]
+            first, second = sums[c, 0], sums[c, 1]
+            for i in range(offsets[n] + 1, offsets[n + 1]):
+                if sums[children[i], 0] != first or sums[children[i], 1] != second:
+                    return False
+        sums[n, 0] = first
+        sums[n, 1] = second
+    return True
+
+
+@kernel("uint8[] int32[] int64[] int32[] int64 uint8[] uint8[]")
+def repeats_variable(kind, literal, offsets, children, root, times, seen):
+    """Whether the root mentions a variable twice, in a graph whose or-nodes have children that mention the same.
+
+    times, seen  [node] and [variable], overwritten
+    """
+    times[: root + 1] = 0
+    seen[:] = 0
+    times[root] = 1
+    for n in range(root, -1, -1):
+        if times[n] == 0:
+            continue
+        if kind[n] == LITERAL:
+            v = abs(literal[n]) - 1
+            if times[n] > 1 or seen[v] > 0:
+                return True
+            seen[v] = 1
+        elif kind[n] in (AND, OR):
+            last = offsets[n + 1] if kind[n] == AND else min(offsets[n] + 1, offsets[n + 1])
+            for i in range(offsets[n], last):
+                c = children[i]
+                times[c] = min(2, times[c] + times[n])
+    return False
+
+
 @kernel(inline="always")
 def _emit(start, size, tree_size, parts, count):
     """Cut positions [start, start + size) into aligned blocks of powers of two, numbered as a heap."""

@@ -10,7 +10,7 @@ quotient of two roots is a posterior. Roots are evaluated as logarithms: evidenc
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.diagnostics import DomainError, TypeMismatchError
 from derivable.core.progress import Deadline
-from derivable.datalog.exact.exact import Grounding, absences, circuit_of, nodes_of_items
+from derivable.datalog.exact.exact import Grounding, absences, circuit_of, nodes_of_items, posteriors_of
 from derivable.datalog.facts.inputs import as_tuple
 from derivable.datalog.facts.load import known_relation
 from derivable.datalog.ram.nodes import Ram
@@ -92,7 +92,7 @@ class Conditioned:
     """The circuit of evidence and of rows in conjunction with it, and what was observed.
 
     circuit       the first root is the evidence
-    roots         [row] the root of each row
+    roots         [row] the root of each row, or its indicator, if the circuit has one root
     is_exclusive  [random fact] whether it is one of a choice, whose negative literal has weight one
     items         the evidence, in the order of the indicators
     """
@@ -109,8 +109,14 @@ class Conditioned:
         """Compile the nodes [row] of a grounding, given the items."""
         distinct, where = np.unique(nodes, return_inverse=True)
         observed = nodes_of_items(grounding, ram, items)
-        circuit = circuit_of(grounding, distinct, deadline, observed)
-        return Conditioned(circuit, where.reshape(-1) + 1, grounding.facts.random.group_of() >= 0, items)
+        circuit = circuit_of(grounding, distinct, deadline, observed, has_derivatives=True)
+        made = Conditioned(circuit, where.reshape(-1) + 1, grounding.facts.random.group_of() >= 0, items)
+        return replace(made, roots=made.roots - 1) if made.num_indicators else made
+
+    @property
+    def num_indicators(self) -> int:
+        """How many rows are indicators of one root, none where each is a root."""
+        return self.circuit.num_variables - len(self.is_exclusive) - len(self.items)
 
     def shown(self, given: Sequence[float]) -> tuple[np.ndarray, np.ndarray, float]:
         """P(row | evidence) [row], whether the row holds in some world of the evidence, and the logarithm of the
@@ -119,6 +125,12 @@ class Conditioned:
         Raises DomainError for evidence that holds in no world.
         """
         signs = np.array([item.is_true for item in self.items])
+        if self.num_indicators:
+            weights, negative = self._weights(given, signs, ~signs)
+            found, possible, log_evidence = posteriors_of(self.circuit, weights, negative, self.num_indicators)
+            if log_evidence == -np.inf:
+                raise self.impossible(given, signs)
+            return found[self.roots], possible[self.roots], log_evidence
         logs = self.logs(given, signs, ~signs)
         if np.isneginf(logs[0]):
             raise self.impossible(given, signs)
@@ -127,11 +139,15 @@ class Conditioned:
 
     def logs(self, given: Sequence[float], holds: np.ndarray, fails: np.ndarray) -> np.ndarray:
         """The logarithms [*batch, root] where the items [*batch, item] may hold, and may fail."""
-        facts = np.broadcast_to(np.asarray(given, np.float64), (*holds.shape[:-1], len(given)))
-        absent = absences(facts, self.is_exclusive)
         with np.errstate(divide="ignore"):
-            weights = np.log(np.concatenate([facts, holds], -1)), np.log(np.concatenate([absent, fails], -1))
-        return np.asarray(self.circuit.evaluate(*weights, "log"))
+            weights, negative = map(np.log, self._weights(given, holds, fails))
+        return np.asarray(self.circuit.evaluate(weights, negative, "log"))
+
+    def _weights(self, given: Sequence[float], holds: np.ndarray, fails: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The weights [*batch, variable] of both literals."""
+        facts = np.broadcast_to(np.asarray(given, np.float64), (*holds.shape[:-1], len(given)))
+        absent, ones = absences(facts, self.is_exclusive), np.ones((*holds.shape[:-1], self.num_indicators))
+        return np.concatenate([facts, holds, ones], -1), np.concatenate([absent, fails, ones], -1)
 
     def impossible(self, given: Sequence[float], signs: np.ndarray) -> DomainError:
         """Of evidence that no world fits, with the first item that cannot be so, given those before it."""

@@ -282,14 +282,25 @@ def nodes_of_items(grounding: Grounding, ram: Ram, items: Sequence[Evidence]) ->
     return np.concatenate([*nodes, np.empty(0, np.int64)])
 
 
+# Nodes whose probabilities are wanted from which one root and its derivatives take less than a root for each.
+MANY = 8
+
+
 def circuit_of(
-    grounding: Grounding, nodes: np.ndarray, deadline: Deadline, observed: np.ndarray | None = None, num_extra: int = 0
+    grounding: Grounding,
+    nodes: np.ndarray,
+    deadline: Deadline,
+    observed: np.ndarray | None = None,
+    num_extra: int = 0,
+    has_derivatives: bool = False,
 ) -> Circuit:
     """The circuit whose roots are the probabilities of signed nodes.
 
     observed   the nodes of evidence, if there is any: its indicators are variables behind the random facts, its
                conjunction is the first root, and the others are in conjunction with it
     num_extra  variables behind the random facts that the circuit does not mention
+    has_derivatives  whether all may be derivatives: the circuit may have one root then, the evidence and that each node
+               equals an indicator of its own, a variable behind those of the evidence
     """
     from derivable.circuit.compilation.compile_graph import compile_graph
     from derivable.circuit.compilation.compile_sdd import SMALL_VARIABLES
@@ -303,8 +314,11 @@ def circuit_of(
 
     def by_elimination(graph: AndOrGraph) -> Circuit | None:
         rows, seen = graph.roots[: len(nodes)], graph.roots[len(nodes) : len(nodes) + len(items)].tolist()
+        num_more = num_extra
+        if has_derivatives and len(rows) >= MANY and components(graph.offsets, graph.children)[1] == graph.num_nodes:
+            rows, seen, num_more = rows[:0], [*seen, *rows.tolist()], len(rows)
         made = compile_graph(graph.with_roots(rows), count, groups, seen, count + 1, deadline)
-        return None if made is None else replace(made, num_variables=count + len(items) + num_extra)
+        return None if made is None else replace(made, num_variables=count + len(items) + num_more)
 
     def otherwise() -> Circuit | None:
         # An unrolled graph has the formulas of its cycles several times.
@@ -365,11 +379,38 @@ def compiled_form(
         raise deadline.error(f"{doing}; {before:.1f} s had passed before, on facts, rules and kernels") from None
 
 
+# The least value of a root whose derivatives are taken as they are, not as logarithms.
+LEAST_ROOT = 1e-200
+
+
+def posteriors_of(
+    circuit: Circuit, weights: np.ndarray, negative: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Of the last `count` variables, indicators of both of whose literals weigh one: P(indicator | root) [indicator],
+    whether it is true in a model of the root, however improbable, and the logarithm of the root."""
+    first = circuit.num_variables - count
+    (root,), gradient, *_ = circuit.value_and_gradient(weights, negative, "real")
+    if root >= LEAST_ROOT:
+        log_root, found = float(np.log(root)), np.asarray(gradient)[first:] / root
+    else:
+        with np.errstate(divide="ignore"):
+            logs = np.log(weights), np.log(negative)
+        (log_root,), gradient, *_ = circuit.value_and_gradient(*logs, "log")
+        found = np.asarray(gradient)[first:]
+    possible = found > 0.0
+    unseen = np.flatnonzero(~possible)
+    if len(unseen) and log_root > -np.inf:
+        can, cannot = np.tile(weights > 0, (len(unseen), 1)), np.tile(negative > 0, (len(unseen), 1))
+        cannot[np.arange(len(unseen)), first + unseen] = False
+        possible[unseen] = np.asarray(circuit.evaluate(can, cannot, "boolean"))[:, 0]
+    return np.minimum(found, 1.0), possible, float(log_root)
+
+
 @dataclass(frozen=True, eq=False)
 class Compiled:
     """The circuit of signed nodes, and what of its weights are choices.
 
-    roots         [node] the root of each node
+    roots         [node] the root of each node, or its indicator
     is_exclusive  [variable] whether it is one of a choice, whose negative literal has weight one
     """
 
@@ -377,20 +418,30 @@ class Compiled:
     roots: np.ndarray
     is_exclusive: np.ndarray
 
+    @property
+    def num_indicators(self) -> int:
+        """How many nodes are indicators of one root, none where each is a root."""
+        return self.circuit.num_variables - len(self.is_exclusive)
+
     @staticmethod
     def of(grounding: Grounding, nodes: np.ndarray, deadline: Deadline = NEVER) -> Compiled:
         """Compile the nodes of a grounding."""
         distinct, where = np.unique(nodes, return_inverse=True)
-        circuit = circuit_of(grounding, distinct, deadline)
+        circuit = circuit_of(grounding, distinct, deadline, has_derivatives=True)
         return Compiled(circuit, where.reshape(-1), grounding.facts.random.group_of() >= 0)
 
     def probabilities(self, given: Sequence[float]) -> np.ndarray:
         """P(node) [node] under the probabilities [variable] of the random facts."""
+        if self.num_indicators:
+            return posteriors_of(self.circuit, *self._weights(given), self.num_indicators)[0][self.roots]
         return np.asarray(self.circuit.evaluate(*self._weights(given), "real"))[self.roots]
 
     def shown(self, given: Sequence[float]) -> tuple[np.ndarray, np.ndarray, float]:
         """P(node) [node], whether the node holds in some world, however small its probability, and 0.0, the logarithm
         of the probability of no evidence."""
+        if self.num_indicators:
+            found, possible, _ = posteriors_of(self.circuit, *self._weights(given), self.num_indicators)
+            return found[self.roots], possible[self.roots], 0.0
         found = self.probabilities(given)
         possible = found != 0.0
         if not possible.all():
@@ -399,5 +450,5 @@ class Compiled:
         return found, possible, 0.0
 
     def _weights(self, given: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-        weights = np.asarray(given, dtype=np.float64)
-        return weights, absences(weights, self.is_exclusive)
+        weights, ones = np.asarray(given, dtype=np.float64), np.ones(self.num_indicators)
+        return np.append(weights, ones), np.append(absences(weights, self.is_exclusive), ones)

@@ -26,8 +26,8 @@ from derivable.datalog.scalars.nodes import applied
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.symbols import SymbolTable
 
-# Facts of a run, and nodes of a circuit or rows of outputs, up to which it is kept; runs that a program keeps.
-MOST_FACTS, MOST_NODES, MOST_KEPT = 1 << 12, 1 << 18, 16
+# Facts of a run up to which it is kept; nodes of circuits or rows of outputs, and runs, that a program keeps.
+MOST_FACTS, MOST_NODES, MOST_KEPT = 1 << 17, 1 << 22, 16
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,11 @@ class Kept:
     symbols: SymbolTable
     compiled: Compiled | Conditioned
     made: Sequence[float]
+
+    @property
+    def size(self) -> int:
+        """Nodes of its circuit, or rows of its outputs."""
+        return max(sum(table.size for table in self.outputs.values()), self.compiled.circuit.num_nodes)
 
     def under(self, items: tuple[Evidence, ...]) -> Kept:
         """The same under other observations of the same tuples."""
@@ -95,10 +100,9 @@ def kept_of(ram: m.Ram) -> dict[Hashable, Kept]:
 
 def keep(ram: m.Ram, pattern: Hashable, kept: Kept) -> None:
     """Keep a run, unless it is large; a program that runs over ever other facts begins anew now and then."""
-    rows = sum(table.size for table in kept.outputs.values())
-    if max(rows, kept.compiled.circuit.num_nodes) <= MOST_NODES:
+    if kept.size <= MOST_NODES:
         known = kept_of(ram)
-        if len(known) >= MOST_KEPT:
+        if len(known) >= MOST_KEPT or kept.size + sum(other.size for other in known.values()) > MOST_NODES:
             known.clear()
         known[pattern] = kept
 
