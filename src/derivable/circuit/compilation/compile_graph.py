@@ -19,7 +19,7 @@ from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.kernels.and_or import components
 from derivable.core.progress import NEVER, Deadline
 
-# Entries of all joined tables, up to which frontiers are tried (those whose circuits are small enough had 1e11 at most),
+# Entries of all joined tables up to which frontiers are tried (those whose circuits are small enough had 1e11 at most),
 # and nodes of a circuit of them.
 HOPED_OF_FRONTIER, MOST_OF_FRONTIER = 1e12, 1 << 21
 
