@@ -107,7 +107,7 @@ LAYOUT = {
         *("SECONDS", "WIDTH", "_COMPILATION", "_FIRST_SEARCH", "_SEARCH", "_SLICE", "_SPEED", "_MOST_CUBES"),
         *("_MOST_SPLITS", "_QUIET"),
     },
-    "exact/exact.py": {"SHARE"},
+    "exact/exact.py": {"LEAST_ROOT", "MANY", "SHARE"},
     "exact/ground_program.py": {"MOST_EDGES", "MOST_UNROLLED"},
     "exact/kept.py": {"MOST_FACTS", "MOST_KEPT", "MOST_NODES"},
     "exact/size.py": {"MOST_NODES"},

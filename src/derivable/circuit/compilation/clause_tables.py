@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from derivable.circuit.compilation.eliminate import Elimination, new_builder, one_of, require_room
+from derivable.circuit.compilation.eliminate import Elimination, one_of, require_room
 from derivable.circuit.compilation.orders import Order, best_order
 from derivable.circuit.compilation.tables import Space, Table
 from derivable.circuit.formulas.dimacs import Cnf
+from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.and_or import FALSE, TRUE
 from derivable.core.progress import NEVER, Deadline
@@ -76,7 +77,7 @@ class ClauseTables:
     ) -> Circuit:
         """The circuit by elimination in this order; origin "decision". Raises TooLarge."""
         space = Space.of(order.order, self.cardinalities, most_nodes)
-        builder = new_builder(order.cost)
+        builder = CircuitBuilder()
         made: list[Table] = []
         for discrete, values in enumerate(self.variables):
             if len(values) == 1:

@@ -24,8 +24,6 @@ from derivable.core.progress import NEVER, Deadline
 
 # Bytes of a growing circuit for each node, its two edges and its entry in the table of nodes.
 NODE_BYTES = 64
-# Nodes that are made room for before there are any.
-MOST_EXPECTED = 1 << 24
 
 
 @dataclass
@@ -154,11 +152,6 @@ class Elimination:
         others.remove(this_sum)
         node = self.builder.conjunction(others)
         return Table((), np.zeros(int(node != FALSE), np.int64), np.full(int(node != FALSE), node, np.int32))
-
-
-def new_builder(cost: float) -> CircuitBuilder:
-    """A builder with room for what an order of such a cost usually makes: growing moves all nodes."""
-    return CircuitBuilder(int(min(cost / 4, MOST_EXPECTED)))
 
 
 def memory_of(cost: float) -> float:

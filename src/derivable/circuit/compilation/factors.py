@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from derivable.circuit.compilation.eliminate import Elimination, new_builder, one_of, require_room
+from derivable.circuit.compilation.eliminate import Elimination, one_of, require_room
 from derivable.circuit.compilation.orders import best_order
 from derivable.circuit.compilation.tables import Space, Table
+from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ShapeError
@@ -58,7 +59,7 @@ def from_factors(
     order = best_order([variables for variables, _ in tables], sizes, deadline)
     require_room(order.cost, order.width, memory_limit)
     space = Space.of(order.order, sizes)
-    builder = new_builder(order.cost)
+    builder = CircuitBuilder()
     starts = offsets_of(sizes)
     made: list[Table] = []
     for variable, size in enumerate(sizes):

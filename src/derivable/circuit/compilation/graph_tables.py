@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from derivable.circuit.compilation.eliminate import Elimination, new_builder
+from derivable.circuit.compilation.eliminate import Elimination
 from derivable.circuit.compilation.frontier import Bundle, Leaving, Step, TooWide, run_frontier
 from derivable.circuit.compilation.graph_definitions import FAILS, HOLDS, Choices, Definition, Entry, Nodes, Rows
 from derivable.circuit.compilation.orders import Order, best_order
 from derivable.circuit.compilation.tables import Space, Table
 from derivable.circuit.graph.and_or_graph import AndOrGraph
+from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.kernels.and_or import components
 from derivable.core.and_or import AND, LITERAL, OR, TRUE
@@ -492,7 +493,7 @@ class GraphTables:
             position[list(order.order)] = np.arange(len(order.order))
             home[list(order.order)] = number
         space = Space(position, np.array(self.cardinalities, np.int64), most_nodes)
-        builder = new_builder(sum(order.cost for order in orders))
+        builder = CircuitBuilder()
         tables: list[list[Table]] = [[] for _ in orders]
         for choice, variable in self.variable_of_choice.items():
             nodes = np.array([builder.literal(literal) for literal in self.choices.literals[choice]], np.int32)
