@@ -18,7 +18,8 @@ def combined(program, facts, provenance, merge):
     distribution = Distribution.of(plan, given, {}, provenance)
     found = {}
     for output, partition in distribution.plans.items():
-        if not isinstance(partition, Partition) or (partition.is_scattered and merge is None):
+        is_merged = isinstance(partition, Partition) and partition.is_scattered
+        if not isinstance(partition, Partition) or partition.reason or (is_merged and merge is None):
             continue
         whole = {source_of(distribution.rules, name): rows for name, rows in given.items()}
         whole = {name: rows for name, rows in whole.items() if name in partition.whole}

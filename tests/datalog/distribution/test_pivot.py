@@ -96,7 +96,7 @@ def test_explain():
     )
     assert "edge\n  broadcast, and by column 0 of it, 32 bytes" in text
     assert "(recursive): path\n  pivot: column 0 (`x`)" in text
-    assert "output total: no partitions: " in text
+    assert "output total: one partition, as the engine has no facts for it: " in text
     assert "output path: partitions, by column 0" in text
 
 

@@ -15,7 +15,7 @@ from derivable.datalog.api.evaluation import Evaluation
 from derivable.datalog.api.plan import Plan
 from derivable.datalog.api.relation_view import RelationView
 from derivable.datalog.distribution.keys import keys_of
-from derivable.datalog.distribution.partition import Partition, partition, prepared
+from derivable.datalog.distribution.partition import Partition, alone, partition, prepared
 from derivable.datalog.distribution.pivot import DRAWING, Pivots
 from derivable.datalog.distribution.text import distribution_text
 from derivable.datalog.facts.inputs import Columns, InputMapping
@@ -24,7 +24,7 @@ from derivable.datalog.facts.program_facts import check_choices, load_program_fa
 from derivable.datalog.facts.store import new_store
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.rules.strata import stratify
+from derivable.datalog.rules.strata import needed_for, stratify
 from derivable.datalog.rules.untagged import without_coins
 from derivable.datalog.run.limits import Limits, Watch, watched
 from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of, distributes, in_rounds, provenance_of
@@ -52,7 +52,11 @@ class Distribution:
         rules = prepared(rules, given, _is_associative(record))
         pivots = Pivots(rules)
         named = {source_of(rules, name): size for name, size in frames.items()}
-        plans = {output: partition(rules, pivots, output, named) for output in rules.outputs}
+        plans: dict[str, Partition | str] = {}
+        for output in rules.outputs:
+            found = plans[output] = partition(rules, pivots, output, named)
+            if isinstance(found, str) and needed_for(rules, [output]).isdisjoint(named):
+                plans[output] = alone(rules, pivots, output, found)
         return Distribution(rules, pivots, plans)
 
     def text(self, sizes: Mapping[str, int | None]) -> str:

@@ -336,6 +336,8 @@ class Program:
         device: Any = None,
         evidence: Mapping[str, Any] | None = None,
         approximate: bool | float = False,
+        engine: Any = None,
+        partitions: int | None = None,
     ) -> Database:
         """Compute all outputs.
 
@@ -370,6 +372,11 @@ class Program:
         approximate      whether bounds on exact probabilities will do; a number says how far apart they may be, which
                          is 0.01 for True. They are tightened until then, or until nearly the `time_limit`, 10 s without
                          one. Tags are estimates between the bounds, which `Database.bounds` gives
+        engine           a SparkSession, classic or Connect, "sc://host:port", or "sail" for a server in this process,
+                         runs the program there. Facts may then be DataFrames, names of tables, and paths of Parquet or
+                         Delta; outputs stay there (`SparkDatabase`). Every column that the recursion passes on
+                         can be a pivot, by which it runs in partitions (`explain("distribution")`)
+        partitions       of an engine, which hold the rows of the result; None for as many as it has for joins
 
         Raises DomainError for evidence that holds in no world, with the item.
 
@@ -379,6 +386,15 @@ class Program:
         from derivable.datalog.run.limits import Watch, checked_limits, watched
         from derivable.datalog.tags.provenance import proofs_kept, provenance_of
 
+        if engine is not None:
+            from derivable.datalog.api.spark import run_on_engine
+
+            rounds = {"k": k, "iteration_limit": iteration_limit, "round_limit": round_limit}
+            others = {"tuple_limit": tuple_limit, "time_limit": time_limit, "memory_limit": memory_limit, "keep": keep}
+            others |= {"stop_at_goal": stop_at_goal, "device": device, "evidence": evidence, "seed": seed}
+            others["approximate"] = approximate
+            found: Any = run_on_engine(self, facts, provenance, engine, partitions=partitions, **rounds, **others)
+            return found
         record = None if provenance is None else provenance_of(provenance)
         k, seed = proofs_kept(provenance, record, k), seed_of(seed)
         if (stop_at_goal or device is not None) and keep:

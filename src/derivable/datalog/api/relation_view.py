@@ -330,7 +330,7 @@ class RelationView(Mapping):
             import pyarrow as arrow
 
         with _texts_in_utf8():
-            columns = {name: _arrow_column(arrow, column) for name, column in self._named_columns().items()}
+            columns = {name: arrow_column(arrow, column) for name, column in self._named_columns().items()}
         return arrow.table(columns) if columns else arrow.table({"": arrow.nulls(len(self))}).select([])
 
 
@@ -346,7 +346,8 @@ def _shown(column: np.ndarray, t: ValueType) -> list[str]:
     return list(map(show_character if t.family == "char" else show_value, column.tolist()))
 
 
-def _arrow_column(arrow: Any, column: np.ndarray) -> Any:
+def arrow_column(arrow: Any, column: np.ndarray) -> Any:
+    """A column of values as an array of Arrow."""
     if column.dtype != object:
         return arrow.array(column)
     if len(column) and not isinstance(column[0], str):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from derivable.datalog.distribution.pivot import Pivots, Version, can_be_pivot
+from derivable.datalog.distribution.pivot import Pivots, Version
 from derivable.datalog.ram.linear import is_transitive
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.strata import cycles
@@ -28,6 +28,7 @@ class Partition:
     owners      relation -> the input of whose column it has the values that a partition owns
     pivots      recursive relation -> its column
     repeated    the relations with rules that each partition computes as a whole
+    reason      why there is one partition alone, which has all facts; empty if there are several
     """
 
     output: str
@@ -39,6 +40,7 @@ class Partition:
     owners: Mapping[str, Version]
     pivots: Mapping[str, int]
     repeated: tuple[str, ...]
+    reason: str = ""
 
 
 def prepared(rules: r.Rules, given: Collection[str], is_linear: bool) -> r.Rules:
@@ -48,27 +50,12 @@ def prepared(rules: r.Rules, given: Collection[str], is_linear: bool) -> r.Rules
     is_linear  whether sums of products do not depend on how products are nested, and nothing is added twice: then a
                transitive rule is run as a linear one, which has a pivot
     """
-    rules = replace(rules, rules=tuple(_with_variables(rule, rules.relations) for rule in rules.rules))
     heads = {rule.relation for rule in rules.rules}
     both = heads.intersection({*given, *(facts.relation for facts in rules.facts)})
     rules = _with_sources(rules, both, FACTS)
     facts = tuple(replace(f, relation=f.relation + FACTS) if f.relation in both else f for f in rules.facts)
     rules = replace(rules, facts=facts)
     return _linear(rules) if is_linear else rules
-
-
-def _with_variables(rule: r.Rule, relations: Mapping[str, r.Relation]) -> r.Rule:
-    """A rule that has variables in atoms of wildcards alone, so that they can be partitioned."""
-    if not isinstance(rule, r.Clause):
-        return rule
-    body: list[r.Literal] = []
-    for number, x in enumerate(rule.body):
-        if isinstance(x, r.Atom) and x.terms and not any(x.terms):
-            types = relations[x.relation].types
-            column = next((c for c, t in enumerate(types) if can_be_pivot(t)), 0)
-            x = replace(x, terms=tuple(Var(f"'{number}", t) if c == column else None for c, t in enumerate(types)))
-        body.append(x)
-    return replace(rule, body=tuple(body))
 
 
 def _with_sources(rules: r.Rules, names: Iterable[str], ending: str) -> r.Rules:
@@ -136,6 +123,12 @@ def partition(rules: r.Rules, pivots: Pivots, output: str, frames: Mapping[str, 
         found.append(((), _needed(pivots, Version(output), start), True))
     _, reads, is_scattered = min(found, key=lambda one: one[0])
     return _partition(rules, pivots, output, reads, is_scattered, frames)
+
+
+def alone(rules: r.Rules, pivots: Pivots, output: str, reason: str) -> Partition:
+    """One partition for an output, which has all facts."""
+    found = _partition(rules, pivots, output, _needed(pivots, Version(output)), False, {})
+    return replace(found, repeated=(), reason=reason)
 
 
 # The numbers of the rules of a version, and what each of them reads.

@@ -237,24 +237,36 @@ class Pivots:
         if any(isinstance(x, r.Generate) and x.relation for x in rule.body):
             return f"`{rule_text(rule)}` looks up an aggregate inside of a recursion"
         best: tuple[tuple[int, int], tuple[Version, ...]] | None = None
-        terms = {t: None for x in rule.body if isinstance(x, r.Atom) for t in x.terms if t is not None}
-        for pivot in terms:
-            versions = tuple(self._read(name, written, pivot, {}) for name, written in self.read(number))
-            split = [v for p, v in enumerate(versions) if v.column is not None and not self._is_negated(rule, p)]
-            if not split:
+        for versions in self._scatterings(number, rule):
+            if not any(v.column is not None and not self._is_negated(rule, p) for p, v in enumerate(versions)):
                 continue
             whole = [v for v in versions if v.column is None]
             cost = sum(self.is_recursive(v.relation) for v in whole), len(whole)
             if best is None or cost < best[0]:
                 best = cost, versions
         if best is None:
-            return f"no atom of `{rule_text(rule)}` can be partitioned"
+            derived = [name for name, written in self.read(number) if written and self.rules_of(name)]
+            why = f": {self.obstacle(derived[0])}" if derived else ""
+            return f"no atom of `{rule_text(rule)}` can be partitioned{why}"
         return best[1]
+
+    def _scatterings(self, number: int, rule: r.Clause) -> Iterator[tuple[Version, ...]]:
+        """Ways to read partitions: of all atoms with a term, or of one atom by a column with a wildcard."""
+        read = self.read(number)
+        for pivot in {t: None for x in rule.body if isinstance(x, r.Atom) for t in x.terms if t is not None}:
+            yield tuple(self._read(name, terms, pivot, {}) for name, terms in read)
+        for position, (name, terms) in enumerate(read):
+            for column in [c for c, t in enumerate(terms) if t is None]:
+                if not isinstance(self.by(name, column), str):
+                    here = Version(name, column)
+                    yield tuple(here if p == position else Version(other) for p, (other, _) in enumerate(read))
 
     def obstacle(self, relation: str) -> str:
         """Why no column of a relation is a pivot."""
         width = len(self._types(relation))
         if not width:
             return f"`{relation}` has no columns"
+        if not self.rules_of(relation):
+            return f"`{relation}` has no column that tells rows apart"
         found = {column: self.by(relation, column) for column in range(width)}
         return "; ".join(dict.fromkeys(reason for reason in found.values() if isinstance(reason, str)))

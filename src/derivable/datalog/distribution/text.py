@@ -35,6 +35,8 @@ def distribution_text(
     for output, plan in plans.items():
         if isinstance(plan, str):
             rows.append(f"output {output}: no partitions: {plan}")
+        elif plan.reason:
+            rows.append(f"output {output}: one partition, as the engine has no facts for it: {plan.reason}")
         else:
             column = plan.target.rpartition("@")[2]
             kind = "scattered, and merged" if plan.is_scattered else f"by column {column}"

@@ -123,6 +123,10 @@ class Policy:
     device_piece: int = 1 << 25
     device_pairs: int = (1 << 31) - 1
 
+    # Bytes of facts that an engine sends to all of its partitions: messages of Spark Connect have at most twice as many
+    # (109).
+    broadcast_bytes: int = 1 << 26
+
 
 STANDARD = Policy()
 _current: ContextVar[Policy] = ContextVar("policy", default=STANDARD)

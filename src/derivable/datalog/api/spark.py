@@ -1,0 +1,428 @@
+"""Runs on engines that speak Spark's protocol: relations stay DataFrames there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derivable.algebra.semirings import boolean
+from derivable.core.arguments import integer
+from derivable.core.diagnostics import BindingError, DomainError, LimitError, UnsupportedError
+from derivable.core.names import FreshNames
+from derivable.core.registry import suggestion
+from derivable.datalog.api.partitions import Distribution, PartitionRun, size_of, source_of
+from derivable.datalog.api.relation_view import RelationView
+from derivable.datalog.api.spark_task import KEY, KEYS, SOURCE, Task, function_of
+from derivable.datalog.distribution.frames import (
+    Frame,
+    example,
+    frame_of,
+    is_frame,
+    key_expression,
+    quoted,
+    read_frame,
+    result_type,
+    schema_text,
+)
+from derivable.datalog.distribution.partition import Partition
+from derivable.datalog.distribution.session import session_errors, session_of
+from derivable.datalog.facts.fact_files import read_facts
+from derivable.datalog.facts.file_forms import AS_IT_IS, FactFile
+from derivable.datalog.facts.inputs import Columns, checked_facts, taken
+from derivable.datalog.facts.load import checked_words, known_relation, load_relation
+from derivable.datalog.facts.store import new_store
+from derivable.datalog.policy.costs import policy
+from derivable.datalog.run.limits import Limits
+from derivable.datalog.tables.storage import Table
+from derivable.datalog.tags.provenance import proofs_kept, provenance_of
+
+if TYPE_CHECKING:
+    from derivable.datalog.api.plan import Plan
+    from derivable.datalog.api.program import Program
+
+# Keys for each partition of an engine, so that those that hash alike are few.
+_KEYS_EACH = 8
+# How tags of a row that follows in several partitions are added up, by the name of the semiring: an aggregate of the
+# engine, and SQL of what becomes of it.
+_PLUS = {
+    **dict.fromkeys(("godel", "max_product"), ("max", "{}")),
+    "min_plus": ("min", "{}"),
+    "addmultprob": ("sum", "least({}, 1.0D)"),
+    **dict.fromkeys(("real", "counting"), ("sum", "{}")),
+}
+
+
+class SparkDatabase(Mapping):
+    """The outputs of a run on an engine by name, each a `SparkRelation`; `provenance` is the one that it runs under.
+
+    Nothing has been computed yet: the engine does that for each DataFrame whenever it is asked for rows.
+    """
+
+    def __init__(self, run: SparkRun):
+        self.provenance: str = run.name
+        self._run = run
+        self._relations: dict[str, SparkRelation] = {}
+
+    def explain(self, stage: str = "distribution") -> str:
+        """By which column each stratum is partitioned, and what each partition needs all of, with its bytes."""
+        if stage != "distribution":
+            raise DomainError(f"a run on an engine explains its distribution, not {stage!r}")
+        return self._run.explain()
+
+    def to_spark(self) -> dict[str, Any]:
+        """Relation -> its DataFrame, of all relations."""
+        return {name: self[name].to_spark() for name in self}
+
+    def __getitem__(self, name: str) -> SparkRelation:
+        if name not in self._run.distribution.plans:
+            known = self._run.distribution.plans
+            hint = suggestion(name, known, f"the outputs are {', '.join(known)}")
+            raise BindingError(f"unknown relation `{name}`", hint=hint)
+        if name not in self._relations:
+            self._relations[name] = SparkRelation(self._run, name)
+        return self._relations[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._run.distribution.plans)
+
+    def __len__(self) -> int:
+        return len(self._run.distribution.plans)
+
+    def __repr__(self) -> str:
+        return f"SparkDatabase({', '.join(self)})"
+
+
+class SparkRelation(Mapping):
+    """An output in an engine: a DataFrame, whose rows are not collected unless they are asked for.
+
+    It is a mapping from tuples to tags, as `RelationView` is, whose rows come here with the first question about them;
+    `len` is counted in the engine.
+    """
+
+    def __init__(self, run: SparkRun, name: str):
+        self._run, self.name = run, name
+        self._frame = run.frame_of(name)
+
+    def to_spark(self) -> Any:
+        """Its DataFrame, one row a tuple; the tags are its last column, `tag`. It is computed whenever rows of it are
+        asked for: who needs them twice writes them to a file or table first, `frame.write.parquet(path)`."""
+        return self._frame
+
+    @cached_property
+    def collected(self) -> RelationView:
+        """The relation in this process."""
+        with session_errors(f"`{self.name}`"):
+            return self._run.view(self.name, self._frame.toArrow())
+
+    @property
+    def columns(self) -> tuple[np.ndarray, ...]:
+        """Columns of the collected rows, as `RelationView.columns`."""
+        return self.collected.columns
+
+    @property
+    def tags(self) -> np.ndarray | None:
+        """Tags of the collected rows, as `RelationView.tags`."""
+        return self.collected.tags
+
+    def to_arrow(self) -> Any:
+        """As `RelationView.to_arrow`, of the collected rows."""
+        return self.collected.to_arrow()
+
+    def to_pandas(self) -> Any:
+        """As `RelationView.to_pandas`, of the collected rows."""
+        return self.collected.to_pandas()
+
+    def to_polars(self) -> Any:
+        """As `RelationView.to_polars`, of the collected rows."""
+        return self.collected.to_polars()
+
+    def __len__(self) -> int:
+        if "collected" in vars(self):
+            return len(self.collected)
+        with session_errors(f"`{self.name}`"):
+            return self._frame.count()
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return iter(self.collected)
+
+    def items(self) -> Any:
+        return self.collected.items()
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.collected
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.collected[key]
+
+    def __repr__(self) -> str:
+        return f"SparkRelation({self.name}: {self._run.schema(self.name)})"
+
+
+class SparkRun:
+    """A program on an engine, over facts some of which the engine has.
+
+    frames  relation -> its facts there; of the others, `local`, every partition gets all
+    """
+
+    def __init__(self, program: Program, facts: Mapping[str, Any], provenance: Any, engine: Any, **settings: Any):
+        self.session = session_of(engine)
+        self.partitions: int = settings.pop("partitions") or self._default_partitions(engine)
+        self.compatible = program.compatible
+        raw = {name: read_frame(name, rows, self.session) for name, rows in facts.items() if is_frame(rows)}
+        for name in raw:
+            rules = program._plan({}).rules
+            known_relation(rules, name, f"facts for an unknown relation `{name}`", rules.source)
+        local = taken({name: rows for name, rows in facts.items() if name not in raw})
+        with session_errors("the facts"):
+            self.plan: Plan = program._plan_for({**local, **{name: example(frame) for name, frame in raw.items()}})
+        relations = self.plan.rules.relations
+        self.frames = {name: frame_of(relations[name], frame) for name, frame in raw.items()}
+        self.local = {name: self._checked(name, rows) for name, rows in local.items()}
+        self.provenance = self._default() if provenance is None else provenance
+        self.record = provenance_of(self.provenance)
+        self.k = proofs_kept(provenance, self.record, settings.pop("k"))
+        self.limits: Limits = settings.pop("limits")
+        self.name = self.provenance if isinstance(self.provenance, str) else self.record.name
+        self.distribution = Distribution.of(self.plan, facts, dict.fromkeys(self.frames), self.provenance)
+        self._collected: dict[str, Columns] = {}
+        self._schemas: dict[str, dict[str, str]] = {}
+
+    def _default_partitions(self, engine: Any) -> int:
+        if isinstance(engine, str) and engine == "sail":
+            # More than cores: each has the rows of its result in memory.
+            return 4 * (os.cpu_count() or 1)
+        with session_errors("the session"):
+            return int(self.session.conf.get("spark.sql.shuffle.partitions", "200"))
+
+    def _checked(self, name: str, rows: Any) -> Any:
+        """Facts of this process, in a form that other machines can have; they are loaded here once to be checked."""
+        rules = self.plan.rules
+        relation = known_relation(rules, name, f"facts for an unknown relation `{name}`", rules.source)
+        if isinstance(rows, os.PathLike):
+            form = rows.form if isinstance(rows, FactFile) else AS_IT_IS
+            rows = read_facts(rows, name, relation.types, relation.column_names, form, None)
+        load_relation(relation, rows, new_store(rules))
+        return rows
+
+    def _default(self) -> str:
+        """The provenance that the facts ask for, of those here and of those of the engine."""
+        plan = self.plan
+        store = new_store(plan.rules)
+        for name, rows in self.local.items():
+            load_relation(plan.rules.relations[name], rows, store)
+        is_random = bool(store.random.probabilities) or any(frame.tag is not None for frame in self.frames.values())
+        is_random |= plan.num_uncertain > 0 or any(facts.tags is not None for facts in plan.rules.facts)
+        return "exact" if is_random else "unit"
+
+    def explain(self) -> str:
+        sizes: dict[str, int | None] = {name: size_of(rows) for name, rows in self.local.items()}
+        for name, frame in self.frames.items():
+            sizes[name] = size_of(self._collected[name]) if name in self._collected else None
+            for plan in self.distribution.plans.values():
+                if isinstance(plan, Partition) and source_of(self.distribution.rules, name) in plan.whole:
+                    sizes[name] = size_of(self._whole(name, frame))
+        return self.distribution.text(sizes)
+
+    # Facts
+
+    def _whole(self, name: str, frame: Frame) -> Columns:
+        """Facts that all partitions need, which are collected here once."""
+        if name not in self._collected:
+            most = policy().broadcast_bytes // (8 * max(1, len(frame.names)))
+            with session_errors(f"facts for `{name}`"):
+                table = frame.frame.select(*map(quoted, frame.names)).limit(most + 1).toArrow()
+            if table.num_rows > most:
+                raise LimitError(
+                    f"every partition needs all facts of `{name}`, which are more than {most:,} rows",
+                    hint='`explain("distribution")` says why; give the relations a column that all atoms share',
+                )
+            rows = taken({name: table.rename_columns(self._labels(name, frame))})[name]
+            self._collected[name] = self._checked(name, rows)
+        return self._collected[name]
+
+    def _labels(self, name: str, frame: Frame) -> list[str]:
+        declared = self.plan.rules.relations[name].column_names
+        fresh = FreshNames()
+        labels = [
+            (declared[c] if c < len(declared) else None) or fresh(f"column_{c}") for c in range(len(frame.columns))
+        ]
+        return labels if frame.tag is None else [*labels, "tag" if "tag" not in labels else "tag_1"]
+
+    # Results
+
+    def _partition(self, output: str) -> Partition:
+        found = self.distribution.plans[output]
+        if isinstance(found, str):
+            raise UnsupportedError(
+                f"`{output}` is not computed in partitions: {found}",
+                hint='`explain("distribution")` has all strata; without the engine the program runs on one machine',
+            )
+        if found.is_scattered and self.record is not boolean and self.record.name not in _PLUS:
+            raise UnsupportedError(
+                f"rows of `{output}` follow in several partitions, and the engine cannot add up tags of {self.name}",
+                hint="ask for a relation that keeps the pivot, or leave out the engine",
+            )
+        return found
+
+    def schema(self, output: str) -> dict[str, str]:
+        """Column -> its type in the engine."""
+        if output not in self._schemas:
+            partition = self._partition(output)
+            relation, fresh = partition.rules.relations[partition.target], FreshNames()
+            titles = self.plan.titles.get(output) or (None,) * len(relation.types)
+            names = [fresh(title or f"column_{c}") for c, title in enumerate(titles)]
+            columns = {name: result_type(relation, c) for c, name in enumerate(names)}
+            kind = self._tag_type(output, partition)
+            if kind is not None:
+                columns[fresh("tag")] = kind
+            self._schemas[output] = columns or {fresh("holds"): "BOOLEAN"}
+        return self._schemas[output]
+
+    def _tag_type(self, output: str, partition: Partition) -> str | None:
+        """The engine's type of tags, None without any."""
+        if self.record is boolean:
+            return None
+        # Without facts and rules tags have the type that they have.
+        empty = replace(partition, rules=replace(partition.rules, facts=(), rules=()), owners={})
+        tags = self._run(empty, {}).run(np.empty(0, np.int64), {}).tags
+        kinds = {"f": "DOUBLE", "i": "BIGINT", "u": "BIGINT", "b": "BOOLEAN"}
+        kind = None if tags is None else "BIGINT" if self.record.name == "counting" else kinds.get(tags.dtype.kind)
+        if tags is not None and kind is None:
+            raise UnsupportedError(
+                f"tags of {self.name} are no columns of numbers, which the engine has", hint="leave out the engine"
+            )
+        return kind
+
+    def _run(self, partition: Partition, facts: Mapping[str, Any]) -> PartitionRun:
+        return PartitionRun.of(
+            self.plan,
+            partition,
+            facts,
+            provenance=self.provenance,
+            k=self.k,
+            limits=self.limits,
+            num_keys=self._num_keys,
+            compatible=self.compatible,
+        )
+
+    @property
+    def _num_keys(self) -> int:
+        return _KEYS_EACH * self.partitions
+
+    def frame_of(self, output: str) -> Any:
+        """The DataFrame of an output."""
+        partition, columns = self._partition(output), self.schema(output)
+        rules = self.distribution.rules
+        names = {source_of(rules, name): name for name in (*self.frames, *self.local)}
+        facts = {}
+        for source in partition.whole:
+            name = names.get(source)
+            if name is not None:
+                facts[source] = self.local[name] if name in self.local else self._whole(name, self.frames[name])
+        sources, rows = self._rows(partition, names)
+        task = Task(self._run(partition, facts), sources, tuple(columns))
+        with session_errors(f"`{output}`"):
+            found = rows.mapInArrow(function_of(task), schema_text(columns))
+            return self._merged(found, columns) if partition.is_scattered else found
+
+    def _rows(self, partition: Partition, names: Mapping[str, str]) -> tuple[dict, Any]:
+        """What partitions get: the sources of a `Task`, and a DataFrame of keys and of rows of these."""
+        with session_errors("the session"):
+            count, parts = (1, 1) if partition.reason else (self._num_keys, self.partitions)
+            keys = self.session.range(0, count, 1, parts).selectExpr(f"id AS {KEY}")
+            if not partition.split:
+                return {}, keys
+            sources: dict[str, tuple[tuple[str, str], ...]] = {}
+            columns: dict[str, str] = {}
+            made: list[Callable[[], Any]] = []
+            for number, (relation, version) in enumerate(partition.split.items()):
+                name = names[version.relation]
+                frame = self.frames[name]
+                types = {field.name: field.dataType.simpleString() for field in frame.frame.schema.fields}
+                of = [f"source_{number}_{c}" for c in range(len(frame.names))]
+                columns.update(zip(of, map(types.__getitem__, frame.names)))
+                sources[relation] = tuple(zip(of, self._labels(name, frame)))
+                made.append(self._split(number, frame, version.column, partition, relation, of, columns))
+            nulls = [f"CAST(NULL AS {kind}) AS {name}" for name, kind in columns.items()]
+            found = keys.selectExpr(KEY, f"{KEYS} AS {SOURCE}", *nulls)
+            for rows in made:
+                found = found.unionAll(rows())
+            return sources, found.repartition(self.partitions, KEY)
+
+    def _split(
+        self,
+        number: int,
+        frame: Frame,
+        column: int | None,
+        partition: Partition,
+        relation: str,
+        of: list[str],
+        columns: dict[str, str],
+    ) -> Callable[[], Any]:
+        assert column is not None
+        key = key_expression(frame.columns[column], partition.rules.relations[relation].types[column], self._num_keys)
+        own = dict(zip(of, frame.names))
+
+        def made() -> Any:
+            rest = [
+                f"{quoted(own[name])} AS {name}" if name in own else f"CAST(NULL AS {kind}) AS {name}"
+                for name, kind in columns.items()
+            ]
+            return frame.frame.selectExpr(f"{key} AS {KEY}", f"{number} AS {SOURCE}", *rest)
+
+        return made
+
+    def _merged(self, found: Any, columns: Mapping[str, str]) -> Any:
+        """Rows that follow in several partitions once each, with their tags added up."""
+        if self.record is boolean:
+            return found.distinct()
+        *names, tag = columns
+        aggregate, after = _PLUS[self.record.name]
+        grouped = found.groupBy(*map(quoted, names)).agg({tag: aggregate}).toDF(*columns)
+        return grouped.selectExpr(*map(quoted, names), f"{after.format(quoted(tag))} AS {quoted(tag)}")
+
+    def view(self, output: str, table: Any) -> RelationView:
+        """The rows of an output, from a table of Arrow with its columns."""
+        partition = self._partition(output)
+        relation = replace(partition.rules.relations[partition.target], name=output, column_names=())
+        store = new_store(partition.rules)
+        given = taken({output: table})[output]
+        width = len(relation.types)
+        made = Table(output, relation.types)
+        numbers = made.insert(checked_words(relation, given.arrays[:width], store.symbols), table.num_rows)
+        tags = None
+        if self.record is not boolean:
+            tags = np.empty(made.size, given.arrays[width].dtype)
+            tags[numbers] = given.arrays[width]
+        return RelationView(made, tags, store.symbols, self.plan.titles.get(output))
+
+
+def run_on_engine(
+    program: Program,
+    facts: Mapping[str, Any] | None,
+    provenance: Any,
+    engine: Any,
+    *,
+    partitions: int | None = None,
+    k: int | None = None,
+    iteration_limit: int | None = None,
+    round_limit: int | None = None,
+    **others: Any,
+) -> SparkDatabase:
+    """A run on an engine, as `Program.run` has it. `others` are options that it takes only on one machine."""
+    wrong = [name for name, value in others.items() if value]
+    if wrong:
+        raise UnsupportedError(f"a run on an engine takes no {wrong[0]}", hint=f"leave out {wrong[0]}, or the engine")
+    from derivable.datalog.run.limits import checked_limits
+
+    if partitions is not None:
+        partitions = integer(partitions, "partitions", 1)
+    limits = checked_limits(iteration_limit, round_limit)
+    return SparkDatabase(
+        SparkRun(program, checked_facts(facts), provenance, engine, partitions=partitions, k=k, limits=limits)
+    )
