@@ -111,6 +111,54 @@ def scan() -> Call:
     return lambda: dv.parallel.scan(after, values)[1].sum().backward()
 
 
+def jax_scan() -> Call:
+    import jax
+    import jax.numpy as jnp
+
+    import derivable as dv
+
+    after = dv.parallel.operator(lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), neutral=(1.0, 0.0))
+    values = jnp.linspace(0.5, 0.9, 100_000), jnp.ones(100_000)
+    gradient = jax.jit(jax.grad(lambda first, second: dv.parallel.scan(after, (first, second))[1].sum()))
+    return lambda: gradient(*values).block_until_ready()
+
+
+def closure() -> Call:
+    """Of a random graph in which most nodes reach most others: 47 million tuples."""
+    import numpy as np
+
+    import derivable as dv
+
+    edges = np.random.default_rng(0).integers(0, 6_900, (41_000, 2)).astype(np.uint64)
+    program = dv.Program(CLOSURE)
+    return lambda: program.run({"edge": edges})["path"]
+
+
+def many_rules() -> Call:
+    from recursion_cases import many_rules as case
+
+    import derivable as dv
+
+    made = case(300, 60)
+    program = dv.Program(made.text)
+    return lambda: program.run(made.facts)
+
+
+def scallopy_sum() -> Call:
+    """A network's two digits in, their sum out: the module of Scallop's examples at a batch of 64."""
+    import torch
+
+    from derivable.compat import scallopy
+
+    context = scallopy.ScallopContext(provenance="difftopkproofs", k=3)
+    for name in ("digit_1", "digit_2"):
+        context.add_relation(name, int, input_mapping=list(range(10)))
+    context.add_rule("sum_2(a + b) = digit_1(a), digit_2(b)")
+    forward = context.forward_function("sum_2", output_mapping=list(range(19)))
+    first, second = (torch.rand(64, 10).softmax(1).requires_grad_() for _ in range(2))
+    return lambda: forward(digit_1=first, digit_2=second).sum().backward()
+
+
 def einsum() -> Call:
     import torch
 
@@ -130,7 +178,11 @@ CASES: dict[str, Callable[[], Call]] = {
     "grid 6x6, topkproofs, varying": lambda: grid("topkproofs", varying=True),
     "circuit, log": circuit,
     "scan, own operator": scan,
+    "scan, own operator, JAX": jax_scan,
     "einsum, max_product": einsum,
+    "closure, 47 million": closure,
+    "600 rules": many_rules,
+    "scallopy, MNIST sum": scallopy_sum,
 }
 
 
@@ -138,6 +190,8 @@ def measure(name: str, calls: int) -> None:
     """Print the wall and processor seconds of the first answer and of each call after it."""
     import torch  # noqa: F401
 
+    if "JAX" in name:
+        import jax  # noqa: F401
     clocks, seconds = (time.perf_counter, time.process_time), []
     begin = [clock() for clock in clocks]
     call = CASES[name]()
