@@ -297,3 +297,29 @@ def test_tables_that_are_too_large_are_not_made_again_of_the_unrolled_graph(monk
     )
     assert answer() == pytest.approx(expected, rel=1e-12)
     assert len(sizes) == 1
+
+
+def test_how_a_program_is_compiled():
+    """Sizes, who compiled it, and what each way costs: nothing to prove, some of it, and a network of width 1."""
+    certain = dv.Program("rel e = {(1, 2)} query e").explain("compilation")
+    assert "over 0 random facts" in certain
+    assert "compiled by proof\n" in certain
+    alarm = "rel 0.1::b() rel 0.2::e() rel 0.9::al() = b() rel 0.3::al() = e() evidence al() query b query e"
+    some = dv.Program(alarm).explain("compilation")
+    assert "2 rows of outputs, 1 items of evidence: " in some
+    assert "over 4 random facts" in some
+    assert "compiled by proof and sdd\n" in some
+    assert "elimination  width 2, " in some
+    text = """
+        rel 0.5::edge(x, y) = next(x, y)
+        rel linked(x, y) = edge(x, y) or edge(y, x)
+        rel goal(0)
+        rel goal(y) = goal(x), linked(x, y)
+        query goal(15)
+    """
+    cells = [(4 * row + column) for row in range(4) for column in range(4)]
+    steps = [(c, c + 1) for c in cells if c % 4 < 3] + [(c, c + 4) for c in cells if c < 12]
+    grid = dv.Program(text).explain("compilation", {"next": steps})
+    assert "over 24 random facts" in grid
+    assert "compiled by elimination, cycles by states of a frontier\n" in grid
+    assert "sdd          not known before" in grid

@@ -17,7 +17,8 @@ CIRCUIT_ENDINGS = (".cnf", ".dimacs", ".sdd", ".nnf", ".ddnnf", ".dvc")
 @click.argument("file", type=click.Path())
 @click.option(
     "--stage",
-    help="Of a program: syntax, types, desugar, strata, ram (default). Of a circuit: nodes, levels (default), kernels.",
+    help="Of a program: syntax, types, desugar, strata, ram (default), compilation. Of a circuit: nodes, levels "
+    "(default), kernels.",
 )
 @file_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document with the stage and its text.")

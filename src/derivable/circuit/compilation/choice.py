@@ -7,13 +7,14 @@ where that fails go through an SDD, in which each mentioned choice is constraine
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal as OneOf
 
 import numpy as np
 
 from derivable.circuit.compilation.alternatives import WIDE, decided, read_once
 from derivable.circuit.compilation.compile_sdd import SMALL_VARIABLES, compile_sdd
+from derivable.circuit.compilation.planner import Compilation
 from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.circuit.graph.builder import circuit_from_arrays
 from derivable.circuit.graph.circuit import Circuit
@@ -129,14 +130,19 @@ def compile_formula_dag(
         if made is not None:
             return made
     result = _without_false(dag, found.is_false, found.keep)
+    rows = [("proof", f"{dag.num_nodes:,} nodes", "taken as they are")]
     if len(hard):
         parts = _components(hard, found.support, found.set_offsets, found.set_elements, len(choices.group_size))
         compiled = [_compile_part(dag, found.is_false, nodes, choices, deadline, progress) for nodes in parts]
+        size = f"{len(hard):,} formulas over {_num_variables(dag, hard):,} facts, in {len(parts):,} parts"
+        rows = [("proof", f"{dag.num_nodes:,} nodes", f"not of {len(hard):,} formulas")]
+        rows.append(("sdd", size, f"taken: {sum(circuit.num_nodes for circuit in compiled):,} nodes"))
         nodes, bases = np.concatenate(parts), offsets_of([circuit.num_nodes for circuit in compiled])
         roots = np.concatenate([circuit.roots + base for circuit, base in zip(compiled, bases)])
         order = np.argsort(nodes)
         result = result.substituted(nodes[order], roots[order], compiled)
-    return circuit_from_arrays(*result.arrays, num_variables, origin="" if choices.groups else "decision")
+    made = circuit_from_arrays(*result.arrays, num_variables, origin="" if choices.groups else "decision")
+    return replace(made, compilation=Compilation("proof and sdd" if len(hard) else "proof", tuple(rows)))
 
 
 @dataclass(frozen=True, eq=False)

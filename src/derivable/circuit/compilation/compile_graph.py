@@ -59,6 +59,27 @@ def compile_graph(
     return replace(whole, compilation=Compilation(what, tuple(dict.fromkeys(rows))))
 
 
+def cost_by_elimination(
+    graph: AndOrGraph,
+    num_variables: int,
+    groups: Iterable[Sequence[int] | np.ndarray],
+    observed: Sequence[int] = (),
+    deadline: Deadline = NEVER,
+) -> str:
+    """What `compile_graph` would cost, in words, or why it cannot."""
+    try:
+        tables = GraphTables(graph, Choices.of(num_variables, groups), observed, num_variables + 1, deadline)
+        return cost_of(_together(tables.orders(deadline)))
+    except (TooLarge, TooWide, Unsuited) as error:
+        return error.message
+
+
+def _together(orders: Sequence[Order]) -> Order:
+    """The order that costs most, with the cost of all."""
+    widest = max(orders, key=lambda order: order.cost, default=Order((), "weight", 0.0, 0))
+    return replace(widest, cost=sum(order.cost for order in orders))
+
+
 def _compiled(
     graph: AndOrGraph,
     num_variables: int,
@@ -71,16 +92,15 @@ def _compiled(
     try:
         tables = GraphTables(graph, choices, observed, first_indicator, deadline)
         orders = tables.orders(deadline)
-        cost = sum(order.cost for order in orders)
+        cost = _together(orders).cost
         if cost > (HOPED_OF_FRONTIER if tables.has_frontier else HOPED):
             raise TooLarge(f"elimination would make tables of {cost:.1e} entries")
         most = MOST_OF_FRONTIER if tables.has_frontier else None if cost <= CHEAP else MOST_TRIED
         circuit = tables.compiled(orders, num_variables, deadline, most)
     except (TooWide, Unsuited):
         return None
-    widest = max(orders, key=lambda order: order.cost, default=Order((), "weight", 0.0, 0))
     what = "elimination, cycles by states of a frontier" if tables.has_frontier else "elimination"
-    row = ("elimination", cost_of(replace(widest, cost=cost)), f"taken: {circuit.num_nodes:,} nodes")
+    row = ("elimination", cost_of(_together(orders)), f"taken: {circuit.num_nodes:,} nodes")
     return replace(circuit, compilation=Compilation(what, (row,)))
 
 

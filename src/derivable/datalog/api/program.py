@@ -242,7 +242,7 @@ class Program:
         device: Any = None,
     ) -> str:
         """The program after a stage, one of "syntax", "types", "desugar", "optimise", "demand", "strata", "ram",
-        "plan", "apm" and "distribution".
+        "plan", "apm", "distribution" and "compilation".
 
         From "demand" on it is what a run without tags computes, with the coins of rules that have probabilities. "ram"
         ends with the provenance that `run` takes if it is given none. "plan" runs the program over the facts, a first
@@ -251,7 +251,9 @@ class Program:
         computed, and how each recursion went, or why the device leaves the run to the host. "apm" is the program for a
         device with many lanes, under a provenance with its tags, the columns behind those of the values. "distribution"
         says how a run on several machines goes: of each stratum the pivot, by which its rows are partitioned, or why it
-        has none, and which facts each partition needs all of, with their bytes.
+        has none, and which facts each partition needs all of, with their bytes. "compilation" compiles what an exact
+        run over the facts, given the program's evidence, evaluates: by which compiler, of which width, and what each
+        one would cost.
         """
         if stage == "plan" and device is not None:
             from derivable.datalog.apm.tables import LeftToHost
@@ -262,6 +264,10 @@ class Program:
                 return f"on the host: {error.message}\n{self.run(facts, provenance).explain()}"
         if stage == "plan":
             return str(self._profile(taken(checked_facts(facts)), provenance))
+        if stage == "compilation":
+            from derivable.datalog.api.stages import compilation_text
+
+            return compilation_text(self._plan_for(taken(checked_facts(facts))), taken(checked_facts(facts)))
         if stage == "distribution":
             from derivable.datalog.api.partitions import distribution_of
 

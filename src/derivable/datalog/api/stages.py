@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from derivable.core.diagnostics import DomainError, UnsupportedError
 from derivable.core.registry import suggestion
@@ -19,7 +22,19 @@ if TYPE_CHECKING:
     from derivable.algebra.semiring import Semiring
     from derivable.datalog.tags.custom import Provenance
 
-STAGES = ("syntax", "types", "desugar", "optimise", "demand", "strata", "ram", "plan", "apm", "distribution")
+STAGES = (
+    "syntax",
+    "types",
+    "desugar",
+    "optimise",
+    "demand",
+    "strata",
+    "ram",
+    "plan",
+    "apm",
+    "distribution",
+    "compilation",
+)
 
 
 def stage_text(plan: Plan, stage: str, narrow: bool, provenance: str | Semiring | Provenance | None) -> str:
@@ -50,6 +65,24 @@ def stage_text(plan: Plan, stage: str, narrow: bool, provenance: str | Semiring 
             return apm_text(plan.shown_ram(narrow), tags)
     hint = suggestion(str(stage), STAGES, f"the stages are {', '.join(STAGES)}")
     raise DomainError(f"unknown stage {stage!r}", hint=hint)
+
+
+def compilation_text(plan: Plan, facts: Mapping[str, Any]) -> str:
+    """How an exact run over the facts, as `inputs.taken` hands them on, is compiled."""
+    from derivable.datalog.exact import exact
+    from derivable.datalog.run.limits import Watch, checked_limits, watched
+
+    watch = Watch(checked_limits())
+
+    def work() -> str:
+        evaluation = plan.exact(facts, None, watch)
+        grounding = evaluation.ground(watch)
+        tables = [evaluation.tables[name] for name in plan.rules.outputs]
+        nodes = [table.tags[: table.size] for table in tables if table.tags is not None]
+        rows = np.concatenate([np.empty(0, np.int64), *nodes])
+        return exact.compilation_text(grounding, evaluation.ram, rows, evaluation.evidence, watch)
+
+    return watched(watch, work)
 
 
 def _tags_shown(stage: str, provenance: Any) -> Any:

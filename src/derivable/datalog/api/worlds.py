@@ -281,7 +281,7 @@ def answers(rules: Rules, evaluation: Evaluation, query: tuple[Evidence, ...], w
     question = None if pattern is None else known.get(key)
     if question is None:
         question = Question.of(rules, evaluation, query, watch)
-        if pattern is not None and question.evidence.circuit.num_nodes <= MOST_NODES:
+        if pattern is not None and question.evidence.circuit.num_nodes <= MOST_NODES // MOST_KEPT:
             if len(known) >= MOST_KEPT:
                 known.clear()
             known[key] = question

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -344,6 +345,34 @@ def circuit_of(
     if observed is not None:
         form, whose = with_indicators(form, len(nodes), count), " and the evidence"
     return compiled_form(form, count + len(items) + num_extra, groups, deadline, whose, otherwise)
+
+
+def compilation_text(grounding: Grounding, ram: Ram, nodes: np.ndarray, items: Sequence[Evidence], watch: Watch) -> str:
+    """How the nodes of rows, given the items, are compiled: sizes, the compiler, and what each one costs."""
+    from derivable.circuit.compilation.compile_graph import cost_by_elimination
+
+    distinct, observed = np.unique(nodes), nodes_of_items(grounding, ram, items)
+    began = time.monotonic()
+    circuit = circuit_of(grounding, distinct, watch, observed if len(items) else None, has_derivatives=True)
+    seconds = time.monotonic() - began
+    graph = without_circular(grounding.graph.with_roots(np.concatenate([distinct, observed])), watch)
+    facts = len(np.unique(np.abs(graph.literal[graph.kind == LITERAL])))
+    lines = [
+        f"{len(nodes):,} rows of outputs, {len(items):,} items of evidence: {graph.num_nodes:,} nodes over {facts:,}"
+        " random facts",
+        f"a circuit of {circuit.num_nodes:,} nodes in {seconds:.2f} s",
+    ]
+    done = circuit.compilation
+    assert done is not None
+    if all(name != "elimination" for name, _, _ in done.rows):
+        random, seen = grounding.facts.random, graph.roots[len(distinct) :].tolist()
+        groups = [group + 1 for group in random.groups]
+        rows = graph.with_roots(graph.roots[: len(distinct)])
+        cost = cost_by_elimination(rows, len(random.probabilities), groups, seen, watch)
+        done = replace(done, rows=(*done.rows, ("elimination", cost, "")))
+    if all(name != "sdd" for name, _, _ in done.rows):
+        done = replace(done, rows=(*done.rows, ("sdd", "not known before", "")))
+    return "\n".join([*lines, done.text()])
 
 
 # The part of the time before derivations are compiled from which their size is not what is to blame.
