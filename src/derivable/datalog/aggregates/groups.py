@@ -274,13 +274,16 @@ class Groups:
         found = order_of(keys)
         return np.arange(self.num_rows)[found] if isinstance(found, slice) else found
 
-    def by_group(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(rows, offsets [group + 1]): the rows, whose order is kept, sorted by group; a counting sort."""
-        offsets, places = empty(self.num_groups + 2, np.int64), empty(len(rows), np.int64)
-        number = np.ascontiguousarray(self.number[rows])
+    def by_group(self, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """(rows, offsets [group + 1]): the rows, None for all, whose order is kept, sorted by group; a counting sort.
+
+        Rows of no group come last, behind the offsets.
+        """
+        number = np.ascontiguousarray(self.number if rows is None else self.number[rows])
+        offsets, places = empty(self.num_groups + 2, np.int64), empty(len(number), np.int64)
         kernels.dense_offsets(number, 0, offsets)
         kernels.dense_rows(number, 0, offsets, places)
-        return rows[places], offsets[:-1]
+        return places if rows is None else rows[places], offsets[:-1]
 
     @cached_property
     def starts(self) -> np.ndarray:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,12 @@ from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.aggregates.record import Aggregate, Group
 from derivable.datalog.aggregates.worlds import merged, reached
 from derivable.datalog.values.values import TYPES, ValueType, wrap
+from derivable.parallel.order import MANY
 
 # Sums of magnitudes below this are exact in 64 bits, rounding in the estimate included.
 _EXACT = 2.0**62
+# Rows of a group from which it is sorted alone.
+_ROWS_A_SORT = 1 << 5
 # What a sum is made in that does not fit its type.
 _WIDER = ("i64", "i128")
 
@@ -45,7 +49,7 @@ class _Total:
         t = groups.value_types[0]
         values = groups.row_values[0][rows]
         if t.family == "float":
-            values = values.astype(np.float64)
+            values = values.astype(np.float64, copy=False)
         if self.is_product and t.is_wide:
             values = values.astype(object)
         if not self.is_weighted:
@@ -78,15 +82,18 @@ class _Total:
     def certain(self, groups: Groups, chosen: np.ndarray) -> None:
         chosen = groups.existing(chosen, with_empty=not self.is_average)
         t = groups.value_types[0]
-        rows: np.ndarray | slice = slice(None)
+        # The order of the rows matters to floats only, and that of equal ones to none.
         if self.is_weighted:
-            rows = groups.order
+            number, columns = groups.number[groups.order], self.scalars(groups, groups.order)
         elif t.family == "float":
-            # The order of the rows matters to floats only, and that of equal ones to none.
-            rows = groups.sorted([groups.number, *groups.value_keys])
-        are_runs = groups.runs is not None and not self.is_product and isinstance(rows, slice)
-        number = None if are_runs else groups.number[rows]
-        states = [self.folded(groups, column, number)[chosen] for column in self.scalars(groups, rows)]
+            number, values = _in_order_of_values(groups)
+            columns = [values]
+        else:
+            are_runs = groups.runs is not None and not self.is_product
+            number, columns = None if are_runs else groups.number, self.scalars(groups, slice(None))[:1]
+        states = [self.folded(groups, column, number)[chosen] for column in columns]
+        if self.is_average and not self.is_weighted:
+            states.append(groups.sizes[chosen])
         if self.is_average and t.is_integer:
             _say_that_means_are_integers(groups, t, *states)
         elif t.is_integer:
@@ -203,6 +210,20 @@ def _say_that_means_are_integers(groups: Groups, t: ValueType, totals: np.ndarra
         text=context.text,
         span=groups.rule.span,
     )
+
+
+def _in_order_of_values(groups: Groups) -> tuple[np.ndarray, np.ndarray]:
+    """(numbers of groups [row], floats [row]) of the rows of the body, group by group in order of the floats."""
+    values = groups.row_values[0].astype(np.float64, copy=False)
+    if groups.num_rows < MANY or groups.num_groups * _ROWS_A_SORT > groups.num_rows:
+        rows = groups.sorted([groups.number, *groups.value_keys])
+        return groups.number[rows], values[rows]
+    rows, offsets = groups.by_group()
+    values = values[rows]
+    for start, stop in pairwise(offsets.tolist()):
+        values[start:stop].sort()
+    sizes = np.diff(offsets, append=len(values))
+    return np.repeat(np.arange(len(sizes)), sizes), values
 
 
 def _exact(groups: Groups, column: np.ndarray) -> np.ndarray:

@@ -242,22 +242,31 @@ class Ram:
     def counted(self) -> Mapping[str, int]:
         """The relations of which nothing is read but how many rows each group has, what one `count` counts, with the
         number of their columns that are the group; if one rule writes them."""
-        readers = [one for stratum in self.strata for one in stratum.full]
-        counts = [one for one in readers if isinstance(one, AggregateRule) and one.operator == "count"]
-        widths = {one.body: one.num_group for one in counts}
-        # Groups of which some may have no rows are relations that are read.
-        read = relations_read(one for one in readers if one not in counts)
-        read |= {one.groups for one in counts if one.groups is not None}
-        read |= {one.body for one in counts if one.num_group != widths[one.body]}
-        written = [one.relation for one in readers]
-        alone = {name for stratum in self.strata if not stratum.is_recursive for name in stratum.relations}
+        found = self._read_alone_by("count")
+        widths = {name: {one.num_group for one in readers} for name, readers in found.items()}
+        return {name: width for name, (width, *others) in widths.items() if not others}
+
+    @cached_property
+    def repeatable(self) -> frozenset[str]:
+        """The relations of which nothing but extremes is read, so that a row may be there twice; if one rule writes
+        them."""
+        return frozenset(self._read_alone_by("min", "max"))
+
+    def _read_alone_by(self, *operators: str) -> Mapping[str, Sequence[AggregateRule]]:
+        """The relations that one rule outside of recursions writes and only these aggregates read, and these."""
         if any(stratum.timed is not None for stratum in self.strata):
             return {}
+        rules = [one for stratum in self.strata for one in stratum.full]
+        readers = [one for one in rules if isinstance(one, AggregateRule) and one.operator in operators]
+        # Groups of which some may have no rows are relations that are read.
+        read = relations_read(one for one in rules if one not in readers)
+        read |= {one.groups for one in readers if one.groups is not None}
+        written = [one.relation for one in rules]
+        alone = {name for stratum in self.strata if not stratum.is_recursive for name in stratum.relations}
         return {
-            name: width
-            for name, width in widths.items()
-            if name in alone
-            and written.count(name) == 1
+            name: [one for one in readers if one.body == name]
+            for name in alone.intersection(one.body for one in readers)
+            if written.count(name) == 1
             and self.relations[name].keys is None
             and name not in read
             and name not in self.outputs

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from derivable.datalog.aggregates.groups import Context, run_aggregate
 from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.facts.store import FactStore
@@ -23,6 +25,7 @@ from derivable.datalog.tables.bulk_load import BulkLoad
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import Algebra
 from derivable.datalog.values.values import TYPES
+from derivable.device.cpu.memory import empty, longer, next_length
 
 if TYPE_CHECKING:
     from derivable.datalog.run.pending import Pending
@@ -105,6 +108,9 @@ class Stores(Orders):
                 self.watch.remaining()
                 effort.candidates = count
             return
+        if self.only_outputs and self.watch.room is None and store.relation in self.ram.repeatable:
+            self.hold_all(store, table, effort)
+            return
         gathered = BulkLoad(table, self.watch.remaining, self.watch.room)
         for columns, count, _ in self.stored(store, effort, may_compile=not running.is_distinct):
             gathered.add(columns, count)
@@ -130,6 +136,19 @@ class Stores(Orders):
             self.watch.remaining()
             effort.candidates = count
         return True
+
+    def hold_all(self, store: m.Store, table: Table, effort: Effort) -> None:
+        """Have the rows that a store finds in a table that has none, as often as they are found."""
+        log, count = empty((0, table.width), np.int64), 0
+        for columns, number, _ in self.stored(store, effort):
+            if count + number > len(log):
+                log = longer(log, next_length(len(log), count + number), count)
+            for c, column in enumerate(columns):
+                log[count : count + number, c] = column[:number]
+            table.gathered = count = count + number
+            self.watch.remaining()
+        table.gathered = 0
+        table.hold_distinct(log, count)
 
     def stored(
         self, store: m.Store, effort: Effort | None = None, keep: bool = False, may_compile: bool = True
