@@ -18,13 +18,12 @@ from derivable.core.diagnostics import warn
 from derivable.datalog.aggregates.groups import Groups
 from derivable.datalog.aggregates.record import Aggregate, Group
 from derivable.datalog.aggregates.worlds import merged, reached
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.values.values import TYPES, ValueType, wrap
 from derivable.parallel.order import MANY
 
 # Sums of magnitudes below this are exact in 64 bits, rounding in the estimate included.
 _EXACT = 2.0**62
-# Rows of a group from which it is sorted alone.
-_ROWS_A_SORT = 1 << 5
 # What a sum is made in that does not fit its type.
 _WIDER = ("i64", "i128")
 
@@ -215,7 +214,7 @@ def _say_that_means_are_integers(groups: Groups, t: ValueType, totals: np.ndarra
 def _in_order_of_values(groups: Groups) -> tuple[np.ndarray, np.ndarray]:
     """(numbers of groups [row], floats [row]) of the rows of the body, group by group in order of the floats."""
     values = groups.row_values[0].astype(np.float64, copy=False)
-    if groups.num_rows < MANY or groups.num_groups * _ROWS_A_SORT > groups.num_rows:
+    if groups.num_rows < MANY or groups.num_groups * policy().sorted_rows > groups.num_rows:
         rows = groups.sorted([groups.number, *groups.value_keys])
         return groups.number[rows], values[rows]
     rows, offsets = groups.by_group()
