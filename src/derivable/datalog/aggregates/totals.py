@@ -214,7 +214,7 @@ def _say_that_means_are_integers(groups: Groups, t: ValueType, totals: np.ndarra
 def _in_order_of_values(groups: Groups) -> tuple[np.ndarray, np.ndarray]:
     """(numbers of groups [row], floats [row]) of the rows of the body, group by group in order of the floats."""
     values = groups.row_values[0].astype(np.float64, copy=False)
-    if groups.num_rows < MANY or groups.num_groups * policy().sorted_rows > groups.num_rows:
+    if groups.num_rows < MANY or groups.num_groups * policy().call_rows > groups.num_rows:
         rows = groups.sorted([groups.number, *groups.value_keys])
         return groups.number[rows], values[rows]
     rows, offsets = groups.by_group()

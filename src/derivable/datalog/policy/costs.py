@@ -52,8 +52,6 @@ class Policy:
     # What memory is made for at first, and rows that are not worth another way of doing anything.
     first_rows: int = 1 << 6
     few: int = 1 << 10
-    # Rows of a group from which it is sorted alone (`benchmarks/relational.py`).
-    sorted_rows: int = 1 << 5
     # Rows that are worth a thread (001).
     shared_rows: int = 1 << 17
     # Texts of a run from which they are bytes in an arena: looks into a large dictionary wait for memory one by one.
