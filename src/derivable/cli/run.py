@@ -72,6 +72,9 @@ PART = 1 << 14
 @click.option("--compatible", is_flag=True, help="Group variables of aggregates are those of heads, as in Scallop.")
 @click.option("--stop-at-goal", is_flag=True, help="Stop when the relation marked @goal has its tuple.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of samples that are drawn.")
+@click.option("--engine", type=click.Choice(["spark", "sail"]), help="Run on Spark, or on Sail in this process.")
+@click.option("--remote", metavar="sc://HOST:PORT", help="The server of Spark Connect of --engine spark.")
+@click.option("--partitions", type=click.IntRange(min=1), help="Partitions of an engine.")
 @click.option("--progress/--no-progress", default=None, help="Show how far the run is.  [default: on a terminal]")
 @click.option(
     "-o",
@@ -102,6 +105,8 @@ def run_command(
     why: tuple[str, ...],
     why_not: tuple[str, ...],
     depth: int,
+    engine: str | None,
+    remote: str | None,
     **settings: Any,
 ) -> None:
     """Run the logic program in FILE (- for stdin) and print its output relations.
@@ -118,7 +123,16 @@ def run_command(
 
     FILE.bif, .xmlbif or .uai is a network: the probability of each value of each variable is printed, given what -e
     says, as in -e 'rain=yes'; -q names variables.
+
+    With --engine the program runs there: DIR/RELATION.parquet of --facts is read by the engine, and --output
+    'DIR/*.parquet' is written by it.
     """
+    from derivable.cli.engine import collected, engine_of, write_frames
+
+    settings["engine"] = engine_of(engine, remote)
+    is_asked = bool(most_probable or samples is not None or why or why_not)
+    if settings["engine"] is not None and is_asked:
+        raise click.UsageError("--engine excludes --most-probable, --samples, --why and --why-not.")
     if (most_probable and samples is not None) or (over and not most_probable):
         raise click.UsageError("--most-probable and --samples exclude each other, and --over goes with the first.")
     if settings["approximate"] is None:
@@ -153,7 +167,7 @@ def run_command(
     # Before the run, which may take long.
     files = _files_of_queries(program, file, output, allow_files)
     limits = {name: settings[name] for name in ("time_limit", "memory_limit", "tuple_limit")}
-    given = facts_of(program, facts, limits, settings["progress"])
+    given = facts_of(program, facts, limits, settings["progress"], settings["engine"] is not None)
     if most_probable or samples is not None:
         from derivable.cli.worlds import write_worlds
 
@@ -168,7 +182,12 @@ def run_command(
         return
     names = [name for name in database if shown is None or name in shown]
     shown_as = getattr(program, "shown", None)
-    if shown_as is None:
+    if settings["engine"] is not None:
+        if output is not None and output.endswith("*.parquet"):
+            write_frames(database, names, _folder_of(output), _as_file_name)
+            return
+        database = collected(database, names)
+    if shown_as is None and settings["engine"] is None:
         # Those of ProbLog have a warning for each.
         _note_missing(program, given, [name for name in names if not len(database[name])])
     _write_files(database, files, names, output)
@@ -236,16 +255,26 @@ def _run_souffle(
     return program, database, [] if output is not None else list(dict.fromkeys(shown))
 
 
-def facts_of(program: Any, folder: str | None, limits: dict[str, Any], progress: bool | None) -> dict[str, Any]:
-    """The facts of the files of a folder, none without one."""
+def facts_of(
+    program: Any, folder: str | None, limits: dict[str, Any], progress: bool | None, on_engine: bool = False
+) -> dict[str, Any]:
+    """The facts of the files of a folder, none without one; those that an engine reads as paths."""
     if folder is None:
         return {}
     from derivable.datalog.facts.fact_folders import facts_from
     from derivable.datalog.run.limits import Watch, checked_limits, watched
 
     relations = {name: r for name, r in program.lowered().relations.items() if not name.startswith("#")}
+    there: dict[str, Any] = {}
+    if on_engine:
+        from derivable.cli.engine import engine_facts
+
+        there = dict(engine_facts(folder, relations))
+        relations = {name: relation for name, relation in relations.items() if name not in there}
+        if there and not any(any(Path(folder).glob(f"{name}.*")) for name in relations):
+            return there
     watch = Watch(checked_limits(**limits), progress)
-    return watched(watch, lambda: facts_from(folder, relations, watch.read))
+    return {**watched(watch, lambda: facts_from(folder, relations, watch.read)), **there}
 
 
 def _note_missing(program: Any, given: dict[str, Any], empty: list[str]) -> None:

@@ -65,11 +65,11 @@ def _check_address(address: str) -> None:
 
 def _check_session(session: Any) -> None:
     """Raises DomainError for a session that is gone, at once."""
-    client: Any = getattr(session, "client", None)
     with session_errors("the session"):
-        if not hasattr(client, "set_retry_policies"):
+        if ".connect." not in type(session).__module__:
             session.conf.get("spark.sql.shuffle.partitions", "200")
             return
+        client = session.client
         retries = importlib.import_module("pyspark.sql.connect.client.retries")
         policies = client.get_retry_policies()
         client.set_retry_policies([retries.DefaultPolicy(max_retries=1)])

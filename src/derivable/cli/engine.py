@@ -1,0 +1,52 @@
+"""`derivable run --engine`: the session that a program runs in, and its facts and results there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+class Collected(dict):
+    """The relations of a run on an engine, in this process."""
+
+    evidence_bounds = None
+
+
+def engine_of(engine: str | None, remote: str | None) -> Any:
+    """What `Program.run` takes as its engine; None for this machine. Raises click.UsageError for a remote Sail."""
+    if engine == "sail":
+        if remote is not None:
+            raise click.UsageError("--remote is the address of --engine spark; a server of Sail has one too.")
+        return engine
+    if engine is None and remote is None:
+        return None
+    if remote is not None:
+        return remote
+    from derivable.core.lazy import optional_module
+
+    # The one that spark-submit or SPARK_REMOTE says.
+    return optional_module("pyspark.sql", "pyspark-client", "spark").SparkSession.builder.getOrCreate()
+
+
+def engine_facts(folder: str, relations: dict[str, Any]) -> dict[str, Path]:
+    """Relation -> its file or folder of Parquet in a folder, which the engine reads."""
+    found = {name: Path(folder) / f"{name}.parquet" for name in relations}
+    return {name: path for name, path in found.items() if path.exists()}
+
+
+def write_frames(database: Any, names: list[str], folder: Path, as_file_name: Any) -> None:
+    """Have the engine write relations as folders of Parquet; none of them comes here."""
+    from derivable.datalog.distribution.session import session_errors
+
+    for name in names:
+        path = folder.absolute() / f"{as_file_name(name)}.parquet"
+        with session_errors(f"`{name}`"):
+            database[name].to_spark().write.mode("overwrite").parquet(str(path))
+        click.echo(path, err=True)
+
+
+def collected(database: Any, names: list[str]) -> Collected:
+    """The rows of relations, which come here."""
+    return Collected((name, database[name].collected) for name in names)

@@ -1,0 +1,48 @@
+"""`derivable run --engine`: facts and results of an engine."""
+
+import json
+
+import pytest
+
+from datalog.distribution.engines import needs_sail
+from derivable.cli.main import USER_ERROR, main
+
+pytestmark = [needs_sail, pytest.mark.filterwarnings("ignore::FutureWarning")]
+
+
+@pytest.fixture
+def places(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (tmp_path / "p.scl").write_text(
+        "type edge(x: usize, y: usize) type node(usize)\n"
+        "rel path(x, y) = edge(x, y), node(x)\nrel path(x, z) = path(x, y), edge(y, z)\nquery path\n"
+    )
+    (tmp_path / "facts").mkdir()
+    pq.write_table(pa.table({"x": [0, 1], "y": [1, 2], "tag": [0.5, 0.5]}), tmp_path / "facts" / "edge.parquet")
+    (tmp_path / "facts" / "node.csv").write_text("0\n1\n")
+    return str(tmp_path / "p.scl"), str(tmp_path / "facts"), tmp_path / "out"
+
+
+def test_rows_are_printed(places, capsys):
+    program, facts, _ = places
+    assert main(["run", program, "--engine", "sail", "-F", facts, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["path"]
+    assert found == {"tuples": [[0, 1], [0, 2], [1, 2]], "tags": [0.5, 0.25, 0.5]}
+
+
+def test_the_engine_writes_parquet(places):
+    import pyarrow.parquet as pq
+
+    program, facts, out = places
+    assert main(["run", program, "--engine", "sail", "-F", facts, "-o", f"{out}/*.parquet", "--partitions", "2"]) == 0
+    assert sorted(pq.read_table(out / "path.parquet").column("x").to_pylist()) == [0, 0, 1]
+
+
+def test_errors(places, capsys):
+    program, facts, _ = places
+    assert main(["run", program, "--remote", "sc://127.0.0.1:1", "-F", facts]) == USER_ERROR
+    assert "nobody listens" in capsys.readouterr().err
+    assert main(["run", program, "--engine", "sail", "--why", "path(0, 1)"]) == USER_ERROR
+    assert "--engine excludes" in capsys.readouterr().err
