@@ -10,6 +10,7 @@ from datalog.problog.random_programs import Generator
 from datalog.problog.test_problog import PROGRAMS as PROBLOG
 from datalog.test_souffle_aggregates import Drawn
 from datalog.test_souffle_programs import CASES as SOUFFLE
+from datalog.test_souffle_themes import CASES as THEMES
 from derivable.cli.main import main
 
 
@@ -36,6 +37,11 @@ def check(original):
 @pytest.mark.parametrize("name", SOUFFLE)
 def test_programs_of_souffle(name):
     check(dv.Program.from_souffle(SOUFFLE[name][0]))
+
+
+@pytest.mark.parametrize("name", [name for name in THEMES if ".printsize" not in THEMES[name][0]])
+def test_programs_in_the_themes_of_souffle(name):
+    check(dv.Program.from_souffle(THEMES[name][0]))
 
 
 def test_aggregates_of_souffle():

@@ -865,3 +865,24 @@ def test_copies_of_a_result_have_its_terms(copied):
     del database
     assert set(map(str, itertools.chain(*other["u"]))) == {'Node(Leaf("a"), 3)', 'Node(Leaf("b"), 3)'}
     assert set(other["u"]) == set(program.run({"s": [("a",), ("b",)]})["u"])
+
+
+def test_what_a_body_makes_is_taken_apart_in_it():
+    """No relation has these terms."""
+    found = run(
+        """
+        type List = Nil() | Cons(i32, List)
+        rel n = {1, 2}
+        rel part(y) = n(x) and t == new Cons(x, new Nil()) and case t is Cons(y, Nil())
+        rel deep(y) = n(x) and s == new Cons(x, new Nil()) and t == new Cons(7, s) and case t is Cons(_, r)
+            and case r is Cons(y, _)
+        rel picked(y) = n(x) and t == (if x == 1 then new Cons(x, new Nil()) else new Nil()) and u == t
+            and case u is Cons(y, _)
+        rel none(y) = n(x) and t == new Nil() and case t is Cons(y, _)
+        rel same(x) = n(x) and n(y) and t == new Cons(x, new Cons(y, new Nil())) and case t is Cons(a, Cons(a, _))
+        """
+    )
+    assert found["part"] == found["deep"] == {(1,), (2,)}
+    assert found["picked"] == {(1,)}
+    assert found["none"] == set()
+    assert found["same"] == {(1,), (2,)}

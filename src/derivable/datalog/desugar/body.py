@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from derivable.datalog.desugar.aggregates import Aggregates
-from derivable.datalog.desugar.variables import variables_of
+from derivable.datalog.desugar.variables import made_terms, variables_of
 from derivable.datalog.foreign.standard import PREDICATES
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.syntax import nodes as s
@@ -24,6 +24,7 @@ class Body(Aggregates):
         uses = [set(variables_of(leaf)) for leaf, _ in leaves]
         literals: list[r.Literal] = []
         self.binders = [leaf for leaf, positive in leaves if positive and _binds(leaf)]
+        self.made = made_terms(self.binders)
         counts = Counter(name for names in uses for name in names)
         for (leaf, positive), names in zip(leaves, uses):
             elsewhere = outer | {name for name, count in counts.items() if count > (name in names)}
@@ -41,11 +42,11 @@ class Body(Aggregates):
                     return [r.Atom(name, self.atom_terms(name, arguments), leaf.span)]
                 return [self.negated_atom(leaf, elsewhere)]
             case s.Case():
-                return [self.case(leaf, positive, elsewhere)]
+                return self.case(leaf, positive, elsewhere)
             case s.Binary(operator="==", left=a, right=b) if positive and self.is_pattern(b):
-                return [self.case(s.Case(a, b, span=leaf.span), True, elsewhere)]
+                return self.case(s.Case(a, b, span=leaf.span), True, elsewhere)
             case s.Binary(operator="==", left=a, right=b) if positive and self.is_pattern(a):
-                return [self.case(s.Case(b, a, span=leaf.span), True, elsewhere)]
+                return self.case(s.Case(b, a, span=leaf.span), True, elsewhere)
             case s.Aggregate(operator="exists" | "forall", outputs=None):
                 return [self.quantifier(leaf, positive, self.outer if self.owner.compatible else elsewhere)]
             case s.Aggregate():

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from derivable.core.diagnostics import BindingError, Span, UnsupportedError
-from derivable.datalog.desugar.variables import variables_of
+from derivable.datalog.desugar.variables import is_made, variables_of
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.scalars.nodes import walk
 from derivable.datalog.syntax import nodes as s
@@ -57,6 +57,8 @@ class Scope(Conversion):
         self.environment = dict(environment)
         self.extra: list[r.Literal] = []
         self.binders: list[s.Atom | s.Case | s.InRange | s.Binary] = []
+        # The variables of terms that this body makes, which no relation may have yet.
+        self.made: set[str] = set()
         # The variables that are used outside this body: those of the head, or of the aggregate around it.
         self.outer: set[str] = set()
 
@@ -154,14 +156,28 @@ class Scope(Conversion):
         self.extra.append(r.Atom(constructor.relation, (term, *fields), node.span))
         return term
 
-    def case(self, leaf: s.Case, positive: bool, elsewhere: set[str]) -> r.Literal:
+    def case(self, leaf: s.Case, positive: bool, elsewhere: set[str]) -> list[r.Literal]:
         constructor = self.constructor(leaf.pattern)
+        if positive and is_made(leaf.subject, self.made):
+            return self.taken_apart(self.expression(leaf.subject), leaf.pattern)
         if positive:
             arguments = (leaf.subject, *leaf.pattern.arguments)
             found = self.terms(arguments, (constructor.type, *constructor.fields))
-            return r.Atom(constructor.relation, found, leaf.span)
+            return [r.Atom(constructor.relation, found, leaf.span)]
         test = self.has_form(self.expression(leaf.subject), leaf.pattern, elsewhere, {})
-        return r.Filter(r.Apply("!", (test,), BOOL), leaf.span)
+        return [r.Filter(r.Apply("!", (test,), BOOL), leaf.span)]
+
+    def taken_apart(self, term: r.Expr, pattern: s.Atom) -> list[r.Literal]:
+        """That a term which this body makes has a form: no relation has the term yet, so its parts are computed."""
+        constructor, span = self.constructor(pattern), pattern.span
+        found: list[r.Literal] = [r.Filter(r.Apply(f"is {constructor.name}", (term,), BOOL), span)]
+        for i, (argument, t) in enumerate(zip(pattern.arguments, constructor.fields)):
+            part = r.Apply(f"{constructor.name}.{i}", (term,), t)
+            if self.is_pattern(argument):
+                found += self.taken_apart(part, argument)
+            elif not isinstance(argument, s.Wildcard):
+                found.append(r.Filter(r.Apply("==", (self.field(argument, t), part), BOOL), argument.span))
+        return found
 
     def has_form(self, term: r.Expr, pattern: s.Atom, elsewhere: set[str], local: dict[str, r.Expr]) -> r.Expr:
         """Whether a term has a form: a bool that is always there.

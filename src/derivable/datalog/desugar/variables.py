@@ -22,6 +22,32 @@ def variables_of(node: Any) -> list[str]:
     return [n for child in children(node) for n in variables_of(child)]
 
 
+def is_made(node: Any, made: Container[str]) -> bool:
+    """Whether an expression is a term that a body makes, of which these variables are some."""
+    if isinstance(node, s.Conditional):
+        return is_made(node.then, made) or is_made(node.otherwise, made)
+    return isinstance(node, s.New) or (isinstance(node, s.Variable) and node.name in made)
+
+
+def made_terms(binders: list[Any]) -> set[str]:
+    """The variables of terms, and of their parts, that equations of one body make, and no atom of a relation has."""
+    there = {name for leaf in binders if isinstance(leaf, s.Atom) for name in variables_of(leaf)}
+    made: set[str] = set()
+    while True:
+        before = len(made)
+        for leaf in binders:
+            names: list[str] = []
+            if isinstance(leaf, s.Binary):
+                for side, other in ((leaf.left, leaf.right), (leaf.right, leaf.left)):
+                    if is_made(other, made) and isinstance(side, (s.Variable, s.Atom)):
+                        names += variables_of(side)
+            elif isinstance(leaf, s.Case) and is_made(leaf.subject, made):
+                names += variables_of(leaf.pattern)
+            made.update(name for name in names if name not in there)
+        if len(made) == before:
+            return made
+
+
 def bound_in(disjunct: list[tuple[Any, bool]], relations: Container[str]) -> set[str]:
     """Variables in the positive atoms and patterns of one disjunct, and in the outputs of its foreign predicates.
 

@@ -104,7 +104,9 @@ class _Inlining:
             raise self.types.error(UnsupportedError, message, atom.span)
         own: dict[str, n.Argument] = {}
         equations: list[n.Formula] = []
-        for given, wanted in zip(atom.arguments, head.arguments):
+        attributes = self.types.relations[atom.name].attributes
+        for given, wanted, attribute in zip(atom.arguments, head.arguments, attributes):
+            given, wanted = (_with_type(argument, attribute.type_name) for argument in (given, wanted))
             if isinstance(given, n.Unnamed):
                 given = n.Variable(self.names.fresh("_"), span=given.span)
             if isinstance(wanted, n.Variable) and wanted.name not in own:
@@ -142,3 +144,9 @@ class _Inlining:
                         message = f"`{part.name}` is negated, and its rule has variables that are not in its head"
                         hint = "leave out `inline`, and have its rule bind all variables"
                         raise self.types.error(UnsupportedError, message, part.span, hint)
+
+
+def _with_type(node: n.Argument, type_name: str) -> n.Argument:
+    """A record or branch with its type, which the column that it leaves said."""
+    is_structure = isinstance(node, (n.Record, n.Branch, n.Nil))
+    return n.As(node, type_name, span=node.span) if is_structure else node

@@ -10,7 +10,7 @@ from derivable.core.diagnostics import BindingError, TypeMismatchError, Unsuppor
 from derivable.datalog.aggregates.ordering import CHOICE
 from derivable.datalog.scalars.nodes import walk
 from derivable.datalog.souffle import nodes as n
-from derivable.datalog.souffle.clauses import Bound, Clause, Names, disjuncts, variables_in
+from derivable.datalog.souffle.clauses import Bound, Clause, Names, disjuncts, replaced, variables_in
 from derivable.datalog.souffle.expressions import Expressions
 from derivable.datalog.souffle.inlining import inlined
 from derivable.datalog.souffle.selections import Selection, feeders, is_extremum, makes_values, selections
@@ -247,26 +247,28 @@ class Translation:
         raise self.types.error(UnsupportedError, "this cannot stand in a body", node.span)
 
     def constraint(self, node: n.Constraint, clause: Clause) -> Any:
-        typed, left, right, span = clause.typed, node.left, node.right, node.span
+        typed, span = clause.typed, node.span
+        left, right = (_without_type(side) for side in (node.left, node.right))
         if node.operator in ("match", "contains"):
             texts = (self.expressions.value(a, typed, "symbol") for a in (left, right))
             return self.expressions.call(_TEXT_TESTS[node.operator], *texts, span=span)
-        t = typed.argument(left) or typed.argument(right)
+        t = typed.argument(node.left) or typed.argument(node.right)
         if node.operator in ("=", "!="):
-            t = typed.argument(left, typed.argument(right)) or t
+            t = typed.argument(node.left, typed.argument(node.right)) or t
             terms = (*_STRUCTURES, n.Nil)
             if node.operator == "=" and (isinstance(left, terms) or isinstance(right, terms)):
-                return self.equation(node, t, clause)
+                return self.equation(node, left, right, t, clause)
         elif t is not None and t not in ("number", "unsigned", "float", "symbol"):
             message, hint = f"values of the type {t} have no order", "compare them with `=` and `!=`"
             raise self.types.error(TypeMismatchError, message, span, hint)
         sign = _SIGNS.get(node.operator, node.operator)
-        parts = (self.expressions.value(a, typed, t) for a in (left, right))
+        parts = (self.expressions.value(a, typed, t) for a in (node.left, node.right))
         return s.Binary(sign, *parts, span=span)
 
-    def equation(self, node: n.Constraint, t: str | None, clause: Clause) -> Any:
+    def equation(
+        self, node: n.Constraint, subject: n.Argument, pattern: n.Argument, t: str | None, clause: Clause
+    ) -> Any:
         """`x = [a, b]`: takes `x` apart where it is bound by another literal, else `x` is a new record."""
-        subject, pattern = node.left, node.right
         if not isinstance(pattern, (*_STRUCTURES, n.Nil)):
             subject, pattern = pattern, subject
         if isinstance(subject, _STRUCTURES) and isinstance(pattern, _STRUCTURES):
@@ -363,10 +365,10 @@ class Translation:
         if not isinstance(literal, n.Atom):
             return literal
 
-        def named(part: n.Argument) -> n.Argument:
+        def named(part: Any) -> Any:
             return n.Variable(self.names.fresh("_"), span=part.span) if isinstance(part, n.Unnamed) else part
 
-        return n.Atom(literal.name, tuple(map(named, literal.arguments)), span=literal.span)
+        return replaced(literal, named)
 
     def folded(
         self, operator: str, inner: Clause, clause: Clause, formulas: list[Any], own: list[str], span: n.Span
@@ -437,6 +439,12 @@ class Translation:
         self.numbered.append((name, len(own)))
         formulas.append(s.Binary("==", s.Variable(node.variable.name, span=span), value, span=span))
         return _conjunction(formulas, span)
+
+
+def _without_type(node: n.Argument) -> n.Argument:
+    """A record or branch without the type that is written with it."""
+    is_typed = isinstance(node, n.As) and isinstance(node.operand, (*_STRUCTURES, n.Nil))
+    return node.operand if is_typed else node  # type: ignore[union-attr]
 
 
 def _atom(name: str, variables: Iterable[str], span: n.Span) -> s.Atom:

@@ -233,8 +233,9 @@ class ClauseTypes:
                     self.argument(argument, t)
                 return own
             case n.As(operand=operand, type_name=name):
-                self.argument(operand)
-                return self.types.resolved(name, node.span)
+                t = self.types.resolved(name, node.span)
+                self.argument(operand, t if isinstance(operand, (n.Record, n.Branch, n.Nil)) else None)
+                return t
             case n.UserFunctor(name=name, arguments=arguments):
                 declared = self.types.functors.get(name)
                 if declared is None:

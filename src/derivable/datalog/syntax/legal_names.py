@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from derivable.core.names import FreshNames
@@ -47,7 +48,7 @@ def _legal(name: str, is_lowered: bool) -> str:
 
 
 class Renaming:
-    """The items of a program with names that programs may have.
+    """The items of a program with names that programs may have, and no conjunction in another one.
 
     relations     relation or constructor -> its name there
     is_lowered    whether variables begin with a small letter
@@ -92,6 +93,9 @@ class Renaming:
                     changes["name"] = self.type_name(name)
                 case s.Cast(type_name=name):
                     changes["type_name"] = self.type_name(name)
+                case s.Conjunction(operands=operands):
+                    parts = (one.operands if isinstance(one, s.Conjunction) else (one,) for one in operands)
+                    changes["operands"] = tuple(chain.from_iterable(parts))
             return replace(node, **changes) if changes else node
 
         return of(item)

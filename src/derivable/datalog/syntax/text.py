@@ -69,10 +69,11 @@ def _alone(node: Any) -> str:
 
 def body_parts(body: s.Expression) -> list[str]:
     """The conjuncts of a body, with `and` between which it is written."""
-    if isinstance(body, s.Conjunction):
-        return [part for operand in body.operands for part in body_parts(operand)]
-    is_comparison = isinstance(body, s.Binary) and body.operator in _COMPARISONS
-    return [_alone(body) if is_comparison else expression_text(body)]
+    operands = body.operands if isinstance(body, s.Conjunction) else (body,)
+    return [
+        _alone(one) if isinstance(one, s.Binary) and one.operator in _COMPARISONS else expression_text(one)
+        for one in operands
+    ]
 
 
 def _body(body: s.Expression) -> str:
