@@ -827,7 +827,8 @@ between */ a(2). // end
 case(
     "qualifiers",
     """
-.decl a(x:number) brie .decl b(x:number,y:number) btree .decl c(x:number) no_magic no_inline .decl d(x:number) btree_delete
+.decl a(x:number) brie .decl b(x:number,y:number) btree
+.decl c(x:number) no_magic no_inline .decl d(x:number) btree_delete
 a(1). b(1,2). c(3). d(4). d(x) <= d(y) :- x < y.
 .output a,b,c,d
 """,
