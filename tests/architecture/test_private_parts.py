@@ -1,4 +1,4 @@
-"""Private parts of torch are used in few files, and are there in the installed version. (Those of Numba are tested in
+"""Private parts of torch are used in one file, and are there in the installed version. (Those of Numba are tested in
 `tests/device/test_numba_parts.py`.)
 """
 
@@ -16,18 +16,7 @@ MODULES = {
     "functorch": "torch._C._functorch",
     "tracing": "torch._C",
 }
-# The bridge's, and those who take trees of tensors apart or record programs. The list is to get shorter.
-USERS = {
-    "accelerator/trace/recording.py",
-    "accelerator/trace/trace.py",
-    "bridge/arrays.py",
-    "bridge/compiled.py",
-    "bridge/engines.py",
-    "bridge/operators.py",
-    "bridge/torch.py",
-    "nn/batch.py",
-    "nn/inference.py",
-}
+USERS = {"bridge/torch_parts.py"}
 
 
 def chain(node: ast.AST) -> list[str]:
@@ -67,7 +56,7 @@ def test_torch_has(name):
         value = getattr(value, attribute) if hasattr(value, attribute) else importlib.import_module(path)
 
 
-def test_few_files_use_them():
+def test_one_file_uses_them():
     assert {path for path, names in USES.items() if names} == USERS
 
 

@@ -13,6 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from derivable.bridge import arrays, operators
 from derivable.bridge import torch as tensors
+from derivable.bridge.torch_parts import without_script
 from derivable.core.diagnostics import DerivableError
 
 _Tensors = list[torch.Tensor]
@@ -56,13 +57,8 @@ def one_node(function: Callable[..., Any], tensors: Sequence[torch.Tensor], *giv
     look at: of its graph of torch's operators for tensors of these shapes."""
     if not torch.jit.is_tracing():  # type: ignore[attr-defined]
         return _called(_number(function, *given), *tensors)
-    tracing: Any = torch._C
-    state = tracing._get_tracing_state()
-    tracing._set_tracing_state(None)
-    try:
+    with without_script():
         graph = make_fx(lambda *tensors: function(tensors, *given))(*tensors)
-    finally:
-        tracing._set_tracing_state(state)
     return graph(*tensors)
 
 

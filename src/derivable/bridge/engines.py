@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -220,13 +219,17 @@ class TensorFunction(Engine):
         return (self.function(*tensors),)
 
     def _called(self, structure: Any, tensors: Sequence[Any]) -> list[Any]:
-        with _recording():
+        from derivable.bridge.torch_parts import recording
+
+        with recording():
             return [made.detach() for made in self.results(*(x.detach() for x in tensors))]
 
     def _pulled(self, structure: Any, seeds: Sequence[Any], tensors: Sequence[Any], results: Any) -> list[Any]:
         import torch
 
-        with _recording():
+        from derivable.bridge.torch_parts import recording
+
+        with recording():
             given = [x.detach().requires_grad_(k in self.float_leaves) for k, x in enumerate(tensors)]
             wanted = [given[k] for k in self.float_leaves]
             made = [(x, seed) for x, seed in zip(self.results(*given), seeds) if seed is not None and x.requires_grad]
@@ -261,16 +264,6 @@ class _DualFunction(TensorFunction):
         pulled = torch.autograd.grad(alive, wanted, seeds, **options) if alive else ()
         along = iter(torch.autograd.grad(pulled, seeds, list(tensors[of.leaves :]), **options) if alive else ())
         return *made, *(next(along) if x.requires_grad else torch.zeros_like(x) for x in made)
-
-
-@contextmanager
-def _recording() -> Iterator[None]:
-    """Autograd records, also in the implementation of an operator, below the place where it does otherwise."""
-    import torch
-
-    key = torch._C.DispatchKey.AutogradFunctionality
-    with torch._C._SetExcludeDispatchKeyGuard(key, False), torch.enable_grad():
-        yield
 
 
 def _tensors(arrays: Sequence[Any]) -> list[Any]:

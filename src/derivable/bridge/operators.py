@@ -15,18 +15,17 @@ is read from a file runs where the same engine has been made.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
 from derivable.bridge import numpy as numpy_arrays
 from derivable.bridge import torch as tensors
 from derivable.bridge import torch_products as products
 from derivable.bridge.products import with_batch
 from derivable.bridge.protocol import Engine, live_engines
+from derivable.bridge.torch_parts import below_autograd, each_legacy_copy, is_legacy_copies, one_level
 from derivable.core.diagnostics import UnsupportedError
 
 _Tensors = list[torch.Tensor]
@@ -154,19 +153,8 @@ class _Level(torch.autograd.Function):
     @classmethod
     def apply(cls, *arguments: Any) -> Any:
         # What torch does before it asks for a function of all levels at once, which the dispatcher has taken apart.
-        with _one_level():
+        with one_level():
             return super(torch.autograd.Function, cls).apply(*arguments)  # type: ignore[misc]
-
-
-@contextmanager
-def _one_level() -> Iterator[None]:
-    functorch: Any = torch._C._functorch  # type: ignore[attr-defined]
-    before = functorch.get_single_level_autograd_function_allowed()
-    functorch.set_single_level_autograd_function_allowed(True)
-    try:
-        yield
-    finally:
-        functorch.set_single_level_autograd_function_allowed(before)
 
 
 class _Apply(_Level):
@@ -174,7 +162,7 @@ class _Apply(_Level):
     def forward(ctx, keyset, engine: Engine, keep: bool, structure, *operands):
         # How much is kept may depend on the numbers, which a graph does not have.
         keep = keep or (any(ctx.needs_input_grad[4:]) and not tensors.is_captured())
-        made = _below(torch.ops.derivable.apply, keyset, list(operands), structure, engine.number, keep)
+        made = below_autograd(torch.ops.derivable.apply, keyset, list(operands), structure, engine.number, keep)
         ctx.engine, ctx.outputs = engine, len(made)
         results, kept = made[: engine.num_results], made[engine.num_results :]
         tensors.prepare(ctx, engine, structure, operands, results, kept)
@@ -203,7 +191,9 @@ class _Pull(_Level):
     @staticmethod
     def forward(ctx, keyset, engine: Engine, structure, made: _Tensors, *given):
         seeds, operands = given[: len(engine.float_results)], given[len(engine.float_results) :]
-        found = _below(torch.ops.derivable.pull, keyset, list(seeds), list(operands), made, structure, engine.number)
+        found = below_autograd(
+            torch.ops.derivable.pull, keyset, list(seeds), list(operands), made, structure, engine.number
+        )
         ctx.engine = engine
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(structure, *given)
@@ -249,13 +239,6 @@ def _seeds_and_operands(ctx) -> tuple[Any, Sequence[Any], Sequence[Any]]:
     return structure, given[:count], given[count:]
 
 
-def _below(operator: Any, keyset: Any, *arguments: Any) -> _Tensors:
-    # Forward computes without derivatives, but what is below may be another level of transformations.
-    modes = torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), torch._C._AutoDispatchBelowAutograd()
-    with modes[0], modes[1], modes[2]:
-        return operator.default.redispatch(keyset & torch._C._after_autograd_keyset, *arguments)
-
-
 def _zeros_for_none(tangents: Sequence[torch.Tensor | None], like: Sequence[torch.Tensor]) -> _Tensors:
     return [torch.zeros_like(other) if t is None else t for t, other in zip(tangents, like, strict=True)]
 
@@ -280,7 +263,7 @@ class _Product(_Level):
         ctx.axes = axes
         ctx.save_for_backward(left, right)
         ctx.save_for_forward(left, right)
-        return _below(torch.ops.derivable.product, keyset, left, right, *axes)
+        return below_autograd(torch.ops.derivable.product, keyset, left, right, *axes)
 
     @staticmethod
     def backward(ctx, *adjoints):
@@ -413,14 +396,6 @@ def _joined(engine: Any, structures: torch.Tensor, rows: int) -> torch.Tensor:
 def _each_copy(function: Callable[..., _Tensors], given: Sequence[torch.Tensor | None]) -> _Tensors:
     """A function of tensors, also of those that stand for many by the vmap that torch.autograd has for itself, for
     which operators have no rules: by torch.vmap."""
-    if tensors.is_captured() or not any(map(tensors.is_legacy_copies, given)):
+    if tensors.is_captured() or not any(map(is_legacy_copies, given)):
         return function(*given)
-    level = torch._C._vmapmode_increment_nesting() - 1
-    torch._C._vmapmode_decrement_nesting()
-    bare: list[Any] = [
-        torch._remove_batch_dim(x, level, 1, 0) if tensors.is_legacy_copies(x) else x  # type: ignore[arg-type]
-        for x in given
-    ]
-    axes = tuple(0 if tensors.is_legacy_copies(x) else None for x in given)
-    found = torch.vmap(function, in_dims=axes)(*bare)
-    return [torch._add_batch_dim(x, 0, level) for x in found]  # type: ignore[attr-defined]
+    return each_legacy_copy(function, given)

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.autograd import forward_ad
 
 from derivable.bridge import numpy as numpy_arrays
 from derivable.bridge.protocol import Engine
+from derivable.bridge.torch_parts import is_captured, is_legacy_copies, is_observed, physical
 from derivable.core.arguments import check_on_cpu
 from derivable.core.diagnostics import DomainError, OutOfMemory, UnsupportedError
 from derivable.device.cpu.memory import contiguous
@@ -117,30 +117,6 @@ def _any_requires_grad(operands: Sequence[torch.Tensor]) -> bool:
     return False
 
 
-def is_transformed() -> bool:
-    """Whether torch.func or forward mode look at what is computed, and not only reverse mode."""
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
-
-
-def is_captured() -> bool:
-    """Whether a graph is made of what is computed, for calls with other numbers: by torch.compile, torch.export,
-    torch.jit.trace or make_fx. Code must not decide on numbers then, nor leave torch."""
-    return torch.compiler.is_compiling() or torch._C._is_tracing() or torch._C._len_torch_dispatch_stack() > 0
-
-
-def is_observed() -> bool:
-    """Whether somebody else than reverse mode looks at what is computed: tensors may have no numbers."""
-    # `is_captured() or is_transformed()`, without two calls: small folds take seven microseconds.
-    state = torch._C
-    return (
-        torch.compiler.is_compiling()
-        or state._is_tracing()
-        or state._len_torch_dispatch_stack() > 0
-        or state._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
-    )
-
-
 def refuse_capture(what: str) -> None:
     """Raise UnsupportedError inside of what makes graphs that calls with other numbers run: the graph would have the
     numbers of this call in it. Code that `torch.compile` reads is left to it: it computes outside of its graph."""
@@ -168,14 +144,6 @@ def as_node(module: torch.nn.Module, arguments: Sequence[Any], options: Mapping[
         )
     path = tracer.path_of_module(module)  # type: ignore[attr-defined]
     return tracer.create_proxy("call_module", path, tuple(arguments), dict(options))
-
-
-def physical(tensor: torch.Tensor) -> torch.Tensor:
-    """The numbers that are there, all copies of them, for checks inside torch.func's transformations."""
-    functorch: Any = torch._C._functorch  # type: ignore[attr-defined]
-    while functorch.is_functorch_wrapped_tensor(tensor):
-        tensor = functorch.get_unwrapped(tensor)
-    return tensor.detach()
 
 
 def has_nan(tensor: torch.Tensor) -> bool:
@@ -308,8 +276,3 @@ def saved(engine: Engine, tensors: Sequence[Any]) -> tuple[Any, Sequence[Any], S
     """(structure, operands, results and what was kept beside them) of what `prepare` has saved."""
     structure, *rest = tensors
     return structure, rest[: engine.num_operands], rest[engine.num_operands :]
-
-
-def is_legacy_copies(tensor: torch.Tensor | None) -> bool:
-    """Whether a tensor stands for many, by the vmap that `torch.autograd` has for itself (`is_grads_batched`)."""
-    return tensor is not None and torch._C._functorch.is_legacy_batchedtensor(tensor)  # type: ignore[attr-defined]

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from derivable.bridge.products import Axes, by_left, by_right, exact_product, interleaved, with_batch
-from derivable.bridge.torch import has_nan, is_captured, is_legacy_copies, is_transformed
+from derivable.bridge.torch import has_nan, is_captured
+from derivable.bridge.torch_parts import is_legacy_copies, is_transformed
 
 
 def is_recorded(operands: Sequence[torch.Tensor]) -> bool:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
 
 from derivable.algebra.semiring import Semiring
+from derivable.bridge.torch_parts import tree_leaves, tree_map
 from derivable.core.diagnostics import LimitError
 from derivable.datalog.api.batched import BatchRuns, Derived, RunBatch
 from derivable.datalog.api.program import Program

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_map
 
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
-from derivable.bridge.torch import is_captured, physical
+from derivable.bridge.torch import is_captured
+from derivable.bridge.torch_parts import physical, tree_map
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.queries.transform import without_absences
 from derivable.core.diagnostics import DomainError

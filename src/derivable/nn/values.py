@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from derivable.bridge.torch import is_captured, physical
+from derivable.bridge.torch import is_captured
+from derivable.bridge.torch_parts import physical
 from derivable.core.diagnostics import DomainError, ShapeError, outside
 from derivable.nn.declared import unfit_batches
 

@@ -14,13 +14,13 @@ from weakref import WeakValueDictionary
 
 import torch
 from torch.fx.node import map_aggregate
-from torch.utils._pytree import tree_leaves, tree_map
 
 from derivable.accelerator.trace.decompositions import Refused, assigned
 from derivable.accelerator.trace.exported import call, is_exported
 from derivable.accelerator.trace.source_location import SourceLocation, calls_model, location_here, location_of
 from derivable.accelerator.trace.spectra import Spectrum, complex_error, decomposition
 from derivable.accelerator.trace.state import class_of, refuse_class
+from derivable.bridge.torch_parts import tree_leaves, tree_map
 from derivable.core.diagnostics import DerivableError, ShapeError, UnsupportedError
 
 # What only sizes say, so that a trace has the numbers.

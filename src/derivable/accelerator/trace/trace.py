@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from torch.fx.node import map_aggregate
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 from derivable.accelerator.operators.operators import (
     Builder,
@@ -68,6 +67,7 @@ from derivable.accelerator.trace.state import (
     state_of,
 )
 from derivable.accelerator.trace.translate import ROWS, Ref, Translation
+from derivable.bridge.torch_parts import traced_in_compiled_code, tree_leaves, tree_map
 from derivable.core.arguments import several
 from derivable.core.diagnostics import DerivableError, DomainError, ShapeError, UnsupportedError
 from derivable.core.registry import suggestion
@@ -194,7 +194,7 @@ def _without_compiler() -> Iterator[None]:
     if "torch._dynamo" not in sys.modules:
         yield
         return
-    with torch._dynamo.config.patch(error_on_nested_fx_trace=False), torch.compiler.set_stance("force_eager"):
+    with traced_in_compiled_code():
         yield
 
 

@@ -179,7 +179,7 @@ def _untracked(name: str, value: Any) -> Any:
     """An input without its derivatives."""
     torch, jax = imported("torch"), imported("jax")
     if torch is not None and isinstance(value, torch.Tensor):
-        from derivable.bridge.torch import is_transformed
+        from derivable.bridge.torch_parts import is_transformed
 
         if is_transformed():
             raise UnsupportedError(
