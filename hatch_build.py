@@ -17,6 +17,14 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 VARIABLE = "DERIVABLE_PROCESSORS"
 FOLDER = "derivable/device/cpu/compiled"
+# Not by PYTHONPATH: where an editable install is there already, pip's environments for building take its folder away.
+BUILD = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from derivable.device.cpu.building.build_kernels import build
+build(Path(sys.argv[2]), *sys.argv[3:])
+"""
 
 
 class KernelHook(BuildHookInterface):
@@ -39,14 +47,11 @@ class KernelHook(BuildHookInterface):
 
     def compile(self, sources: Path, folder: Path, wanted: list[str]) -> list[Path]:
         """One file for a processor."""
-        # What is required for building may be found by this variable alone.
-        path = os.pathsep.join([str(sources), *filter(None, [os.environ.get("PYTHONPATH")])])
-        environment = {**os.environ, "PYTHONPATH": path}
         made = []
         for processor in wanted:
             file = folder / f"{processor}.objects"
-            command = [sys.executable, "-m", "derivable.device.cpu.building.build_kernels", str(file)]
-            subprocess.run([*command, *([] if processor == "native" else [processor])], env=environment, check=True)
+            arguments = [str(sources), str(file), *([] if processor == "native" else [processor])]
+            subprocess.run([sys.executable, "-c", BUILD, *arguments], check=True)
             made.append(file)
         return made
 
