@@ -9,7 +9,8 @@ import derivable
 from derivable.core import version
 
 ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = SETTINGS["project"]
 REQUIREMENTS = [
     *PROJECT["dependencies"],
     *(item for extra in PROJECT["optional-dependencies"].values() for item in extra),
@@ -47,6 +48,16 @@ def test_versions_agree():
     citation = (ROOT / "CITATION.cff").read_text()
     assert re.findall(r"^version: (.*)$", citation, re.MULTILINE) == [version.VERSION.partition(".dev")[0]]
     assert derivable.__version__.partition("+")[0] == version.VERSION
+
+
+def test_builds_of_torch_have_an_extra_and_an_index():
+    uv = SETTINGS["tool"]["uv"]
+    indexes = {index["name"] for index in uv["index"]}
+    builds = {source["extra"]: source["index"] for source in uv["sources"]["torch"]}
+    assert set(builds.values()) == indexes
+    assert [{"extra": extra} for extra in builds] == uv["conflicts"][0]
+    extras = PROJECT["optional-dependencies"]
+    assert all(extras[extra] == extras["torch"] for extra in builds)
 
 
 def test_a_clone_names_its_commit(tmp_path, monkeypatch):

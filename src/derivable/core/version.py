@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 # The build reads this line.
-VERSION = "0.2.0.dev0"
+VERSION = "0.2.0"
 
 
 def full_version() -> str:
