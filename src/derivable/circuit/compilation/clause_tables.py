@@ -185,7 +185,7 @@ class _Reading:
         """For each discrete variable of a clause the values under which it is satisfied."""
         found: dict[int, np.ndarray] = {}
         for variable, holds in map(self._literal, clause):
-            found[variable] = found[variable] | holds if variable in found else holds
+            found[variable] = found.get(variable, False) | holds
         return found
 
     def _forbid(self, clause: dict[int, np.ndarray], allowed: dict[tuple[int, ...], np.ndarray]) -> None:
@@ -223,7 +223,7 @@ class _Reading:
         for variable, (sign, condition) in self.definitions.items():
             holds: dict[int, np.ndarray] = {}
             for discrete, values in map(self._literal, condition):
-                holds[discrete] = holds[discrete] & values if discrete in holds else values
+                holds[discrete] = holds.get(discrete, True) & values
             scope = tuple(sorted(holds))
             shape = [self.cardinalities[discrete] for discrete in scope]
             if float(np.prod(shape, dtype=np.float64)) > MOST_LABELLED:

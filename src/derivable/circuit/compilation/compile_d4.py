@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from derivable.circuit.compilation.compile_nnf import NNF, read_nnf
 from derivable.circuit.compilation.compile_process import run_worker, work_folder
+from derivable.circuit.files.nnf_file import parse_nnf
 from derivable.circuit.formulas.dimacs import Cnf, write_dimacs
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.diagnostics import MissingDependencyError
@@ -33,11 +37,21 @@ def compile_d4(
     Variables that D4 leaves free on a branch do not occur there: the circuit is not smooth.
     Raises CompileTimeout, CompilerError, MissingDependencyError.
     """
-    from derivable.circuit.files.nnf_file import parse_nnf  # late: the child process does without Numba
-
     require_d4()
+    # D4 takes memory for each variable that the header announces.
+    variables, numbers = np.unique(np.abs(cnf.literals), return_inverse=True)
+    literals = np.sign(cnf.literals) * (numbers.reshape(-1) + 1).astype(np.int32)
+    circuit = _compiled(Cnf(len(variables), cnf.offsets, literals), deadline, progress, memory_limit)
+    if len(variables) < cnf.num_variables:
+        named = np.concatenate([[0], variables]).astype(np.int32)
+        literal = np.sign(circuit.literal) * named[np.abs(circuit.literal)]
+        circuit = replace(circuit, literal=literal, num_variables=cnf.num_variables)
+    return circuit
+
+
+def _compiled(cnf: Cnf, deadline: Deadline, progress: bool | None, memory_limit: int | None) -> Circuit:
     with work_folder() as folder:
-        write_dimacs(Cnf(cnf.num_variables, cnf.offsets, cnf.literals), folder / CNF)
+        write_dimacs(cnf, folder / CNF)
         run_worker(
             "d4",
             folder,

@@ -21,6 +21,7 @@ from derivable.circuit.compilation.elimination import balanced_vtree, eliminatio
 from derivable.circuit.compilation.long_clauses import narrowed
 from derivable.circuit.files.sdd_objects import export, manager_of
 from derivable.circuit.graph.and_or_graph import AndOrGraph
+from derivable.circuit.graph.builder import circuit_from_arrays
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.graph.vtree import Vtree
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
@@ -66,8 +67,6 @@ def compile_sdd(
     vtree   "elimination", "balanced" or "right" (both in order of first mention), or one to keep and not to minimise
     Raises CompileTimeout, CompilerError.
     """
-    from derivable.circuit.graph.builder import circuit_from_arrays  # late: the child process does without Numba
-
     variables = np.unique(np.abs(graph.literal[graph.kind == LITERAL]))
     mentioned = len(variables)
     options = {"blocks": [list(map(int, block)) for block in blocks], "vtree": vtree, "minimise": minimise}

@@ -159,7 +159,7 @@ class Nodes:
     def _by_choice(self, entry: Entry) -> dict[int, np.ndarray]:
         found: dict[int, np.ndarray] = {}
         for _, choice, values in entry.reasons:
-            found[choice] = found[choice] | values if choice in found else values
+            found[choice] = found.get(choice, False) | values
         return found
 
     def _none(self, entry: Entry) -> int:

@@ -452,7 +452,7 @@ class GraphTables:
                     return None
                 continue
             variable, holds = known
-            context[variable] = context[variable] & holds if variable in context else holds
+            context[variable] = context.get(variable, True) & holds
         if any(not holds.any() for holds in context.values()) or (chosen >= 0 and not values.any()):
             return None
         return context, chosen, values

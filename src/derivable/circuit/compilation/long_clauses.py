@@ -13,6 +13,7 @@ import numpy as np
 from derivable.circuit.compilation.alternatives import decided
 from derivable.circuit.formulas.dimacs import Cnf, cnf_from_clauses
 from derivable.circuit.graph.and_or_graph import AndOrGraph, NodeLists
+from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.and_or import AND, LITERAL, OR
 from derivable.core.graph import offsets_of
@@ -42,8 +43,6 @@ def long_clauses_alone(cnf: Cnf) -> np.ndarray:
 
 def decided_clauses(clauses: Sequence[Sequence[int]], others: Sequence[Circuit], num_variables: int) -> Circuit:
     """The conjunction of clauses, which share no variables, and of circuits over other variables."""
-    from derivable.circuit.graph.builder import CircuitBuilder  # late: the child process does without Numba
-
     graph = cnf_graph(cnf_from_clauses(clauses, num_variables))
     disjunctions = np.flatnonzero(graph.kind == OR)
     parts = [decided(graph, disjunctions)[0], *others]
