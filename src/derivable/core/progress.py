@@ -36,6 +36,11 @@ class Deadline:
         """How many results more there may be; None without a limit."""
         return None
 
+    @property
+    def bytes_left(self) -> int | None:
+        """How much memory more there may be taken; None without a limit."""
+        return None
+
     def remaining(self) -> float | None:
         """Seconds left, None without a limit. Raises CompileTimeout if there are none."""
         if self.end is None:

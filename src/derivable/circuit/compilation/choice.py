@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 from typing import Literal as OneOf
 
 import numpy as np
@@ -21,9 +22,10 @@ from derivable.circuit.graph.circuit import Circuit
 from derivable.core.and_or import AND, FALSE, LITERAL, OR
 from derivable.core.diagnostics import DomainError
 from derivable.core.graph import connected_components, offsets_of
-from derivable.core.progress import Deadline, checked_time_limit
+from derivable.core.progress import NEVER, Deadline, checked_time_limit
 
-PAIR_BUDGET = 20_000_000  # about a second
+# Steps of proofs, of which a second has about so many; where there is a limit, they take half of what is left at most.
+PAIR_BUDGET = 20_000_000
 SUPPORT_LIMIT = 1 << 26  # int32 elements: 256 MiB
 
 
@@ -89,6 +91,7 @@ def compile_formula_dag(
     progress: bool | None = None,
     method: OneOf["prove", "sdd"] = "prove",
     otherwise: Callable[[], Circuit | None] | None = None,
+    memory_limit: int | None = None,
 ) -> Circuit:
     """A circuit that computes the exact probability of each root of an NNF DAG.
 
@@ -99,6 +102,7 @@ def compile_formula_dag(
                 to an SDD, which takes much longer and can be smaller (decision 023)
     time_limit  seconds; then CompileTimeout is raised
     otherwise   makes the circuit in another way where much cannot be proved, or None
+    memory_limit  bytes of the compiler of SDDs; then OutOfMemory is raised
     returns     a circuit with the same roots. Evaluate it with weights = the probabilities and negative
                 weights 1 - p for independent variables, ONE for those in groups
                 (`CategoricalVariables.is_categorical`).
@@ -119,10 +123,9 @@ def compile_formula_dag(
     given = AndOrGraph(arrays[0], arrays[1], arrays[2], arrays[3], np.asarray(roots, np.int64))
     dag = circuit_from_arrays(*_positive(given, choices).arrays, num_variables)
     deadline.remaining()
-    found = _Analysis.of(dag, choices, method == "sdd")
-    deadline.remaining()
+    found = _Analysis.of(dag, choices, method == "sdd", deadline=deadline)
     if method == "prove" and len(found.hard):
-        found = _with_decisions(found, choices)
+        found = _with_decisions(found, choices, deadline)
         deadline.remaining()
     dag, hard = found.dag, found.hard
     if otherwise is not None and method == "prove" and len(hard) and _num_variables(dag, hard) > SMALL_VARIABLES:
@@ -133,7 +136,8 @@ def compile_formula_dag(
     rows = [("proof", f"{dag.num_nodes:,} nodes", "taken as they are")]
     if len(hard):
         parts = _components(hard, found.support, found.set_offsets, found.set_elements, len(choices.group_size))
-        compiled = [_compile_part(dag, found.is_false, nodes, choices, deadline, progress) for nodes in parts]
+        limits: dict[str, Any] = {"deadline": deadline, "progress": progress, "memory_limit": memory_limit}
+        compiled = [_compile_part(dag, found.is_false, nodes, choices, limits) for nodes in parts]
         size = f"{len(hard):,} formulas over {_num_variables(dag, hard):,} facts, in {len(parts):,} parts"
         rows = [("proof", f"{dag.num_nodes:,} nodes", f"not of {len(hard):,} formulas")]
         rows.append(("sdd", size, f"taken: {sum(circuit.num_nodes for circuit in compiled):,} nodes"))
@@ -159,11 +163,17 @@ class _Analysis:
 
     @staticmethod
     def of(
-        dag: AndOrGraph, choices: CategoricalVariables, is_all_hard: bool = False, decisions: np.ndarray | None = None
+        dag: AndOrGraph,
+        choices: CategoricalVariables,
+        is_all_hard: bool = False,
+        decisions: np.ndarray | None = None,
+        deadline: Deadline = NEVER,
     ) -> _Analysis:
         """decisions: disjunctions that are known to be deterministic; is_all_hard: whether all roots are to be."""
         from derivable.circuit.kernels import choice as kernels
 
+        left = deadline.remaining()
+        budget = PAIR_BUDGET if left is None else int(min(1.0, left / 2) * PAIR_BUDGET)
         is_decision = np.zeros(dag.num_nodes, bool)
         is_decision[[] if decisions is None else decisions] = True
         is_false, proven, keep, support, set_offsets, set_elements = kernels.analyse(
@@ -172,7 +182,7 @@ class _Analysis:
             choices.value_of,
             choices.group_size,
             is_decision,
-            PAIR_BUDGET,
+            budget,
             SUPPORT_LIMIT,
         )
         need = kernels.needed_nodes(dag.kind, dag.offsets, dag.children, dag.roots, is_false, proven, keep)
@@ -188,7 +198,7 @@ def _num_variables(dag: AndOrGraph, nodes: np.ndarray) -> int:
     return len(np.unique(np.abs(dag.literal[below])))
 
 
-def _with_decisions(found: _Analysis, choices: CategoricalVariables) -> _Analysis:
+def _with_decisions(found: _Analysis, choices: CategoricalVariables, deadline: Deadline) -> _Analysis:
     """The analysis of the graph whose disjunctions of independent alternatives are decisions, where that may help."""
     dag, hard = found.dag, found.hard
     below = np.flatnonzero(dag.with_roots(hard).needed())
@@ -201,7 +211,8 @@ def _with_decisions(found: _Analysis, choices: CategoricalVariables) -> _Analysi
     # As roots, the decisions are numbered anew with the rest.
     roots = np.concatenate([graph.roots, decisions])
     built = circuit_from_arrays(*graph.with_roots(roots).arrays, choices.num_variables)
-    return _Analysis.of(built.with_roots(built.roots[: dag.num_roots]), choices, decisions=built.roots[dag.num_roots :])
+    first = built.with_roots(built.roots[: dag.num_roots])
+    return _Analysis.of(first, choices, decisions=built.roots[dag.num_roots :], deadline=deadline)
 
 
 def _positive(graph: AndOrGraph, choices: CategoricalVariables) -> AndOrGraph:
@@ -248,9 +259,7 @@ def _components(hard, support, set_offsets, set_elements, num_groups: int) -> li
     return [hard[label == number] for number in np.unique(label)]
 
 
-def _compile_part(
-    dag: AndOrGraph, is_false, nodes, choices: CategoricalVariables, deadline: Deadline, progress
-) -> Circuit:
+def _compile_part(dag: AndOrGraph, is_false, nodes, choices: CategoricalVariables, limits: dict[str, Any]) -> Circuit:
     """The SDDs of some nodes in one manager, each conjoined with the constraints of the groups below it."""
     part = dag.with_roots(nodes)
     kept = np.flatnonzero(part.needed())
@@ -259,5 +268,5 @@ def _compile_part(
     codes = np.abs(part.literal[part.kind == LITERAL])
     owners = np.unique(choices.group_of[2 * codes.astype(np.int64)])
     blocks = [choices.groups[owner].tolist() for owner in owners if owner < len(choices.groups)]
-    deadline.remaining()
-    return compile_sdd(part, choices.num_variables, blocks=blocks, deadline=deadline, progress=progress)
+    limits["deadline"].remaining()
+    return compile_sdd(part, choices.num_variables, blocks=blocks, **limits)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from derivable.circuit.compilation.eliminate import Elimination, one_of, require_room
+from derivable.circuit.compilation.eliminate import Elimination, one_of, require_room, timed
 from derivable.circuit.compilation.orders import Order, best_order
 from derivable.circuit.compilation.tables import Space, Table
 from derivable.circuit.formulas.dimacs import Cnf
@@ -76,7 +76,7 @@ class ClauseTables:
         most_nodes: int | None = None,
     ) -> Circuit:
         """The circuit by elimination in this order; origin "decision". Raises TooLarge."""
-        space = Space.of(order.order, self.cardinalities, most_nodes)
+        space = Space.of(order.order, self.cardinalities, most_nodes, deadline)
         builder = CircuitBuilder()
         made: list[Table] = []
         for discrete, values in enumerate(self.variables):
@@ -261,4 +261,5 @@ def compile_elimination(cnf: Cnf, deadline: Deadline = NEVER, memory_limit: int 
     tables = ClauseTables.of(cnf, deadline)
     order = tables.order(deadline)
     require_room(order.cost, order.width, memory_limit)
-    return tables.compiled(order, cnf.num_variables, deadline)
+    with timed(order):
+        return tables.compiled(order, cnf.num_variables, deadline)

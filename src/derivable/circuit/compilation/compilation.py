@@ -125,7 +125,7 @@ def without_repeats(cnf: Cnf, look: Callable[[], Any] = lambda: None) -> Cnf:
         distinct = set(clause)
         if not any(-literal in distinct for literal in distinct):
             seen[tuple(sorted(distinct, key=abs))] = None
-    return cnf_from_clauses(seen, cnf.num_variables)
+    return cnf_from_clauses(seen, cnf.num_variables, look=look)
 
 
 def _compile_cnf(cnf: Cnf, compiler: str, options: dict[str, Any]) -> Circuit:

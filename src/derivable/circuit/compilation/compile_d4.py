@@ -19,7 +19,7 @@ from derivable.core.progress import NEVER, Deadline
 CNF = "input.cnf"
 # Bytes of a d-DNNF that are read in well under a second; more are read in a process that ends in time.
 MOST_READ = 8 << 20
-HINT = "raise time_limit; a formula this hard may need another encoding"
+HINT = "try compiler='auto', or another encoding"
 
 
 def require_d4() -> None:
@@ -50,6 +50,7 @@ def compile_d4(
 
 
 def _compiled(cnf: Cnf, deadline: Deadline, progress: bool | None, memory_limit: int | None) -> Circuit:
+    size = f"{cnf.num_variables:,} variables and {cnf.num_clauses:,} clauses"
     with work_folder() as folder:
         write_dimacs(cnf, folder / CNF)
         run_worker(
@@ -59,12 +60,13 @@ def _compiled(cnf: Cnf, deadline: Deadline, progress: bool | None, memory_limit:
             deadline=deadline,
             progress=progress,
             memory_limit=memory_limit,
+            size=size,
             hint=HINT,
             after_crash="try compiler='sdd'",
         )
         has_limit = deadline.end is not None or memory_limit is not None
         if has_limit and (folder / NNF).stat().st_size > MOST_READ:
-            return read_nnf(folder, cnf.num_variables, deadline, memory_limit, HINT)
+            return read_nnf(folder, cnf.num_variables, deadline, memory_limit, size, HINT)
         return parse_nnf((folder / NNF).read_bytes(), "<D4>", cnf.num_variables, origin="decision")
 
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from derivable.circuit.compilation.eliminate import cost_of
 from derivable.circuit.compilation.frontier import TooWide
 from derivable.circuit.compilation.graph_definitions import Choices
 from derivable.circuit.compilation.graph_tables import GraphTables, Unsuited
 from derivable.circuit.compilation.orders import Order
-from derivable.circuit.compilation.planner import CHEAP, HOPED, MOST_TRIED, Compilation, cost_of
+from derivable.circuit.compilation.planner import CHEAP, HOPED, MOST_TRIED, Compilation
 from derivable.circuit.compilation.tables import TooLarge
 from derivable.circuit.graph.and_or_graph import AndOrGraph, plain
 from derivable.circuit.graph.builder import CircuitBuilder
@@ -44,7 +45,7 @@ def compile_graph(
     """
     choices = Choices.of(num_variables, groups)
     # Evidence depends on all roots together.
-    cones = [np.arange(len(graph.roots))] if len(observed) else _cones(graph)
+    cones = [np.arange(len(graph.roots))] if len(observed) else _cones(graph, deadline)
     if len(cones) == 1:
         return _compiled(graph, num_variables, choices, observed, first_indicator, deadline)
     builder, roots, rows = CircuitBuilder(), np.zeros(len(graph.roots), np.int64), list[tuple[str, str, str]]()
@@ -104,7 +105,7 @@ def _compiled(
     return replace(circuit, compilation=Compilation(what, (row,)))
 
 
-def _cones(graph: AndOrGraph) -> list[np.ndarray]:
+def _cones(graph: AndOrGraph, deadline: Deadline) -> list[np.ndarray]:
     """The numbers of roots that are compiled together: those whose cycles are among those of one of them.
 
     Cycles that do not need each other, such as the ways from several nodes of a graph, make one frontier that is as
@@ -122,8 +123,11 @@ def _cones(graph: AndOrGraph) -> list[np.ndarray]:
         cycles[parent] |= cycles[child]
     needed = [cycles[one] for one in component[plain(graph.roots)].tolist()]
     largest: list[int] = []
+    home: dict[int, int] = {}
     for one in sorted(set(needed), key=int.bit_count, reverse=True):
-        if not any(one & other == one for other in largest):
+        deadline.remaining()
+        home[one] = next((k for k, other in enumerate(largest) if one & other == one), len(largest))
+        if home[one] == len(largest):
             largest.append(one)
-    home = [next(k for k, other in enumerate(largest) if one & other == one) for one in needed]
-    return [np.flatnonzero(np.array(home) == k) for k in range(len(largest))]
+    homes = np.array([home[one] for one in needed])
+    return [np.flatnonzero(homes == k) for k in range(len(largest))]

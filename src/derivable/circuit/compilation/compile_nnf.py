@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +16,13 @@ NNF, NNF_OPTIONS, CIRCUIT = "output.nnf", "nnf.json", "circuit.npz"
 ARRAYS = ("kind", "literal", "offsets", "children", "roots", "level_offsets")
 
 
-def read_nnf(folder: Path, num_variables: int, deadline: Deadline, memory_limit: int | None, hint: str) -> Circuit:
+def read_nnf(
+    folder: Path, num_variables: int, deadline: Deadline, memory_limit: int | None, size: str, hint: str
+) -> Circuit:
     """The circuit of the file `NNF` in a folder, by a process that is ended at the deadline; origin "decision"."""
     (folder / NNF_OPTIONS).write_text(json.dumps(num_variables))
-    run_worker("nnf", folder, name="D4", deadline=deadline, memory_limit=memory_limit, progress=False, hint=hint)
+    limits: dict[str, Any] = {"deadline": deadline, "memory_limit": memory_limit}
+    run_worker("nnf", folder, name="D4", progress=False, size=size, hint=hint, **limits)
     with np.load(folder / CIRCUIT) as data:
         return Circuit(**{name: data[name] for name in ARRAYS}, num_variables=num_variables, origin="decision")
 

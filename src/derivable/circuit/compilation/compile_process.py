@@ -53,7 +53,8 @@ def run_worker(
     deadline: Deadline = NEVER,
     progress: bool | None = None,
     memory_limit: int | None = None,
-    hint: str | None = None,
+    size: str = "",
+    hint: str = "",
     after_crash: str | None = None,
 ) -> None:
     """Run one job of `compile_worker` on the files in `folder` and wait for it.
@@ -61,7 +62,8 @@ def run_worker(
     name        the compiler, for messages
     deadline    when the process is killed and CompileTimeout raised
     memory_limit  resident bytes of the process (on Linux); when it has more, it is killed and OutOfMemory raised
-    hint        for one that does not finish
+    size        what it compiles, for messages of limits
+    hint        for one that does not finish: what helps besides a higher limit
     after_crash for one that crashes, but for lack of memory
     progress    show a bar after a second: True, False, or None for "if stderr is a terminal"
 
@@ -95,7 +97,7 @@ def run_worker(
             env=environment,
         )
         stack.callback(end, process)
-        _wait(process, folder, name, deadline, progress, memory_limit, hint)
+        _wait(process, folder, name, deadline, progress, memory_limit, size, hint)
     if process.returncode != 0:
         raise _failure(process.returncode, folder, name, after_crash)
 
@@ -107,7 +109,8 @@ def _wait(
     deadline: Deadline,
     progress: bool | None,
     memory_limit: int | None,
-    hint: str | None,
+    size: str,
+    hint: str,
 ) -> None:
     thread, started = waiter(process), time.monotonic()
     with ExitStack() as stack:
@@ -115,13 +118,19 @@ def _wait(
         while True:
             pause = 0.1 if deadline.end is None else min(0.1, deadline.end - time.monotonic())
             if pause <= 0:
-                raise CompileTimeout(f"{name} did not finish within {deadline.time_limit:g} s", hint=hint)
+                raise CompileTimeout(
+                    f"{name} did not finish within {deadline.time_limit:g} s, on {size}",
+                    hint=f"raise time_limit, or {hint}",
+                )
             thread.join(pause)
             if not thread.is_alive():
                 return
             used = 0 if memory_limit is None else resident_bytes(process.pid)
             if memory_limit is not None and used > memory_limit:
-                raise OutOfMemory(f"{name} takes {used:,} bytes, and memory_limit is {memory_limit:,}", hint=hint)
+                raise OutOfMemory(
+                    f"{name} takes {used:,} bytes, on {size}, and memory_limit is {memory_limit:,}",
+                    hint=f"raise memory_limit, or {hint}",
+                )
             if time.monotonic() - started > QUIET_SECONDS and progress is not False:
                 done, total, note = _read_progress(folder)
                 if advance is None:

@@ -90,7 +90,8 @@ def compile_sdd(
                 deadline=deadline,
                 progress=progress,
                 memory_limit=memory_limit,
-                hint="raise time_limit, or try compiler='d4', which is faster on most formulas",
+                size=f"{graph.num_nodes:,} nodes over {mentioned:,} variables",
+                hint="try compiler='d4', which is faster on most formulas",
                 after_crash="try vtree='balanced', minimise=False, or compiler='d4'",
             )
             result = _load(folder / OUTPUT)

@@ -10,7 +10,8 @@ Source: Dechter 1999 (bucket elimination); Darwiche 2003 (its trace as an arithm
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +20,7 @@ from derivable.circuit.compilation.orders import Order
 from derivable.circuit.compilation.tables import Space, Table, TooLarge, product, summed
 from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.core.and_or import AND, FALSE, LITERAL, TRUE
-from derivable.core.diagnostics import OutOfMemory
+from derivable.core.diagnostics import CompileTimeout, OutOfMemory
 from derivable.core.progress import NEVER, Deadline
 
 # Bytes of a growing circuit for each node, its two edges and its entry in the table of nodes.
@@ -157,6 +158,24 @@ class Elimination:
 def memory_of(cost: float) -> float:
     """Bytes that the circuit of an order of such a cost takes while it grows, at most."""
     return 2 * NODE_BYTES * cost
+
+
+def cost_of(order: Order) -> str:
+    """What an order costs, in words."""
+    size = memory_of(order.cost)
+    unit, power = ("GiB", 30) if size >= 1 << 30 else ("MiB", 20)
+    shown = f"{order.cost:,.0f}" if order.cost < 1e12 else f"{order.cost:.1e}"
+    return f"width {order.width}, tables of {shown} entries ({order.rule}), up to {size / 2**power:,.1f} {unit}"
+
+
+@contextmanager
+def timed(order: Order) -> Iterator[None]:
+    """In this block have an error of time say what the order costs."""
+    try:
+        yield
+    except CompileTimeout as error:
+        hint = "raise time_limit, set the variables that evidence fixes, or try compiler='d4' on clauses"
+        raise CompileTimeout(f"{error.message}; elimination: {cost_of(order)}", hint=hint) from None
 
 
 def room_of(memory_limit: int | None) -> float:

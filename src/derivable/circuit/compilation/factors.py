@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.circuit.compilation.eliminate import Elimination, one_of, require_room
+from derivable.circuit.compilation.eliminate import Elimination, one_of, require_room, timed
 from derivable.circuit.compilation.orders import best_order
 from derivable.circuit.compilation.tables import Space, Table
 from derivable.circuit.graph.builder import CircuitBuilder
@@ -58,7 +58,7 @@ def from_factors(
     tables = [_checked(number, variables, table, sizes) for number, (variables, table) in enumerate(factors)]
     order = best_order([variables for variables, _ in tables], sizes, deadline)
     require_room(order.cost, order.width, memory_limit)
-    space = Space.of(order.order, sizes)
+    space = Space.of(order.order, sizes, deadline=deadline)
     builder = CircuitBuilder()
     starts = offsets_of(sizes)
     made: list[Table] = []
@@ -75,8 +75,9 @@ def from_factors(
         node_of = np.where(numbers == 0.0, 0, none)
         node_of[is_weight] = nodes
         made.append(space.table(variables, node_of[where].reshape(table.shape)))
-    root = Elimination(builder, made, space, order, deadline).root()
-    deadline.remaining()
+    with timed(order):
+        root = Elimination(builder, made, space, order, deadline).root()
+        deadline.remaining()
     pair = np.array(weights, np.float64), np.ones(len(weights))
     circuit = builder.build([root], len(weights), pair, origin="decision")
     return circuit if names is None else _named(circuit, names, int(starts[-1]))

@@ -9,6 +9,7 @@ from the relation there and from the atoms that stay: its last derivation begins
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -64,30 +65,40 @@ class Leaving:
     after: np.ndarray
 
 
-def sequence_of(bundles: Sequence[Bundle], atoms: Sequence[int], last: set[int]) -> list[int]:
-    """Atoms in an order in which they leave, so that few are in the frontier at a time; `last` ones late."""
+def sequence_of(
+    bundles: Sequence[Bundle], atoms: Sequence[int], last: set[int], look: Callable[[], object]
+) -> list[int]:
+    """Atoms in an order in which they leave, so that few are in the frontier at a time; `last` ones late.
+
+    Raises TooWide where no such order has little enough.
+    """
     near: dict[int, set[int]] = {atom: set() for atom in atoms}
     for bundle in bundles:
         for atom in bundle.atoms:
             near[atom] |= bundle.atoms - {atom}
-    best, best_cost = list(atoms), float("inf")
+    best, best_cost = list[int](), float("inf")
     starts = sorted(atoms, key=lambda atom: (len(near[atom]), atom))[:8]
     for start in starts:
         order, cost = list[int](), 0.0
         frontier, gone = {start: 0}, set[int]()
         while len(order) < len(atoms):
+            look()
             if not frontier:
                 frontier[next(atom for atom in atoms if atom not in gone)] = len(order)
             waits = {atom: len(near[atom] - gone - frontier.keys()) for atom in frontier}
             atom = min(frontier, key=lambda a: (a in last and len(frontier) > 1, waits[a], frontier[a]))
             for other in near[atom] - gone - frontier.keys():
                 frontier[other] = len(order)
-            cost += 4.0 ** len(frontier)
+            cost += 4.0 ** len(frontier) if len(frontier) < MOST_SLOTS else math.inf
+            if cost >= best_cost:
+                break
             del frontier[atom]
             gone.add(atom)
             order.append(atom)
         if cost < best_cost:
             best, best_cost = order, cost
+    if len(best) < len(atoms):
+        raise TooWide(f"a frontier has more than {MOST_SLOTS - 1} atoms")
     return best
 
 
@@ -98,7 +109,7 @@ def run_frontier(
 
     wanted  atoms whose truth is wanted; the result has a `Leaving` for each, and for those that it needs
     """
-    order = sequence_of(bundles, atoms, wanted if len(wanted) == 1 else set())
+    order = sequence_of(bundles, atoms, wanted if len(wanted) == 1 else set(), look)
     place = {atom: number for number, atom in enumerate(order)}
     due: dict[int, list[int]] = {atom: [] for atom in atoms}
     for number, bundle in enumerate(bundles):

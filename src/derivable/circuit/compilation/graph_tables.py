@@ -492,7 +492,7 @@ class GraphTables:
         for number, order in enumerate(orders):
             position[list(order.order)] = np.arange(len(order.order))
             home[list(order.order)] = number
-        space = Space(position, np.array(self.cardinalities, np.int64), most_nodes)
+        space = Space(position, np.array(self.cardinalities, np.int64), most_nodes, deadline)
         builder = CircuitBuilder()
         tables: list[list[Table]] = [[] for _ in orders]
         for choice, variable in self.variable_of_choice.items():

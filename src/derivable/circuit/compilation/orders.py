@@ -93,7 +93,11 @@ def _greedy(
         present = sum(len(near[other] & others) for other in others)
         return (len(others) * (len(others) - 1) - present) / 2, logs[variable] + 1e-3 * generator.random()
 
-    current = [score(v) for v in range(len(near))]
+    current = list[tuple[float, float]]()
+    for v in range(len(near)):
+        if v % 64 == 0:
+            deadline.remaining()
+        current.append(score(v))
     heap = [(value, v) for v, value in enumerate(current)]
     heapq.heapify(heap)
     gone = [False] * len(near)
@@ -103,8 +107,7 @@ def _greedy(
         value, variable = heapq.heappop(heap)
         if gone[variable] or value != current[variable]:
             continue
-        if len(order) % 256 == 0:
-            deadline.remaining()
+        deadline.remaining()
         gone[variable] = True
         order.append(variable)
         others = near[variable]

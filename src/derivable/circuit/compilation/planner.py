@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from derivable.circuit.compilation.clause_tables import ClauseTables
-from derivable.circuit.compilation.eliminate import memory_of, room_of
-from derivable.circuit.compilation.orders import Order
+from derivable.circuit.compilation.eliminate import cost_of, memory_of, room_of
 from derivable.circuit.compilation.tables import TooLarge
 from derivable.circuit.formulas.dimacs import Cnf
 from derivable.circuit.graph.circuit import Circuit
@@ -36,14 +35,6 @@ class Compilation:
         names, costs = (max(len(row[column]) for row in self.rows) for column in (0, 1))
         rows = [f"  {name:<{names}}  {cost:<{costs}}  {became}".rstrip() for name, cost, became in self.rows]
         return "\n".join([f"compiled by {self.compiler}", *rows])
-
-
-def cost_of(order: Order) -> str:
-    """What an order costs, in words."""
-    size = memory_of(order.cost)
-    unit, power = ("GiB", 30) if size >= 1 << 30 else ("MiB", 20)
-    shown = f"{order.cost:,.0f}" if order.cost < 1e12 else f"{order.cost:.1e}"
-    return f"width {order.width}, tables of {shown} entries ({order.rule}), up to {size / 2**power:,.1f} {unit}"
 
 
 def compile_planned(cnf: Cnf, options: dict[str, Any]) -> Circuit:

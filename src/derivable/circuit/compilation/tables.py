@@ -17,11 +17,14 @@ from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.core.and_or import AND, FALSE, OR
 from derivable.core.diagnostics import LimitError
 from derivable.core.graph import offsets_of
+from derivable.core.progress import NEVER, Deadline
 
 # A table with at least one in this many of its entries is put in order through an array of all entries.
 SPARSE = 8
 # Tables that have together at most one in this many entries of the whole product are joined before.
 FEW = 8
+# Gates that are made between two looks at the clock.
+PIECE = 1 << 20
 # Entries of an array of positions that is made however few rows look into it.
 SMALL = 1 << 16
 
@@ -50,18 +53,22 @@ class Space:
     position       [variable] when it is eliminated
     cardinalities  [variable] int64
     most_rows      of a joined table; then TooLarge is raised
+    deadline       looked at between parts of large tables
     """
 
     position: np.ndarray
     cardinalities: np.ndarray
     most_rows: int | None = None
+    deadline: Deadline = NEVER
 
     @staticmethod
-    def of(order: Sequence[int], cardinalities: Sequence[int], most_rows: int | None = None) -> Space:
+    def of(
+        order: Sequence[int], cardinalities: Sequence[int], most_rows: int | None = None, deadline: Deadline = NEVER
+    ) -> Space:
         """order  all variables, the first to go first"""
         position = np.empty(len(order), np.int64)
         position[list(order)] = np.arange(len(order))
-        return Space(position, np.array(cardinalities, np.int64), most_rows)
+        return Space(position, np.array(cardinalities, np.int64), most_rows, deadline)
 
     def scope(self, variables: Collection[int]) -> tuple[int, ...]:
         """The variables as a scope: those that go last come first."""
@@ -159,19 +166,30 @@ def _joined(space: Space, builder: CircuitBuilder, tables: Sequence[Table]) -> T
     for table in tables[1:]:
         joined_scope, joined_keys, left, right = space.joined(Table(scope, keys, columns[0]), table)
         if len(columns) > 1 and len(joined_keys) > 2 * len(keys):
-            columns = [conjoined(builder, columns)]
+            columns = [conjoined(space, builder, columns)]
         scope, keys = joined_scope, joined_keys
         columns = [*(column[left] for column in columns), table.nodes[right]]
-    return Table(scope, keys, conjoined(builder, columns))
+    return Table(scope, keys, conjoined(space, builder, columns))
 
 
-def conjoined(builder: CircuitBuilder, columns: Sequence[np.ndarray]) -> np.ndarray:
+def conjoined(space: Space, builder: CircuitBuilder, columns: Sequence[np.ndarray]) -> np.ndarray:
     """The conjunctions [row] of columns of nodes."""
     if len(columns) == 1:
         return columns[0]
     rows = np.stack(columns, axis=1)
     offsets = np.arange(len(rows) + 1, dtype=np.int64) * len(columns)
-    return builder.add_gates(AND, offsets, rows.reshape(-1))
+    return _gates(space, builder, AND, offsets, rows.reshape(-1))
+
+
+def _gates(space: Space, builder: CircuitBuilder, kind: int, offsets: np.ndarray, children: np.ndarray) -> np.ndarray:
+    """`builder.add_gates`, in parts between which the deadline is looked at."""
+    made = np.empty(len(offsets) - 1, np.int32)
+    for first in range(0, len(made), PIECE):
+        space.deadline.remaining()
+        of_part = offsets[first : first + PIECE + 1]
+        part = children[of_part[0] : of_part[-1]]
+        made[first : first + PIECE] = builder.add_gates(kind, of_part - of_part[0], part)
+    return made
 
 
 def summed(space: Space, builder: CircuitBuilder, table: Table, stays: Sequence[int]) -> Table:
@@ -192,7 +210,7 @@ def summed(space: Space, builder: CircuitBuilder, table: Table, stays: Sequence[
     if len(starts) == len(shorter):
         return Table(tuple(stays), shorter, nodes)
     offsets = np.append(starts, len(shorter)).astype(np.int64)
-    return Table(tuple(stays), shorter[starts], builder.add_gates(OR, offsets, nodes))
+    return Table(tuple(stays), shorter[starts], _gates(space, builder, OR, offsets, nodes))
 
 
 def _in_order(keys: np.ndarray, nodes: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -81,10 +81,12 @@ def cnf_from_clauses(
     clauses: Iterable[Sequence[int]] | np.ndarray,
     num_variables: int | None = None,
     weights: tuple[np.ndarray, np.ndarray] | None = None,
+    look: Callable[[], Any] = lambda: None,
 ) -> Cnf:
     """A CNF from lists of signed variables, or from an integer array [clause, literal] padded with zeros.
 
     num_variables  default: the largest variable mentioned
+    look           called now and then, to end the reading of many clauses
     Raises DomainError for a literal that is zero, no integer, or beyond `num_variables`.
     """
     if not isinstance(clauses, Iterable):
@@ -97,6 +99,8 @@ def cnf_from_clauses(
     rows: list[list[int]] = []
     is_array = isinstance(clauses, np.ndarray)
     for number, clause in enumerate(clauses):
+        if number % 4096 == 0:
+            look()
         try:
             row = [_as_int(literal) for literal in clause]
         except TypeError:
@@ -512,7 +516,7 @@ def cnf_of(
     clauses: str | os.PathLike | Cnf | Iterable[Sequence[int]] | np.ndarray,
     num_variables: int | None = None,
     weights: Mapping | tuple | None = None,
-    look: Callable[[], Any] | None = None,
+    look: Callable[[], Any] = lambda: None,
     strict: bool = True,
 ) -> Cnf:
     """A `Cnf` from a path, a `Cnf`, or clauses; `weights` replaces those of the file."""
@@ -527,7 +531,7 @@ def cnf_of(
             hint = "`derivable count FILE` counts over what is shown"
             raise UnsupportedError(f"only variables {shown} are shown", hint=hint, source=cnf.source)
     else:
-        return cnf_from_clauses(clauses, num_variables, weights)  # type: ignore[arg-type]
+        return cnf_from_clauses(clauses, num_variables, weights, look)  # type: ignore[arg-type]
     if num_variables is not None and num_variables < cnf.num_variables:
         raise DomainError(
             f"num_variables is {num_variables}, and the formula has {cnf.num_variables} variables",

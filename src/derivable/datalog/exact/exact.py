@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ from derivable.algebra.semirings import boolean
 from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.and_or import FALSE, LITERAL
-from derivable.core.diagnostics import CompileTimeout, DomainError, TypeMismatchError, UnsupportedError
+from derivable.core.diagnostics import CompileTimeout, DomainError, OutOfMemory, TypeMismatchError, UnsupportedError
 from derivable.core.progress import NEVER, Deadline
 from derivable.datalog.exact.indicators import with_indicators
 from derivable.datalog.exact.size import MOST_NODES, warn_of_size
@@ -335,12 +336,14 @@ def circuit_of(
     is_too_large = False
     if has_cycles and (graph.kind == LITERAL).sum() > SMALL_VARIABLES:
         try:
-            made = by_elimination(graph)
+            with _sized(graph, deadline):
+                made = by_elimination(graph)
         except TooLarge:
             made, is_too_large = None, True
         if made is not None:
             return made
-    graph = unroll(graph, deadline)
+    with _sized(graph, deadline):
+        graph = unroll(graph, deadline)
     form, whose = normal_form(graph), ""
     if observed is not None:
         form, whose = with_indicators(form, len(nodes), count), " and the evidence"
@@ -393,19 +396,34 @@ def compiled_form(
     """
     from derivable.circuit.compilation.choice import compile_formula_dag
 
+    left, room = deadline.remaining(), deadline.bytes_left
+    with _sized(form, deadline, whose):
+        return compile_formula_dag(
+            *form.arrays, num_variables, groups, time_limit=left, otherwise=otherwise, memory_limit=room
+        )
+
+
+@contextmanager
+def _sized(graph: AndOrGraph, deadline: Deadline, whose: str = "") -> Iterator[None]:
+    """In this block have errors of limits say how large the derivations are that are compiled, and whose."""
+
+    def doing() -> str:
+        facts = len(np.unique(np.abs(graph.literal[graph.kind == LITERAL])))
+        return f" while it compiled the derivations{whose}: {graph.num_nodes:,} nodes over {facts:,} random facts"
+
     left = deadline.remaining()
     try:
-        return compile_formula_dag(*form.arrays, num_variables, groups, time_limit=left, otherwise=otherwise)
+        yield
     except CompileTimeout:
         before = (deadline.time_limit or 0.0) - (left or 0.0)
         # The compiler's own advice (another compiler) is for those who call it.
         deadline.hint = EXACT_HINT
         if before > SHARE * (deadline.time_limit or 0.0):
             deadline.hint = "raise time_limit: most of it passed before, on facts, rules and kernels that are compiled"
-        facts = len(np.unique(np.abs(form.literal[form.kind == LITERAL])))
-        size = f"{form.num_nodes:,} nodes over {facts:,} random facts"
-        doing = f" while it compiled the derivations{whose}: {size}"
-        raise deadline.error(f"{doing}; {before:.1f} s had passed before, on facts, rules and kernels") from None
+        raise deadline.error(f"{doing()}; {before:.1f} s had passed before, on facts, rules and kernels") from None
+    except OutOfMemory as error:
+        hint = EXACT_HINT.replace("time_limit", "memory_limit")
+        raise OutOfMemory(f"{error.message}{doing()}", hint=hint) from None
 
 
 # The least value of a root whose derivatives are taken as they are, not as logarithms.

@@ -176,6 +176,15 @@ class Watch(Deadline):
         limit = self.limits.tuple_limit
         return None if limit is None else max(0, limit - self.num_tuples)
 
+    @property
+    def bytes_left(self) -> int | None:
+        """Memory that compilers in processes of their own may take; None without a limit."""
+        limit = self.limits.memory_limit
+        if limit is None:
+            return None
+        used = policy().memory.resident_bytes() - kept_bytes() - (self.base or 0)
+        return max(1, limit - used)
+
     def expect(self, size: int) -> None:
         """Raise OutOfMemory for so many bytes of texts, before they are made, if there is no room for them."""
         if size < policy().look_rows:
