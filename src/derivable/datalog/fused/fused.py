@@ -27,9 +27,8 @@ from derivable.device.cpu.memory import empty, longer, next_length, zeros
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit, emit_distinct, emit_elimination
     from derivable.datalog.tables.storage import Table
-    from derivable.kernel import build
 else:
-    build, emit = later("derivable.kernel.build"), later("derivable.datalog.fused.emit")
+    emit = later("derivable.datalog.fused.emit")
     emit_distinct = later("derivable.datalog.fused.emit_distinct")
     emit_elimination = later("derivable.datalog.fused.emit_elimination")
 

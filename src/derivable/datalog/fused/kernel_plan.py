@@ -31,13 +31,13 @@ from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.trie import trie
 from derivable.datalog.tags.tags import SemiringTags, Untagged
 from derivable.datalog.values.values import ValueType, word_of
+from derivable.kernel import build
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit
     from derivable.datalog.kernels.row_sets import SetForm
-    from derivable.kernel import build
 else:
-    build, emit = later("derivable.kernel.build"), later("derivable.datalog.fused.emit")
+    emit = later("derivable.datalog.fused.emit")
 
 # Joins of a kernel, one loop inside the other.
 MOST_LOOPS = 8

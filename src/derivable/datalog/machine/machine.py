@@ -20,6 +20,7 @@ from derivable.core.lazy import later
 from derivable.datalog.fused import fused
 from derivable.datalog.fused.fused import Running
 from derivable.datalog.fused.kernel_plan import Fused
+from derivable.datalog.kernels import row_sets
 from derivable.datalog.machine import words as w
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
@@ -28,13 +29,12 @@ from derivable.datalog.tables.storage import Table
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit, emit_insert
-    from derivable.datalog.kernels import row_sets
     from derivable.datalog.machine import driver
     from derivable.datalog.machine.merges import Merge
     from derivable.device.cpu.llvm_code import Packed
 else:
     emit, emit_insert = later("derivable.datalog.fused.emit"), later("derivable.datalog.fused.emit_insert")
-    row_sets, driver = later("derivable.datalog.kernels.row_sets"), later("derivable.datalog.machine.driver")
+    driver = later("derivable.datalog.machine.driver")
 
 # How a profile names what a machine has done.
 ROUTE = "kernel in the driver"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.core.lazy import later
+from derivable.datalog.kernels import row_sets
 from derivable.datalog.machine import words as w
 from derivable.datalog.machine.machine import ROUTE, Handlers, Machine
 from derivable.datalog.machine.merges import ENDLESS, Merge, Sums
@@ -24,10 +25,8 @@ from derivable.datalog.tags.tags import SemiringTags
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit_insert
-    from derivable.datalog.kernels import row_sets
 else:
     emit_insert = later("derivable.datalog.fused.emit_insert")
-    row_sets = later("derivable.datalog.kernels.row_sets")
 
 
 def merge_of(executor: Any) -> Merge:

@@ -19,6 +19,7 @@ from derivable.core.lazy import later
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.fused import fused
 from derivable.datalog.fused.kernel_plan import Fused
+from derivable.datalog.kernels import row_sets
 from derivable.datalog.machine import words as w
 from derivable.datalog.machine.forms import Form, FormBinding
 from derivable.datalog.machine.machine import Machine, are_compiled
@@ -37,10 +38,8 @@ from derivable.datalog.values.values import word_of
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit, emit_insert
-    from derivable.datalog.kernels import row_sets
 else:
     emit, emit_insert = later("derivable.datalog.fused.emit"), later("derivable.datalog.fused.emit_insert")
-    row_sets = later("derivable.datalog.kernels.row_sets")
 
 # The families of values that are numbered as they come.
 NUMBERED = "text", "duration", "tensor"

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from derivable.core.lazy import later
+from derivable.datalog.kernels import row_sets
 from derivable.datalog.policy.costs import policy
 from derivable.device.cpu.memory import empty, longer, next_length, zeros
 
 if TYPE_CHECKING:
-    from derivable.datalog.kernels import row_sets
     from derivable.datalog.tables.storage import Table
-else:
-    row_sets = later("derivable.datalog.kernels.row_sets")
 
 MAX_FIRST = 1 << 26
 
