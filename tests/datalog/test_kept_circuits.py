@@ -121,3 +121,23 @@ def test_few_runs_are_kept():
         assert dict(program.run({"e": {(number,): 0.5}})["p"].items()) == {(number,): 0.5}
     rams = [plan.ram(True) for plan in program._plans.values()]
     assert 0 < max(len(ram.plans.get("kept runs", ())) for ram in rams) <= kept.MOST_KEPT
+
+
+def test_written_facts_are_read_once():
+    """Later runs begin with copies: what runs add, of texts, facts and random facts, is none of the others'."""
+    text = """
+        type p(String), q(String, i32)
+        rel p = {0.3::"a"; 0.7::"b"}  rel p = {0.5::"c"}
+        rel 0.25::q("a", 1)  rel q("d", 2)
+        rel r(x, n) = p(x), q(x, n)
+        query r  query p
+    """
+    program, given = dv.Program(text), {"p": [(0.5, ("d",)), (0.1, ("e",))], "q": [("e", 3), ("c", 1)]}
+    alone, more = dv.Program(text).run(), dv.Program(text).run(given)
+    for facts, expected in ((None, alone), (given, more), (None, alone), (given, more), (None, alone)):
+        database = program.run(facts, keep=True)
+        assert found(database) == found(expected)
+        database.add({"q": [("b", 7)]})
+        assert dict(database["r"])[("b", 7)] == pytest.approx(0.7)
+        database.remove({"q": [("d", 2)]})
+        assert ("d", 2) not in dict(database["r"])

@@ -29,6 +29,7 @@ from derivable.datalog.types import Typed, infer
 
 if TYPE_CHECKING:
     from derivable.datalog.api.evaluation import Evaluation
+    from derivable.datalog.facts.program_facts import WrittenFacts
     from derivable.datalog.facts.store import FactStore
     from derivable.datalog.run.limits import Watch
 
@@ -48,14 +49,23 @@ class Plan:
         self._rams: dict[tuple[bool, str | None, bool], Ram] = {}
         self._batched: dict[tuple[frozenset[str], tuple[str, ...], bool], Batched] = {}
         self._observing: dict[tuple[str, ...], Plan] = {}
+        # From the second run on.
+        self._written: WrittenFacts | None = None
+        self._was_loaded = False
 
     def load(self, store: FactStore, facts: Mapping[str, Any], watch: Watch) -> None:
         """Put the facts of the program, and those that Python gives, into a store."""
         from derivable.datalog.facts.load import load_python_facts
-        from derivable.datalog.facts.program_facts import load_program_facts
+        from derivable.datalog.facts.program_facts import WrittenFacts, load_program_facts
 
         store.look, watch.is_loading = watch.read, True
-        load_program_facts(self.rules, store)
+        if store.random.carrier is None and self._written is not None:
+            self._written.begin(store)
+        else:
+            load_program_facts(self.rules, store)
+            if self._was_loaded and WrittenFacts.suits(self.rules):
+                self._written = WrittenFacts(self.rules)
+            self._was_loaded = True
         load_python_facts(self.rules, facts, store)
         store.look, watch.is_loading = None, False
 
@@ -130,6 +140,7 @@ class Plan:
         """The plan of other rules, and of these without the coins of rules, themselves if they have none."""
         made = copy.copy(self)
         made.rules, made.plain_rules = rules, plain_rules
+        made._written, made._was_loaded = None, False
         made._demands, made._rams, made._batched, made._observing = {}, {}, {}, {}
         return made
 

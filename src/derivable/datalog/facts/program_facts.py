@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from derivable.core.diagnostics import DomainError, TypeMismatchError
+from derivable.datalog.facts.columns import FactColumns, FactPart
 from derivable.datalog.facts.load import load_relation
-from derivable.datalog.facts.store import FactStore
+from derivable.datalog.facts.store import FactStore, new_store
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.rules.nodes import Facts, Rules
 from derivable.datalog.tags.random_facts import Origin
@@ -46,6 +47,34 @@ def load_program_facts(ram: Ram | Rules, store: FactStore) -> None:
                     variables[rows] = add(tags, kind=kind, origin=_written(ram, facts, rows))
             store.random.tied += [(number, variables[row : row + 1]) for row, number in facts.parameters.items()]
         store.add(facts.relation, columns, variables, len(facts.rows))
+
+
+class WrittenFacts:
+    """The facts of a program as a store that others begin with: many small sets take long to read each time.
+
+    Only of programs without files and terms, whose facts do not depend on the run.
+    """
+
+    def __init__(self, rules: Rules):
+        self.store = new_store(rules)
+        load_program_facts(rules, self.store)
+        for name, facts in self.store.relations.items():
+            facts.parts = [FactPart(*facts.given(len(rules.relations[name].types)))]
+
+    @staticmethod
+    def suits(rules: Rules) -> bool:
+        has_files = any(a.name == "file" for relation in rules.relations.values() for a in relation.attributes)
+        return not has_files and not rules.constructors
+
+    def begin(self, store: FactStore) -> None:
+        """Put the facts into a store that has none."""
+        symbols, random = self.store.symbols.copy(), self.store.random.copy()
+        symbols.entities = store.symbols.entities
+        for name in ("ids", "texts", "known", "things", "arena"):
+            setattr(store.symbols, name, getattr(symbols, name))
+        for name in ("probabilities", "groups", "kinds", "origins", "nothing", "tied"):
+            setattr(store.random, name, getattr(random, name))
+        store.relations = {name: FactColumns.of(facts.parts) for name, facts in self.store.relations.items()}
 
 
 def _written(ram: Ram | Rules, facts: Facts, rows: list[int]) -> Origin:
