@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog.observers import solved_by
+from datalog.test_fused import NEVER, settings_of
+from datalog.test_whole_program import leaves_to_others, rows, whole
 from derivable.core.diagnostics import DerivableWarning, LimitError
 from derivable.datalog.policy.costs import under
 from derivable.datalog.shortcuts import SHORTCUTS, union_find
@@ -334,3 +336,52 @@ def test_many_classes_are_read_as_any_relation(bits):
     assert set(zip(*(column.tolist() for column in view.columns))) == wanted
     assert len(view) == len(wanted)
     assert all(((x, y) in view) == ((x, y) in wanted) for x in range(300) for y in (0, 3, 6, 2697))
+
+
+def test_small_runs_ask_the_list():
+    """Both columns of a cycle have one sum, as those of an equivalence; a small run of one goes on."""
+    asked, program = [], dv.Program("type e(i32, i32)\nrel p(x, y) = e(x, y)\nrel p(x, z) = p(x, y), e(y, z)\nquery p")
+    cycle = [(k, (k + 1) % 5) for k in range(5)]
+    both = [(0, 1), (1, 0), (0, 0), (1, 1)]
+
+    class Watched(union_find.UnionFind):
+        def pays(self):
+            asked.append(super().pays())
+            return asked[-1]
+
+    with settings_of(0, NEVER, is_whole=True), under(shortcuts=(Watched,)):
+        assert set(program.run({"e": cycle})["p"]) == {(a, b) for a in range(5) for b in range(5)}
+        assert asked == [False]
+        assert set(program.run({"e": both})["p"]) == set(both)
+        # The run that goes on behind the small one asks again.
+        assert asked == [False, True, True]
+        assert set(program.run({"e": [(0, 1), (1, 2)]})["p"]) == {(0, 1), (1, 2), (0, 2)}
+        assert len(asked) == 3
+
+
+def test_an_equivalence_is_left_to_union_find():
+    program = dv.Program("rel q(x, y) = edge(x, y)\nrel q(x, z) = q(x, y), edge(z, y)\nquery q")
+    with whole() as made:
+        assert len(program.run({"edge": [(1, 1), (1, 2), (2, 1), (2, 2), (3, 3)]})["q"]) == 5
+        assert len(program.run({"edge": [(1, 2), (1, 3)]})["q"]) == 3
+    assert made == [False, True]
+
+
+def test_a_stratum_that_is_run_in_another_way_keeps_those_before_it():
+    """The machine comes back with a reason, and the run goes on from there."""
+    text = "type edge(i64, i64)\nrel two(x, y) = edge(x, z), edge(z, y)\nrel q(x, y) = two(x, y)\n"
+    program = dv.Program(f"{text}rel q(x, z) = q(x, y), two(z, y)\nquery two\nquery q")
+    facts = {"edge": [(1, 1), (1, 2), (2, 1), (2, 2), (3, 3)]}
+    with settings_of(NEVER, NEVER):
+        wanted = program.run(facts)
+    with whole():
+        database, other = program.run(facts), program.run({"edge": [(1, 2), (2, 3)]})
+    assert rows(database) == rows(wanted)
+    ways = {effort.instruction.relation: effort.route.name for effort in database.profile.rules}
+    assert ways["two"] == "kernel in the driver"
+    assert ways["q"] != "kernel in the driver"
+    assert set(other["q"]) == {(1, 3), (1, 1)}
+
+
+def test_equivalences_say_nothing_of_the_next_run():
+    assert leaves_to_others([(k, (k + step) % 5) for k in range(5) for step in (1, 4)])

@@ -12,7 +12,7 @@ from datalog.test_interrupts import run_child
 from derivable.algebra import semirings
 from derivable.core.diagnostics import DerivableError, LimitError
 from derivable.datalog.policy.costs import under
-from derivable.datalog.shortcuts import SHORTCUTS, bit_rows
+from derivable.datalog.shortcuts import SHORTCUTS
 from derivable.datalog.tables import sets
 from drawn import examples
 
@@ -158,7 +158,7 @@ def test_every_provenance_and_form_of_storage_on_each_number_of_threads(form, pr
     if form == "rows of bits":
         costs(few_pairs=0, word_ns=-1.0, included_ns=-1.0)
     elif provenance in UNTAGGED:
-        costs(shortcuts=tuple(one for one in SHORTCUTS if one is not bit_rows.BitRows))
+        costs(shortcuts=tuple(one for one in SHORTCUTS if one.name != "rows of bits"))
     text, value = FORMS[form]
     edges = layered_edges()
     wanted = wanted_of(form, edges)

@@ -15,7 +15,6 @@ from datalog.programs import MonotoneRule, RichRule, closures, inputs, sources
 from datalog.test_fused import NEVER, SET_ROWS, by_bits, settings_of, small_levels
 from derivable.datalog.policy.costs import under
 from derivable.datalog.shortcuts import SHORTCUTS
-from derivable.datalog.shortcuts.union_find import UnionFind
 from drawn import examples
 
 SUBSETS = st.sets(st.sampled_from(SHORTCUTS)).map(lambda chosen: tuple(one for one in SHORTCUTS if one in chosen))
@@ -89,27 +88,6 @@ def test_each_is_taken_where_it_is_in_the_list(shortcut):
     assert sign not in shown[1]
     assert set(found[0]) == set(found[1])
     assert found[0].tag_list() == found[1].tag_list() if provenance != "unit" else True
-
-
-def test_small_runs_ask_the_list():
-    """Both columns of a cycle have one sum, as those of an equivalence; a small run of one goes on."""
-    asked, program = [], dv.Program(f"type e(i32, i32)\n{PAIRS}rel p(x, z) = p(x, y), e(y, z)\nquery p")
-    cycle = [(k, (k + 1) % 5) for k in range(5)]
-    both = [(0, 1), (1, 0), (0, 0), (1, 1)]
-
-    class Watched(UnionFind):
-        def pays(self):
-            asked.append(super().pays())
-            return asked[-1]
-
-    with settings_of(0, NEVER, is_whole=True), under(shortcuts=(Watched,)):
-        assert set(program.run({"e": cycle})["p"]) == {(a, b) for a in range(5) for b in range(5)}
-        assert asked == [False]
-        assert set(program.run({"e": both})["p"]) == set(both)
-        # The run that goes on behind the small one asks again.
-        assert asked == [False, True, True]
-        assert set(program.run({"e": [(0, 1), (1, 2)]})["p"]) == {(0, 1), (1, 2), (0, 2)}
-        assert len(asked) == 3
 
 
 SHORTCUTS_FOLDER = Path(derivable.datalog.shortcuts.__file__).parent

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 from derivable.core.diagnostics import DerivableError
-from derivable.datalog.kernels import proofs
+from derivable.datalog.kernels import proofs, trees
 from derivable.datalog.machine import driver, proof_driver, words
-from derivable.datalog.shortcuts import union_find
 from derivable.device.cpu import built_kernels, object_code
 from derivable.device.cpu.building import build_kernels
 from derivable.device.cpu.built_kernels import Kernel
 
-UNITE, KINDS = union_find.unite.py_func, object_code.parsed(*union_find.unite.signatures)
+UNITE, KINDS = trees.unite.py_func, object_code.parsed(*trees.unite.signatures)
 
 
 def forget():
@@ -68,7 +67,7 @@ def test_a_stamp_is_of_texts_and_constants(monkeypatch):
 
 @pytest.fixture(scope="module")
 def codes():
-    return build_kernels.compile_module(union_find.__name__, build_kernels._features())
+    return build_kernels.compile_module(trees.__name__, build_kernels._features())
 
 
 def united(function):
@@ -93,7 +92,7 @@ def written(tmp_path, monkeypatch, codes):
 
 def test_code_of_the_package_is_used(codes, written):
     written()
-    assert united(Kernel(UNITE, *union_find.unite.signatures)) == [0, 0, 2, 2, 0, 5]
+    assert united(Kernel(UNITE, *trees.unite.signatures)) == [0, 0, 2, 2, 0, 5]
     written(["no such feature"])
     assert not object_code.has_code(UNITE, KINDS)
     symbol = object_code.symbol(UNITE, KINDS)
@@ -116,7 +115,7 @@ def test_of_several_files_that_for_most_features_is_used(codes, written):
 def test_what_is_not_compiled_is_compiled_by_another_process(written, monkeypatch, capsys):
     path = written().rename(written().with_suffix(".elsewhere"))
     forget()
-    made = Kernel(UNITE, *union_find.unite.signatures)
+    made = Kernel(UNITE, *trees.unite.signatures)
     monkeypatch.setattr(built_kernels, "COMMAND", (sys.executable, "-c", "import no_such_compiler"))
     with pytest.raises(
         DerivableError, match=r"the kernel unite is not .* No module named 'no_such_compiler'"
@@ -134,7 +133,7 @@ def test_arrays_that_are_read_may_be_read_only():
     left, right, parent = np.array([0, 2]), np.array([1, 3]), np.arange(4)
     for array in (left, right):
         array.flags.writeable = False
-    union_find.unite(left, right, parent)
+    trees.unite(left, right, parent)
     assert [parent[0] == parent[1], parent[2] == parent[3], parent[0] == parent[2]] == [True, True, False]
 
 
@@ -154,7 +153,7 @@ def test_other_arrays_are_refused(other):
     arguments = [np.array([0, 2]), np.array([1, 3]), np.arange(4)]
     for place in range(3):
         with pytest.raises(TypeError, match=r"the kernel unite takes .*: int64\[\] int64\[\] int64\[\]; not "):
-            union_find.unite(*arguments[:place], other, *arguments[place + 1 :])
+            trees.unite(*arguments[:place], other, *arguments[place + 1 :])
     assert arguments[2].tolist() == [0, 1, 2, 3]
 
 
@@ -162,7 +161,7 @@ def test_arrays_that_are_written_have_to_be_writeable():
     parent = np.arange(4)
     parent.flags.writeable = False
     with pytest.raises(TypeError, match="those that it writes to writeable"):
-        union_find.unite(np.array([0]), np.array([1]), parent)
+        trees.unite(np.array([0]), np.array([1]), parent)
     assert parent.tolist() == [0, 1, 2, 3]
 
 

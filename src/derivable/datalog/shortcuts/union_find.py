@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from derivable.circuit.kernels.and_or import grouped
+from derivable.datalog.kernels.trees import number_trees, unite
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.equivalence import Equivalence, equivalence_of
@@ -20,7 +21,6 @@ from derivable.datalog.shortcuts.condensed import Condensed, compiled, include, 
 from derivable.datalog.shortcuts.shortcut import Run, Shortcut, count_round
 from derivable.datalog.tables.sets import PrefixSets
 from derivable.datalog.tables.storage import Table
-from derivable.device.cpu.built_kernels import kernel
 from derivable.device.cpu.memory import empty, zeros
 
 
@@ -251,37 +251,3 @@ def _numbered(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, Sequence[np.nd
         is_there[column - low] = True
     number = np.cumsum(is_there) - 1
     return np.flatnonzero(is_there) + low, [number[column - low] for column in columns]
-
-
-# Trees of numbered nodes (Tarjan 1975): a node's parent is never larger than the node.
-
-
-@kernel("int64[] int64[] int64[]")
-def unite(left, right, parent):
-    """Have the nodes left [pair] and right [pair] in one tree of `parent` [node], which begins with node n at n."""
-    for i in range(len(left)):
-        a, b = left[i], right[i]
-        # Each node on the way gets its grandparent, which halves the path.
-        while parent[a] != a:
-            parent[a] = parent[parent[a]]
-            a = parent[a]
-        while parent[b] != b:
-            parent[b] = parent[parent[b]]
-            b = parent[b]
-        if a < b:
-            parent[b] = a
-        else:
-            parent[a] = b
-
-
-@kernel("int64[] int64[]")
-def number_trees(parent, component):
-    """Fill component [node] with the number of its tree, in the order of their roots; returns how many there are."""
-    count = 0
-    for node in range(len(parent)):
-        if parent[node] == node:
-            component[node] = count
-            count += 1
-        else:
-            component[node] = component[parent[node]]
-    return count
