@@ -886,3 +886,18 @@ def test_what_a_body_makes_is_taken_apart_in_it():
     assert found["picked"] == {(1,)}
     assert found["none"] == set()
     assert found["same"] == {(1,), (2,)}
+
+
+def test_terms_that_a_rule_makes_are_there_where_no_output_needs_the_rule():
+    program = dv.Program(
+        """
+        type List = Nil() | Cons(i32, List)
+        rel n = {1, 2}
+        rel made(new Cons(x, new Cons(x, new Nil()))) = n(x)
+        rel size = {(Nil(), 0)}
+        rel size(Cons(_, rest), k + 1) = size(rest, k)
+        rel sizes(k) = n(x) and size(new Cons(x, new Cons(x, new Nil())), k)
+        query sizes
+        """
+    )
+    assert set(program.run()["sizes"]) == {(2,)}

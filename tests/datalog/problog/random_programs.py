@@ -165,3 +165,38 @@ def mutated(text: str, seed: int) -> str:
             text = text[:i] + text[k : k + 4] + text[j:]
         text = text or "a."
     return text
+
+
+def list_program(seed: int) -> str:
+    """A program whose rules call predicates of lists with lists of what is bound."""
+    drawn = random.Random(seed)
+    lines = [":- use_module(library(lists))."]
+    for i in range(1, 4):
+        lines.append(f"{drawn.choice(['0.5::', '0.3::', ''])}x({i}). 0.4::y({drawn.choice('abc')}).")
+
+    def items() -> str:
+        return f"[{','.join(drawn.choice('AB17') for _ in range(drawn.randint(0, 3)))}]"
+
+    queries = []
+    for k in range(drawn.randint(2, 4)):
+        goals = [
+            f"member(Z,{items()})",
+            f"append({items()},{items()},Z)",
+            f"length({items()},Z)",
+            f"A < B, reverse({items()},Z)",
+            f"sum_list({items()},Z)",
+            "y(C), Z = f(A,g(C)), \\+ x(9)",
+            f"L = {items()}, L = [Z|_]",
+            f"nth0(Z,{items()},B)",
+            f"last({items()},Z)",
+        ]
+        tag = "0.6::" if drawn.random() < 0.3 else ""
+        lines.append(f"{tag}p{k}(Z) :- x(A), x(B), {drawn.choice(goals)}.")
+        queries.append(f"query(p{k}(_)).")
+        if drawn.random() < 0.4:
+            lines.append(f"r{k}(Z) :- p{k}(Z), \\+ p{k}(7).")
+            queries.append(f"query(r{k}(_)).")
+        if drawn.random() < 0.3:
+            lines.append(f"s{k}(H) :- p{k}([H|_]).")
+            queries.append(f"query(s{k}(_)).")
+    return "\n".join([*lines, *queries])

@@ -8,15 +8,16 @@ from datalog.problog.random_programs import (
     answers_of_ours,
     answers_of_problog,
     differences,
+    list_program,
     mutated,
 )
 
 
-def disagreements(seeds) -> tuple[list[str], int]:
+def disagreements(seeds, program=lambda seed: Generator(seed).text()) -> tuple[list[str], int]:
     """(the programs on which the answers differ, with both; how many were compared)."""
     found, compared = [], 0
     for seed in seeds:
-        text = Generator(seed).text()
+        text = program(seed)
         theirs = answers_of_problog(text)
         try:
             ours = answers_of_ours(text)
@@ -48,6 +49,21 @@ def test_many_random_programs(first):
     found, compared = disagreements(range(first, first + 100))
     assert not found, "\n\n".join(found[:3])
     assert compared >= 50
+
+
+def test_random_programs_with_lists():
+    pytest.importorskip("problog")
+    found, compared = disagreements(range(12), list_program)
+    assert not found, "\n\n".join(found[:3])
+    assert compared >= 8
+
+
+@pytest.mark.slow
+def test_many_random_programs_with_lists():
+    pytest.importorskip("problog")
+    found, compared = disagreements(range(1000, 1200), list_program)
+    assert not found, "\n\n".join(found[:3])
+    assert compared >= 120
 
 
 def outcome_of_mutation(seed: int) -> str | None:

@@ -51,6 +51,13 @@ PROGRAMS = {
         ":- use_module(library(lists)). a(X) :- member(X,[1,2,3]). b(N) :- length([a,b],N)."
         " c(L) :- append([1],[2],L). query(a(X)). query(b(X)). query(c(L))."
     ),
+    "lists of what is bound": (
+        ":- use_module(library(lists)). 0.4::x(1). 0.5::x(2). p(N) :- x(A), length([A,A],N)."
+        " q(X) :- x(A), member(X,[A,5])."
+        " r(S) :- x(A), sum_list([A,7],S). s(L) :- x(A), reverse([A,3],L). f(f(a)). t(H) :- r([H|_])."
+        " query(p(_)). query(q(_)). query(r(_)). query(s(_)). query(t(_))."
+    ),
+    "goals that fail": "a(X) :- fail. a(1). b(Y) :- a(Y), [] = [Z|_], c(Z). c(1). query(a(_)). query(b(_)).",
     "more of the library": (
         ":- use_module(library(lists)). l([3,1,2]). m(X) :- l(L), max_list(L,X). n(X) :- l(L), sum_list(L,X)."
         " p(X) :- l(L), reverse(L,X). q(X) :- l(L), last(L,X). r(X) :- l(L), select(1,L,X). s(X) :- numlist(1,3,X)."

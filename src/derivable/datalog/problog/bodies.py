@@ -104,11 +104,15 @@ class Bodies:
             )
         if len(kinds) == 1:
             return here, numbers[0]
-        self.names.uses_numbers = True
         view = s.Variable(self.names.new("number"), span=var.span)
-        self.extra.append(s.Atom(NUMBER, (here, view), span=var.span))
-        self.views[var.name] = view, "float"
-        return view, "float"
+        if len(numbers) == 1:
+            [kind] = numbers
+            self.extra.append(s.Case(here, s.Atom(kind, (view,), span=var.span), span=var.span))
+        else:
+            self.names.uses_numbers, kind = True, "float"
+            self.extra.append(s.Atom(NUMBER, (here, view), span=var.span))
+        self.views[var.name] = view, kind
+        return view, kind
 
     def is_mixed(self, name: str) -> bool:
         kinds = self.kinds.of(("variable", self.number, name))

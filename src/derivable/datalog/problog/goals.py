@@ -96,6 +96,11 @@ class Clause:
     span: Span
     number: int
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it never holds, as a goal of it fails: then what it leaves unbound is of no account."""
+        return Or(()) in (self.body.goals if isinstance(self.body, And) else (self.body,))
+
 
 @dataclass(frozen=True)
 class Query:

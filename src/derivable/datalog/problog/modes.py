@@ -147,6 +147,8 @@ class Modes:
 
     def is_safe(self, clause: g.Clause) -> bool:
         """Whether a clause binds its variables without its callers."""
+        if clause.is_idle:
+            return True
         bound: set[str] = set()
         for _, head in clause.heads:
             # Terms that calls give are there, and a pattern takes them apart.
@@ -216,6 +218,8 @@ class Modes:
                         self.check_clause(clause, head)
 
     def check_clause(self, clause: g.Clause, head: Compound) -> None:
+        if clause.is_idle:
+            return
         of_call = self.bound_by_call(head)
         bound = self.after(clause.body, of_call)
         self.check_negations(clause.body, of_call, [other for _, other in clause.heads])

@@ -160,6 +160,8 @@ class Translation(Written):
 
     def clause(self, clause: g.Clause) -> None:
         heads, span = clause.heads, clause.span
+        if clause.is_idle:
+            return
         bodies = Bodies(clause.number, self.names, self.kinds, self.modes, self)
         known = [head for _, head in heads if head.key in self.modes.bound] or [heads[0][1]]
         given = set.intersection(*(self.modes.bound_by_call(head) for head in known))

@@ -10,6 +10,7 @@ from derivable.datalog.aggregates.record import AGGREGATES
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.join_keys import with_join_keys
+from derivable.datalog.rules.new_terms import with_terms
 from derivable.datalog.rules.share import share
 from derivable.datalog.rules.simplify import simplify
 from derivable.datalog.rules.strata import dependents, needed_for
@@ -34,7 +35,8 @@ def reached(program: r.Rules) -> r.Rules:
     goals = [name for name, relation in program.relations.items() if relation.is_goal]
     # An output with a declared demand has what anything asks it for.
     asked = [name for name in program.outputs if "b" in (program.relations[name].demand or "")]
-    needed = needed_for(program, (*program.outputs, *goals, *dependents(program, asked)))
+    # A pattern that they match may have its terms from any rule that makes some.
+    needed = needed_for(with_terms(program), (*program.outputs, *goals, *dependents(program, asked)))
     if all(rule.relation in needed for rule in program.rules):
         return program
     kept = {facts.relation for facts in program.facts}.union(c.relation for c in program.constructors.values())
