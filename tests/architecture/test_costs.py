@@ -103,6 +103,7 @@ LAYOUT = {
     "aggregates/worlds.py": {"MOST_GRAPH_STEPS", "MOST_STEPS", "_TOGETHER"},
     "api/batched.py": {"MOST_TEXTS"},
     "api/spark.py": {"_KEYS_EACH"},
+    "api/spark_rounds.py": {"_FOLDED"},
     "api/spark_task.py": {"KEYS", "_BATCH"},
     "distribution/keys.py": {"FACTOR", "PRIME"},
     "distribution/session.py": {"SECONDS"},

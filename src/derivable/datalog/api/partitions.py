@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from derivable.datalog.api.relation_view import RelationView
 from derivable.datalog.distribution.keys import keys_of
 from derivable.datalog.distribution.partition import Partition, alone, partition, prepared
 from derivable.datalog.distribution.pivot import DRAWING, Pivots
+from derivable.datalog.distribution.round_sql import refusal
 from derivable.datalog.distribution.text import distribution_text
 from derivable.datalog.facts.inputs import Columns, InputMapping
 from derivable.datalog.facts.load import load_relation
@@ -42,6 +43,7 @@ class Distribution:
     rules: r.Rules
     pivots: Pivots
     plans: Mapping[str, Partition | str]
+    rounds: Mapping[str, RoundPlan | str]
 
     @staticmethod
     def of(plan: Plan, given: Collection[str], frames: Mapping[str, int | None], provenance: Any) -> Distribution:
@@ -53,16 +55,42 @@ class Distribution:
         pivots = Pivots(rules)
         named = {source_of(rules, name): size for name, size in frames.items()}
         plans: dict[str, Partition | str] = {}
+        rounds: dict[str, RoundPlan | str] = {}
         for output in rules.outputs:
             found = plans[output] = partition(rules, pivots, output, named)
             if isinstance(found, str) and needed_for(rules, [output]).isdisjoint(named):
                 plans[output] = alone(rules, pivots, output, found)
-        return Distribution(rules, pivots, plans)
+            elif isinstance(found, str):
+                rounds[output] = RoundPlan.of(plan, output, record)
+        return Distribution(rules, pivots, plans, rounds)
 
     def text(self, sizes: Mapping[str, int | None]) -> str:
         """Each stratum with its pivot, or why it has none, and what becomes of inputs of these sizes in bytes."""
         named = {source_of(self.rules, name): size for name, size in sizes.items()}
-        return distribution_text(stratify(self.rules), self.pivots, self.plans, named)
+        refused = {name: plan if isinstance(plan, str) else None for name, plan in self.rounds.items()}
+        return distribution_text(stratify(self.rules), self.pivots, self.plans, named, refused)
+
+
+@dataclass(frozen=True, eq=False)
+class RoundPlan:
+    """What an output is computed by a round at a time: rules, and RAM without demand."""
+
+    rules: r.Rules
+    ram: Ram
+
+    @staticmethod
+    def of(plan: Plan, output: str, record: Any) -> RoundPlan | str:
+        """The plan of rounds of an output, or why there is none."""
+        if isinstance(record, Inference):
+            return f"tags of {record.name} are no columns that the engine adds up"
+        rules = replace(plan.rules, outputs=(output,), queries=())
+        plain = without_coins(rules)
+        made = plan.with_rules(rules, plain)
+        ram = made.ram(narrow=False, counts_rounds=True)
+        if record is not boolean:
+            ram = ram.with_tags(distributes(record))
+        refused = refusal(ram, output, record.name)
+        return RoundPlan(rules, ram) if refused is None else refused
 
 
 def source_of(rules: r.Rules, name: str) -> str:

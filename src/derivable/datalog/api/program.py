@@ -344,6 +344,7 @@ class Program:
         approximate: bool | float = False,
         engine: Any = None,
         partitions: int | None = None,
+        spill: str | os.PathLike | None = None,
     ) -> Database:
         """Compute all outputs.
 
@@ -383,6 +384,8 @@ class Program:
                          Delta; outputs stay there (`SparkDatabase`). Every column that the recursion passes on
                          can be a pivot, by which it runs in partitions (`explain("distribution")`)
         partitions       of an engine, which hold the rows of the result; None for as many as it has for joins
+        spill            the folder where an engine writes the rows of recursions that have no pivot, which all of its
+                         machines can read; None for a temporary one where the engine runs on this machine
 
         Raises DomainError for evidence that holds in no world, with the item.
 
@@ -399,7 +402,9 @@ class Program:
             others = {"tuple_limit": tuple_limit, "time_limit": time_limit, "memory_limit": memory_limit, "keep": keep}
             others |= {"stop_at_goal": stop_at_goal, "device": device, "evidence": evidence, "seed": seed}
             others["approximate"] = approximate
-            found: Any = run_on_engine(self, facts, provenance, engine, partitions=partitions, **rounds, **others)
+            found: Any = run_on_engine(
+                self, facts, provenance, engine, partitions=partitions, spill=spill, **rounds, **others
+            )
             return found
         record = None if provenance is None else provenance_of(provenance)
         k, seed = proofs_kept(provenance, record, k), seed_of(seed)

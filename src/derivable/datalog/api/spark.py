@@ -15,8 +15,9 @@ from derivable.core.arguments import integer
 from derivable.core.diagnostics import BindingError, DomainError, LimitError, UnsupportedError
 from derivable.core.names import FreshNames
 from derivable.core.registry import suggestion
-from derivable.datalog.api.partitions import Distribution, PartitionRun, size_of, source_of
+from derivable.datalog.api.partitions import Distribution, PartitionRun, RoundPlan, size_of, source_of
 from derivable.datalog.api.relation_view import RelationView
+from derivable.datalog.api.spark_rounds import Rounds
 from derivable.datalog.api.spark_task import KEY, KEYS, SOURCE, Task, function_of
 from derivable.datalog.distribution.frames import (
     Frame,
@@ -35,6 +36,7 @@ from derivable.datalog.facts.fact_files import read_facts
 from derivable.datalog.facts.file_forms import AS_IT_IS, FactFile
 from derivable.datalog.facts.inputs import Columns, checked_facts, taken
 from derivable.datalog.facts.load import checked_words, known_relation, load_relation
+from derivable.datalog.facts.program_facts import load_program_facts
 from derivable.datalog.facts.store import new_store
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.run.limits import Limits
@@ -173,6 +175,8 @@ class SparkRun:
         self.session = session_of(engine)
         self.partitions: int = settings.pop("partitions") or self._default_partitions(engine)
         self.compatible = program.compatible
+        spill = settings.pop("spill")
+        self.spill = None if spill is None else os.fspath(spill)
         raw = {name: read_frame(name, rows, self.session) for name, rows in facts.items() if is_frame(rows)}
         for name in raw:
             rules = program._plan({}).rules
@@ -190,6 +194,7 @@ class SparkRun:
         self.name = self.provenance if isinstance(self.provenance, str) else self.record.name
         self.distribution = Distribution.of(self.plan, facts, dict.fromkeys(self.frames), self.provenance)
         self._collected: dict[str, Columns] = {}
+        self._rounds: list[Rounds] = []
         self._schemas: dict[str, dict[str, str]] = {}
 
     def _default_partitions(self, engine: Any) -> int:
@@ -255,11 +260,14 @@ class SparkRun:
 
     # Results
 
-    def _partition(self, output: str) -> Partition:
+    def _planned(self, output: str) -> Partition | RoundPlan:
         found = self.distribution.plans[output]
         if isinstance(found, str):
+            rounds = self.distribution.rounds[output]
+            if isinstance(rounds, RoundPlan):
+                return rounds
             raise UnsupportedError(
-                f"`{output}` is not computed in partitions: {found}",
+                f"`{output}` is computed neither in rounds, as {rounds}, nor in partitions: {found}",
                 hint='`explain("distribution")` has all strata; without the engine the program runs on one machine',
             )
         if found.is_scattered and self.record is not boolean and self.record.name not in _PLUS:
@@ -272,12 +280,13 @@ class SparkRun:
     def schema(self, output: str) -> dict[str, str]:
         """Column -> its type in the engine."""
         if output not in self._schemas:
-            partition = self._partition(output)
-            relation, fresh = partition.rules.relations[partition.target], FreshNames()
+            planned = self._planned(output)
+            relation, fresh = self.plan.rules.relations[output], FreshNames()
             titles = self.plan.titles.get(output) or (None,) * len(relation.types)
             names = [fresh(title or f"column_{c}") for c, title in enumerate(titles)]
             columns = {name: result_type(relation, c) for c, name in enumerate(names)}
-            kind = self._tag_type(output, partition)
+            is_partitioned = isinstance(planned, Partition)
+            kind = self._tag_type(output, planned) if is_partitioned else None if self.record is boolean else "DOUBLE"
             if kind is not None:
                 columns[fresh("tag")] = kind
             self._schemas[output] = columns or {fresh("holds"): "BOOLEAN"}
@@ -316,7 +325,9 @@ class SparkRun:
 
     def frame_of(self, output: str) -> Any:
         """The DataFrame of an output."""
-        partition, columns = self._partition(output), self.schema(output)
+        partition, columns = self._planned(output), self.schema(output)
+        if isinstance(partition, RoundPlan):
+            return self._in_rounds(partition, output, columns)
         rules = self.distribution.rules
         names = {source_of(rules, name): name for name in (*self.frames, *self.local)}
         facts = {}
@@ -329,6 +340,27 @@ class SparkRun:
         with session_errors(f"`{output}`"):
             found = rows.mapInArrow(function_of(task), schema_text(columns))
             return self._merged(found, columns) if partition.is_scattered else found
+
+    def _in_rounds(self, planned: RoundPlan, output: str, columns: Mapping[str, str]) -> Any:
+        """The DataFrame of an output that rounds compute, which is done here."""
+        if self.limits != Limits():
+            raise UnsupportedError("rounds of an engine have no limits", hint="leave out the limit, or the engine")
+        store = new_store(planned.rules)
+        load_program_facts(planned.rules, store)
+        for name, rows in self.local.items():
+            load_relation(planned.rules.relations[name], rows, store)
+        if store.random.groups and self.record is not boolean:
+            raise UnsupportedError("choices among facts are not computed in rounds", hint="leave out the engine")
+        semiring = "boolean" if self.record is boolean else self.record.name
+        rounds = Rounds(self.session, planned.ram, semiring, store, self.frames, self.spill)
+        with session_errors(f"`{output}`"):
+            found = rounds.run(output)
+        # What the rounds have written goes when nobody can read it.
+        self._rounds.append(rounds)
+        types = planned.rules.relations[output].types
+        kept = [*(f"c{c}" for c in range(len(types))), *(["tag"] if self.record is not boolean else [])]
+        named = zip(kept or ["CAST(c0 AS BOOLEAN)"], columns)
+        return found.selectExpr(*(f"{source} AS {quoted(name)}" for source, name in named))
 
     def _rows(self, partition: Partition, names: Mapping[str, str]) -> tuple[dict, Any]:
         """What partitions get: the sources of a `Task`, and a DataFrame of keys and of rows of these."""
@@ -388,9 +420,8 @@ class SparkRun:
 
     def view(self, output: str, table: Any) -> RelationView:
         """The rows of an output, from a table of Arrow with its columns."""
-        partition = self._partition(output)
-        relation = replace(partition.rules.relations[partition.target], name=output, column_names=())
-        store = new_store(partition.rules)
+        relation = replace(self.plan.rules.relations[output], column_names=())
+        store = new_store(self.plan.rules)
         given = taken({output: table})[output]
         width = len(relation.types)
         made = Table(output, relation.types)
@@ -409,6 +440,7 @@ def run_on_engine(
     engine: Any,
     *,
     partitions: int | None = None,
+    spill: str | os.PathLike | None = None,
     k: int | None = None,
     iteration_limit: int | None = None,
     round_limit: int | None = None,
@@ -424,5 +456,7 @@ def run_on_engine(
         partitions = integer(partitions, "partitions", 1)
     limits = checked_limits(iteration_limit, round_limit)
     return SparkDatabase(
-        SparkRun(program, checked_facts(facts), provenance, engine, partitions=partitions, k=k, limits=limits)
+        SparkRun(
+            program, checked_facts(facts), provenance, engine, partitions=partitions, k=k, limits=limits, spill=spill
+        )
     )

@@ -15,6 +15,7 @@ from derivable.core.lazy import later
 from derivable.datalog.api.partitions import PartitionRun
 from derivable.datalog.api.relation_view import RelationView, arrow_column
 from derivable.datalog.facts.inputs import taken
+from derivable.datalog.values.values import ValueType
 
 arrow: Any = later("pyarrow")
 
@@ -87,7 +88,8 @@ def _unpacked(packed: bytes) -> Task:
 
 
 def _batches(view: RelationView, names: tuple[str, ...]) -> Iterator[Any]:
-    columns = [_in_words(view, c) for c in range(len(view.table.types))]
+    name = view.table.name
+    columns = [engine_column(column, t, name) for column, t in zip(view.columns, view.table.types)]
     if view.tags is not None:
         columns += [_tags(view, view.tags)]
     elif not columns:
@@ -96,16 +98,19 @@ def _batches(view: RelationView, names: tuple[str, ...]) -> Iterator[Any]:
     yield from table.to_batches(max_chunksize=_BATCH)
 
 
-def _in_words(view: RelationView, c: int) -> Any:
-    t, column = view.table.types[c], view.columns[c]
+def engine_column(column: np.ndarray, t: ValueType, relation: str) -> Any:
+    """Values of a type as an array of Arrow that engines take: without unsigned integers.
+
+    Raises UnsupportedError for those beyond 64 bits with a sign.
+    """
     if t.family in ("text", "char"):
         return arrow_column(arrow, column).cast(arrow.string())
     if t.family == "datetime":
         return arrow.array(column.astype("M8[us]"))
     if t.family == "unsigned":
-        wider = np.dtype(f"i{min(8, 2 * column.dtype.itemsize)}")
+        wider = np.dtype(f"i{min(8, 2 * t.bits // 8)}")
         if t.bits == 64 and len(column) and int(column.max()) >> 63:
-            raise _too_large(view, int(column.max()))
+            raise _too_large(relation, int(column.max()))
         return arrow.array(column.astype(wider))
     return arrow.array(column)
 
@@ -115,12 +120,12 @@ def _tags(view: RelationView, tags: np.ndarray) -> Any:
         try:
             return arrow.array(tags.astype(np.int64))
         except OverflowError:
-            raise _too_large(view, max(tags)) from None
+            raise _too_large(view.table.name, max(tags)) from None
     return arrow.array(tags)
 
 
-def _too_large(view: RelationView, value: Any) -> DerivableError:
+def _too_large(relation: str, value: Any) -> DerivableError:
     return UnsupportedError(
-        f"`{view.table.name}` has {value}, and the integers of the engine have 64 bits with a sign",
+        f"`{relation}` has {value}, and the integers of the engine have 64 bits with a sign",
         hint="leave out the engine",
     )

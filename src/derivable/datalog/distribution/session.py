@@ -105,6 +105,15 @@ def _sail_session() -> Any:
     return _sail[1]
 
 
+def is_local(session: Any) -> bool:
+    """Whether an engine is known to run on this machine, and sees its files."""
+    if _sail and session is _sail[1]:
+        return True
+    if ".connect." in type(session).__module__:
+        return False
+    return str(session.sparkContext.master).startswith("local")
+
+
 def _stop_sail() -> None:
     """End the server before Python ends, whose threads run code of Python's."""
     server, session = _sail

@@ -12,13 +12,18 @@ from derivable.datalog.scalars.nodes import Var
 
 
 def distribution_text(
-    strata: Strata, pivots: Pivots, plans: Mapping[str, Partition | str], sizes: Mapping[str, int | None]
+    strata: Strata,
+    pivots: Pivots,
+    plans: Mapping[str, Partition | str],
+    sizes: Mapping[str, int | None],
+    refused: Mapping[str, str | None],
 ) -> str:
     """Each stratum with its pivot, or why it has none, and each input with what becomes of it.
 
     strata  of `partition.prepared` rules, whose pivots these are
     plans   output -> what `partition.partition` says of it
     sizes   input -> its bytes, None for unknown ones
+    refused  output without partitions -> why it is not computed in rounds; None if it is
     """
     rows: list[str] = []
     for number, stratum in enumerate(strata.strata):
@@ -34,7 +39,9 @@ def distribution_text(
             rows += [f"  {line}{shown}" for line in dict.fromkeys(lines)]
     for output, plan in plans.items():
         if isinstance(plan, str):
-            rows.append(f"output {output}: no partitions: {plan}")
+            why = refused[output]
+            rounds = "rounds" if why is None else f"neither partitions nor rounds, as {why}"
+            rows.append(f"output {output}: {rounds}; no partitions: {plan}")
         elif plan.reason:
             rows.append(f"output {output}: one partition, as the engine has no facts for it: {plan.reason}")
         else:

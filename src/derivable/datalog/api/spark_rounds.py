@@ -1,0 +1,255 @@
+"""The round plan: recursions as joins of an engine, a round at a time.
+
+What a round finds is written as Parquet and read again, so that no round computes an earlier one again; every ten
+rounds the rows so far are written as one. A worker that is lost costs its part of one round.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import uuid
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
+from derivable.core.lazy import later
+from derivable.datalog.api.spark_task import engine_column
+from derivable.datalog.distribution.frames import Frame, quoted, result_type, schema_text
+from derivable.datalog.distribution.round_sql import TAGS, Query, needed_strata
+from derivable.datalog.distribution.session import is_local, session_errors
+from derivable.datalog.facts.store import FactStore
+from derivable.datalog.ram import nodes as m
+from derivable.datalog.rules import nodes as r
+from derivable.datalog.values.values import show_column
+
+arrow: Any = later("pyarrow")
+# Rounds whose rows are read from files of their own.
+_FOLDED = 10
+
+
+class Rounds:
+    """A run of the strata that an output needs.
+
+    semiring  the name of that of tags, "boolean" without any
+    facts     of this process; `frames` those of the engine
+    folder    where the engine writes; None for a temporary folder of this machine
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        ram: m.Ram,
+        semiring: str,
+        facts: FactStore,
+        frames: Mapping[str, Frame],
+        folder: str | None,
+    ):
+        self.session, self.ram, self.semiring = session, ram, semiring
+        self.facts, self.frames = facts, frames
+        self.tags = TAGS.get(semiring)
+        self.name = f"derivable_{uuid.uuid4().hex[:12]}"
+        self.folder = self._made(folder)
+        self.numbers = {name: number for number, name in enumerate(ram.relations)}
+        self.query = Query(ram, semiring, self._view)
+        self.views: set[str] = set()
+        self.rounds = 0
+
+    def _made(self, folder: str | None) -> str:
+        if folder is not None:
+            return f"{str(folder).rstrip('/')}/{self.name}"
+        if not is_local(self.session):
+            raise UnsupportedError(
+                "a recursion without a pivot goes in rounds, whose rows the engine writes to files",
+                hint='name a folder that all its machines have: spill="s3://bucket/folder"',
+            )
+        made = tempfile.mkdtemp(prefix="derivable-")
+        weakref.finalize(self, shutil.rmtree, made, ignore_errors=True)
+        return made
+
+    def run(self, output: str) -> Any:
+        """The rows of an output, with columns c0, c1, ... and tag."""
+        try:
+            for number, stratum in enumerate(needed_strata(self.ram, output)):
+                if stratum.is_recursive:
+                    self._recursive(number, stratum)
+                else:
+                    for name in stratum.relations:
+                        self._show(self._view(name, "all"), self._once(name, stratum.full))
+            return self._written("result", output, f"SELECT * FROM {self._view(output, 'all')}")
+        finally:
+            for view in self.views:
+                self.session.catalog.dropTempView(view)
+
+    def _view(self, relation: str, part: m.Part) -> str:
+        # Where plus chooses, and without tags, rows that are looked at twice change nothing.
+        if part == "stable" and (self.tags is None or self.tags.better is not None):
+            part = "all"
+        return f"{self.name}_{self.numbers[relation]}_{part}"
+
+    def _show(self, view: str, rows: Any) -> None:
+        frame = self.session.sql(rows) if isinstance(rows, str) else rows
+        frame.createOrReplaceTempView(view)
+        self.views.add(view)
+
+    def _written(self, path: str, name: str, query: str) -> Any:
+        """The rows of a query for a relation, written to a file and read from there."""
+        self.session.sql(query).write.mode("overwrite").parquet(f"{self.folder}/{path}")
+        return self._read(name, [path])
+
+    def _read(self, name: str, files: Sequence[str]) -> Any:
+        relation = self.ram.relations[name]
+        kinds = {f"c{c}": result_type(relation, c) for c in range(len(relation.types))} or {"c0": "INT"}
+        if self.tags is not None:
+            kinds["tag"] = "DOUBLE"
+            if self.tags.better is None:
+                kinds["is_new"] = "BOOLEAN"
+        # Of no rows a file may be without columns.
+        return self.session.read.schema(schema_text(kinds)).parquet(*(f"{self.folder}/{path}" for path in files))
+
+    # Facts
+
+    def _once(self, name: str, instructions: Sequence[m.Instruction]) -> str:
+        """The rows of a relation that its facts and some instructions give, as a query."""
+        queries = [self.query.of(one) for one in instructions if one.relation == name]
+        facts = self._facts(name)
+        if facts is not None:
+            view = f"{self._view(name, 'all')}_facts"
+            self._show(view, facts)
+            queries.append(f"SELECT * FROM {view}")
+        if not queries:
+            relation = self.ram.relations[name]
+            nulls = [f"CAST(NULL AS {result_type(relation, c)}) AS c{c}" for c in range(len(relation.types))]
+            tag = [] if self.tags is None else [f"{self.tags.one} AS tag"]
+            queries.append(f"SELECT {', '.join([*(nulls or ['1 AS c0']), *tag])} WHERE 1 = 0")
+        return self.query.summed(name, queries)
+
+    def _facts(self, name: str) -> Any:
+        """The facts of a relation as a DataFrame; None without any."""
+        found = None
+        if name in self.frames:
+            found = self._of_frame(self.ram.relations[name], self.frames[name])
+        if name in self.facts.relations:
+            here = self._of_process(self.ram.relations[name])
+            found = here if found is None else found.unionAll(here)
+        return found
+
+    def _of_frame(self, relation: r.Relation, given: Frame) -> Any:
+        bad: list[str] = []
+        for column, t in zip(given.columns, relation.types):
+            bad.append(f"{quoted(column)} IS NULL")
+            if t.is_integer:
+                low, high = t.limits
+                bad += [f"{quoted(column)} < {max(low, -(1 << 63))}", f"{quoted(column)} > {min(high, (1 << 63) - 1)}"]
+        with session_errors(f"facts for `{relation.name}`"):
+            wrong = given.frame.filter(" OR ".join(bad)).limit(1).collect() if bad else []
+            if wrong:
+                raise TypeMismatchError(
+                    f"facts for `{relation.name}`: the row {tuple(wrong[0])} does not fit"
+                    f" `{relation.name}({', '.join(map(str, relation.types))})`",
+                    hint="a relation has no missing values, and integers of its types",
+                )
+            columns = [
+                f"CAST({quoted(name)} AS {result_type(relation, c)}) AS c{c}" for c, name in enumerate(given.columns)
+            ]
+            if self.tags is not None:
+                columns.append(
+                    f"{self.tags.one if given.tag is None else f'CAST({quoted(given.tag)} AS DOUBLE)'} AS tag"
+                )
+            return given.frame.selectExpr(*columns)
+
+    def _of_process(self, relation: r.Relation) -> Any:
+        words, variables = self.facts.relations[relation.name].joined(len(relation.types))
+        columns: dict[str, Any] = {}
+        for c, (column, t) in enumerate(zip(words, relation.types)):
+            shown = show_column(np.asarray(column, np.int64), t, self.facts.symbols)
+            columns[f"c{c}"] = engine_column(shown, t, relation.name)
+        if not columns:
+            columns["c0"] = arrow.array(np.ones(len(variables), np.int32))
+        kinds = [f"CAST(c{c} AS {result_type(relation, c)}) AS c{c}" for c in range(len(relation.types))] or ["c0"]
+        if self.tags is not None:
+            probabilities = np.asarray(self.facts.random.probabilities, np.float64)
+            tags = np.full(len(variables), float(self.tags.one[:-1]))
+            is_random = variables >= 0
+            tags[is_random] = probabilities[variables[is_random]]
+            columns["tag"] = arrow.array(tags)
+            kinds.append("tag")
+        return self.session.createDataFrame(arrow.table(columns)).selectExpr(*kinds)
+
+    # Recursion
+
+    def _recursive(self, number: int, stratum: m.Stratum) -> None:
+        files: dict[str, list[str]] = {}
+        for name in stratum.relations:
+            path = f"stratum_{number}/{self.numbers[name]}/0"
+            self._written(path, name, self._once(name, stratum.once))
+            files[name] = [path]
+        for name in stratum.relations:
+            self._show_parts(name, files[name], self._read(name, files[name]))
+        queries = {
+            name: [self.query.of(store) for store in stratum.loop if store.relation == name]
+            for name in stratum.relations
+        }
+        is_over, here = False, 0
+        while not is_over:
+            here += 1
+            self.rounds += 1
+            news: dict[str, Any] = {}
+            for name, of in queries.items():
+                if of:
+                    path = f"stratum_{number}/{self.numbers[name]}/{here}"
+                    news[name] = self._written(path, name, self._news(name, of))
+                    files[name].append(path)
+            is_over = True
+            for name in stratum.relations:
+                recent = news.get(name)
+                if recent is None:
+                    recent = self._read(name, files[name]).limit(0)
+                elif self.tags is not None and self.tags.better is None:
+                    recent = recent.filter("is_new")
+                is_over = is_over and (name not in news or recent.isEmpty())
+                if len(files[name]) > _FOLDED:
+                    files[name] = [self._folded(name, number, here, files[name])]
+                self._show_parts(name, files[name], recent)
+
+    def _folded(self, name: str, number: int, here: int, files: Sequence[str]) -> str:
+        """A file with the rows of several ones."""
+        view = f"{self._view(name, 'all')}_files"
+        self._show(view, self._read(name, files))
+        path = f"stratum_{number}/{self.numbers[name]}/to_{here}"
+        self._written(path, name, self._summed_files(name, view))
+        return path
+
+    def _summed_files(self, name: str, view: str) -> str:
+        columns = ", ".join(self.query.columns(name))
+        if self.tags is None:
+            return f"SELECT {columns} FROM {view}"
+        return self.query.summed(name, [f"SELECT {columns}, tag FROM {view}"])
+
+    def _show_parts(self, name: str, files: Sequence[str], recent: Any) -> None:
+        """Have the views of a relation show what is in files, and what is recent of it."""
+        columns = self.query.columns(name)
+        view = f"{self._view(name, 'all')}_files"
+        self._show(view, self._read(name, files))
+        self._show(self._view(name, "all"), self._summed_files(name, view))
+        tag = [] if self.tags is None else ["tag"]
+        self._show(self._view(name, "recent"), recent.selectExpr(*columns, *tag))
+        if self._view(name, "stable") != self._view(name, "all"):
+            on = " AND ".join(f"a.{c} = b.{c}" for c in columns)
+            query = f"SELECT a.* FROM {self._view(name, 'all')} a LEFT ANTI JOIN {self._view(name, 'recent')} b ON {on}"
+            self._show(self._view(name, "stable"), query)
+
+    def _news(self, name: str, queries: Sequence[str]) -> str:
+        """What a round finds that is new, or better than it was."""
+        columns = self.query.columns(name)
+        on = " AND ".join(f"n.{c} = o.{c}" for c in columns)
+        found, old = f"({self.query.summed(name, queries)}) n", f"{self._view(name, 'all')} o"
+        if self.tags is None:
+            return f"SELECT n.* FROM {found} LEFT ANTI JOIN {old} ON {on}"
+        joined = f"FROM {found} LEFT JOIN {old} ON {on}"
+        if self.tags.better is None:
+            return f"SELECT n.*, o.tag IS NULL AS is_new {joined}"
+        return f"SELECT n.* {joined} WHERE o.tag IS NULL OR {self.tags.better.format('n.tag', 'o.tag')}"

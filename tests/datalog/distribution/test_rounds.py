@@ -1,0 +1,110 @@
+"""The round plan on Sail: rows and tags are those of one machine."""
+
+import collections
+
+import pytest
+
+import derivable as dv
+from datalog.distribution.engines import needs_sail, sail
+from datalog.distribution.test_partitions import EDGE, FACTS, PROGRAMS
+from datalog.distribution.test_sail import edges
+from datalog.test_language import CASES
+from derivable.core.diagnostics import UnsupportedError
+from derivable.datalog.api.partitions import RoundPlan
+
+pytestmark = [
+    needs_sail,
+    pytest.mark.filterwarnings("ignore::derivable.DerivableWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+SAME = EDGE + (
+    "rel same(x, y) = edge(p, x), edge(p, y), x != y rel same(x, y) = edge(p, x), same(p, q), edge(q, y) query same"
+)
+TRANSITIVE = EDGE + "rel path(x, y) = edge(x, y) rel path(x, z) = path(x, y), path(y, z) query path"
+
+
+def in_rounds(program, facts, provenance, outputs=None):
+    """Output -> {row: tag} of outputs that rounds compute, whether partitions do or not."""
+    run = program.run(facts, provenance, engine="sail", partitions=2)._run
+    found = {}
+    for output in run.distribution.plans if outputs is None else outputs:
+        planned = RoundPlan.of(run.plan, output, run.record)
+        if isinstance(planned, RoundPlan):
+            run.distribution.plans[output], run.distribution.rounds[output] = "", planned
+            found[output] = dict(dv.datalog.api.spark.SparkRelation(run, output).items())
+    return found
+
+
+@pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "max_product", "min_plus", "addmultprob"])
+@pytest.mark.parametrize("text", [SAME, TRANSITIVE, EDGE + PROGRAMS["closure"][0] + "query path"])
+def test_tags(text, provenance):
+    program = dv.Program(text)
+    [(output, rows)] = in_rounds(program, {"edge": edges()}, provenance).items()
+    assert rows == pytest.approx(dict(program.run(FACTS, provenance)[output].items()), abs=1e-12)
+
+
+def language(cases):
+    """How many outputs of cases of the language rounds compute, with the rows of one machine, and how many not."""
+    counts = collections.Counter()
+    for _, text, *_ in cases:
+        program = dv.Program(text)
+        try:
+            found = in_rounds(program, None, "unit")
+        except UnsupportedError:
+            continue
+        expected = program.run(provenance="unit")
+        for output, rows in found.items():
+            assert set(rows) == set(expected[output]), (text, output)
+        counts["compared"] += len(found)
+        counts["refused"] += len(expected) - len(found)
+    return counts
+
+
+def test_language():
+    counts = language(CASES[::4])
+    assert counts["compared"] > 30
+
+
+@pytest.mark.slow
+def test_all_of_the_language():
+    assert language(CASES)["compared"] > 140
+
+
+def test_rounds_are_chosen_without_a_pivot():
+    program = dv.Program(SAME)
+    found = program.run({"edge": edges().select("x", "y")}, engine="sail", partitions=2)
+    assert "output same: rounds; no partitions: column 0 of `same` is not passed on" in found.explain()
+    assert set(found["same"]) == set(program.run({"edge": list(FACTS["edge"])})["same"])
+
+
+def test_values_are_checked():
+    program = dv.Program(SAME)
+    for bad in ([1, None], [1, -1]):
+        frame = sail().createDataFrame([(0, 1), *((x, 2) for x in bad)], "x bigint, y bigint")
+        with pytest.raises(dv.DerivableError, match="does not fit"):
+            program.run({"edge": frame}, engine="sail")["same"]
+
+
+def test_many_rounds_are_folded(tmp_path):
+    """A chain of 25: files of rounds are written as one every ten rounds, below the folder that the run names."""
+    import pyarrow as pa
+
+    frame = sail().createDataFrame(pa.table({"x": list(range(25)), "y": list(range(1, 26))}))
+    text = (
+        EDGE
+        + "rel path(x, y) = edge(x, y) rel path(x, z) = path(x, y), edge(y, z) rel n(c) = c := count(x, y: path(x, y))"
+    )
+    found = dv.Program(text + " query n").run({"edge": frame}, engine="sail", spill=tmp_path)
+    assert list(found["n"]) == [(25 * 26 // 2,)]
+    assert len(list(tmp_path.glob("*/stratum_*/*/to_*"))) == 2
+
+
+def test_refusals_name_both_reasons():
+    program = dv.Program(EDGE + "rel n(s) = s := sum(x: edge(x, _)) query n")
+    with pytest.raises(
+        UnsupportedError, match="neither in rounds, as `sum` is no aggregate of the engine, nor in partitions"
+    ):
+        program.run({"edge": edges()}, "unit", engine="sail")["n"]
+    program = dv.Program(SAME)
+    with pytest.raises(UnsupportedError, match="tags of exact are no columns"):
+        program.run({"edge": edges()}, engine="sail")["same"]
