@@ -24,6 +24,7 @@ from datalog.naive import fact_sets, least_model, programs, splits, text_of
 from datalog.test_fused import settings_of
 from derivable.core.diagnostics import BindingError, DomainError, UnsupportedError
 from derivable.datalog.api.evaluation import Evaluation
+from derivable.datalog.facts.columns import FactPart
 from derivable.datalog.policy.costs import under
 from derivable.datalog.tables.row_set import RowSet
 from derivable.datalog.tables.storage import Table
@@ -487,3 +488,31 @@ def test_a_removal_that_reaches_much_ends_early():
     done = db.remove({"edge": edges[[150]]})
     assert "path recomputed, because it may lose much" in str(done)
     assert set(db["path"]) == set(program.run({"edge": np.delete(edges, [150], 0)}, "unit")["path"])
+
+
+@pytest.mark.parametrize("order", ["by first", "by last", "none", "twice"])
+def test_facts_in_the_order_of_a_column_are_removed_without_a_pass(order, monkeypatch):
+    rng = np.random.default_rng(2)
+    edges = np.stack([np.arange(4000) // 3, 5000 + rng.permutation(4000)], 1)
+    match order:
+        case "by last":
+            edges = edges[np.argsort(edges[:, 1])]
+        case "none":
+            edges = rng.permutation(edges)
+        case "twice":
+            edges = np.concatenate([edges, edges[:50]])
+    passes = []
+    plain = FactPart.among
+    monkeypatch.setattr(FactPart, "among", lambda part, few: passes.append(len(part)) or plain(part, few))
+    program = dv.Program("type e(a: i32, b: i32)\nrel p(b, a) = e(a, b)\nquery e\nquery p")
+    db = program.run({"e": edges}, keep=True)
+    left = set(map(tuple, edges.tolist()))
+    for _ in range(3):
+        gone = rng.permutation(sorted(left))[:30]
+        db.remove({"e": gone})
+        left -= set(map(tuple, gone.tolist()))
+        assert set(db["e"]) == left
+        assert set(db["p"]) == {(b, a) for a, b in left}
+        with pytest.raises(BindingError, match="is no fact"):
+            db.remove({"e": gone[:1]})
+    assert len(passes) == {"by first": 3, "by last": 3}.get(order, 6)

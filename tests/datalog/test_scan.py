@@ -140,3 +140,38 @@ def test_words_of_any_layout_are_filtered(costs, layout):
     rows, numbers = scan.among(few, [column], len(values))
     assert rows.tolist() == np.flatnonzero(np.isin(values, [7, 55, 2999])).tolist()
     assert few.column(0)[numbers].tolist() == values[rows].tolist()
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+@pytest.mark.parametrize("offset", [0, -(1 << 40)])
+def test_blocks_without_what_is_looked_for_are_not_read(costs, monkeypatch, width, offset):
+    costs(few=0, rows_a_pass=0, most_passes=1 << 30)
+    monkeypatch.setattr(scan, "BLOCK", 32)
+    monkeypatch.setattr(scan, "LANES", 8)
+    rng, read = np.random.default_rng(width), []
+    plain = scan.kernels.filter_words
+
+    def filter_words(words, step, blocks, rows, stop, *rest):
+        read.extend(blocks.tolist())
+        return plain(words, step, blocks, rows, stop, *rest)
+
+    monkeypatch.setattr(scan.kernels, "filter_words", filter_words)
+    table = Table("r", [I64] * width)
+    for count in (500, 70, 20, 1000):
+        # Every column nearly in order, so that a value is in few blocks.
+        start = table.size
+        columns = [offset + (np.arange(start, start + count) + rng.integers(0, 20, count)) // 2 for _ in range(width)]
+        columns[0] = offset + start + rng.permutation(count // 10).repeat(10)
+        columns[-1] = columns[-1] * 2 + np.arange(count) % 2 if width > 1 else offset + rng.permutation(count) + start
+        table.insert(columns, count)
+        words = np.stack([table.column(c) for c in range(width)], 1)
+        for keys in {(0,), (width - 1,), tuple(range(width))}:
+            probes = np.concatenate([words[rng.choice(table.size, 5)], np.full((1, width), offset - 1)])[:, keys]
+            read.clear()
+            pairs = [pair for part in table.matches(keys, True, probes, table.size) for pair in zip(*map(list, part))]
+            expected = [
+                (k, row) for k, probe in enumerate(probes) for row in np.flatnonzero((words[:, keys] == probe).all(1))
+            ]
+            assert sorted(pairs) == expected
+            if (width - 1,) == keys and width > 1 and count == 1000:
+                assert 0 < len(read) < table.size // 32 // 2

@@ -14,7 +14,7 @@ Source: Gupta, Mumick, Subrahmanian, "Maintaining views incrementally", SIGMOD 1
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -179,8 +179,10 @@ def going(
     seeds = {GONE + name: facts.relations[name] for name in stratum.relations if name in facts.relations}
     most = policy().few + policy().recomputed_part * sum(tables[name].size for name in stratum.relations)
     try:
-        made = _run(executor, rules.going, tables, seeds, most)
+        made = _run(executor, rules.going, tables, seeds, most) if stratum.full else _facts(executor, stratum, seeds)
     except PastBound:
+        return None
+    if sum(map(len, made.values())) > most:
         return None
     gone = {name: made[GONE + name] for name in stratum.relations if any(table.size for table in made.values())}
     if has_news:
@@ -206,6 +208,25 @@ def _of(gone: Table, left: FactColumns) -> FactColumns:
     return FactColumns.of(found)
 
 
+def _facts(executor: Executor, stratum: m.Stratum, seeds: Mapping[str, FactColumns]) -> dict[str, Table]:
+    """The `#gone` relations of a stratum without rules."""
+    made = {}
+    for name in stratum.relations:
+        table = made[GONE + name] = _few_rows(GONE + name, executor.ram.relations[name].types)
+        if GONE + name in seeds:
+            columns, variables = seeds[GONE + name].joined(len(table.types))
+            table.insert(columns, len(variables))
+            table.visible_size = table.size
+    return made
+
+
+def _few_rows(name: str, types: Sequence[Any]) -> Table:
+    """An empty table for few rows: sets by prefix are for many, and these have few of each."""
+    made = Table(name, types)
+    made.row_set.leave(made)
+    return made
+
+
 def _run(
     executor: Executor,
     ram: m.Ram,
@@ -215,10 +236,7 @@ def _run(
 ) -> dict[str, Table]:
     """The relations of a program of one stratum over these tables; raises PastBound for more rows than `most`."""
     (stratum,), all_facts = ram.strata, executor.facts
-    made = {name: Table(name, ram.relations[name].types) for name in stratum.relations}
-    for table in made.values():
-        # Sets by prefix are for many rows: these have few of each.
-        table.row_set.leave(table)
+    made = {name: _few_rows(name, ram.relations[name].types) for name in stratum.relations}
     few, watch = FactStore(all_facts.symbols, all_facts.random, facts), executor.watch
     running = Executor(ram, few, Untagged(), watch, {**tables, **made})
     running.complete |= tables.keys()

@@ -325,13 +325,18 @@ class Evaluation:
 
         Raises BindingError for a fact that is not there.
         """
+        from derivable.datalog.api.changes import reads_of
+
         gone = FactStore(self.facts.symbols, self.facts.random.copy(), look=watch.read)
         load_python_facts(self.ram, facts, gone, given=self.ram.relations)
         left = self.facts.fork()
         gone.relations = {name: some for name, some in gone.relations.items() if name in facts}
         for name in gone.relations:
             relation, is_tagged = self.ram.relations[name], not isinstance(self.algebra, Untagged)
-            left.relations[name], gone.relations[name] = without(self.facts, gone, relation, is_tagged)
+            # What rules derive may be a fact twice.
+            is_fact = not self.ram.strata[reads_of(self.ram).home[name]].full
+            are_distinct = is_fact and self.tables[name].size == len(self.facts.relations.get(name, ()))
+            left.relations[name], gone.relations[name] = without(self.facts, gone, relation, is_tagged, are_distinct)
         # What facts bring with them: the rows of their terms, and what is asked for.
         brought = [constructor.relation for constructor in self.ram.constructors.values()]
         for name in (*brought, *(() if self.ram.demand is None else self.ram.demand.outputs)):

@@ -211,6 +211,14 @@ class Continuation(Executor):
         for name, gone in going.gone.items():
             if gone.size:
                 self.hide(name, gone)
+        if (
+            not self.ram.strata[number].full
+            and isinstance(self.algebra, Untagged)
+            and not any(map(self.has_given, own))
+        ):
+            # Facts that go do not come back.
+            self.changes |= dict.fromkeys(self.losses.keys() & set(own), True)
+            self.going = NONE_GOING
         return True
 
     def added_rows(self, name: str) -> Table:
@@ -267,6 +275,10 @@ class Continuation(Executor):
     def lose(self, name: str) -> None:
         """Leave what has not come back as it was of what a relation has lost."""
         lost, table = self.losses.pop(name), self.tables[name]
+        if table.tags is None and table.size == self.sizes[name]:
+            # Nothing has come back.
+            self.losses[name], self.changes[name] = lost, True
+            return
         columns = lost.gone.all_columns([np.int64] * len(table.types))
         rows = table.find(columns, lost.gone.size)
         has_come = rows >= 0

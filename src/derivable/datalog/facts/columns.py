@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.tables import scan
 from derivable.device.cpu.memory import contiguous, empty
 
@@ -54,6 +55,23 @@ class FactPart:
         stays = ~np.isin(rows, holes)
         return rows[stays], numbers[stays]
 
+    def among_distinct(self, tuples: Table) -> tuple[np.ndarray, np.ndarray] | None:
+        """`among` of facts of which none comes twice, by bisection, as if they were in the order of a column; None if
+        that misses some. What it meets is there, in whatever order facts are.
+        """
+        columns, variables, holes = self.stored
+        for position, column in enumerate(columns):
+            starts, stops = _bisected(column, len(variables), tuples.column(position))
+            counts = np.maximum(stops - starts, 0)
+            if counts.sum() > policy().rows_a_pass * tuples.size:
+                continue
+            rows = np.unique(np.arange(counts.sum()) + (starts - np.cumsum(counts) + counts).repeat(counts))
+            numbers = tuples.find([np.asarray(other[rows], np.int64) for other in columns], len(rows))
+            stays = (numbers >= 0) & ~np.isin(rows, holes)
+            if np.count_nonzero(stays) == tuples.size:
+                return rows[stays], numbers[stays]
+        return None
+
     def dense(self) -> tuple[list[np.ndarray], np.ndarray]:
         """(columns, variables) of all facts."""
         columns, variables, holes = self.stored
@@ -63,6 +81,19 @@ class FactPart:
             variables = certain(count) if variables.strides == (0,) else np.delete(variables, holes)
             self.stored = columns, variables, _NONE
         return columns, variables
+
+
+def _bisected(column: np.ndarray, count: int, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where the words of a column, if they are in order, are those that are wanted: (begins, ends)."""
+    is_end, wanted = np.arange(2 * len(wanted)) >= len(wanted), np.tile(wanted, 2)
+    low, high = np.zeros(len(wanted), np.int64), np.full(len(wanted), count)
+    for _ in range(count.bit_length()):
+        middle = (low + high) >> 1
+        words = column[np.minimum(middle, count - 1)]
+        is_below = ((words < wanted) | (is_end & (words == wanted))) & (middle < high)
+        low, high = np.where(is_below, middle + 1, low), np.where(is_below, high, middle)
+    starts, stops = low.reshape(2, -1)
+    return starts, stops
 
 
 class FactColumns:

@@ -18,9 +18,13 @@ from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.values import show_column
 
 
-def without(facts: FactStore, gone: FactStore, relation: Relation, is_tagged: bool) -> tuple[FactColumns, FactColumns]:
+def without(
+    facts: FactStore, gone: FactStore, relation: Relation, is_tagged: bool, are_distinct: bool
+) -> tuple[FactColumns, FactColumns]:
     """The facts of a relation without those in `gone`, whose random facts are not those of `facts`; and the tuples of
     these of which no fact is left, as certain facts, or if tags count all that have lost one.
+
+    are_distinct  whether it is known that no tuple has several facts
 
     Raises BindingError for a fact that is not there, DomainError for a part of a choice.
     """
@@ -30,7 +34,8 @@ def without(facts: FactStore, gone: FactStore, relation: Relation, is_tagged: bo
     # Tuples have numbers in a hash alone.
     wanted.row_set.leave(wanted)
     tuples = wanted.insert(columns, len(variables))
-    there = [part.among(wanted) for part in parts]
+    known = parts[0].among_distinct(wanted) if are_distinct and len(parts) == 1 else None
+    there = [part.among(wanted) for part in parts] if known is None else [known]
     # Of the facts that are there: their parts, their rows in these, and their tuples.
     part_of = np.repeat(np.arange(len(parts)), [len(rows) for rows, _ in there])
     rows, numbers = (np.concatenate([np.empty(0, np.int64), *(one[k] for one in there)]) for k in (0, 1))

@@ -200,18 +200,22 @@ def dense_expand(offsets, rows, low, keys, left, right, i, position):
 
 
 @kernel(
-    "int32[] int64 int64 int64 int64[] uint8[] int64 int64[]", "int64[] int64 int64 int64 int64[] uint8[] int64 int64[]"
+    "int32[] int64 int64[] int64 int64 int64[] uint8[] int64 int64[]",
+    "int64[] int64 int64[] int64 int64 int64[] uint8[] int64 int64[]",
 )
-def filter_words(words, step, start, stop, wanted, is_there, bits, numbers):
-    """Write those numbers `start` to `stop` to `numbers` whose word is wanted; returns how many.
+def filter_words(words, step, blocks, rows, stop, wanted, is_there, bits, numbers):
+    """Write those numbers below `stop` in some blocks to `numbers` whose word is wanted; returns how many.
 
     words     [step * number] the words; between them may lie others
+    blocks    in order, of so many rows each; there is room for all their numbers
     wanted    in order, at least one; is_there: [2 ** bits] whether one of them has that hash, of its low 32 bits
     """
     count = 0
-    for i in range(start, stop):
-        numbers[count] = i
-        count += is_there[((np.int64(words[i * step]) * 0x9E3779B1) & 0xFFFFFFFF) >> (32 - bits)]
+    for block in range(len(blocks)):
+        first = blocks[block] * rows
+        for i in range(first, min(first + rows, stop)):
+            numbers[count] = i
+            count += is_there[((np.int64(words[i * step]) * 0x9E3779B1) & 0xFFFFFFFF) >> (32 - bits)]
     kept = 0
     for k in range(count):
         word = words[numbers[k] * step]
@@ -226,6 +230,33 @@ def filter_words(words, step, start, stop, wanted, is_there, bits, numbers):
             numbers[kept] = numbers[k]
             kept += 1
     return kept
+
+
+@kernel("int32[] int64 int64 int64 int32[,] int32[,] int32[,]", "int64[] int64 int64 int64 int64[,] int64[,] int64[,]")
+def bound_blocks(words, first, stop, rows, lows, highs, lanes):
+    """Write the least and the greatest word of each column of blocks `first` to `stop` to `lows` and `highs`.
+
+    words        [row * width + column]; rows: of each block, some times as many as there are lanes
+    lows, highs  [column, block]; lanes: [2, lane * width + column] space
+    What several rows have is compared at once.
+    """
+    width, count = lows.shape[0], lanes.shape[1]
+    low, high = lanes[0], lanes[1]
+    for block in range(first, stop):
+        start = block * rows * width
+        for k in range(count):
+            low[k] = high[k] = words[start + k]
+        for at in range(start + count, start + rows * width, count):
+            some = words[at : at + count]
+            for k in range(count):
+                low[k] = min(low[k], some[k])
+            for k in range(count):
+                high[k] = max(high[k], some[k])
+        for c in range(width):
+            least, most = low[c], high[c]
+            for k in range(c, count, width):
+                least, most = min(least, low[k]), max(most, high[k])
+            lows[c, block], highs[c, block] = least, most
 
 
 @kernel("int32[,] int64 int64[,] int64[] int64[]", "int64[,] int64 int64[,] int64[] int64[]")

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 from derivable.datalog.policy.kernels import COMPILED, Kernels
@@ -137,7 +138,11 @@ policy = _current.get
 @contextmanager
 def under(**changes: Any) -> Iterator[None]:
     """Have what runs in a block run under a policy that differs in these fields."""
-    token = _current.set(replace(policy(), **changes))
+    # As of `replace`, which takes longer than a small change of facts can spare.
+    made = copy(policy())
+    assert changes.keys() <= vars(made).keys(), changes
+    vars(made).update(changes)
+    token = _current.set(made)
     try:
         yield
     finally:

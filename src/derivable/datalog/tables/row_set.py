@@ -37,9 +37,11 @@ class RowSet:
     ordered      how many rows, the first ones, are known to be in the order of their columns
     passes       how often few rows were looked for by a pass over all, see `scan`
     last_pass    the columns and the part of the rows of the last one, the keys, and what rows have which of them
+    bounds       the least and the greatest words [column, block] of the first blocks of rows, see `scan`
     """
 
     __slots__ = (
+        "bounds",
         "is_stale",
         "last_pass",
         "may_be_sorted",
@@ -56,6 +58,7 @@ class RowSet:
         self.may_have_prefixes, self.may_be_sorted, self.is_stale = may_have_prefixes, may_be_sorted, is_stale
         self.ordered = self.passes = 0
         self.last_pass: tuple | None = None
+        self.bounds: tuple[np.ndarray, np.ndarray] | None = None
 
     @staticmethod
     def of(types: Sequence[ValueType], is_tagged: bool) -> RowSet:

@@ -1,7 +1,8 @@
 """Few rows looked for among many without a set or an index: by bisection where the rows are in order, else by a pass.
 
 A pass reads 0.7 ns a row. The set of a table, or an index, takes the time of fifty passes or so, and memory; so a pass
-is what whoever has few rows to look for pays, unless it comes again and again.
+is what whoever has few rows to look for pays, unless it comes again and again. It reads only the blocks between whose
+least and greatest words there are some that are looked for; to find those of all columns takes 0.4 ns a row, once.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 # Bits of a hash that a row of few is looked for by: at least those of which a table stays in cache, and more than their
 # number has, so that one in 2^6 others has the same at most.
 LEAST_BITS, MORE_BITS, MOST_BITS = 14, 6, 20
+# Rows of a block, and of those that are compared at once.
+BLOCK, LANES = 1 << 8, 1 << 4
 
 
 def pays(table: Table, key_columns: Sequence[int], count: int) -> bool:
@@ -34,14 +37,25 @@ def pays(table: Table, key_columns: Sequence[int], count: int) -> bool:
     return table.row_set.passes <= policy().most_passes
 
 
-def among(few: Table, columns: Sequence[np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which of many rows, given as word columns, a table of few has: (positions, in order; their numbers there)."""
+def different(words: np.ndarray) -> np.ndarray:
+    """`np.unique` of few words, which takes longer."""
+    words = np.sort(words)
+    return words[np.append(True, words[1:] != words[:-1])] if len(words) else words
+
+
+def among(
+    few: Table, columns: Sequence[np.ndarray], count: int, blocks: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which of many rows, given as word columns, a table of few has: (positions, in order; their numbers there).
+
+    blocks  those that may have some, None for all
+    """
     if not few.size:
         return empty(0, np.int64), empty(0, np.int64)
     if count > policy().few and columns and few.size * policy().rows_a_pass <= policy().set_times * count:
-        words = [np.unique(few.column(c)) for c in range(len(columns))]
+        words = [different(few.column(c)) for c in range(len(columns))]
         column = max(range(len(columns)), key=lambda c: len(words[c]))
-        positions = _filtered(columns[column], count, words[column])
+        positions = _filtered(columns[column], count, words[column], blocks)
     else:
         positions = np.arange(count)
     ids = few.find([np.asarray(column[positions], np.int64) for column in columns], len(positions))
@@ -101,14 +115,44 @@ def _passed(
             renumbered[numbers] = np.arange(keys.size)
             own = renumbered[own]
             return rows[own >= 0], own[own >= 0]
-    positions, own = among(keys, [table.log[first:limit, c] for c in key_columns], limit - first)
-    rows = positions + first
+    blocks = _blocks(table, keys, key_columns, first, limit)
+    rows, own = among(keys, [table.log[:limit, c] for c in key_columns], limit, blocks)
+    start = np.searchsorted(rows, first)
+    rows, own = rows[start:], own[start:]
     # What looks for rows that go, and then for others like them, comes with the same keys again.
     table.row_set.last_pass = (what, keys, rows, own) if len(rows) <= policy().chunk else None
     return rows, own
 
 
-def _filtered(column: np.ndarray, count: int, wanted: np.ndarray) -> np.ndarray:
+def _blocks(table: Table, keys: Table, key_columns: Sequence[int], first: int, limit: int) -> np.ndarray:
+    """The blocks of rows `first` to `limit` that may have keys of a table of few, in order; the last one has fewer."""
+    # All looks at a table of one column go to the rows behind those that are in order.
+    lows, highs = _bounds(table, first // BLOCK if table.width == 1 else 0, limit // BLOCK)
+    may_have = np.ones(lows.shape[1] + 1, bool)
+    may_have[: first // BLOCK] = False
+    for number, c in enumerate(key_columns):
+        words = np.append(different(keys.column(number)), np.iinfo(np.int64).max)
+        may_have[:-1] &= words[np.searchsorted(words[:-1], lows[c])] <= highs[c]
+    return np.flatnonzero(may_have)
+
+
+def _bounds(table: Table, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the greatest words [column, block] of the first `count` blocks of rows, which do not change any
+    more; those before `first` are anything."""
+    known, log = table.row_set.bounds, table.log
+    done = min(first, count) if known is None else known[0].shape[1]
+    if known is None or done < count:
+        lows, highs = (empty((table.width, count), log.dtype) for _ in range(2))
+        if known is not None:
+            lows[:, :done], highs[:, :done] = known
+        kernels.bound_blocks(
+            log.reshape(-1), done, count, BLOCK, lows, highs, empty((2, LANES * table.width), log.dtype)
+        )
+        known = table.row_set.bounds = lows, highs
+    return known[0][:, :count], known[1][:, :count]
+
+
+def _filtered(column: np.ndarray, count: int, wanted: np.ndarray, blocks: np.ndarray | None) -> np.ndarray:
     """The positions of those of the first words of a column that are wanted, which are few and in order."""
     bits = min(MOST_BITS, max(LEAST_BITS, MORE_BITS + len(wanted).bit_length()))
     is_there = np.zeros(1 << bits, np.uint8)
@@ -118,9 +162,11 @@ def _filtered(column: np.ndarray, count: int, wanted: np.ndarray) -> np.ndarray:
         column, step = column.astype(np.int64), 1
     # The memory between the words as well.
     words = np.lib.stride_tricks.as_strided(column, ((count - 1) * step + 1,), (column.itemsize,))
-    numbers, parts = empty(min(count, policy().chunk), np.int64), []
-    for start in range(0, count, policy().chunk):
-        stop = min(start + policy().chunk, count)
-        some = kernels.filter_words(words, step, start, stop, wanted, is_there, bits, numbers)
-        parts.append(numbers[:some].copy())
-    return np.concatenate(parts)
+    rows, blocks = (policy().chunk, np.arange(-(-count // policy().chunk))) if blocks is None else (BLOCK, blocks)
+    at_once, parts = max(1, policy().chunk // rows), []
+    numbers = empty(min(count, at_once * rows) + 1, np.int64)
+    for start in range(0, len(blocks), at_once):
+        some = blocks[start : start + at_once]
+        kept = kernels.filter_words(words, step, some, rows, count, wanted, is_there, bits, numbers)
+        parts.append(numbers[:kept].copy())
+    return np.concatenate(parts) if parts else empty(0, np.int64)

@@ -375,7 +375,10 @@ class Table:
         if self.size > policy().few:
             # Sets that are made have no numbers of rows, but the indexes that rules have made do.
             keys = max((key for key in self.indexes if key and isinstance(key[-1], int)), key=len, default=(0,))
-            probes = np.unique(np.stack([other.column(c) for c in keys], 1), axis=0)
+            first = other.column(keys[0])
+            probes = scan.different(first).reshape(-1, 1)
+            if len(keys) > 1:
+                probes = np.unique(np.stack([first, *(other.column(c) for c in keys[1:])], 1), axis=0)
             some = (rows for _, rows in self.matches(keys, True, probes, self.size))
         parts = []
         for rows in some:
