@@ -16,12 +16,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 import derivable as dv
 from datalog.test_errors import compare
 from derivable.cli.main import main
 from derivable.core import progress
-from derivable.core.diagnostics import CompileTimeout, DomainError, LimitError, OutOfMemory
+from derivable.core.diagnostics import CompileTimeout, DomainError, LimitError, OutOfMemory, UnsupportedError
 from derivable.core.progress import Deadline
 from derivable.datalog.exact.exact import compiled_form
 from derivable.datalog.policy.costs import under
@@ -577,3 +578,26 @@ def test_files_of_more_rows_than_tuples_are_not_read_whole(tmp_path, way, ending
     with pytest.raises(LimitError, match="tuple_limit = 1,000: it read 1,001 rows of files"):
         program.run(facts, tuple_limit=1000)
     assert len(program.run(facts, tuple_limit=1001)["e"]) == 1001
+
+
+SUM = "type e(x: i32)\nrel p({}) = e(x)\nquery p"
+
+
+@pytest.mark.parametrize("provenance", ["unit", "exact"])
+@pytest.mark.parametrize("terms", [300, 5000])
+def test_sums_that_are_too_deep_for_the_stack(terms, provenance):
+    text, facts = SUM.format(" + ".join(["x"] * terms)), {"e": [(0.5, (1,))]}
+    too_deep = partial(pytest.raises, UnsupportedError, match=r"nested too deep\nhelp: name parts of it")
+    with too_deep():
+        dv.Program(text).run(facts, provenance)
+    with too_deep():
+        dv.Program(text).explain("plan", facts, provenance)
+    # A layer may do without what goes through them one by one.
+    with contextlib.suppress(UnsupportedError):
+        dv.nn.Logic(text, inputs={"e": dv.independent([(1,)])}, outputs={"p": [(terms,)]}, provenance="exact")(
+            e=torch.ones(1)
+        )
+
+
+def test_sums_that_are_not_too_deep():
+    assert list(dv.Program(SUM.format(" + ".join(["x"] * 150))).run({"e": [(2,)]})["p"]) == [(300,)]

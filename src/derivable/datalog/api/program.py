@@ -91,7 +91,9 @@ class Program:
                 self.syntax = self._parsed()
                 self._plan({}).ram(narrow)
         except RecursionError:
-            raise UnsupportedError("an expression of the program is nested too deep", source=source) from None
+            from derivable.datalog.run.limits import too_deep
+
+            raise too_deep(source) from None
 
     @staticmethod
     def from_file(

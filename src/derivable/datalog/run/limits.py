@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from derivable.core.arguments import integer, is_integer
-from derivable.core.diagnostics import CompileTimeout, DomainError, LimitError, OutOfMemory, Span
+from derivable.core.diagnostics import CompileTimeout, DomainError, LimitError, OutOfMemory, Span, UnsupportedError
 from derivable.core.progress import Deadline, checked_time_limit, is_seen, progress
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.scalars.nodes import NOWHERE
@@ -370,8 +370,16 @@ def watched(watch: Watch, work: Callable[[], Found]) -> Found:
             failure = error.with_traceback(None)
         except MemoryError as error:
             failure = watch.out_of_memory(str(error))
+        except RecursionError:
+            failure = too_deep()
     failure.__context__ = None
     raise failure
+
+
+def too_deep(source: str | None = None) -> UnsupportedError:
+    """The error for an expression whose parts lie deeper in each other than Python's stack is."""
+    hint = "name parts of it by variables, `y == a + b, z == y + c`, or compute them in relations of their own"
+    return UnsupportedError("an expression of the program is nested too deep", source=source, hint=hint)
 
 
 def _tuples(count: int) -> str:
