@@ -10,10 +10,12 @@ import pytest
 import derivable as dv
 from data import data_path
 from derivable.circuit.files.bif_file import parse_bif
+from derivable.circuit.files.network import NetworkTables
 from derivable.circuit.files.uai_file import parse_uai, parse_uai_evidence
 from derivable.circuit.files.xmlbif_file import parse_xmlbif
 from derivable.circuit.queries.network import Network
 from derivable.cli.main import main
+from derivable.core.diagnostics import DomainError
 
 DOG = """// the dog problem, with what dialects do
 network "dog problem" { property credit "a; b"; }
@@ -227,3 +229,46 @@ def test_impossible_evidence():
     text = DOG.replace("0.15, 0.85", "0, 1")
     with pytest.raises(dv.DerivableError, match="the evidence is impossible"):
         Network(parse_bif(text)).posteriors({"fo": "true"})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("BAYES 2 2 2 2 1 0 2 0 1  2 .5 .5  4 .2 .8 .6 .6", "table 1, of variable 1, is no distribution.* up to 1.2"),
+        ("BAYES 2 2 2 2 1 0 2 0 1  2 .5 .7  4 .2 .8 .4 .6", "table 0, of variable 0, is no distribution.* up to 1.2"),
+        ("BAYES 2 2 2 2 1 0 2 1 0  2 .5 .5  4 .2 .8 .4 .6", "not each variable once"),
+        ("BAYES 2 2 2 2 2 1 0 2 0 1  4 .5 .5 .5 .5  4 .2 .8 .4 .6", "variable 0 depends on itself"),
+        ("BAYES 1 2 2 1 0 0  2 .5 .5  1 .5", "table 1 is no distribution"),
+    ],
+)
+def test_tables_of_uai_that_are_no_distributions(text, message):
+    with pytest.warns(dv.DerivableWarning, match=message):
+        network = Network(parse_uai(text))
+    # It means the product of its tables, as a Markov random field does.
+    assert not network.tables.is_bayesian
+    check(network, {})
+    with pytest.raises(DomainError, match="no choices"):
+        network.program()
+
+
+def test_names_of_any_text_are_names_in_the_program():
+    name, states = 'a "b"\\ \n\r\t\0', ("x\ny", "\\n")
+    network = Network(NetworkTables((name,), (states,), (((0,), np.array([0.25, 0.75])),)))
+    found = dv.Program(network.program()).run()["value"]
+    shown = dict(zip(zip(*(column.tolist() for column in found.columns)), found.tags.tolist()))
+    assert shown == pytest.approx({(name, states[0]): 0.25, (name, states[1]): 0.75})
+
+
+@pytest.mark.parametrize("limit", [0, -1, 2.5, "2 GB", True])
+def test_limits_of_memory_of_tables_are_numbers_of_bytes(limit):
+    with pytest.raises(DomainError, match="memory_limit is"):
+        dv.circuit.from_factors([((0,), [0.5, 0.5])], [2], memory_limit=limit)
+
+
+@pytest.mark.parametrize("option", ["-F folder", "-o folder", "-p exact", "--seed 3", "--time-limit 2", "--samples 3"])
+def test_options_that_say_nothing_of_a_network_are_refused(option, tmp_path, capsys):
+    path = tmp_path / "dog.bif"
+    path.write_text(DOG)
+    assert main(["run", str(path), *option.split()]) == 1
+    assert "is not for a network" in capsys.readouterr().err
+    assert main(["run", str(path), "-q", "fo", "-e", "dog-out=<5", "--json"]) == 0

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from derivable.cli.items import evidence_text
 from derivable.cli.report import plain, write_table
@@ -161,8 +162,11 @@ def run_command(
     if Path(file.lower().removesuffix(".gz")).suffix in (".bif", ".xbif", ".xmlbif", ".uai"):
         from derivable.cli.networks import write_posteriors
 
+        _allow_only("a network", "file", "evidence", "queries", "as_json")
         write_posteriors(file, evidence, queries, as_json)
         return
+    if macros or word != "32":
+        raise click.UsageError("--macro and --word are for programs of Soufflé's, which end in .dl.")
     program, shown = _program(file, queries, evidence, compatible, roots_of(file, roots, allow_files))
     # Before the run, which may take long.
     files = _files_of_queries(program, file, output, allow_files)
@@ -423,13 +427,18 @@ def _write_files(database: Any, files: dict[str, Any], names: list[str], output:
         click.echo(f"{path}: {len(database[name]):,} facts", err=True)
 
 
-def _decoded(data: bytes, source: str) -> str:
-    from derivable.core.diagnostics import ParseError
+def _allow_only(what: str, *names: str) -> None:
+    """Raise UsageError for an option of the command line that says nothing of such a file."""
+    context = click.get_current_context()
+    for one in context.command.params:
+        if one.name not in names and context.get_parameter_source(str(one.name)) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{' / '.join([*one.opts, *one.secondary_opts])} is not for {what}.")
 
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ParseError(f"not UTF-8 text: byte {error.start} is {data[error.start]:#04x}", source=source) from None
+
+def _decoded(data: bytes, source: str) -> str:
+    from derivable.core.files import utf8_text
+
+    return utf8_text(data, source, "utf-8-sig")
 
 
 def _write_documents(database: Any, names: list[str]) -> None:

@@ -42,6 +42,16 @@ def read_bytes(path: str | os.PathLike, look: Callable[[], Any] | None = None) -
     return _decompressed(path, place.read_bytes if look is None else lambda: _in_parts(open(place, "rb"), look), look)
 
 
+def utf8_text(data: bytes, source: str | None, encoding: str = "utf-8") -> str:
+    """The text of a file; "utf-8-sig" leaves out a mark at its beginning. Raises ParseError for what is none."""
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        message = f"not UTF-8 text: byte {error.start} is {data[error.start]:#04x}, in line {line}"
+        raise ParseError(message, source=source, hint="save the file as UTF-8") from None
+
+
 def read_beginning(path: str | os.PathLike, size: int) -> bytes:
     """So many bytes, decompressed, of the beginning of a file; none of one that `read_bytes` will refuse."""
     try:

@@ -56,6 +56,8 @@ def from_factors(
     deadline = Deadline(checked_time_limit(time_limit), "compilation", "raise time_limit")
     sizes = [integer(number, f"cardinalities[{place}]", 1) for place, number in enumerate(cardinalities)]
     tables = [_checked(number, variables, table, sizes) for number, (variables, table) in enumerate(factors)]
+    if memory_limit is not None:
+        memory_limit = integer(memory_limit, "memory_limit", 1)
     order = best_order([variables for variables, _ in tables], sizes, deadline)
     require_room(order.cost, order.width, memory_limit)
     space = Space.of(order.order, sizes, deadline=deadline)

@@ -8,14 +8,15 @@ from typing import NoReturn
 
 import numpy as np
 
-from derivable.circuit.files.network import NetworkTables
-from derivable.core.diagnostics import DomainError, ParseError, Span, UnsupportedError, Written
+from derivable.circuit.files.network import ROUNDING, NetworkTables, cyclic_variable
+from derivable.core.diagnostics import DomainError, ParseError, Span, UnsupportedError, Written, warn
 
 
 def parse_uai(text: str, source: str = "<uai>") -> NetworkTables:
     """The model of a text: `MARKOV` or `BAYES`, numbers of values, scopes, tables with the last variable fastest.
 
-    Variables and their values are called by their numbers from 0. Raises ParseError and DomainError with the place.
+    Variables and their values are called by their numbers from 0. Tables of a `BAYES` that are no distributions are a
+    warning, and it is a product of tables like a `MARKOV` then. Raises ParseError and DomainError with the place.
     """
     return _Reader(text, source).model()
 
@@ -70,13 +71,37 @@ class _Reader(Written):
                     self.wrong(f"variable {variable} stands twice in one table")
                 scope.append(variable)
             scopes.append(tuple(scope))
-        factors = tuple((scope, self.table([sizes[v] for v in scope])) for scope in scopes)
+        factors, is_bayesian = [], kind == "BAYES"
+        for number, scope in enumerate(scopes):
+            factors.append((scope, self.table([sizes[v] for v in scope])))
+            is_bayesian = is_bayesian and self.is_distribution(number, *factors[-1])
+        if is_bayesian and sorted(scope[-1] for scope in scopes) != list(range(count)):
+            self.warn("the last variables of the tables are not each variable once", self.words[0][1])
+            is_bayesian = False
+        if is_bayesian and (cyclic := cyclic_variable(scopes)) is not None:
+            self.warn(f"variable {cyclic} depends on itself", self.words[0][1])
+            is_bayesian = False
         if self.position < len(self.words):
             self.position += 1
             self.wrong("the file goes on behind the last table")
         names = tuple(map(str, range(count)))
         states = tuple(tuple(map(str, range(size))) for size in sizes)
-        return NetworkTables(names, states, factors, kind == "BAYES", source=self.source)
+        return NetworkTables(names, states, tuple(factors), is_bayesian, source=self.source)
+
+    def is_distribution(self, number: int, scope: tuple[int, ...], table: np.ndarray) -> bool:
+        """Whether a table, which was read last, has probabilities of its last variable; warns if it has not."""
+        sums = np.ravel(table.sum(axis=-1)) if scope else np.zeros(1)
+        worst = float(sums[np.argmax(np.abs(sums - 1))])
+        if abs(worst - 1) <= ROUNDING:
+            return True
+        of = f", of variable {scope[-1]}," if scope else ""
+        place = self.words[self.position - table.size][1]
+        self.warn(f"table {number}{of} is no distribution: numbers of it add up to {worst:g}, not to 1", place)
+        return False
+
+    def warn(self, message: str, span: Span) -> None:
+        hint = "the model is read as a product of its tables; write MARKOV, or divide each row by its sum"
+        warn(message, hint=hint, source=self.source, text=self.text, span=span)
 
     def table(self, shape: list[int]) -> np.ndarray:
         size = math.prod(shape)

@@ -23,6 +23,8 @@ from derivable.core.graph import offsets_of
 
 READERS = {".bif": parse_bif, ".xmlbif": parse_xmlbif, ".xbif": parse_xmlbif, ".xml": parse_xmlbif, ".uai": parse_uai}
 Evidence = Mapping[str, Any]
+# As the language writes them.
+_ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"})
 
 
 class Network:
@@ -133,8 +135,7 @@ class Network:
 
 
 def _text(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    return f'"{value.translate(_ESCAPED)}"'
 
 
 def load_network(path: str | os.PathLike, *, evidence: str | os.PathLike | None = None) -> Network:

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from derivable.core.diagnostics import DomainError, ParseError
-from derivable.core.files import read_beginning, read_bytes
+from derivable.core.files import read_beginning, read_bytes, utf8_text
 from derivable.core.lazy import whole_import
 from derivable.core.locks import OwnLock
 from derivable.core.registry import suggestion
@@ -403,10 +403,7 @@ def _probabilities(column: np.ndarray | Texts, target: Target) -> np.ndarray:
 
 
 def _by_lines(file: FileText, target: Target) -> Columns:
-    try:
-        text = file.data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ParseError(f"not UTF-8 text: {error}", source=target.source) from None
+    text = utf8_text(file.data, target.source)
     delimiter = file.delimiter
     rows, lines = _rows(text, delimiter, file.is_csv, target)
     if target.form.keys or target.form.fields:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from derivable.core.diagnostics import DomainError, ParseError
-from derivable.core.files import read_bytes
+from derivable.core.files import read_bytes, utf8_text
 from derivable.core.lazy import whole_import
 from derivable.core.roots import Roots
 from derivable.datalog.facts.file_forms import span_in
@@ -193,11 +193,7 @@ class _Lines:
 
     def by_line(self) -> list[tuple]:
         """The facts line by line, whose errors have their place."""
-        try:
-            text = self.data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            message = f"not UTF-8 text: byte {error.start} is {self.data[error.start]:#04x}"
-            raise ParseError(message, source=self.source) from None
+        text = utf8_text(self.data, self.source)
         found: list[tuple] = []
         for number, fields in enumerate(self.rows(text), 1):
             if number == 1 and self.options.has_header:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from derivable.core.diagnostics import DerivableError, DomainError, ParseError
-from derivable.core.files import checked_path
+from derivable.core.files import checked_path, utf8_text
 from derivable.core.roots import Roots
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.parse import parse
@@ -62,8 +62,8 @@ def _read(path: Path, item: s.Import, syntax: s.Syntax, roots: Roots) -> str:
 def read(path: Path) -> str:
     """The text of a program's file."""
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return utf8_text(path.read_bytes(), str(path)).replace("\r\n", "\n").replace("\r", "\n")
+    except OSError as error:
         raise DerivableError(f"cannot read {path}: {error}") from None
 
 
