@@ -35,12 +35,20 @@ class Labels:
 
     scope     discrete variables
     literals  [definition] signed variables of the formula
-    cells     [definition] the entries of the table in which each is true; in all others it is false
+    cells     [entry] entries of the table in which one is true; in all others of the table all are false
+    which     [entry] the definition that is true there
     """
 
     scope: tuple[int, ...]
     literals: list[int]
-    cells: list[np.ndarray]
+    cells: np.ndarray
+    which: np.ndarray
+
+    @staticmethod
+    def of(scope: tuple[int, ...], rows: Sequence[tuple[int, np.ndarray]]) -> Labels:
+        """rows  (literal, its entries) of each definition"""
+        which = np.repeat(np.arange(len(rows)), [len(cells) for _, cells in rows])
+        return Labels(scope, [literal for literal, _ in rows], np.concatenate([cells for _, cells in rows]), which)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +102,7 @@ class ClauseTables:
             shape = [self.cardinalities[variable] for variable in labels.scope]
             nodes, none = one_of(builder, labels.literals)
             entries = np.full(int(np.prod(shape)), none, np.int32)
-            for node, cells in zip(nodes.tolist(), labels.cells):
-                entries[cells] = node
+            entries[labels.cells] = nodes[labels.which]
             made.append(space.table(labels.scope, entries.reshape(shape)))
         root = Elimination(builder, made, space, order, deadline, most_nodes).root()
         return builder.build([root], num_variables, origin="decision")
@@ -105,7 +112,7 @@ class _Reading:
     """Which discrete variables there are, and what each clause says about them."""
 
     def __init__(self, cnf: Cnf, deadline: Deadline):
-        self.clauses, self.deadline = [tuple(clause) for clause in cnf.clauses()], deadline
+        self.clauses, self.deadline = list(map(tuple, cnf.clauses())), deadline
         self.occurrences: dict[int, list[int]] = {}
         for number, clause in enumerate(self.clauses):
             for literal in clause:
@@ -220,10 +227,24 @@ class _Reading:
     def _labels(self) -> list[Labels]:
         """The definitions by scope, those of overlapping conditions in tables of their own."""
         by_scope: dict[tuple[int, ...], list[tuple[int, np.ndarray]]] = {}
+        single: dict[tuple[int, ...], tuple[list[int], list[int]]] = {}
         for variable, (sign, condition) in self.definitions.items():
+            chosen = dict(map(self.value.__getitem__, condition)) if min(condition) > 0 else {}
+            if len(chosen) == len(condition):
+                # Of each discrete variable one value: one entry.
+                scope = tuple(sorted(chosen))
+                cell, size = 0, 1
+                for discrete in scope:
+                    cell = cell * self.cardinalities[discrete] + chosen[discrete]
+                    size *= self.cardinalities[discrete]
+                if size <= MOST_LABELLED:
+                    literals, cells = single.setdefault(scope, ([], []))
+                    literals.append(sign * variable)
+                    cells.append(cell)
+                    continue
             holds: dict[int, np.ndarray] = {}
             for discrete, values in map(self._literal, condition):
-                holds[discrete] = holds.get(discrete, True) & values
+                holds[discrete] = holds[discrete] & values if discrete in holds else values
             scope = tuple(sorted(holds))
             shape = [self.cardinalities[discrete] for discrete in scope]
             if float(np.prod(shape, dtype=np.float64)) > MOST_LABELLED:
@@ -235,22 +256,27 @@ class _Reading:
         for variable in [v for v in self.definitions if v in self.value]:
             del self.definitions[variable]
         found: list[Labels] = []
-        for scope, rows in by_scope.items():
-            self.deadline.remaining()
-            size = int(np.prod([self.cardinalities[discrete] for discrete in scope]))
-            batches: list[tuple[np.ndarray, Labels]] = []
-            for literal, cells in rows:
-                free = (batch for batch in batches if not batch[0][cells].any())
-                batch = next(free, None)
-                if batch is None:
-                    batch = np.zeros(size, bool), Labels(scope, [], [])
-                    batches.append(batch)
-                taken, labels = batch
-                taken[cells] = True
-                labels.literals.append(literal)
-                labels.cells.append(cells)
-            found += [labels for _, labels in batches]
-        return found
+        for scope, (literals, cells) in single.items():
+            if scope not in by_scope and len(set(cells)) == len(cells):
+                found.append(Labels(scope, literals, np.array(cells), np.arange(len(cells))))
+            else:
+                rows = zip(literals, np.array(cells).reshape(-1, 1))
+                by_scope[scope] = [*rows, *by_scope.get(scope, [])]
+        return found + [labels for scope, rows in by_scope.items() for labels in self._apart(scope, rows)]
+
+    def _apart(self, scope: tuple[int, ...], rows: Sequence[tuple[int, np.ndarray]]) -> list[Labels]:
+        """Definitions (literal, entries) over one scope, such that those of one table exclude each other."""
+        self.deadline.remaining()
+        size = int(np.prod([self.cardinalities[discrete] for discrete in scope]))
+        batches: list[tuple[np.ndarray, list[tuple[int, np.ndarray]]]] = []
+        for literal, cells in rows:
+            taken, batch = next((one for one in batches if not one[0][cells].any()), (None, []))
+            if taken is None:
+                taken = np.zeros(size, bool)
+                batches.append((taken, batch))
+            taken[cells] = True
+            batch.append((literal, cells))
+        return [Labels.of(scope, batch) for _, batch in batches]
 
 
 def compile_elimination(cnf: Cnf, deadline: Deadline = NEVER, memory_limit: int | None = None) -> Circuit:

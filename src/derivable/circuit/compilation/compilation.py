@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 from typing import Literal as OneOf
 
@@ -118,6 +119,17 @@ def _constant(value: bool, num_variables: int, origin: str) -> Circuit:
 
 def without_repeats(cnf: Cnf, look: Callable[[], Any] = lambda: None) -> Cnf:
     """Repeated literals and clauses dropped, and clauses that hold both literals of a variable."""
+    lengths = np.diff(cnf.offsets)
+    order = np.lexsort((np.abs(cnf.literals), np.repeat(np.arange(cnf.num_clauses), lengths)))
+    literals, look_alike = cnf.literals[order], np.abs(cnf.literals[order])
+    is_first = np.zeros(len(literals) + 1, bool)
+    is_first[cnf.offsets] = True
+    if not ((look_alike[1:] == look_alike[:-1]) & ~is_first[1:-1]).any():
+        # No literal is repeated, and few clauses are.
+        look()
+        data, ends = literals.tobytes(), (literals.itemsize * cnf.offsets).tolist()
+        if len({data[start:stop] for start, stop in pairwise(ends)}) == cnf.num_clauses:
+            return Cnf(cnf.num_variables, cnf.offsets, literals)
     seen: dict[tuple[int, ...], None] = {}
     for number, clause in enumerate(cnf.clauses()):
         if number % 4096 == 0:

@@ -102,7 +102,9 @@ def cnf_from_clauses(
         if number % 4096 == 0:
             look()
         try:
-            row = [_as_int(literal) for literal in clause]
+            row = list(clause)
+            if not {*map(type, row)} <= {int} or max(row, default=0) > _FAR or min(row, default=0) < -_FAR:
+                row = [_as_int(literal) for literal in row]
         except TypeError:
             raise DomainError(
                 f"clause {number} is {clause!r}, not a sequence of integers",
@@ -133,8 +135,12 @@ def cnf_from_clauses(
     )
 
 
+# What is beyond is no number of a variable, and need not fit a word.
+_FAR = 2**62
+
+
 def _as_int(literal: Any) -> int:
-    if not is_integer(literal) or abs(int(literal)) > 2**62:
+    if not is_integer(literal) or abs(int(literal)) > _FAR:
         raise TypeError(literal)
     return int(literal)
 
