@@ -181,12 +181,34 @@ class _Reading:
         self.labelled = {one.scope for one in labels}
         defining = {number for variable in self.definitions for number in self.occurrences[variable]}
         allowed: dict[tuple[int, ...], np.ndarray] = {}
+        cells: dict[tuple[int, ...], list[int]] = {}
         for number, clause in enumerate(self.clauses):
             if number % 1024 == 0:
                 self.deadline.remaining()
-            if number not in defining:
+            if number not in defining and not self._is_cell(clause, cells):
                 self._forbid(self._merged(clause), allowed)
+        for scope, forbidden in cells.items():
+            size = int(np.prod([self.cardinalities[discrete] for discrete in scope]))
+            allowed.setdefault(scope, np.ones(size, bool))[forbidden] = False
         return ClauseTables(self.variables, self.cardinalities, allowed, labels)
+
+    def _is_cell(self, clause: Sequence[int], cells: dict[tuple[int, ...], list[int]]) -> bool:
+        """Whether a clause forbids one entry of a small table, which is noted, or none."""
+        if max(clause) > 0:
+            return False
+        chosen = dict(self.value[-literal] for literal in clause)
+        if len(chosen) < len(clause):
+            # Two values of one variable are never true together.
+            return True
+        scope = tuple(sorted(chosen))
+        cell, size = 0, 1
+        for discrete in scope:
+            cell = cell * self.cardinalities[discrete] + chosen[discrete]
+            size *= self.cardinalities[discrete]
+        if len(scope) > MOST_PARTS or size > MOST_ALLOWED:
+            return False
+        cells.setdefault(scope, []).append(cell)
+        return True
 
     def _merged(self, clause: Sequence[int]) -> dict[int, np.ndarray]:
         """For each discrete variable of a clause the values under which it is satisfied."""
