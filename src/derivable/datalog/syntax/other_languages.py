@@ -5,6 +5,7 @@ The parser looks here first when it fails, so that the error names the form and 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -207,7 +208,7 @@ def _tagged(place: _Place) -> Form | None:
         return None
     if len(heads) > 1:
         return _annotated(place, heads, tokens)
-    [(tag, head)], (body, _) = heads, _written(place, tokens)
+    [(tag, head)], body = heads, _written(place, tokens)
     rule = f"rel {tag}::{head} :- {body}" if body else f"rel {tag}::{head}"
     return place.form("this is a clause of ProbLog", f"items begin with a keyword and end without a dot: `{rule}`")
 
@@ -233,11 +234,11 @@ def _heads(place: _Place) -> tuple[list[tuple[str, str]] | None, list[Token]]:
     return heads, found[cut + 1 :]
 
 
-def _written(place: _Place, body: list[Token]) -> tuple[str, list[str]]:
-    """A body as it is written here, and its variables: atoms without arguments have none in Prolog."""
+def _written(place: _Place, body: list[Token]) -> str:
+    """A body as it is written here: atoms without arguments have no parentheses in Prolog."""
     if not body:
-        return "", []
-    parts, at, depth, variables = [], body[0].start, 0, []
+        return ""
+    parts, at, depth = [], body[0].start, 0
     ends = [",", *(token.text for token in body), ","]
     for token, before, after in zip(body, ends, ends[2:]):
         depth += (token.text == "(") - (token.text == ")")
@@ -247,48 +248,24 @@ def _written(place: _Place, body: list[Token]) -> tuple[str, list[str]]:
         if not depth and is_first and after in _BETWEEN:
             parts.append(f"{place.text[at : token.end]}()")
             at = token.end
-        else:
-            variables.append(token.text)
     # The last number has the dot of a clause of Prolog.
     parts.append(place.text[at : body[-1].end].removesuffix("."))
     written = " ".join("".join(parts).replace("\\+", "not ").split())
-    return f"({written})" if "or" in ends else written, list(dict.fromkeys(variables))
+    return f"({written})" if "or" in ends else written
 
 
 def _annotated(place: _Place, heads: list[tuple[str, str]], tokens: list[Token]) -> Form:
-    """An annotated disjunction: the right form has a relation for each choice, with its share of what is left.
-
-    A choice is made for each row of the body. That it was not made says its own relation alone: the head may hold by
-    another rule too, or lack some variables of the body.
-    """
+    """An annotated disjunction: a choice of heads for each row of the body."""
     from fractions import Fraction
 
-    body, variables = _written(place, tokens)
-    left, rules, before = Fraction(1), [], [body] if body else []
-    name = "chosen" if "choice1" in place.text else "choice"
     what = "this is an annotated disjunction of ProbLog"
-    for number, (tag, head) in enumerate(heads, 1):
-        try:
-            share = Fraction(tag)
-        except ValueError:
-            hint = "write a relation for each choice, each with `not` of those before it, and a rule for each head"
-            return place.form(what, hint, 0, _before_dot(place))
-        if share > left:
+    with suppress(ValueError):
+        if sum(Fraction(tag) for tag, _ in heads) > 1:
             hint = "give shares that add up to at most one"
             return place.form(f"{what}, and its shares add up to more than one", hint, 0, _before_dot(place))
-        mark = f"({tag})::" if "/" in tag else f"{tag}::"
-        if share == left:
-            mark = ""
-        elif left < 1:
-            mark = f"({tag} / {float(left):g})::"
-        chosen = f"{name}{number}({', '.join(variables)})" if mark else head
-        rules.append(f"rel {mark}{chosen}" + (f" = {', '.join(before)}" if before else ""))
-        rules += [f"rel {head} = {chosen}"] if mark else []
-        before.append(f"not {chosen}")
-        left -= share
-    rules_text = "` and `".join(rules)
-    hint = f"write a new relation for each choice, with its share of what is left: `{rules_text}`"
-    names = {head.partition("(")[0] for _, head in heads}
+    body, names = _written(place, tokens), {head.partition("(")[0] for _, head in heads}
+    choice = f"{{{'; '.join(f'{tag}::{head}' for tag, head in heads)}}}"
+    hint = f"write a choice of heads in braces: `rel {choice}{f' = {body}' if body else ''}`"
     if not body and len(names) == 1:
         rows = "; ".join(f"{tag}::{head.removeprefix(next(iter(names)))}" for tag, head in heads)
         hint = f"write a set of facts that exclude each other: `rel {next(iter(names))} = {{{rows}}}`"
