@@ -24,9 +24,16 @@ def evidence_text(items: Sequence[str], option: str, is_problog: bool) -> str:
 
 def read_items(program: Any, items: Sequence[str], option: str) -> Sequence[Any]:
     """The `Evidence` of each item; names of constants, enums and terms are those of the program."""
+    from derivable.core.diagnostics import UnsupportedError
     from derivable.datalog.api.problog_program import ProblogProgram
 
     if not items:
         return ()
     text = evidence_text(items, option, isinstance(program, ProblogProgram))
-    return program._with_text(program.text + text).evidence[len(program.evidence) :]
+    found = program._with_text(program.text + text).evidence[len(program.evidence) :]
+    relations = program.lowered().relations
+    for item, evidence in zip(items, found):
+        if evidence.relation not in relations:
+            message = f"the predicate of {option} {item!r} is computed on demand, and has no tuples to name"
+            raise UnsupportedError(message, hint="write it as `evidence` in the program, or a rule without demand")
+    return found

@@ -40,12 +40,13 @@ def write_worlds(
         write_json({"log_evidence": worlds.log_evidence, "worlds": [_document(world) for world in worlds]})
     elif samples is not None:
         for world in worlds:
-            shown = [f"{name.partition('(')[0]}{_row(row)}" for name in world for row in world[name]]
+            shown = [_fact(program, name, row) for name in world for row in world[name]]
             click.echo(visible(", ".join(shown) or "-"))
     else:
+        comment = "//" if _shown(program) is None else "%"
         for number, world in enumerate(worlds, 1):
-            click.echo(f"// world {number}: probability {world.probability:.9g}")
-            for text in world.texts():
+            click.echo(f"{comment} world {number}: probability {world.probability:.9g}")
+            for text in _texts(program, world):
                 click.echo(visible(text))
 
 
@@ -58,10 +59,28 @@ def _document(world: Any) -> dict[str, Any]:
     return {"probability": world.probability, "facts": facts, "rules": world.rules, "tuples": dict(world)}
 
 
-def _row(row: tuple[Any, ...]) -> str:
+def _shown(program: Any) -> Any:
+    """How the file of a program writes its facts; None for one in this library's language."""
+    return getattr(program, "shown", None)
+
+
+def _fact(program: Any, name: str, row: tuple[Any, ...]) -> str:
+    """A tuple of a relation or of an output, as the program's file writes it."""
     from derivable.datalog.values.terms import show_value
 
-    return f"({', '.join(map(show_value, row))})"
+    shown = _shown(program)
+    if shown is None:
+        return f"{name.partition('(')[0]}({', '.join(map(show_value, row))})"
+    return shown.fact(name, row, [t.name for t in program.lowered().relations[name].types])
+
+
+def _texts(program: Any, world: Any) -> list[str]:
+    """What holds in a world of the random facts and rules, and what does not."""
+    if _shown(program) is None:
+        return world.texts()
+    facts = [(_fact(program, name, row), holds) for name, rows in world.facts.items() for row, holds in rows.items()]
+    rules = [(f"({rule})", holds) for rule, holds in world.rules.items()]
+    return [text if holds else f"\\+ {text}" for text, holds in facts + rules]
 
 
 def _tuples(program: Any, over: Sequence[str]) -> dict[str, list[tuple[Any, ...]]] | None:

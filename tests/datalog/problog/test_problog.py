@@ -199,8 +199,13 @@ def test_worlds_over_some_atoms(tmp_path, capsys):
     file.write_text("0.5::a(x). 0.4::a(y). b :- a(X). query(b).")
     assert main(["run", str(file), "--most-probable", "-k", "2", "--over", "b"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines == ["// world 1: probability 0.7", "b()", "// world 2: probability 0.3", "not b()"]
-    assert main(["run", str(file), "--most-probable", "--over", "\\+ b"]) == 1
+    assert lines == ["% world 1: probability 0.7", "b", "% world 2: probability 0.3", "\\+ b"]
+    file.write_text("1.0::a('B c', [1|T]) :- T = []. 0.7::d(x). query(a(_, _)). query(d(_)).")
+    assert main(["run", str(file), "--samples", "1", "--seed", "1"]) == 0
+    assert capsys.readouterr().out.startswith("a('B c', [1])")
+    assert main(["run", str(file), "--most-probable"]) == 0
+    assert "d(x)" in capsys.readouterr().out.splitlines()
+    assert main(["run", str(file), "--most-probable", "--over", "\\+ d(x)"]) == 1
     assert "has no `not`" in capsys.readouterr().err
 
 
