@@ -356,7 +356,9 @@ def bomb(tmp_path_factory):
     return path
 
 
-def test_limits_hold_while_equal_rows_are_read(tmp_path):
+def test_limits_hold_while_equal_rows_are_read(tmp_path, costs):
+    # Not by the clock, so that what is taken between two looks is the same on a machine that is busy.
+    costs(look_seconds=0.0)
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     rows = pa.table({"a": np.zeros(20_000_000, np.int32), "b": np.zeros(20_000_000, np.int32)})
     parquet.write_table(rows, tmp_path / "e.parquet", row_group_size=len(rows))
@@ -364,7 +366,7 @@ def test_limits_hold_while_equal_rows_are_read(tmp_path):
     program = dv.Program("type e(i32, i32)\nquery e")
     with pytest.raises(OutOfMemory, match="passed memory_limit = 60 MB: it took") as caught:
         program.run({"e": tmp_path / "e.parquet"}, memory_limit="60 MB")
-    # A run without a limit takes 750 MB; when a limit is noticed depends on the machine.
+    # A run without a limit takes 750 MB. Arrow reads a part of the file ahead in threads of its own.
     assert float(re.search(r"took ([\d.]+) MB", caught.value.message)[1]) < 600
     # Those that fit are read as they are.
     parquet.write_table(rows.slice(0, 5_000_000), tmp_path / "e.parquet")
@@ -372,7 +374,8 @@ def test_limits_hold_while_equal_rows_are_read(tmp_path):
 
 
 @pytest.mark.parametrize("way", ["declared", "path", "folder"])
-def test_limits_hold_while_a_file_is_decompressed(bomb, way, capsys):
+def test_limits_hold_while_a_file_is_decompressed(bomb, way, capsys, costs):
+    costs(look_seconds=0.0)
     text = "type e(i32, i32)\nquery e"
     if way == "folder":
         program = bomb.parent / "p.scl"
@@ -386,8 +389,8 @@ def test_limits_hold_while_a_file_is_decompressed(bomb, way, capsys):
         message = caught.value.message
     took = re.search(r"passed memory_limit = 60 MB: it took ([\d.]+) MB", message)
     assert took, message
-    # A run without a limit takes 3 GB; when a limit is noticed depends on the machine.
-    assert float(took[1]) < 750
+    # A run without a limit takes 3 GB.
+    assert float(took[1]) < 300
 
 
 @pytest.mark.parametrize("provenance", ["unit", "minmaxprob"])
