@@ -85,6 +85,25 @@ def test_values_are_checked():
             program.run({"edge": frame}, engine="sail")["same"]
 
 
+@pytest.mark.parametrize("provenance", ["minmaxprob", "max_product", "min_plus", "addmultprob"])
+def test_tags_are_checked(provenance):
+    """Facts that are no rows are left out; tags that the semiring has not, or that could grow for ever, are refused."""
+    program = dv.Program(SAME)
+    zero = float("inf") if provenance == "min_plus" else 0.0
+    rows = [(0, 1, 0.5), (0, 2, 0.25), (0, 3, zero)]
+    here = {(x, y): tag for x, y, tag in rows}
+    expected = program.run({"edge": here}, provenance)["same"]
+    schema = "x bigint, y bigint, tag double"
+    for facts in (sail().createDataFrame(rows, schema), here):
+        found = in_rounds(program, {"edge": facts}, provenance)["same"]
+        assert found == pytest.approx(dict(expected.items()), abs=1e-12)
+        assert len(found) == 2
+    for bad in (float("nan"), -0.5, *([] if provenance == "min_plus" else [1.5])):
+        frame = sail().createDataFrame([(0, 1, bad), (0, 2, 0.5)], schema)
+        with pytest.raises(dv.DerivableError, match="does not fit"):
+            program.run({"edge": frame}, provenance, engine="sail")["same"]
+
+
 def test_many_rounds_are_folded(tmp_path):
     """A chain of 25: files of rounds are written as one every ten rounds, below the folder that the run names."""
     import pyarrow as pa

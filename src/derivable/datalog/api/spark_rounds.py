@@ -6,6 +6,7 @@ rounds the rows so far are written as one. A worker that is lost costs its part 
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 import uuid
@@ -29,6 +30,11 @@ from derivable.datalog.values.values import show_column
 arrow: Any = later("pyarrow")
 # Rounds whose rows are read from files of their own.
 _FOLDED = 10
+
+
+def _double(value: float) -> str:
+    """A number in SQL."""
+    return "CAST('Infinity' AS DOUBLE)" if value == math.inf else f"{value!r}D"
 
 
 class Rounds:
@@ -144,22 +150,28 @@ class Rounds:
             if t.is_integer:
                 low, high = t.limits
                 bad += [f"{quoted(column)} < {max(low, -(1 << 63))}", f"{quoted(column)} > {min(high, (1 << 63) - 1)}"]
+        tag = None if given.tag is None or self.tags is None else f"CAST({quoted(given.tag)} AS DOUBLE)"
+        if self.tags is not None and tag is not None:
+            bad += [f"{tag} IS NULL", f"isnan({tag})", f"{tag} < 0", f"{tag} > {_double(self.tags.high)}"]
         with session_errors(f"facts for `{relation.name}`"):
             wrong = given.frame.filter(" OR ".join(bad)).limit(1).collect() if bad else []
             if wrong:
                 raise TypeMismatchError(
                     f"facts for `{relation.name}`: the row {tuple(wrong[0])} does not fit"
-                    f" `{relation.name}({', '.join(map(str, relation.types))})`",
+                    f" `{relation.name}({', '.join(map(str, relation.types))})`{self._domain}",
                     hint="a relation has no missing values, and integers of its types",
                 )
             columns = [
                 f"CAST({quoted(name)} AS {result_type(relation, c)}) AS c{c}" for c, name in enumerate(given.columns)
             ]
             if self.tags is not None:
-                columns.append(
-                    f"{self.tags.one if given.tag is None else f'CAST({quoted(given.tag)} AS DOUBLE)'} AS tag"
-                )
-            return given.frame.selectExpr(*columns)
+                columns.append(f"{tag or self.tags.one} AS tag")
+            found = given.frame.selectExpr(*columns)
+            return found if self.tags is None else found.filter(f"tag <> {_double(self.tags.zero)}")
+
+    @property
+    def _domain(self) -> str:
+        return "" if self.tags is None else f" with a tag from 0 to {self.tags.high:g}, as rounds take it"
 
     def _of_process(self, relation: r.Relation) -> Any:
         words, variables = self.facts.relations[relation.name].joined(len(relation.types))
@@ -175,9 +187,12 @@ class Rounds:
             tags = np.full(len(variables), float(self.tags.one[:-1]))
             is_random = variables >= 0
             tags[is_random] = probabilities[variables[is_random]]
+            if not ((tags >= 0) & (tags <= self.tags.high)).all():
+                raise TypeMismatchError(f"facts for `{relation.name}`: a fact is no row{self._domain}")
             columns["tag"] = arrow.array(tags)
             kinds.append("tag")
-        return self.session.createDataFrame(arrow.table(columns)).selectExpr(*kinds)
+        found = self.session.createDataFrame(arrow.table(columns)).selectExpr(*kinds)
+        return found if self.tags is None else found.filter(f"tag <> {_double(self.tags.zero)}")
 
     # Recursion
 

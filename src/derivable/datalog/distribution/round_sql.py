@@ -12,6 +12,7 @@ A relation without columns has one, c0, of ones. What SQL computes otherwise tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -34,6 +35,8 @@ class TagSql:
     times  of two tags; plus  the aggregate of tags, and `after` of its value
     one    the tag of a certain row
     better whether a tag is better than that before it, where plus chooses: others are passed on when a row is new
+    zero   the tag of what is no row
+    high   the largest tag of facts; all are at least 0, so that no recursion goes on for ever
     """
 
     times: str
@@ -41,13 +44,15 @@ class TagSql:
     one: str
     better: str | None
     after: str = "{}"
+    zero: float = 0.0
+    high: float = 1.0
 
 
 # By the names of semirings. Those of a row that follows more than once add up in each round.
 TAGS = {
     "godel": TagSql("least({}, {})", "max", "1.0D", "{} > {}"),
     "max_product": TagSql("({} * {})", "max", "1.0D", "{} > {}"),
-    "min_plus": TagSql("({} + {})", "min", "0.0D", "{} < {}"),
+    "min_plus": TagSql("({} + {})", "min", "0.0D", "{} < {}", zero=math.inf, high=math.inf),
     "addmultprob": TagSql("({} * {})", "sum", "1.0D", None, "least({}, 1.0D)"),
 }
 
