@@ -6,12 +6,20 @@ import numpy as np
 import pytest
 
 import derivable as dv
+from derivable.datalog.rules import nodes
 
 PAIRS = "type e(i32, i32), r(i32, i32)\nrel r(n, m) = e(n, m)\nrel r(n, m) = r(n, _), r(m, _), m < n\nquery r"
 
 
 def chain(n):
     return {"e": np.stack([np.arange(n), np.arange(1, n + 1)], 1).astype(np.int32)}
+
+
+def test_wide_bodies_are_read_once(monkeypatch):
+    calls, names = [], nodes.names
+    monkeypatch.setattr(nodes, "names", lambda node: calls.append(node) or names(node))
+    dv.Program("rel p(x) = q(x) " + "and q(x) " * 300)
+    assert len(calls) < 30 * 300
 
 
 @pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "exact", "min_plus"])

@@ -62,6 +62,7 @@ def _projected(
     if len(sources) < 2 or not (recursive or is_tagged):
         return clause
     uses = Counter(v.name for node in (*clause.terms, *clause.body) for v in r.variables(node))
+    sources_of = Counter(name for one in sources for name in r.names(one))
     body = list(clause.body)
     for place, literal in enumerate(body):
         if not isinstance(literal, r.Atom):
@@ -77,8 +78,9 @@ def _projected(
             for column, term in enumerate(literal.terms)
             if isinstance(term, r.Const) or (isinstance(term, r.Var) and uses[term.name] > 1)
         ]
-        others = {name for one in sources if one is not literal for name in r.names(one)}
-        is_apart = not any(isinstance(term, r.Const) for term in literal.terms) and not r.names(literal) & others
+        is_apart = not any(isinstance(term, r.Const) for term in literal.terms) and all(
+            sources_of[name] == 1 for name in r.names(literal)
+        )
         if len(needed) < len(literal.terms) and (literal in recursive or is_apart):
             body[place] = _part(literal, needed, relation, made)
     return clause if body == list(clause.body) else replace(clause, body=tuple(body))
