@@ -179,8 +179,9 @@ def test_gathered_candidates_are_those_of_a_set(width, batches, top):
     check_gathered(width, batches, lambda v, c: (v * (c + 1)) % (top + 2))
 
 
-@settings(max_examples=200, deadline=None)
-@given(
+@examples(
+    60,
+    300,
     st.integers(1, 3),
     st.lists(
         st.tuples(st.lists(st.integers(0, 30), min_size=1, max_size=30), st.integers(0, 63), st.sampled_from([-1, 1])),

@@ -58,7 +58,7 @@ def test_questions_make_demand_and_change_nothing(data, source, facts):
         assert narrow[query.output] == whole[query.output]
 
 
-@examples(40, 100, st.data(), sources(), inputs())
+@examples(15, 100, st.data(), sources(), inputs())
 def test_declared_demand_changes_nothing_that_is_asked(data, source, facts):
     asked, patterns = data.draw(declared(source))
     text = source.text(asked, patterns)

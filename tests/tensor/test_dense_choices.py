@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from drawn import examples
 
 INF = math.inf
 TIMES = {
@@ -70,9 +70,8 @@ def by_jax(function, left, right):
         return np.asarray(found), [np.asarray(x) for x in back(jax.numpy.ones_like(found))]
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.data())
 @pytest.mark.parametrize("door", [by_torch, by_jax])
+@examples(20, 120, st.data())
 def test_values_and_derivatives_are_those_of_a_loop(door, data):
     subscripts, name = data.draw(st.sampled_from(SUBSCRIPTS)), data.draw(st.sampled_from(list(TIMES)))
     zero = TIMES[name][3]

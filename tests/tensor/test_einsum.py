@@ -117,7 +117,7 @@ FORMS = {
 }
 
 
-@examples(40, 600, data=st.data())
+@examples(20, 600, data=st.data())
 def test_of_every_semiring_and_kind_of_operand(data):
     sizes = {letter: data.draw(st.integers(0, 3)) for letter in "abc"}
     inputs = [data.draw(st.text(st.sampled_from("abc"), max_size=3)) for _ in range(data.draw(st.integers(1, 3)))]
