@@ -52,7 +52,7 @@ def load_program_facts(ram: Ram | Rules, store: FactStore) -> None:
 class WrittenFacts:
     """The facts of a program as a store that others begin with: many small sets take long to read each time.
 
-    Only of programs without files and terms, whose facts do not depend on the run.
+    Only of programs with facts, and without files and terms, so that these do not depend on the run.
     """
 
     def __init__(self, rules: Rules):
@@ -64,7 +64,7 @@ class WrittenFacts:
     @staticmethod
     def suits(rules: Rules) -> bool:
         has_files = any(a.name == "file" for relation in rules.relations.values() for a in relation.attributes)
-        return not has_files and not rules.constructors
+        return bool(rules.facts) and not has_files and not rules.constructors
 
     def begin(self, store: FactStore) -> None:
         """Put the facts into a store that has none."""
