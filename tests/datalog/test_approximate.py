@@ -180,3 +180,8 @@ def test_the_command_line_says_between_what_a_probability_lies(tmp_path, capsys,
         assert low < tag < high
         assert sure == 0.99
     assert main([*command, "--most-probable"]) == USER_ERROR
+    capsys.readouterr()
+    assert main(["run", "--approximate=0.5", str(path)]) == 0
+    capsys.readouterr()
+    assert main(["run", "--approximate", str(path)]) == USER_ERROR
+    assert "before FILE write --approximate=0.01" in capsys.readouterr().err

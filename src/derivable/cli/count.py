@@ -24,10 +24,8 @@ MOST_DIGITS = 10_000_000
 @click.argument("file", type=click.Path())
 @click.option(
     "--compiler",
-    type=click.Choice(COMPILERS),
-    default="sdd",
-    show_default=True,
-    help="For a CNF.",
+    type=click.Choice([*COMPILERS, "tididi"]),
+    help="For a CNF; tididi counts without a circuit.  [default: tididi if it is installed, else sdd]",
 )
 @click.option("--time-limit", type=float, metavar="SECONDS", help="Give up reading and compiling after this long.")
 @STRICT
@@ -40,7 +38,9 @@ MOST_DIGITS = 10_000_000
     help="mcc: the lines of the model counting competitions.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document; the count is a string of digits.")
-def count_command(file: str, compiler: str, time_limit: float | None, strict: bool, form: str, as_json: bool) -> None:
+def count_command(
+    file: str, compiler: str | None, time_limit: float | None, strict: bool, form: str, as_json: bool
+) -> None:
     """The exact number of models of FILE over all its variables, and the weighted one if it has weights.
 
     FILE (- for stdin) is a DIMACS CNF (weights in `c p weight` lines), an SDD, a d-DNNF, or a circuit of ours,
@@ -48,10 +48,14 @@ def count_command(file: str, compiler: str, time_limit: float | None, strict: bo
     these show: how many of their assignments extend to a model.
     """
     began = time.perf_counter()
+    counted = _by_tididi(file, compiler, time_limit, strict)
+    if counted is not None:
+        _write_counted(file, *counted, began, form, as_json)
+        return
     projected = _projected(file, strict)
     hidden = 0
     if projected is None:
-        circuit = compiled(file, compiler, time_limit, strict)
+        circuit = compiled(file, compiler or "sdd", time_limit, strict)
     else:
         from derivable.circuit.compilation.projection import compile_projection
 
@@ -92,6 +96,53 @@ def count_command(file: str, compiler: str, time_limit: float | None, strict: bo
     rows.append(("circuit", f"{circuit.num_nodes:,} nodes, {circuit.num_edges:,} edges"))
     rows.append(("seconds", f"{seconds:.3f}"))
     write_facts(rows)
+
+
+def _by_tididi(
+    file: str, compiler: str | None, time_limit: float | None, strict: bool
+) -> tuple[Any, int, float | None] | None:
+    """(formula, count, weighted count) of a CNF, where that is asked for or installed."""
+    from derivable.circuit.compilation.compile_process import CompilerError
+    from derivable.circuit.compilation.count_tididi import count_by_tididi, has_tididi
+    from derivable.circuit.formulas.dimacs import read_dimacs
+    from derivable.core.progress import Deadline, checked_time_limit
+
+    is_cnf = file.lower().removesuffix(".gz").endswith(CNF_ENDINGS)
+    if compiler not in (None, "tididi") or (compiler is None and not (is_cnf and has_tididi())):
+        return None
+    if not is_cnf:
+        raise UnsupportedError("tididi counts the models of a CNF", hint="leave --compiler out")
+    deadline = Deadline(checked_time_limit(time_limit), "counting", "raise --time-limit")
+    cnf = read_dimacs(file, deadline.remaining, strict=strict, projected=True)
+    try:
+        return cnf, *count_by_tididi(cnf, deadline)
+    except CompilerError:
+        if compiler is not None:
+            raise
+        return None
+
+
+def _write_counted(
+    file: str, cnf: Any, count: int, weighted: float | None, began: float, form: str, as_json: bool
+) -> None:
+    """What was counted without a circuit."""
+    seconds = time.perf_counter() - began
+    if form == "mcc":
+        _write_mcc(count, weighted, cnf.shown is not None)
+    elif as_json:
+        document = {
+            "file": file,
+            "variables": cnf.num_variables,
+            "models": decimal_digits(count),
+            "log10_models": _log10(count),
+            "weighted": weighted,
+            "seconds": seconds,
+        }
+        write_json(document)
+    else:
+        of_weights = [] if weighted is None else [("weighted count", f"{weighted:.17g}")]
+        rows = [("models", _written(count)), *of_weights, ("variables", f"{cnf.num_variables:,}")]
+        write_facts([*rows, ("seconds", f"{seconds:.3f}")])
 
 
 def _projected(file: str, strict: bool) -> Any:

@@ -24,6 +24,21 @@ TABLE_ROWS = 50
 PART = 1 << 14
 
 
+class _Width(click.ParamType):
+    """A number in (0, 1]. An option whose value may be left out takes the FILE behind it for that."""
+
+    name = "width"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        try:
+            width = float(value)
+        except ValueError:
+            width = 0.0
+        if not 0.0 < width <= 1.0:
+            self.fail(f"{value!r} is no width between 0 and 1; before FILE write --approximate=0.01", param, ctx)
+        return width
+
+
 @click.command("run")
 @click.argument("file", type=click.Path())
 @provenance_option(None, "  [default: exact if facts have probabilities, else unit]")
@@ -53,9 +68,10 @@ PART = 1 << 14
     "--approximate",
     is_flag=False,
     flag_value=0.01,
-    type=click.FloatRange(min=0, max=1, min_open=True),
+    type=_Width(),
     metavar="[WIDTH]",
-    help="Bounds on probabilities, at most WIDTH apart [0.01] if there is the time: --time-limit, or 10 s.",
+    help="Bounds on probabilities, at most WIDTH apart [0.01] if there is the time: --time-limit, or 10 s. Behind FILE,"
+    " or as --approximate=0.01.",
 )
 @click.option(
     "-F", "--facts", type=click.Path(), metavar="DIR", help="Facts from DIR/RELATION.csv, .tsv, .facts, .parquet, ..."

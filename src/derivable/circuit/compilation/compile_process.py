@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -56,6 +56,7 @@ def run_worker(
     size: str = "",
     hint: str = "",
     after_crash: str | None = None,
+    program: Sequence[str] = ("-m", WORKER),
 ) -> None:
     """Run one job of `compile_worker` on the files in `folder` and wait for it.
 
@@ -65,6 +66,7 @@ def run_worker(
     size        what it compiles, for messages of limits
     hint        for one that does not finish: what helps besides a higher limit
     after_crash for one that crashes, but for lack of memory
+    program     of Python, which gets the job, the folder and the number of this process
     progress    show a bar after a second: True, False, or None for "if stderr is a terminal"
 
     KeyboardInterrupt, like any exception, kills the process before it goes on up.
@@ -85,8 +87,7 @@ def run_worker(
             [
                 python,
                 "-P",
-                "-m",
-                WORKER,
+                *program,
                 job,
                 str(folder),
                 str(os.getpid()),
