@@ -68,9 +68,9 @@ def _row_pattern(arity: int, has_tag: bool, has_parenthesis: bool, separator: st
     return rf"{_SKIP}{tag}{inner}{_SKIP}(?:{separator}|(?=\}}))"
 
 
-def fact_set(text: str, start: int, fewest: int) -> Rows | None:
+def fact_set(text: str, start: int, fewest: int, fewest_choices: int) -> Rows | None:
     """The fact set that begins with the brace at `start`, if all of it is constants, of one kind a column, in at least
-    `fewest` rows."""
+    `fewest` rows, or `fewest_choices` that exclude each other."""
     first = _compiled(_FIRST).match(text, start)
     if first is None or (first["open"] is None) != (first["close"] is None):
         return None
@@ -87,7 +87,7 @@ def fact_set(text: str, start: int, fewest: int) -> Rows | None:
         flat += row.groups()
         position, count = row.end(), count + 1
     end = _compiled(_END).match(text, position)
-    if end is None or count < fewest:
+    if end is None or count < (fewest_choices if separator == ";" else fewest):
         return None
     return _rows("", flat, arity, has_tag, separator == ";", (start, end.end()))
 

@@ -75,11 +75,16 @@ class Token:
         return "the end of the program" if self.kind == "end" else f"`{self.text}`"
 
 
-def tokens(places: Places, fewest_rows: int, start: int = 0, stop: int | None = None) -> list[Token]:
+def tokens(
+    places: Places, fewest_rows: int, start: int = 0, stop: int | None = None, fewest_choices: int | None = None
+) -> list[Token]:
     """All tokens of text[start:stop], with an "end" token last. What begins no token is one of kind "bad".
 
-    fewest_rows  facts of constants in a row that become one token
+    fewest_rows     facts of constants in a row that become one token
+    fewest_choices  the same of facts that exclude each other, of which a program may have many small sets
     """
+    if fewest_choices is None:
+        fewest_choices = fewest_rows
     text = places.text
     found: list[Token] = []
     position, length, match = start, len(text) if stop is None else stop, _TOKEN.match
@@ -111,7 +116,7 @@ def tokens(places: Places, fewest_rows: int, start: int = 0, stop: int | None = 
                 and found[-3].text in ("rel", "relation")
                 and found[-2].kind == "name"
             ):
-                row_set = fact_set(text, start, fewest_rows)
+                row_set = fact_set(text, start, fewest_rows, fewest_choices)
                 if row_set is not None:
                     position = row_set.end
                     found.append(Token("rows", "{", start, position, places, [row_set]))

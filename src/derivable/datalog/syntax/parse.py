@@ -23,7 +23,7 @@ def parse(text: str, source: str = "<program>", is_imported: bool = False) -> s.
     is_imported  every span names this text, because the program is another one
     """
     places = Places(text, Origin(source, text) if is_imported else None)
-    parser = _Parser(places, source, tokens(places, policy().call_rows))
+    parser = _Parser(places, source, tokens(places, policy().call_rows, fewest_choices=2))
     return s.Syntax(tuple(parser.items()), text, source)
 
 
