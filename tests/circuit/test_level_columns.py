@@ -41,7 +41,7 @@ def test_programs_are_the_kernels_and_their_finite_differences(seed, name, wides
     operands = [weights_of(name, rng, *([3] * has_batch), 4) for _ in range(2)]
     expected = circuit.evaluate(*operands, semiring=name)
     (found,) = engine.apply(None, operands)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
     seeds = rng.random(expected.shape)
     by_reference = pull(engine.program, [x.reshape(-1, 4).T for x in operands], [seeds.reshape(-1, 2).T], NumPy())
     for k, adjoint in enumerate(engine.pull(None, [seeds], operands, [found])):
