@@ -27,6 +27,7 @@ needs_icarus = pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icar
 needs_yosys = pytest.mark.skipif(yosys.version() is None, reason="yosys is not installed")
 
 H, W = 4, 4
+PRODUCT = 3  # cycles from the operands to a product of the multiplier
 SMALL = Machine(height=H, width=W, sub_arrays=2, lanes=4, line=16, a=256, b=128, k=16, c=128)
 UNITS = f"""
 module units (
@@ -84,18 +85,18 @@ def halves(sums: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(("nibbles", "split"), [(0, 0), (1, 0), (1, 1)])
 def test_the_multiplier_is_exact_for_all_pairs_of_bytes(units, nibbles, split):
     pairs = np.arange(1 << 16)
-    played = units.play(
-        len(pairs) + 1, nibbles=nibbles, split=split, a=np.append(pairs & 255, 0), b=np.append(pairs >> 8, 0)
-    )
+    late = np.zeros(PRODUCT, np.int64)
+    a, b = (np.append(of, late) for of in (pairs & 255, pairs >> 8))
+    played = units.play(len(pairs) + PRODUCT, nibbles=nibbles, split=split, a=a, b=b)
     a, b = numbers(nibbles, pairs & 255), numbers(nibbles, pairs >> 8)
     expected = a * b if not nibbles else (a * b) @ np.array([1, 1 << 16 if split else 1])
-    assert np.array_equal(drain(played["product"])[1:, 0], expected)
+    assert np.array_equal(drain(played["product"])[PRODUCT:, 0], expected)
 
 
 def gemm_stimulus(rng, tiles: int, rows: int, period: int):
     """Tiles one after the other, `period` cycles each: weights for H cycles, then the rows."""
     held, streamed = draw(rng, tiles, H, W), draw(rng, tiles, rows, H)
-    cycles = tiles * period + H + W + 4
+    cycles = tiles * period + H + W + 3 + PRODUCT
     load, vertical, left = np.zeros(cycles), draw(rng, cycles, W), draw(rng, cycles, H)
     for tile in range(tiles):
         start = tile * period
@@ -116,7 +117,7 @@ def test_a_tile_takes_the_cycles_of_equation_1(units, seed, tiles, rows, nibbles
     for tile in range(tiles):
         a, b = numbers(nibbles, streamed[tile]), numbers(nibbles, held[tile])
         expected = np.einsum("mhe,hwe->mw", a, b) if nibbles else a @ b
-        first = tile * period + H + H + W + 1
+        first = tile * period + H + H + W + PRODUCT
         assert np.array_equal(words[first : first + rows], expected)
 
 
@@ -124,7 +125,8 @@ def test_a_tile_takes_the_cycles_of_equation_1(units, seed, tiles, rows, nibbles
 def test_a_tile_cannot_start_earlier(units):
     held, streamed, cycles, stimulus = gemm_stimulus(np.random.default_rng(1), 2, 5, 2 * H + W + 5 - 3)
     words = drain(units.play(cycles, enable=1, **stimulus)["words"])
-    found = words[3 * H + W - H + 1 : 3 * H + W - H + 6]
+    first = 2 * H + W + PRODUCT
+    found = words[first : first + 5]
     expected = numbers(0, streamed[0]) @ numbers(0, held[0])
     # Only the last row's product in the last element meets the weight of the next tile.
     assert np.argwhere(found != expected).tolist() == [[4, W - 1]]
@@ -138,7 +140,7 @@ def test_a_pass_takes_the_cycles_of_the_column(units, seed, length, split):
     rng = np.random.default_rng(seed)
     a, b = draw(rng, length, W), draw(rng, length, W)
     passes, period = -(-length // H), 3 * H + length - 1
-    cycles = passes * period + 4
+    cycles = passes * period + 3 + PRODUCT
     load, vertical = np.zeros(cycles), draw(rng, cycles, W)
     for number in range(passes):
         start = number * period
@@ -151,7 +153,7 @@ def test_a_pass_takes_the_cycles_of_the_column(units, seed, length, split):
     played = drain(units.play(cycles, **modes, load=load, vertical=vertical)["sums"])
     found = 0
     for number in range(passes):
-        first = number * period + H + H - 1 + H + 3
+        first = number * period + H + H - 1 + H + 2 + PRODUCT
         sums = played[first : first + length]
         found = found + (halves(sums) if split else sums)
     for lane in range(W):
@@ -168,7 +170,7 @@ def test_icarus_agrees(units, tmp_path):
     held, streamed, cycles, stimulus = gemm_stimulus(rng, 2, 6, 2 * H + W + 6 - 2)
     words = drain(units.play_icarus(tmp_path, cycles, enable=1, **stimulus)["words"])
     for tile in range(2):
-        first = tile * (2 * H + W + 4) + H + H + W + 1
+        first = tile * (2 * H + W + 4) + H + H + W + PRODUCT
         assert np.array_equal(words[first : first + 6], numbers(0, streamed[tile]) @ numbers(0, held[tile]))
 
 
@@ -291,9 +293,9 @@ def expected_cycles(of: Machine, instruction) -> int:
     if instruction.unit == "nn":
         rows = instruction.n0 * instruction.n1 * instruction.n2
         tile = int(layer_cycles(Layer(rows, of.height, of.width), of.height, of.width, 1))
-        return instruction.columns * instruction.tiles * tile + 7 + (of.sub_arrays - 1).bit_length()
+        return instruction.columns * instruction.tiles * tile + 8 + PRODUCT + (of.sub_arrays - 1).bit_length()
     passes = instruction.groups * -(-instruction.length // of.height)
-    return passes * (3 * of.height + instruction.length - 1) + 7
+    return passes * (3 * of.height + instruction.length - 1) + 8 + PRODUCT
 
 
 @needs_verilator

@@ -115,4 +115,4 @@ def test_the_hint_names_the_smaller_design():
             most=4,
             sides=(32, 16),
         )
-    assert caught.value.hint == "2 sub-arrays of this size would fit: give pes=1024, heights=[32] and widths=[16]"
+    assert caught.value.hint == "1 sub-array of this size would fit: give pes=512, heights=[32] and widths=[16]"

@@ -158,8 +158,8 @@ def test_what_does_not_fit_is_said(tmp_path):
 @pytest.mark.parametrize(
     ("module", "values", "least", "cells"),
     [
-        ("processing_element", {}, 70e6, {"multipliers": 2}),
-        ("lane", {}, 65e6, {"multipliers": 8, "blocks of memory": 4}),
+        ("processing_element", {}, 125e6, {"multipliers": 1}),
+        ("lane", {}, 118e6, {"multipliers": 6, "blocks of memory": 4}),
         ("controller", {"PROGRAM": 256}, 60e6, {"blocks of memory": 16}),
     ],
 )
@@ -174,7 +174,7 @@ def test_modules_of_the_package(module, values, least, cells):
 @pytest.mark.slow
 @needs_tools
 def test_a_whole_accelerator():
-    machine = Machine(4, 4, 1, lanes=4)
+    machine = Machine(4, 4, 1, lanes=4, line=16, a=512, b=512, k=128, c=512, x=1 << 14, program=512)
     placed = place(elaboration.hardware("accelerator", elaboration.parameters(machine)), ECP5)
     assert placed.frequency > 35e6, str(placed)
 

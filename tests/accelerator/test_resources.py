@@ -38,7 +38,7 @@ def test_an_estimate_is_the_sum_of_its_parts():
     tree, left_out = 2 * 4 * 32, 4 * 32
     # Of 8 rows in each of 3 sub-arrays 5 are late by 3 cycles and more, of 4 columns one; others have flip-flops.
     skew = Resources(lut=3 * 5 * 8 + 32, ff=3 * 3 * 8 + 3 * 32)
-    assert found == Resources(dsp=96, lut=96 * 96 + tree + left_out, ff=96 * 81 + tree) + skew
+    assert found == Resources(dsp=96, lut=96 * 110 + tree + left_out, ff=96 * 139 + tree) + skew
     assert estimate((8, 4, 3), simd=5) == found + resources.lane() * 5 + resources.control(4, 3)
     memories = sizing.memories(Workload([Layer(100, 27, 64)], [Vectors(12, 64)]), (8, 4, 3))
     with_memories = estimate((8, 4, 3), stores=memories)
@@ -48,15 +48,15 @@ def test_an_estimate_is_the_sum_of_its_parts():
 
 # What yosys 0.23 (`xcup`) makes of the generated array, and of whole accelerators, whose last number is that of lanes.
 SYNTHESISED = {
-    (4, 4, 2, 0): Resources(32, 3392, 2864),
-    (8, 8, 2, 0): Resources(128, 13072, 10768),
-    (8, 8, 4, 0): Resources(256, 26240, 21696),
-    (16, 16, 2, 0): Resources(512, 50864, 42128),
-    (32, 16, 4, 0): Resources(2048, 200640, 167648),
-    (32, 32, 8, 0): Resources(8192, 800992, 671104),
-    (8, 8, 2, 8): Resources(216, 48371, 27791),
-    (16, 16, 2, 16): Resources(688, 117367, 73054),
-    (32, 16, 4, 16): Resources(2224, 281828, 200813),
+    (4, 4, 2, 0): Resources(32, 3840, 4720),
+    (8, 8, 2, 0): Resources(128, 14864, 18192),
+    (8, 8, 4, 0): Resources(256, 29824, 36544),
+    (16, 16, 2, 0): Resources(512, 58032, 71824),
+    (32, 16, 4, 0): Resources(2048, 229312, 286432),
+    (32, 32, 8, 0): Resources(8192, 915680, 1146240),
+    (8, 8, 2, 8): Resources(232, 50318, 39515),
+    (16, 16, 2, 16): Resources(720, 123634, 111362),
+    (32, 16, 4, 16): Resources(2256, 297621, 331261),
 }
 
 
@@ -102,8 +102,8 @@ def test_what_does_not_fit_names_what_lacks_and_what_would_fit():
     needed = estimate((32, 16, 4), simd=32)
     with pytest.raises(LimitError) as caught:
         resources.check_fit(needed, DEVICES["zcu104"], smaller=lambda count: estimate((32, 16, count), simd=32), most=4)
-    assert "2400 DSP of 1728, 672 too many" in caught.value.message
-    assert caught.value.hint == "2 sub-arrays of this size would fit"
+    assert "2464 DSP of 1728, 736 too many" in caught.value.message
+    assert caught.value.hint == "1 sub-array of this size would fit"
     fitting = resources.largest_fit(lambda count: estimate((32, 16, count)), DEVICES["u250"], 64)
     assert fitting == 24  # 12,288 DSP: 512 for 32 x 16 elements
     with pytest.raises(LimitError) as caught:

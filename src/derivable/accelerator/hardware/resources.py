@@ -9,8 +9,8 @@ vendor's tool packs registers and adders into the slices and needs fewer.
 Printed form:
 
     DSP          512    4.2%
-    LUT        52448    3.0%
-    FF         43552    1.3%
+    LUT        59616    3.5%
+    FF         73248    2.1%
     BRAM         106    2.0%
     URAM           1    0.1%
 """
@@ -166,15 +166,16 @@ def share(used: int, there: int) -> float:
 def element(neural: str, symbolic: str) -> Resources:
     """A processing element: one DSP slice multiplies, also two pairs of INT4, each in its own bits of the product.
 
-    Flip-flops are those of the stationary, streaming and passing value (8 bits each), of the product (25 of its bits
-    are used) and of the sum (32). Look-up tables are what yosys 0.23 makes of the generated element under `xcup`: 55
-    for the operands and both forms of the product, 41 for the sum and what goes into it. Elements of floating point are
-    not generated; their sums would be aligned, added and normalised, about two shifters of the width of a sum.
+    Flip-flops are those of the stationary, streaming and passing value (8 bits each), of the operands (13 each), of
+    the product (25 of its bits are used), of what is taken of it and of the sum (32 each). Look-up tables are what
+    yosys 0.23 makes of the generated element under `xcup`: 69 for the operands and both forms of the product, 41 for
+    the sum and what goes into it. Elements of floating point are not generated; their sums would be aligned, added
+    and normalised, about two shifters of the width of a sum.
     """
     formats = PRECISIONS[neural], PRECISIONS[symbolic]
     wide = max(item.bits * item.products for item in formats)
     shifts = 10 * 32 if any(item.is_float for item in formats) else 0
-    return Resources(dsp=1, lut=55 + 41 + shifts, ff=3 * wide + 25 + 32)
+    return Resources(dsp=1, lut=69 + 41 + shifts, ff=3 * wide + 2 * 13 + 25 + 2 * 32)
 
 
 def surroundings(height: int, width: int, sub_arrays: int, bits: int = 32) -> Resources:
@@ -193,17 +194,17 @@ def _skew(lanes: int, bits: int) -> Resources:
 
 
 def lane() -> Resources:
-    """A lane of the SIMD unit, as yosys 0.23 makes it under `xcup`: 6 DSP slices, 1530 LUTs and 681 flip-flops for its
-    arithmetic (32 x 32 bits; the tables of exp2 and log2 and their interpolation), 5, 478 and 456 for the multiplier of
-    64 x 32 bits, shift and clamp of its result, and 1566 and 504 for its four bytes of each line: what turns them on
+    """A lane of the SIMD unit, as yosys 0.23 makes it under `xcup`: 6 DSP slices, 1560 LUTs and 849 flip-flops for its
+    arithmetic (32 x 32 bits; the tables of exp2 and log2 and their interpolation), 7, 583 and 635 for the multiplier of
+    64 x 32 bits, shift and clamp of its result, and 1426 and 504 for its four bytes of each line: what turns them on
     their way from and to the cache, unpacks operands, sums across lanes and packs results."""
-    return Resources(dsp=6 + 5, lut=1530 + 478 + 1566, ff=681 + 456 + 504)
+    return Resources(dsp=6 + 7, lut=1560 + 583 + 1426, ff=849 + 635 + 504)
 
 
 def control(width: int, sub_arrays: int) -> Resources:
     """What there is once, controller, queues, sequencers, loops and movers, and for each column of each sub-array its
     choice of addresses and the adder of its bank of C, as yosys 0.23 makes it under `xcup`."""
-    return Resources(lut=5300, ff=3060) + Resources(lut=90, ff=52) * (width * sub_arrays)
+    return Resources(lut=5300, ff=3060) + Resources(lut=102, ff=146) * (width * sub_arrays)
 
 
 def estimate(

@@ -64,9 +64,9 @@ class Latencies:
     load: int = 2
     store: int = 5
     move: int = 4
-    nn: int = 7
-    vsa: int = 7
-    vec: int = 14
+    nn: int = 11
+    vsa: int = 11
+    vec: int = 20
     turn: int = 2
 
 

@@ -1,13 +1,14 @@
 // A bank of C: words of W numbers of 32 bits, to which the array adds, and which the SIMD unit reads.
 //
-//   data ------[ ]--+
-//                  (+ if `add`)--> write
-//   address -> read-+
+//   data ------[ ]--[ ]--+
+//                       (+ if `add`)--[ ]--> write
+//   address -> read-[ ]--+
 //
-// With `split` each number is two of 16 bits, between which nothing is carried.
+// With `split` each number is two of 16 bits, between which nothing is carried: a bit stands between the halves, which
+// hands a carry on if it is set.
 //
-// Timing: what comes with `valid` in cycle t is written at the end of cycle t + 1, so that a read in cycle t + 2 finds
-// it; the same address may come again from cycle t + 2 on (the array comes back to an address after a whole tile or
+// Timing: what comes with `valid` in cycle t is written at the end of cycle t + 3, so that a read in cycle t + 4 finds
+// it; the same address may come again from cycle t + 4 on (the array comes back to an address after a whole tile or
 // pass). `read_data` is the word at `read_address` one cycle later. The two read ports are two copies of the memory in
 // an FPGA, whose blocks have one.
 module accumulator #(
@@ -25,16 +26,17 @@ module accumulator #(
     output reg  [   W*32-1:0] read_data
 );
   reg [W*32-1:0] memory[0:WORDS-1];
-  reg [W*32-1:0] held, arrived;
-  reg [ADDRESS-1:0] place;
-  reg writes, adds, splits;
+  reg [W*32-1:0] held, held_2, arrived, arrived_2, after;
+  reg [ADDRESS-1:0] place, place_2, place_3;
+  reg writes, writes_2, writes_3, adds, adds_2, splits, splits_2;
 
-  wire [W*32-1:0] after;
+  wire [W*32-1:0] sums;
   for (genvar w = 0; w < W; w = w + 1) begin : column
-    wire [31:0] old = adds ? held[w*32+:32] : 32'b0;
-    wire [16:0] low = {1'b0, old[15:0]} + {1'b0, arrived[w*32+:16]};
-    wire carry = low[16] && !splits;
-    assign after[w*32+:32] = {old[31:16] + arrived[w*32+16+:16] + {15'b0, carry}, low[15:0]};
+    wire [31:0] old = adds_2 ? held_2[w*32+:32] : 32'b0;
+    wire [31:0] more = arrived_2[w*32+:32];
+    wire [32:0] sum = {old[31:16], !splits_2, old[15:0]} + {more[31:16], 1'b0, more[15:0]};
+    assign sums[w*32+:32] = {sum[32:17], sum[15:0]};
+    wire unused = &{1'b0, sum[16]};
   end
 
   always_ff @(posedge clk) begin
@@ -44,7 +46,19 @@ module accumulator #(
     writes    <= valid;
     adds      <= add;
     splits    <= split;
+
+    held_2    <= held;
+    arrived_2 <= arrived;
+    place_2   <= place;
+    writes_2  <= writes;
+    adds_2    <= adds;
+    splits_2  <= splits;
+
+    after     <= sums;
+    place_3   <= place_2;
+    writes_3  <= writes_2;
+
     read_data <= memory[read_address];
-    if (writes) memory[place] <= after;
+    if (writes_3) memory[place_3] <= after;
   end
 endmodule

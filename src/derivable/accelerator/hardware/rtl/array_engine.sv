@@ -9,8 +9,8 @@
 //
 // Timing: an address that a sequencer gives is registered, then read, so that its word is at the array 2 cycles later.
 // Instructions are taken in a cycle with `valid` and `ready`; `done` is set for a cycle when all results are in C:
-//   NN    columns * tiles * (2H + W + M - 2) + 7 + $clog2(N) cycles later
-//   VSA   groups * passes * (3H + d - 1) + 7 cycles later
+//   NN    columns * tiles * (2H + W + M - 2) + 11 + $clog2(N) cycles later
+//   VSA   groups * passes * (3H + d - 1) + 11 cycles later
 // What MOVE writes in a cycle is read from the next one on. `c_word` is the word at `c_address` of bank `c_bank` 2
 // cycles later; any number of reads may be on their way.
 module array_engine #(
@@ -58,8 +58,8 @@ module array_engine #(
   `include "isa.svh"
 
   // From the address of the row that a result starts with to the result: two cycles to the array, and the array's.
-  localparam int NN_DELAY = 2 + H + W + 1 + $clog2(N);
-  localparam int VSA_DELAY = 2 + H + 3;
+  localparam int NN_DELAY = 2 + H + W + 3 + $clog2(N);
+  localparam int VSA_DELAY = 2 + H + 5;
 
   wire nn_load, nn_c_valid, nn_c_add;
   wire [A_BITS-1:0] nn_a;

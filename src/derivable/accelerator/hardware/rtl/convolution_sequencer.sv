@@ -12,7 +12,7 @@
 // The index of the stream is reduced modulo d by counting: it goes back by one in each cycle of `load`, by H a pass.
 //
 // Timing: an instruction is taken in a cycle with `valid` and `ready`, in which all fields are sampled. `done` is set
-// for one cycle, groups * passes * (3H + d - 1) + DELAY - H + 2 cycles later (T of equations (3) and (4), and a
+// for one cycle, groups * passes * (3H + d - 1) + DELAY - H + 4 cycles later (T of equations (3) and (4), and a
 // constant): from then on C can be read. `ready` is set again in that cycle. `load` and `zero` go with `address`; results
 // of the element of the stream whose address is given now come DELAY cycles later. d and groups are at least 1.
 module convolution_sequencer #(
@@ -110,7 +110,7 @@ module convolution_sequencer #(
           state <= end_pass && end_group ? FINISH : LOAD;
         end
       end
-      default: if (written) state <= IDLE;
+      default: if (written[2]) state <= IDLE;
     endcase
     if (rst) state <= IDLE;
   end
@@ -131,7 +131,7 @@ module convolution_sequencer #(
 
   reg [C_ADDRESS-1:0] vector;
   reg [15:0] n;
-  reg written;
+  reg [2:0] written;  // the last result: on its way, and in C
   assign c_address = reverses && n != 0 ? vector + C_ADDRESS'({length - n}) : vector + C_ADDRESS'(n);
   always_ff @(posedge clk) begin
     if (ready) begin
@@ -141,8 +141,8 @@ module convolution_sequencer #(
       n <= pass_ends ? 0 : n + 1'b1;
       if (pass_ends && in_last) vector <= vector + C_ADDRESS'(length);
     end
-    written <= c_valid && pass_ends && in_last && in_final;
-    done    <= written && !rst;
-    if (rst) written <= 1'b0;
+    written <= {written[1:0], c_valid && pass_ends && in_last && in_final};
+    done    <= written[2] && !rst;
+    if (rst) written <= 3'b0;
   end
 endmodule

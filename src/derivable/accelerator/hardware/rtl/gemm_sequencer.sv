@@ -16,7 +16,7 @@
 //   results                                  c_valid, M cycles in a row, DELAY after `stream`
 //
 // Timing: an instruction is taken in a cycle with `valid` and `ready`, in which all fields are sampled. `done` is set
-// for one cycle, columns * tiles * (2H + W + M - 2) + DELAY - H - W + 4 cycles later (equation (1) and a constant): from
+// for one cycle, columns * tiles * (2H + W + M - 2) + DELAY - H - W + 6 cycles later (equation (1) and a constant): from
 // then on C can be read. `ready` is set again in that cycle. All counts are at least 1.
 module gemm_sequencer #(
     parameter int H         = 4,
@@ -129,7 +129,7 @@ module gemm_sequencer #(
           state <= end_tile && end_column ? FINISH : LOAD;
         end
       end
-      default: if (written) state <= IDLE;
+      default: if (written[2]) state <= IDLE;
     endcase
     if (rst) state <= IDLE;
   end
@@ -150,15 +150,15 @@ module gemm_sequencer #(
 
   // The results of a column start at `start`; those of the next column follow.
   reg [C_ADDRESS-1:0] start;
-  reg written;
+  reg [2:0] written;  // the last result: on its way, and in C
   always_ff @(posedge clk) begin
     if (ready) {start, c_address} <= {c_base, c_base};
     else if (c_valid) begin
       c_address <= row_ends && !in_last ? start : c_address + 1'b1;
       if (row_ends && in_last) start <= c_address + 1'b1;
     end
-    written <= c_valid && row_ends && in_last && in_final;
-    done    <= written && !rst;
-    if (rst) written <= 1'b0;
+    written <= {written[1:0], c_valid && row_ends && in_last && in_final};
+    done    <= written[2] && !rst;
+    if (rst) written <= 3'b0;
   end
 endmodule

@@ -1,18 +1,20 @@
 // From a wide result to a narrow number: times a multiplier, shifted to the right and rounded (halves up), and kept within
 // bounds, which a clamp and the type of the result give.
 //
-// The product of 64 x 32 bits is the sum of those of 26 and 17 bits, a DSP slice each; of it 64 bits are kept:
+// The product of 64 x 32 bits is the sum of those of 17 and 17 bits, for which every family has a multiplier; of it 64
+// bits are kept:
 //
-//   v = v2 * 2^52 + v1 * 2^26 + v0,  m = m1 * 2^17 + m0
+//   v = v3 * 2^51 + v2 * 2^34 + v1 * 2^17 + v0,  m = m1 * 2^17 + m0
 //
-//   bit  63        52        43         26      17       0
-//        |  m1*v1 (21 bits)  |         m0*v0             |   one word: they do not meet
-//        |                        m1*v0          |
-//        |            m0*v1             |
-//        |  m0*v2  |
+//   bit  63        51          34          17         0
+//        |        m0*v2         |         m0*v0       |   one word: they do not meet
+//        |         |      m0*v1 + m1*v0    |
+//        |         | m1*v1      |
+//        | m0*v3 + m1*v2 |
 //
-// Timing: v in cycle 0, y in cycle 5; one a cycle. `half`, 2^(shift-1) or 0, and the bounds stand still like `shift`.
-//   1  products    2  two sums    3  their sum    4  shift    5  bounds
+// Timing: v in cycle 0, y in cycle 8; one a cycle. `half`, 2^(shift-1) or 0, and the bounds stand still like `shift`.
+//   1  products    2  sums of equal places    3, 4  their sum    5  shift by eights    6  by ones    7  compared
+//   8  bounds
 module requantise (
     input  logic               clk,
     input  logic signed [63:0] v,
@@ -23,36 +25,51 @@ module requantise (
     input  logic signed [31:0] most,
     output logic signed [31:0] y
 );
-  logic signed [26:0] v0, v1;
-  logic signed [11:0] v2;
-  logic signed [17:0] m0, m1;
-  assign v0 = {1'b0, v[25:0]};
-  assign v1 = {1'b0, v[51:26]};
-  assign v2 = v[63:52];
+  logic signed [17:0] v0, v1, v2, m0, m1;
+  logic signed [12:0] v3;
+  assign v0 = {1'b0, v[16:0]};
+  assign v1 = {1'b0, v[33:17]};
+  assign v2 = {1'b0, v[50:34]};
+  assign v3 = v[63:51];
   assign m0 = {1'b0, multiplier[16:0]};
   assign m1 = 18'($signed(multiplier[31:17]));
 
-  logic signed [44:0] p00, p01, p10, p11;  // p01: m0 * v1
-  logic signed [29:0] p02;
-  logic        [63:0] low, high, total;
-  logic        [11:0] top;
-  logic signed [63:0] shifted;
+  logic signed [35:0] p00, p01, p02, p10, p11, p12;  // p01: m0 * v1
+  logic signed [30:0] p03;
+  logic        [63:0] low, low_3, total;
+  logic        [46:0] middle, upper;  // from bit 17 on
+  logic        [29:0] high;           // from bit 34 on
+  logic        [12:0] top;            // from bit 51 on
+  logic signed [63:0] by_eights, shifted;
+  logic               is_less, is_more;
+  logic        [31:0] kept;
+  assign top = p03[12:0] + p12[12:0];
   always_ff @(posedge clk) begin
-    p00     <= m0 * v0;
-    p01     <= m0 * v1;
-    p10     <= m1 * v0;
-    p11     <= m1 * v1;
-    p02     <= m0 * v2;
+    p00       <= m0 * v0;
+    p01       <= m0 * v1;
+    p02       <= m0 * v2;
+    p03       <= m0 * v3;
+    p10       <= m1 * v0;
+    p11       <= m1 * v1;
+    p12       <= m1 * v2;
 
-    low     <= {p11[20:0], p00[42:0]} + {{2{p10[44]}}, p10, 17'd0};
-    high    <= {p01[37:0], 26'd0} + half;
-    top     <= p02[11:0];
+    low       <= {p02[29:0], p00[33:0]} + half;
+    middle    <= 47'(p01) + 47'(p10);
+    high      <= p11[29:0] + {top, 17'd0};
 
-    total   <= low + {high[63:52] + top, high[51:0]};
-    shifted <= $signed(total) >>> shift;
-    y       <= shifted < 64'(least) ? least : shifted > 64'(most) ? most : shifted[31:0];
+    low_3     <= low;
+    upper     <= middle + {high, 17'd0};
+
+    total     <= low_3 + {upper, 17'd0};
+    by_eights <= $signed(total) >>> {shift[5:3], 3'd0};
+    shifted   <= by_eights >>> shift[2:0];
+
+    is_less   <= shifted < 64'(least);
+    is_more   <= shifted > 64'(most);
+    kept      <= shifted[31:0];
+    y         <= is_less ? least : is_more ? most : kept;
   end
 
   logic unused;
-  assign unused = &{1'b0, p00[44:43], p11[44:21], p01[44:38], p02[29:12]};
+  assign unused = &{1'b0, p00[35:34], p02[35:30], p03[30:13], p11[35:30], p12[35:13]};
 endmodule

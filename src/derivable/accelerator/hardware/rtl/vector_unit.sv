@@ -1,7 +1,7 @@
 // The SIMD unit: arithmetic on lanes, from C and X to X. A step a cycle, as long as the cache grants its reads.
 //
 //   loops -> addresses -> X, C, P -> unpack -> operation -> along -> across -> requantise -> pack -> X
-//   cycle 0                1..2       2        3..6         7        (tree)    8..12        13      13
+//   cycle 0                1..2       2        3..9         10       (tree)    11..18       19      19
 //
 //   along   sums (or maxima) over the inner loop, which stay in the lane; one result at its end
 //   across  sums (or maxima) over the lanes, by a tree of clog2(S) levels; the result is in lane 0
@@ -11,8 +11,8 @@
 //
 // What belongs to a step goes beside it: the address of its result, its word of P, and which lanes take part.
 //
-// Timing: the first step is read in the cycle after the instruction is accepted; its result is written 13 cycles later,
-// and clog2(S) more with `across`; `done` the cycle after the last result. Turned, the last pass leaves from 16 cycles
+// Timing: the first step is read in the cycle after the instruction is accepted; its result is written 19 cycles later,
+// and clog2(S) more with `across`; `done` the cycle after the last result. Turned, the last pass leaves from 22 cycles
 // after its last step on.
 module vector_unit #(
     parameter int W = 8,
@@ -140,27 +140,27 @@ module vector_unit #(
 
   // What goes beside a step, from cycle to cycle.
   localparam int BESIDE = 7 + P_BITS + BITS;
-  logic              go_7, last_7, end_7, result_7, tail_7, first_7, half_2;
-  logic [BITS-1:0]   y_7;
-  logic [P_BITS-1:0] p_7;
-  logic [BESIDE-1:0] beside_0, beside_2, beside_7;
+  logic              go_10, last_10, end_10, result_10, tail_10, first_10, half_2;
+  logic [BITS-1:0]   y_10;
+  logic [P_BITS-1:0] p_10;
+  logic [BESIDE-1:0] beside_0, beside_2, beside_10;
   logic              tail, result;
   assign tail     = held[VEC_TAIL_LSB+:8] != 0 && (held[VEC_TAIL_INNER_LSB] ? last[2] : last[1]);
   assign result   = !is_along || last[2];
   assign beside_0 = {addresses[0], addresses[2*BITS+:BITS], addresses[3*BITS+:P_BITS], &last, last[2], result, tail, first[2], step};
   delay #(.BITS(BESIDE), .CYCLES(2)) to_2 (.clk, .in(beside_0), .out(beside_2));
-  delay #(.BITS(BESIDE), .CYCLES(5)) to_7 (.clk, .in(beside_2), .out(beside_7));
+  delay #(.BITS(BESIDE), .CYCLES(8)) to_10 (.clk, .in(beside_2), .out(beside_10));
   assign half_2 = beside_2[BESIDE-1];
-  assign {y_7, p_7, last_7, end_7, result_7, tail_7, first_7, go_7} = beside_7[BESIDE-2:0];
+  assign {y_10, p_10, last_10, end_10, result_10, tail_10, first_10, go_10} = beside_10[BESIDE-2:0];
 
   // Which lanes take part, in a whole step and in one with a tail.
-  logic [S-1:0] whole_lanes, tail_lanes, lanes_7;
+  logic [S-1:0] whole_lanes, tail_lanes, lanes_10;
   for (genvar j = 0; j < S; j++) begin : taking_part
     if (j < W) assign whole_lanes[j] = 1'b1;
     else assign whole_lanes[j] = !from_c;
     assign tail_lanes[j] = whole_lanes[j] && 8'(j) < held[VEC_TAIL_LSB+:8];
   end
-  assign lanes_7 = tail_7 ? tail_lanes : whole_lanes;
+  assign lanes_10 = tail_10 ? tail_lanes : whole_lanes;
 
   // Cycle 2: words become lanes.
   logic [32*S-1:0] word_c, lanes_x, lanes_c, lanes_b, a_2, b_2, a_3, b_3;
@@ -179,17 +179,17 @@ module vector_unit #(
     b_3 <= b_2;
   end
 
-  // Cycles 3 to 7: the operation, then the result of this step or of the inner loop so far.
+  // Cycles 3 to 10: the operation, then the result of this step or of the inner loop so far.
   localparam logic [63:0] LOWEST = 64'h8000_0000_0000_0000;
-  logic [64*S-1:0] v_8;
+  logic [64*S-1:0] v_11;
   for (genvar j = 0; j < S; j++) begin : lanes
-    logic signed [63:0] v_7, fresh, so_far;
-    lane arithmetic (.clk, .operation, .a(a_3[32*j+:32]), .b(b_3[32*j+:32]), .v(v_7));
-    assign fresh         = lanes_7[j] ? v_7 : is_max ? LOWEST : 64'sd0;
-    assign v_8[64*j+:64] = so_far;
+    logic signed [63:0] v_10, fresh, so_far;
+    lane arithmetic (.clk, .operation, .a(a_3[32*j+:32]), .b(b_3[32*j+:32]), .v(v_10));
+    assign fresh         = lanes_10[j] ? v_10 : is_max ? LOWEST : 64'sd0;
+    assign v_11[64*j+:64] = so_far;
     always_ff @(posedge clk) begin
-      if (go_7) begin
-        if (!is_along || first_7) so_far <= fresh;
+      if (go_10) begin
+        if (!is_along || first_10) so_far <= fresh;
         else if (!is_max) so_far <= so_far + fresh;
         else if (fresh > so_far) so_far <= fresh;
       end
@@ -198,26 +198,26 @@ module vector_unit #(
 
   // A lane is written if it took part in any step of the inner loop; only the last step may have a tail.
   logic tail_kept, tail_of_result;
-  assign tail_of_result = is_along && !first_7 ? tail_kept : tail_7;
-  always_ff @(posedge clk) if (go_7) tail_kept <= tail_of_result;
+  assign tail_of_result = is_along && !first_10 ? tail_kept : tail_10;
+  always_ff @(posedge clk) if (go_10) tail_kept <= tail_of_result;
 
   // Across lanes: a result that goes through the tree takes longer, and what is beside it, too.
   localparam int LATER = 4 + P_BITS + BITS;
-  logic [LATER-1:0]  later_7, later_tree, later;
+  logic [LATER-1:0]  later_10, later_tree, later;
   logic [63:0]       v_tree;
-  logic              go_13, last_13, end_13, tail_13;
-  logic [BITS-1:0]   y_13;
-  logic [P_BITS-1:0] p_13;
-  reduce #(.LANES(S)) across (.clk, .is_max, .lanes(v_8), .result(v_tree));
-  assign later_7 = {end_7, y_7, p_7, last_7, tail_of_result, go_7 && result_7};
-  delay #(.BITS(LATER), .CYCLES(DEPTH)) through_tree (.clk, .in(later_7), .out(later_tree));
-  assign later  = is_across ? later_tree : later_7;
+  logic              go_19, last_19, end_19, tail_19;
+  logic [BITS-1:0]   y_19;
+  logic [P_BITS-1:0] p_19;
+  reduce #(.LANES(S)) across (.clk, .is_max, .lanes(v_11), .result(v_tree));
+  assign later_10 = {end_10, y_10, p_10, last_10, tail_of_result, go_10 && result_10};
+  delay #(.BITS(LATER), .CYCLES(DEPTH)) through_tree (.clk, .in(later_10), .out(later_tree));
+  assign later  = is_across ? later_tree : later_10;
   assign p_late = later[3+:P_BITS];
-  logic [LATER-1:0] later_13;
-  delay #(.BITS(LATER), .CYCLES(6)) to_13 (.clk, .in(later), .out(later_13));
-  assign {end_13, y_13, p_13, last_13, tail_13, go_13} = later_13;
+  logic [LATER-1:0] later_19;
+  delay #(.BITS(LATER), .CYCLES(9)) to_19 (.clk, .in(later), .out(later_19));
+  assign {end_19, y_19, p_19, last_19, tail_19, go_19} = later_19;
 
-  // Cycles 8 to 12 (and those of the tree). The bounds are those of the clamp, kept within the type of the result.
+  // Cycles 11 to 18 (and those of the tree). The bounds are those of the clamp, kept within the type of the result.
   logic [63:0]        half;
   logic [ 5:0]        shift;
   logic signed [31:0] of_type, low, high, least, most;
@@ -238,8 +238,8 @@ module vector_unit #(
   for (genvar j = 0; j < S; j++) begin : narrow
     logic [63:0] wide;
     logic [31:0] multiplier;
-    if (j == 0) assign wide = is_across ? v_tree : v_8[63:0];
-    else assign wide = v_8[64*j+:64];
+    if (j == 0) assign wide = is_across ? v_tree : v_11[63:0];
+    else assign wide = v_11[64*j+:64];
     if (j < W) assign multiplier = is_drain ? multiplied[32*j+:32] : 32'($signed(held[VEC_MULTIPLIER_LSB+:16]));
     else assign multiplier = 32'($signed(held[VEC_MULTIPLIER_LSB+:16]));
     requantise to_type (
@@ -254,13 +254,13 @@ module vector_unit #(
     );
   end
 
-  // Cycle 13: the result goes into the cache.
-  logic [S-1:0]    live_13;
+  // Cycle 19: the result goes into the cache.
+  logic [S-1:0]    live_19;
   logic [32*S-1:0] packed_y;
   logic [4*S-1:0]  packed_mask;
-  assign live_13 = is_across ? S'(1) : tail_13 ? tail_lanes : whole_lanes;
+  assign live_19 = is_across ? S'(1) : tail_19 ? tail_lanes : whole_lanes;
   pack #(.LANES(S)) to_word (
-      .lanes(y), .live(live_13), .element_type(held[VEC_Y_TYPE_LSB+:2]), .word(packed_y), .mask(packed_mask)
+      .lanes(y), .live(live_19), .element_type(held[VEC_Y_TYPE_LSB+:2]), .word(packed_y), .mask(packed_mask)
   );
   // Or it is turned before that.
   localparam int TURNED = 1 << $clog2(S);
@@ -273,13 +273,13 @@ module vector_unit #(
   turner #(.S(S), .BITS(BITS)) turn (
       .clk,
       .rst,
-      .valid(go_13 && is_turned),
+      .valid(go_19 && is_turned),
       .row(bytes),
-      .is_end(end_13),
-      .is_last(last_13),
+      .is_end(end_19),
+      .is_last(last_19),
       .lanes(width),
-      .used(tail_13 ? held[VEC_TAIL_LSB+:8] : width),
-      .address(y_13),
+      .used(tail_19 ? held[VEC_TAIL_LSB+:8] : width),
+      .address(y_19),
       .stride(held[VEC_Y2_LSB+:BITS]),
       .write(turned_write),
       .write_address(turned_address),
@@ -289,9 +289,9 @@ module vector_unit #(
   );
 
   logic is_over;  // the last result is written
-  assign is_over       = is_turned ? turned_last : go_13 && last_13;
-  assign write         = is_turned ? turned_write : go_13;
-  assign write_address = is_turned ? 32'(turned_address) : 32'(y_13);
+  assign is_over       = is_turned ? turned_last : go_19 && last_19;
+  assign write         = is_turned ? turned_write : go_19;
+  assign write_address = is_turned ? 32'(turned_address) : 32'(y_19);
   assign write_data    = is_turned ? (8 * L)'(turned_data) : (8 * L)'(packed_y);
   assign write_mask    = is_turned ? L'(turned_mask) : L'(packed_mask);
 
@@ -312,5 +312,5 @@ module vector_unit #(
   end
 
   logic unused;
-  assign unused = &{1'b0, held, instruction, data_a, data_b, p_13, p_address, first, addresses, beside_7};
+  assign unused = &{1'b0, held, instruction, data_a, data_b, p_19, p_address, first, addresses, beside_10};
 endmodule
