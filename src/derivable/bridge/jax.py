@@ -3,7 +3,7 @@
     apply  x -> F(x)                          tangent: push
     push   x, t -> tangent of F(x) along t    transposed: pull
     pull   x, c -> vjp of F at x for c        transposed: push
-    bend   x, c, t -> tangent of pull(x, c) along t at fixed c; symmetric in t, so its own transpose
+    hvp    x, c, t -> tangent of pull(x, c) along t at fixed c, the Hessian of <c, F(x)> times t: its own transpose
 
 With D the engine of dual numbers, and (a, b) its operands, the derivatives of the last three are these four of D again
 (see `protocol`): JAX differentiates to any order, forwards and backwards. On the CPU the primitives call the kernels
@@ -268,20 +268,20 @@ def _computations(functions: Callable[[Engine], tuple[Callable, ...]]) -> tuple[
         count = len(results) - kept
         return functions(engine)[2](structure, adjoints, operands, results[:count], results[count:])
 
-    def bend(engine: Engine, structure, adjoints, operands, tangents, *, kept: int):
+    def hvp(engine: Engine, structure, adjoints, operands, tangents, *, kept: int):
         _, apply_keeping, pull = functions(engine.dual)
         duals = engine.dual_operands(operands, tangents)
         seeds = engine.dual_adjoints([None] * len(adjoints), adjoints)
         return engine.primal_adjoints(pull(structure, seeds, duals, *apply_keeping(structure, duals)))
 
-    return apply_or_keep, push, pull, bend
+    return apply_or_keep, push, pull, hvp
 
 
 _kernels, _jnp = _computations(_on_the_cpu), _computations(_elsewhere)
 apply_p = _Kind("apply", ("operands",), "results", _kernels[0], _jnp[0]).primitive
 push_p = _Kind("push", ("operands", "results", "tangents"), "tangents", _kernels[1], _jnp[1]).primitive
 pull_p = _Kind("pull", ("adjoints", "operands", "results"), "operands", _kernels[2], _jnp[2]).primitive
-bend_p = _Kind("bend", ("adjoints", "operands", "tangents"), "operands", _kernels[3], _jnp[3]).primitive
+hvp_p = _Kind("hvp", ("adjoints", "operands", "tangents"), "operands", _kernels[3], _jnp[3]).primitive
 
 
 # Forward mode
@@ -323,27 +323,27 @@ def _pull_jvp(arrays, tangents, *, engine: Engine, structured: bool, live: tuple
     structure, adjoints, operands, results = _split(engine, structured, arrays, *names, live=live, kept=kept)
     _, by_adjoint, by_operand, _ = _split(engine, structured, tangents, *names, live=live, kept=kept)
     made = pull_p.bind(*arrays, engine=engine, structured=structured, live=live, kept=kept)
-    bent = _bend(engine, structure, _spread(adjoints, live), operands, _pick(engine, by_operand))
-    return made, _sum(_pull(engine, structure, _spread(by_adjoint, live), operands, results), bent)
+    by_hessian = _hvp(engine, structure, _spread(adjoints, live), operands, _pick(engine, by_operand))
+    return made, _sum(_pull(engine, structure, _spread(by_adjoint, live), operands, results), by_hessian)
 
 
-def _bend_jvp(arrays, tangents, *, engine: Engine, structured: bool, live: tuple[bool, ...]):
+def _hvp_jvp(arrays, tangents, *, engine: Engine, structured: bool, live: tuple[bool, ...]):
     names = "adjoints", "operands", "tangents"
     structure, adjoints, operands, along = _split(engine, structured, arrays, *names, live=live)
     _, by_adjoint, by_operand, by_tangent = _split(engine, structured, tangents, *names, live=live)
-    made = bend_p.bind(*arrays, engine=engine, structured=structured, live=live)
+    made = hvp_p.bind(*arrays, engine=engine, structured=structured, live=live)
     # It is the part for the operands of the pull of dual numbers.
     none = [None] * len(live)
     dual, duals = engine.dual, engine.dual_operands(operands, along)
     adjoints = engine.dual_adjoints(none, _spread(adjoints, live))
-    bent = _bend(dual, structure, adjoints, duals, engine.dual_tangents(_pick(engine, by_operand), by_tangent))
+    by_hessian = _hvp(dual, structure, adjoints, duals, engine.dual_tangents(_pick(engine, by_operand), by_tangent))
     pulled: list[Any] = [None] * len(dual.float_operands)
     by_adjoint = engine.dual_adjoints(none, _spread(by_adjoint, live))
     if any(_alive(adjoint) for adjoint in by_adjoint):
         kept = _to_keep(dual, duals)
         results = apply_p.bind(*_given(structure), *duals, engine=dual, structured=structured, kept=kept)
         pulled = _pull(dual, structure, by_adjoint, duals, results)
-    return made, _sum(engine.primal_adjoints(pulled), engine.primal_adjoints(bent))
+    return made, _sum(engine.primal_adjoints(pulled), engine.primal_adjoints(by_hessian))
 
 
 def _push(engine: Engine, structure, operands, results, tangents) -> list[Any]:
@@ -363,13 +363,13 @@ def _pull(engine: Engine, structure, adjoints, operands, results) -> list[Any]:
     return pull_p.bind(*arrays, engine=engine, structured=structure is not None, live=live, kept=_kept(engine, results))
 
 
-def _bend(engine: Engine, structure, adjoints, operands, tangents) -> list[Any]:
+def _hvp(engine: Engine, structure, adjoints, operands, tangents) -> list[Any]:
     live = tuple(_alive(adjoint) for adjoint in adjoints)
     if not any(live) or not any(_alive(tangent) for tangent in tangents):
         return [_zero_beside(operands[k]) for k in engine.float_operands]
     seeds = [adjoint for adjoint, alive in zip(adjoints, live) if alive]
     arrays = (*_given(structure), *seeds, *operands, *(ad.instantiate_zeros(tangent) for tangent in tangents))
-    return bend_p.bind(*arrays, engine=engine, structured=structure is not None, live=live)
+    return hvp_p.bind(*arrays, engine=engine, structured=structure is not None, live=live)
 
 
 def _kept(engine: Engine, results: Sequence[Any]) -> int:
@@ -408,10 +408,10 @@ def _pull_transpose(cotangents, *arrays, engine: Engine, structured: bool, live:
     return [*([None] * structured), *given, *([None] * (len(operands) + len(results)))]
 
 
-def _bend_transpose(cotangents, *arrays, engine: Engine, structured: bool, live: tuple[bool, ...]):
+def _hvp_transpose(cotangents, *arrays, engine: Engine, structured: bool, live: tuple[bool, ...]):
     names = "adjoints", "operands", "tangents"
     structure, adjoints, operands, along = _split(engine, structured, arrays, *names, live=live)
-    found = _bend(engine, structure, _spread(adjoints, live), operands, cotangents)
+    found = _hvp(engine, structure, _spread(adjoints, live), operands, cotangents)
     none = [None] * (len(arrays) - len(along))
     return [*none, *(_for_unknown(tangent, made) for tangent, made in zip(along, found))]
 
@@ -422,7 +422,7 @@ def _for_unknown(operand: Any, adjoint: Any) -> Any:
     return ad.Zero(operand.aval) if adjoint is None else adjoint
 
 
-for _primitive, _jvp in ((apply_p, _apply_jvp), (push_p, _push_jvp), (pull_p, _pull_jvp), (bend_p, _bend_jvp)):
+for _primitive, _jvp in ((apply_p, _apply_jvp), (push_p, _push_jvp), (pull_p, _pull_jvp), (hvp_p, _hvp_jvp)):
     ad.primitive_jvps[_primitive] = _jvp
-for _primitive, _rule in ((push_p, _push_transpose), (pull_p, _pull_transpose), (bend_p, _bend_transpose)):
+for _primitive, _rule in ((push_p, _push_transpose), (pull_p, _pull_transpose), (hvp_p, _hvp_transpose)):
     ad.primitive_transposes[_primitive] = _rule
