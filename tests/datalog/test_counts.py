@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import derivable as dv
 from datalog.test_fused import settings_of
 from derivable.datalog.fused.emit_elimination import EliminationKernel
-from derivable.datalog.fused.fused import Running
+from derivable.datalog.fused.store_state import StoreState
 from derivable.datalog.policy.costs import under
 from derivable.datalog.ram.interpret import interpret
 from drawn import examples
@@ -32,7 +32,7 @@ def used(monkeypatch):
         return recording
 
     for name in ("eliminated", "written"):
-        monkeypatch.setattr(Running, name, recorded(getattr(Running, name)))
+        monkeypatch.setattr(StoreState, name, recorded(getattr(StoreState, name)))
     return found
 
 

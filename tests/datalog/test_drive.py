@@ -15,7 +15,7 @@ from derivable.algebra.expr.functions import maximum, minimum
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product, min_plus
 from derivable.core.diagnostics import LimitError
-from derivable.datalog.fused import fused
+from derivable.datalog.fused.store_state import StoreState
 from derivable.datalog.machine import words as w
 from derivable.datalog.machine.machine import Machine
 from derivable.datalog.machine.recursion import Recursion
@@ -481,14 +481,14 @@ def test_small_rounds_with_tags_are_one_call():
 def test_a_store_that_runs_as_a_kernel_becomes_worth_one_that_inserts(monkeypatch):
     """Rounds of a row whose store has the kernel that writes columns, until the other one is to be had."""
     program = dv.Program("rel n = {0}\nrel n(x + 1) = n(x), x < 300\ntype n(x: i64)\nquery n")
-    seen, run = [], fused.Running.run
+    seen, run = [], StoreState.run
 
     def counted(own, keep):
         seen.append(own.seen)
         return run(own, keep)
 
-    monkeypatch.setattr(fused.Running, "run", counted)
-    monkeypatch.setattr(fused.Running, "is_ready", lambda own: own.settle() is None)
+    monkeypatch.setattr(StoreState, "run", counted)
+    monkeypatch.setattr(StoreState, "is_ready", lambda own: own.rebind() is None)
     # Without the driver.
     monkeypatch.setattr(Executor, "may_drive", lambda *_: False)
     # As if each round had many.

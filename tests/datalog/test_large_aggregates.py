@@ -45,8 +45,8 @@ def test_many_floats_are_added_in_order_of_their_values(operator, number_type, g
 
 
 def test_extremes_are_found_without_a_set_of_rows(monkeypatch):
-    held, hold = [], Stores.hold_all
-    monkeypatch.setattr(Stores, "hold_all", lambda own, *given: held.append(given[1].name) or hold(own, *given))
+    held, hold = [], Stores.store_repeated
+    monkeypatch.setattr(Stores, "store_repeated", lambda own, *given: held.append(given[1].name) or hold(own, *given))
     random = np.random.default_rng(3)
     rows = np.stack([np.arange(20_000), random.integers(0, 40, 20_000), random.integers(-50, 50, 20_000)], 1)
     facts = {"r": rows}

@@ -116,7 +116,7 @@ class Continuation(Executor):
                         seen.add(reader)
                         heapq.heappush(waiting, reader)
         self.watch.executor = None
-        self.running.clear()
+        self.store_states.clear()
         return Change(tuple(steps), len(self.ram.strata) - len(steps))
 
     def reach(self, number: int) -> Step:

@@ -357,7 +357,7 @@ class DeviceTable(Table):
             raise AttributeError(name)
         rows, tops = part.arrays.rows_to_host(part.ordered)
         self.row_set = RowSet.of(self.types, self.new_tags is not None)
-        self.hold(rows, tops, self.tags)
+        self.assign(rows, tops, self.tags)
         return self.__dict__[name]
 
     def all_columns(self, dtypes: Sequence[Any]) -> list[np.ndarray]:

@@ -47,7 +47,7 @@ class RuleKernel:
     """The compiled kernel of a plan; its emitter says what it is called with before the arguments of `parameters`.
 
     function    what Python calls, or a `llvm_code.Packed`
-    parameters  for each argument (what, number of the step, column or component), see `fused.argument_of`
+    parameters  for each argument (what, number of the step, column or component), see `store_state.argument_of`
     columns     dtypes of the columns to write, if it writes any
     """
 

@@ -80,7 +80,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Kept:
+class StorePlan:
     """The plan of a store for some layouts, as the program keeps it.
 
     words    constants
@@ -108,24 +108,24 @@ class Kept:
     def scans(self) -> dict[int, m.Scan]:
         return {step: read.scan for step, read in self.reads.items()}
 
-    def bind(self, state: State) -> Fused | None:
+    def bind(self, state: State) -> BoundPlan | None:
         """The same for the tables of a run; None if they have other layouts."""
         reads = {step: read.of(state) for step, read in self.reads.items()}
         if tuple(read.layout(*reads[step]) for step, read in self.reads.items()) != self.layouts:
             return None
         symbols = state.symbols
         words = [w if isinstance(w, int) else word_of(w.value, w.type, symbols) for w in self.words]
-        return Fused(self, self.plan, words, reads)
+        return BoundPlan(self, self.plan, words, reads)
 
 
 @dataclass
-class Fused:
+class BoundPlan:
     """A store's kernel for the tables of a run, and the layouts that these have.
 
     reads    step -> its table and index
     """
 
-    kept: Kept
+    store_plan: StorePlan
     plan: kernel_steps.Plan
     words: list[int]
     reads: dict[int, tuple[Table, Index | None]]
@@ -141,7 +141,7 @@ def _log_of(table: Table) -> kernel_steps.Layout:
     return kernel_steps.Layout(table.width, str(table.word_type), None)
 
 
-def plan(state: State, store: m.Store, has_factors: bool = False) -> Fused | str:
+def plan(state: State, store: m.Store, has_factors: bool = False) -> BoundPlan | str:
     """The kernel of a store, or why it has none.
 
     has_factors  whether tags that are no semiring's are written as factors, not as numbers of rows
@@ -160,7 +160,7 @@ def plan(state: State, store: m.Store, has_factors: bool = False) -> Fused | str
     except _Unsupported as unsupported:
         return str(unsupported)
     if planner.may_be_kept:
-        kept.append(made.kept)
+        kept.append(made.store_plan)
     return made
 
 
@@ -205,7 +205,7 @@ class _Planner:
         elif isinstance(self.mode, SemiringTags):
             self.tags = self.mode.typed
 
-    def plan(self) -> Fused:
+    def plan(self) -> BoundPlan:
         """Raises _Unsupported where a step or a term has no kernel."""
         project = self.store.query
         nodes, number = project.operators, 0
@@ -226,10 +226,10 @@ class _Planner:
         outputs = tuple(self.word(term) for term in project.terms)
         words = tuple(Argument(k, "int64", f"word{k}") for k in range(len(self.words)))
         made = kernel_steps.Plan(tuple(self.steps), outputs, words, self.tags, tuple(marks))
-        found = Kept(made, tuple(self.words), self.recipes, tuple(self.layouts), tuple(marks.values()))
+        found = StorePlan(made, tuple(self.words), self.recipes, tuple(self.layouts), tuple(marks.values()))
         symbols = self.state.symbols
         values = [w if isinstance(w, int) else word_of(w.value, w.type, symbols) for w in self.words]
-        return Fused(found, made, values, self.reads)
+        return BoundPlan(found, made, values, self.reads)
 
     # Terms
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from derivable.datalog.fused.kernel_plan import Fused, compared_word, is_connective
+from derivable.datalog.fused.kernel_plan import BoundPlan, compared_word, is_connective
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars.nodes import Apply, Const, Var
 
@@ -103,14 +103,14 @@ class _Reader:
 class FormBinding:
     """What stores of one form have of the plan of the first of them."""
 
-    def __init__(self, form: Form, fused: Fused):
-        kept = fused.kept
+    def __init__(self, form: Form, bound_plan: BoundPlan):
+        plan = bound_plan.store_plan
         scans, words = [*map(id, form.scans)], [*map(id, form.words)]
         # step -> the number of its scan.
-        self.scan_of = {step: scans.index(id(scan)) for step, scan in kept.scans.items()}
-        self.keys_of = {step: read.keys for step, read in kept.reads.items()}
+        self.scan_of = {step: scans.index(id(scan)) for step, scan in plan.scans.items()}
+        self.keys_of = {step: read.keys for step, read in plan.reads.items()}
         self.sources: list[Any] = [
-            words.index(id(word)) if isinstance(word, Const) and id(word) in words else (word,) for word in kept.words
+            words.index(id(word)) if isinstance(word, Const) and id(word) in words else (word,) for word in plan.words
         ]
 
     def words_of(self, form: Form) -> Sequence[Const | int]:

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.core.lazy import later
-from derivable.datalog.fused import fused
-from derivable.datalog.fused.fused import Running
-from derivable.datalog.fused.kernel_plan import Fused
+from derivable.datalog.fused.kernel_plan import BoundPlan
+from derivable.datalog.fused.store_state import StoreState, argument_of
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.machine import words as w
 from derivable.datalog.policy.costs import policy
@@ -113,9 +112,9 @@ class Machine:
                 self.readers[table] = min(self.readers[table, 0], number), number + 1
         merge.attach(self)
 
-    def running(self, number: int) -> Running:
+    def store_state(self, number: int) -> StoreState:
         """What the run knows of a store."""
-        return self.executor.running_of(self.stores[number])
+        return self.executor.store_state(self.stores[number])
 
     def run(self, handlers: Handlers) -> int:
         """Have the driver go on until it ends, or a handler leaves the rest to others; returns the reason."""
@@ -206,7 +205,7 @@ class Machine:
         if (layout := _layout(table)) != self.layouts[number]:
             self.layouts[number] = layout
             for other in sorted(self.bound):
-                if self.words[other, w.TARGET] == number or table in self.running(other).tables:
+                if self.words[other, w.TARGET] == number or table in self.store_state(other).tables:
                     self.bind(other, must=True)
 
     # Kernels
@@ -216,11 +215,11 @@ class Machine:
 
         must  whether it is compiled although it has not been worth that yet
         """
-        running, words = self.running(number), self.words[number]
+        store_state, words = self.store_state(number), self.words[number]
         if not must and not self.may_plan(number):
             return False
-        stale = [table for table in running.tables if table.row_set.is_stale]
-        table, kernel, plan = self.tables[words[w.TARGET]], self.kernel(number), running.fused
+        stale = [table for table in store_state.tables if table.row_set.is_stale]
+        table, kernel, plan = self.tables[words[w.TARGET]], self.kernel(number), store_state.bound_plan
         words[w.ENTRY] = 0
         if kernel is None or plan is None or not (must or self.is_worth(number, kernel)):
             return False
@@ -236,27 +235,27 @@ class Machine:
         inserted = [table for table in stale if not table.row_set.is_stale]
         for other in sorted(self.bound - {number}) if inserted else ():
             # Their logs may be of another type now.
-            if any(table in inserted for table in self.running(other).tables):
+            if any(table in inserted for table in self.store_state(other).tables):
                 self.bind(other, must=True)
         return True
 
     def may_plan(self, number: int) -> bool:
         """Whether a store goes through so many rows that all tables may have one log, which a kernel reads."""
-        running = self.running(number)
-        start, stop = running.driven()
-        return all(running.seen + stop - start >= table.rows_worth_kernels for table in running.tables)
+        store_state = self.store_state(number)
+        start, stop = store_state.driven()
+        return all(store_state.seen + stop - start >= table.rows_worth_kernels for table in store_state.tables)
 
     def kernel(self, number: int) -> emit.RuleKernel | None:
         """The kernel of a store for the layouts that tables have now, if there may be one."""
-        running, table = self.running(number), self.tables[self.words[number, w.TARGET]]
-        running.plan()
-        plan = running.fused
+        store_state, table = self.store_state(number), self.tables[self.words[number, w.TARGET]]
+        store_state.plan()
+        plan = store_state.bound_plan
         if plan is None:
             return None
         form = table.row_set.form
-        kernel = plan.kept.enters.get(form)
+        kernel = plan.store_plan.enters.get(form)
         if kernel is None:
-            kernel = plan.kept.enters[form] = self.merge.kernel(plan.plan, form)
+            kernel = plan.store_plan.enters[form] = self.merge.kernel(plan.plan, form)
         return kernel
 
     def is_worth(self, number: int, kernel: emit.RuleKernel) -> bool:
@@ -264,23 +263,23 @@ class Machine:
         function: Packed = kernel.function
         if function.is_linked:
             return True
-        running = self.running(number)
-        function.wanted += running.seen - running.counted
-        running.counted = running.seen
-        start, stop = running.driven()
+        store_state = self.store_state(number)
+        function.wanted += store_state.seen - store_state.counted
+        store_state.counted = store_state.seen
+        start, stop = store_state.driven()
         wanted = function.wanted + stop - start
         return wanted >= policy().many_rows or (wanted >= policy().few_rows and function.is_there)
 
-    def places(self, number: int, plan: Fused, kernel: emit.RuleKernel) -> list[int]:
+    def places(self, number: int, plan: BoundPlan, kernel: emit.RuleKernel) -> list[int]:
         """Where the memory has the arguments of a kernel."""
         words = self.words[number]
         own, target = int(words[w.OWN]), int(words[w.TARGET])
-        bounds = {step: self.executor.bounds_of(scan) for step, scan in plan.kept.scans.items()}
+        bounds = {step: self.executor.bounds_of(scan) for step, scan in plan.store_plan.scans.items()}
         places: list[int] = []
         values: list[int] = []
         arrays = self.arrays[number] = []
         for what, step, part in kernel.parameters:
-            scan = plan.kept.scans.get(step)
+            scan = plan.store_plan.scans.get(step)
             if what == "own":
                 places.append(own + part)
             elif what in ("left", "next_round"):
@@ -293,7 +292,7 @@ class Machine:
                 else:
                     places.append(self.growing(plan.reads[step], scan, what, part))
             else:
-                for value in fused.argument_of(plan, bounds, None, what, step, part):
+                for value in argument_of(plan, bounds, None, what, step, part):
                     if isinstance(value, np.ndarray):
                         arrays.append(value)
                     places.append(-1 - len(values))

@@ -148,8 +148,8 @@ class Recursion:
         """Have the kernel of a store, or run it in this round over columns."""
         machine, control, executor = self.machine, self.machine.control, self.executor
         number = int(control[w.AT])
-        running, target = machine.running(number), int(machine.words[number, w.TARGET])
-        tables = [machine.number[table.name] for table in running.tables if table.name in machine.number]
+        store_state, target = machine.store_state(number), int(machine.words[number, w.TARGET])
+        tables = [machine.number[table.name] for table in store_state.tables if table.name in machine.number]
         tables = list(dict.fromkeys([*tables, target]))
         for table in tables:
             machine.read_table(table)
@@ -218,14 +218,14 @@ class Recursion:
         for number, cost in enumerate(costs):
             if not cost:
                 continue
-            words, running = all_words[number], self.machine.running(number)
+            words, store_state = all_words[number], self.machine.store_state(number)
             effort, row = executor.effort(self.stores[number]), words.tolist()
             effort.by(ROUTE)
             effort.runs += row[w.RUNS]
             effort.candidates += row[w.CANDIDATES]
             effort.rows += row[w.ROWS]
             effort.seconds += second * cost
-            running.found += row[w.CANDIDATES]
+            store_state.found += row[w.CANDIDATES]
             for last in range(max(0, row[w.NUM_NOTED] - w.MOST_NOTES), row[w.NUM_NOTED]):
                 at = w.NOTES + 2 * (last % w.MOST_NOTES)
                 effort.grew(self.first_round + row[at], row[at + 1])

@@ -17,8 +17,8 @@ import numpy as np
 from derivable.core.collection import gc_paused
 from derivable.core.lazy import later
 from derivable.datalog.facts.store import FactStore
-from derivable.datalog.fused import fused
-from derivable.datalog.fused.kernel_plan import Fused
+from derivable.datalog.fused.kernel_plan import BoundPlan
+from derivable.datalog.fused.store_state import argument_of
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.machine import words as w
 from derivable.datalog.machine.forms import Form, FormBinding
@@ -149,12 +149,14 @@ class WholeProgram:
     def _bind(self) -> bool:
         machine, merge, planned_forms = self.machine, self.machine.merge, []
         for numbers, forms in self.forms():
-            running = machine.running(numbers[0])
-            running.plan()
-            if running.fused is None:
+            store_state = machine.store_state(numbers[0])
+            store_state.plan()
+            if store_state.bound_plan is None:
                 self.first_other = min(self.first_other, self.stratum_of[numbers[0]])
                 return False
-            planned_forms.append((numbers, forms, running.fused, merge.kernel(running.fused.plan, None)))
+            planned_forms.append(
+                (numbers, forms, store_state.bound_plan, merge.kernel(store_state.bound_plan.plan, None))
+            )
         kernels = [kernel.function for *_, kernel in planned_forms]
         kernels += [kernel for table in machine.tables for kernel in merge.kernels_of(table)]
         if not are_compiled(kernels):
@@ -168,7 +170,7 @@ class WholeProgram:
             self.bind_form(numbers, forms, FormBinding(forms[0], plan), plan, kernel)
         self.part_indexes()
         # What refers to one another would stay until Python looks for such.
-        machine.executor.running.clear()
+        machine.executor.store_states.clear()
         for table in machine.tables:
             table.indexes.clear()
         return True
@@ -189,7 +191,7 @@ class WholeProgram:
         return list(groups.values())
 
     def bind_form(
-        self, numbers: list[int], forms: list[Form], binding: FormBinding, plan: Fused, kernel: emit.RuleKernel
+        self, numbers: list[int], forms: list[Form], binding: FormBinding, plan: BoundPlan, kernel: emit.RuleKernel
     ) -> None:
         """Bind the stores of one form to their kernel: where the memory has its arguments, for all of them at once.
 
@@ -225,11 +227,9 @@ class WholeProgram:
                 arguments.append(("target", getattr(w, name)))
             elif step not in binding.scan_of:
                 # The factor of a rule with a probability.
-                arguments.append(
-                    ("memory", self.constant_array(fused.argument_of(plan, {}, None, what, step, part)[0]))
-                )
+                arguments.append(("memory", self.constant_array(argument_of(plan, {}, None, what, step, part)[0])))
             else:
-                number, scan = binding.scan_of[step], plan.kept.scans[step]
+                number, scan = binding.scan_of[step], plan.store_plan.scans[step]
                 keys = binding.keys_of[step] if what in ("heads", "heads_size", "following") else None
                 is_part = what == "tags" and not (scan.part == "recent" and machine.merge.recent_tags != "tags")
                 key = number, keys, is_part

@@ -100,17 +100,17 @@ class Executor(Stores):
         # These know the executor and the tables: cycles, which would keep the tables until Python looks for such.
         self.watch.executor = None
         self.give_reasons()
-        self.running.clear()
+        self.store_states.clear()
         for table in self.tables.values():
             table.indexes.clear()
         return self.tables
 
     def give_reasons(self) -> None:
         """Record why no kernel has computed a store."""
-        for key, running in self.running.items():
+        for key, store_state in self.store_states.items():
             effort = self.efforts.get(key)
             if effort and effort.route.name == COLUMNS:
-                effort.route = Route(COLUMNS, *running.why_columns())
+                effort.route = Route(COLUMNS, *store_state.why_columns())
 
     def run_stratum(self, number: int) -> None:
         """Compute the relations of one stratum, those before it being complete."""
@@ -387,12 +387,12 @@ class Executor(Stores):
             if there <= most and self.may_drive_tags(instructions, list(pending.values()), there, bool(matched)):
                 if machine is None or machine.stores is not rounds.loop:
                     machine = Recursion(self, rounds.loop, stratum.relations)
-                before = [self.running_of(store).found for store in rounds.loop]
+                before = [self.store_state(store).found for store in rounds.loop]
                 looks_again = bool(matched) and pending[stratum.relations[0]].may_have_order
                 machine.run(stamp=stamp, looks_again=looks_again, most_of_round=most)
                 stamp = machine.stamp
                 for store, count in zip(rounds.loop, before):
-                    pending[store.relation].count += self.running_of(store).found - count
+                    pending[store.relation].count += self.store_state(store).found - count
                 rounds.look_at_all()
             else:
                 for instruction in instructions:

@@ -45,7 +45,7 @@ def run_lattices(executor: Executor, number: int) -> None:
         executor.tables[name] = _table_of(executor.tables[name], columns, count, tags)
     # What was planned for the tables that are gone.
     runner.give_reasons()
-    runner.running.clear()
+    runner.store_states.clear()
 
 
 def _table_of(like: Table, columns: list[np.ndarray], count: int, tags: Any) -> Table:
@@ -61,7 +61,7 @@ def _table_of(like: Table, columns: list[np.ndarray], count: int, tags: Any) -> 
     rows = empty((count, len(columns)), np.int32 if is_short else np.int64)
     for c, column in enumerate(columns):
         rows[:, c] = column
-    made.hold(rows, tops, tags)
+    made.assign(rows, tops, tags)
     if made.stamps is not None:
         made.stamps = zeros(count, np.int32)
     return made

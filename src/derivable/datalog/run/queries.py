@@ -14,8 +14,8 @@ import numpy as np
 from derivable.core.and_or import TRUE
 from derivable.core.progress import Deadline
 from derivable.datalog.foreign.standard import PREDICATES
-from derivable.datalog.fused.fused import Running
 from derivable.datalog.fused.state import Batch, Columns, State
+from derivable.datalog.fused.store_state import StoreState
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.draw import drawn
@@ -52,31 +52,31 @@ class Queries(State):
     ):
         super().__init__(tables, algebra, symbols, random, deadline)
         self.foreign = ForeignFacts(random)
-        self.running: dict[int, Running] = {}
+        self.store_states: dict[int, StoreState] = {}
         # Rows that queries over columns have gone through.
         self.work = 0
 
-    def running_of(self, store: m.Store) -> Running:
+    def store_state(self, store: m.Store) -> StoreState:
         """What this run knows of a store."""
-        found = self.running.get(id(store))
+        found = self.store_states.get(id(store))
         if found is None:
-            found = self.running[id(store)] = Running(self, store)
+            found = self.store_states[id(store)] = StoreState(self, store)
         return found
 
-    def by_columns(self, running: Running) -> Iterator[Found]:
+    def by_columns(self, store_state: StoreState) -> Iterator[Found]:
         """The rows of a store, batch by batch, over columns alone."""
         before = self.work
-        yield from self.projected(running.store.query, running.store.query.steps)
-        running.seen += self.work - before + policy().call_rows
+        yield from self.projected(store_state.store.query, store_state.store.query.steps)
+        store_state.seen += self.work - before + policy().call_rows
 
-    def by_kernel(self, running: Running, keep: bool) -> Iterator[Found]:
+    def by_kernel(self, store_state: StoreState, keep: bool) -> Iterator[Found]:
         """The same by the kernel of a store.
 
         keep  whether the columns of a batch are needed after the next one is asked for
         """
         # A kernel that inserts what it finds would save the call.
-        running.seen += policy().call_rows
-        return running.run(keep)
+        store_state.seen += policy().call_rows
+        return store_state.run(keep)
 
     def projected(
         self, project: m.Project, steps: tuple[m.Step, ...], batches: Iterable[Batch] | None = None

@@ -14,8 +14,8 @@ import numpy as np
 from derivable.datalog.aggregates.groups import Context, run_aggregate
 from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.facts.store import FactStore
-from derivable.datalog.fused.fused import Running
 from derivable.datalog.fused.state import Columns
+from derivable.datalog.fused.store_state import StoreState
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.orders import Orders
@@ -95,32 +95,32 @@ class Stores(Orders):
 
     def insert_first(self, store: m.Store, table: Table, effort: Effort) -> None:
         """Insert the rows of a store, which may be many, in a table that has none yet."""
-        running, counted = self.running_of(store), None
+        store_state, counted = self.store_state(store), None
         if self.only_outputs and self.watch.room is None:
             counted = self.ram.counted.get(store.relation)
-        if counted is not None and self.count_rows(running, table, counted, effort):
+        if counted is not None and self.count_rows(store_state, table, counted, effort):
             return
         self.warn_of_product(store)
-        kernel = running.distinct_kernel(None)
+        kernel = store_state.distinct_kernel(None)
         if kernel is not None:
             effort.by(KERNEL)
-            for count in running.written(table, kernel):
+            for count in store_state.written(table, kernel):
                 self.watch.remaining()
                 effort.candidates = count
             return
         if self.only_outputs and self.watch.room is None and store.relation in self.ram.repeatable:
-            self.hold_all(store, table, effort)
+            self.store_repeated(store, table, effort)
             return
         gathered = BulkLoad(table, self.watch.remaining, self.watch.room)
-        for columns, count, _ in self.stored(store, effort, may_compile=not running.is_distinct):
+        for columns, count, _ in self.stored(store, effort, may_compile=not store_state.is_distinct):
             gathered.add(columns, count)
         gathered.flush()
 
-    def count_rows(self, running: Running, table: Table, counted: int, effort: Effort) -> bool:
+    def count_rows(self, store_state: StoreState, table: Table, counted: int, effort: Effort) -> bool:
         """Have the number of the rows of a store in place of the rows, if there is a kernel for that: a table without
         its log, or for each group, of `counted` columns, rows (group..., number) that are to be added up."""
-        eliminates, kernel = running.elimination(counted), None
-        if eliminates is None and (kernel := running.distinct_kernel(counted)) is None:
+        eliminates, kernel = store_state.elimination(counted), None
+        if eliminates is None and (kernel := store_state.distinct_kernel(counted)) is None:
             return False
         if counted:
             table = Table(table.name, (*table.types[:counted], TYPES["usize"]))
@@ -128,16 +128,16 @@ class Stores(Orders):
             self.numbers.add(table.name)
         effort.by(KERNEL)
         if eliminates is not None:
-            numbers = running.eliminated(table, *eliminates)
+            numbers = store_state.eliminated(table, *eliminates)
         else:
             assert kernel is not None
-            numbers = running.written(table, kernel)
+            numbers = store_state.written(table, kernel)
         for count in numbers:
             self.watch.remaining()
             effort.candidates = count
         return True
 
-    def hold_all(self, store: m.Store, table: Table, effort: Effort) -> None:
+    def store_repeated(self, store: m.Store, table: Table, effort: Effort) -> None:
         """Have the rows that a store finds in a table that has none, as often as they are found."""
         log, count = empty((0, table.width), np.int64), 0
         for columns, number, _ in self.stored(store, effort):
@@ -148,7 +148,7 @@ class Stores(Orders):
             table.gathered = count = count + number
             self.watch.remaining()
         table.gathered = 0
-        table.hold_distinct(log, count)
+        table.assign_distinct(log, count)
 
     def stored(
         self, store: m.Store, effort: Effort | None = None, keep: bool = False, may_compile: bool = True
@@ -157,11 +157,11 @@ class Stores(Orders):
 
         keep  whether the columns of a batch are needed after the next one is asked for
         """
-        running = self.running_of(store)
-        by_kernel = may_compile and running.is_ready()
+        store_state = self.store_state(store)
+        by_kernel = may_compile and store_state.is_ready()
         if effort is not None:
             effort.by(KERNEL if by_kernel else COLUMNS)
-        for batch in self.by_kernel(running, keep) if by_kernel else self.by_columns(running):
+        for batch in self.by_kernel(store_state, keep) if by_kernel else self.by_columns(store_state):
             if effort is not None:
                 effort.candidates += batch[1]
             yield batch

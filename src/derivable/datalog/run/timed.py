@@ -70,7 +70,7 @@ def _run(
     # Indexes know their tables: cycles, which would keep these until Python looks for such.
     for name in own:
         made.tables[name].indexes.clear()
-    made.running.clear()
+    made.store_states.clear()
     return made.tables
 
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from derivable.algebra.semiring import TypedSemiring
-from derivable.datalog.fused import fused, kernel_plan, kernel_steps
+from derivable.datalog.fused import kernel_plan, kernel_steps
+from derivable.datalog.fused.store_state import argument_of
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars.nodes import Var
@@ -127,17 +128,17 @@ class Propagation:
         self.frontier = frontier
         self.absent = -self.sign * np.inf
         planned = kernel_plan.plan(state, store)
-        self.fused = None if isinstance(planned, str) else planned
+        self.bound_plan = None if isinstance(planned, str) else planned
         self.values = None
         if values is not None:
             self.values = "float64" if values.family == "float" else "uint64" if is_moved(values) else "int64"
-            if self.fused is not None:
+            if self.bound_plan is not None:
                 # The driver is the table of the other columns.
-                first, *others = self.fused.plan.steps
+                first, *others = self.bound_plan.plan.steps
                 assert isinstance(first, kernel_steps.Rows)
                 first = replace(first, layout=kernel_steps.Layout(table.width, str(table.word_type), None))
-                self.fused.plan = replace(self.fused.plan, steps=(first, *others))
-                self.fused.reads[0] = table, None
+                self.bound_plan.plan = replace(self.bound_plan.plan, steps=(first, *others))
+                self.bound_plan.reads[0] = table, None
 
     def grow_queue(self, room: int) -> None:
         """A queue of so many entries, the first of which are those there are."""
@@ -148,8 +149,8 @@ class Propagation:
 
     def is_possible(self) -> bool:
         """Whether a kernel has the whole rule, and no tag is better than one, so that no product is better either."""
-        found, table = self.fused, self.table
-        if found is None or not found.kept.is_worth_columns:
+        found, table = self.bound_plan, self.table
+        if found is None or not found.store_plan.is_worth_columns:
             return False
         if self.values is None and not isinstance(found.plan.tags, TypedSemiring):
             return False
@@ -185,8 +186,8 @@ class Propagation:
 
     def propagate(self, rows: np.ndarray) -> np.ndarray:
         """Propagate these rows and all that follows from them; returns rows that wait for rounds."""
-        assert self.fused is not None
-        for _, index in self.fused.reads.values():
+        assert self.bound_plan is not None
+        for _, index in self.bound_plan.reads.values():
             if index is not None:
                 index.update()
         table = self.table
@@ -268,16 +269,16 @@ class Propagation:
         from derivable.datalog.kernels import row_sets
         from derivable.datalog.shortcuts import emit_best
 
-        table, found, state = self.table, self.fused, self.state
+        table, found, state = self.table, self.bound_plan, self.state
         assert found is not None
         kernel = emit.compiled(emit_best.BestEmitter, found.plan, self.sign, self.values)
         positions: list[Any] = [-1] * kernel.num_positions
-        bounds = {step: state.bounds_of(scan) for step, scan in found.kept.scans.items()}
+        bounds = {step: state.bounds_of(scan) for step, scan in found.store_plan.scans.items()}
         first, entry, level, size, used, free, left, floor = -1, -1, 0, table.size, 0, -1, policy().look_rows, 0
         while True:
             arguments: list[Any] = []
             for what, step, part in kernel.parameters:
-                arguments += fused.argument_of(found, bounds, None, what, step, part)
+                arguments += argument_of(found, bounds, None, what, step, part)
             code, group, first, entry, level, size, used, free, left, made, beyond, *positions = kernel.function(
                 *(group, first, entry, level, size, used, free, left, 0, 0),
                 *(stop, len(table.log), len(self.keys), len(self.local), floor),

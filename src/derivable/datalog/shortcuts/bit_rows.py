@@ -235,7 +235,7 @@ class BitRows(Shortcut):
         finally:
             run.counts = counts
             del run.tables[EDGES]
-            run.running.pop(id(store), None)
+            run.store_states.pop(id(store), None)
 
     def condense(self, system: System) -> Condensed:
         """The components of a system's inclusions."""

@@ -25,7 +25,7 @@ class Run(Protocol):
     complete: set[str]
     statistics: Statistics
     counts: dict[int, int] | None
-    running: dict[int, Any]
+    store_states: dict[int, Any]
     pending: dict[str, Any]
     stratum_effort: list[Any]
 

@@ -272,7 +272,7 @@ class Table:
             leading = None
         self.leading = leading
         if not self.size and (leading is not None or any(map(_is_key, columns))):
-            self.hold_distinct(self.rows_of(columns, count), count)
+            self.assign_distinct(self.rows_of(columns, count), count)
             return True
         if leading is None:
             return False
@@ -309,7 +309,7 @@ class Table:
                 self.log[: len(rows), c] = column
         self.size = self.row_set.ordered = len(rows)
 
-    def hold_distinct(self, log: np.ndarray, size: int) -> None:
+    def assign_distinct(self, log: np.ndarray, size: int) -> None:
         """Have the first `size` rows of a log [row, column], all different, as those of this table, which has none; a
         log without rows if nothing but their number will be asked. Words of 32 bits are not negative."""
         if not size:
@@ -324,7 +324,7 @@ class Table:
         self.log = log if is_short else log.astype(np.int64, copy=False)
         self.size = size
 
-    def hold(self, rows: np.ndarray, tops: Sequence[int], tags: Any) -> None:
+    def assign(self, rows: np.ndarray, tops: Sequence[int], tags: Any) -> None:
         """Have these distinct rows [row, column], in their order, and their tags; their set is made when somebody asks.
 
         rows  int64, or int32 without negative ones

@@ -11,7 +11,7 @@ import numpy as np
 
 from derivable.core.lazy import later
 from derivable.datalog.fused import elimination, kernel_steps
-from derivable.datalog.fused.kernel_plan import Fused, plan
+from derivable.datalog.fused.kernel_plan import BoundPlan, plan
 from derivable.datalog.fused.state import State
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
@@ -33,7 +33,7 @@ else:
     emit_elimination = later("derivable.datalog.fused.emit_elimination")
 
 
-class Running:
+class StoreState:
     """What a run knows of a store: how many rows it has seen, and its kernel."""
 
     def __init__(self, state: State, store: m.Store):
@@ -48,7 +48,7 @@ class Running:
         # Candidates of the kernel.
         self.found = 0
         self.signature: Any = None
-        self.fused: Fused | None = None
+        self.bound_plan: BoundPlan | None = None
         self.why_none = ""
         self.kernel: emit.RuleKernel | None = None
         # Columns that nobody keeps are written again: many small rounds would spend their time on new ones.
@@ -66,12 +66,12 @@ class Running:
         if (seen := self.seen_now()) is None:
             return False
         self.plan()
-        if self.fused is None:
+        if self.bound_plan is None:
             return False
-        if not self.fused.kept.is_worth_columns:
+        if not self.bound_plan.store_plan.is_worth_columns:
             return False
         if self.kernel is None:
-            self.kernel = _worthy(seen, emit.Emitter, self.fused.plan)
+            self.kernel = _worthy(seen, emit.Emitter, self.bound_plan.plan)
         return self.kernel is not None
 
     def distinct_kernel(self, counted: int | None) -> emit.RuleKernel | None:
@@ -85,8 +85,8 @@ class Running:
         self.plan()
         if not self.is_distinct:
             return None
-        assert self.fused is not None
-        plan = self.fused.plan
+        assert self.bound_plan is not None
+        plan = self.bound_plan.plan
         if counted is None:
             return _worthy(seen, emit_distinct.RowEmitter, plan, "int32" if self.has_small_words() else "int64")
         if not counted:
@@ -144,9 +144,9 @@ class Running:
     def is_distinct(self) -> bool:
         """Whether its kernel joins some relations, and writes rows that are all different."""
         is_plain = isinstance(self.state.mode, Untagged) and self.state.counts is None
-        if self.fused is None or not (is_plain and self.store.query.has_distinct_rows):
+        if self.bound_plan is None or not (is_plain and self.store.query.has_distinct_rows):
             return False
-        return self.fused.kept.is_worth_columns
+        return self.bound_plan.store_plan.is_worth_columns
 
     def why_columns(self) -> tuple[str, str]:
         """Why the store ran over columns, and what it would need to run as a kernel, "" if nothing."""
@@ -154,7 +154,11 @@ class Running:
             return "it begins with no relation", ""
         if self.why_none:
             return self.why_none, "a rule of its own for what is before that"
-        if self.fused is not None and not self.fused.kept.is_worth_columns and self.driver.part != "recent":
+        if (
+            self.bound_plan is not None
+            and not self.bound_plan.store_plan.is_worth_columns
+            and self.driver.part != "recent"
+        ):
             return "columns of one relation are as fast", ""
         return "too few rows", "thousands"
 
@@ -164,7 +168,7 @@ class Running:
         while (signature := self._layouts()) != self.signature:
             self.signature, self.kernel = signature, None
             found = plan(self.state, self.store, self.state.has_candidates)
-            self.fused, self.why_none = (None, found) if isinstance(found, str) else (found, "")
+            self.bound_plan, self.why_none = (None, found) if isinstance(found, str) else (found, "")
 
     def _layouts(self) -> tuple:
         return (type(self.state.mode), *(table.word_type.char for table in self.tables))
@@ -175,17 +179,17 @@ class Running:
         rows = self.state.rows_of(self.driver)
         return (rows.start, rows.stop) if isinstance(rows, slice) else (0, len(rows))
 
-    def settle(self) -> None:
+    def rebind(self) -> None:
         """Have the kernel for the layouts that tables have now; row numbers and positions of loops are the same."""
         self.plan()
         if self.kernel is None:
-            assert self.fused is not None
-            self.kernel = emit.compiled(emit.Emitter, self.fused.plan)
+            assert self.bound_plan is not None
+            self.kernel = emit.compiled(emit.Emitter, self.bound_plan.plan)
 
     def begin(self) -> None:
         """Bring indexes up to date."""
-        assert self.fused is not None
-        for _, index in self.fused.reads.values():
+        assert self.bound_plan is not None
+        for _, index in self.bound_plan.reads.values():
             if index is not None:
                 index.update()
 
@@ -210,23 +214,23 @@ class Running:
 
         columns  to write to, or an empty list that gets some
         """
-        state, fused, kernel = self.state, self.fused, self.kernel
-        assert fused is not None
+        state, bound_plan, kernel = self.state, self.bound_plan, self.kernel
+        assert bound_plan is not None
         assert kernel is not None
         assert isinstance(self.driver, m.Scan)
         rows = state.rows_of(self.driver)
         i, end = self.driven()
-        bounds = {step: state.bounds_of(scan) for step, scan in fused.kept.scans.items()}
+        bounds = {step: state.bounds_of(scan) for step, scan in bound_plan.store_plan.scans.items()}
         positions = [-1] * kernel.num_positions
         # Kernels of tagged rows read their numbers from a list, also where they are a slice; it is made in parts.
-        first_step = fused.plan.steps[0]
+        first_step = bound_plan.plan.steps[0]
         is_listed = isinstance(first_step, kernel_steps.Rows) and first_step.is_listed
         listed, first = np.empty(0, np.int64) if isinstance(rows, slice) else rows, 0
         while i < end:
-            if self.fused is not fused:
+            if self.bound_plan is not bound_plan:
                 # What was entered since has changed a layout; row numbers and positions are the same.
-                fused, kernel = self.fused, self.kernel
-                assert fused is not None
+                bound_plan, kernel = self.bound_plan, self.kernel
+                assert bound_plan is not None
                 assert kernel is not None
             if keep or not columns:
                 columns[:] = [empty(policy().cache_rows, dtype) for dtype in kernel.columns]
@@ -238,38 +242,38 @@ class Running:
             arguments: list[Any] = []
             for what, step, place in kernel.parameters:
                 if what == "word":
-                    arguments.append(fused.words[place])
+                    arguments.append(bound_plan.words[place])
                 else:
-                    arguments += argument_of(fused, bounds, listed, what, step, place)
+                    arguments += argument_of(bound_plan, bounds, listed, what, step, place)
             written, i, *found = kernel.function(
                 i - first, stop - first, policy().cache_rows, *positions, *arguments, *columns
             )
             i += first
             positions, counts = found[: kernel.num_positions], found[kernel.num_positions :]
-            for nodes, count in zip(fused.kept.counted, counts):
+            for nodes, count in zip(bound_plan.store_plan.counted, counts):
                 for node in nodes:
                     state.count(node, count)
             # Else a log that grows now would stay beside its successor.
             del arguments
             found = [column[:written] for column in columns]
-            number = len(fused.plan.outputs)
-            yield found[:number], written, _tags(state.mode, fused, found[number:])
-            self.settle()
+            number = len(bound_plan.plan.outputs)
+            yield found[:number], written, _tags(state.mode, bound_plan, found[number:])
+            self.rebind()
 
     def written(self, table: Table, kernel: emit.RuleKernel) -> Iterator[int]:
         """Write rows that are all different to a table that has none; how many there are so far, again and again.
 
         kernel  `distinct_kernel`, which counts them if it has no columns
         """
-        fused = self.fused
-        assert fused is not None
+        bound_plan = self.bound_plan
+        assert bound_plan is not None
         self.begin()
         counts_only = not kernel.columns
         i, end = self.driven()
-        bounds = {step: self.state.bounds_of(scan) for step, scan in fused.kept.scans.items()}
+        bounds = {step: self.state.bounds_of(scan) for step, scan in bound_plan.store_plan.scans.items()}
         arguments: list[Any] = []
         for what, step, place in kernel.parameters:
-            arguments += argument_of(fused, bounds, None, what, step, place)
+            arguments += argument_of(bound_plan, bounds, None, what, step, place)
         positions, count = [-1] * kernel.num_positions, 0
         log = (
             empty((0, table.width), np.int64)
@@ -292,7 +296,7 @@ class Running:
             self.found += written
             yield count
         table.gathered = 0
-        table.hold_distinct(log, count)
+        table.assign_distinct(log, count)
 
     def eliminated(
         self, table: Table, kernel: emit_elimination.EliminationKernel, arguments: elimination.Arguments
@@ -311,9 +315,9 @@ class Running:
             yield count
         table.gathered = 0
         if kernel.is_grouped:
-            table.hold_distinct(pairs, number)
+            table.assign_distinct(pairs, number)
         else:
-            table.hold_distinct(empty((0, table.width), np.int64), count)
+            table.assign_distinct(empty((0, table.width), np.int64), count)
 
     def has_small_words(self) -> bool:
         """Whether all columns that the store writes are those of tables with words of 32 bits."""
@@ -328,12 +332,14 @@ def _worthy(seen: int, *emitter: Any) -> Any:
     return emit.compiled(*emitter) if seen >= policy().many_rows or emit.is_compiled(*emitter) else None
 
 
-def argument_of(fused: Fused, bounds: dict[int, tuple[int, int]], rows: Any, what: str, step: int, part: int) -> Any:
+def argument_of(
+    bound_plan: BoundPlan, bounds: dict[int, tuple[int, int]], rows: Any, what: str, step: int, part: int
+) -> Any:
     if what == "word":
-        return (fused.words[part],)
+        return (bound_plan.words[part],)
     if what == "known":
         return (zeros(emit_distinct.REMEMBERED * (part + 1), np.int64),)
-    table, index = fused.reads[step]
+    table, index = bound_plan.reads[step]
     match what:
         case "log":
             return (table.log.reshape(-1),)
@@ -384,7 +390,7 @@ def _of_index(index: Index, what: str, part: int) -> Any:
     raise AssertionError(what)
 
 
-def _tags(mode: Any, fused: Fused, found: list[np.ndarray]) -> Any:
+def _tags(mode: Any, bound_plan: BoundPlan, found: list[np.ndarray]) -> Any:
     if isinstance(mode, Untagged):
         return None
     if isinstance(mode, SemiringTags):
@@ -392,14 +398,14 @@ def _tags(mode: Any, fused: Fused, found: list[np.ndarray]) -> Any:
     # Row numbers of the driver and of each join, in order.
     steps = [0] + [
         number
-        for number, step in enumerate(fused.plan.steps)
+        for number, step in enumerate(bound_plan.plan.steps)
         if isinstance(step, (kernel_steps.Match, kernel_steps.Intersect))
         or (isinstance(step, kernel_steps.Probe) and not step.negated)
     ]
     tags: Any = None
     for step, rows in zip(steps, found, strict=True):
         # The driver comes first.
-        is_recent = not step and fused.kept.scans[0].part == "recent"
-        loaded = (mode.load_recent if is_recent else mode.load)(fused.reads[step][0], rows)
+        is_recent = not step and bound_plan.store_plan.scans[0].part == "recent"
+        loaded = (mode.load_recent if is_recent else mode.load)(bound_plan.reads[step][0], rows)
         tags = loaded if tags is None else mode.combine(tags, loaded)
     return tags
