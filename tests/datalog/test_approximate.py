@@ -116,10 +116,13 @@ def test_what_is_too_hard_ends_in_samples_that_are_said_to_be_some():
     assert others.lower.max() <= others.upper.min()
 
 
-def test_certain_programs_have_no_bounds():
+def test_certain_programs_run_without_tags():
     database = dv.Program("rel edge = {(0, 1)} rel path(x, y) = edge(x, y) query path").run(approximate=True)
     assert database.provenance == "unit"
     assert database.evidence_bounds is None
+    assert database.bounds("path", (0, 1)) == (1.0, 1.0, 1.0, 1.0)
+    assert database.bounds("path", (1, 0)) == (0.0, 0.0, 0.0, 1.0)
+    assert database.bounds("path").lower.tolist() == [1.0]
 
 
 def test_evidence_that_no_world_has_is_refused():
@@ -143,6 +146,30 @@ def test_rare_evidence_has_a_logarithm():
     found = database.bounds("sick", ())
     assert found.lower - 1e-9 <= exact["sick"][()] <= found.upper + 1e-9
     assert database.log_evidence == pytest.approx(exact.log_evidence, rel=0.01)
+
+
+HIGH = dv.Program("""
+    rel 0.5::sick()
+    rel 0.001::high(i) = day(i), sick()
+    rel 0.0001::high(i) = day(i), not sick()
+    query sick
+""")
+
+
+@pytest.mark.parametrize("days", [30, 150])
+def test_evidence_that_no_sample_has_is_bounded(days, monkeypatch):
+    only(monkeypatch)
+    facts, evidence = {"day": [(i,) for i in range(days)]}, {"high": dict.fromkeys(range(days), True)}
+    database = HIGH.run(facts, evidence=evidence, approximate=True, time_limit=0.3)
+    assert database.evidence_bounds.lower <= 0.5 * (1e-3**days + 1e-4**days) <= database.evidence_bounds.upper < 0.1
+    assert math.isfinite(database.log_evidence)
+
+
+def test_the_bounds_of_evidence_that_is_too_rare_for_a_float_are_no_equal_ones():
+    facts, evidence = {"day": [(i,) for i in range(150)]}, {"high": dict.fromkeys(range(150), True)}
+    database = HIGH.run(facts, evidence=evidence, approximate=True)
+    assert database.log_evidence == pytest.approx(math.log(0.5) + 150 * math.log(1e-3), rel=1e-6)
+    assert database.evidence_bounds.lower == 0.0 < database.evidence_bounds.upper
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ PROGRAMS = {
     "syntax_range": "rel p(x) = x in 3",
     "syntax_too_deep": "rel p(x) = q(x), " + "(" * 300 + "x > 1" + ")" * 300,
     "unbound_head_variable": EDGE + "rel path(a, c) = edge(a, b)",
+    "unbound_head_of_a_tagged_rule": EDGE + "rel 0.5::path(a, c) = edge(a, b)",
     "unbound_negated_variable": EDGE + "rel lonely(a) = edge(a, _), not edge(b, a), b > 1",
     "unbound_expression": EDGE + "rel p(a) = edge(a, _), c > a",
     "unbound_range": "rel p(x) = x in 0..n",

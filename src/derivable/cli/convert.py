@@ -10,8 +10,6 @@ import click
 from derivable.cli.user_file import file_options, roots_of
 from derivable.core.terminal import visible
 
-NETWORKS = (".bif", ".xbif", ".xmlbif", ".uai")
-
 
 @click.command("convert")
 @click.argument("file", type=click.Path())
@@ -41,12 +39,12 @@ def converted(file: str, macros: dict[str, str], word: int, roots: tuple[str, ..
     """The text of a program of another system. Raises DomainError for a file that is none."""
     from derivable.cli.run import text_of
     from derivable.core.diagnostics import DomainError
-    from derivable.core.other_files import is_problog
+    from derivable.core.other_files import NETWORKS, is_network, is_problog
     from derivable.core.roots import Roots
     from derivable.datalog.api.conversion import souffle_text
     from derivable.datalog.api.program import Program
 
-    if Path(file.lower().removesuffix(".gz")).suffix in NETWORKS:
+    if is_network(file):
         from derivable.circuit.queries.network import load_network
 
         return load_network(file).program()

@@ -175,7 +175,9 @@ def run_command(
         else:
             _show(database, names, as_json)
         return
-    if Path(file.lower().removesuffix(".gz")).suffix in (".bif", ".xbif", ".xmlbif", ".uai"):
+    from derivable.core.other_files import is_network
+
+    if is_network(file):
         from derivable.cli.networks import write_posteriors
 
         _allow_only("a network", "file", "evidence", "queries", "as_json")

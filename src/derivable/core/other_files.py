@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PROLOG = (".pl", ".pro", ".problog")
+NETWORKS = (".bif", ".xbif", ".xmlbif", ".uai")
 _RULES = "the page `Coming from another library` shows the same program here: `rel path(x, z) = path(x, y), edge(y, z)`"
 _NETWORKS = "`derivable run FILE` has the posteriors of a .bif, .xmlbif or .uai, and `circuit.load_network` its circuit"
 _CIRCUITS = (
@@ -85,6 +86,11 @@ _BEGINNING = 4096
 
 # How items of this library's own language begin, and no clause of Prolog.
 _ITEM = re.compile(r"(?m)^\s*(rel|relation|type|query|const|import)\s+[\w\"{]")
+
+
+def is_network(name: str | os.PathLike) -> bool:
+    """Whether a file, gzipped or not, is a Bayesian or Markov network, by its name."""
+    return Path(str(name).lower().removesuffix(".gz")).suffix in NETWORKS
 
 
 def is_problog(name: str | os.PathLike, text: str) -> bool:

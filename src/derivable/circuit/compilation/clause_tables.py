@@ -9,7 +9,7 @@ What is left of the clauses are tables of what is allowed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -200,15 +200,19 @@ class _Reading:
         if len(chosen) < len(clause):
             # Two values of one variable are never true together.
             return True
-        scope = tuple(sorted(chosen))
-        cell, size = 0, 1
-        for discrete in scope:
-            cell = cell * self.cardinalities[discrete] + chosen[discrete]
-            size *= self.cardinalities[discrete]
+        scope, cell, size = self._entry(chosen)
         if len(scope) > MOST_PARTS or size > MOST_ALLOWED:
             return False
         cells.setdefault(scope, []).append(cell)
         return True
+
+    def _entry(self, chosen: Mapping[int, int]) -> tuple[tuple[int, ...], int, int]:
+        """The scope of discrete variables of which each has one value, their entry in its table, and its size."""
+        scope, cell, size = tuple(sorted(chosen)), 0, 1
+        for discrete in scope:
+            cell = cell * self.cardinalities[discrete] + chosen[discrete]
+            size *= self.cardinalities[discrete]
+        return scope, cell, size
 
     def _merged(self, clause: Sequence[int]) -> dict[int, np.ndarray]:
         """For each discrete variable of a clause the values under which it is satisfied."""
@@ -254,11 +258,7 @@ class _Reading:
             chosen = dict(map(self.value.__getitem__, condition)) if min(condition) > 0 else {}
             if len(chosen) == len(condition):
                 # Of each discrete variable one value: one entry.
-                scope = tuple(sorted(chosen))
-                cell, size = 0, 1
-                for discrete in scope:
-                    cell = cell * self.cardinalities[discrete] + chosen[discrete]
-                    size *= self.cardinalities[discrete]
+                scope, cell, size = self._entry(chosen)
                 if size <= MOST_LABELLED:
                     literals, cells = single.setdefault(scope, ([], []))
                     literals.append(sign * variable)

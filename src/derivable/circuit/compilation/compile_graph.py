@@ -37,7 +37,6 @@ def compile_graph(
 
     Raises TooLarge where the tables would be too large.
 
-
     graph     has no nodes that are not needed; children and roots may be negated, but not in cycles
     groups    sets of variables of which exactly one is true, from 1
     observed  signed nodes of evidence, whose indicators are the variables from `first_indicator` on; see

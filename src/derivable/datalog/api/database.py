@@ -161,12 +161,16 @@ class Database(Mapping):
 
         An interval has `lower`, `upper`, the `estimate` between them, which is the tag, and the `confidence`: 1.0 for
         bounds that are proven, 0.99 for those of samples, which are right with this probability. A tuple that is not
-        among the output's has probability 0.
+        among the output's has probability 0; where nothing is uncertain, all others have 1.
 
         Raises UnsupportedError for a run without `approximate`, BindingError for an unknown relation.
         """
         view = self[relation]
         of_rows = self._bounds.get(relation)
+        if of_rows is None and self._is_default and self.provenance == "unit":
+            from derivable.datalog.exact.approximate import Bounds
+
+            of_rows = Bounds.certain(len(view))
         if of_rows is None:
             raise UnsupportedError("the run was not approximate, so there are no bounds", hint="run(approximate=True)")
         if row is None:

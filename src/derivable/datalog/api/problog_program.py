@@ -45,7 +45,7 @@ class ProblogProgram(Program):
         """The program in this library's language, as text with the comments of the original.
 
         Variables begin with small letters there, atoms are texts, and the outputs of queries such as
-        `query(path(a, X))` have names such as `path_a_x`.
+        `query(path(a, X))` have names such as `path_a_X`.
         """
         return problog_text(self.text, self.source, self._included())
 

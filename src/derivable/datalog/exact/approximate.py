@@ -72,6 +72,11 @@ class Bounds:
     def of(intervals: Sequence[Interval]) -> Bounds:
         return Bounds(*np.array(intervals, np.float64).reshape(-1, 4).T.copy())
 
+    @staticmethod
+    def certain(count: int) -> Bounds:
+        """Those of so many rows that hold in every world."""
+        return Bounds.of([Interval.proven(1.0, 1.0)] * count)
+
     def __len__(self) -> int:
         return len(self.lower)
 
@@ -124,7 +129,8 @@ class Approximation:
             raise self._impossible(graph, evidence, weights)
         self.bounds = Bounds.of(rows.intervals).rows(where.reshape(-1))
         if log_evidence is None:
-            log_evidence = math.log(self.evidence.estimate)
+            # Where no sample has the evidence, the mean of them is 0, which is a bound.
+            log_evidence = math.log(self.evidence.estimate or self.evidence.upper / 2)
         return self.bounds.estimate, self.bounds.upper > 0.0, log_evidence
 
     def _conditioned(self, nodes: np.ndarray) -> tuple[AndOrGraph, list[int]]:
@@ -162,10 +168,12 @@ class Approximation:
             found, _, log_evidence = made.shown(given)
         except (LimitError, CompilerError, UnsupportedError):
             return None
-        for row, p in zip(wide.tolist(), found.tolist()):
-            rows.settle(row, p)
+        for row, p in zip(wide.tolist(), np.clip(found, 0.0, 1.0).tolist()):
+            rows.settle(row, p, p)
         if self.items:
-            rows.settle(0, max(math.exp(log_evidence), sys.float_info.min))
+            # It holds in some world, though its probability may be too small for a float.
+            p, least = math.exp(log_evidence), sys.float_info.min
+            rows.settle(0, p if p >= least else 0.0, max(p, least))
         return log_evidence
 
     def _impossible(self, graph: AndOrGraph, evidence: Sequence[int], weights: np.ndarray) -> DomainError:
@@ -214,9 +222,8 @@ class _Rows:
         """The rows that are not as narrow as is wanted."""
         return np.flatnonzero(~self.is_done)
 
-    def settle(self, row: int, probability: float) -> None:
-        p = min(max(probability, 0.0), 1.0)
-        self.intervals[row], self.is_done[row] = Interval.proven(p, p), True
+    def settle(self, row: int, lower: float, upper: float) -> None:
+        self.intervals[row], self.is_done[row] = Interval.proven(lower, upper), True
 
     def search(self, part: float) -> None:
         """Search the wide rows in turn, ever longer, until so much of the time has passed."""

@@ -197,8 +197,9 @@ def order(clause: r.Clause, program: r.Rules, atoms: Sequence[int] = ()) -> list
     for position in atoms:
         ordering.take_atom(position)
     ordering.finish()
-    if ordering.remaining:
-        _fail(clause, program, list(ordering.remaining.values()), ordering.bound)
+    left = list(ordering.remaining.values())
+    if not all(isinstance(literal, r.RuleProbability) for literal in left):
+        _fail(clause, program, left, ordering.bound)
     for term in clause.terms:
         for v in r.variables(term):
             if v.name not in ordering.bound:
@@ -209,6 +210,8 @@ def order(clause: r.Clause, program: r.Rules, atoms: Sequence[int] = ()) -> list
                 elif not clause.body and not clause.relation.startswith("#"):
                     hint += f"; {constant_meant(v.name)}"
                 program.error(BindingError, f"variable `{v.name}` {place} is not bound by the body", v.span, hint)
+    if left:
+        _fail(clause, program, left, ordering.bound)
     return ordering.steps
 
 
