@@ -1,6 +1,8 @@
-"""What a run does, seen from outside: shortcuts that write down what they solve."""
+"""What a run does, seen from outside: shortcuts that write down what they solve, and calls that are counted."""
 
 from contextlib import contextmanager
+
+import pytest
 
 from derivable.datalog.policy.costs import policy, under
 from derivable.datalog.shortcuts import SHORTCUTS
@@ -19,6 +21,35 @@ def solved_by(shortcut, note=lambda one: one):
     allowed = SHORTCUTS if policy().shortcuts is None else policy().shortcuts
     with under(shortcuts=tuple(Observed if one is shortcut else one for one in allowed)):
         yield solved
+
+
+@contextmanager
+def calls_of(owner, name, note=lambda *arguments, **named: arguments):
+    """What `note` says of the arguments of each call of a function, or method, which does what it does else."""
+    calls, plain = [], getattr(owner, name)
+
+    def noted(*arguments, **named):
+        calls.append(note(*arguments, **named))
+        return plain(*arguments, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, noted)
+        yield calls
+
+
+@contextmanager
+def results_of(owner, name, note=lambda result: result):
+    """What `note` says of each result of a function, or method, which does what it does else."""
+    results, plain = [], getattr(owner, name)
+
+    def noted(*arguments, **named):
+        result = plain(*arguments, **named)
+        results.append(note(result))
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, noted)
+        yield results
 
 
 def routes(database):

@@ -283,9 +283,8 @@ def test_a_run_on_a_device_gives_the_same_tags(provenance):
         assert dict(on_device[name].items()) == pytest.approx(dict(db[name].items()), rel=1e-12)
 
 
-def test_outputs_stay_on_the_device_until_they_are_read(monkeypatch):
-    copied, to_host = [], Torch.to_host
-    monkeypatch.setattr(Torch, "to_host", lambda *given: copied.append(1) or to_host(*given))
+def test_outputs_stay_on_the_device_until_they_are_read(calls_of):
+    copied = calls_of(Torch, "to_host")
     program = dv.Program("type e(u32, u32)\nrel p(x, y) = e(x, y) or (p(x, z) and e(z, y))")
     edges = torch.tensor(EDGES, dtype=torch.int32)
     view = program.run({"e": edges}, device="torch:cpu")["p"]
@@ -371,26 +370,24 @@ def test_what_a_round_allocates_does_not_grow_with_all_rows(provenance):
     assert found[1] < 5 * found[0]
 
 
-def test_joins_of_a_round_are_counted_together(monkeypatch):
+def test_joins_of_a_round_are_counted_together(calls_of):
     """Those of what is recent at once, and then those that go on from their pairs."""
     program = dv.Program(
         "type e(i32, i32), f(i32, i32)\nrel p(x, y) = e(x, y)\n"
         "rel p(x, y) = p(x, z), e(z, w), f(w, y)\nrel p(x, y) = p(x, z), f(z, w), e(w, y)"
     )
     edges = [(i, i + 1) for i in range(40)]
-    count, joins = torch_rows.Pairs.count, []
-    monkeypatch.setattr(torch_rows.Pairs, "count", lambda of: (joins.append(len(of)), count(of))[1])
+    joins = calls_of(torch_rows.Pairs, "count", len)
     model, machine = run_apm(program, {"e": edges, "f": edges}, arrays=Torch("cpu"))
     assert model["p"].keys() == {(i, j) for i in range(41) for j in range(i + 1, 41, 2)}
     assert joins == [2] * 2 * machine.rounds[0]
 
 
 @pytest.mark.parametrize("provenance", ["unit", "minmaxprob"])
-def test_a_run_like_the_one_before_allocates_nothing_else(provenance, monkeypatch):
+def test_a_run_like_the_one_before_allocates_nothing_else(provenance, calls_of):
     """Sets and tags have room for all rows from the beginning, and all tensors are as large as in the run before."""
     program = dv.Program(CLOSURE)
-    roomier, rooms, counts = torch_rows.roomier, [], []
-    monkeypatch.setattr(torch_rows, "roomier", lambda columns, room: (rooms.append(room), roomier(columns, room))[1])
+    rooms, counts = calls_of(torch_rows, "roomier"), []
     for length in (40, 40, 41, 40, 12, 12):
         facts = {"e": [(i, i + 1) if provenance == "unit" else (0.9, (i, i + 1)) for i in range(length)]}
         with Reads() as counted:

@@ -129,11 +129,9 @@ def test_rows_in_order_of_a_column_need_no_set(batches, data):
             table = copy or table
 
 
-def test_files_with_a_key_are_read_without_a_set(monkeypatch):
+def test_files_with_a_key_are_read_without_a_set(calls_of):
     """Of rows that ascend, or have a column of different values, nobody asks whether they were there."""
-    placed = []
-    place_rows = relations.place_rows
-    monkeypatch.setattr(relations, "place_rows", lambda *given: placed.append(given) or place_rows(*given))
+    placed = calls_of(relations, "place_rows")
     rng, count = np.random.default_rng(0), 20_000
     amounts = rng.random(count).round(3)
     program = dv.Program("""

@@ -20,20 +20,12 @@ NAMES = "abcdef"
 
 
 @pytest.fixture
-def used(monkeypatch):
+def used(calls_of):
     """The kernels by which rows were counted, one after the other."""
-    found = []
-
-    def recorded(count):
-        def recording(self, table, kernel, *arguments):
-            found.append(kernel)
-            return count(self, table, kernel, *arguments)
-
-        return recording
-
+    kernels = []
     for name in ("eliminated", "written"):
-        monkeypatch.setattr(StoreState, name, recorded(getattr(StoreState, name)))
-    return found
+        calls_of(StoreState, name, lambda state, table, kernel, *_: kernels.append(kernel))
+    return kernels
 
 
 @st.composite

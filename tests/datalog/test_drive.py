@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.observers import calls_of
 from datalog.test_fused import NEVER, SET_ROWS, settings_of
 from datalog.test_num_threads import CLOSURE
 from derivable.algebra.expr.functions import maximum, minimum
@@ -57,9 +58,7 @@ FAR_EDGES = st.lists(st.tuples(st.integers(0, 6), st.sampled_from([0, 1, 2, 5, 6
 @contextmanager
 def counted():
     """The driver's runs."""
-    made, run = [], Recursion.run
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Recursion, "run", lambda own, *given, **named: made.append(own) or run(own, *given, **named))
+    with calls_of(Recursion, "run") as made:
         yield made
 
 
@@ -183,17 +182,11 @@ def test_larger_rounds_of_a_first_run_wait_for_kernels():
     edges = [tuple(edge) for edge in np.random.default_rng(0).integers(0, 60, (200, 2)).tolist()]
     with settings_of(NEVER, NEVER):
         wanted = found(CLOSURE, edges)
-    begun, run = {1: [], NEVER: []}, Recursion.run
-    for many in begun:
+    begun = {}
+    for many in (1, NEVER):
         costs = under(few_rows=100, many_rows=many)
-        with settings_of(0, 1, 1 << 20, compiled=True), costs, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                Recursion,
-                "run",
-                lambda own, *given, many=many, **named: (
-                    begun[many].append(own.executor.watch.round) or run(own, *given, **named)
-                ),
-            )
+        rounds = calls_of(Recursion, "run", lambda own, *_, **__: own.executor.watch.round)
+        with settings_of(0, 1, 1 << 20, compiled=True), costs, rounds as begun[many]:
             assert found(CLOSURE, edges) == wanted
     # Kernels that are on disk are looked for seldom, so that a run of few rows may end before.
     assert begun[1]
@@ -481,18 +474,12 @@ def test_small_rounds_with_tags_are_one_call():
 def test_a_store_that_runs_as_a_kernel_becomes_worth_one_that_inserts(monkeypatch):
     """Rounds of a row whose store has the kernel that writes columns, until the other one is to be had."""
     program = dv.Program("rel n = {0}\nrel n(x + 1) = n(x), x < 300\ntype n(x: i64)\nquery n")
-    seen, run = [], StoreState.run
-
-    def counted(own, keep):
-        seen.append(own.seen)
-        return run(own, keep)
-
-    monkeypatch.setattr(StoreState, "run", counted)
     monkeypatch.setattr(StoreState, "is_ready", lambda own: own.rebind() is None)
     # Without the driver.
     monkeypatch.setattr(Executor, "may_drive", lambda *_: False)
     # As if each round had many.
-    with settings_of(0, 1 << 12), under(small_round=-1):
+    seen_rows = calls_of(StoreState, "run", lambda own, keep: own.seen)
+    with settings_of(0, 1 << 12), under(small_round=-1), seen_rows as seen:
         assert len(program.run()["n"]) == 301
     assert len(seen) >= 300
     assert seen == sorted(set(seen))

@@ -77,10 +77,8 @@ def test_evidence_is_a_name_like_any_other():
     assert "evidence not alarm()" in dv.Program(ALARM + "evidence not alarm()").explain("syntax")
 
 
-def test_other_observations_of_the_same_tuples_compile_nothing(monkeypatch):
-    calls = []
-    compiling = choice.compile_formula_dag
-    monkeypatch.setattr(choice, "compile_formula_dag", lambda *a, **k: (calls.append(1), compiling(*a, **k))[1])
+def test_other_observations_of_the_same_tuples_compile_nothing(calls_of):
+    calls = calls_of(choice, "compile_formula_dag")
     program = dv.Program(ALARM + QUERIES)
     for ada, bob in itertools.product((False, True), repeat=2):
         database = program.run(evidence={"calls": {"Ada": ada, "Bob": bob}})

@@ -518,7 +518,7 @@ def test_infinities_that_are_written_are_read(tmp_path, rows):
 
 @pytest.mark.parametrize("few_values", [1 << 22, 0])
 @pytest.mark.parametrize("kind", ["string", "large_string", "dictionary"])
-def test_columns_of_few_texts_are_read_as_their_numbers(tmp_path, monkeypatch, costs, few_values, kind):
+def test_columns_of_few_texts_are_read_as_their_numbers(tmp_path, calls_of, costs, few_values, kind):
     """Each part of the file has a dictionary of its own, one of them too long for one."""
     count = 6000
     few = [f"text {k % 3 + k // 1000} é" for k in range(count)]
@@ -527,12 +527,8 @@ def test_columns_of_few_texts_are_read_as_their_numbers(tmp_path, monkeypatch, c
     of = types.get(kind, pa.dictionary(pa.int32(), pa.string()))
     table = pa.table({"few": pa.array(few, of), "many": pa.array(many, types.get(kind)), "n": range(count)})
     parquet.write_table(table, tmp_path / "r.parquet", row_group_size=1000)
-    read = []
-    encoded = fact_files.arrow_column
     costs(file_values=few_values)
-    monkeypatch.setattr(
-        fact_files, "arrow_column", lambda *given: read.append((given[1], str(given[2].type))) or encoded(*given)
-    )
+    read = calls_of(fact_files, "arrow_column", lambda *given: (given[1], str(given[2].type)))
     program = dv.Program(f'@file("{tmp_path / "r.parquet"}")\ntype r(few: String, many: String, n: i64)\nquery r')
     for limit in ({}, {"tuple_limit": 10 * count}):
         fact_files._files_read.clear()

@@ -262,10 +262,8 @@ def test_random_programs_rise_to_a_stationary_point(seed):
             assert abs(up - down) / 2e-4 < 0.1
 
 
-def test_a_thousand_interpretations_are_one_circuit(monkeypatch):
-    calls = []
-    compiling = compiler.compile_formula_dag
-    monkeypatch.setattr(compiler, "compile_formula_dag", lambda *a, **k: (calls.append(1), compiling(*a, **k))[1])
+def test_a_thousand_interpretations_are_one_circuit(calls_of):
+    calls = calls_of(compiler, "compile_formula_dag")
     program = dv.Program(ALARM)
     worlds = program.with_parameters(TRUE).sample(1000, seed=4)
     calls.clear()
@@ -274,7 +272,7 @@ def test_a_thousand_interpretations_are_one_circuit(monkeypatch):
     assert dict(fit) == pytest.approx(TRUE, abs=0.12)
 
 
-def test_each_interpretation_may_have_facts_of_its_own(monkeypatch):
+def test_each_interpretation_may_have_facts_of_its_own(calls_of):
     """Families of the same form share a circuit, whoever is in them, and parameters anyhow."""
     text = """
         type child(String, String)
@@ -293,9 +291,7 @@ def test_each_interpretation_may_have_facts_of_its_own(monkeypatch):
         of_carriers += 2 * carrier
         # `carrier` has a coin for each child.
         seen.append({"carrier": {parent: carrier}, "ill": hits})
-    calls = []
-    compiling = compiler.compile_formula_dag
-    monkeypatch.setattr(compiler, "compile_formula_dag", lambda *a, **k: (calls.append(1), compiling(*a, **k))[1])
+    calls = calls_of(compiler, "compile_formula_dag")
     fit = program.fit(seen, facts, tolerance=1e-10)
     assert len(calls) == 1
     # One of two coins: 1 - (1 - p)^2 is how often a parent is a carrier.

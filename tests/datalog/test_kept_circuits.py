@@ -26,11 +26,9 @@ def found(database):
 
 
 @pytest.fixture
-def grounded(monkeypatch):
-    """The number of runs that went over strata."""
-    runs, run = [], execute.Executor.run
-    monkeypatch.setattr(execute.Executor, "run", lambda self: (runs.append(self.ram), run(self))[1])
-    return runs
+def grounded(calls_of):
+    """The runs that went over strata."""
+    return calls_of(execute.Executor, "run", lambda executor: executor.ram)
 
 
 @pytest.mark.parametrize("text", [PATHS, PATHS.replace("0.75::", "")])

@@ -44,9 +44,8 @@ def test_many_floats_are_added_in_order_of_their_values(operator, number_type, g
     assert wanted
 
 
-def test_extremes_are_found_without_a_set_of_rows(monkeypatch):
-    held, hold = [], Stores.store_repeated
-    monkeypatch.setattr(Stores, "store_repeated", lambda own, *given: held.append(given[1].name) or hold(own, *given))
+def test_extremes_are_found_without_a_set_of_rows(calls_of):
+    repeated = calls_of(Stores, "store_repeated")
     random = np.random.default_rng(3)
     rows = np.stack([np.arange(20_000), random.integers(0, 40, 20_000), random.integers(-50, 50, 20_000)], 1)
     facts = {"r": rows}
@@ -59,11 +58,11 @@ def test_extremes_are_found_without_a_set_of_rows(monkeypatch):
     text = "type r(i64, i64, i64)\nrel low(g, m) = m := min(v: r(_, g, v))\nquery low\n"
     found = dv.Program(text).run(facts, "unit")
     assert dict(list(found["low"])) == least
-    assert len(held) == 1
+    assert len(repeated) == 1
     text = "type r(i64, i64, i64)\nrel end(g, k) = (k, m) := max[k](v: r(_, g, v), k == v % 7)\nquery end\n"
     found = dv.Program(text).run(facts, "unit")
     assert set(found["end"]) == {(group, k) for group, some in ends.items() for k in some}
-    assert len(held) == 2
+    assert len(repeated) == 2
     # Rows that are counted too, or that stay, come once.
     other = "rel low(g, m) = m := min(v: r(_, g, v)) rel n(g, k) = k := count(v: r(_, g, v)) query low query n"
     found = dv.Program("type r(i64, i64, i64)\n" + other).run(facts, "unit")
@@ -72,4 +71,4 @@ def test_extremes_are_found_without_a_set_of_rows(monkeypatch):
     database = dv.Program(text).run(facts, "unit", keep=True)
     assert set(database["end"]) == {(group, k) for group, some in ends.items() for k in some}
     dv.Program(text).run({"r": [(0.5, tuple(row)) for row in rows[:50].tolist()]}, "minmaxprob")
-    assert len(held) == 2
+    assert len(repeated) == 2

@@ -94,14 +94,12 @@ def test_a_table_is_not_gone_through_for_ever(costs):
     assert list(table.indexes) == [(1,)]
 
 
-def test_the_same_keys_are_passed_for_once(costs, monkeypatch):
+def test_the_same_keys_are_passed_for_once(costs, calls_of):
     costs(few=0)
     rng = np.random.default_rng(0)
     table = Table("r", [I64, I64])
     table.insert([np.arange(5000), rng.integers(0, 2000, 5000)], 5000)
-    calls = []
-    plain = scan.among
-    monkeypatch.setattr(scan, "among", lambda *arguments: calls.append(arguments) or plain(*arguments))
+    calls = calls_of(scan, "among")
 
     def rows_with(keys):
         pairs = table.matches((1,), True, np.array([[key] for key in keys]), 5000)
@@ -144,20 +142,12 @@ def test_words_of_any_layout_are_filtered(costs, layout):
 
 @pytest.mark.parametrize("width", [1, 2, 3])
 @pytest.mark.parametrize("offset", [0, -(1 << 40)])
-def test_blocks_without_what_is_looked_for_are_not_read(costs, monkeypatch, width, offset):
+def test_blocks_without_what_is_looked_for_are_not_read(costs, calls_of, width, offset):
     costs(few=0, rows_a_pass=0, most_passes=1 << 30)
-    monkeypatch.setattr(scan, "BLOCK", 32)
-    monkeypatch.setattr(scan, "LANES", 8)
-    rng, read = np.random.default_rng(width), []
-    plain = scan.kernels.filter_words
-
-    def filter_words(words, step, blocks, rows, stop, *rest):
-        read.extend(blocks.tolist())
-        return plain(words, step, blocks, rows, stop, *rest)
-
-    monkeypatch.setattr(scan.kernels, "filter_words", filter_words)
+    rng = np.random.default_rng(width)
+    read = calls_of(scan.kernels, "filter_words", lambda words, step, blocks, *_: blocks.tolist())
     table = Table("r", [I64] * width)
-    for count in (500, 70, 20, 1000):
+    for count in (4000, 560, 160, 8000):
         # Every column nearly in order, so that a value is in few blocks.
         start = table.size
         columns = [offset + (np.arange(start, start + count) + rng.integers(0, 20, count)) // 2 for _ in range(width)]
@@ -173,5 +163,5 @@ def test_blocks_without_what_is_looked_for_are_not_read(costs, monkeypatch, widt
                 (k, row) for k, probe in enumerate(probes) for row in np.flatnonzero((words[:, keys] == probe).all(1))
             ]
             assert sorted(pairs) == expected
-            if (width - 1,) == keys and width > 1 and count == 1000:
-                assert 0 < len(read) < table.size // 32 // 2
+            if (width - 1,) == keys and width > 1 and count == 8000:
+                assert 0 < sum(map(len, read)) < table.size // scan.BLOCK // 2

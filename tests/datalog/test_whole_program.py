@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from threading import Thread
 
 import numpy as np
-import pytest
 from hypothesis import strategies as st
 
 import derivable as dv
+from datalog.observers import results_of
 from datalog.test_drive import RULES, STRATUM
 from datalog.test_fused import NEVER, settings_of
 from datalog.test_num_threads import CLOSURE
@@ -35,15 +35,10 @@ MORE = [
 @contextmanager
 def whole(compiled=False, note=lambda found: found is not None):
     """Whole programs from the first run on; what `note` says of the end of each, None where it failed."""
-    made, finish = [], whole_program.finish
-
-    def recorded(*given):
-        found = finish(*given)
-        made.append(note(found))
-        return found
-
-    with settings_of(0, 1 << 12, 1 << 20, compiled, is_whole=True), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(whole_program, "finish", recorded)
+    with (
+        settings_of(0, 1 << 12, 1 << 20, compiled, is_whole=True),
+        results_of(whole_program, "finish", note) as made,
+    ):
         yield made
 
 
@@ -100,7 +95,7 @@ def test_many_stores_make_larger_runs_small():
     assert made == [True, True, False]
 
 
-def test_stores_of_one_form_share_what_is_planned(monkeypatch):
+def test_stores_of_one_form_share_what_is_planned(calls_of):
     """Rules that differ in relations, constants and names alone are bound together, the others by themselves."""
     rules = []
     for k in range(6):
@@ -121,13 +116,7 @@ def test_stores_of_one_form_share_what_is_planned(monkeypatch):
     facts = [{"edge": rng.integers(0, 6, (size, 2))} for size in (12, 5, 25)]
     with settings_of(NEVER, NEVER):
         wanted = [rows(program.run(given)) for given in facts]
-    bound, bind = [], WholeProgram.bind_form
-
-    def counted(own, numbers, *given):
-        bound.append(len(numbers))
-        bind(own, numbers, *given)
-
-    monkeypatch.setattr(WholeProgram, "bind_form", counted)
+    bound = calls_of(WholeProgram, "bind_form", lambda own, numbers, *_: len(numbers))
     with whole() as made:
         found = [rows(program.run(given)) for given in facts]
     assert found == wanted
@@ -164,9 +153,8 @@ def test_what_a_run_leaves_to_others_says_nothing_of_the_next():
     assert leaves_to_others([(k, k + 1) for k in range(120)])
 
 
-def test_many_facts_make_no_memory(monkeypatch):
-    made, make = [], whole_program.small_program
-    monkeypatch.setattr(whole_program, "small_program", lambda *given: made.append(given) or make(*given))
+def test_many_facts_make_no_memory(calls_of):
+    made = calls_of(whole_program, "small_program")
     program, many = dv.Program(CLOSURE), np.stack([np.arange(0, 6000, 2), np.arange(1, 6000, 2)], 1)
     for _ in range(3):
         assert len(program.run(facts={"edge": many})["path"]) == len(many)
