@@ -1,5 +1,7 @@
 """What is wrong with facts, programs and sessions of an engine is said in our words, before anything is computed."""
 
+from decimal import Decimal
+
 import pytest
 
 import derivable as dv
@@ -41,6 +43,7 @@ def run(facts, provenance=None, text=CLOSURE, **options):
         ({"x": [1]}, BindingError, "there is no y"),
         ({"x": [1], "y": ["a"]}, TypeMismatchError, "column 'y' is string, and y is usize"),
         ({"x": [1.5], "y": [2]}, TypeMismatchError, "column 'x' is double, and x is usize"),
+        ({"x": [Decimal("1.5")], "y": [2]}, TypeMismatchError, r"column 'x' is decimal\(2,1\), and x is usize"),
         ({"x": [1], "y": [2], "tag": ["a"]}, TypeMismatchError, "'tag' of tags is string"),
         ({"a": [1], "b": [2], "c": [3]}, BindingError, "the columns are a, b, c"),
     ],
@@ -56,7 +59,7 @@ def test_values():
         run({"edge": frame(x=[1, -1], y=[2, 3])})["path"]
     with pytest.raises(TypeMismatchError, match="missing"):
         run({"edge": frame(x=[1, None], y=[2, 3])})["path"]
-    # In a partition, when rows are asked for.
+    # In a partition, when rows are read.
     text = "type e(s: i64, x: u8) rel p(s, x) = e(s, x) query p"
     with pytest.raises(TypeMismatchError, match="300"):
         run({"e": frame(s=[1, 2], x=[300, 4])}, text=text)["p"].to_arrow()
@@ -142,7 +145,16 @@ def test_options_of_one_machine(option):
         run({"edge": [(0, 1)]}, **option)
 
 
+@pytest.mark.parametrize("option", [{"partitions": 2}, {"spill": "somewhere"}])
+def test_options_of_engines(option):
+    with pytest.raises(UnsupportedError, match=f"one machine takes no {next(iter(option))}"):
+        dv.Program(CLOSURE).run({"edge": [(0, 1)]}, **option)
+
+
 @needs_sail
 def test_too_much_for_every_partition():
-    with under(broadcast_bytes=64), pytest.raises(LimitError, match="more than 4 rows"):
-        run({"edge": frame(x=list(range(9)), y=list(range(9)))})["path"]
+    with under(broadcast_bytes=64):
+        found = run({"edge": frame(x=list(range(9)), y=list(range(9)))})
+        with pytest.raises(LimitError, match="more than 4 rows"):
+            found["path"]
+        assert "edge\n  broadcast, and by column 0 of it\n" in found.explain()

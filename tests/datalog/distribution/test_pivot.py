@@ -55,7 +55,7 @@ def columns(text, relation, **options):
             "near",
             [0],
         ),
-        # Floats are not told apart by keys.
+        # Floats have no keys.
         ("type e(f64, f64) rel p(x, y) = e(x, y) rel p(x, z) = p(x, y), e(y, z)", "p", []),
         # Groups of aggregates, and what they give.
         (CLOSURE + " rel n(x, c) = c := count(y: path(x, y))", "n", [0]),

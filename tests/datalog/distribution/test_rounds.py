@@ -1,6 +1,7 @@
 """The round plan on Sail: rows and tags are those of one machine."""
 
 import collections
+import gc
 
 import pytest
 
@@ -35,7 +36,7 @@ def in_rounds(program, facts, provenance, outputs=None):
     return found
 
 
-@pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "max_product", "min_plus", "addmultprob"])
+@pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "max_product", "maxmultprob", "min_plus", "addmultprob"])
 @pytest.mark.parametrize("text", [SAME, TRANSITIVE, EDGE + PROGRAMS["closure"][0] + "query path"])
 def test_tags(text, provenance):
     program = dv.Program(text)
@@ -102,6 +103,38 @@ def test_tags_are_checked(provenance):
         frame = sail().createDataFrame([(0, 1, bad), (0, 2, 0.5)], schema)
         with pytest.raises(dv.DerivableError, match="does not fit"):
             program.run({"edge": frame}, provenance, engine="sail")["same"]
+
+
+def test_values_of_floats_and_characters_are_checked():
+    text = "type e(x: {0}, y: {0}) rel s(x, y) = e(p, x), e(p, y) rel s(x, y) = e(p, x), s(p, q), e(q, y) query s"
+    for kind, engine_kind, good, bad in (("f64", "double", 1.0, float("nan")), ("char", "string", "a", "ab")):
+        for value, fits in ((good, True), (bad, False)):
+            frame = sail().createDataFrame([(good, good), (good, value)], f"x {engine_kind}, y {engine_kind}")
+            if fits:
+                assert set(dv.Program(text.format(kind)).run({"e": frame}, engine="sail")["s"]) == {(good, good)}
+            else:
+                with pytest.raises(dv.DerivableError, match="does not fit"):
+                    dv.Program(text.format(kind)).run({"e": frame}, engine="sail")["s"]
+
+
+def test_longest_paths():
+    """max_plus of tags up to 0, as larger ones could grow for ever."""
+    program = dv.Program(SAME)
+    here = {(0, 1): -0.5, (0, 2): -1.0, (1, 3): -0.25, (2, 4): 0.0, (2, 5): float("-inf")}
+    expected = {(1, 2): -1.5, (2, 1): -1.5, (3, 4): -1.75, (4, 3): -1.75}
+    frame = sail().createDataFrame([(*row, tag) for row, tag in here.items()], "x bigint, y bigint, tag double")
+    for facts in (here, frame):
+        found = program.run({"edge": facts}, "max_plus", engine="sail")["same"]
+        assert found == pytest.approx(expected, abs=1e-12)
+    with pytest.raises(dv.DerivableError, match="a tag from -inf to 0"):
+        program.run({"edge": frame.selectExpr("x", "y", "-tag AS tag")}, "max_plus", engine="sail")["same"]
+
+
+def test_frames_outlive_their_run():
+    """Its files go with the session: a DataFrame reads them whenever its rows are read. Those of rounds go at once."""
+    frame = dv.Program(SAME).run({"edge": edges().select("x", "y")}, engine="sail")["same"].to_spark()
+    gc.collect()
+    assert frame.count() == len(dv.Program(SAME).run({"edge": list(FACTS["edge"])})["same"])
 
 
 def test_many_rounds_are_folded(tmp_path):

@@ -53,6 +53,13 @@ def test_tags(name, provenance):
     assert compared == ((name, provenance) != ("scattered", "exact"))
 
 
+def test_longest_paths_are_merged():
+    """What several partitions have of a row is the largest of their tags."""
+    program = dv.Program(EDGE + "rel end(y) = edge(_, y) query end")
+    frame = sail().createDataFrame([(0, 3, -0.5), (1, 3, 0.5), (2, 4, -1.0)], "x bigint, y bigint, tag double")
+    assert dict(program.run({"edge": frame}, "max_plus", engine="sail")["end"].items()) == {(3,): 0.5, (4,): -1.0}
+
+
 def language(cases):
     """(outputs that are compared, errors of what is refused) of cases of the language."""
     compared, refused = 0, []

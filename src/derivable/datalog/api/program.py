@@ -387,7 +387,8 @@ class Program:
                          can be a pivot, by which it runs in partitions (`explain("distribution")`)
         partitions       of an engine, which hold the rows of the result; None for as many as it has for joins
         spill            the folder where an engine writes the rows of recursions that have no pivot, which all of its
-                         machines can read; None for a temporary one where the engine runs on this machine
+                         machines can read, and where a folder of the run stays; None for a temporary one where the
+                         engine runs on this machine
 
         Raises DomainError for evidence that holds in no world, with the item.
 
@@ -408,6 +409,10 @@ class Program:
                 self, facts, provenance, engine, partitions=partitions, spill=spill, **rounds, **others
             )
             return found
+        for option, value in (("partitions", partitions), ("spill", spill)):
+            if value is not None:
+                hint = f'name the engine, such as engine="sail", or leave out {option}'
+                raise UnsupportedError(f"a run on one machine takes no {option}", hint=hint)
         record = None if provenance is None else provenance_of(provenance)
         k, seed = proofs_kept(provenance, record, k), seed_of(seed)
         if (stop_at_goal or device is not None) and keep:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -31,6 +32,7 @@ from derivable.datalog.distribution.frames import (
     schema_text,
 )
 from derivable.datalog.distribution.partition import Partition
+from derivable.datalog.distribution.round_sql import TAGS
 from derivable.datalog.distribution.session import session_errors, session_of
 from derivable.datalog.facts.fact_files import read_facts
 from derivable.datalog.facts.file_forms import AS_IT_IS, FactFile
@@ -42,6 +44,7 @@ from derivable.datalog.policy.costs import policy
 from derivable.datalog.run.limits import Limits
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.provenance import proofs_kept, provenance_of
+from derivable.device.cpu.threads import available_cores
 
 if TYPE_CHECKING:
     from derivable.datalog.api.plan import Plan
@@ -52,9 +55,7 @@ _KEYS_EACH = 8
 # How tags of a row that follows in several partitions are added up, by the name of the semiring: an aggregate of the
 # engine, and SQL of what becomes of it.
 _PLUS = {
-    **dict.fromkeys(("godel", "max_product"), ("max", "{}")),
-    "min_plus": ("min", "{}"),
-    "addmultprob": ("sum", "least({}, 1.0D)"),
+    **{name: (tags.plus, tags.after) for name, tags in TAGS.items()},
     **dict.fromkeys(("real", "counting"), ("sum", "{}")),
 }
 
@@ -62,7 +63,8 @@ _PLUS = {
 class SparkDatabase(Mapping):
     """The outputs of a run on an engine by name, each a `SparkRelation`; `provenance` is the one that it runs under.
 
-    Nothing has been computed yet: the engine does that for each DataFrame whenever it is asked for rows.
+    Nothing has been computed yet: the engine does that for each DataFrame whenever its rows are read. Rounds alone are
+    run here, when their relation is looked up.
     """
 
     def __init__(self, run: SparkRun):
@@ -100,7 +102,7 @@ class SparkDatabase(Mapping):
 
 
 class SparkRelation(Mapping):
-    """An output in an engine: a DataFrame, whose rows are not collected unless they are asked for.
+    """An output in an engine: a DataFrame, whose rows are not collected unless they are read here.
 
     It is a mapping from tuples to tags, as `RelationView` is, whose rows come here with the first question about them;
     `len` is counted in the engine.
@@ -112,7 +114,7 @@ class SparkRelation(Mapping):
 
     def to_spark(self) -> Any:
         """Its DataFrame, one row a tuple; the tags are its last column, `tag`. It is computed whenever rows of it are
-        asked for: who needs them twice writes them to a file or table first, `frame.write.parquet(path)`."""
+        read: who needs them twice writes them to a file or table first, `frame.write.parquet(path)`."""
         return self._frame
 
     @cached_property
@@ -194,13 +196,12 @@ class SparkRun:
         self.name = self.provenance if isinstance(self.provenance, str) else self.record.name
         self.distribution = Distribution.of(self.plan, facts, dict.fromkeys(self.frames), self.provenance)
         self._collected: dict[str, Columns] = {}
-        self._rounds: list[Rounds] = []
         self._schemas: dict[str, dict[str, str]] = {}
 
     def _default_partitions(self, engine: Any) -> int:
         if isinstance(engine, str) and engine == "sail":
             # More than cores: each has the rows of its result in memory.
-            return 4 * (os.cpu_count() or 1)
+            return 4 * available_cores()
         with session_errors("the session"):
             return int(self.session.conf.get("spark.sql.shuffle.partitions", "200"))
 
@@ -215,7 +216,7 @@ class SparkRun:
         return rows
 
     def _default(self) -> str:
-        """The provenance that the facts ask for, of those here and of those of the engine."""
+        """The provenance that the facts need, those here and those of the engine."""
         plan = self.plan
         store = new_store(plan.rules)
         for name, rows in self.local.items():
@@ -230,7 +231,9 @@ class SparkRun:
             sizes[name] = size_of(self._collected[name]) if name in self._collected else None
             for plan in self.distribution.plans.values():
                 if isinstance(plan, Partition) and source_of(self.distribution.rules, name) in plan.whole:
-                    sizes[name] = size_of(self._whole(name, frame))
+                    # Too many for all partitions: this text says why they would need them.
+                    with contextlib.suppress(LimitError):
+                        sizes[name] = size_of(self._whole(name, frame))
         return self.distribution.text(sizes)
 
     # Facts
@@ -273,7 +276,7 @@ class SparkRun:
         if found.is_scattered and self.record is not boolean and self.record.name not in _PLUS:
             raise UnsupportedError(
                 f"rows of `{output}` follow in several partitions, and the engine cannot add up tags of {self.name}",
-                hint="ask for a relation that keeps the pivot, or leave out the engine",
+                hint="query a relation that keeps the pivot, or leave out the engine",
             )
         return found
 
@@ -355,8 +358,6 @@ class SparkRun:
         rounds = Rounds(self.session, planned.ram, semiring, store, self.frames, self.spill)
         with session_errors(f"`{output}`"):
             found = rounds.run(output)
-        # What the rounds have written goes when nobody can read it.
-        self._rounds.append(rounds)
         types = planned.rules.relations[output].types
         kept = [*(f"c{c}" for c in range(len(types))), *(["tag"] if self.record is not boolean else [])]
         named = zip(kept or ["CAST(c0 AS BOOLEAN)"], columns)

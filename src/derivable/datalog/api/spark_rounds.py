@@ -12,6 +12,7 @@ import tempfile
 import uuid
 import weakref
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ _FOLDED = 10
 
 def _double(value: float) -> str:
     """A number in SQL."""
-    return "CAST('Infinity' AS DOUBLE)" if value == math.inf else f"{value!r}D"
+    return f"{value!r}D" if math.isfinite(value) else f"CAST('{'-' if value < 0 else ''}Infinity' AS DOUBLE)"
 
 
 class Rounds:
@@ -58,6 +59,7 @@ class Rounds:
         self.facts, self.frames = facts, frames
         self.tags = TAGS.get(semiring)
         self.name = f"derivable_{uuid.uuid4().hex[:12]}"
+        self.is_temporary = folder is None
         self.folder = self._made(folder)
         self.numbers = {name: number for number, name in enumerate(ram.relations)}
         self.query = Query(ram, semiring, self._view)
@@ -73,7 +75,8 @@ class Rounds:
                 hint='name a folder that all its machines have: spill="s3://bucket/folder"',
             )
         made = tempfile.mkdtemp(prefix="derivable-")
-        weakref.finalize(self, shutil.rmtree, made, ignore_errors=True)
+        # DataFrames of the result read from there, and have the session.
+        weakref.finalize(self.session, shutil.rmtree, made, ignore_errors=True)
         return made
 
     def run(self, output: str) -> Any:
@@ -87,6 +90,9 @@ class Rounds:
                         self._show(self._view(name, "all"), self._once(name, stratum.full))
             return self._written("result", output, f"SELECT * FROM {self._view(output, 'all')}")
         finally:
+            if self.is_temporary:
+                for path in Path(self.folder).glob("stratum_*"):
+                    shutil.rmtree(path, ignore_errors=True)
             for view in self.views:
                 self.session.catalog.dropTempView(view)
 
@@ -150,9 +156,14 @@ class Rounds:
             if t.is_integer:
                 low, high = t.limits
                 bad += [f"{quoted(column)} < {max(low, -(1 << 63))}", f"{quoted(column)} > {min(high, (1 << 63) - 1)}"]
+            elif t.family == "float":
+                bad.append(f"isnan(CAST({quoted(column)} AS DOUBLE))")
+            elif t.family == "char":
+                bad.append(f"char_length({quoted(column)}) <> 1")
         tag = None if given.tag is None or self.tags is None else f"CAST({quoted(given.tag)} AS DOUBLE)"
         if self.tags is not None and tag is not None:
-            bad += [f"{tag} IS NULL", f"isnan({tag})", f"{tag} < 0", f"{tag} > {_double(self.tags.high)}"]
+            low, high = _double(self.tags.low), _double(self.tags.high)
+            bad += [f"{tag} IS NULL", f"isnan({tag})", f"{tag} < {low}", f"{tag} > {high}"]
         with session_errors(f"facts for `{relation.name}`"):
             wrong = given.frame.filter(" OR ".join(bad)).limit(1).collect() if bad else []
             if wrong:
@@ -171,7 +182,9 @@ class Rounds:
 
     @property
     def _domain(self) -> str:
-        return "" if self.tags is None else f" with a tag from 0 to {self.tags.high:g}, as rounds take it"
+        return (
+            "" if self.tags is None else f" with a tag from {self.tags.low:g} to {self.tags.high:g}, as rounds take it"
+        )
 
     def _of_process(self, relation: r.Relation) -> Any:
         words, variables = self.facts.relations[relation.name].joined(len(relation.types))
@@ -187,7 +200,7 @@ class Rounds:
             tags = np.full(len(variables), float(self.tags.one[:-1]))
             is_random = variables >= 0
             tags[is_random] = probabilities[variables[is_random]]
-            if not ((tags >= 0) & (tags <= self.tags.high)).all():
+            if not ((tags >= self.tags.low) & (tags <= self.tags.high)).all():
                 raise TypeMismatchError(f"facts for `{relation.name}`: a fact is no row{self._domain}")
             columns["tag"] = arrow.array(tags)
             kinds.append("tag")

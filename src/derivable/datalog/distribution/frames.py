@@ -137,8 +137,10 @@ def _column(relation: Relation, column: int) -> str:
 
 def _fits(engine_type: str, t: ValueType) -> bool:
     base = engine_type.partition("(")[0]
-    if t.is_integer or t.family == "float":
-        return base in _INTEGERS or base == "decimal" or (t.family == "float" and base in _FLOATS)
+    if t.is_integer:
+        return base in _INTEGERS or (base == "decimal" and engine_type.endswith(",0)"))
+    if t.family == "float":
+        return base in _INTEGERS or base in _FLOATS or base == "decimal"
     if t.family == "bool":
         return base == "boolean"
     if t.family in ("text", "char"):

@@ -228,7 +228,7 @@ def _partition(
 
 
 def _plain(relation: r.Relation, name: str) -> r.Relation:
-    """A relation of a partition, whose facts are given by its own name, and which nothing asks for."""
+    """A relation of a partition, whose facts are given by its own name, and which has no demand."""
     return replace(relation, name=name, is_input=False, is_goal=False, demand=None, attributes=())
 
 

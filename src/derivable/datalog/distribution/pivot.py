@@ -56,7 +56,7 @@ class Partitioned:
 
 
 def can_be_pivot(t: ValueType) -> bool:
-    """Whether values of a type can be told apart by an integer or a text, on every machine alike."""
+    """Whether values of a type are distinguished by an integer or a text, on every machine alike."""
     return (t.is_integer and not t.is_wide) or t.family in ("bool", "char", "text")
 
 
@@ -267,6 +267,6 @@ class Pivots:
         if not width:
             return f"`{relation}` has no columns"
         if not self.rules_of(relation):
-            return f"`{relation}` has no column that tells rows apart"
+            return f"`{relation}` has no column by which rows differ"
         found = {column: self.by(relation, column) for column in range(width)}
         return "; ".join(dict.fromkeys(reason for reason in found.values() if isinstance(reason, str)))

@@ -36,7 +36,8 @@ class TagSql:
     one    the tag of a certain row
     better whether a tag is better than that before it, where plus chooses: others are passed on when a row is new
     zero   the tag of what is no row
-    high   the largest tag of facts; all are at least 0, so that no recursion goes on for ever
+    low    the least tag of facts, and
+    high   the largest: between them no recursion goes on for ever
     """
 
     times: str
@@ -45,13 +46,15 @@ class TagSql:
     better: str | None
     after: str = "{}"
     zero: float = 0.0
+    low: float = 0.0
     high: float = 1.0
 
 
 # By the names of semirings. Those of a row that follows more than once add up in each round.
 TAGS = {
     "godel": TagSql("least({}, {})", "max", "1.0D", "{} > {}"),
-    "max_product": TagSql("({} * {})", "max", "1.0D", "{} > {}"),
+    **dict.fromkeys(("max_product", "maxmultprob"), TagSql("({} * {})", "max", "1.0D", "{} > {}")),
+    "max_plus": TagSql("({} + {})", "max", "0.0D", "{} > {}", zero=-math.inf, low=-math.inf, high=0.0),
     "min_plus": TagSql("({} + {})", "min", "0.0D", "{} < {}", zero=math.inf, high=math.inf),
     "addmultprob": TagSql("({} * {})", "sum", "1.0D", None, "least({}, 1.0D)"),
 }
