@@ -40,6 +40,32 @@ def test_the_engine_writes_parquet(places):
     assert sorted(pq.read_table(out / "path.parquet").column("x").to_pylist()) == [0, 0, 1]
 
 
+def test_a_failed_run_changes_no_files(places):
+    """A value that does not fit is seen in a partition only, while the engine writes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    program, facts, out = places
+    arguments = ["run", program, "--engine", "sail", "-F", facts, "-o", f"{out}/*.parquet"]
+    with open(program, "w") as file:
+        file.write("type e(s: i64, x: u8) rel p(s, x) = e(s, x) rel q(s) = e(s, _) query q query p")
+    for values, status in (([1, 2], 0), ([1, 300], USER_ERROR), ([3, 4], 0)):
+        before = {path: path.stat().st_ino for path in out.rglob("*")} if out.exists() else {}
+        pq.write_table(pa.table({"s": [1, 2], "x": values}), f"{facts}/e.parquet")
+        assert main(arguments) == status
+        after = {path: path.stat().st_ino for path in out.rglob("*")}
+        assert (before == after) == (status == USER_ERROR)
+        assert sorted(path.name for path in out.iterdir()) == ["p.parquet", "q.parquet"]
+    assert sorted(pq.read_table(out / "p.parquet").column("x").to_pylist()) == [3, 4]
+
+
+def test_options_of_engines_need_one(places, capsys):
+    program, facts, _ = places
+    for option in (["--partitions", "2"], ["--spill", "somewhere"]):
+        assert main(["run", program, "-F", facts, *option]) == USER_ERROR
+        assert "go with --engine" in capsys.readouterr().err
+
+
 def test_errors(places, capsys):
     program, facts, _ = places
     assert main(["run", program, "--remote", "sc://127.0.0.1:1", "-F", facts]) == USER_ERROR

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -37,13 +38,30 @@ def engine_facts(folder: str, relations: dict[str, Any]) -> dict[str, Path]:
 
 
 def write_frames(database: Any, names: list[str], folder: Path, as_file_name: Any) -> None:
-    """Have the engine write relations as folders of Parquet; none of them comes here."""
-    from derivable.datalog.distribution.session import session_errors
+    """Have the engine write relations as folders of Parquet; none of them comes here.
 
-    for name in names:
-        path = folder.absolute() / f"{as_file_name(name)}.parquet"
-        with session_errors(f"`{name}`"):
-            database[name].to_spark().write.mode("overwrite").parquet(str(path))
+    On this machine all of them are written before they take the places of others, so that a run that fails changes
+    nothing. What other machines write is not seen from here: the engine overwrites it.
+    """
+    from derivable.datalog.distribution.session import is_local, session_errors
+
+    folder = folder.absolute()
+    frames = {folder / f"{as_file_name(name)}.parquet": (name, database[name].to_spark()) for name in names}
+    if all(is_local(frame.sparkSession) for _, frame in frames.values()):
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=folder, prefix=".derivable-") as made:
+            for number, (name, frame) in enumerate(frames.values()):
+                with session_errors(f"`{name}`"):
+                    frame.write.parquet(f"{made}/{number}")
+            for number, path in enumerate(frames):
+                if path.exists():
+                    path.rename(f"{made}/old_{number}")
+                Path(f"{made}/{number}").rename(path)
+    else:
+        for path, (name, frame) in frames.items():
+            with session_errors(f"`{name}`"):
+                frame.write.mode("overwrite").parquet(str(path))
+    for path in frames:
         click.echo(path, err=True)
 
 

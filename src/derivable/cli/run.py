@@ -92,6 +92,7 @@ class _Width(click.ParamType):
 @click.option("--engine", type=click.Choice(["spark", "sail"]), help="Run on Spark, or on Sail in this process.")
 @click.option("--remote", metavar="sc://HOST:PORT", help="The server of Spark Connect of --engine spark.")
 @click.option("--partitions", type=click.IntRange(min=1), help="Partitions of an engine.")
+@click.option("--spill", metavar="DIR", help="Where an engine writes rounds: a folder that all its machines have.")
 @click.option("--progress/--no-progress", default=None, help="Show how far the run is.  [default: on a terminal]")
 @click.option(
     "-o",
@@ -147,6 +148,8 @@ def run_command(
     from derivable.cli.engine import collected, engine_of, write_frames
 
     settings["engine"] = engine_of(engine, remote)
+    if settings["engine"] is None and (settings["partitions"] is not None or settings["spill"] is not None):
+        raise click.UsageError("--partitions and --spill go with --engine.")
     is_asked = bool(most_probable or samples is not None or why or why_not)
     if settings["engine"] is not None and is_asked:
         raise click.UsageError("--engine excludes --most-probable, --samples, --why and --why-not.")
