@@ -61,11 +61,9 @@ LAYOUT = {
     "shortcuts/bit_rows.py": {"MOST_ROWS"},
     "shortcuts/condensed.py": {"UNIT_BITS"},
     "shortcuts/emit_best.py": {"EXACT"},
-    "tables/index.py": {"MOST_CHAINED"},
     "tables/packing.py": {"WORD_BITS"},
     "tables/scan.py": {"BLOCK", "LANES", "LEAST_BITS", "MORE_BITS", "MOST_BITS"},
     "tables/sets.py": {"MAX_FIRST"},
-    "tables/trie.py": {"WORDS", "MORE_WORDS", "FEW_WORDS"},
     "tags/custom.py": {"_GONE", "_ONE"},
     "tags/proof_store.py": {"ALL", "FEW", "LOOKS", "PIECE", "ROOM", "SLOTS", "SPARSE", "STATES", "WIDEST"},
     "tags/proof_table.py": {"LOOKS", "ONE", "ZERO"},
@@ -77,7 +75,7 @@ LAYOUT = {
     "api/worlds.py": {"_MOST_CHARACTERS", "_SHOWN_FACTS", "_SHOWN_WORLDS"},
     "api/relation_view.py": {"_COMPLETED_KEYS", "_SHOWN_COLUMNS", "_SHOWN_ROWS"},
     "reasons/absence.py": {"MOST_COUNTED", "MOST_RESULTS"},
-    "reasons/derivations.py": {"LOOKS", "MOST_INSTANCES", "SPARE"},
+    "reasons/derivations.py": {"LOOKS", "SPARE"},
     "reasons/show.py": {"MOST_DRAWN", "MOST_SHOWN", "OPEN_LEVELS", "_CHARACTER", "_GAP", "_ROW"},
     "run/limits.py": {"LONG_PART"},
     "run/overflow.py": {"MOST_BATCHES"},
@@ -93,7 +91,7 @@ LAYOUT = {
     "ram/assumed.py": {"BEGUN"},
     "ram/estimate.py": {
         *("ABSENT", "COMPARISON", "CONDITION", "DRIVER", "INDEX", "INDEX_CHAIN", "LOOK", "LOOK_CHAIN", "LOOK_TRIE"),
-        *("MATCH", "PROBE", "RANGE_ROWS", "SEARCH", "SORT", "STORE", "WORD_BITS"),
+        *("MATCH", "PROBE", "RANGE_ROWS", "SORT", "STORE", "WORD_BITS"),
     },
     "ram/statistics.py": {"ALL_ROWS", "BUCKETS", "SAMPLE", "SLOTS"},
     # What exact inference, aggregates and files keep or take at most.
@@ -107,10 +105,7 @@ LAYOUT = {
     "api/spark_task.py": {"KEYS", "_BATCH"},
     "distribution/keys.py": {"FACTOR", "PRIME"},
     "distribution/session.py": {"SECONDS"},
-    "exact/approximate.py": {
-        *("SECONDS", "WIDTH", "_COMPILATION", "_FIRST_SEARCH", "_SEARCH", "_SLICE", "_SPEED", "_MOST_CUBES"),
-        *("_MOST_SPLITS", "_QUIET"),
-    },
+    "exact/approximate.py": {"WIDTH", "_SPEED", "_MOST_CUBES", "_MOST_SPLITS", "_QUIET"},
     "exact/exact.py": {"LEAST_ROOT", "MANY", "SHARE"},
     "exact/ground_program.py": {"MOST_EDGES", "MOST_UNROLLED"},
     "exact/kept.py": {"MOST_FACTS", "MOST_KEPT", "MOST_NODES"},
@@ -127,7 +122,8 @@ LAYOUT = {
 # Of `Policy`: who adds one takes one away, or says why not.
 # Two stood in the reader of files before, and two among the words of the machine.
 # What engines send to each partition is a limit of theirs.
-MOST_NUMBERS = 48
+# A search in an ordered index and the instances behind a proof stood elsewhere before, where tests patched them.
+MOST_NUMBERS = 50
 
 
 def numbers_of(text: str) -> set[str]:

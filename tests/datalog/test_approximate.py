@@ -10,7 +10,7 @@ from tests.datalog.test_worlds import drawn_case, enumerated, graph_model
 
 import derivable as dv
 from derivable.cli.main import USER_ERROR, main
-from derivable.datalog.exact import approximate
+from derivable.datalog.policy.costs import under
 
 ROWS = [(1,), (2,), (3,)]
 
@@ -28,13 +28,6 @@ def posteriors(case):
     return total, found
 
 
-def only(monkeypatch, first=0.0, compilation=0.0, search=0.0):
-    """Have just some of the parts of the work."""
-    monkeypatch.setattr(approximate, "_FIRST_SEARCH", first)
-    monkeypatch.setattr(approximate, "_COMPILATION", compilation)
-    monkeypatch.setattr(approximate, "_SEARCH", search)
-
-
 def check_sound(database, total, expected, tolerance=1e-12):
     for row, p in expected.items():
         found = database.bounds("goal", row)
@@ -45,31 +38,26 @@ def check_sound(database, total, expected, tolerance=1e-12):
 
 
 @pytest.mark.parametrize("seed", [*range(12), *(pytest.param(s, marks=pytest.mark.slow) for s in range(12, 300))])
-def test_bounds_of_random_programs_are_sound(seed, monkeypatch):
+def test_bounds_of_random_programs_are_sound(seed):
     # Recursion, negation, choices and evidence.
     case = drawn_case(seed)
     _, _, program, given, _, evidence = case
     total, expected = posteriors(case)
     # A split at a time, until the bounds are narrow enough.
-    with monkeypatch.context() as patch:
-        only(patch, first=1.0)
-        patch.setattr(approximate, "_SLICE", 0.0)
+    with under(bound_seconds=(10.0, 0.0, 0.0, 10.0), look_seconds=0.0):
         for width in (0.6, 0.3, 0.05):
             database = program.run(given, evidence=evidence, approximate=width)
             check_sound(database, total, expected)
             assert all(database.bounds("goal", row).width <= width for row in ROWS)
             assert (database.bounds("goal").confidence == 1.0).all()
     # By compiling alone.
-    with monkeypatch.context() as patch:
-        only(patch, compilation=1.0, search=1.0)
+    with under(bound_seconds=(0.0, 10.0, 10.0, 10.0)):
         database = program.run(given, evidence=evidence, approximate=True)
         check_sound(database, total, expected, 1e-9)
         assert math.exp(database.log_evidence) == pytest.approx(total, rel=1e-9)
         assert all(database.bounds("goal", row).width == 0.0 for row in ROWS)
     # By samples alone, which are of the worlds with the evidence.
-    with monkeypatch.context() as patch:
-        only(patch)
-        patch.setattr(approximate, "SECONDS", 0.02)
+    with under(bound_seconds=(0.0, 0.0, 0.0, 0.02)):
         database = program.run(given, evidence=evidence, approximate=0.5, seed=seed)
         check_sound(database, total, expected)
         bounds = database.bounds("goal")
@@ -157,8 +145,8 @@ HIGH = dv.Program("""
 
 
 @pytest.mark.parametrize("days", [30, 150])
-def test_evidence_that_no_sample_has_is_bounded(days, monkeypatch):
-    only(monkeypatch)
+def test_evidence_that_no_sample_has_is_bounded(days, costs):
+    costs(bound_seconds=(0.0, 0.0, 0.0, 10.0))
     facts, evidence = {"day": [(i,) for i in range(days)]}, {"high": dict.fromkeys(range(days), True)}
     database = HIGH.run(facts, evidence=evidence, approximate=True, time_limit=0.3)
     assert database.evidence_bounds.lower <= 0.5 * (1e-3**days + 1e-4**days) <= database.evidence_bounds.upper < 0.1
@@ -188,8 +176,8 @@ def test_what_is_no_approximate_run_is_refused(options, said):
         dv.Program("rel 0.5::a() query a").run(**options)
 
 
-def test_the_command_line_says_between_what_a_probability_lies(tmp_path, capsys, monkeypatch):
-    only(monkeypatch)
+def test_the_command_line_says_between_what_a_probability_lies(tmp_path, capsys, costs):
+    costs(bound_seconds=(0.0, 0.0, 0.0, 10.0))
     edges = ", ".join(f"0.2::({a}, {b})" for a in range(24) for b in range(24) if a != b)
     path = tmp_path / "dense.scl"
     path.write_text(f"{DENSE.text}\nrel edge = {{{edges}}}")

@@ -13,7 +13,7 @@ from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.kernels import relations
 from derivable.datalog.policy.costs import under
 from derivable.datalog.tables import bulk_load, packing
-from derivable.datalog.tables import index as indexes
+from derivable.datalog.tables.index import Index
 from derivable.datalog.tables.packing import Packing, distinct
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import TYPES
@@ -355,11 +355,13 @@ def test_rows_that_came_as_sets_are_viewed_in_the_log(costs):
     assert table.has_log
 
 
-def test_an_index_of_chains_has_no_more_rows_than_its_numbers(monkeypatch):
-    monkeypatch.setattr(indexes, "MOST_CHAINED", 5)
+def test_an_index_of_chains_has_no_more_rows_than_its_numbers():
+    class FiveRows(Index):
+        most_rows = 5
+
     table = Table("t", (I64, I64))
     table.insert([np.arange(5), np.arange(5)], 5)
-    index = table.index((0, 1), False)
+    index = FiveRows(table, (0, 1), False)
     index.update()
     assert len(index.following) >= 5
     table.insert([np.array([9]), np.array([9])], 1)

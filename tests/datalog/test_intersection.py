@@ -71,10 +71,11 @@ def test_rules_agree_with_the_reference(body, data):
     program = dv.Program(text)
     meaning = interpret(program.lowered(facts), facts)
     words = data.draw(st.sampled_from([(1, 8, 1 << 18), (0, 0, 0), (0, 1, 1)]))
-    costs, kernels = under(small_round=2), settings_of(0, data.draw(SET_ROWS), data.draw(st.integers(1, 4)))
-    with pytest.MonkeyPatch.context() as patch, kernels, costs:
-        for name, value in zip(("WORDS", "MORE_WORDS", "FEW_WORDS"), words):
-            patch.setattr(trie, name, value)
+    costs, kernels = (
+        under(small_round=2, bit_words=words),
+        settings_of(0, data.draw(SET_ROWS), data.draw(st.integers(1, 4))),
+    )
+    with kernels, costs:
         found = program.run(facts, keep=data.draw(st.booleans()))
     for name in ("r", "n"):
         assert set(found[name]) == meaning[name], name

@@ -13,7 +13,6 @@ import derivable as dv
 from datalog.test_fused import settings_of
 from datalog.test_plan import ALWAYS
 from derivable.datalog.policy.costs import under
-from derivable.datalog.ram import estimate
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.check import check_ram
 from derivable.datalog.ram.interpret import interpret
@@ -61,8 +60,7 @@ SEARCHES = st.sampled_from([-1e12, 1e12])
 @contextlib.contextmanager
 def planned(search):
     """Every join is planned, for this cost of a search in an ordered index."""
-    with under(**ALWAYS), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(estimate, "SEARCH", search)
+    with under(**ALWAYS, search_ns=search):
         yield
 
 

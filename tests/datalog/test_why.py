@@ -22,7 +22,6 @@ from derivable.core.diagnostics import (
 )
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.ram.lower import lower
-from derivable.datalog.reasons import derivations
 from derivable.datalog.rules.new_terms import with_terms
 from derivable.datalog.rules.strata import stratify
 from drawn import examples
@@ -297,8 +296,8 @@ def test_a_search_looks_at_little_of_a_large_relation():
     assert explainer.derivations.looked < 1000
 
 
-def test_where_a_proof_is_not_shown_to_be_least(monkeypatch):
-    monkeypatch.setattr(derivations, "MOST_INSTANCES", 20)
+def test_where_a_proof_is_not_shown_to_be_least(costs):
+    costs(most_instances=20)
     edges = {(i, (i + step) % 20): 0.5 for i in range(20) for step in (1, 19)}
     database = dv.Program(PATHS).run({"edge": edges}, "minmaxprob")
     proofs = database.why("path", (0, 1), k=2)
@@ -306,8 +305,8 @@ def test_where_a_proof_is_not_shown_to_be_least(monkeypatch):
     assert proofs[0].probability == 0.5
 
 
-def test_some_proof_where_there_are_too_many_ways(monkeypatch):
-    monkeypatch.setattr(derivations, "MOST_INSTANCES", 400)
+def test_some_proof_where_there_are_too_many_ways(costs):
+    costs(most_instances=400)
     edges = [(i, (i + step) % 20) for i in range(20) for step in (1, 19)]
     database = dv.Program(SPLIT).run({"edge": edges})
     proof = database.why("path", (0, 7))
@@ -315,7 +314,7 @@ def test_some_proof_where_there_are_too_many_ways(monkeypatch):
     assert not proof.is_least
     assert "before it was known that no proof is lower" in str(proof)
     assert database.why("path", (0, 2)).height == 2
-    monkeypatch.setattr(derivations, "MOST_INSTANCES", 10)
+    costs(most_instances=10)
     with pytest.raises(LimitError, match="no proof was found"):
         dv.Program(SPLIT).run({"edge": edges}).why("path", (0, 9))
 

@@ -26,18 +26,19 @@ from derivable.core.progress import progress
 from derivable.datalog.exact.evidence import Conditioned, impossible
 from derivable.datalog.exact.exact import Compiled, Grounding, nodes_of_items
 from derivable.datalog.exact.unroll import without_circular
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.rules.nodes import Evidence
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.tags.ground_graph import negate
 
-# The width that is wanted where a caller says no number, and the seconds where there is no limit.
-WIDTH, SECONDS = 0.01, 10.0
-# When each part of the work ends, as parts of the time that there is.
-_FIRST_SEARCH, _COMPILATION, _SEARCH = 0.1, 0.4, 0.6
-# Seconds that a kernel goes on for before somebody looks at the clock, the first time with so many nodes and edges a
-# second; cubes of all rows, of 32 bytes each; seconds after which a person sees how far it is.
-_SLICE, _SPEED, _MOST_CUBES, _QUIET = 0.02, 1e7, 1 << 24, 1.0
+# The parts of the work, in order.
+FIRST_SEARCH, COMPILATION, SEARCH, SAMPLES = range(4)
+# The width that is wanted where a caller says no number.
+WIDTH = 0.01
+# Nodes and edges that a kernel goes through in a second, until it is measured; cubes of all rows, of 32 bytes each;
+# seconds after which a person sees how far it is.
+_SPEED, _MOST_CUBES, _QUIET = 1e7, 1 << 24, 1.0
 # Splits that are made of the first items of impossible evidence, to say which one cannot be.
 _MOST_SPLITS = 1 << 12
 
@@ -119,10 +120,10 @@ class Approximation:
         # The row of the evidence comes first, if there is any.
         roots = [(TRUE, condition)] * bool(evidence) + [(condition, node) for node in graph.roots.tolist()]
         with _Rows(graph, roots, weights, self) as rows:
-            rows.search(_FIRST_SEARCH)
+            rows.search(FIRST_SEARCH)
             log_evidence = self._compile(distinct, given, rows)
-            rows.search(_SEARCH)
-            rows.sample(1.0)
+            rows.search(SEARCH)
+            rows.sample(SAMPLES)
         if evidence:
             self.evidence = rows.intervals.pop(0)
         if self.evidence.upper == 0.0:
@@ -156,7 +157,7 @@ class Approximation:
         """Have the rows that are too wide compiled, if there is time; then the logarithm of the probability of the
         evidence."""
         wide, first = rows.wide(), len(rows.intervals) - len(nodes)
-        wide, seconds = wide[wide >= first], rows.seconds_until(_COMPILATION)
+        wide, seconds = wide[wide >= first], rows.seconds_until(COMPILATION)
         if not len(wide) or seconds <= 0:
             return None
         watch = Watch(replace(self.watch.limits, time_limit=seconds), shows=False)
@@ -169,11 +170,11 @@ class Approximation:
         except (LimitError, CompilerError, UnsupportedError):
             return None
         for row, p in zip(wide.tolist(), np.clip(found, 0.0, 1.0).tolist()):
-            rows.settle(row, p, p)
+            rows.prove(row, p, p)
         if self.items:
             # It holds in some world, though its probability may be too small for a float.
             p, least = math.exp(log_evidence), sys.float_info.min
-            rows.settle(0, p if p >= least else 0.0, max(p, least))
+            rows.prove(0, p if p >= least else 0.0, max(p, least))
         return log_evidence
 
     def _impossible(self, graph: AndOrGraph, evidence: Sequence[int], weights: np.ndarray) -> DomainError:
@@ -204,8 +205,10 @@ class _Rows:
         self.costs: dict[int, float] = {}
         self.began = time.monotonic()
         left = self.watch.remaining()
+        ends = policy().bound_seconds
         # So that results come within the limit.
-        self.seconds = SECONDS if left is None else 0.95 * left
+        scale = 1.0 if left is None else 0.95 * left / ends[-1]
+        self.ends = [self.began + scale * end for end in ends]
         self.display, self.advance = ExitStack(), None
 
     def __enter__(self) -> _Rows:
@@ -214,20 +217,20 @@ class _Rows:
     def __exit__(self, *_) -> None:
         self.display.close()
 
-    def seconds_until(self, part: float) -> float:
-        """What is left of the first part of the time."""
-        return self.began + part * self.seconds - time.monotonic()
+    def seconds_until(self, part: int) -> float:
+        """What is left until a part of the work ends."""
+        return self.ends[part] - time.monotonic()
 
     def wide(self) -> np.ndarray:
         """The rows that are not as narrow as is wanted."""
         return np.flatnonzero(~self.is_done)
 
-    def settle(self, row: int, lower: float, upper: float) -> None:
+    def prove(self, row: int, lower: float, upper: float) -> None:
         self.intervals[row], self.is_done[row] = Interval.proven(lower, upper), True
 
-    def search(self, part: float) -> None:
-        """Search the wide rows in turn, ever longer, until so much of the time has passed."""
-        seconds, is_full = _SLICE / 8, False
+    def search(self, part: int) -> None:
+        """Search the wide rows in turn, ever longer, until this part of the work ends."""
+        seconds, is_full = policy().look_seconds / 8, False
         while len(rows := self.wide()) and not is_full:
             room = sum(search.num_cubes for search in self.searches.values())
             is_full = True
@@ -243,10 +246,10 @@ class _Rows:
                     if done:
                         self.costs[row] = (time.perf_counter() - began) / done
                     self._note(row, search.interval(), done < steps)
-            seconds = min(2 * seconds, _SLICE)
+            seconds = min(2 * seconds, policy().look_seconds)
 
-    def sample(self, part: float) -> None:
-        """Draw samples for the wide rows, ever more, until so much of the time has passed."""
+    def sample(self, part: int) -> None:
+        """Draw samples for the wide rows, ever more, until this part of the work ends."""
         if self.is_done.all():
             return
         proven, count, is_in_time = [*self.intervals], 1 << 8, True
@@ -277,10 +280,10 @@ class _Rows:
         by_row = sum(search.size for search in begun) * np.mean([search.masses[2] ** 2 for search in begun] or [1.0])
         return made, rows if len(begun) < len(rows) or by_row > made.size else []
 
-    def _draw(self, search: CubeSearch, cost: float, count: int, part: float) -> bool:
+    def _draw(self, search: CubeSearch, cost: float, count: int, part: int) -> bool:
         """Draw so many samples; whether there was the time for it."""
         while count > 0 and self.seconds_until(part) > 0:
-            some = min(count, max(64, int(_SLICE / cost)))
+            some = min(count, max(64, int(policy().look_seconds / cost)))
             search.draw(some, self.random.seed)
             count -= some
         return count <= 0

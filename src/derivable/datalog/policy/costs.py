@@ -90,6 +90,8 @@ class Policy:
     parted_ns: float = 1e6
     clearly: float = 0.7
     ordered_atoms: int = 6
+    # Nanoseconds of a search for a key or a bound in an ordered index.
+    search_ns: float = 60.0
     # How many times what was expected something may be before it is planned again or given up.
     far_off: int = 1 << 4
     # Rows that a clause of a recursion is estimated to find when it is cut in two.
@@ -98,6 +100,16 @@ class Policy:
     # Facts of a run, besides `call_rows` for each of its rules, up to which it is one call, 0 for never (097,
     # `benchmarks/front_doors.py`).
     small_facts: int = 1 << 10
+
+    # Words of bits that lists of values may have for each row of the table, and for each if they are not more than so
+    # many in all.
+    bit_words: tuple[int, int, int] = (1, 8, 1 << 18)
+
+    # Instances of rules that a question for proofs looks at before it takes what it has.
+    most_instances: int = 400_000
+    # Seconds after which bounds are no longer searched first, compiled, searched, and sampled, where there is no limit
+    # of time: in proportion to that, where there is one.
+    bound_seconds: tuple[float, float, float, float] = (1.0, 4.0, 6.0, 10.0)
 
     # Limits: seconds before anything is shown of a run; the part of the memory that it leaves.
     quiet_seconds: float = 1.0

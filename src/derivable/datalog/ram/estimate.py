@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from derivable.datalog.foreign.standard import predicate_of
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars.nodes import Apply, Const, Expr, Var
 
@@ -20,8 +21,8 @@ DRIVER, LOOK, LOOK_CHAIN, MATCH, PROBE = 1.0, 3.0, 8.0, 2.0, 10.0
 INDEX, INDEX_CHAIN, CONDITION, STORE = 4.0, 15.0, 0.5, 12.0
 # A look into the trie of one of several atoms that are intersected, and the values in a word of bits.
 LOOK_TRIE, WORD_BITS = 7.0, 64.0
-# A row put into an ordered index, and a search for a key or a bound there.
-SORT, SEARCH = 100.0, 60.0
+# A row put into an ordered index; a search there takes `Policy.search_ns`.
+SORT = 100.0
 # The part of rows for which a comparison holds, and rows of a range, where nothing is known.
 COMPARISON, RANGE_ROWS, ABSENT = 0.4, 10.0, 0.8
 
@@ -223,7 +224,7 @@ class Estimator:
             cost += PROBE * before.rows
         elif within is not None:
             searches = 2 * len(found.keys) + len(within.bounds)
-            cost += SORT * size + before.rows * SEARCH * searches + rows * MATCH
+            cost += SORT * size + before.rows * policy().search_ns * searches + rows * MATCH
         elif not found.keys:
             cost += MATCH * rows
         elif len(found.keys) == 1:

@@ -21,13 +21,12 @@ from heapq import heappop, heappush
 from itertools import count
 
 from derivable.core.progress import Deadline
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.reasons.bodies import Body, Instance
 from derivable.datalog.reasons.model import Model
 from derivable.datalog.reasons.rows import Row
 from derivable.datalog.rules import nodes as r
 
-# Instances that a question looks at before it takes what it has.
-MOST_INSTANCES = 400_000
 # Instances between two looks at the limits of time.
 LOOKS = 1 << 10
 # Proofs beyond the wanted number among which those with the largest probabilities are chosen.
@@ -219,7 +218,7 @@ class Derivations:
             level, below = levels[-1], []
             for target in level:
                 self.expand(target, deadline)
-                if self.looked - start > MOST_INSTANCES:
+                if self.looked - start > policy().most_instances:
                     return False
                 for way in target.ways:
                     for need in way.tuples:
@@ -251,7 +250,7 @@ class Derivations:
         waiting, seen, start = [goal], {goal}, self.looked
         for target in waiting:
             self.begin(target, deadline)
-            if goal.best is not None or self.looked - start > MOST_INSTANCES:
+            if goal.best is not None or self.looked - start > policy().most_instances:
                 return
             if not target.is_expanded:
                 self._add(target, self.bodies_of(target.relation)[1], deadline, is_linear)
@@ -268,7 +267,7 @@ class Derivations:
         seen = {goal}
         for target in found:
             self.expand(target, deadline)
-            if self.looked - start > MOST_INSTANCES:
+            if self.looked - start > policy().most_instances:
                 return [t for t in found if t.is_expanded], False
             for way in target.ways:
                 for need in way.tuples:

@@ -12,8 +12,9 @@ from derivable.algebra.semirings import boolean
 from derivable.core.diagnostics import LimitError
 from derivable.core.progress import Deadline
 from derivable.datalog.foreign.standard import predicate_of
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.reasons.bodies import Body, Instance
-from derivable.datalog.reasons.derivations import MOST_INSTANCES, SPARE, Choice, Derivations, Tuple, Way
+from derivable.datalog.reasons.derivations import SPARE, Choice, Derivations, Tuple, Way
 from derivable.datalog.reasons.groups import keyed_instances, rows_of_group
 from derivable.datalog.reasons.model import Model
 from derivable.datalog.reasons.proof import Proof, Proofs, postorder
@@ -52,7 +53,7 @@ class Explainer:
             self.derivations.some(goal, deadline)
             if goal.best is None:
                 raise LimitError(
-                    f"no proof was found among {2 * MOST_INSTANCES:,} instances of rules",
+                    f"no proof was found among {2 * policy().most_instances:,} instances of rules",
                     hint="a rule that uses its own relation twice has very many: write it with facts in the place of"
                     " one of the two, as in `path(x, z) = path(x, y), edge(y, z)`",
                 )

@@ -16,8 +16,6 @@ from derivable.device.cpu.memory import empty, full, longer, next_length, zeros
 if TYPE_CHECKING:
     from derivable.datalog.tables.storage import Table
 
-# Rows that an index of chains may have: their numbers have 32 bits.
-MOST_CHAINED = (1 << 31) - 1
 NO_STAMPS = empty(0, np.int32)
 
 
@@ -33,6 +31,9 @@ class Index:
     is_ordered      whether the rows of the table are in the order of their keys
     heads, following  int32: the last row of each slot, and the row before each row, -1 for none
     """
+
+    # Rows that one of chains may have: their numbers have 32 bits.
+    most_rows = (1 << 31) - 1
 
     def __init__(self, table: Table, key_columns: tuple[int, ...], is_static: bool):
         self.table = table
@@ -94,11 +95,11 @@ class Index:
 
     def make_room(self, size: int) -> None:
         """Make room for `size` rows; `rows_inserted` is 0 if all are to be inserted again."""
-        if size > MOST_CHAINED:
-            message = f"an index over {size:,} rows of `{self.table.name}`, of which one has {MOST_CHAINED:,} at most"
+        if size > self.most_rows:
+            message = f"an index over {size:,} rows of `{self.table.name}`, of which one has {self.most_rows:,} at most"
             raise UnsupportedError(message, hint="split the relation, or join it by one column of small integers")
         if len(self.following) < size:
-            length = min(next_length(len(self.following), size), MOST_CHAINED)
+            length = min(next_length(len(self.following), size), self.most_rows)
             self.following = longer(self.following, length, self.rows_inserted)
         if len(self.heads) < size:
             # Gone before its successor is there.

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from derivable.datalog.kernels import relations as kernels
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.tables.index import Index, most_apart
 from derivable.datalog.tables.packing import WORD_BITS, Packing, distinct
 from derivable.datalog.tables.storage import Table
@@ -21,8 +22,6 @@ from derivable.device.cpu.memory import empty, zeros
 
 # What divides by the bits of a word.
 WORD_SHIFT = WORD_BITS.bit_length() - 1
-# Words of bits that rows may have for each row of the table, and for each if they are not more than so many in all.
-WORDS, MORE_WORDS, FEW_WORDS = 1, 8, 1 << 18
 
 
 class Trie(Index):
@@ -70,7 +69,8 @@ class Trie(Index):
         first, last = (int(values.min()), int(values.max())) if size else (0, 0)
         self.first_word = first >> WORD_SHIFT
         self.num_words = (last >> WORD_SHIFT) - self.first_word + 1
-        most = max(WORDS * size, min(MORE_WORDS * size, FEW_WORDS)) // self.num_words
+        words, more_words, few_words = policy().bit_words
+        most = max(words * size, min(more_words * size, few_words)) // self.num_words
         # The length of the shortest lists with a row of bits; empty ones have none.
         least = 1
         if most < len(degrees):
