@@ -14,6 +14,7 @@ import socket
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from derivable.core import diagnostics
@@ -85,7 +86,23 @@ def _builder() -> Any:
     with warnings.catch_warnings():
         # PySpark warns of versions of pandas that are newer than it is.
         warnings.simplefilter("ignore", FutureWarning)
+        package = optional_module("pyspark", "pyspark-client", "spark")
+        with _home_of(Path(package.__path__[0])):
+            optional_module("pyspark.sql.connect.session", "pyspark-client", "spark")
         return optional_module("pyspark.sql", "pyspark-client", "spark").SparkSession.builder
+
+
+@contextmanager
+def _home_of(package: Path) -> Iterator[None]:
+    """`pyspark-client` has no jars, and as it is imported ends the process where there is no folder of them."""
+    if "SPARK_HOME" in os.environ or (package / "jars").is_dir():
+        yield
+        return
+    os.environ["SPARK_HOME"] = str(package)
+    try:
+        yield
+    finally:
+        del os.environ["SPARK_HOME"]
 
 
 def _sail_session() -> Any:
