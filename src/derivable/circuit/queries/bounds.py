@@ -185,16 +185,18 @@ def _heights(graph: AndOrGraph) -> np.ndarray:
 
 def _facts(variables: np.ndarray, weights: np.ndarray, groups: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """What kernels know of random facts, of those that a graph mentions (ascending)."""
-    group_of, members, rest = np.full(len(variables), -1, np.int64), list[np.ndarray](), list[float]()
-    for group in groups:
-        places = np.flatnonzero(np.isin(variables, group))
-        if len(places):
-            group_of[places] = len(members)
-            members.append(places)
-            rest.append(float(weights[np.setdiff1d(group, variables)].sum()))
-    flat = np.concatenate([*members, np.empty(0, np.int64)]).astype(np.int64)
-    ends = offsets_of([len(one) for one in members])
-    return np.asarray(weights, np.float64)[variables], np.array(rest, np.float64), group_of, ends, flat
+    # Of a program with many choices a graph may mention few.
+    weights = np.asarray(weights, np.float64)
+    everyone = np.concatenate([*groups, np.empty(0, np.int64)]).astype(np.int64)
+    owners = np.repeat(np.arange(len(groups)), np.array([len(group) for group in groups], np.int64))
+    is_mentioned = np.isin(everyone, variables)
+    members = np.searchsorted(variables, everyone[is_mentioned]).astype(np.int64)
+    mentioned, numbers = np.unique(owners[is_mentioned], return_inverse=True)
+    group_of = np.full(len(variables), -1, np.int64)
+    group_of[members] = numbers.reshape(-1)
+    rest = np.bincount(owners[~is_mentioned], weights[everyone[~is_mentioned]], len(groups))[mentioned]
+    ends = offsets_of(np.bincount(numbers.reshape(-1), minlength=len(mentioned)))
+    return weights[variables], rest.astype(np.float64), group_of, ends, members
 
 
 def _cubes(room: int) -> tuple[np.ndarray, ...]:

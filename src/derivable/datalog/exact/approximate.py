@@ -37,7 +37,7 @@ FIRST_SEARCH, COMPILATION, SEARCH, SAMPLES = range(4)
 # The width that is wanted where a caller says no number.
 WIDTH = 0.01
 # Nodes and edges that a kernel goes through in a second, until it is measured; cubes of all rows, of 32 bytes each;
-# seconds after which a person sees how far it is.
+# seconds between two reports of how far it is.
 _SPEED, _MOST_CUBES, _QUIET = 1e7, 1 << 24, 1.0
 # Splits that are made of the first items of impossible evidence, to say which one cannot be.
 _MOST_SPLITS = 1 << 12
@@ -203,7 +203,7 @@ class _Rows:
         self.is_done = np.zeros(len(roots), bool)
         self.searches: dict[int, CubeSearch] = {}
         self.costs: dict[int, float] = {}
-        self.began = time.monotonic()
+        self.began = self.reported = time.monotonic()
         left = self.watch.remaining()
         ends = policy().bound_seconds
         # So that results come within the limit.
@@ -304,7 +304,8 @@ class _Rows:
         now = time.monotonic()
         # The time ends the work, and is no error.
         self.watch.check_budget(now)
-        if now - self.began > _QUIET:
+        if now - self.reported > _QUIET:
+            self.reported = now
             if self.advance is None:
                 self.advance = self.display.enter_context(progress("tightening bounds", enabled=self.watch.shows))
             widest = max(interval.width for interval in self.intervals)
