@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,7 @@ from derivable.datalog.facts.file_forms import AS_IT_IS, FactFile
 from derivable.datalog.facts.inputs import Columns, checked_facts, taken
 from derivable.datalog.facts.load import checked_words, known_relation, load_relation
 from derivable.datalog.facts.program_facts import load_program_facts
-from derivable.datalog.facts.store import new_store
+from derivable.datalog.facts.store import FactStore, new_store
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.run.limits import Limits
 from derivable.datalog.tables.storage import Table
@@ -188,8 +188,9 @@ class SparkRun:
             self.plan: Plan = program._plan_for({**local, **{name: example(frame) for name, frame in raw.items()}})
         relations = self.plan.rules.relations
         self.frames = {name: frame_of(relations[name], frame) for name, frame in raw.items()}
-        self.local = {name: self._checked(name, rows) for name, rows in local.items()}
-        self.provenance = self._default() if provenance is None else provenance
+        store = new_store(self.plan.rules)
+        self.local = {name: self._checked(name, rows, store) for name, rows in local.items()}
+        self.provenance = self._default(store) if provenance is None else provenance
         self.record = provenance_of(self.provenance)
         self.k = proofs_kept(provenance, self.record, settings.pop("k"))
         self.limits: Limits = settings.pop("limits")
@@ -205,22 +206,19 @@ class SparkRun:
         with session_errors("the session"):
             return int(self.session.conf.get("spark.sql.shuffle.partitions", "200"))
 
-    def _checked(self, name: str, rows: Any) -> Any:
-        """Facts of this process, in a form that other machines can have; they are loaded here once to be checked."""
+    def _checked(self, name: str, rows: Any, store: FactStore) -> Any:
+        """Facts of this process, in a form that other machines can have; they are loaded into a store to be checked."""
         rules = self.plan.rules
         relation = known_relation(rules, name, f"facts for an unknown relation `{name}`", rules.source)
         if isinstance(rows, os.PathLike):
             form = rows.form if isinstance(rows, FactFile) else AS_IT_IS
             rows = read_facts(rows, name, relation.types, relation.column_names, form, None)
-        load_relation(relation, rows, new_store(rules))
+        load_relation(relation, rows, store)
         return rows
 
-    def _default(self) -> str:
-        """The provenance that the facts need, those here and those of the engine."""
+    def _default(self, store: FactStore) -> str:
+        """The provenance that the facts need, those here, which the store has, and those of the engine."""
         plan = self.plan
-        store = new_store(plan.rules)
-        for name, rows in self.local.items():
-            load_relation(plan.rules.relations[name], rows, store)
         is_random = bool(store.random.probabilities) or any(frame.tag is not None for frame in self.frames.values())
         is_random |= plan.num_uncertain > 0 or any(facts.tags is not None for facts in plan.rules.facts)
         return "exact" if is_random else "unit"
@@ -250,7 +248,7 @@ class SparkRun:
                     hint='`explain("distribution")` says why; give the relations a column that all atoms share',
                 )
             rows = taken({name: table.rename_columns(self._labels(name, frame))})[name]
-            self._collected[name] = self._checked(name, rows)
+            self._collected[name] = self._checked(name, rows, new_store(self.plan.rules))
         return self._collected[name]
 
     def _labels(self, name: str, frame: Frame) -> list[str]:
@@ -371,44 +369,26 @@ class SparkRun:
             if not partition.split:
                 return {}, keys
             sources: dict[str, tuple[tuple[str, str], ...]] = {}
-            columns: dict[str, str] = {}
-            made: list[Callable[[], Any]] = []
+            nulls: dict[str, str] = {}
             for number, (relation, version) in enumerate(partition.split.items()):
                 name = names[version.relation]
                 frame = self.frames[name]
                 types = {field.name: field.dataType.simpleString() for field in frame.frame.schema.fields}
-                of = [f"source_{number}_{c}" for c in range(len(frame.names))]
-                columns.update(zip(of, map(types.__getitem__, frame.names)))
-                sources[relation] = tuple(zip(of, self._labels(name, frame)))
-                made.append(self._split(number, frame, version.column, partition, relation, of, columns))
-            nulls = [f"CAST(NULL AS {kind}) AS {name}" for name, kind in columns.items()]
-            found = keys.selectExpr(KEY, f"{KEYS} AS {SOURCE}", *nulls)
-            for rows in made:
-                found = found.unionAll(rows())
-            return sources, found.repartition(self.partitions, KEY)
-
-    def _split(
-        self,
-        number: int,
-        frame: Frame,
-        column: int | None,
-        partition: Partition,
-        relation: str,
-        of: list[str],
-        columns: dict[str, str],
-    ) -> Callable[[], Any]:
-        assert column is not None
-        key = key_expression(frame.columns[column], partition.rules.relations[relation].types[column], self._num_keys)
-        own = dict(zip(of, frame.names))
-
-        def made() -> Any:
-            rest = [
-                f"{quoted(own[name])} AS {name}" if name in own else f"CAST(NULL AS {kind}) AS {name}"
-                for name, kind in columns.items()
-            ]
-            return frame.frame.selectExpr(f"{key} AS {KEY}", f"{number} AS {SOURCE}", *rest)
-
-        return made
+                columns = [f"source_{number}_{c}" for c in range(len(frame.names))]
+                nulls |= {c: f"CAST(NULL AS {types[title]}) AS {c}" for c, title in zip(columns, frame.names)}
+                sources[relation] = tuple(zip(columns, self._labels(name, frame)))
+            rows = keys.selectExpr(KEY, f"{KEYS} AS {SOURCE}", *nulls.values())
+            for number, (relation, version) in enumerate(partition.split.items()):
+                frame = self.frames[names[version.relation]]
+                assert version.column is not None
+                t = partition.rules.relations[relation].types[version.column]
+                key = key_expression(frame.columns[version.column], t, self._num_keys)
+                columns = [column for column, _ in sources[relation]]
+                filled = nulls | {c: f"{quoted(title)} AS {c}" for c, title in zip(columns, frame.names)}
+                rows = rows.unionAll(
+                    frame.frame.selectExpr(f"{key} AS {KEY}", f"{number} AS {SOURCE}", *filled.values())
+                )
+            return sources, rows.repartition(self.partitions, KEY)
 
     def _merged(self, found: Any, columns: Mapping[str, str]) -> Any:
         """Rows that follow in several partitions once each, with their tags added up."""

@@ -64,7 +64,6 @@ class Rounds:
         self.numbers = {name: number for number, name in enumerate(ram.relations)}
         self.query = Query(ram, semiring, self._view)
         self.views: set[str] = set()
-        self.rounds = 0
 
     def _made(self, folder: str | None) -> str:
         if folder is not None:
@@ -224,7 +223,6 @@ class Rounds:
         is_over, here = False, 0
         while not is_over:
             here += 1
-            self.rounds += 1
             news: dict[str, Any] = {}
             for name, of in queries.items():
                 if of:
