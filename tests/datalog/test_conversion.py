@@ -209,6 +209,15 @@ def test_what_cannot_be_converted_is_refused_with_its_line(tmp_path, capsys, mon
     assert message in capsys.readouterr().err
 
 
+def test_options_of_souffle_are_for_its_programs(tmp_path, capsys):
+    (tmp_path / "a.pl").write_text("a.\n")
+    (tmp_path / "a.dl").write_text(".decl p(x:number)\np(N).\n")
+    assert main(["convert", str(tmp_path / "a.pl"), "-M", "N=3"]) != 0
+    assert "--macro and --word are for programs of Souffl" in capsys.readouterr().err
+    assert main(["convert", str(tmp_path / "a.dl"), "-M", "N=3", "--word", "64"]) == 0
+    assert capsys.readouterr().out == "type p(x: i64)\nquery p\nrel p = {(3)}\n"
+
+
 def test_networks(tmp_path, capsys):
     path = tmp_path / "rain.bif"
     path.write_text(

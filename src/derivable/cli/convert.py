@@ -7,15 +7,14 @@ from pathlib import Path
 
 import click
 
-from derivable.cli.user_file import file_options, roots_of
+from derivable.cli.user_file import file_options, macros_of, roots_of, souffle_options, without_souffle_options
 from derivable.core.terminal import visible
 
 
 @click.command("convert")
 @click.argument("file", type=click.Path())
 @click.argument("output", type=click.Path(), required=False)
-@click.option("-M", "--macro", "macros", multiple=True, metavar="NAME=TEXT", help="A macro of a program of Soufflé's.")
-@click.option("--word", type=click.Choice(["32", "64"]), default="32", help="Bits of Soufflé's numbers.  [default: 32]")
+@souffle_options
 @file_options
 def convert_command(
     file: str, output: str | None, macros: tuple[str, ...], word: str, roots: tuple[str, ...], allow_files: bool
@@ -25,7 +24,9 @@ def convert_command(
     FILE is a program of Soufflé's (.dl) or of ProbLog's (.pl, .pro, .problog), whose comments are kept, or a network
     (.bif, .xmlbif, .uai). What Scallop's language cannot say is refused with its line.
     """
-    text = converted(file, dict(_macro(macro) for macro in macros), int(word), roots_of(file, roots, allow_files))
+    if not file.lower().endswith(".dl"):
+        without_souffle_options(macros, word)
+    text = converted(file, macros_of(macros), int(word), roots_of(file, roots, allow_files))
     if output is None or output == "-":
         click.echo(visible(text) if sys.stdout.isatty() else text, nl=False)
         return
@@ -55,8 +56,3 @@ def converted(file: str, macros: dict[str, str], word: int, roots: tuple[str, ..
         return Program.from_problog(text, source, roots=roots).to_scallop()
     hint = f"known are .dl, .pl, .pro, .problog, {', '.join(NETWORKS)}"
     raise DomainError("this is no program of another system, by its ending", source=file, hint=hint)
-
-
-def _macro(text: str) -> tuple[str, str]:
-    name, _, body = text.partition("=")
-    return name, body

@@ -16,7 +16,15 @@ from click.core import ParameterSource
 
 from derivable.cli.items import evidence_text
 from derivable.cli.report import plain, write_table
-from derivable.cli.user_file import PYTHON, file_options, provenance_option, roots_of
+from derivable.cli.user_file import (
+    PYTHON,
+    file_options,
+    macros_of,
+    provenance_option,
+    roots_of,
+    souffle_options,
+    without_souffle_options,
+)
 from derivable.core.terminal import visible
 
 TABLE_ROWS = 50
@@ -101,8 +109,7 @@ class _Width(click.ParamType):
     metavar="DIR|DIR/*.parquet",
     help="Write each relation to a file in DIR (.csv by default) instead of stdout.",
 )
-@click.option("-M", "--macro", "macros", multiple=True, metavar="NAME=TEXT", help="A macro of a program of Soufflé's.")
-@click.option("--word", type=click.Choice(["32", "64"]), default="32", help="Bits of Soufflé's numbers.  [default: 32]")
+@souffle_options
 @file_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document with the tuples and tags of each relation.")
 def run_command(
@@ -186,8 +193,7 @@ def run_command(
         _allow_only("a network", "file", "evidence", "queries", "as_json")
         write_posteriors(file, evidence, queries, as_json)
         return
-    if macros or word != "32":
-        raise click.UsageError("--macro and --word are for programs of Soufflé's, which end in .dl.")
+    without_souffle_options(macros, word)
     program, shown = _program(file, queries, evidence, compatible, roots_of(file, roots, allow_files))
     # Before the run, which may take long.
     files = _files_of_queries(program, file, output, allow_files)
@@ -261,10 +267,9 @@ def _run_souffle(
 
     if evidence:
         raise UnsupportedError("Soufflé's programs take no evidence", hint="write the program with `rel`, in a .scl")
-    texts = {name: text for name, _, text in (macro.partition("=") for macro in macros)}
     inside = None if roots is None else (*roots, *([] if facts is None else [facts]))
     program = Program.from_souffle(
-        _decoded(read_bytes(file), file), os.fspath(Path(file)), macros=texts, word=word, roots=inside
+        _decoded(read_bytes(file), file), os.fspath(Path(file)), macros=macros_of(macros), word=word, roots=inside
     )
     database: Any = program.run(facts=program.read(facts or "."), **settings)
     if output == "-":

@@ -127,6 +127,28 @@ def roots_of(file: str, roots: tuple[str, ...], allow_files: bool) -> tuple[str,
     return None if allow_files else (os.path.dirname(os.path.abspath(file)), os.getcwd(), *roots)
 
 
+def souffle_options(command: Callable) -> Callable:
+    """The options --macro and --word, of programs of Soufflé's."""
+    macro = click.option(
+        *("-M", "--macro", "macros"), multiple=True, metavar="NAME=TEXT", help="A macro of a program of Soufflé's."
+    )
+    word = click.option(
+        "--word", type=click.Choice(["32", "64"]), default="32", help="Bits of Soufflé's numbers.  [default: 32]"
+    )
+    return macro(word(command))
+
+
+def macros_of(macros: tuple[str, ...]) -> dict[str, str]:
+    """NAME=TEXT as a text by its name."""
+    return {name: text for name, _, text in (macro.partition("=") for macro in macros)}
+
+
+def without_souffle_options(macros: tuple[str, ...], word: str) -> None:
+    """Raise UsageError if one of them is set, for a file of another language."""
+    if macros or word != "32":
+        raise click.UsageError("--macro and --word are for programs of Soufflé's, which end in .dl.")
+
+
 def _run_files(context: Any, option: Any, paths: tuple[str, ...]) -> None:
     for path in paths:
         run_file(path)
