@@ -260,7 +260,7 @@ class Continuation(Executor):
             self.hide(name, gone)
         self.write_to(name)
         self.tables[name].insert_from(more)
-        self.settle(name)
+        self.finish_relation(name)
         self.watch.tuples = self.finished
         self.watch.remaining()
         return True
@@ -330,7 +330,7 @@ class Continuation(Executor):
             del self.tables[deletion.GONE + name]
             self.complete.remove(deletion.GONE + name)
         for name in stratum.relations:
-            self.settle(name)
+            self.finish_relation(name)
         with self.placed():
             warn_of_overflow(self.ram, number, self.tables, self.mode, self.symbols, self.watch)
         self.watch.tuples = self.finished
@@ -365,7 +365,7 @@ class Continuation(Executor):
             stamps[: table.size] = table.stamps[: table.size]
             table.stamps = stamps
 
-    def settle(self, name: str) -> None:
+    def finish_relation(self, name: str) -> None:
         """What is new in a table is recent for the strata to come."""
         table, old = self.tables[name], self.sizes[name]
         table.visible_size = table.size
