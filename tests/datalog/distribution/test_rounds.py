@@ -12,6 +12,7 @@ from datalog.distribution.test_sail import edges
 from datalog.test_language import CASES
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.api.partitions import RoundPlan
+from derivable.datalog.api.spark_rounds import Rounds
 
 pytestmark = [
     needs_sail,
@@ -149,6 +150,21 @@ def test_many_rounds_are_folded(tmp_path):
     found = dv.Program(text + " query n").run({"edge": frame}, engine="sail", spill=tmp_path)
     assert list(found["n"]) == [(25 * 26 // 2,)]
     assert len(list(tmp_path.glob("*/stratum_*/*/to_*"))) == 2
+
+
+def test_a_failed_run_leaves_no_files(tmp_path, monkeypatch):
+    """Those before its first round have been written when it fails."""
+    written = []
+
+    def fails(*_):
+        written.extend(tmp_path.glob("*/stratum_*"))
+        return "SELECT c0 FROM nowhere"
+
+    monkeypatch.setattr(Rounds, "_news", fails)
+    with pytest.raises(dv.DerivableError, match="`same`: the engine says"):
+        dv.Program(SAME).run({"edge": edges().select("x", "y")}, engine="sail", spill=tmp_path)["same"]
+    assert written
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_refusals_name_both_reasons():

@@ -88,6 +88,10 @@ class Rounds:
                     for name in stratum.relations:
                         self._show(self._view(name, "all"), self._once(name, stratum.full))
             return self._written("result", output, f"SELECT * FROM {self._view(output, 'all')}")
+        except BaseException:
+            if is_local(self.session):
+                shutil.rmtree(self.folder, ignore_errors=True)
+            raise
         finally:
             if self.is_temporary:
                 for path in Path(self.folder).glob("stratum_*"):
