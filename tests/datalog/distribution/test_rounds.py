@@ -1,6 +1,7 @@
 """The round plan on Sail: rows and tags are those of one machine."""
 
 import collections
+import datetime as dt
 import gc
 
 import pytest
@@ -116,6 +117,18 @@ def test_values_of_floats_and_characters_are_checked():
             else:
                 with pytest.raises(dv.DerivableError, match="does not fit"):
                     dv.Program(text.format(kind)).run({"e": frame}, engine="sail")["s"]
+
+
+def test_times_are_those_of_no_time_zone():
+    zone = "spark.sql.session.timeZone"
+    before = sail().conf.get(zone)
+    time = dt.datetime(2026, 1, 2, 3, 4, 5, 6)
+    program = dv.Program("type e(t: DateTime) rel s(t) = e(t) query s")
+    sail().conf.set(zone, "America/New_York")
+    try:
+        assert in_rounds(program, {"e": [(time,)]}, "unit", ["s"]) == {"s": {(time,): True}}
+    finally:
+        sail().conf.set(zone, before)
 
 
 def test_longest_paths():

@@ -192,9 +192,11 @@ class Rounds:
     def _of_process(self, relation: r.Relation) -> Any:
         words, variables = self.facts.relations[relation.name].joined(len(relation.types))
         columns: dict[str, Any] = {}
-        for c, (column, t) in enumerate(zip(words, relation.types)):
-            shown = show_column(np.asarray(column, np.int64), t, self.facts.symbols)
-            columns[f"c{c}"] = engine_column(shown, t, relation.name)
+        for c, (of_words, t) in enumerate(zip(words, relation.types)):
+            shown = show_column(np.asarray(of_words, np.int64), t, self.facts.symbols)
+            column = engine_column(shown, t, relation.name)
+            # Times as texts: the engine would take them as those of the time zone of its session.
+            columns[f"c{c}"] = column.cast(arrow.string()) if t.family == "datetime" else column
         if not columns:
             columns["c0"] = arrow.array(np.ones(len(variables), np.int32))
         kinds = [f"CAST(c{c} AS {result_type(relation, c)}) AS c{c}" for c in range(len(relation.types))] or ["c0"]
