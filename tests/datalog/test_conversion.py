@@ -176,21 +176,22 @@ def test_files_and_functors(tmp_path, capsys, monkeypatch):
     (tmp_path / "n.facts").write_text("1\n4\n")
     (tmp_path / "lib.dl").write_text("// of another file\n.decl n(x:number)\n")
     (tmp_path / "a.dl").write_text(
-        '// first\n#include "lib.dl"\n.functor half(x:number):number\n.input n(filename="n.facts")\n'
-        ".decl h(x:number) h(@half(x)) :- n(x).\n.output h"
+        '// first\n#include "lib.dl"\n.functor convert_half(x:number):number\n.input n(filename="n.facts")\n'
+        ".decl h(x:number) h(@convert_half(x)) :- n(x).\n.output h"
     )
     assert main(["convert", "a.dl", "a.scl"]) == 0
     text = (tmp_path / "a.scl").read_text()
-    assert "type $half(i32) -> i32" in text
+    assert "type $convert_half(i32) -> i32" in text
     assert "// of another file\n@file(" in text
     (tmp_path / "f.py").write_text(
-        "import derivable as dv\n\n@dv.datalog.function(name='half')\ndef half(x: int) -> int:\n    return x // 2\n"
+        "import derivable as dv\n\n"
+        "@dv.datalog.function(name='convert_half')\ndef half(x: int) -> int:\n    return x // 2\n"
     )
     assert main(["run", "a.scl", "--python", "f.py"]) == 0
     assert capsys.readouterr().out == "h(0)\nh(2)\n"
     from derivable.datalog.foreign.standard import FUNCTIONS
 
-    FUNCTIONS.remove("half")
+    FUNCTIONS.remove("convert_half")
 
 
 @pytest.mark.parametrize(

@@ -69,8 +69,8 @@ _DELIMITERS = (";", "\t", ",", "|")
 _LARGEST = {bits: float(np.finfo(f"f{bits // 8}").max) for bits in (32, 64)}
 # The columns of larger files are not kept for another run.
 _KEPT_BYTES = 1 << 25
-# Bytes of a text in a column of a Parquet file up to which these are the numbers of few texts.
-_BYTES_OF_NUMBERS = 4
+# Rows of a Parquet file that tell whether a column has few texts.
+_FIRST_ROWS = 4096
 # Files whose columns are in memory, the one that was read longest ago first.
 _KEPT_FILES = 8
 _files_read: dict[tuple, Columns] = {}
@@ -307,18 +307,24 @@ def _in_batches(file: Any, look: Callable[..., Any]) -> Any:
     return arrow.Table.from_batches(batches, file.schema_arrow)
 
 
-def _with_dictionaries(file: Any) -> list[str]:
-    """The columns of a Parquet file that have numbers of few texts, and are read as such."""
-    metadata, schema = file.metadata, file.schema_arrow
-    groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
-    texts = {field.name for field in schema if is_string(field.type)} if metadata.num_columns == len(schema) else ()
-    names = []
-    for c in range(metadata.num_columns if groups else 0):
-        parts = [group.column(c) for group in groups]
-        num_bytes = sum(part.total_uncompressed_size for part in parts)
-        if parts[0].path_in_schema in texts and num_bytes <= _BYTES_OF_NUMBERS * metadata.num_rows:
-            names.append(parts[0].path_in_schema)
-    return names
+def _with_dictionaries(path: Path) -> list[str]:
+    """The columns of a Parquet file that have numbers of few texts, and are read as such: few in its first rows.
+
+    How many bytes a column takes is not asked for: of a damaged file, that ends the process within Arrow.
+    """
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        schema = file.schema_arrow
+        texts = [field.name for field in schema if is_string(field.type)]
+    if not texts or len(set(schema.names)) < len(schema):
+        return []
+    with parquet.ParquetFile(path, read_dictionary=texts) as file:
+        rows = next(file.iter_batches(_FIRST_ROWS, columns=texts), None)
+    if rows is None:
+        return []
+    columns = dict(zip(rows.schema.names, rows.columns))
+    return [name for name in texts if name in columns and 2 * len(columns[name].dictionary) <= len(rows)]
 
 
 def _schema(path: Path) -> list[tuple[str, Any]]:
@@ -346,9 +352,7 @@ def _from_columns(path: Path, target: Target, look: Callable[..., Any] | None) -
         if ending_of(path) == ".parquet":
             from pyarrow import parquet
 
-            with parquet.ParquetFile(path) as opened:
-                dictionaries = _with_dictionaries(opened)
-            with parquet.ParquetFile(path, read_dictionary=dictionaries) as file:
+            with parquet.ParquetFile(path, read_dictionary=_with_dictionaries(path)) as file:
                 table = file.read() if look is None else _in_batches(file, look)
         else:
             from pyarrow import feather
