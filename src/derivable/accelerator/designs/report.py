@@ -39,7 +39,7 @@ def write_report(
 
     directory   is made if it is not there
     simulation  a run of the design, whose cycles stand beside the modelled ones
-    placement   of the hardware on a device, whose clock stands beside the assumed one
+    placement   of the hardware on a device, for a section with the measured clock
 
     Raises DerivableError if a file cannot be written. Returns the paths.
     """

@@ -12,7 +12,7 @@ from derivable.core.interrupts import end, waiter
 
 
 def run(commands: Sequence[Sequence[str]], work: Path, top: str, time_limit: float, smaller: str) -> None:
-    """Run commands beside each other in the folder `work`; end all of them when one fails or the time is over.
+    """Run commands at the same time in the folder `work`; end all of them when one fails or the time is over.
 
     top         the module that they are for
     time_limit  seconds

@@ -114,10 +114,9 @@ def _file_of(module: str, known: Mapping[str, str]) -> str:
     return f"{module}.sv"
 
 
-def declared(module: str) -> list[str]:
-    """The names of the parameters of a module of the package. Raises DomainError for a module that is nowhere."""
-    known = _texts()
-    return re.findall(r"parameter\s+\w+\s+(\w+)\s*=", _COMMENT.sub("", known[_file_of(module, known)]))
+def _declared(text: str) -> list[str]:
+    """The names of the parameters of a module."""
+    return re.findall(r"\bparameter\b[^,;()=]*?(\w+)\s*=", _COMMENT.sub("", text))
 
 
 def hardware(top: str, parameters: Mapping[str, int] | None = None, extra: Mapping[str, str] | None = None) -> Hardware:
@@ -137,9 +136,8 @@ def hardware(top: str, parameters: Mapping[str, int] | None = None, extra: Mappi
         found[name] = known[name]
         words = set(re.findall(r"\w+", _COMMENT.sub("", known[name])))
         waiting += [other for other in known if other.split(".")[0] in words]
-    for name in parameters or {}:
-        if not re.search(rf"parameter\b[^,;()]*\b{name}\s*=", known[f"{top}.sv"]):
-            raise DomainError(f"the module {top} has no parameter {name}")
+    for name in set(parameters or {}).difference(_declared(known[f"{top}.sv"])):
+        raise DomainError(f"the module {top} has no parameter {name}")
     return Hardware(top, dict(parameters or {}), found)
 
 
@@ -165,7 +163,7 @@ def kernel(machine: Machine) -> Hardware:
 
 def parameters_of(module: str, machine: Machine) -> dict[str, int]:
     """The parameters of a module of a machine. Raises DomainError for a module that is nowhere."""
-    names = declared(module)
+    names = _declared(_texts()[_file_of(module, _texts())])
     return {name: value for name, value in parameters(machine).items() if name in names}
 
 
