@@ -24,6 +24,7 @@ from derivable.core.lazy import optional_module
 from derivable.core.progress import NEVER
 from derivable.datalog.facts.coins import Coins
 from derivable.datalog.facts.load import load_python_facts
+from derivable.datalog.facts.program_facts import check_choices
 from derivable.datalog.facts.removal import without
 from derivable.datalog.facts.store import FactStore, add_terms
 from derivable.datalog.ram.nodes import Ram
@@ -35,7 +36,15 @@ from derivable.datalog.run.profile import Profile, StratumEffort
 from derivable.datalog.run.whole_program import run_whole
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.ground_graph import GroundGraph
-from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of, distributes, needs_derivations, tags_of
+from derivable.datalog.tags.provenance import (
+    EXACT,
+    PROOFS,
+    Inference,
+    carrier_of,
+    distributes,
+    needs_derivations,
+    tags_of,
+)
 from derivable.datalog.tags.tags import Algebra, GraphTags, Untagged
 
 if TYPE_CHECKING:
@@ -47,7 +56,7 @@ if TYPE_CHECKING:
     from derivable.datalog.exact.evidence import Conditioned
     from derivable.datalog.exact.exact import Compiled, Grounding
     from derivable.datalog.exact.kept import Kept
-    from derivable.datalog.rules.nodes import Evidence
+    from derivable.datalog.rules.nodes import Evidence, Rules
     from derivable.datalog.tags.tags import ColumnTags
 
 # The table of an output and its tags as users see them, None without tags.
@@ -441,6 +450,16 @@ class Evaluation:
         made.kin = self.kin
         self.kin.add(made)
         return made
+
+
+def take_tags(facts: FactStore, rules: Rules, record: Semiring | Inference, name: str | None = None) -> None:
+    """Have a loaded store know what the tags of its facts are for; `name` is what the user calls the provenance.
+
+    Raises DomainError for facts whose tags are none of the provenance, and for choices that add up to more than one.
+    """
+    if isinstance(record, Inference) and record.own is None and record is not PROOFS:
+        check_choices(rules)
+    facts.random.require(carrier_of(record, name))
 
 
 def _no_weights(nodes: np.ndarray) -> np.ndarray:

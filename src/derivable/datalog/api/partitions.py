@@ -11,7 +11,7 @@ import numpy as np
 
 from derivable.algebra.semirings import boolean
 from derivable.core.diagnostics import UnsupportedError
-from derivable.datalog.api.evaluation import Evaluation
+from derivable.datalog.api.evaluation import Evaluation, take_tags
 from derivable.datalog.api.plan import Plan
 from derivable.datalog.api.relation_view import RelationView
 from derivable.datalog.distribution.keys import keys_of
@@ -21,7 +21,7 @@ from derivable.datalog.distribution.round_sql import refusal
 from derivable.datalog.distribution.text import distribution_text
 from derivable.datalog.facts.inputs import Columns, InputMapping
 from derivable.datalog.facts.load import load_relation
-from derivable.datalog.facts.program_facts import check_choices, load_program_facts
+from derivable.datalog.facts.program_facts import load_program_facts
 from derivable.datalog.facts.store import new_store
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.rules import nodes as r
@@ -181,9 +181,7 @@ class PartitionRun:
             store.add(relation, [words[is_owned]])
         if self.compatible:
             record = in_rounds(record)
-        if isinstance(record, Inference) and record.own is None:
-            check_choices(rules)
-        store.random.require(carrier)
+        take_tags(store, rules, record, name)
         evaluation = Evaluation(self.ram, store, record, self.k)
         evaluation.run(watch, is_kept=False)
         table, tags = evaluation.outputs[self.partition.target]

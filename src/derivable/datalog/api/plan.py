@@ -74,20 +74,18 @@ class Plan:
     ) -> Evaluation:
         """An exact run under evidence, besides that of the program, which has not begun; `others` are further
         relations that it computes."""
-        from derivable.datalog.api.evaluation import Evaluation
+        from derivable.datalog.api.evaluation import Evaluation, take_tags
         from derivable.datalog.exact.evidence import checked_evidence
-        from derivable.datalog.facts.program_facts import check_choices
         from derivable.datalog.facts.store import new_store
         from derivable.datalog.run.limits import EXACT_HINT
-        from derivable.datalog.tags.provenance import EXACT, carrier_of
+        from derivable.datalog.tags.provenance import EXACT
 
         watch.hint = EXACT_HINT
         items = checked_evidence(evidence, self.rules)
         plan = self.observing(tuple(dict.fromkeys([*(item.relation for item in items), *others])))
         store = new_store(plan.rules)
         plan.load(store, facts, watch)
-        check_choices(plan.rules)
-        store.random.require(carrier_of(EXACT))
+        take_tags(store, plan.rules, EXACT)
         return Evaluation(plan.ram(narrow=True), store, EXACT, 0, items)
 
     def demand(self, narrow: bool, has_coins: bool = True) -> Demand:

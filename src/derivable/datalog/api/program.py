@@ -18,24 +18,22 @@ from derivable.core.lazy import hidden_names
 from derivable.core.other_files import is_problog, other_language
 from derivable.core.roots import Roots
 from derivable.datalog.api.batched import Batched
-from derivable.datalog.api.database import Database
 from derivable.datalog.api.plan import Plan
-from derivable.datalog.api.stages import stage_text
+from derivable.datalog.api.stages import compilation_text, stage_text
 from derivable.datalog.facts.inputs import checked_facts, taken
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.rules.nodes import Attribute, Evidence, Rules
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.imports import read, with_imports
 from derivable.datalog.syntax.parse import parse
-from derivable.datalog.tags.random_facts import RandomFacts
 
 if TYPE_CHECKING:
+    from derivable.datalog.api.database import Database
     from derivable.datalog.api.fit import Fit
     from derivable.datalog.api.problog_program import ProblogProgram
     from derivable.datalog.api.python_program import PythonProgram, PythonRule
     from derivable.datalog.api.souffle_program import SouffleProgram
     from derivable.datalog.api.worlds import Count, Worlds
-    from derivable.datalog.run.limits import Watch
     from derivable.datalog.run.profile import Profile
     from derivable.datalog.tags.custom import Provenance
 
@@ -264,32 +262,29 @@ class Program:
                 return self.run(facts, provenance, device=device).explain()
             except LeftToHost as error:
                 return f"on the host: {error.message}\n{self.run(facts, provenance).explain()}"
+        inputs = taken(checked_facts(facts))
         if stage == "plan":
-            return str(self._profile(taken(checked_facts(facts)), provenance))
+            return str(self._profile(inputs, provenance))
+        plan = self._plan_for(inputs)
         if stage == "compilation":
-            from derivable.datalog.api.stages import compilation_text
-
-            return compilation_text(self._plan_for(taken(checked_facts(facts))), taken(checked_facts(facts)))
+            return compilation_text(plan, inputs)
         if stage == "distribution":
             from derivable.datalog.api.partitions import distribution_of
 
-            given = taken(checked_facts(facts))
-            return distribution_of(self._plan_for(given), given, provenance)
-        return stage_text(self._plan_for(taken(checked_facts(facts))), stage, self.narrow, provenance)
+            return distribution_of(plan, inputs, provenance)
+        return stage_text(plan, stage, self.narrow, provenance)
 
     def _profile(self, facts: Mapping[str, Any], provenance: str | Semiring | Provenance | None) -> Profile:
         """The seconds of a run, and the rows that another one has counted."""
+        from derivable.datalog.api.program_run import ProgramRun
         from derivable.datalog.run.limits import Watch, checked_limits, watched
         from derivable.datalog.run.profile import Profile
-        from derivable.datalog.tags.provenance import proofs_kept, provenance_of
 
-        record = None if provenance is None else provenance_of(provenance)
-        k = proofs_kept(provenance, record, None)
+        options = ProgramRun.of(provenance)
 
         def run(is_counted: bool) -> Profile:
-            watch = Watch(checked_limits(None, None, None, None, None), None)
-            given = facts, record, provenance, k, 0, False, watch
-            database = watched(watch, lambda: self._run(*given, is_counted, is_profiled=True))
+            watch = Watch(checked_limits())
+            database = watched(watch, lambda: options.database(self, facts, watch, is_counted, is_profiled=True))
             assert isinstance(database.profile, Profile)
             return database.profile
 
@@ -303,12 +298,12 @@ class Program:
     def inputs(self) -> tuple[str, ...]:
         """The declared relations whose facts come from outside: the program has no rule, fact or file for them."""
         rules = self._plan({}).rules
-        given = {item.relation for item in (*rules.rules, *rules.facts)}
-        given |= {constructor.relation for constructor in rules.constructors.values()}
+        from_within = {item.relation for item in (*rules.rules, *rules.facts)}
+        from_within |= {constructor.relation for constructor in rules.constructors.values()}
         return tuple(
             name
             for name, relation in rules.relations.items()
-            if name not in given
+            if name not in from_within
             and not (relation.is_input or relation.is_emptied or name.startswith("#"))
             and not any(attribute.name == "file" for attribute in relation.attributes)
         )
@@ -395,53 +390,50 @@ class Program:
         Under "exact" a tag is the probability that the tuple holds in a random world, under a semiring what `show` of
         its record makes of its value. Raises UnsupportedError where recursion would add up infinitely many derivations.
         """
-        from derivable.datalog.run.limits import Watch, checked_limits, watched
-        from derivable.datalog.tags.provenance import proofs_kept, provenance_of
-
         if engine is not None:
             from derivable.datalog.api.spark import run_on_engine
 
-            rounds = {"k": k, "iteration_limit": iteration_limit, "round_limit": round_limit}
-            others = {"tuple_limit": tuple_limit, "time_limit": time_limit, "memory_limit": memory_limit, "keep": keep}
-            others |= {"stop_at_goal": stop_at_goal, "device": device, "evidence": evidence, "seed": seed}
-            others["approximate"] = approximate
-            found: Any = run_on_engine(
-                self, facts, provenance, engine, partitions=partitions, spill=spill, **rounds, **others
+            database: Any = run_on_engine(
+                self,
+                facts,
+                provenance,
+                engine,
+                partitions=partitions,
+                spill=spill,
+                k=k,
+                iteration_limit=iteration_limit,
+                round_limit=round_limit,
+                tuple_limit=tuple_limit,
+                time_limit=time_limit,
+                memory_limit=memory_limit,
+                keep=keep,
+                stop_at_goal=stop_at_goal,
+                device=device,
+                evidence=evidence,
+                seed=seed,
+                approximate=approximate,
             )
-            return found
+            return database
         for option, value in (("partitions", partitions), ("spill", spill)):
             if value is not None:
                 hint = f'name the engine, such as engine="sail", or leave out {option}'
                 raise UnsupportedError(f"a run on one machine takes no {option}", hint=hint)
-        record = None if provenance is None else provenance_of(provenance)
-        k, seed = proofs_kept(provenance, record, k), seed_of(seed)
-        if (stop_at_goal or device is not None) and keep:
-            what = "a run that ends at its goal" if stop_at_goal else "a run on a device"
-            raise DomainError(f"{what} has nothing to go on from", hint="keep=False")
-        if stop_at_goal and device is not None:
-            raise DomainError("a run on a device goes to the end", hint="stop_at_goal=False, or no device")
-        watch = Watch(checked_limits(iteration_limit, round_limit, tuple_limit, time_limit, memory_limit), progress)
-        given, width = checked_facts(facts), None
-        if approximate is not False:
-            from derivable.datalog.exact.approximate import checked_width
+        from derivable.datalog.api.program_run import ProgramRun
+        from derivable.datalog.run.limits import Watch, checked_limits, watched
 
-            width = checked_width(approximate)
-        return watched(
-            watch,
-            lambda: self._run(
-                given,
-                record,
-                provenance,
-                k,
-                seed,
-                keep,
-                watch,
-                stop_at_goal=stop_at_goal,
-                device=device,
-                observed=evidence,
-                width=width,
-            ),
+        run = ProgramRun.of(
+            provenance,
+            k,
+            seed=seed,
+            keep=keep,
+            stop_at_goal=stop_at_goal,
+            device=device,
+            evidence=evidence,
+            approximate=approximate,
         )
+        watch = Watch(checked_limits(iteration_limit, round_limit, tuple_limit, time_limit, memory_limit), progress)
+        inputs = checked_facts(facts)
+        return watched(watch, lambda: run.database(self, inputs, watch))
 
     # Worlds
 
@@ -470,13 +462,12 @@ class Program:
         holds in no world, with the item.
         """
         from derivable.core.arguments import integer
-        from derivable.datalog.api.worlds import queried_tuples
+        from derivable.datalog.api.worlds import answered, queried_tuples
 
         k = integer(k, "k", 1)
         items = () if query is None else queried_tuples(query, self.desugared(facts))
-        return self._answered(
-            lambda answers: answers.most_probable(k), facts, evidence, items, time_limit, memory_limit, progress
-        )
+        limits = time_limit, memory_limit, progress
+        return answered(self, lambda answers: answers.most_probable(k), facts, evidence, *limits, items)
 
     def sample(
         self,
@@ -496,11 +487,11 @@ class Program:
         Facts, evidence and limits are those of `run`.
         """
         from derivable.core.arguments import integer
+        from derivable.datalog.api.worlds import answered
 
         count, seed = integer(count, "count", 0), seed_of(seed)
-        return self._answered(
-            lambda answers: answers.sample(count, seed), facts, evidence, (), time_limit, memory_limit, progress
-        )
+        limits = time_limit, memory_limit, progress
+        return answered(self, lambda answers: answers.sample(count, seed), facts, evidence, *limits)
 
     def expected_counts(
         self,
@@ -516,9 +507,10 @@ class Program:
 
         Facts, evidence and limits are those of `run`.
         """
-        return self._answered(
-            lambda answers: answers.expected_counts(), facts, evidence, (), time_limit, memory_limit, progress
-        )
+        from derivable.datalog.api.worlds import answered
+
+        limits = time_limit, memory_limit, progress
+        return answered(self, lambda answers: answers.expected_counts(), facts, evidence, *limits)
 
     # Learning
 
@@ -575,97 +567,3 @@ class Program:
 
     def _with_text(self, text: str) -> Program:
         return type(self)(text, self.source, narrow=self.narrow, compatible=self.compatible, roots=self.roots.folders)
-
-    def _answered(self, ask: Any, facts: Any, evidence: Any, query: tuple[Evidence, ...], *limits: Any) -> Any:
-        """What a question about worlds is answered with."""
-        from derivable.datalog.api.worlds import answers
-        from derivable.datalog.run.limits import Watch, checked_limits, watched
-
-        time_limit, memory_limit, progress = limits
-        watch = Watch(checked_limits(time_limit=time_limit, memory_limit=memory_limit), progress)
-        given = taken(checked_facts(facts))
-
-        def work() -> Any:
-            plan = self._plan_for(given)
-            evaluation = plan.exact(given, evidence, watch, [item.relation for item in query])
-            return ask(answers(plan.rules, evaluation, query, watch))
-
-        return watched(watch, work)
-
-    def _run(
-        self,
-        facts: Mapping[str, Any],
-        record: Any,
-        provenance: Any,
-        k: int,
-        seed: int,
-        keep: bool,
-        watch: Watch,
-        is_counted: bool = False,
-        stop_at_goal: bool = False,
-        device: Any = None,
-        is_profiled: bool = False,
-        observed: Mapping[str, Any] | None = None,
-        width: float | None = None,
-    ) -> Database:
-        from derivable.datalog.api.evaluation import Evaluation
-        from derivable.datalog.facts.program_facts import check_choices
-        from derivable.datalog.facts.store import new_store
-        from derivable.datalog.run.limits import EXACT_HINT
-        from derivable.datalog.tags.provenance import EXACT, PROOFS, Inference, carrier_of, in_rounds, provenance_of
-
-        facts = taken(facts, device)
-        plan = self._plan_for(facts)
-        outputs, evidence = plan.rules.outputs, ()
-        if observed or plan.rules.evidence:
-            from derivable.datalog.exact.evidence import checked_evidence
-
-            evidence = checked_evidence(observed, plan.rules)
-            plan = plan.observing(tuple(dict.fromkeys(item.relation for item in evidence)))
-        store = new_store(plan.rules, RandomFacts(seed=seed))
-        if record is not None and carrier_of(record).is_early:
-            store.random.require(carrier_of(record, provenance if isinstance(provenance, str) else None))
-        plan.load(store, facts, watch)
-        if keep:
-            store.own()
-        is_default = record is None
-        if is_default:
-            is_uncertain = store.random.probabilities or plan.num_uncertain or evidence
-            provenance = "exact" if is_uncertain else "unit"
-            record = provenance_of(provenance)
-        if self.compatible:
-            record = in_rounds(record)
-        if isinstance(record, Inference) and record.own is None and record is not PROOFS:
-            check_choices(plan.rules)
-        name = provenance if isinstance(provenance, str) else record.name
-        store.random.require(carrier_of(record, name))
-        goal = plan.goal if stop_at_goal else None
-        if stop_at_goal and goal is None:
-            raise DomainError(
-                "the program has no goal to stop at", hint="mark a relation without columns: `@goal rel found() = ...`"
-            )
-        # A limit of rounds is one of the program as it is written.
-        narrow = self.narrow and watch.limits.iteration_limit is None
-        counts_rounds = watch.limits.iteration_limit is not None or watch.limits.round_limit is not None
-        ram = plan.ram(narrow and (goal is None or goal in plan.rules.outputs), goal, counts_rounds)
-        if record is EXACT:
-            watch.hint = EXACT_HINT
-        if is_default and record is not EXACT:
-            # All is certain.
-            width = None
-        if (evidence or width) and (record is not EXACT or keep or stop_at_goal or device is not None):
-            what = (
-                "keep=True" if keep else "stop_at_goal" if stop_at_goal else "a device" if device is not None else name
-            )
-            raise UnsupportedError(
-                f"a run with {what} {'takes no evidence' if evidence else 'is not approximate'}",
-                hint='provenance="exact" does, in a run of its own over all facts'
-                if evidence
-                else 'bounds are those of provenance="exact", in a run of its own over all facts',
-            )
-        evaluation = Evaluation(ram, store, record, k, evidence, width, outputs)
-        if device is None:
-            evaluation.run(watch, is_counted, goal, keep, is_profiled)
-        else:
-            evaluation.run_on(device, name, watch)
-        return Database(evaluation, name, keep, is_default, plan.titles, plan.rules, self.narrow)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -23,12 +23,14 @@ from derivable.datalog.exact.exact import nodes_of_items
 from derivable.datalog.exact.kept import MOST_KEPT, MOST_NODES, pattern_of
 from derivable.datalog.exact.unroll import acyclic, normal_form
 from derivable.datalog.exact.worlds import WorldSpace
+from derivable.datalog.facts.inputs import checked_facts, taken
 from derivable.datalog.facts.load import known_relation
 from derivable.datalog.rules.nodes import Evidence, Rules
+from derivable.datalog.run.limits import Watch, checked_limits, watched
 
 if TYPE_CHECKING:
     from derivable.datalog.api.evaluation import Evaluation
-    from derivable.datalog.run.limits import Watch
+    from derivable.datalog.api.program import Program
     from derivable.datalog.tables.storage import Table
 
 _SHOWN_WORLDS = 20
@@ -286,6 +288,28 @@ def answers(rules: Rules, evaluation: Evaluation, query: tuple[Evidence, ...], w
                 known.clear()
             known[key] = question
     return question.answered(probabilities, evaluation.evidence, watch)
+
+
+def answered(
+    program: Program,
+    answer: Callable[[Answers], Any],
+    facts: Mapping[str, Any] | None,
+    evidence: Mapping[str, Any] | None,
+    time_limit: float | None,
+    memory_limit: int | str | None,
+    progress: bool | None,
+    query: tuple[Evidence, ...] = (),
+) -> Any:
+    """What `answer` makes of the answers to a question about a program, whose options are those of `Program.run`."""
+    watch = Watch(checked_limits(time_limit=time_limit, memory_limit=memory_limit), progress)
+    inputs = taken(checked_facts(facts))
+
+    def work() -> Any:
+        plan = program._plan_for(inputs)
+        evaluation = plan.exact(inputs, evidence, watch, [item.relation for item in query])
+        return answer(answers(plan.rules, evaluation, query, watch))
+
+    return watched(watch, work)
 
 
 def _nodes(table: Table) -> np.ndarray:
