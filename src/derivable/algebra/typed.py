@@ -48,8 +48,22 @@ def _is_choice_of_numbers(value: Expr) -> bool:
     return isinstance(value, Constant) and math.isfinite(value.value)
 
 
+class _Evaluated:
+    """Expressions whose evaluation is prepared once, as columns of tags are computed in every round of a recursion. A
+    copy and another process prepare it for themselves."""
+
+    values: tuple[Expr, ...]
+
+    @cached_property
+    def _run(self) -> Callable:
+        return expr.interpreter(self.values)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_run"}
+
+
 @dataclass(frozen=True, eq=False)
-class TypedFunction:
+class TypedFunction(_Evaluated):
     """A function of elements of known types.
 
     operands  [operand][component] its arguments
@@ -70,8 +84,7 @@ class TypedFunction:
 
         An adjoint of 0 contributes 0, whatever it is multiplied by.
         """
-        flat = tuple(argument for operand in self.operands for argument in operand)
-        arguments, gradients = expr.vjp(self.values, flat)
+        arguments, gradients = expr.vjp(self.values, self._arguments)
         rest = iter(silenced(arguments, gradients))
         return arguments, tuple(tuple(next(rest) for _ in operand) for operand in self.operands)
 
@@ -93,36 +106,30 @@ class TypedFunction:
                     none, limit = (Constant(number, slope.dtype) for number in (0, math.inf))
                     vanishes = expr.logical_and(expr.equal(tangent, 0), expr.equal(expr.abs(slope), limit))
                     tangents[k] = tangents[k] + expr.where(vanishes, none, slope * tangent)
-        kept = [tangent for tangent, value in zip(tangents, self.values) if value.dtype in FLOATS]
+        tangents = [tangent for tangent, value in zip(tangents, self.values) if value.dtype in FLOATS]
         return TypedFunction(
-            f"{self.name} with tangents", ((*operand, *along), *others), (*self.values, *expr.simplify(kept))
+            f"{self.name} with tangents", ((*operand, *along), *others), (*self.values, *expr.simplify(tangents))
         )
 
     def apply(self, *operands: Sequence[Any]) -> tuple[Any, ...]:
         """[component] arrays of the value, from [component] arrays of each operand; elementwise."""
-        return _evaluated(self._values, self._places, [part for given in operands for part in given])
+        return _evaluated(self._run, self._slots, [array for operand in operands for array in operand])
 
-    def __getstate__(self) -> dict[str, Any]:
-        return _without_values(self)
-
-    @cached_property
-    def _values(self) -> Callable:
-        # Prepared once: columns of tags are computed in every round of a recursion.
-        return expr.interpreter(self.values)
+    @property
+    def _arguments(self) -> list[Argument]:
+        return [argument for operand in self.operands for argument in operand]
 
     @cached_property
-    def _places(self) -> list[int]:
-        return [argument.index for operand in self.operands for argument in operand]
+    def _slots(self) -> list[int]:
+        return [argument.index for argument in self._arguments]
 
     def apply_vjp(self, adjoints: Sequence[Any], *operands: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
         """[operand][component] adjoints of the operands for those of the value."""
         arguments, gradients = self.adjoints
-        bound = {**self._bound(operands), **dict(zip(arguments, adjoints))}
-        found = iter(evaluate([g for part in gradients for g in part], bound))
-        return tuple(tuple(next(found) for _ in part) for part in gradients)
-
-    def _bound(self, operands: Sequence[Sequence[Any]]) -> dict[Argument, Any]:
-        return {a: value for mine, given in zip(self.operands, operands) for a, value in zip(mine, given)}
+        arrays = [array for operand in operands for array in operand]
+        values = {**dict(zip(self._arguments, arrays)), **dict(zip(arguments, adjoints))}
+        pulled = iter(evaluate([g for part in gradients for g in part], values))
+        return tuple(tuple(next(pulled) for _ in part) for part in gradients)
 
 
 _SPECIAL = {
@@ -154,7 +161,7 @@ class Adjoints:
 
 
 @dataclass(frozen=True, eq=False)
-class TypedMonoid:
+class TypedMonoid(_Evaluated):
     """A monoid for leaves of known types; see the module.
 
     leaf_dtypes  [leaf]
@@ -193,9 +200,9 @@ class TypedMonoid:
     @property
     def key(self) -> tuple:
         """What generated code depends on: equal keys, equal kernels."""
-        own = self.own_adjoints
-        rule = () if own is None else (*own.left, *own.right)
-        return self.leaf_dtypes, self.leaf_sizes, self.left, self.right, self.values, rule, self.skips_zeros
+        rule = self.own_adjoints
+        pulled = () if rule is None else (*rule.left, *rule.right)
+        return self.leaf_dtypes, self.leaf_sizes, self.left, self.right, self.values, pulled, self.skips_zeros
 
     @cached_property
     def dtypes(self) -> tuple[Dtype, ...]:
@@ -262,9 +269,9 @@ class TypedMonoid:
     @cached_property
     def skipping_zeros(self) -> TypedMonoid:
         """The operator with `skips_zeros`; itself where no factor can be other than finite."""
-        found = replace(self, skips_zeros=True)
-        rule, safe = self.adjoints, found.adjoints
-        return self if (rule.left, rule.right) == (safe.left, safe.right) else found
+        skipping = replace(self, skips_zeros=True)
+        rule, safe = self.adjoints, skipping.adjoints
+        return self if (rule.left, rule.right) == (safe.left, safe.right) else skipping
 
     @cached_property
     def shows_infinities(self) -> bool:
@@ -291,13 +298,13 @@ class TypedMonoid:
         Only float components have rows and columns that are not 0.
         """
         operand = self.left if side == "left" else self.right
-        own = self.own_adjoints
+        rule = self.own_adjoints
         columns = []
         for k, argument in enumerate(operand):
-            if argument.dtype in FLOATS and own is not None:
+            if argument.dtype in FLOATS and rule is not None:
                 # A rule is linear in the adjoints: its derivatives by them are the partial derivatives.
-                pulled = (own.left if side == "left" else own.right)[k]
-                columns.append(tuple(expr.differentiate(pulled, adjoint) for adjoint in own.arguments))
+                pulled = (rule.left if side == "left" else rule.right)[k]
+                columns.append(tuple(expr.differentiate(pulled, adjoint) for adjoint in rule.arguments))
             elif argument.dtype in FLOATS:
                 columns.append(expr.differentiate(self.values, argument))
             else:
@@ -339,47 +346,35 @@ class TypedMonoid:
 
     def apply(self, left: Sequence[Any], right: Sequence[Any]) -> tuple[Any, ...]:
         """What the operator means: component arrays (or scalars) of a and b -> those of `a op b`, elementwise."""
-        return _evaluated(self._values, self._places, [*left, *right])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return _without_values(self)
+        return _evaluated(self._run, self._slots, [*left, *right])
 
     @cached_property
-    def _values(self) -> Callable:
-        return expr.interpreter(self.values)
-
-    @cached_property
-    def _places(self) -> list[int]:
+    def _slots(self) -> list[int]:
         return [argument.index for argument in (*self.left, *self.right)]
 
     def apply_vjp(self, left: Sequence[Any], right: Sequence[Any], adjoints: Sequence[Any]) -> tuple[tuple, tuple]:
         """Adjoints of a's and of b's components from those of the result's."""
         rules = self.adjoints
         values = {**dict(zip(self.left, left)), **dict(zip(self.right, right)), **dict(zip(rules.arguments, adjoints))}
-        found = evaluate((*rules.left, *rules.right), values)
-        return found[: self.size], found[self.size :]
+        pulled = evaluate((*rules.left, *rules.right), values)
+        return pulled[: self.size], pulled[self.size :]
 
 
 def evaluate(exprs: Sequence[Expr], values: dict[Argument, Any]) -> tuple[Any, ...]:
     """Expressions on NumPy arrays, one per argument, broadcast to one shape; constants too."""
-    places = [argument.index for argument in values]
-    return _evaluated(expr.interpreter(tuple(exprs)), places, [*values.values()])
+    slots = [argument.index for argument in values]
+    return _evaluated(expr.interpreter(tuple(exprs)), slots, [*values.values()])
 
 
-def _evaluated(run: Callable, places: list[int], values: list[Any]) -> tuple[Any, ...]:
-    """The values of expressions, broadcast to one shape; argument places[k] is values[k]."""
-    slots: list[Any] = [0] * (1 + max(places, default=-1))
-    for place, value in zip(places, values):
-        slots[place] = value
+def _evaluated(run: Callable, slots: list[int], arrays: list[Any]) -> tuple[Any, ...]:
+    """The values of expressions, broadcast to one shape; argument slots[k] is arrays[k]."""
+    arguments: list[Any] = [0] * (1 + max(slots, default=-1))
+    for slot, array in zip(slots, arrays):
+        arguments[slot] = array
     # Columns of some rows are added up in less time than `np.shape` takes.
-    shapes = {value.shape if type(value) is np.ndarray else np.shape(value) for value in values}
+    shapes = {array.shape if type(array) is np.ndarray else np.shape(array) for array in arrays}
     shape = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
-    found = run(slots)
-    if all(type(value) is np.ndarray and value.shape == shape for value in found):
-        return found
-    return tuple([np.broadcast_to(value, shape)[()] if np.shape(value) != shape else value for value in found])
-
-
-def _without_values(of: TypedFunction | TypedMonoid) -> dict[str, Any]:
-    """What a copy and another process get: what evaluates the operator is prepared there."""
-    return {name: value for name, value in vars(of).items() if name != "_values"}
+    values = run(arguments)
+    if all(type(value) is np.ndarray and value.shape == shape for value in values):
+        return values
+    return tuple([np.broadcast_to(value, shape)[()] if np.shape(value) != shape else value for value in values])
