@@ -30,13 +30,16 @@ def chain(node: ast.AST) -> list[str]:
 
 def private_parts(text: str) -> set[str]:
     """Whole names of private parts of torch in a source."""
-    found = set()
+    parts = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torch"):
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+            parts |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Call) and chain(node.func)[-2:] == ["config", "patch"]:
+            # The settings that are changed.
+            parts |= {".".join([*chain(node.func)[:-1], str(keyword.arg)]) for keyword in node.keywords}
         elif (names := chain(node)) and len(names) > 1 and names[0] in MODULES:
-            found.add(".".join([MODULES[names[0]], *names[1:]]))
-    return {name for name in found if any(part.startswith("_") and part[1] != "_" for part in name.split("."))}
+            parts.add(".".join([MODULES[names[0]], *names[1:]]))
+    return {name for name in parts if any(part.startswith("_") and part[1] != "_" for part in name.split("."))}
 
 
 USES = {
@@ -65,6 +68,10 @@ def test_the_check_can_fail():
     assert private_parts(text) == {"torch.utils._pytree.tree_map", "torch._C", "torch._C._no_such_part"}
     with pytest.raises(ModuleNotFoundError):
         test_torch_has("torch._C._no_such_part")
+    settings = private_parts("torch._dynamo.config.patch(no_such_setting=False)")
+    assert settings == {f"torch._dynamo{part}" for part in ("", ".config", ".config.patch", ".config.no_such_setting")}
+    with pytest.raises(ModuleNotFoundError):
+        test_torch_has("torch._dynamo.config.no_such_setting")
 
 
 def test_jax_and_triton_have():

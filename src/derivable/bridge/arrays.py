@@ -85,10 +85,10 @@ def prepared(
     torch: Any = sys.modules.get("torch")
     # Another thread may be importing torch.
     if hasattr(torch, "compiler") and torch.compiler.is_compiling():
-        from derivable.bridge import compiled, torch_parts
+        from derivable.bridge import compiled
 
-        found = compiled.prepared(kind, operator, arguments, options, structure)
-        return found or torch_parts.uncompiled(_prepared)(kind, operator, arguments, options, structure)
+        in_graph = compiled.prepared(kind, operator, arguments, options, structure)
+        return in_graph or torch.compiler.disable(_prepared)(kind, operator, arguments, options, structure)
     return _prepared(kind, operator, arguments, options, structure)
 
 

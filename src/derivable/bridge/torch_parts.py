@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -30,12 +30,12 @@ def is_captured() -> bool:
 def is_observed() -> bool:
     """Whether somebody else than reverse mode looks at what is computed: tensors may have no numbers."""
     # `is_captured() or is_transformed()`, without two calls: small folds take seven microseconds.
-    state = torch._C
+    tracing = torch._C
     return (
         torch.compiler.is_compiling()
-        or state._is_tracing()
-        or state._len_torch_dispatch_stack() > 0
-        or state._are_functorch_transforms_active()
+        or tracing._is_tracing()
+        or tracing._len_torch_dispatch_stack() > 0
+        or tracing._are_functorch_transforms_active()
         or forward_ad._current_level >= 0
     )
 
@@ -48,16 +48,10 @@ def physical(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach()
 
 
-@contextmanager
-def without_script() -> Iterator[None]:
+def without_script() -> AbstractContextManager[None]:
     """torch.jit.trace does not look at what is computed in this block."""
     tracing: Any = torch._C
-    state = tracing._get_tracing_state()
-    tracing._set_tracing_state(None)
-    try:
-        yield
-    finally:
-        tracing._set_tracing_state(state)
+    return _set_to(None, tracing._get_tracing_state, tracing._set_tracing_state)
 
 
 @contextmanager
@@ -68,16 +62,24 @@ def recording() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def one_level() -> Iterator[None]:
+def one_level() -> AbstractContextManager[None]:
     """An autograd function may be one of a single level of torch.func's transformations."""
     functorch: Any = torch._C._functorch  # type: ignore[attr-defined]
-    before = functorch.get_single_level_autograd_function_allowed()
-    functorch.set_single_level_autograd_function_allowed(True)
+    return _set_to(
+        True,
+        functorch.get_single_level_autograd_function_allowed,
+        functorch.set_single_level_autograd_function_allowed,
+    )
+
+
+@contextmanager
+def _set_to(value: Any, current: Callable[[], Any], change: Callable[[Any], None]) -> Iterator[None]:
+    before = current()
+    change(value)
     try:
         yield
     finally:
-        functorch.set_single_level_autograd_function_allowed(before)
+        change(before)
 
 
 def below_autograd(operator: Any, keyset: Any, *arguments: Any) -> Any:
@@ -92,21 +94,16 @@ def is_legacy_copies(tensor: torch.Tensor | None) -> bool:
     return tensor is not None and torch._C._functorch.is_legacy_batchedtensor(tensor)  # type: ignore[attr-defined]
 
 
-def each_legacy_copy(function: Callable[..., Any], given: Any) -> list[Any]:
+def each_legacy_copy(function: Callable[..., Any], tensors: Any) -> list[Any]:
     """A function of tensors some of which stand for many by that vmap, by torch.vmap."""
     level = torch._C._vmapmode_increment_nesting() - 1
     torch._C._vmapmode_decrement_nesting()
-    axes = tuple(0 if is_legacy_copies(x) else None for x in given)
+    axes = tuple(0 if is_legacy_copies(x) else None for x in tensors)
     bare: list[Any] = [
         x if axis is None else torch._remove_batch_dim(x, level, 1, 0)  # type: ignore[arg-type]
-        for x, axis in zip(given, axes)
+        for x, axis in zip(tensors, axes)
     ]
     return [torch._add_batch_dim(x, 0, level) for x in torch.vmap(function, in_dims=axes)(*bare)]  # type: ignore[attr-defined]
-
-
-def uncompiled(function: Callable) -> Callable:
-    """The function, whose code torch.compile does not look at."""
-    return torch._dynamo.disable(function)
 
 
 @contextmanager
