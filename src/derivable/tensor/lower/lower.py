@@ -22,8 +22,7 @@ from derivable.algebra.expr.nodes import Constant, Expr
 from derivable.algebra.semiring import TypedSemiring
 from derivable.core.diagnostics import UnsupportedError
 from derivable.kernel.build import Builder, as_type, substitute
-from derivable.tensor.analysis.anf import bound as to_let
-from derivable.tensor.analysis.axes import Axes, Known, axes_of, size_name
+from derivable.tensor.analysis.axes import Axes, size_name
 from derivable.tensor.analysis.bound import (
     Bound,
     Closure,
@@ -31,7 +30,6 @@ from derivable.tensor.analysis.bound import (
     Listed,
     Names,
     NeededEarlier,
-    NotWhole,
     Scalar,
     Stored,
     Then,
@@ -45,11 +43,11 @@ from derivable.tensor.analysis.bound import (
 )
 from derivable.tensor.analysis.unique import is_one_entry, is_unique, may_come_in_parts
 from derivable.tensor.language import nodes as t
-from derivable.tensor.language.binding import free_variables, replaced
 from derivable.tensor.language.linearity import guarded_part, vanishes
 from derivable.tensor.language.types import INT, REAL, Type, is_tensor
 from derivable.tensor.lower.conditions import Conditions
 from derivable.tensor.lower.locate import Locator
+from derivable.tensor.lower.whole import axes_of_keys, check_depends_on_loops
 from derivable.tensor.lower.workspace import Workspaces
 
 
@@ -452,13 +450,13 @@ class Lowering:
         if (bound := self._named(node, names)) is not None:
             named_in = bound.num_loops
         if (of.order > 1 or named_in) and not self.is_alone:
-            self._outside(node, names, of, named_in)
+            check_depends_on_loops(node, names, of, self.program, self.inputs, named_in > 0)
         while bound is not None:
             if bound.num_loops < self.build.num_loops:
                 raise NeededEarlier(bound.node)
             node, names = bound.node, bound.names
             bound = self._named(node, names)
-        axes = self._axes_of(node, names, of)
+        axes = axes_of_keys(node, names, of)
 
         def fill(into: Destination) -> None:
             with self.unguarded():
@@ -473,44 +471,6 @@ class Lowering:
         """What a name stands for, if that is an expression of the program and no input."""
         bound = names[node.name] if isinstance(node, t.Var) else None
         return bound if isinstance(bound, Closure) and not bound.axes else None
-
-    def _outside(self, node: t.Node, names: Names, of: Type, named_in: int) -> None:
-        """Raises NotWhole if a tensor depends on nothing but inputs."""
-        bindings: dict[str, tuple[Bound, t.Node]] = {}
-        if isinstance(node, t.Var) and is_unique(node, names):
-            # An input is no more of a whole as a stage.
-            return
-        if replaced(self.program, node, t.Zero()) is self.program or not self._closes(node, names, bindings):
-            return
-        closed = to_let([(name, value) for name, (_, value) in bindings.items()], node)
-        is_stage = False
-        if of.order > 1 or isinstance(closed, t.Var):
-            known = {name: _known(bound) for name, bound in self.inputs.items()}
-            is_stage = None not in (axes_of(closed, known, Axes(is_strict=True)).of_inputs or (None,))
-        if is_stage or named_in:
-            raise NotWhole(node, closed, is_stage)
-
-    def _closes(self, node: t.Node, names: Names, bindings: dict[str, tuple[Bound, t.Node]]) -> bool:
-        """Whether `let`s of expressions make an expression one of inputs only, and which."""
-        for name in sorted(free_variables(node)):
-            bound = names[name]
-            if self.inputs.get(name) is bound:
-                continue
-            if name in bindings:
-                if bindings[name][0] is not bound:
-                    return False
-                continue
-            if not isinstance(bound, Closure) or bound.axes or name in self.inputs:
-                return False
-            if not self._closes(bound.node, bound.names, bindings):
-                return False
-            bindings[name] = bound, bound.node
-        return True
-
-    def _axes_of(self, node: t.Node, names: Names, of: Type) -> tuple[Any, ...]:
-        """The axes whose indices all keys of a tensor are; None where they may be others."""
-        found = axes_of(node, {name: _known(bound) for name, bound in names.items()}, Axes(is_strict=True)).of_inputs
-        return found if len(found) == of.order else (None,) * of.order
 
     def size_of(self, axis: Any) -> Expr:
         """How many indices an axis of an input has."""
@@ -603,18 +563,6 @@ class Registers(Destination):
         if self.found is not None:
             self.lowering.build.set(self.found, True)
         self.lowering.build.set(self.registers, self.lowering.plus(self.registers, values))  # type: ignore[arg-type]
-
-
-def _known(bound: Bound) -> Known:
-    if isinstance(bound, Scalar):
-        return Known(axis=bound.axis, is_size=bound.is_size)
-    if isinstance(bound, Listed):
-        return Known((bound.axis,))
-    if isinstance(bound, Tree):
-        return Known(bound.axes)
-    if isinstance(bound, Closure) and not bound.axes:
-        return axes_of(bound.node, {name: _known(inner) for name, inner in bound.names.items()}, Axes(is_strict=True))
-    return Known(bound.axes) if isinstance(bound, Closure) else Known()
 
 
 def _factors_of(node: t.Node) -> list[t.Node]:
